@@ -141,10 +141,10 @@ class Source(CloseableResource, Protocol):
     def columns(self) -> tuple[str, ...]:
         """The names of the columns in their order, without duplicates."""
 
-    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """Yield all records in order. Each call begins with the first record.
 
-        A record is malformed if a column of `used` (None: any column) has a cell that is not text. In other columns,
+        A record is malformed if a column of `used_columns` (None: any column) has a cell that is not text. In other columns,
         such a cell is read as empty. Raises SourceError."""
 
 

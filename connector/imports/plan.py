@@ -16,7 +16,7 @@ from connector.rows import Source
 from connector.runs.row_files import select_source_columns
 from connector.settings import Settings
 from connector.shards import WHOLE, Shard
-from connector.sources.files import refuse_lacking
+from connector.sources.files import refuse_missing_columns
 from connector.subscribers.preparation import check_mapping
 from connector.subscribers.rules import BaseColumn, FieldMapping, ValidationRules, explain_missing, list_columns
 from connector.warehouse.destination import Destination
@@ -96,7 +96,7 @@ def check_plan(plan: RowsPlan) -> RowsPlan:
     if rule is not None and rule.default is None:  # an empty cell does not say whether the subscriber is active
         rules = replace(rules, required=rules.required | {"is_active"})
     check_mapping(plan.mapping, rules, plan.source.columns, source_name=plan.source.name, base=plan.base_column)
-    refuse_lacking(plan.source, plan.columns)
+    refuse_missing_columns(plan.source, plan.columns)
     return replace(plan, rules=rules)
 
 

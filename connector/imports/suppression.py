@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from connector.errors import ConfigurationError, ContentError, RunAborted, SourceError
 from connector.rows import Chunk, Source, closed_on_error
-from connector.sources.files import refuse_lacking
+from connector.sources.files import refuse_missing_columns
 from connector.subscribers.checks import is_email
 from connector.subscribers.identity import IDENTITY_BYTES, Digests, Suppression, compute_identities, join_digests
 from connector.subscribers.mapping import apply_mapping
@@ -117,7 +117,7 @@ def open_suppression(plan: SuppressionPlan) -> Source:
                 f"Its columns: {', '.join(source.columns)}. Nothing was sent"
             )
         try:
-            refuse_lacking(source, [plan.column])  # a file without the column would suppress nobody
+            refuse_missing_columns(source, [plan.column])  # a file without the column would suppress nobody
         except ConfigurationError as error:
             raise ConfigurationError(f"the suppression list cannot be read: {error}. Nothing was sent") from None
     return source

@@ -17,7 +17,7 @@ from connector.mail.draft import Draft, MailTexts, read_attachment
 from connector.mail.message import Header
 from connector.rows import closed_on_error
 from connector.settings import Settings
-from connector.sources.files import refuse_lacking
+from connector.sources.files import refuse_missing_columns
 from connector.templates import Template, compile_template
 
 _LARGEST_BODY = 50_000_000  # bytes
@@ -67,7 +67,7 @@ def plan_mail(
                     f"{texts.find_key(column)} uses {column}, which is not a column of {source.name}{hint}. "
                     f"Its columns: {', '.join(source.columns)}"
                 )
-        refuse_lacking(source, texts.columns)
+        refuse_missing_columns(source, texts.columns)
         refuse_unknown_columns(source, job.ignore)
         suppression = plan_suppression(job)
     modest_rate = inf if job.mail.retry_limited else _MODEST_RATE

@@ -1,6 +1,6 @@
 """Writes typed values as texts, like the cells of a CSV file, and builds chunks from rows.
 
-This module knows the Python types that drivers return. It knows no database and no file format.
+This module handles the Python types that drivers return. It does not depend on a database or a file format.
 """
 
 import math
@@ -23,37 +23,39 @@ import pyarrow.compute as pc
 from connector.rows import Chunk, MalformedRow
 
 CHUNK_ROWS = 20_000
-"""Rows of Python objects in a chunk. They take about ten times as much memory as their texts."""
+"""The number of rows in a chunk if the values are Python objects. Such a row takes about ten times as much memory as
+its text."""
 
 TEXT = pd.StringDtype(na_value=np.nan)
 """The type of every column of every chunk."""
 
 Text = tuple[pa.Array, dict[int, str]]
-"""A column as large_string (null for None), and the problems of values that are not text, by index."""
+"""A column as large_string (null for None), and the problem of each value that cannot be text, by the index of the
+value."""
 
 
 def build_texts(values: Sequence[object]) -> Text:
-    """Return a column of values as texts. NaN is null, too, because programs write NaN for a missing number."""
+    """Return a column of values as texts. NaN is also null, because programs write NaN for a missing number."""
     try:
-        return pa.array(values, pa.large_string()), {}  # the fast way, for texts and UTF-8 bytes
+        return pa.array(values, pa.large_string()), {}  # the fast way: all values are texts or UTF-8 bytes
     except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError):
-        pass  # a value of another type, or bytes that are not UTF-8: write each value
+        pass  # some value has another type or is not UTF-8, so write each value alone
     texts: list[str | None] = []
-    wrong: dict[int, str] = {}
+    problem_by_index: dict[int, str] = {}
     for index, value in enumerate(values):
         is_missing = value is None or (isinstance(value, float | Decimal) and math.isnan(value))
         try:
             texts.append(None if is_missing else write_text(value))
         except UnicodeDecodeError as error:
             texts.append(None)
-            wrong[index] = f"holds bytes that are not UTF-8 (0x{error.object[error.start]:02X})"
+            problem_by_index[index] = f"holds bytes that are not UTF-8 (0x{error.object[error.start]:02X})"
         except UnicodeEncodeError:
             texts.append(None)
-            wrong[index] = "holds half a character (a surrogate alone)"
+            problem_by_index[index] = "holds half a character (a surrogate alone)"
         except ValueError:
             texts.append(None)
-            wrong[index] = "holds a value that cannot be written as text"
-    return pa.array(texts, pa.large_string()), wrong
+            problem_by_index[index] = "holds a value that cannot be written as text"
+    return pa.array(texts, pa.large_string()), problem_by_index
 
 
 def build_chunk(
@@ -62,35 +64,40 @@ def build_chunk(
     texts: Sequence[Text],
     numbers: npt.NDArray[np.int64],
     show: Callable[[int], str],
-    used: Collection[str] | None,
+    used_columns: Collection[str] | None,
     *,
     advice: str = "",
 ) -> Chunk:
-    """Return a chunk with the columns `texts`; `numbers` are the record numbers of all rows.
+    """Return a chunk with the columns `texts`. `numbers` are the record numbers of all rows.
 
-    A row is malformed if a value in a column of `used` (None: in any column) is not text. `show` returns a row as text
-    by its index. `advice` is the end of the message about the value.
+    A row is malformed if a value in a used column cannot be text. If `used_columns` is None, all columns are used.
+    `show` returns the row with an index as text. `advice` is the end of each message.
     """
-    wrong = find_wrong(columns, [problems for _, problems in texts], used, advice)
+    problem_by_row = find_problems(columns, [problems for _, problems in texts], used_columns, advice)
     table = pa.table([array for array, _ in texts], names=list(columns))
-    if not wrong:
+    if not problem_by_row:
         return Chunk(build_frame(table), numbers, (), name)
-    is_good = np.isin(np.arange(table.num_rows), list(wrong), invert=True)
-    malformed = tuple(
-        MalformedRow(int(numbers[index]), None, show(index), "encoding", wrong[index]) for index in sorted(wrong)
+    is_text = np.isin(np.arange(table.num_rows), list(problem_by_row), invert=True)
+    malformed_rows = tuple(
+        MalformedRow(int(numbers[index]), None, show(index), "encoding", problem_by_row[index])
+        for index in sorted(problem_by_row)
     )
-    return Chunk(build_frame(table.filter(pa.array(is_good))), numbers[is_good], malformed, name)
+    return Chunk(build_frame(table.filter(pa.array(is_text))), numbers[is_text], malformed_rows, name)
 
 
-def find_wrong(
-    columns: Sequence[str], problems: Sequence[Mapping[int, str]], used: Collection[str] | None, advice: str = ""
+def find_problems(
+    columns: Sequence[str],
+    problems: Sequence[Mapping[int, str]],
+    used_columns: Collection[str] | None,
+    advice: str = "",
 ) -> dict[int, str]:
-    """Return the first problem of each row, by its index, in the columns of `used` (None: in all columns)."""
-    wrong: dict[int, str] = {}
+    """Return the first problem of each row in the used columns, by the index of the row. If `used_columns` is None, all
+    columns are used."""
+    problem_by_row: dict[int, str] = {}
     for column, column_problems in zip(columns, problems, strict=True):
-        for index, problem in column_problems.items() if used is None or column in used else ():
-            wrong.setdefault(index, f"column {column} {problem}{advice}")
-    return wrong
+        for index, problem in column_problems.items() if used_columns is None or column in used_columns else ():
+            problem_by_row.setdefault(index, f"column {column} {problem}{advice}")
+    return problem_by_row
 
 
 def build_row_chunk(
@@ -98,17 +105,17 @@ def build_row_chunk(
     columns: tuple[str, ...],
     values: Sequence[Sequence[object]],
     first: int,
-    used: Collection[str] | None,
+    used_columns: Collection[str] | None,
 ) -> Chunk:
     """Return a chunk of a database's rows. `values` has a sequence for each column, and `first` is the number of the
-    first row. `used` is as for `build_chunk`."""
+    first row. `used_columns` has the meaning of `build_chunk`."""
     return build_chunk(
         name,
         columns,
         [build_texts(column) for column in values],
         first + np.arange(len(values[0])),
         show=lambda index: show_record(columns, [column[index] for column in values]),
-        used=used,
+        used_columns=used_columns,
         advice="; if the column is not text, read by a query without this column",
     )
 
@@ -121,17 +128,17 @@ def build_frame(table: pa.Table) -> pd.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class NoText:
-    """A value without a text; `shown` is written to the rejects file."""
+    """A value that cannot be sent as text. `display_text` stands for it in the rejects file."""
 
-    shown: str
+    display_text: str
 
     def __str__(self) -> str:
-        return self.shown
+        return self.display_text
 
 
 def read_scalar(value: pa.Scalar) -> object:
     """Return an Arrow value as a Python value. Bytes that are not UTF-8 stay bytes. A date that Python cannot represent
-    is its text, or `NoText` if Arrow has no text either (infinity)."""
+    is returned as text, or as `NoText` if Arrow has no text for it (infinity)."""
     try:
         return value.as_py()
     except UnicodeDecodeError as error:
@@ -140,8 +147,8 @@ def read_scalar(value: pa.Scalar) -> object:
         try:
             text = value.cast(pa.string()).as_py()
         except pa.ArrowNotImplementedError:
-            return NoText(f"<{value.type}>")  # a list with such a date
-        return NoText(text) if text.startswith("<") else text  # <value out of range: 2147483647>
+            return NoText(f"<{value.type}>")  # a list with a date that Python cannot represent
+        return NoText(text) if text.startswith("<") else text  # Arrow writes <value out of range: 2147483647>
 
 
 def is_text_type(kind: pa.DataType) -> bool:
@@ -150,8 +157,8 @@ def is_text_type(kind: pa.DataType) -> bool:
 
 
 def read_values(column: pa.Array | pa.ChunkedArray) -> list[object]:
-    """Return an Arrow column as Python values: a text as its bytes, a list of plain values as a list of texts, and a
-    float of 16 or 32 bits as the float with the same digits."""
+    """Return an Arrow column as Python values. A text is returned as bytes, and a list of plain values as a list of
+    texts. A float of 16 or 32 bits is returned as the 64-bit float with the same decimal digits."""
     if pa.types.is_dictionary(column.type):
         return read_values(pc.dictionary_decode(column))
     if is_text_type(column.type):
@@ -160,24 +167,25 @@ def read_values(column: pa.Array | pa.ChunkedArray) -> list[object]:
         values: list[object] = column.to_pylist()
     except (ValueError, OverflowError):
         values = [read_scalar(value) for value in column]
-    item_type = getattr(column.type, "value_type", column.type)  # of a list, or of the column
+    item_type = getattr(column.type, "value_type", column.type)  # the type of a list's items, or of the column's values
     if pa.types.is_float32(item_type) or pa.types.is_float16(item_type):
         values = [_lengthen(value, item_type.to_pandas_dtype()) for value in values]
     return write_lists(values) if pa.types.is_nested(column.type) else values
 
 
-def _lengthen(value: object, short: type[np.floating[Any]]) -> object:
-    """Return the float of 64 bits with the digits of a float of 16 or 32 bits: 0.1 for 0.10000000149011612. Also
-    convert the floats of a list."""
+def _lengthen(value: object, float_type: type[np.floating[Any]]) -> object:
+    """Return the 64-bit float with the decimal digits of a shorter float: 0.1 for 0.10000000149011612. Also convert the
+    floats of a list."""
     if isinstance(value, list):
-        return [_lengthen(item, short) for item in value]
-    return float(str(short(value))) if isinstance(value, float) else value
+        return [_lengthen(item, float_type) for item in value]
+    return float(str(float_type(value))) if isinstance(value, float) else value
 
 
 def write_text(value: object) -> str:
-    """Return a value as text: a number without exponent or needless `.0`, a date in ISO form, a list or object as JSON.
+    """Return a value as text. A number has no exponent and no needless `.0`, a date is in ISO form, and a list or
+    object is JSON.
 
-    Raises ValueError for a value of another type, and UnicodeError for bytes and texts that cannot be UTF-8.
+    Raises ValueError for a value of an unknown type, and UnicodeError for bytes and texts that cannot be UTF-8.
     """
     write = _WRITERS.get(type(value)) or next(
         (write for kind, write in _WRITERS.items() if isinstance(value, kind)), None
@@ -185,7 +193,7 @@ def write_text(value: object) -> str:
     if write is None:
         raise ValueError(f"holds a value of the type {type(value).__name__}")
     text = write(value)
-    text.encode("utf-8")  # a surrogate alone is refused here
+    text.encode("utf-8")  # raises UnicodeEncodeError for a lone surrogate
     return text
 
 
@@ -195,14 +203,14 @@ def show_record(columns: Sequence[str], values: Sequence[object]) -> str:
 
 
 def write_lists(values: list[object]) -> list[object]:
-    """Return lists of plain values as lists of texts without nulls. Other values stay."""
-    written: list[object] = []
+    """Return each list of plain values as a list of texts without nulls. Other values do not change."""
+    texts: list[object] = []
     for value in values:
         if type(value) is list and not any(isinstance(item, list | dict | tuple) for item in value):
-            with suppress(ValueError):  # build_texts reports the problem of the list
+            with suppress(ValueError):  # build_texts will report the problem of this list
                 value = [write_text(item) for item in value if item is not None]
-        written.append(value)
-    return written
+        texts.append(value)
+    return texts
 
 
 def _show(value: object) -> str | None:
@@ -211,15 +219,16 @@ def _show(value: object) -> str | None:
     try:
         return write_text(value)
     except ValueError:
-        shown = (
+        octets = (
             bytes(value) if isinstance(value, bytes | bytearray | memoryview) else str(value).encode("utf-8", "replace")
         )
-        return shown.decode("utf-8", "backslashreplace")
+        return octets.decode("utf-8", "backslashreplace")
 
 
 def _write_float(value: float) -> str:
-    """Return a number in digits. A whole number with more digits than a float keeps (15) is written in scientific
-    notation, because its last digits may be wrong. So the number is not taken for an id or a phone number."""
+    """Return a number in digits. A whole number with more than the 15 digits that a float can hold is written in
+    scientific notation, because its last digits may be wrong. In this form, nobody reads the number as an id or a phone
+    number."""
     if value.is_integer() and abs(value) >= 2.0**53 and float(f"{value:.15g}") != value:
         return repr(value)
     return _write_decimal(Decimal(repr(value)))
@@ -241,10 +250,10 @@ def _write_json(value: object) -> str:
 
 
 def _write_duration(value: timedelta) -> str:
-    """Return a duration as `04:05:06`: drivers return a TIME of MySQL as a duration."""
-    seconds, micros = divmod(abs(value) // timedelta(microseconds=1), 1_000_000)
+    """Return a duration as `04:05:06`. Drivers return a TIME of MySQL as a duration."""
+    seconds, microseconds = divmod(abs(value) // timedelta(microseconds=1), 1_000_000)
     text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    return f"{'-' if value < timedelta(0) else ''}{text}{f'.{micros:06}' if micros else ''}"
+    return f"{'-' if value < timedelta(0) else ''}{text}{f'.{microseconds:06}' if microseconds else ''}"
 
 
 # The order matters: a bool is also an int, and a datetime is also a date.

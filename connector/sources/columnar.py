@@ -24,15 +24,16 @@ from connector.sources.cell_text import (
 from connector.sources.header_row import name_columns
 from connector.sources.inputs import Input
 
-_CHUNK_BYTES = 1 << 23  # a chunk of wide rows has fewer rows
+_CHUNK_BYTES = 1 << 23  # the target size of a chunk; a chunk of wide rows has fewer rows
 _BUFFER_BYTES = 1 << 20  # read ahead in each column, because a row group may be as large as the file
 
 
 class ParquetSource(CloseableResource):
-    """A Parquet file with each value as text. Raises SourceError.
+    """A Parquet file. Each value is read as text. Raises SourceError if the file cannot be read.
 
-    Null is missing, booleans are true and false, numbers are plain, dates and times ISO, lists JSON. Each field of a
-    struct is a column (`address.city`). A row with bytes that are not UTF-8 is malformed.
+    Null is a missing value. Booleans are `true` and `false`, numbers have no exponent, dates and times are in ISO form,
+    and lists are JSON. Each field of a struct is a column (`address.city`). A row with bytes that are not UTF-8 is
+    malformed.
     """
 
     def __init__(self, source_input: Input) -> None:
@@ -43,39 +44,39 @@ class ParquetSource(CloseableResource):
         except (pa.ArrowException, OSError, ValueError) as error:
             raise SourceError(f"{self.name}: is not a Parquet file that can be read: {describe_error(error)}") from None
 
-    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
-        about, first = self._file.metadata, 1
-        size = sum(about.row_group(index).total_byte_size for index in range(about.num_row_groups))
-        rows = int(min(CHUNK_ROWS, max(1, _CHUNK_BYTES * about.num_rows // max(1, size))))
+        metadata, first = self._file.metadata, 1
+        size = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
+        row_count = int(min(CHUNK_ROWS, max(1, _CHUNK_BYTES * metadata.num_rows // max(1, size))))
         try:
-            # One thread, because threads that read ahead crash the interpreter if it ends before them.
-            for batch in self._file.iter_batches(rows, use_threads=False):
+            # One thread, because threads that read ahead crash the interpreter if the interpreter ends first.
+            for batch in self._file.iter_batches(row_count, use_threads=False):
                 chunk = _build_table_chunk(
-                    self.name, self.columns, _flatten(pa.Table.from_batches([batch])), first, used
+                    self.name, self.columns, _flatten(pa.Table.from_batches([batch])), first, used_columns
                 )
                 first += batch.num_rows
-                yield replace(chunk, share=(first - 1) / about.num_rows)
+                yield replace(chunk, share=(first - 1) / metadata.num_rows)
         except (pa.ArrowException, OSError) as error:
             raise ContentError(
                 f"{self.name}: cannot be read on after row {first - 1}: {describe_error(error)}; write the file again"
             ) from None
 
     def close(self) -> None:
-        """Release the file; may be called more than once."""
+        """Release the file. May be called more than once."""
         self._input.close()
 
 
 def _build_table_chunk(
-    name: str, columns: tuple[str, ...], table: pa.Table, first: int, used: Collection[str] | None
+    name: str, columns: tuple[str, ...], table: pa.Table, first: int, used_columns: Collection[str] | None
 ) -> Chunk:
-    """Return the rows of a flat table as a chunk; `first` is the number of the first row."""
+    """Return the rows of a table without structs as a chunk. `first` is the number of the first row."""
 
     def show(index: int) -> str:
         return show_record(columns, [read_values(column.slice(index, 1))[0] for column in table.columns])
 
     texts = [_write_texts(column) for column in table.columns]
-    return build_chunk(name, columns, texts, first + np.arange(table.num_rows), show, used)
+    return build_chunk(name, columns, texts, first + np.arange(table.num_rows), show, used_columns)
 
 
 def _flatten(table: pa.Table) -> pa.Table:
@@ -87,7 +88,7 @@ def _flatten(table: pa.Table) -> pa.Table:
 
 
 def _write_texts(column: pa.ChunkedArray) -> Text:
-    """Return a column as texts. Texts and whole numbers are converted as a whole column."""
+    """Return a column as texts. A column of texts or whole numbers is converted in one step."""
     try:
         if is_text_type(column.type):
             return _combine(
@@ -109,18 +110,18 @@ def _combine(column: pa.ChunkedArray) -> pa.Array:
 
 
 class ArrowStream(Protocol):
-    """Data with Arrow's PyCapsule interface: a table, a reader, a frame of Polars, a result of DuckDB."""
+    """Data with Arrow's PyCapsule interface, such as a table, a reader, a Polars frame, or a DuckDB result."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Return the stream as a capsule of Arrow."""
+        """Return the stream as an Arrow capsule."""
 
 
 def open_rows(rows: pd.DataFrame | ArrowStream, name: str) -> Source:
-    """Return a DataFrame or Arrow data as a source; `name` is its name in messages.
+    """Return a DataFrame or Arrow data as a source. `name` is the name for messages.
 
-    None, NaN, NaT and NA are missing, booleans are true and false, numbers are plain, dates and times ISO, lists JSON.
-    The index of a DataFrame is not read; rows are numbered from 1. A reader can be read once. Raises SourceError for
-    other data.
+    None, NaN, NaT and NA are missing values. Booleans are `true` and `false`, numbers have no exponent, dates and times
+    are in ISO form, and lists are JSON. The index of a DataFrame is not read. Rows are numbered from 1. A reader can be
+    read only once. Raises SourceError for other data.
     """
     if isinstance(rows, pd.DataFrame):
         return FrameSource(rows, name)
@@ -138,26 +139,27 @@ class FrameSource(CloseableResource):
         self.name, self._frame = name, frame
         self.columns = name_columns([str(column) for column in frame.columns])
 
-    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
         for first in range(0, len(self._frame), CHUNK_ROWS):
-            yield self._build_chunk(self._frame.iloc[first : first + CHUNK_ROWS], first + 1, used)
+            yield self._build_chunk(self._frame.iloc[first : first + CHUNK_ROWS], first + 1, used_columns)
 
     def close(self) -> None:
         """Do nothing: the frame belongs to the caller."""
 
-    def _build_chunk(self, part: pd.DataFrame, first: int, used: Collection[str] | None) -> Chunk:
+    def _build_chunk(self, part: pd.DataFrame, first: int, used_columns: Collection[str] | None) -> Chunk:
         def show(index: int) -> str:
             return show_record(self.columns, _list_values(part.iloc[index]))
 
         texts = [_write_series(part.iloc[:, index]) for index in range(part.shape[1])]
-        return build_chunk(self.name, self.columns, texts, first + np.arange(len(part)), show, used)
+        return build_chunk(self.name, self.columns, texts, first + np.arange(len(part)), show, used_columns)
 
 
 def _write_series(series: pd.Series) -> Text:
-    """Return a column as texts. A column of mixed values, for which Arrow has no type, is converted value by value.
+    """Return a column as texts. A column is converted value by value if it has mixed values, for which Arrow has no
+    type.
 
-    The same holds for types of pandas (a Period), which Arrow reads as numbers.
+    A column of a pandas type that Arrow reads as numbers (a Period) is also converted value by value.
     """
     try:
         array = pa.array(series, from_pandas=True)
@@ -172,7 +174,7 @@ def _write_series(series: pd.Series) -> Text:
 def _convert(value: object) -> object:
     """Return the Python value of a cell of a DataFrame."""
     if isinstance(value, np.floating):
-        return float(str(value))  # keeps the digits of a float of 16 or 32 bits
+        return float(str(value))  # the 64-bit float with the same decimal digits
     if isinstance(value, np.ndarray | pd.Series):
         return [_convert(item) for item in value]
     if isinstance(value, np.generic):
@@ -183,7 +185,7 @@ def _convert(value: object) -> object:
 
 
 def _list_values(series: pd.Series) -> list[object]:
-    """Return the values as Python values, with None for missing values."""
+    """Return the values as Python values. A missing value is None."""
     values: list[object] = series.astype(object).tolist()
     return [None if is_missing else value for value, is_missing in zip(values, series.isna(), strict=True)]
 
@@ -196,20 +198,28 @@ class ArrowSource(CloseableResource):
         self._reader: pa.RecordBatchReader | None = self._open()
         self.columns = name_columns(_flatten(self._reader.schema.empty_table()).column_names)
 
-    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
-        """See `Source`. Raises SourceError also for a reader that was read before."""
+    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
+        """See `Source`. Raises SourceError if the data is a reader that was already read."""
         reader, self._reader = self._reader or self._open(), None
-        first, batches, rows = 1, list[pa.RecordBatch](), 0
+        first, batches, row_count = 1, list[pa.RecordBatch](), 0
         try:
-            for batch in reader:  # a batch may have one row, or all
+            for batch in reader:  # a batch may have one row, or all rows
                 batches.append(batch)
-                rows += batch.num_rows
-                while rows >= CHUNK_ROWS:
+                row_count += batch.num_rows
+                while row_count >= CHUNK_ROWS:
                     table = pa.Table.from_batches(batches)
-                    yield _build_table_chunk(self.name, self.columns, _flatten(table.slice(0, CHUNK_ROWS)), first, used)
-                    batches, rows, first = table.slice(CHUNK_ROWS).to_batches(), rows - CHUNK_ROWS, first + CHUNK_ROWS
-            if rows:
-                yield _build_table_chunk(self.name, self.columns, _flatten(pa.Table.from_batches(batches)), first, used)
+                    yield _build_table_chunk(
+                        self.name, self.columns, _flatten(table.slice(0, CHUNK_ROWS)), first, used_columns
+                    )
+                    batches, row_count, first = (
+                        table.slice(CHUNK_ROWS).to_batches(),
+                        row_count - CHUNK_ROWS,
+                        first + CHUNK_ROWS,
+                    )
+            if row_count:
+                yield _build_table_chunk(
+                    self.name, self.columns, _flatten(pa.Table.from_batches(batches)), first, used_columns
+                )
         except pa.ArrowException as error:
             raise SourceError(
                 f"{self.name}: cannot be read on after row {first - 1}: {describe_error(error)}; pass it again"

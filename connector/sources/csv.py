@@ -1,11 +1,14 @@
 """Reads a CSV file as a source, block by block. Memory is limited by the size of a block.
 
-Blocks end at the ends of records, and pyarrow parses each block. This module numbers the records, and reports the
-records that are not rows. pyarrow's streaming reader is not used: it reads 32 blocks ahead, in threads that crash the
-interpreter if the interpreter ends first (measured, pyarrow 26). pyarrow stops at a ragged record with a byte that is
-not UTF-8, and appends the text after a closing quote to the value. So such records are removed before. A record with a
-fault is malformed, and the other records are read. A file is refused if a record may hide other rows, or has spaces
-before a quote.
+A block ends at the end of a record, and pyarrow parses each block. This module numbers the records, and reports the
+malformed records. The other records are read. A file is refused if a record may hide other rows, or has spaces before a
+quote.
+
+pyarrow's streaming reader is not used, because it reads 32 blocks ahead in threads. These threads crash the interpreter
+if the interpreter ends first (measured, pyarrow 26).
+
+pyarrow stops at a ragged record with a byte that is not UTF-8. If a text follows a closing quote, pyarrow appends the
+text to the value. So such records are removed before pyarrow parses the block.
 """
 
 import codecs
@@ -24,7 +27,7 @@ from connector.errors import ContentError, SourceError
 from connector.rows import Chunk, CloseableResource, MalformedRow, Source
 from connector.sources.cell_text import build_frame
 from connector.sources.csv_records import Records, find_blank, find_records
-from connector.sources.encoding import LOST, Utf8Stream, advise_encoding, refuse_binary, show_bytes
+from connector.sources.encoding import REPLACEMENT_CHARACTER, Utf8Stream, advise_encoding, refuse_binary, show_bytes
 from connector.sources.header_row import (
     count_titles,
     decide_delimiter,
@@ -37,15 +40,22 @@ from connector.sources.inputs import Input
 from connector.texts import agree, count
 
 _HEAD_BYTES = 1 << 18
-_CHUNK_ROWS = 30_000  # target; with fewer rows pandera's fixed cost dominates, and more rows only need memory
-_MAX_ROWS = 50_000
-_LEAST_BLOCK, _MOST_BLOCK = 1 << 16, 1 << 23
-_MAX_RECORD = 1 << 20  # bytes; a thousand times the record of a subscriber
-_MAX_SHOWN = 1 << 16  # bytes of a record in a rejects file; its beginning shows the fault
-_DECODED_BYTES = 1 << 16  # at a time, because Python copies the whole text after an invalid byte
-_SWALLOWING = ("stray_quote", "unclosed_quote", "oversized")  # with these faults a record may contain other lines
-_LOST_BYTES = LOST.encode()
-_MAX_HELD = 1 << 24  # bytes; a longer record has a quote that is never closed
+_TARGET_CHUNK_ROWS = (
+    30_000  # target: pandera's fixed cost dominates with fewer rows, and more rows only need more memory
+)
+_MAX_CHUNK_ROWS = 50_000
+_MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 1 << 16, 1 << 23
+_MAX_RECORD_BYTES = 1 << 20  # a thousand times the record of a subscriber
+_MAX_SHOWN_BYTES = 1 << 16  # of a record in the rejects file; the beginning of the record shows the fault
+_DECODED_BYTES = 1 << 16  # decoded at a time, because Python copies all following bytes at each invalid byte
+# A record with such a fault may contain other lines.
+_FAULTS_WITH_OTHER_LINES = (
+    "stray_quote",
+    "unclosed_quote",
+    "oversized",
+)
+_REPLACEMENT_BYTES = REPLACEMENT_CHARACTER.encode()
+_MAX_HELD_BYTES = 1 << 24  # a longer record has a quote that is never closed
 
 
 _Failures = dict[int, tuple[str, str]]
@@ -54,28 +64,29 @@ _Failures = dict[int, tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class ParsedBlock:
-    """The rows of a block as large_string columns. `indices` has the record of each row, and `failed` the malformed
-    records. `is_record` is the mask of records that count: blank lines and lines of only delimiters do not."""
+    """A block after parsing. `table` has the rows as large_string columns. `indices` has the index of each row's
+    record. `failures` has the malformed records. `is_record` is the mask of the records that have a number: blank lines
+    and lines of only delimiters have none."""
 
     table: pa.Table
     indices: npt.NDArray[np.int64]
-    failed: _Failures
+    failures: _Failures
     is_record: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class CsvDialect:
-    """The form of a file."""
+    """The delimiter, width and encoding of a file."""
 
     delimiter: str
-    width: int  # number of columns
+    width: int  # the number of columns in the header
     encoding: str
-    advised: str = "cp1252"  # the encoding that a message advises for undecodable bytes
+    advised_encoding: str = "cp1252"  # the encoding that a message advises for undecodable bytes
     has_tails: bool = False  # an extra delimiter follows the last cell of each row
 
     @property
-    def cells(self) -> int:
-        """The number of cells of a row, with the empty cell after an extra delimiter."""
+    def cell_count(self) -> int:
+        """The number of cells of a row. The empty cell after an extra delimiter counts."""
         return self.width + self.has_tails
 
 
@@ -88,43 +99,57 @@ class CsvSource(CloseableResource):
         head = self._stream.read(_HEAD_BYTES)
         is_whole = len(head) < _HEAD_BYTES
         refuse_binary(self.name, head)
-        above, hinted = 0, None
-        first, end, _ = head.partition(b"\n")
-        hint = first.strip(b'\r"')
-        if len(hint) == 5 and hint.lower().startswith(b"sep="):  # Excel's line `sep=;` above the header
-            above, hinted = len(first + end), parse_delimiter(chr(hint[4]))
-        text = head[above:].decode("utf-8", "replace")
-        lines_above = count_lines(head[:above])
-        if (single := find_single_quotes(text)) is not None:
+        byte_count_above, hinted_delimiter = 0, None
+        first_line, line_end, _ = head.partition(b"\n")
+        hint = first_line.strip(b'\r"')
+        if len(hint) == 5 and hint.lower().startswith(
+            b"sep="
+        ):  # a line such as `sep=;`, which Excel reads above the header
+            byte_count_above, hinted_delimiter = len(first_line + line_end), parse_delimiter(chr(hint[4]))
+        text = head[byte_count_above:].decode("utf-8", "replace")
+        lines_above = count_lines(head[:byte_count_above])
+        if (quoted_line := find_single_quotes(text)) is not None:
             raise SourceError(
-                f"{self.name}: line {lines_above + single}: the header's cells stand in single quotes. {_HOW_TO_SAVE}"
+                f"{self.name}: line {lines_above + quoted_line}: the header's cells stand in single quotes. "
+                f"{_HOW_TO_SAVE}"
             )
-        chosen = delimiter or hinted or decide_delimiter(text, is_whole=is_whole)
-        titles = count_titles(text, chosen)
-        self.columns, size = self._read_header(head[above:], chosen, titles, lines_above, is_whole=is_whole)
-        self._above = head[: above + size]  # the header and the lines above it
-        rows_head = head[above + size :]
-        is_tailed = has_tails(rows_head.decode("utf-8", "replace"), len(self.columns), chosen, is_whole=is_whole)
-        self._form = CsvDialect(
-            chosen, len(self.columns), self._stream.encoding, self._stream.advised, has_tails=is_tailed
+        chosen_delimiter = delimiter or hinted_delimiter or decide_delimiter(text, is_whole=is_whole)
+        title_count = count_titles(text, chosen_delimiter)
+        self.columns, header_size = self._read_header(
+            head[byte_count_above:], chosen_delimiter, title_count, lines_above, is_whole=is_whole
         )
-        rows_bytes = _CHUNK_ROWS * len(rows_head) // max(1, rows_head.count(b"\n"))  # estimated from the first lines
-        self._block_bytes = chunk_bytes or min(max(rows_bytes, _LEAST_BLOCK), _MOST_BLOCK)
+        self._above = head[: byte_count_above + header_size]  # the header and the lines above it
+        rows_head = head[byte_count_above + header_size :]
+        rows_have_tails = has_tails(
+            rows_head.decode("utf-8", "replace"), len(self.columns), chosen_delimiter, is_whole=is_whole
+        )
+        self._form = CsvDialect(
+            chosen_delimiter,
+            len(self.columns),
+            self._stream.encoding,
+            self._stream.advised_encoding,
+            has_tails=rows_have_tails,
+        )
+        # The estimate is computed from the mean length of the first lines.
+        chunk_size_estimate = _TARGET_CHUNK_ROWS * len(rows_head) // max(1, rows_head.count(b"\n"))
+        self._block_bytes = chunk_bytes or min(max(chunk_size_estimate, _MIN_BLOCK_BYTES), _MAX_BLOCK_BYTES)
         self._messages = []
         if self._stream.remark is not None:
             self._messages.append(f"{self.name}: {self._stream.remark}")
-        if titles:
-            self._messages.append(f"{self.name}: titles above its header were left out (lines: {titles})")
-        if is_tailed:
+        if title_count:
+            self._messages.append(f"{self.name}: titles above its header were left out (lines: {title_count})")
+        if rows_have_tails:
             self._messages.append(
                 f"{self.name}: its rows end with a delimiter that the header does not have; it was left out"
             )
 
-    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
-        messages, number = tuple(self._messages), 0
-        used_indices = [index for index, column in enumerate(self.columns) if used is None or column in used]
-        size, begin = max(os.fstat(self._input.file.fileno()).st_size, 1), 0.0
+        messages, record_number = tuple(self._messages), 0
+        used_indices = [
+            index for index, column in enumerate(self.columns) if used_columns is None or column in used_columns
+        ]
+        file_size, share_before = max(os.fstat(self._input.file.fileno()).st_size, 1), 0.0
         for line, block, records in self._read_blocks():
             refusal = find_refusal(block, records, self._form)
             if refusal is not None:
@@ -134,35 +159,43 @@ class CsvSource(CloseableResource):
                     f"{self.name}: the record that begins on line {first_line} {problem}. {_HOW_TO_SAVE}"
                 )
             try:
-                parsed = parse_block(block, records, self._form, used_indices)
+                parsed_block = parse_block(block, records, self._form, used_indices)
             except (SourceError, pa.ArrowInvalid) as error:
                 raise ContentError(f"{self.name}: cannot be read on from line {line}: {error}") from error
-            end, rows, block_rows = self._input.file.tell() / size, 0, max(int(parsed.is_record.sum()), 1)
-            for chunk in self._build_chunks(block, records, parsed, line, number):
-                rows += len(chunk.numbers) + len(chunk.malformed)
-                yield replace(chunk, messages=messages, share=begin + (end - begin) * rows / block_rows)
+            share_after, row_count, block_record_count = (
+                self._input.file.tell() / file_size,
+                0,
+                max(int(parsed_block.is_record.sum()), 1),
+            )
+            for chunk in self._build_chunks(block, records, parsed_block, line, record_number):
+                row_count += len(chunk.numbers) + len(chunk.malformed)
+                yield replace(
+                    chunk,
+                    messages=messages,
+                    share=share_before + (share_after - share_before) * row_count / block_record_count,
+                )
                 messages = ()
-            begin, number = end, number + int(parsed.is_record.sum())
+            share_before, record_number = share_after, record_number + int(parsed_block.is_record.sum())
 
     def close(self) -> None:
-        """Release the file; may be called more than once."""
+        """Release the file. May be called more than once."""
         self._input.close()
 
     def _read_header(
-        self, head: bytes, delimiter: str, titles: int, lines_above: int, *, is_whole: bool
+        self, head: bytes, delimiter: str, title_count: int, lines_above: int, *, is_whole: bool
     ) -> tuple[tuple[str, ...], int]:
-        """Return the names of the columns, and the offset of the end of the header."""
+        """Return the names of the columns, and the offset at which the first row begins."""
         records = find_records(head, delimiter, is_last=is_whole)
-        filled = np.flatnonzero(~find_blank(head, records, delimiter))
-        if len(filled) <= titles:
+        filled_indices = np.flatnonzero(~find_blank(head, records, delimiter))
+        if len(filled_indices) <= title_count:
             raise SourceError(f"{self.name}: no header: its first line does not end within {_HEAD_BYTES} bytes")
-        index = int(filled[titles])
+        index = int(filled_indices[title_count])
         if records.is_unclosed and index == len(records) - 1:
             raise SourceError(f"{self.name}: a quote in its header is never closed. {_HOW_TO_SAVE}")
-        indented = records.indented[records.indented < records.nexts[index]]
-        if len(indented):
-            line = lines_above + 1 + count_lines(head[: indented[0]])
-            raise SourceError(f"{self.name}: line {line} of its header {_INDENTED}. {_HOW_TO_SAVE}")
+        indented_positions = records.indented[records.indented < records.nexts[index]]
+        if len(indented_positions):
+            line = lines_above + 1 + count_lines(head[: indented_positions[0]])
+            raise SourceError(f"{self.name}: line {line} of its header {_INDENTED_PROBLEM}. {_HOW_TO_SAVE}")
         record = head[records.starts[index] : records.stops[index]]
         if b"\0" in record:
             raise SourceError(f"{self.name}: its header holds a NUL byte; is it a text file?")
@@ -171,63 +204,69 @@ class CsvSource(CloseableResource):
         except UnicodeDecodeError as error:
             raise SourceError(
                 f"{self.name}: its header is not {self._stream.encoding} (byte 0x{record[error.start]:02X}); "
-                f"name the file's encoding: {advise_encoding(self._stream.advised)}"
+                f"name the file's encoding: {advise_encoding(self._stream.advised_encoding)}"
             ) from None
         return columns, int(records.nexts[index])
 
     def _read_blocks(self) -> Iterator[tuple[int, bytes, Records]]:
-        """Yield the first line, the bytes and the records of each block. A block ends at the end of a record."""
+        """Yield the number of the first line, the bytes and the records of each block. A block ends at the end of a
+        record."""
         self._stream.rewind()
         head = self._stream.read(_HEAD_BYTES)
         if not head.startswith(self._above):
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
-        ahead, line = BytesIO(head[len(self._above) :]), 1 + count_lines(self._above)
-        block, wanted, is_ended = b"", self._block_bytes, False
+        unread_head, line = BytesIO(head[len(self._above) :]), 1 + count_lines(self._above)
+        block, wanted_size, is_ended = b"", self._block_bytes, False
         while block or not is_ended:
-            while len(block) < wanted and not is_ended:
-                more = ahead.read(wanted - len(block)) or self._stream.read(wanted - len(block))
-                is_ended = not more
-                block += more
+            while len(block) < wanted_size and not is_ended:
+                new_bytes = unread_head.read(wanted_size - len(block)) or self._stream.read(wanted_size - len(block))
+                is_ended = not new_bytes
+                block += new_bytes
             records = find_records(block, self._form.delimiter, is_last=is_ended)
             if len(records):
                 end = int(records.nexts[-1])
                 yield line, block[:end], records
                 line += count_lines(block[:end])
-                block, wanted = block[end:], self._block_bytes
-            elif len(block) >= _MAX_HELD:
+                block, wanted_size = block[end:], self._block_bytes
+            elif len(block) >= _MAX_HELD_BYTES:
                 raise ContentError(
-                    f"{self.name}: the record that begins on line {line} is longer than {_MAX_HELD >> 20} MiB; look "
-                    f"there for a quote that is never closed. {_HOW_TO_SAVE}"
+                    f"{self.name}: the record that begins on line {line} is longer than {_MAX_HELD_BYTES >> 20} MiB; "
+                    f"look there for a quote that is never closed. {_HOW_TO_SAVE}"
                 )
             else:
-                wanted = min(2 * len(block), _MAX_HELD)
+                wanted_size = min(2 * len(block), _MAX_HELD_BYTES)
 
     def _build_chunks(
-        self, block: bytes, records: Records, parsed: ParsedBlock, line: int, number: int
+        self, block: bytes, records: Records, parsed_block: ParsedBlock, line: int, previous_number: int
     ) -> Iterator[Chunk]:
-        """Yield the records of a block in chunks of about `_MAX_ROWS`; `number` is the number of the record before."""
-        numbers_of_records = number + np.cumsum(parsed.is_record)
-        numbers = numbers_of_records[parsed.indices]
-        malformed, since = [], 0
-        for index, (code, message) in sorted(parsed.failed.items()):
+        """Yield the records of a block in chunks of at most `_MAX_CHUNK_ROWS` rows. `previous_number` is the number of
+        the last record before the block."""
+        numbers_of_records = previous_number + np.cumsum(parsed_block.is_record)
+        numbers = numbers_of_records[parsed_block.indices]
+        malformed_rows, previous_start = [], 0
+        for index, (code, message) in sorted(parsed_block.failures.items()):
             start, stop = int(records.starts[index]), int(records.stops[index])
-            line, since = line + count_lines(block[since:start]), start
+            line, previous_start = line + count_lines(block[previous_start:start]), start
             record = block[start:stop]
-            inner_lines = count_lines(record.rstrip(b"\r\n"))
-            if inner_lines and code in _SWALLOWING:
-                were = agree(inner_lines, "was", "were")
-                message += f"; the row takes in {count(inner_lines, 'more line')}, which {were} not read as a row"
-            raw = show_bytes(record[:_MAX_SHOWN]) + ("…" if len(record) > _MAX_SHOWN else "")
-            malformed.append(MalformedRow(int(numbers_of_records[index]), line, raw, code, message))
-        table = parsed.table.rename_columns(list(self.columns))
-        starts = range(0, max(1, table.num_rows), _MAX_ROWS)
+            inner_line_count = count_lines(record.rstrip(b"\r\n"))
+            if inner_line_count and code in _FAULTS_WITH_OTHER_LINES:
+                verb = agree(inner_line_count, "was", "were")
+                message += f"; the row takes in {count(inner_line_count, 'more line')}, which {verb} not read as a row"
+            raw = show_bytes(record[:_MAX_SHOWN_BYTES]) + ("…" if len(record) > _MAX_SHOWN_BYTES else "")
+            malformed_rows.append(MalformedRow(int(numbers_of_records[index]), line, raw, code, message))
+        table = parsed_block.table.rename_columns(list(self.columns))
+        starts = range(0, max(1, table.num_rows), _MAX_CHUNK_ROWS)
         for start in starts:
-            rows = table.slice(start, _MAX_ROWS)
+            chunk_table = table.slice(start, _MAX_CHUNK_ROWS)
             is_last = start == starts[-1]
-            chunk_malformed = tuple(row for row in malformed if is_last or row.number <= numbers[start + _MAX_ROWS - 1])
-            malformed = malformed[len(chunk_malformed) :]
-            if rows.num_rows or chunk_malformed:
-                yield Chunk(build_frame(rows), numbers[start : start + _MAX_ROWS], chunk_malformed, self.name)
+            chunk_malformed_rows = tuple(
+                row for row in malformed_rows if is_last or row.number <= numbers[start + _MAX_CHUNK_ROWS - 1]
+            )
+            malformed_rows = malformed_rows[len(chunk_malformed_rows) :]
+            if chunk_table.num_rows or chunk_malformed_rows:
+                yield Chunk(
+                    build_frame(chunk_table), numbers[start : start + _MAX_CHUNK_ROWS], chunk_malformed_rows, self.name
+                )
 
 
 def open_csv(
@@ -235,20 +274,27 @@ def open_csv(
 ) -> Source:
     """Open an input as CSV. Each cell is a text, and an empty cell is "".
 
-    The header names the columns (an empty name becomes `column N`, a second `Email` becomes `Email (2)`). Titles above
-    the header (lines of a single cell) are left out, and a delimiter after the last cell of each row, too. A record is
-    malformed if its width differs from the header's, if a used column has an undecodable or a NUL byte, if a quote
-    closes before the end of its cell or is ambiguous, or if the record is longer than a MiB. Blank lines (also with
-    spaces and tabs) and lines with only the delimiters of the header are not records. A quote within quotes is written
-    twice. A backslash has no special meaning.
+    The header names the columns. An empty name is replaced by `column N`, and a second `Email` by `Email (2)`. Titles
+    above the header (lines of a single cell) are left out. A delimiter after the last cell of each row is also left
+    out.
 
-    The `messages` of the first chunk name the left-out parts and a detected encoding. If the encoding is not certain,
-    rows with other characters than ASCII are malformed. `chunk_bytes` is the size of a block (default: about 30,000
-    rows). A longer record makes its block longer. The source closes the input.
+        A record is malformed in these cases:
+
+    - The record has more or fewer cells than the header.
+    - A used column has an undecodable byte or a NUL byte.
+    - A quote closes before the end of its cell, or is ambiguous.
+    - The record is longer than a MiB.
+
+    Blank lines (also with spaces and tabs) and lines with only the delimiters of the header are not records. A quote
+    within quotes is written twice. A backslash has no special meaning.
+
+    The `messages` of the first chunk name the parts that were left out, and a detected encoding. If the encoding is not
+    certain, rows with bytes beyond ASCII are malformed. `chunk_bytes` is the size of a block (default: about 30,000
+    rows). If a record is longer, its block is longer, too. The source closes the input.
 
     Raises SourceError if the input is empty, binary, without a header or with single quotes around its cells. While
-    rows are read, raises SourceError at a quote that is never closed, that contains other rows, or that has spaces
-    before. Raises ConfigurationError for an unknown delimiter or encoding.
+    rows are read, raises SourceError at a quote that is never closed, that contains other rows, or that follows spaces.
+    Raises ConfigurationError for an unknown delimiter or encoding.
     """
     return CsvSource(source_input, encoding, parse_delimiter(delimiter), chunk_bytes)
 
@@ -264,39 +310,44 @@ _MESSAGES = {
     ),
     "unclosed_quote": "a quote is opened and never closed, and the file ends in its cell; close the quote",
     "oversized": (
-        f"is longer than {_MAX_RECORD >> 10} KiB, which is not the row of a subscriber; look for a quote that is "
+        f"is longer than {_MAX_RECORD_BYTES >> 10} KiB, which is not the row of a subscriber; look for a quote that is "
         "never closed"
     ),
     "nul": "holds a NUL byte, which is not text",
 }
-"""Messages of malformed records by code. The messages of `ragged` and `encoding` contain facts of the file."""
+"""Messages of malformed records by code. The messages of the codes `ragged` and `encoding` are not here, because they
+contain facts of the file."""
 
 _HOW_TO_SAVE = (
     "Correct it there, or save the file again as CSV from a spreadsheet: a cell begins with its double quote, and a "
     "quote within it is written twice"
 )
-_INDENTED = "has spaces between the beginning of a cell and its quote"
+_INDENTED_PROBLEM = "has spaces between the beginning of a cell and its quote"
 
 
 def find_refusal(block: bytes, records: Records, form: CsvDialect) -> tuple[int, str] | None:
     """Return the index and the problem of the first record for which the file must be refused, or None.
 
-    Such a record has spaces before a quote, a quote that is open over several lines to the end of the file, or a
+    Such a record has spaces before a quote, a quote that stays open for several lines up to the end of the file, or a
     damaged cell that contains other rows.
     """
-    problems = dict.fromkeys(_find_indices(records, records.indented), _INDENTED)
+    problems = dict.fromkeys(_find_indices(records, records.indented), _INDENTED_PROBLEM)
     lengths = records.stops - records.starts
-    suspects = {*_find_indices(records, records.strays), *np.flatnonzero(lengths > _MAX_RECORD).tolist()}
-    sign, expected = form.delimiter.encode(), form.cells - 1
-    for index in suspects:
+    suspect_indices = {*_find_indices(records, records.strays), *np.flatnonzero(lengths > _MAX_RECORD_BYTES).tolist()}
+    delimiter, delimiter_count = form.delimiter.encode(), form.cell_count - 1
+    for index in suspect_indices:
         record = block[records.starts[index] : records.stops[index]]
-        lines_below = record.splitlines()[1:]  # lines that may be rows of their own
-        if record.count(sign) > expected and any(line.count(sign) >= expected for line in lines_below):
+        lines_below = record.splitlines()[1:]  # these lines may be separate rows
+        if record.count(delimiter) > delimiter_count and any(
+            line.count(delimiter) >= delimiter_count for line in lines_below
+        ):
             problems[index] = (
                 f"has a quote that is not closed, so that it takes in {count_lines(record)} lines below it"
             )
-    if records.is_unclosed and (lines := count_lines(block[records.starts[-1] :].rstrip(b"\r\n"))):
-        problems[len(records) - 1] = f"has a quote that is never closed, so that it takes in all {lines} lines below it"
+    if records.is_unclosed and (line_count := count_lines(block[records.starts[-1] :].rstrip(b"\r\n"))):
+        problems[len(records) - 1] = (
+            f"has a quote that is never closed, so that it takes in all {line_count} lines below it"
+        )
     return min(problems.items(), default=None)
 
 
@@ -305,65 +356,65 @@ def parse_block(block: bytes, records: Records, form: CsvDialect, used_indices: 
     `used_indices`. Raises SourceError if pyarrow finds another number of records."""
     lengths = records.stops - records.starts
     is_blank = find_blank(block, records, form.delimiter)
-    only_delimiters = form.delimiter.encode() * (form.cells - 1)  # spreadsheets leave thousands of such lines
-    for index in np.flatnonzero(lengths == form.cells - 1).tolist():
+    only_delimiters = form.delimiter.encode() * (form.cell_count - 1)  # spreadsheets write thousands of such lines
+    for index in np.flatnonzero(lengths == form.cell_count - 1).tolist():
         is_blank[index] |= block[records.starts[index] : records.stops[index]] == only_delimiters
     codes = dict.fromkeys(_find_indices(records, records.ambiguous), "ambiguous_quote")
     codes |= dict.fromkeys(_find_indices(records, records.strays), "stray_quote")
-    failed = {index: (code, _MESSAGES[code]) for index, code in codes.items()}
-    undecodable = _find_undecodable(block, records, form)
+    failures = {index: (code, _MESSAGES[code]) for index, code in codes.items()}
+    undecodable_failures = _find_undecodable(block, records, form)
     if records.is_unclosed:
-        failed[len(records) - 1] = ("unclosed_quote", _MESSAGES["unclosed_quote"])
-    oversized = np.flatnonzero(lengths > _MAX_RECORD).tolist()
-    failed |= dict.fromkeys(oversized, ("oversized", _MESSAGES["oversized"]))
+        failures[len(records) - 1] = ("unclosed_quote", _MESSAGES["unclosed_quote"])
+    oversized_indices = np.flatnonzero(lengths > _MAX_RECORD_BYTES).tolist()
+    failures |= dict.fromkeys(oversized_indices, ("oversized", _MESSAGES["oversized"]))
     is_parsed = ~is_blank
-    is_parsed[list(failed)] = False
+    is_parsed[list(failures)] = False
     parsed_indices = np.flatnonzero(is_parsed)
-    table, ragged = _read_table(_select_parseable(block, records, is_parsed, undecodable), form)
-    expected = f"the header has {form.width}"
+    table, widths_by_row = _read_table(_select_parseable(block, records, is_parsed, undecodable_failures), form)
+    expected_width = f"the header has {form.width}"
     if form.has_tails:
-        rows = np.delete(np.arange(table.num_rows + len(ragged)), list(ragged))
+        rows = np.delete(np.arange(table.num_rows + len(widths_by_row)), list(widths_by_row))
         is_empty = pc.equal(table.columns[-1], "")
-        ragged |= dict.fromkeys(rows[~is_empty.to_numpy().astype(bool)].tolist(), form.cells)
+        widths_by_row |= dict.fromkeys(rows[~is_empty.to_numpy().astype(bool)].tolist(), form.cell_count)
         table = table.filter(is_empty).select(range(form.width))
-        expected = f"other rows have {form.cells}, the last of them empty"
-    for row, width in ragged.items():
-        message = f"has {width} cells where {expected}; look for a missing or a stray delimiter or quote"
-        failed[int(parsed_indices[row])] = ("ragged", message)
-    if table.num_rows + len(ragged) != len(parsed_indices):
+        expected_width = f"other rows have {form.cell_count}, the last of them empty"
+    for row, width in widths_by_row.items():
+        message = f"has {width} cells where {expected_width}; look for a missing or a stray delimiter or quote"
+        failures[int(parsed_indices[row])] = ("ragged", message)
+    if table.num_rows + len(widths_by_row) != len(parsed_indices):
         raise SourceError("unbalanced quotes: cannot find where this row ends; save the file again as CSV")
-    indices = np.delete(parsed_indices, list(ragged))
-    harmless = _find_harmless(table, indices, undecodable, used_indices)
-    failed |= {index: problem for index, problem in undecodable.items() if index not in harmless}
-    is_row = ~np.isin(indices, list(failed))
-    return ParsedBlock(table.filter(pa.array(is_row)), indices[is_row], failed, ~is_blank)
+    indices = np.delete(parsed_indices, list(widths_by_row))
+    harmless = _find_harmless(table, indices, undecodable_failures, used_indices)
+    failures |= {index: problem for index, problem in undecodable_failures.items() if index not in harmless}
+    is_row = ~np.isin(indices, list(failures))
+    return ParsedBlock(table.filter(pa.array(is_row)), indices[is_row], failures, ~is_blank)
 
 
 def _select_parseable(
-    block: bytes, records: Records, is_parsed: npt.NDArray[np.bool_], undecodable: Collection[int]
+    block: bytes, records: Records, is_parsed: npt.NDArray[np.bool_], undecodable_indices: Collection[int]
 ) -> bytes:
-    """Return the records of a block that pyarrow can parse. In `undecodable` records U+FFFD replaces undecodable bytes.
-    Delimiters and quotes are ASCII, so they stay."""
-    pieces, since = [], 0
-    for index in sorted({*np.flatnonzero(~is_parsed).tolist(), *undecodable}):
+    """Return the records of a block that pyarrow can parse. In the records `undecodable_indices`, replace undecodable
+    bytes by U+FFFD. Delimiters and quotes do not change, because they are ASCII."""
+    pieces, end_of_previous = [], 0
+    for index in sorted({*np.flatnonzero(~is_parsed).tolist(), *undecodable_indices}):
         start, end = int(records.starts[index]), int(records.nexts[index])
-        pieces.append(block[since:start])
+        pieces.append(block[end_of_previous:start])
         if is_parsed[index]:
-            pieces.append(block[start:end].replace(b"\0", _LOST_BYTES).decode("utf-8", "replace").encode())
-        since = end
-    return b"".join([*pieces, block[since:]]) if since else block
+            pieces.append(block[start:end].replace(b"\0", _REPLACEMENT_BYTES).decode("utf-8", "replace").encode())
+        end_of_previous = end
+    return b"".join([*pieces, block[end_of_previous:]]) if end_of_previous else block
 
 
 def _find_harmless(
-    table: pa.Table, indices: npt.NDArray[np.int64], undecodable: Collection[int], used_indices: Sequence[int]
+    table: pa.Table, indices: npt.NDArray[np.int64], undecodable_indices: Collection[int], used_indices: Sequence[int]
 ) -> set[int]:
-    """Return the indices of undecodable records whose used columns have no undecodable character."""
-    rows = np.flatnonzero(np.isin(indices, list(undecodable)))
-    is_lost = np.zeros(len(rows), dtype=bool)
+    """Return the indices of the undecodable records that have no undecodable character in a used column."""
+    rows = np.flatnonzero(np.isin(indices, list(undecodable_indices)))
+    is_lossy = np.zeros(len(rows), dtype=bool)
     for index in used_indices if len(rows) else ():
         cells = table.columns[index].take(pa.array(rows))
-        is_lost |= pc.match_substring(cells, LOST).to_numpy().astype(bool)
-    return set(indices[rows[~is_lost]].tolist())
+        is_lossy |= pc.match_substring(cells, REPLACEMENT_CHARACTER).to_numpy().astype(bool)
+    return set(indices[rows[~is_lossy]].tolist())
 
 
 def _find_indices(records: Records, positions: npt.NDArray[np.int64]) -> list[int]:
@@ -373,11 +424,11 @@ def _find_indices(records: Records, positions: npt.NDArray[np.int64]) -> list[in
 
 
 def _find_undecodable(block: bytes, records: Records, form: CsvDialect) -> _Failures:
-    failed: _Failures = {}
+    failures: _Failures = {}
     offset = block.find(b"\0")
     while offset >= 0:
         index = int(np.searchsorted(records.nexts, offset, side="right"))
-        failed[index] = ("nul", _MESSAGES["nul"])
+        failures[index] = ("nul", _MESSAGES["nul"])
         offset = block.find(b"\0", int(records.nexts[index]))
     view, offset = memoryview(block), 0
     while offset < len(block):
@@ -385,16 +436,18 @@ def _find_undecodable(block: bytes, records: Records, form: CsvDialect) -> _Fail
         try:
             offset += codecs.utf_8_decode(view[offset:end], "strict", end >= len(block))[1]
         except UnicodeDecodeError as error:
-            wrong = offset + error.start
-            index = int(np.searchsorted(records.nexts, wrong, side="right"))
+            wrong_offset = offset + error.start
+            index = int(np.searchsorted(records.nexts, wrong_offset, side="right"))
             is_utf_8 = form.encoding == "utf-8"
             problem = (
-                f"byte 0x{block[wrong]:02X} is not UTF-8" if is_utf_8 else f"holds bytes that are not {form.encoding}"
+                f"byte 0x{block[wrong_offset]:02X} is not UTF-8"
+                if is_utf_8
+                else f"holds bytes that are not {form.encoding}"
             )
-            advice = f"if the file is in another encoding, name it: {advise_encoding(form.advised)}"
-            failed[index] = ("encoding", f"{problem}; {advice}")
+            advice = f"if the file is in another encoding, name it: {advise_encoding(form.advised_encoding)}"
+            failures[index] = ("encoding", f"{problem}; {advice}")
             offset = int(records.nexts[index])
-    return failed
+    return failures
 
 
 def count_lines(text: bytes) -> int:
@@ -403,14 +456,15 @@ def count_lines(text: bytes) -> int:
 
 
 def _read_table(block: bytes, form: CsvDialect) -> tuple[pa.Table, dict[int, int]]:
-    """Return the rows of the right width, and the widths of ragged rows by their index (from 0) in `block`."""
-    names = [str(index) for index in range(form.cells)]
+    """Return the rows of the right width. Also return the width of each ragged row, by the index (from 0) of the row in
+    `block`."""
+    names = [str(index) for index in range(form.cell_count)]
     if not block:
         return pa.table({name: pa.array([], pa.large_string()) for name in names}), {}
-    ragged: dict[int, int] = {}
+    widths_by_row: dict[int, int] = {}
 
     def skip(row: pa_csv.InvalidRow) -> str:
-        ragged[row.number - 1] = row.actual_columns
+        widths_by_row[row.number - 1] = row.actual_columns
         return "skip"
 
     table = pa_csv.read_csv(
@@ -426,7 +480,7 @@ def _read_table(block: bytes, form: CsvDialect) -> tuple[pa.Table, dict[int, int
             column_types=dict.fromkeys(names, pa.large_string()),
             null_values=[],
             strings_can_be_null=False,
-            check_utf8=False,  # `_find_undecodable` has checked it
+            check_utf8=False,  # `_find_undecodable` has checked the block
         ),
     )
-    return table, ragged
+    return table, widths_by_row

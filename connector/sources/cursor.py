@@ -1,8 +1,11 @@
-"""Values of cursors, and the statement that reads rows from a cursor on. Without side effects.
+"""Values of cursors, and the statement that reads the rows from a cursor value on. These functions have no side
+effects.
 
-The job's `start` decides the kind of all values: a text or number of the database is read as this kind. Cursors are
-saved as text. The statement is a query, or the SELECT of a table. Its `:cursor` is bound with the type of its kind, so
-that PostgreSQL compares a timestamp and not a text. A `:cursor` in a text or comment of the query does not count.
+The job's `start` decides the kind of all values: each value of the database is read as this kind. Cursors are saved as
+text.
+
+The statement is a query, or the SELECT of a table. Its `:cursor` is bound with the SQL type of the kind, so that
+PostgreSQL compares a timestamp and not a text. A `:cursor` in a text or comment of the query is not a parameter.
 """
 
 import math
@@ -37,7 +40,7 @@ class CursorKind(StrEnum):
 
 
 class ColumnType(StrEnum):
-    """The type of a column's values, as messages name the values."""
+    """The type of a column. The value of each member is its name in messages."""
 
     NUMBER = "numbers"
     TEXT = "texts"
@@ -51,44 +54,44 @@ class ColumnType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CursorBound:
-    """A bound: rows whose `column` is at least `value` are read. If `value` is None, no rows are read, only the
-    columns.
+    """A lower bound of the cursor: rows whose `column` is at least `value` are read. If `value` is None, only the
+    columns are read, and no rows.
 
-    `cursor_columns.convert_bound` has converted `value` for the column."""
+    `cursor_columns.convert_bound` has converted the `value`."""
 
     column: str
     kind: CursorKind
     value: object
 
 
-_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-_LARGEST = 2**63 - 1  # the largest bigint
+_INTEGER_PATTERN = re.compile(r"[+-]?\d+", re.ASCII)
+_DAY_PATTERN = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_LARGEST_INTEGER = 2**63 - 1  # the largest bigint
 
-_KINDS: dict[CursorKind, tuple[type, sa.types.TypeEngine[Any], str]] = {
+_KIND_DETAILS: dict[CursorKind, tuple[type, sa.types.TypeEngine[Any], str]] = {
     # kind: (Python type, SQL type of the bound value, description of a valid text)
     CursorKind.TIMESTAMP: (
         datetime, sa.DateTime(), "a timestamp, such as 2026-11-21T10:00:00 or 2026-11-21T10:00:00+01:00"
     ),
     CursorKind.DATE: (date, sa.Date(), "a date, such as 2026-11-21"),
     CursorKind.INTEGER: (int, sa.BigInteger(), "a whole number of at most 64 bits"),
-    CursorKind.TEXT: (str, sa.types.NULLTYPE, "text"),  # the column decides the type: a text may be a UUID
+    CursorKind.TEXT: (str, sa.types.NULLTYPE, "text"),  # no SQL type, because a text may be compared with a UUID
 }  # fmt: skip
 
 
 def find_kind(text: str) -> CursorKind:
-    """Return the kind of a job's `start`: `7`, `2026-11-21`, `2026-11-21T10:00:00`, or another text."""
+    """Return the kind of a job's `start`, such as `7`, `2026-11-21`, `2026-11-21T10:00:00`, or another text."""
     text = text.strip()
-    if _INTEGER.fullmatch(text):
+    if _INTEGER_PATTERN.fullmatch(text):
         return CursorKind.INTEGER
-    if _DAY.fullmatch(text):
+    if _DAY_PATTERN.fullmatch(text):
         return CursorKind.DATE
-    return CursorKind.TIMESTAMP if _DAY.match(text) else CursorKind.TEXT
+    return CursorKind.TIMESTAMP if _DAY_PATTERN.match(text) else CursorKind.TEXT
 
 
 def parse_cursor(text: str, kind: CursorKind) -> CursorValue:
-    """Return the value of a text from a person or from `write_cursor`. Raises ValueError with a description of valid
-    texts."""
+    """Return the value of a text that a person or `write_cursor` has written. Raises ValueError with a description of
+    valid texts."""
     value: CursorValue | None = text
     try:
         match kind:
@@ -101,7 +104,7 @@ def parse_cursor(text: str, kind: CursorKind) -> CursorValue:
     except ValueError:
         value = None
     if value is None:
-        raise ValueError(f"must be {_KINDS[kind][2]}")
+        raise ValueError(f"must be {_KIND_DETAILS[kind][2]}")
     return value
 
 
@@ -111,29 +114,31 @@ def write_cursor(value: CursorValue) -> str:
 
 
 def read_value(value: object, kind: CursorKind) -> CursorValue | None:
-    """Return a database's value as this kind, rounded down if the value is finer. Return None for NULL and for another
-    kind."""
+    """Return a database's value as this kind. Round down a value that is more precise than the kind. Return None for
+    NULL and for a value of another kind."""
     try:
-        plain = bytes(value).decode() if isinstance(value, bytes | bytearray | memoryview) else value
-        if plain is None:
+        decoded_value = bytes(value).decode() if isinstance(value, bytes | bytearray | memoryview) else value
+        if decoded_value is None:
             return None
         if kind is CursorKind.TEXT:
-            return None if "\0" in str(plain) else str(plain)  # PostgreSQL cannot store a NUL
+            return None if "\0" in str(decoded_value) else str(decoded_value)  # PostgreSQL cannot store a NUL
         if kind is CursorKind.INTEGER:
-            if isinstance(plain, str) and _INTEGER.fullmatch(plain):
-                number = int(plain)
-            elif isinstance(plain, int | float | Decimal) and not isinstance(plain, bool):
-                number = math.floor(plain)
+            if isinstance(decoded_value, str) and _INTEGER_PATTERN.fullmatch(decoded_value):
+                number = int(decoded_value)
+            elif isinstance(decoded_value, int | float | Decimal) and not isinstance(decoded_value, bool):
+                number = math.floor(decoded_value)
             else:
                 return None
-            return number if abs(number) <= _LARGEST else None
-        if isinstance(plain, datetime):  # pandas has a subclass of datetime with nanoseconds
-            is_plain = type(plain) is datetime
-            moment = plain if is_plain else datetime.fromisoformat(plain.isoformat(timespec="microseconds"))
-        elif isinstance(plain, date):
-            moment = datetime.combine(plain, time.min)
-        elif isinstance(plain, str) and _DAY.match(plain.strip()):
-            moment = datetime.fromisoformat(plain.strip())
+            return number if abs(number) <= _LARGEST_INTEGER else None
+        if isinstance(decoded_value, datetime):  # pandas has a subclass of datetime with nanoseconds
+            is_plain = type(decoded_value) is datetime
+            moment = (
+                decoded_value if is_plain else datetime.fromisoformat(decoded_value.isoformat(timespec="microseconds"))
+            )
+        elif isinstance(decoded_value, date):
+            moment = datetime.combine(decoded_value, time.min)
+        elif isinstance(decoded_value, str) and _DAY_PATTERN.match(decoded_value.strip()):
+            moment = datetime.fromisoformat(decoded_value.strip())
         else:
             return None
     except (ValueError, OverflowError):
@@ -142,25 +147,26 @@ def read_value(value: object, kind: CursorKind) -> CursorValue | None:
 
 
 def look_back(value: CursorValue, lookback_s: float) -> CursorValue:
-    """Return the value minus `lookback_s`. For a date, the look-back is rounded up to days. Numbers and texts stay."""
+    """Return the value minus `lookback_s`. For a date, the look-back is rounded up to days. Numbers and texts do not
+    change."""
     if not isinstance(value, date):
         return value
     is_moment = isinstance(value, datetime)
-    back = timedelta(seconds=lookback_s) if is_moment else timedelta(days=math.ceil(lookback_s / 86_400))
+    lookback = timedelta(seconds=lookback_s) if is_moment else timedelta(days=math.ceil(lookback_s / 86_400))
     try:
-        return value - back
+        return value - lookback
     except OverflowError:  # before the year 1
         return value.replace(year=1, month=1, day=2)
 
 
 def is_larger(value: CursorValue, other: CursorValue) -> bool:
     """Return whether `value` is larger than `other` of the same kind. A timestamp without a zone is in UTC."""
-    return bool(_key(value) > _key(other))
+    return bool(_to_comparable(value) > _to_comparable(other))
 
 
 def find_latest(value: CursorValue, now: datetime) -> CursorValue | None:
-    """Return the latest time that a cursor of this value's form may move to: the end of tomorrow in UTC, because a
-    timestamp without a zone may be a day ahead. Return None if the value is not known to be a time.
+    """Return the end of tomorrow in UTC, in the form of this value. A cursor must not move beyond this time. It is not
+    today, because a timestamp without a zone may be a day ahead. Return None if the value may not be a time.
 
     A text is a time if it begins with the year and has months of two digits (`2026/11/21`). A whole number is a time if
     it reads as a Unix time (`find_latest_unix`), as `20261121` or as `20261121100000`.
@@ -176,7 +182,7 @@ def find_latest(value: CursorValue, now: datetime) -> CursorValue | None:
         return None if match is None else f"{tomorrow:%Y}{match[1]}{tomorrow:%m}{match[1]}{tomorrow:%d}~"
     for form in _NUMBER_FORMS:
         with suppress(ValueError):
-            if datetime.strptime(str(value), form).strftime(form) == str(value):  # noqa: DTZ007 - only its digits
+            if datetime.strptime(str(value), form).strftime(form) == str(value):  # noqa: DTZ007 - only digits are compared
                 return int(tomorrow.strftime(form))
     return find_latest_unix(value, now)
 
@@ -200,16 +206,17 @@ _YEAR_FIRST = re.compile(r"(?:19|20)\d\d([-/. ])\d\d(?!\d)", re.ASCII)
 _NUMBER_FORMS = ("%Y%m%d", "%Y%m%d%H%M%S")
 _YEAR_2000_S = 946_684_800
 _UNITS_PER_S = (1, 10**3, 10**6, 10**9)
-_SAMPLE_SIZE = 100  # numbers of a chunk that decide whether the column has Unix times
+_SAMPLE_SIZE = 100  # the first values of a chunk decide whether the column has Unix times
 
 
 @dataclass(slots=True)
 class CursorWatch:
-    """Records the values of a cursor column: the `largest` value up to `latest`, and the numbers of values that are
-    `missing`, that are not of the kind (`strays`), and that are beyond `latest` (`ahead`).
+    """A recorder of the values of a cursor column. `largest` is the largest value that is not beyond `latest`. Three
+    numbers are counted: values that are `missing`, values that are not of the kind (`strays`), and values beyond
+    `latest` (`ahead`).
 
-    With `now` and without `latest`, whole numbers are recognised as Unix times. With `is_moment` the column has
-    moments, and `largest` without a zone gets UTC.
+    If `now` is set and `latest` is not, whole numbers are recognised as Unix times. If `is_moment`, the column has
+    timestamps with a zone, and a `largest` without a zone gets UTC.
     """
 
     column: str
@@ -224,28 +231,32 @@ class CursorWatch:
     ahead: int = 0
     first_ahead: tuple[int, CursorValue] | None = None  # record number, from 1, and value
 
-    def record(self, values: Sequence[object], first: int) -> None:
-        """Record the values of consecutive rows; `first` is the record number of the first row."""
+    def record(self, values: Sequence[object], first_number: int) -> None:
+        """Record the values of consecutive rows. `first_number` is the record number of the first row."""
         largest: CursorValue | None = None
         self.missing += sum(value is None for value in values)
-        if {*map(type, values)} - {type(None)} == {_KINDS[self.kind][0]} and self.kind is not CursorKind.TEXT:
-            with suppress(TypeError):  # some moments have a zone and others have none
+        if {*map(type, values)} - {type(None)} == {_KIND_DETAILS[self.kind][0]} and self.kind is not CursorKind.TEXT:
+            with suppress(TypeError):  # timestamps with and without a zone cannot be compared
                 largest = max(value for value in values if value is not None)  # type: ignore[type-var, assignment]
         if self.latest is None and self.now is not None and self.kind is CursorKind.INTEGER:
             self.latest = self._find_unix_limit(values, self.now)
-        is_beyond = isinstance(largest, int) and largest > _LARGEST
+        is_beyond = isinstance(largest, int) and largest > _LARGEST_INTEGER
         if largest is None or is_beyond or self._is_ahead(largest):  # the slow way: read each value
-            read = [read_value(value, self.kind) for value in values]
-            strays = [index for index, value in enumerate(values) if value is not None and read[index] is None]
-            self.strays += len(strays)
-            if strays and self.first_stray is None:
-                self.first_stray = first + strays[0], values[strays[0]]
-            ahead = [(first + index, value) for index, value in enumerate(read) if self._is_ahead(value)]
-            self.ahead += len(ahead)
+            read_values = [read_value(value, self.kind) for value in values]
+            stray_indices = [
+                index for index, value in enumerate(values) if value is not None and read_values[index] is None
+            ]
+            self.strays += len(stray_indices)
+            if stray_indices and self.first_stray is None:
+                self.first_stray = first_number + stray_indices[0], values[stray_indices[0]]
+            records_ahead = [
+                (first_number + index, value) for index, value in enumerate(read_values) if self._is_ahead(value)
+            ]
+            self.ahead += len(records_ahead)
             if self.first_ahead is None:
-                self.first_ahead = next(iter(ahead), None)
-            usable = (value for value in read if value is not None and not self._is_ahead(value))
-            largest = max(usable, key=_key, default=None)
+                self.first_ahead = next(iter(records_ahead), None)
+            usable_values = (value for value in read_values if value is not None and not self._is_ahead(value))
+            largest = max(usable_values, key=_to_comparable, default=None)
         if self.is_moment and isinstance(largest, datetime) and largest.tzinfo is None:
             largest = largest.replace(tzinfo=UTC)
         if largest is not None and (self.largest is None or is_larger(largest, self.largest)):
@@ -262,39 +273,40 @@ class CursorWatch:
         return limit if limit_count * 2 > limits.total() else None
 
 
-def _key(value: CursorValue) -> Any:
+def _to_comparable(value: CursorValue) -> Any:
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
 
 
 def uses_cursor(query: str, database: str) -> bool:
     """Return whether a query has a `:cursor` outside texts and comments. `database` is SQLAlchemy's name."""
-    return any(found["name"] == CURSOR for found in _choose_tokens(database).finditer(query))
+    return any(token["name"] == CURSOR for token in _choose_tokens(database).finditer(query))
 
 
 def build_query(query: str, bound: CursorBound | None, database: str) -> sa.TextClause:
-    """Return the query with a bound `:cursor`, if there is a bound. Other colons ('… :draft') stay."""
+    """Return the query. With a bound, `:cursor` is bound to its value. Other colons (`:draft` in a text) do not
+    change."""
 
-    def escape(found: re.Match[str]) -> str:
-        if bound is not None and found["name"] == CURSOR:
-            return f":{CURSOR}" + (r"\:\:" if found["cast"] else "")
-        return _ANY_NAME.sub(r"\\\g<0>", found[0])
+    def escape(token: re.Match[str]) -> str:
+        if bound is not None and token["name"] == CURSOR:
+            return f":{CURSOR}" + (r"\:\:" if token["cast"] else "")
+        return _ANY_NAME.sub(r"\\\g<0>", token[0])
 
-    text = sa.text(_choose_tokens(database).sub(escape, query))
-    return text if bound is None else text.bindparams(_build_bind(bound, database))
+    clause = sa.text(_choose_tokens(database).sub(escape, query))
+    return clause if bound is None else clause.bindparams(_build_bind(bound, database))
 
 
-def mark_cursor(query: str, database: str, mark: str) -> str:
-    """Return the query with `mark` instead of `:cursor`, for example `$cursor`."""
+def mark_cursor(query: str, database: str, replacement: str) -> str:
+    """Return the query with `replacement` in place of `:cursor`, for example `$cursor`."""
 
-    def replace_name(found: re.Match[str]) -> str:
-        return f"{mark}{found['cast'] or ''}" if found["name"] == CURSOR else found[0]
+    def replace_name(token: re.Match[str]) -> str:
+        return f"{replacement}{token['cast'] or ''}" if token["name"] == CURSOR else token[0]
 
     return _choose_tokens(database).sub(replace_name, query)
 
 
 def build_select(table: str, bound: CursorBound | None, database: str) -> sa.Select[tuple[object]]:
-    """Return the SELECT of all rows of a table (`name` or `schema.name`), or of the rows from the bound on and the rows
-    without a cursor value. A bound without a value selects no row."""
+    """Return the SELECT of a table (`name` or `schema.name`). With a bound, it selects the rows from the bound on and
+    the rows without a cursor value. A bound without a value selects no rows."""
     schema, _, name = table.rpartition(".")
     select: sa.Select[tuple[object]] = sa.select(sa.text("*")).select_from(sa.table(name, schema=schema or None))
     if bound is None:
@@ -306,7 +318,7 @@ def build_select(table: str, bound: CursorBound | None, database: str) -> sa.Sel
 
 
 def _build_bind(bound: CursorBound, database: str) -> sa.BindParameter[Any]:
-    value, (python_type, sql_type, _) = bound.value, _KINDS[bound.kind]
+    value, (python_type, sql_type, _) = bound.value, _KIND_DETAILS[bound.kind]
     if isinstance(value, datetime) and value.tzinfo is not None:
         sql_type = sa.DateTime(timezone=True)
     is_of_kind = value is None or isinstance(value, python_type)
@@ -326,28 +338,31 @@ def _choose_tokens(database: str) -> re.Pattern[str]:
     return _TOKENS_OF_MYSQL if database in MYSQL else _TOKENS
 
 
-_READING = frozenset({"select", "with", "values", "table"})
-_WRITING = frozenset({"insert", "update", "delete", "merge", "into"})
-_WORD = r"(?P<word>\w+|;)"
-_WORDS, _WORDS_OF_MYSQL = (re.compile(f"{texts}|{_WORD}", re.DOTALL) for texts in (_TEXTS, _TEXTS_OF_MYSQL))
-_WORDS_OF_OTHERS = re.compile(rf"{_TEXTS}|\[[^\]]*\]|{_WORD}", re.DOTALL)  # SQL Server quotes names in brackets
-_READ_ONLY = ("postgresql", "sqlite", *MYSQL)
+_READING_WORDS = frozenset({"select", "with", "values", "table"})
+_WRITING_WORDS = frozenset({"insert", "update", "delete", "merge", "into"})
+_WORD_PATTERN = r"(?P<word>\w+|;)"
+_WORD_TOKENS, _WORD_TOKENS_OF_MYSQL = (
+    re.compile(f"{texts}|{_WORD_PATTERN}", re.DOTALL) for texts in (_TEXTS, _TEXTS_OF_MYSQL)
+)
+# SQL Server quotes names in brackets.
+_WORD_TOKENS_OF_OTHERS = re.compile(rf"{_TEXTS}|\[[^\]]*\]|{_WORD_PATTERN}", re.DOTALL)
+_DATABASES_WITH_READ_ONLY_SESSION = ("postgresql", "sqlite", *MYSQL)
 
 
 def explain_write(query: str, database: str) -> str:
-    """Return why a query may write, or "" if the query only reads.
+    """Return a message that explains why a query may write, or "" if the query only reads.
 
-    If the database has no read-only session, words of writing statements are refused, too: the `into` of SELECT … INTO,
-    or the `delete` of a WITH.
+    If the database has no read-only session, the words of writing statements are also refused, such as the `into` of
+    SELECT … INTO, or a `delete` in a WITH.
     """
-    is_read_only = database in _READ_ONLY
-    pattern = _WORDS_OF_MYSQL if database in MYSQL else _WORDS if is_read_only else _WORDS_OF_OTHERS
-    words = [found["word"].lower() for found in pattern.finditer(query) if found["word"]]
+    is_read_only = database in _DATABASES_WITH_READ_ONLY_SESSION
+    pattern = _WORD_TOKENS_OF_MYSQL if database in MYSQL else _WORD_TOKENS if is_read_only else _WORD_TOKENS_OF_OTHERS
+    words = [token["word"].lower() for token in pattern.finditer(query) if token["word"]]
     while words and words[-1] == ";":
         words.pop()
-    if not words or words[0] not in _READING:
+    if not words or words[0] not in _READING_WORDS:
         return f"the query begins with {words[0].upper() if words else 'nothing'}"
     if ";" in words:
         return "the query has more than one statement"
-    writing = next((word for word in words if word in _WRITING and not is_read_only), None)
-    return "" if writing is None else f"the query has the word {writing.upper()}"
+    writing_word = next((word for word in words if word in _WRITING_WORDS and not is_read_only), None)
+    return "" if writing_word is None else f"the query has the word {writing_word.upper()}"

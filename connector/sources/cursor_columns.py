@@ -1,9 +1,13 @@
 # ruff: noqa: S608 - names are quoted, and values are parameters
-"""Decides which columns a cursor can be compared with, and converts a bound for the column. Without side effects.
+"""Decides which columns a cursor can be compared with, and converts a bound for the column. These functions have no
+side effects.
 
-A time without a zone counts as UTC, in a bound as in a column. The type of the column decides whether its values can be
-compared with the job's `start`. SQLite has no types for columns, MySQL has zero dates, and both compare texts: there a
-statement counts the values that cannot be compared (`build_check`), because a comparison would leave them out.
+A time without a zone is read as UTC, both in a bound and in a column. The type of the column decides whether its values
+can be compared with the job's `start`.
+
+In SQLite and MySQL, the type is not enough: SQLite has no types for columns, MySQL has zero dates, and both may compare
+times as texts. Such a comparison leaves out values that cannot be compared. So a statement counts these values before
+(`build_check`).
 """
 
 import re
@@ -13,32 +17,33 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from connector.sources.cursor import MYSQL, ColumnType, CursorKind, CursorValue, read_value
 from connector.texts import make_line
 
-_TIMES = frozenset({ColumnType.DATE, ColumnType.TIMESTAMP, ColumnType.MOMENT})
+_TIME_TYPES = frozenset({ColumnType.DATE, ColumnType.TIMESTAMP, ColumnType.MOMENT})
 
 COMPARABLE: dict[CursorKind, frozenset[ColumnType]] = {
-    CursorKind.TIMESTAMP: _TIMES,
-    CursorKind.DATE: _TIMES,
+    CursorKind.TIMESTAMP: _TIME_TYPES,
+    CursorKind.DATE: _TIME_TYPES,
     CursorKind.INTEGER: frozenset({ColumnType.NUMBER}),
     CursorKind.TEXT: frozenset({ColumnType.TEXT, ColumnType.UUID}),
 }
-"""The columns that each kind of `start` is compared with. Texts are compared with times where `compares_texts`."""
+"""The types of columns that each kind of `start` can be compared with. If `compares_texts` is true, times can also be
+compared with columns of texts."""
 
-_ADVICE = {
+_START_ADVICE = {
     ColumnType.NUMBER: "write start as a whole number, such as 0",
     ColumnType.TEXT: "write start as text, such as ''",
     ColumnType.UUID: "write start as text, such as ''",
-    **dict.fromkeys(_TIMES, "write start as a timestamp, such as 1970-01-01T00:00:00"),
+    **dict.fromkeys(_TIME_TYPES, "write start as a timestamp, such as 1970-01-01T00:00:00"),
 }
-_OTHER_COLUMN = "choose a column of timestamps, dates or whole numbers"
+_OTHER_COLUMN_ADVICE = "choose a column of timestamps, dates or whole numbers"
 
-_POSTGRESQL_TYPES = {  # pg_type.oid, which never change for PostgreSQL's own types
+_POSTGRESQL_TYPES = {  # by pg_type.oid; PostgreSQL never changes the oids of its own types
     **dict.fromkeys((20, 21, 23, 26, 700, 701, 1700), ColumnType.NUMBER),
     **dict.fromkeys((18, 19, 25, 1042, 1043), ColumnType.TEXT),
     1082: ColumnType.DATE, 1114: ColumnType.TIMESTAMP, 1184: ColumnType.MOMENT,
     16: ColumnType.BOOLEAN, 2950: ColumnType.UUID,
     **dict.fromkeys((17, 114, 790, 1083, 1186, 1266, 1560, 1562, 3802), ColumnType.OTHER),
 }  # fmt: skip
-_MYSQL_TYPES = {  # the numbers of types in the protocol, which all drivers report
+_MYSQL_TYPES = {  # by the number of the type in the protocol, which all drivers report
     **dict.fromkeys((0, 1, 2, 3, 4, 5, 8, 9, 13, 16, 246), ColumnType.NUMBER),
     **dict.fromkeys((15, 247, 249, 250, 251, 252, 253, 254), ColumnType.TEXT),
     7: ColumnType.MOMENT, 10: ColumnType.DATE, 14: ColumnType.DATE, 12: ColumnType.TIMESTAMP,
@@ -47,7 +52,7 @@ _MYSQL_TYPES = {  # the numbers of types in the protocol, which all drivers repo
 
 
 def read_type(database: str, code: object) -> ColumnType | None:
-    """Return the type of a driver's type code; None if the database or the code is unknown."""
+    """Return the type of a driver's type code, or None if the database or the code is unknown."""
     if not isinstance(code, int):
         return None
     if database in MYSQL:
@@ -56,14 +61,14 @@ def read_type(database: str, code: object) -> ColumnType | None:
 
 
 def compares_texts(database: str) -> bool:
-    """Return whether the database compares a column of texts with a time, as texts."""
+    """Return whether the database can compare a column of texts with a time. Both are then compared as texts."""
     return database == "sqlite" or database in MYSQL
 
 
 def explain_type(column: str, kind: CursorKind, type_: ColumnType | None, database: str, *, is_table: bool) -> str:
     """Return the reason and the remedy if the column cannot be compared with a `start` of this kind, else "".
 
-    A query may select a time as text and compare the time itself, so the text is refused only for a table.
+    A column of texts is refused only in a table, because a query may select a time as text and compare the time itself.
     """
     if type_ is None or type_ in COMPARABLE[kind]:
         return ""
@@ -72,28 +77,30 @@ def explain_type(column: str, kind: CursorKind, type_: ColumnType | None, databa
             return ""
         advice = f"use a query with cast({column} as timestamp)"
     else:
-        advice = _ADVICE.get(type_, _OTHER_COLUMN)
+        advice = _START_ADVICE.get(type_, _OTHER_COLUMN_ADVICE)
     article = "" if kind is CursorKind.TEXT else "an " if kind is CursorKind.INTEGER else "a "
     return f"the cursor's column {column} has {type_}, and start is {article}{kind}: they cannot be compared; {advice}"
 
 
 def show_example(value: object) -> str:
-    """Return a value for a message. A text with an @ is not shown, because it may be a person's address."""
+    """Return a value as it is shown in a message. A text with an @ is not shown, because it may be a person's
+    address."""
     text = bytes(value).decode(errors="replace") if isinstance(value, bytes | bytearray | memoryview) else str(value)
     if "@" in text:
         return "a text that is not shown"
-    shown = make_line(text)
-    return f'"{shown}"' if len(shown) <= _LONGEST_EXAMPLE else f'"{shown[:_LONGEST_EXAMPLE]}…"'
+    line = make_line(text)
+    return f'"{line}"' if len(line) <= _MAX_EXAMPLE_LENGTH else f'"{line[:_MAX_EXAMPLE_LENGTH]}…"'
 
 
-_LONGEST_EXAMPLE = 40  # characters
+_MAX_EXAMPLE_LENGTH = 40  # characters
 
 
 # The bound
 
 
 def convert_bound(value: CursorValue, database: str, type_: ColumnType | None, offset: timedelta) -> CursorValue:
-    """Return the bound as the column compares; `offset` is the smallest offset from UTC of a column of texts."""
+    """Return the bound in the form in which the column is compared. `offset` is the smallest offset from UTC in a
+    column of texts."""
     if not isinstance(value, date):
         return value
     if database == "sqlite" or (database in MYSQL and type_ is ColumnType.TEXT):
@@ -104,13 +111,17 @@ def convert_bound(value: CursorValue, database: str, type_: ColumnType | None, o
     if database in ("postgresql", "duckdb"):
         if type_ is ColumnType.MOMENT:
             return moment
-        if type_ not in (ColumnType.DATE, ColumnType.TIMESTAMP):  # the query may compare another column
+        if type_ not in (
+            ColumnType.DATE,
+            ColumnType.TIMESTAMP,
+        ):  # the query may compare a column that it does not select
             return value
     return moment.replace(tzinfo=None)
 
 
 def _write_text(value: date, offset: timedelta) -> str:
-    """Return the smallest text of a moment: texts with a T, with zeros or with a zone sort behind it."""
+    """Return the smallest text of a moment. Texts of the same moment with a T, with more zeros, or with a zone are
+    larger."""
     if not isinstance(value, datetime):
         return value.isoformat()
     moment = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
@@ -126,14 +137,14 @@ def _write_text(value: date, offset: timedelta) -> str:
 # The values that cannot be compared
 
 OFFSET_FUNCTION = "connector_offset"
-"""The function of SQLite for texts that SQLite's own functions do not read."""
+"""The SQL function that reads texts which SQLite's own functions cannot read."""
 
-_QUARTERS = 96  # of an hour, in a day: every zone's offset is a multiple of a quarter
-_CLOCK = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}", re.ASCII)
+_QUARTERS_PER_DAY = 96  # quarters of an hour; the offset of every zone is a multiple of a quarter
+_DATE_AND_CLOCK = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}", re.ASCII)
 
 _SQLITE_OFFSET = (
     "CASE WHEN typeof(c) = 'text' AND date(substr(c, 1, 10)) = substr(c, 1, 10) THEN "
-    f"coalesce(round((julianday(substr(c, 1, 16)) - julianday(c)) * {_QUARTERS}), "
+    f"coalesce(round((julianday(substr(c, 1, 16)) - julianday(c)) * {_QUARTERS_PER_DAY}), "
     f"{OFFSET_FUNCTION}(CAST(c AS BLOB))) END"
 )
 _SQLITE_IS_COMPARABLE = {
@@ -147,54 +158,62 @@ _MYSQL_ISO = (
 
 
 def choose_lowest(database: str) -> object:
-    """Return the bound with which a query returns all rows with a value.
+    """Return a bound so low that a query returns all rows that have a value.
 
-    SQLite sorts numbers before texts. MySQL compares a value with 0 as a number or as a zero date.
+    In SQLite, numbers are smaller than texts. MySQL compares 0 with a value as a number or as a zero date.
     """
     return float("-inf") if database == "sqlite" else 0
 
 
 def build_check(
-    database: str, kind: CursorKind, type_: ColumnType | None, rows: str, columns: Sequence[str], column: str
+    database: str, kind: CursorKind, type_: ColumnType | None, rows_sql: str, columns: Sequence[str], column: str
 ) -> str | None:
-    """Return the statement that counts the values of `rows` (a SELECT with these columns) that cannot be compared.
+    """Return the statement that counts the values that cannot be compared. `rows_sql` is a SELECT with the `columns`,
+    and `column` has the values.
 
-    Its row has their number, one of them, and (SQLite) the smallest offset from UTC of texts, in quarters of an hour.
-    Return None if the type of the column decides.
+    The row of the result has the number of such values, one of these values, and for SQLite the smallest offset from
+    UTC among the texts, in quarters of an hour. Return None if the type of the column is enough.
     """
     if database == "sqlite":
-        offset = _SQLITE_IS_COMPARABLE.get(kind, _SQLITE_OFFSET)
-        # The limit keeps SQLite from computing the offset three times for each row.
-        found = f"SELECT c, {offset} AS o FROM connector_rows WHERE c IS NOT NULL LIMIT -1"
-        select = f"SELECT total(o IS NULL), min(CASE WHEN o IS NULL THEN c END), min(o) FROM ({found}) AS found"
-    elif database in MYSQL and type_ in (*_TIMES, ColumnType.TEXT) and kind in (CursorKind.TIMESTAMP, CursorKind.DATE):
+        offset_sql = _SQLITE_IS_COMPARABLE.get(kind, _SQLITE_OFFSET)
+        # With a limit, SQLite computes the offset only once for each row.
+        offsets_sql = f"SELECT c, {offset_sql} AS o FROM connector_rows WHERE c IS NOT NULL LIMIT -1"
+        select_sql = (
+            f"SELECT total(o IS NULL), min(CASE WHEN o IS NULL THEN c END), min(o) FROM ({offsets_sql}) AS found"
+        )
+    elif (
+        database in MYSQL
+        and type_ in (*_TIME_TYPES, ColumnType.TEXT)
+        and kind in (CursorKind.TIMESTAMP, CursorKind.DATE)
+    ):
         condition = f"c NOT REGEXP '{_MYSQL_ISO}'" if type_ is ColumnType.TEXT else "c < '0001-01-01'"
-        select = f"SELECT count(*), min(c), 0 FROM connector_rows WHERE {condition}"
+        select_sql = f"SELECT count(*), min(c), 0 FROM connector_rows WHERE {condition}"
     else:
         return None
-    names = ", ".join("c" if name == column else f"c{number}" for number, name in enumerate(columns))
-    return f"WITH connector_rows ({names}) AS (\n{rows}\n) {select}"
+    names_sql = ", ".join("c" if name == column else f"c{number}" for number, name in enumerate(columns))
+    return f"WITH connector_rows ({names_sql}) AS (\n{rows_sql}\n) {select_sql}"
 
 
-def read_offset(raw: bytes) -> int | None:
-    """Return the offset from UTC of a text, in quarters of an hour rounded down; None if the text is not a time."""
-    text = raw.decode(errors="replace")
-    moment = read_value(text, CursorKind.TIMESTAMP) if _CLOCK.match(text) else None
+def read_offset(text_bytes: bytes) -> int | None:
+    """Return the offset from UTC of a text, in quarters of an hour, rounded down. Return None if the text is not a
+    time."""
+    text = text_bytes.decode(errors="replace")
+    moment = read_value(text, CursorKind.TIMESTAMP) if _DATE_AND_CLOCK.match(text) else None
     if not isinstance(moment, datetime):
         return None
     offset = moment.utcoffset() or timedelta()
-    return int(offset // timedelta(days=1 / _QUARTERS))
+    return int(offset // timedelta(days=1 / _QUARTERS_PER_DAY))
 
 
 def read_quarters(quarters: float | None) -> timedelta:
-    """Return an offset by its number of quarters of an hour."""
-    return timedelta(days=(quarters or 0) / _QUARTERS)
+    """Return the offset of a number of quarters of an hour."""
+    return timedelta(days=(quarters or 0) / _QUARTERS_PER_DAY)
 
 
 LARGEST_OFFSET = timedelta(hours=14)
-"""The zone that is the furthest ahead of UTC (Kiribati)."""
+"""The offset of the zone that is furthest ahead of UTC (Kiribati)."""
 
 
 def convert_session_time(value: datetime) -> datetime:
-    """Return the earliest moment that a time in the zone of an unknown session can be."""
+    """Return the earliest moment that a time without a zone can mean. The zone of its session is unknown."""
     return value.replace(tzinfo=timezone(LARGEST_OFFSET)).astimezone(UTC)

@@ -18,9 +18,10 @@ from connector.sources.header_row import name_columns
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "256MB", "threads": 1, "autoinstall_known_extensions": False,
 }  # fmt: skip
-"""By default, DuckDB uses 80 % of the memory, and downloads extensions. Beyond the limit it writes temporary files."""
+"""By default, DuckDB uses 80 % of the memory, and downloads extensions. If DuckDB needs more memory than the limit, it
+writes temporary files."""
 
-_TYPES: tuple[tuple[Callable[[pa.DataType], bool], ColumnType], ...] = (
+_COLUMN_TYPES: tuple[tuple[Callable[[pa.DataType], bool], ColumnType], ...] = (
     (pa.types.is_integer, ColumnType.NUMBER), (pa.types.is_floating, ColumnType.NUMBER),
     (pa.types.is_decimal, ColumnType.NUMBER), (pa.types.is_date, ColumnType.DATE),
     (pa.types.is_string, ColumnType.TEXT), (pa.types.is_boolean, ColumnType.BOOLEAN),
@@ -29,13 +30,13 @@ _TYPES: tuple[tuple[Callable[[pa.DataType], bool], ColumnType], ...] = (
 )  # fmt: skip
 
 
-_ARROW_LOSES = frozenset({"time with time zone", "time", "bit", "interval", "uhugeint", "bignum"})
-"""Types whose values Arrow changes (24:00, a zone, the largest numbers) or has no text for. DuckDB casts them to
-texts."""
+_TYPES_ARROW_CHANGES = frozenset({"time with time zone", "time", "bit", "interval", "uhugeint", "bignum"})
+"""Types with values that Arrow changes (24:00, a time zone, the largest numbers) or cannot write as text. DuckDB casts
+such values to texts."""
 
-_TYPES_OF_KINDS = {CursorKind.TIMESTAMP: "TIMESTAMP", CursorKind.DATE: "DATE", CursorKind.INTEGER: "BIGINT"}
-"""The type of a bound without a value, so that DuckDB refuses to compare a column of another type. A text has no type
-here, because it may be compared with a UUID."""
+_SQL_TYPE_BY_KIND = {CursorKind.TIMESTAMP: "TIMESTAMP", CursorKind.DATE: "DATE", CursorKind.INTEGER: "BIGINT"}
+"""The SQL type of a bound without a value. With a type, DuckDB refuses to compare a column of another type. A text has
+no type here, because a text may be compared with a UUID."""
 
 
 class DuckdbSource(CloseableResource):
@@ -57,24 +58,25 @@ class DuckdbSource(CloseableResource):
                 self._reader = self._execute()
             except duckdb.Error as error:
                 raise SourceError(f"{self.name}: {describe_error(error)}") from None
-        self._is_fresh = True
+        self._is_unread = True
 
-    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
         number = 1
         try:
-            if not self._is_fresh:
-                self._reader.close()  # a connection has only one open result
-                self._reader = self._execute()  # the columns are the same, because nothing can write to an open file
-            self._is_fresh = False
+            if not self._is_unread:
+                self._reader.close()  # a connection can have only one open result
+                # The columns stay the same, because no other process can write to the open file.
+                self._reader = self._execute()
+            self._is_unread = False
             for batch in self._reader:
                 values = [read_values(column) for column in batch.columns]
-                for index in self._unreadable:
+                for index in self._lossy_indices:
                     values[index] = [None if value is None else NoText(str(value)) for value in values[index]]
                 if batch.num_rows and self._watch is not None:
                     self._watch.record(values[self.columns.index(self._watch.column)], number)
                 if batch.num_rows:
-                    yield build_row_chunk(self.name, self.columns, values, number, used)
+                    yield build_row_chunk(self.name, self.columns, values, number, used_columns)
                 number += batch.num_rows
         except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow raises OSError for an error of DuckDB
             kind = ContentError if isinstance(error, duckdb.DataError) else SourceError
@@ -83,50 +85,56 @@ class DuckdbSource(CloseableResource):
     def find_type(self, column: str) -> ColumnType | None:
         """Return the type of a column of the result, or None if `ColumnType` does not have the type."""
         index = self.columns.index(column)
-        if index in self._written:
+        if index in self._cast_indices:
             return ColumnType.OTHER
         arrow_type = self._reader.schema.field(index).type
         if pa.types.is_timestamp(arrow_type):
             return ColumnType.TIMESTAMP if arrow_type.tz is None else ColumnType.MOMENT
-        return next((found for is_type, found in _TYPES if is_type(arrow_type)), None)
+        return next((column_type for is_type, column_type in _COLUMN_TYPES if is_type(arrow_type)), None)
 
     def close(self) -> None:
-        """Release the connection; may be called more than once."""
+        """Release the connection. May be called more than once."""
         self._connection.close()
 
     def _execute(self) -> pa.RecordBatchReader:
-        """Execute the query, and set the names of the columns. Rows are read by Arrow, because DuckDB needs pytz for
-        Python values of times with a zone."""
+        """Execute the query, and set the names of the columns. Arrow reads the rows, because DuckDB would need pytz for
+        times with a zone."""
         relation: Any = self._connection.sql(self._query, params=dict(self._values) or None)
         self.columns = name_columns(relation.columns)
         cursor = None if self._watch is None else self._watch.column
-        selected = [
-            f"#{number}" if name == cursor else _select(number, kind)
+        column_sqls = [
+            f"#{number}" if name == cursor else _build_column_sql(number, kind)
             for number, (name, kind) in enumerate(zip(self.columns, relation.types, strict=True), 1)
         ]
-        self._written = [index for index, column in enumerate(selected) if not column.startswith("#")]
-        self._unreadable = [
-            index for index, kind in enumerate(relation.types) if index not in self._written and _is_lossy(kind)
+        self._cast_indices = [index for index, column in enumerate(column_sqls) if not column.startswith("#")]
+        self._lossy_indices = [
+            index
+            for index, kind in enumerate(relation.types)
+            if index not in self._cast_indices and _is_changed_by_arrow(kind)
         ]
-        if self._written:
-            relation = relation.project(", ".join(selected))
-        open_reader = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch  # before DuckDB 2
+        if self._cast_indices:
+            relation = relation.project(", ".join(column_sqls))
+        # Before version 2, DuckDB has only `fetch_record_batch`.
+        open_reader = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
         return open_reader(CHUNK_ROWS)
 
 
-def _select(number: int, kind: Any) -> str:
-    """Return the SQL of a column of the result (from 1), with a cast to text if Arrow would change its values."""
-    if kind.id in _ARROW_LOSES:
+def _build_column_sql(number: int, kind: Any) -> str:
+    """Return the SQL of the column with this number (from 1). Cast the column to text if Arrow would change its
+    values."""
+    if kind.id in _TYPES_ARROW_CHANGES:
         return f"cast(#{number} as varchar)"
-    if kind.id == "list" and kind.children[0][1].id in _ARROW_LOSES:
+    if kind.id == "list" and kind.children[0][1].id in _TYPES_ARROW_CHANGES:
         return f"cast(#{number} as varchar[])"
     return f"#{number}"
 
 
-def _is_lossy(kind: Any) -> bool:
-    """Return whether Arrow would change values of a type, or of a type within it."""
-    inner = kind.children if kind.id in ("list", "array", "struct", "map", "union") else ()
-    return kind.id in _ARROW_LOSES or any(_is_lossy(part) for _, part in inner if not isinstance(part, int))
+def _is_changed_by_arrow(kind: Any) -> bool:
+    """Return whether Arrow would change values of this type, or of a type inside it."""
+    inner_types = kind.children if kind.id in ("list", "array", "struct", "map", "union") else ()
+    return kind.id in _TYPES_ARROW_CHANGES or any(
+        _is_changed_by_arrow(part) for _, part in inner_types if not isinstance(part, int)
+    )
 
 
 def open_duckdb(
@@ -150,11 +158,11 @@ def open_duckdb(
             query += " where 1 = 0" if bound.value is None else f" where {column} >= :{CURSOR} or {column} is null"
     if bound is None:
         return DuckdbSource(path, query, {}, watch)
-    mark = f"${CURSOR}"
-    if bound.value is None and bound.kind in _TYPES_OF_KINDS:
-        mark = f"CAST({mark} AS {_TYPES_OF_KINDS[bound.kind]})"
-    marked = mark_cursor(query, "duckdb", mark)
-    return DuckdbSource(path, marked, {CURSOR: bound.value} if uses_cursor(query, "duckdb") else {}, watch)
+    cursor_sql = f"${CURSOR}"
+    if bound.value is None and bound.kind in _SQL_TYPE_BY_KIND:
+        cursor_sql = f"CAST({cursor_sql} AS {_SQL_TYPE_BY_KIND[bound.kind]})"
+    query_sql = mark_cursor(query, "duckdb", cursor_sql)
+    return DuckdbSource(path, query_sql, {CURSOR: bound.value} if uses_cursor(query, "duckdb") else {}, watch)
 
 
 def _quote(identifier: str) -> str:

@@ -1,4 +1,4 @@
-"""Reads the first rows of a table: titles, names of columns, and the delimiter of a CSV. Without side effects."""
+"""Finds the titles, the header and the delimiter in the first rows of a table. These functions have no side effects."""
 
 import csv
 import io
@@ -10,50 +10,59 @@ from itertools import takewhile
 from connector.errors import ConfigurationError, SourceError
 
 DELIMITERS = (",", ";", "\t", "|")
-_NAMES = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
-_SINGLE_QUOTED = re.compile(r"'[^']+'")
-_MIN_TAILED_SHARE = 0.8  # of the rows: other rows may be ragged
-_SNIFFED_RECORDS = 200  # enough to outvote ragged rows; more records changed no decision
+_DELIMITER_BY_NAME = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
+_CELL_IN_SINGLE_QUOTES = re.compile(r"'[^']+'")
+_MIN_TAILED_SHARE = 0.8  # of the rows; the other rows may be ragged
+_MAX_SNIFFED_RECORDS = 200  # enough to outvote ragged rows; in trials, more records never changed the decision
 
 
 def parse_delimiter(delimiter: str) -> str | None:
     """Return the delimiter that an option names, or None for `auto`. Raises ConfigurationError for another name."""
     if delimiter == "auto":
         return None
-    named = _NAMES.get(delimiter, delimiter)
-    if len(named) != 1 or not named.isascii() or named in '"\r\n\0':
+    character = _DELIMITER_BY_NAME.get(delimiter, delimiter)
+    if len(character) != 1 or not character.isascii() or character in '"\r\n\0':
         raise ConfigurationError(
             f"delimiter {delimiter!r}: must be auto, comma, semicolon, tab, pipe or one ASCII character"
         )
-    return named
+    return character
 
 
 def find_single_quotes(text: str) -> int | None:
-    """Return the number (from 1) of the first filled line if all its cells are in single quotes, else None."""
+    """Return the number (from 1) of the first filled line if all cells of this line are in single quotes, else None."""
     number, line = next(((number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()), (0, ""))
-    rows = (line.strip().split(sign) for sign in DELIMITERS)
-    return number if any(all(_SINGLE_QUOTED.fullmatch(cell) for cell in cells) for cells in rows) else None
+    rows = (line.strip().split(delimiter) for delimiter in DELIMITERS)
+    return number if any(all(_CELL_IN_SINGLE_QUOTES.fullmatch(cell) for cell in cells) for cells in rows) else None
 
 
 def decide_delimiter(text: str, *, is_whole: bool) -> str:
-    """Return the delimiter that cuts the most records into as many cells as the first record; a comma if none does.
+    """Return the delimiter that cuts the most records into as many cells as the first record. If no delimiter cuts any
+    record, return a comma.
 
-    If no delimiter fits more than half of the records, the first lines are titles. Then the delimiter with the most
-    cells in the most records is returned. `text` is the beginning of the file. Unless `is_whole`, the last record may
-    be incomplete and is left out.
+    If no delimiter fits more than half of the records, the first lines are titles. Then return the delimiter with the
+    most cells in the most records. `text` is the beginning of the file. If `is_whole` is false, the last record may be
+    incomplete and is left out.
     """
-    widths: dict[str, list[int]] = {}
-    for sign in DELIMITERS:
-        widths[sign] = [len(cells) for cells in _read_records(text, sign, is_whole=is_whole)] or [0]
+    widths_by_delimiter: dict[str, list[int]] = {}
+    for delimiter in DELIMITERS:
+        widths_by_delimiter[delimiter] = [
+            len(cells) for cells in _read_records(text, delimiter, is_whole=is_whole)
+        ] or [0]
 
-    def rate(sign: str, width: int) -> float:
-        return (width - 1) * widths[sign].count(width) / len(widths[sign])
+    def rate_delimiter(delimiter: str, width: int) -> float:
+        return (width - 1) * widths_by_delimiter[delimiter].count(width) / len(widths_by_delimiter[delimiter])
 
-    best = max(DELIMITERS, key=lambda sign: rate(sign, widths[sign][0]))
-    if widths[best].count(widths[best][0]) > len(widths[best]) / 2 and widths[best][0] > 1:
-        return best
-    best_without_header = max(DELIMITERS, key=lambda sign: rate(sign, _find_common_width(widths[sign])))
-    return best_without_header if _find_common_width(widths[best_without_header]) > 1 else best
+    best_by_header = max(DELIMITERS, key=lambda delimiter: rate_delimiter(delimiter, widths_by_delimiter[delimiter][0]))
+    if (
+        widths_by_delimiter[best_by_header].count(widths_by_delimiter[best_by_header][0])
+        > len(widths_by_delimiter[best_by_header]) / 2
+        and widths_by_delimiter[best_by_header][0] > 1
+    ):
+        return best_by_header
+    best_by_rows = max(
+        DELIMITERS, key=lambda delimiter: rate_delimiter(delimiter, _find_common_width(widths_by_delimiter[delimiter]))
+    )
+    return best_by_rows if _find_common_width(widths_by_delimiter[best_by_rows]) > 1 else best_by_header
 
 
 def _find_common_width(widths: Sequence[int]) -> int:
@@ -62,24 +71,27 @@ def _find_common_width(widths: Sequence[int]) -> int:
 
 
 def _read_records(text: str, delimiter: str, *, is_whole: bool) -> list[list[str]]:
-    """Return the first records that are not blank lines, without an incomplete last one."""
+    """Return the first records that are not blank lines. If `is_whole` is false, leave out the last record, which may
+    be incomplete."""
     records = []
-    with suppress(csv.Error):  # under a wrong delimiter a cell may exceed csv's limit: the records before it are enough
+    with suppress(
+        csv.Error
+    ):  # with a wrong delimiter, a cell may exceed the limit of `csv`; the records before it are enough
         for cells in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
-            if len(cells) > 1 or "".join(cells).strip(" \t"):  # as csv_records.find_blank
+            if len(cells) > 1 or "".join(cells).strip(" \t"):  # the same rule as in csv_records.find_blank
                 records.append(cells)
-            if len(records) > _SNIFFED_RECORDS:
+            if len(records) > _MAX_SNIFFED_RECORDS:
                 return records
     return records if is_whole or len(records) < 2 else records[:-1]
 
 
 def count_titles(text: str, delimiter: str) -> int:
-    """Return the number of titles above the header: records of a single cell before a record of the most frequent
-    width. Return 0 if this is not certain. Blank lines do not count."""
-    records = _read_records(text, delimiter, is_whole=True)[:_SNIFFED_RECORDS]
+    """Return the number of titles above the header. Titles are records of a single cell, and the record after them has
+    the most frequent width. Return 0 if the titles are not certain. Blank lines do not count."""
+    records = _read_records(text, delimiter, is_whole=True)[:_MAX_SNIFFED_RECORDS]
     width = _find_common_width([len(cells) for cells in records]) if records else 0
-    titles = find_titles(records)
-    return titles if width > 1 and titles < len(records) and len(records[titles]) == width else 0
+    title_count = find_titles(records)
+    return title_count if width > 1 and title_count < len(records) and len(records[title_count]) == width else 0
 
 
 def has_tails(text: str, width: int, delimiter: str, *, is_whole: bool) -> bool:
@@ -104,13 +116,14 @@ def parse_header(record: str, delimiter: str, path: str) -> tuple[str, ...]:
     return name_columns(cells)
 
 
-_MAX_TITLES = 20  # above a header; more lines are another table
-_ADDRESS = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
+_MAX_TITLES = 20  # above a header; with more lines, the rows belong to another table
+_EMAIL_ADDRESS = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _NUMBER = re.compile(r"[+-]?[\d.,\s]*\d[\d.,\s]*")
 
 
 def find_titles(rows: Sequence[Sequence[str]]) -> int:
-    """Return the number of titles: the first rows with a single filled cell, above a row with several filled cells.
+    """Return the number of titles. Titles are the first rows with a single filled cell, and the row below them has
+    several filled cells.
 
     Return 0 if a title or the row below the titles looks like a subscriber.
     """
@@ -121,7 +134,9 @@ def find_titles(rows: Sequence[Sequence[str]]) -> int:
 
 def looks_like_row(cells: Sequence[str]) -> bool:
     """Return whether a row has an address or only numbers, which are not names of columns."""
-    return any(_ADDRESS.fullmatch(cell.strip()) for cell in cells) or all(_NUMBER.fullmatch(cell) for cell in cells)
+    return any(_EMAIL_ADDRESS.fullmatch(cell.strip()) for cell in cells) or all(
+        _NUMBER.fullmatch(cell) for cell in cells
+    )
 
 
 def count_filled(cells: Sequence[str]) -> int:
@@ -130,15 +145,16 @@ def count_filled(cells: Sequence[str]) -> int:
 
 
 def name_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the trimmed names. An empty name becomes `column N` (from 1), and a second `Email` becomes `Email (2)`."""
-    trimmed = [name.strip() or f"column {number}" for number, name in enumerate(names, start=1)]
-    taken, unique = set(trimmed), []
-    seen: set[str] = set()
-    for name in trimmed:
-        free, count = name, 1
-        while free in seen or (count > 1 and free in taken):
+    """Return the names, trimmed and unique. An empty name is replaced by `column N` (from 1), and a second `Email` by
+    `Email (2)`."""
+    trimmed_names = [name.strip() or f"column {number}" for number, name in enumerate(names, start=1)]
+    trimmed_set, unique_names = set(trimmed_names), []
+    used_names: set[str] = set()
+    for name in trimmed_names:
+        candidate, count = name, 1
+        while candidate in used_names or (count > 1 and candidate in trimmed_set):
             count += 1
-            free = f"{name} ({count})"
-        seen.add(free)
-        unique.append(free)
-    return tuple(unique)
+            candidate = f"{name} ({count})"
+        used_names.add(candidate)
+        unique_names.append(candidate)
+    return tuple(unique_names)

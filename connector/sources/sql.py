@@ -1,7 +1,8 @@
 """Reads a query or a table of a database as a source, as a stream of chunks. Nothing is ever written to the database.
 
-`open_sql` reads all rows, and `IncrementalSource` reads rows from the value of a cursor on. The ledger has this value
-and is opened later. So an incremental source first reads only its columns, and connects again for its rows.
+`open_sql` reads all rows. `IncrementalSource` reads the rows whose cursor is at least a saved value. The ledger has
+this value, and the ledger is opened after the source. So an incremental source first reads only its columns, and
+connects again to read its rows.
 """
 
 import re
@@ -52,15 +53,15 @@ from connector.texts import agree, count
 if TYPE_CHECKING:
     from connector.sources.duckdb import DuckdbSource
 
-_UNREACHABLE = re.compile(
+_UNREACHABLE_TEXTS = re.compile(
     "(?i)connection refused|timed? ?out|timeout|starting up|shutting down|too many (clients|connections)|is locked"
     "|closed the connection|connection reset|no route to host"
 )
-"""Texts in errors of drivers, if the database may answer later."""
+"""Texts in errors of drivers that mean that the database may answer later."""
 
 
-_TYPE_ERRORS = ("operator does not exist", "Cannot compare values")
-"""Texts in errors of databases that refuse to compare a column with the cursor."""
+_TYPE_ERROR_TEXTS = ("operator does not exist", "Cannot compare values")
+"""Texts in errors of databases that cannot compare a column with the cursor."""
 _CAST_ADVICE = "; compare :cursor with a column of its type, such as cast(updated_at as timestamp)"
 
 
@@ -80,13 +81,13 @@ class QuerySource(CloseableResource):
         self._connection: sa.Connection | None = None
         self._result: sa.CursorResult[Any] | None = None
         self.columns = self._execute()
-        self._is_fresh = True
+        self._is_unread = True
 
-    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
-        if not self._is_fresh and self._execute() != self.columns:
+        if not self._is_unread and self._execute() != self.columns:
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
-        self._is_fresh = False
+        self._is_unread = False
         if self._result is None:
             return
         number = 1
@@ -95,13 +96,13 @@ class QuerySource(CloseableResource):
                 values = list(zip(*rows, strict=True))
                 if self._watch is not None:
                     self._watch.record(values[self.columns.index(self._watch.column)], number)
-                chunk = build_row_chunk(self.name, self.columns, values, number, used)
+                chunk = build_row_chunk(self.name, self.columns, values, number, used_columns)
                 yield (
                     replace(chunk, share=1.0) if len(rows) < CHUNK_ROWS else chunk
                 )  # only the last chunk has fewer rows
                 number += len(rows)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
-            # The next run would read the same value that the query cannot convert, or the same undecodable text.
+            # ContentError, because the next run would fail at the same value or the same undecodable text.
             kind = ContentError if isinstance(error, sa.exc.DataError | UnicodeError) else SourceError
             raise kind(f"{self.name}: reading stopped after row {number - 1}: {explain(error, self._url)}") from None
 
@@ -111,7 +112,7 @@ class QuerySource(CloseableResource):
         return read_type(self._engine.dialect.name, description[self.columns.index(column)][1])
 
     def close(self) -> None:
-        """Release the connection, whose transaction is rolled back; may be called more than once."""
+        """Release the connection, and roll back its transaction. May be called more than once."""
         self._release()
         self._engine.dispose()
 
@@ -127,7 +128,7 @@ class QuerySource(CloseableResource):
             self._result = self._connection.execute(self._statement)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             self.close()
-            kind = UnreachableError if _UNREACHABLE.search(str(getattr(error, "orig", ""))) else SourceError
+            kind = UnreachableError if _UNREACHABLE_TEXTS.search(str(getattr(error, "orig", ""))) else SourceError
             raise kind(f"{self.name}: {explain(error, self._url)}") from None
         if not self._result.returns_rows:
             self.close()
@@ -137,16 +138,17 @@ class QuerySource(CloseableResource):
     def _release(self) -> None:
         """Close the connection without reading the remaining rows.
 
-        PyMySQL would read all of them, because MySQL does not stop sending. So the connection is cut.
+        PyMySQL would read all remaining rows, because MySQL does not stop sending. So this function cuts the
+        connection.
         """
         if self._connection is None:
             return
-        unread: Any = getattr(getattr(self._result, "cursor", None), "_result", None)  # only PyMySQL has it
-        if getattr(unread, "unbuffered_active", False):
-            unread.unbuffered_active = False
+        driver_result: Any = getattr(getattr(self._result, "cursor", None), "_result", None)  # only PyMySQL has it
+        if getattr(driver_result, "unbuffered_active", False):
+            driver_result.unbuffered_active = False
             self._connection.invalidate()
         if self._result is not None:
-            self._result.close()  # PostgreSQL's cursor, before its connection
+            self._result.close()  # PostgreSQL needs the cursor closed before the connection
         self._connection.close()
         self._connection = self._result = None
 
@@ -159,35 +161,38 @@ def open_sql(
     bound: CursorBound | None = None,
     watch: CursorWatch | None = None,
 ) -> "QuerySource | DuckdbSource":
-    """Open a query, or a table (`name` or `schema.name`), with each value as text. Read rows from the cursor's `bound`
-    on; `watch` records the values of the cursor.
+    """Open a query, or a table (`name` or `schema.name`). Each value is read as text. With `bound`, only rows whose
+    cursor is at least the bound are read. `watch` records the values of the cursor.
 
-    NULL is missing, booleans are true and false, numbers are plain, dates and times ISO, lists and objects JSON. A row
-    with bytes that are not UTF-8 is malformed. Other colons in the query than `:cursor` stay. Errors show no password.
-    Raises ConfigurationError for a URL without a driver and for a query that is not a SELECT, and SourceError if the
+    NULL is a missing value. Booleans are `true` and `false`, numbers have no exponent, dates and times are in ISO form,
+    and lists and objects are JSON. A row with bytes that are not UTF-8 is malformed. In the query, only the colon of
+    `:cursor` has a meaning. Errors show no password.
+
+    Raises ConfigurationError for a URL without a driver and for a query that is not a SELECT. Raises SourceError if the
     database cannot be reached or refuses the query.
     """
     if (query is None) == (table is None):
         raise ConfigurationError("a SQL source needs either a query or a table")
-    parsed = parse_url(url)
-    database = parsed.get_backend_name()
+    parsed_url = parse_url(url)
+    database = parsed_url.get_backend_name()
     if database == "duckdb":
-        from connector.sources.duckdb import open_duckdb  # here: other databases do not need it
+        from connector.sources.duckdb import open_duckdb  # imported here, because other databases do not need DuckDB
 
-        return open_duckdb(parsed, query, table, bound, watch)
-    if query is not None and (why := explain_write(query, database)):
+        return open_duckdb(parsed_url, query, table, bound, watch)
+    if query is not None and (reason := explain_write(query, database)):
         raise ConfigurationError(
-            f"{show_url(parsed)}: {why}, and a source only reads; write one SELECT, or one WITH that writes nothing"
+            f"{show_url(parsed_url)}: {reason}, and a source only reads; write one SELECT, or one WITH that writes "
+            "nothing"
         )
     statement = build_select(table or "", bound, database) if query is None else build_query(query, bound, database)
-    return QuerySource(parsed, statement, watch)
+    return QuerySource(parsed_url, statement, watch)
 
 
 class IncrementalSource(CloseableResource):
-    """A query with `:cursor`, or a table, whose rows are read from a value of the cursor's `column` on.
+    """A query with `:cursor`, or a table. Only rows whose `column` (the cursor) is at least a given value are read.
 
-    Rows of a table without a value in this column are always read. Call `begin_at`, then read the chunks one or more
-    times.
+    Rows of a table that have no value in this column are always read. Call `begin_at` first. Then the chunks can be
+    read once or several times.
     """
 
     def __init__(
@@ -195,8 +200,8 @@ class IncrementalSource(CloseableResource):
     ) -> None:
         """Read the columns, and check that all values of the cursor's column can be compared with the cursor.
 
-        The query is executed with NULL as its cursor, so it returns no rows. Raises the errors of `open_sql`, and
-        ConfigurationError if the column is not in the result, or if a value cannot be compared.
+        The query is executed with NULL as its cursor, so that it returns no rows. Raises the errors of `open_sql`.
+        Raises ConfigurationError if the column is not in the result, or if a value cannot be compared.
         """
         self.watch = CursorWatch(column, kind)
         self.is_read_to_end = False
@@ -205,39 +210,40 @@ class IncrementalSource(CloseableResource):
         self._source: Source | None = None
         self._bound: object = None
         try:
-            with self._open() as empty:
-                self.name, self.columns = empty.name, empty.columns
+            with self._open() as empty_source:
+                self.name, self.columns = empty_source.name, empty_source.columns
                 self._refuse_column(column)
-                self._type = empty.find_type(column)
+                self._type = empty_source.find_type(column)
         except SourceError as error:
-            is_of_types = any(words in str(error) for words in _TYPE_ERRORS)
-            raise SourceError(f"{error}{_CAST_ADVICE if is_of_types else ''}") from None
-        if why := explain_type(column, kind, self._type, self._database, is_table=query is None):
-            raise ConfigurationError(f"{self.name}: {why}")
+            is_type_error = any(text in str(error) for text in _TYPE_ERROR_TEXTS)
+            raise SourceError(f"{error}{_CAST_ADVICE if is_type_error else ''}") from None
+        if reason := explain_type(column, kind, self._type, self._database, is_table=query is None):
+            raise ConfigurationError(f"{self.name}: {reason}")
         is_moment = self._type is ColumnType.MOMENT and kind is CursorKind.TIMESTAMP
         self.watch = CursorWatch(column, kind, is_moment=is_moment)
         self._offset = self._check_values()
 
     def begin_at(self, value: CursorValue, *, now: datetime | None = None, latest: CursorValue | None = None) -> None:
-        """Set the value from which rows are read. The watch uses `now` and `latest` to recognise values in the future.
-        Raises ConfigurationError if a column of MariaDB has UUIDs and the value is another text."""
+        """Set the cursor value from which rows are read. The watch uses `now` and `latest` to recognise values in the
+        future. Raises ConfigurationError if a MariaDB column has UUIDs and the value is not a UUID."""
         self._bound = convert_bound(value, self._database, self._type, self._offset)
         if self._database in MYSQL and self._query is None and self.watch.kind is CursorKind.TEXT:
             self._refuse_uuid(self._bound)
         self.watch = replace(self.watch, now=now, latest=latest)
 
     def convert_saved(self, value: CursorValue) -> CursorValue:
-        """Return a saved cursor. An earlier version saved a TIMESTAMP of MySQL without a zone, in the unknown zone of a
-        session. For such a cursor, return the earliest possible moment."""
-        is_of_session = self._database in MYSQL and self.watch.is_moment
-        if is_of_session and isinstance(value, datetime) and value.tzinfo is None:
+        """Return a saved cursor. If the cursor is a TIMESTAMP of MySQL without a zone, return the earliest moment that
+        it can mean. An earlier version of the connector saved such cursors in the zone of a session, which is
+        unknown."""
+        is_session_time = self._database in MYSQL and self.watch.is_moment
+        if is_session_time and isinstance(value, datetime) and value.tzinfo is None:
             return convert_session_time(value)
         return value
 
-    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`. Each call resets the recorded values of the cursor.
 
-        Raises ConfigurationError at the end if a value cannot be compared with the cursor.
+        After the last chunk, raises ConfigurationError if any value cannot be compared with the cursor.
         """
         self.close()
         self.is_read_to_end = False
@@ -245,7 +251,7 @@ class IncrementalSource(CloseableResource):
         self._source = self._open()
         if self._source.columns != self.columns:
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
-        yield from self._source.chunks(used)
+        yield from self._source.chunks(used_columns)
         if self.watch.first_stray is not None:
             record, value = self.watch.first_stray
             self._refuse_values(self.watch.strays, value, f"record {record}: ")
@@ -262,46 +268,48 @@ class IncrementalSource(CloseableResource):
         return open_sql(self._url, query=self._query, table=self._table, bound=bound, watch=watch)
 
     def _refuse_column(self, column: str) -> None:
-        if f"{column} (2)" in self.columns:  # the name of a second column with the same name
+        if f"{column} (2)" in self.columns:  # `name_columns` gives this name to a second column
             raise ConfigurationError(f"{self.name}: more than one column is named {column}: rename the other columns")
         if column not in self.columns:
-            similar = get_close_matches(column, self.columns, n=1)
-            hint = f" (did you mean {similar[0]}?)" if similar else ""
+            similar_columns = get_close_matches(column, self.columns, n=1)
+            hint = f" (did you mean {similar_columns[0]}?)" if similar_columns else ""
             raise ConfigurationError(
                 f"{self.name}: the cursor's column {column} is not in the result{hint}; select it, too. "
                 f"Its columns: {', '.join(self.columns)}"
             )
 
     def _check_values(self) -> timedelta:
-        """Raise ConfigurationError if values cannot be compared, because a comparison would leave out their rows.
-        Return the smallest offset from UTC of texts with a zone."""
-        if not compares_texts(self._database):  # the type of the column was checked before
+        """Raise ConfigurationError if some values cannot be compared, because the comparison would leave out their
+        rows. Return the smallest offset from UTC among texts with a time zone."""
+        if not compares_texts(self._database):  # `explain_type` has checked the type of the column
             return timedelta()
         column, kind = self.watch.column, self.watch.kind
         if self._query is None:
             columns: tuple[str, ...] = (column,)
-            rows = f"SELECT {self._quote(column)} FROM {self._quote_table()}"  # noqa: S608 - names, quoted
+            rows_sql = f"SELECT {self._quote(column)} FROM {self._quote_table()}"  # noqa: S608 - names, quoted
         else:
-            columns, rows = self.columns, self._query.rstrip().rstrip(";")
-            if self._database == "sqlite":  # compared with a column of texts, a number without a cast becomes text
-                rows = mark_cursor(rows, self._database, f"CAST(:{CURSOR} AS REAL)")
-        text = build_check(self._database, kind, self._type, rows, columns, column)
-        if text is None:
+            columns, rows_sql = self.columns, self._query.rstrip().rstrip(";")
+            if (
+                self._database == "sqlite"
+            ):  # without the cast, SQLite would compare a number as text with a column of texts
+                rows_sql = mark_cursor(rows_sql, self._database, f"CAST(:{CURSOR} AS REAL)")
+        check_sql = build_check(self._database, kind, self._type, rows_sql, columns, column)
+        if check_sql is None:
             return timedelta()
-        lowest = CursorBound(column, kind, choose_lowest(self._database)) if self._query is not None else None
-        (row,) = self._fetch(build_query(text, lowest, self._database))
+        lowest_bound = CursorBound(column, kind, choose_lowest(self._database)) if self._query is not None else None
+        (row,) = self._fetch(build_query(check_sql, lowest_bound, self._database))
         value_count, example, quarters = tuple(row)
         if value_count:
             self._refuse_values(int(value_count), example)
         return read_quarters(quarters)
 
     def _refuse_uuid(self, value: object) -> None:
-        """Raise ConfigurationError if the column has UUIDs and the value is another text. For MariaDB their comparison
-        is NULL, so no row would be read."""
+        """Raise ConfigurationError if the column has UUIDs and the value is not a UUID. The result of such a comparison
+        in MariaDB is NULL, so no row would be read."""
         column = self._quote(self.watch.column)
-        text = f"SELECT {column} >= :{CURSOR} FROM {self._quote_table()} WHERE {column} IS NOT NULL LIMIT 1"  # noqa: S608 - names, quoted
+        comparison_sql = f"SELECT {column} >= :{CURSOR} FROM {self._quote_table()} WHERE {column} IS NOT NULL LIMIT 1"  # noqa: S608 - names, quoted
         bound = CursorBound(self.watch.column, self.watch.kind, value)
-        if [tuple(row) for row in self._fetch(build_query(text, bound, self._database))] == [(None,)]:
+        if [tuple(row) for row in self._fetch(build_query(comparison_sql, bound, self._database))] == [(None,)]:
             raise ConfigurationError(
                 f"{self.name}: the cursor's column {self.watch.column} has UUIDs, and the text where reading begins is "
                 "not a UUID: they cannot be compared; write start as 00000000-0000-0000-0000-000000000000"
@@ -333,20 +341,20 @@ class IncrementalSource(CloseableResource):
         )
 
 
-_MYSQL_BIT = 16  # the number of the type in the protocol
+_MYSQL_BIT_TYPE = 16  # the number of the type BIT in the protocol
 
 
 def describe_place(text: str) -> str:
-    """Return a text that identifies the database of a URL. Its password, driver and options are left out."""
+    """Return a text that identifies the database of a URL. The password, the driver and the options are left out."""
     url = parse_url(text)
     return repr((url.get_backend_name(), url.username, url.host, url.port, url.database))
 
 
 def _build_engine(url: sa.URL, *, is_in_utc: bool = False) -> sa.Engine:
-    """Make an engine; nothing is connected yet. With `is_in_utc` a session of MySQL shows each TIMESTAMP in UTC.
+    """Return an engine that is not connected yet. With `is_in_utc`, a MySQL session shows each TIMESTAMP in UTC.
 
-    Raises ConfigurationError that names the extra for a missing driver, and SourceError for a missing SQLite file,
-    which SQLite would create.
+    Raises ConfigurationError for a missing driver. The message names the extra with the driver. Raises SourceError for
+    a missing SQLite file, because SQLite would create the file.
     """
     kind, database = url.get_backend_name(), url.database or ":memory:"
     if kind == "sqlite" and database != ":memory:" and not database.startswith("file:"):
@@ -365,16 +373,17 @@ def _build_engine(url: sa.URL, *, is_in_utc: bool = False) -> sa.Engine:
 
 
 def _prepare_sqlite(connection: Any, _: object) -> None:
-    """Return texts as bytes, and forbid writing. As bytes, a text that is not UTF-8 makes only its row malformed."""
+    """Forbid writing, and return texts as bytes. As bytes, a text that is not UTF-8 makes only its own row
+    malformed."""
     connection.text_factory = bytes
     connection.execute("PRAGMA query_only = ON")
     connection.create_function(OFFSET_FUNCTION, 1, read_offset, deterministic=True)
 
 
 def _prepare_psycopg(connection: Any, _: object) -> None:
-    """Load arrays of user-defined types (enums, domains, types of extensions) as lists. Load values that Python cannot
-    represent as texts: intervals, whose months have no fixed length, and dates and times beyond Python's range. Load a
-    composite value as `NoText`."""
+    """Set how psycopg loads values. Arrays of user-defined types (enums, domains, types of extensions) are loaded as
+    lists, and composite values as `NoText`. Values that Python cannot represent are loaded as texts: intervals, whose
+    months have no fixed length, and dates and times beyond Python's range."""
     import psycopg
     from psycopg.adapt import Loader
     from psycopg.types import TypeInfo, datetime as types
@@ -394,7 +403,7 @@ def _prepare_psycopg(connection: Any, _: object) -> None:
     connection.adapters.register_loader("interval", psycopg.types.string.TextLoader)
     with connection.cursor() as cursor:
         cursor.execute("SELECT typname, oid, typarray, typtype FROM pg_catalog.pg_type WHERE oid >= 16384")
-        for name, oid, array_oid, kind in cursor.fetchall():  # oids below 16384 are PostgreSQL's own
+        for name, oid, array_oid, kind in cursor.fetchall():  # PostgreSQL's own types have oids below 16384
             if array_oid:
                 TypeInfo(name, oid, array_oid).register(connection)
             if kind == "c":
@@ -403,7 +412,8 @@ def _prepare_psycopg(connection: Any, _: object) -> None:
 
 
 def _build_lenient_loader(base: Any, error: type[Exception]) -> Any:
-    """Return a psycopg loader that returns a value as text if `base` cannot load the value, for example infinity."""
+    """Return a psycopg loader. If `base` cannot load a value, for example infinity, the loader returns the value as
+    text."""
 
     class LenientLoader(base):  # type: ignore[misc] # the class is chosen at run time
         def load(self, data: Any) -> object:
@@ -422,4 +432,4 @@ def _prepare_mysql(connection: Any, _: object, *, is_in_utc: bool) -> None:
         if is_in_utc:
             cursor.execute("SET SESSION time_zone = '+00:00'")
     if hasattr(connection, "decoders"):  # PyMySQL reads a BIT(1), which is a boolean, as the character U+0001
-        connection.decoders[_MYSQL_BIT] = lambda value: int.from_bytes(value, "big")
+        connection.decoders[_MYSQL_BIT_TYPE] = lambda value: int.from_bytes(value, "big")

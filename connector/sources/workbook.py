@@ -1,8 +1,9 @@
 """Reads a sheet of a workbook (.xlsx, .xls) as a source by python-calamine. Rows have the row numbers of the sheet.
 
-calamine allocates memory for each cell between the first and the last, and crashes the process without enough memory.
-It returns an error (`#N/A`) as an empty cell, and a formula without a computed value as an empty cell or 0. So the XML
-of the sheet is scanned for the three problems before calamine loads the sheet.
+calamine has three problems. It allocates memory for each cell between the first cell and the last cell, and crashes the
+process if the memory is not enough. It returns an error (`#N/A`) as an empty cell. It returns a formula without a
+computed value as an empty cell or 0. So the XML of the sheet is searched for these problems before calamine loads the
+sheet.
 """
 
 import posixpath
@@ -34,13 +35,13 @@ if TYPE_CHECKING:
 Row = tuple[int, list[object]]
 """The number of a row in its sheet (from 1), and the cells of the row."""
 
-_HEAD_ROWS = 200  # enough to recognise titles above the header, as in a CSV
-_MAX_CELLS = 12_000_000  # a cell takes about 100 bytes (measured): 1.2 GB, and a million rows of twelve columns
-_MAX_BYTES = 1 << 31  # unpacked; a full sheet of a million rows and ten columns is 600 MB of XML
+_HEAD_ROWS = 200  # enough rows to recognise titles above the header
+_MAX_CELLS = 12_000_000  # a million rows of twelve columns; a cell takes about 100 bytes (measured), so 1.2 GB
+_MAX_BYTES = 1 << 31  # of unpacked XML; a sheet of a million rows and ten columns has 600 MB
 _READ_BYTES = 1 << 20
-_STRINGS = "xl/sharedStrings.xml"
+_SHARED_STRINGS_PART = "xl/sharedStrings.xml"
 
-_FAULTS = (OSError, KeyError, RuntimeError, ElementTree.ParseError, zipfile.BadZipFile, zlib.error)
+_READ_ERRORS = (OSError, KeyError, RuntimeError, ElementTree.ParseError, zipfile.BadZipFile, zlib.error)
 
 _XLSX_TAG = re.compile(
     rb"<(?:\w+:)?(row|c)(?=[\s/>])([^>]*)>"
@@ -50,12 +51,14 @@ _CELL_ENDS = (b"</c>", b":c>", b"</row>", b":row>")
 _XLSX_NAME = re.compile(rb"""\br=["'](?P<column>[A-Z]{0,3})(?P<row>\d+)["']""")
 _XLSX_HIDDEN = re.compile(rb"""\bhidden=["'](?:1|true)["']""")
 _XLSX_ERROR = re.compile(rb"""\bt=["']e["']""")
-_XLS_ERROR = re.compile(  # in BIFF8, a cell that is an error, and a formula whose result is one; in any of its sheets
+_XLS_ERROR = re.compile(  # in any sheet of a BIFF8 file, an error cell, or a formula whose result is an error
     rb"\x05\x02\x08\x00.{6}[\x00\x07\x0f\x17\x1d\x24\x2a]\x01|\x06\x00..[^\xff].{5}\x02.[\x00\x07\x0f\x17\x1d\x24\x2a].{3}\xff\xff",
     re.DOTALL,
 )
-_PROTECTED = re.compile(  # an encrypted .xlsx, and an .xls whose second record marks all others as encrypted
-    "EncryptedPackage".encode("utf-16-le") + rb"|\x09\x08\x10\x00.{16}(?:\x86\x00\x00\x00)?\x2f\x00", re.DOTALL
+_PASSWORD_PATTERN = (
+    re.compile(  # an encrypted .xlsx, or an .xls whose second record says that the other records are encrypted
+        "EncryptedPackage".encode("utf-16-le") + rb"|\x09\x08\x10\x00.{16}(?:\x86\x00\x00\x00)?\x2f\x00", re.DOTALL
+    )
 )
 
 
@@ -65,99 +68,102 @@ class WorkbookSource(CloseableResource):
     def __init__(
         self, source_input: Input, sheet: "CalamineSheet", errors: Mapping[int, Mapping[int, str]], hidden_count: int
     ) -> None:
-        """`errors` has the problems of cells without a value, by row number and column (from 1). `hidden_count` is the
-        number of rows that a filter or a person has hidden."""
+        """`errors` has a problem for each cell without a value, by row number and column (from 1). `hidden_count` is
+        the number of rows that a filter or a person has hidden."""
         self.name, self._input, self._sheet, self._errors = source_input.name, source_input, sheet, errors
-        where = f"{self.name}, sheet {sheet.name}"
+        place = f"{self.name}, sheet {sheet.name}"
         head = list(islice(filter(_is_filled, _read_rows(sheet)), _HEAD_ROWS))
         if not head:
-            raise SourceError(f"{where}: is empty; its first row must name the columns")
-        titles, texts = 0, [[write_text(_plain(cell)) for cell in cells] for _, cells in head]
-        if sum(count_filled(cells) > 1 for cells in texts) > len(texts) / 2:  # most rows have several cells
-            titles = find_titles(texts)
-            if any(number in errors for number, _ in head[: titles + 1]):
-                titles = 0
-        messages = [f"{where}: titles above its header were left out (rows: {titles})"] if titles else []
+            raise SourceError(f"{place}: is empty; its first row must name the columns")
+        title_row_count, rows = 0, [[write_text(_format_duration(cell)) for cell in cells] for _, cells in head]
+        if sum(count_filled(cells) > 1 for cells in rows) > len(rows) / 2:  # most rows have more than one filled cell
+            title_row_count = find_titles(rows)
+            if any(number in errors for number, _ in head[: title_row_count + 1]):
+                title_row_count = 0
+        messages = (
+            [f"{place}: titles above its header were left out (rows: {title_row_count})"] if title_row_count else []
+        )
         if hidden_count:
             messages.append(
-                f"{where}: {count(hidden_count, 'hidden row')} {agree(hidden_count, 'is', 'are')} used like the "
+                f"{place}: {count(hidden_count, 'hidden row')} {agree(hidden_count, 'is', 'are')} used like the "
                 "others. To leave hidden rows out, copy the visible rows to a new sheet"
             )
         self._messages = tuple(messages)
-        self._header, cells = head[titles]
+        self._header, cells = head[title_row_count]
         if self._header in errors:
             problem = next(iter(errors[self._header].values()))
-            raise SourceError(f"{where}: its header cannot be used: {problem}")
-        filled = [index for index, cell in enumerate(cells) if cell != ""]
-        self._span = slice(filled[0], filled[-1] + 1)  # cells beside the header belong to no column
+            raise SourceError(f"{place}: its header cannot be used: {problem}")
+        filled_indices = [index for index, cell in enumerate(cells) if cell != ""]
+        # Cells left and right of the header belong to no column.
+        self._span = slice(filled_indices[0], filled_indices[-1] + 1)
         names = [write_text(cell) for cell in cells[self._span]]
         if looks_like_row(names):
             raise SourceError(
-                f"{where}: has no header: its first row looks like a subscriber's. Put a row with the columns' names "
+                f"{place}: has no header: its first row looks like a subscriber's. Put a row with the columns' names "
                 "first"
             )
         self.columns = name_columns(names)
 
-    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`. A cell with an error (#N/A) is not text."""
-        below = (row for row in _read_rows(self._sheet) if row[0] > self._header)
-        filled = (row for row in below if row[0] in self._errors or _is_filled(row))
-        messages, last = self._messages, (self._sheet.end or (self._header, 0))[0] + 1
-        while rows := list(islice(filled, CHUNK_ROWS)):
-            share = (rows[-1][0] - self._header) / max(last - self._header, 1)
-            yield replace(self._build_chunk(rows, used), messages=messages, share=share)
+        rows_below = (row for row in _read_rows(self._sheet) if row[0] > self._header)
+        filled_rows = (row for row in rows_below if row[0] in self._errors or _is_filled(row))
+        messages, last_number = self._messages, (self._sheet.end or (self._header, 0))[0] + 1
+        while rows := list(islice(filled_rows, CHUNK_ROWS)):
+            share = (rows[-1][0] - self._header) / max(last_number - self._header, 1)
+            yield replace(self._build_chunk(rows, used_columns), messages=messages, share=share)
             messages = ()
 
     def close(self) -> None:
-        """Release the workbook; may be called more than once."""
+        """Release the workbook. May be called more than once."""
         self._input.close()
 
-    def _build_chunk(self, rows: Sequence[Row], used: Collection[str] | None) -> Chunk:
+    def _build_chunk(self, rows: Sequence[Row], used_columns: Collection[str] | None) -> Chunk:
         width = len(self.columns)
-        malformed, good = [], []
+        malformed_rows, good_rows = [], []
         for number, cells in rows:
-            if (problem := self._find_error(number, used)) is not None:
+            if (problem := self._find_error(number, used_columns)) is not None:
                 fault = ("error_cell", f"row {number}: {problem}")
             elif any(cell != "" for cell in [*cells[: self._span.start], *cells[self._span.stop :]]):
                 fault = ("ragged", f"row {number}: has a cell outside the columns that the header names")
             else:
-                good.append((number, cells[self._span]))
+                good_rows.append((number, cells[self._span]))
                 continue
             names = [f"column {column}" for column in range(1, len(cells) + 1)]
             names[self._span] = self.columns[: len(names[self._span])]
-            raw = show_record(names, [_plain(cell) for cell in cells])
-            malformed.append(MalformedRow(number, None, raw, *fault))
-        columns = list(zip(*(cells for _, cells in good), strict=True)) or [()] * width
-        columns += [("",) * len(good)] * (width - len(columns))  # columns of the header without cells
-        texts = [build_texts([_plain(cell) for cell in cells])[0] for cells in columns]
-        frame = build_frame(pa.table(texts, names=list(self.columns)))
-        numbers = np.array([number for number, _ in good], dtype=np.int64)
+            raw = show_record(names, [_format_duration(cell) for cell in cells])
+            malformed_rows.append(MalformedRow(number, None, raw, *fault))
+        columns = list(zip(*(cells for _, cells in good_rows), strict=True)) or [()] * width
+        columns += [("",) * len(good_rows)] * (width - len(columns))  # the columns of the header that have no cells
+        text_arrays = [build_texts([_format_duration(cell) for cell in cells])[0] for cells in columns]
+        frame = build_frame(pa.table(text_arrays, names=list(self.columns)))
+        numbers = np.array([number for number, _ in good_rows], dtype=np.int64)
         number_counts = {
             name: sum(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
             for name, cells in zip(self.columns, columns, strict=True)
         }
         number_cells = {name: number for name, number in number_counts.items() if number}
-        return Chunk(frame, numbers, tuple(malformed), self.name, number_cells=number_cells)
+        return Chunk(frame, numbers, tuple(malformed_rows), self.name, number_cells=number_cells)
 
-    def _find_error(self, number: int, used: Collection[str] | None) -> str | None:
-        """Return the problem of the first cell of the row without a value in a `used` column (None: in any), or
-        None."""
+    def _find_error(self, number: int, used_columns: Collection[str] | None) -> str | None:
+        """Return the problem of the first cell without a value in a used column of this row, or None. If `used_columns`
+        is None, all columns are used."""
         for column, problem in self._errors.get(number, {}).items():
             index = column - 1 - self._span.start
-            if used is None or not 0 <= index < len(self.columns) or self.columns[index] in used:
+            if used_columns is None or not 0 <= index < len(self.columns) or self.columns[index] in used_columns:
                 return problem
         return None
 
 
 def open_workbook(source_input: Input, sheet: str | None) -> Source:
-    """Open a sheet by its name, or by its number from 1. Without either, open the first visible sheet.
+    """Open a sheet by its name, or by its number from 1. If `sheet` is None, open the first visible sheet.
 
-    The first filled row names the columns, after titles of a single cell. Empty rows are skipped. Whole numbers have no
-    `.0`, numbers have no exponent, dates are ISO dates, booleans are true and false. A row with an error (#N/A) is
-    malformed, and an .xls with an error is refused. Raises SourceError, also for an OpenDocument spreadsheet (.ods) and
-    for a workbook that is damaged or too large.
+    The first filled row names the columns. Titles of a single cell may stand above it. Empty rows are skipped. Whole
+    numbers have no `.0`, numbers have no exponent, dates are in ISO form, and booleans are `true` and `false`. A row
+    with an error (#N/A) is malformed, but an .xls file with an error is refused. Raises SourceError, also for an
+    OpenDocument spreadsheet (.ods) and for a workbook that is damaged or too large.
     """
-    import python_calamine  # here: most files are not workbooks
+    import python_calamine  # imported here, because most files are not workbooks
 
     name, file = source_input.name, source_input.file
     try:
@@ -165,30 +171,31 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
         file.seek(0)
         if is_xlsx:
             _refuse_archive(file, name)
-        elif _PROTECTED.search(file.read()):  # the library checks that only for a path
+        elif _PASSWORD_PATTERN.search(file.read()):  # the library finds a password only if it opens a path
             raise SourceError(f"{name}: is protected by a password; save it without one")  # noqa: TRY301
         file.seek(0)
         workbook = python_calamine.load_workbook(file)
-        chosen = _choose_sheet(workbook, sheet, name)
+        chosen_sheet = _choose_sheet(workbook, sheet, name)
         file.seek(0)
         if not is_xlsx and _XLS_ERROR.search(file.read()):
             raise SourceError(  # noqa: TRY301 - not an error of the library
                 f"{name}: holds an error, such as #N/A, in a cell; save it as .xlsx, whose errors are named"
             )
-        errors, hidden_count = _find_errors(file, chosen, name) if is_xlsx else ({}, 0)
-        return WorkbookSource(source_input, workbook.get_sheet_by_name(chosen), errors, hidden_count)
-    except (python_calamine.CalamineError, *_FAULTS) as error:
+        errors, hidden_count = _find_errors(file, chosen_sheet, name) if is_xlsx else ({}, 0)
+        return WorkbookSource(source_input, workbook.get_sheet_by_name(chosen_sheet), errors, hidden_count)
+    except (python_calamine.CalamineError, *_READ_ERRORS) as error:
         raise SourceError(f"{name}: is not a workbook that can be read ({error}); save it again") from None
     except BaseException as error:
         if (
             type(error).__name__ != "PanicException"
-        ):  # an exception of the library for a damaged .xls; no module exports its class
+        ):  # the library raises this exception for a damaged .xls, and exports no class for it
             raise
         raise SourceError(f"{name}: is a workbook that is damaged; save it again") from None
 
 
 def _refuse_archive(file: BinaryIO, name: str) -> None:
-    """Raise SourceError for an OpenDocument file, and for a workbook that is too large by its zip directory."""
+    """Raise SourceError for an OpenDocument file, and for a workbook whose zip directory shows that the workbook
+    unpacks to too many bytes."""
     with zipfile.ZipFile(file) as archive:
         if "content.xml" in archive.namelist():
             raise SourceError(
@@ -197,52 +204,52 @@ def _refuse_archive(file: BinaryIO, name: str) -> None:
             )
         if sum(info.file_size for info in archive.infolist()) > _MAX_BYTES:
             raise SourceError(f"{name}: unpacks to more than {_MAX_BYTES >> 30} GiB; save the sheet as CSV instead")
-        if _STRINGS in archive.namelist():  # unpacked completely: the checksum shows a false size
-            with archive.open(_STRINGS) as strings:
+        if _SHARED_STRINGS_PART in archive.namelist():  # read to the end, because the checksum then proves the size
+            with archive.open(_SHARED_STRINGS_PART) as strings:
                 while strings.read(_READ_BYTES):
                     pass
 
 
 def _find_errors(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int, dict[int, str]], int]:
-    """Return the problems of cells in an .xlsx sheet without a value, by row number and column (from 1): errors, and
-    formulas without a computed value. Also return the number of hidden rows. Raises SourceError for a sheet that is too
-    large.
+    """Return the problems of an .xlsx sheet, by row number and column (from 1), and the number of hidden rows. A
+    problem is a cell with an error, or with a formula without a computed value. Raises SourceError for a sheet that is
+    too large.
 
-    A program that does not compute its formulas requests a computation when the workbook is opened, and writes no value
-    or a 0 for each formula.
+    A program that cannot compute formulas writes no value or a 0 for each formula. Such a program marks the workbook,
+    so that it is computed when a person opens it.
 
-    Raises KeyError if the workbook does not name the part of the archive with the sheet.
+    Raises KeyError if the workbook does not name the file of the sheet in the archive.
     """
     errors: dict[int, dict[int, str]] = {}
     row = column = last_row = last_column = hidden_count = 0
-    columns: dict[bytes, int] = {}
+    column_by_letters: dict[bytes, int] = {}
     with zipfile.ZipFile(file) as archive:
-        book = ElementTree.fromstring(archive.read("xl/workbook.xml"))  # noqa: S314 - expat bounds entities since 2.4
+        workbook_xml = ElementTree.fromstring(archive.read("xl/workbook.xml"))  # noqa: S314 - expat bounds entities since 2.4
         links = ElementTree.fromstring(archive.read("xl/_rels/workbook.xml.rels"))  # noqa: S314
-        ids = {
+        link_id_by_sheet = {
             tag.get("name"): value
-            for tag in book.iter()
+            for tag in workbook_xml.iter()
             for key, value in tag.items()
             if tag.tag.endswith("}sheet") and key.endswith("}id")
         }
         is_uncomputed = any(
-            tag.get("fullCalcOnLoad") in ("1", "true") for tag in book.iter() if tag.tag.endswith("}calcPr")
+            tag.get("fullCalcOnLoad") in ("1", "true") for tag in workbook_xml.iter() if tag.tag.endswith("}calcPr")
         )
-        target = {link.get("Id"): link.get("Target", "") for link in links}[ids[sheet]]
+        target = {link.get("Id"): link.get("Target", "") for link in links}[link_id_by_sheet[sheet]]
         part = target.lstrip("/") if target.startswith("/") else posixpath.normpath(posixpath.join("xl", target))
         for tag in _find_tags(archive, part, _XLSX_TAG):
-            found = _XLSX_NAME.search(tag[2])
+            match = _XLSX_NAME.search(tag[2])
             if tag[1] == b"row":
-                row, column = int(found["row"]) if found else row + 1, 0
+                row, column = int(match["row"]) if match else row + 1, 0
                 hidden_count += bool(_XLSX_HIDDEN.search(tag[2])) and not tag[2].endswith(b"/")
                 continue
             column += 1
-            if found:
-                row, letters = int(found["row"]), found["column"]
-                if letters not in columns:
-                    columns[letters] = reduce(lambda number, letter: number * 26 + letter - 64, letters, 0)
-                column = columns[letters]
-            if not tag[2].endswith(b"/"):  # a cell with only a format is empty
+            if match:
+                row, letters = int(match["row"]), match["column"]
+                if letters not in column_by_letters:
+                    column_by_letters[letters] = reduce(lambda number, letter: number * 26 + letter - 64, letters, 0)
+                column = column_by_letters[letters]
+            if not tag[2].endswith(b"/"):  # a tag without content is an empty cell with a format
                 last_row, last_column = max(last_row, row), max(last_column, column)
                 cell = _name_cell(row, column)
                 if _XLSX_ERROR.search(tag[2]):
@@ -264,12 +271,13 @@ def _find_errors(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int, dict[
 
 
 def _find_tags(archive: zipfile.ZipFile, part: str, pattern: re.Pattern[bytes]) -> Iterator[re.Match[bytes]]:
-    """Yield the tags of a part of the archive. The part is searched in pieces that end after a cell or a row."""
+    """Yield the matches of `pattern` in the file `part` of the archive. The file is searched in pieces that end after a
+    cell or a row."""
     remaining = b""
     with archive.open(part) as stream:
         while piece := stream.read(_READ_BYTES):
             text = remaining + piece
-            ends = [text.rfind(sign) + len(sign) for sign in _CELL_ENDS if sign in text]
+            ends = [text.rfind(cell_end) + len(cell_end) for cell_end in _CELL_ENDS if cell_end in text]
             end = max(ends, default=text.rfind(b">") + 1)
             yield from pattern.finditer(text, 0, end)
             remaining = text[end:]
@@ -286,24 +294,25 @@ def _choose_sheet(workbook: "CalamineWorkbook", sheet: str | None, name: str) ->
     sheets = workbook.sheets_metadata
     names = [metadata.name for metadata in sheets]
     if sheet is None:
-        visible = [
+        visible_names = [
             metadata.name
             for metadata in sheets
             if metadata.typ == SheetTypeEnum.WorkSheet and metadata.visible == SheetVisibleEnum.Visible
         ]
-        chosen = next(iter(visible or names), None)
+        chosen_name = next(iter(visible_names or names), None)
     elif sheet in names:
-        chosen = sheet
+        chosen_name = sheet
     else:
-        chosen = names[int(sheet) - 1] if sheet.isdecimal() and 0 < int(sheet) <= len(names) else None
-    if chosen is None:
-        existing = f"its sheets: {', '.join(names)}" if names else "it has none"
-        raise SourceError(f"{name}: has no sheet {sheet or ''}; {existing}")
-    return chosen
+        chosen_name = names[int(sheet) - 1] if sheet.isdecimal() and 0 < int(sheet) <= len(names) else None
+    if chosen_name is None:
+        sheets_message = f"its sheets: {', '.join(names)}" if names else "it has none"
+        raise SourceError(f"{name}: has no sheet {sheet or ''}; {sheets_message}")
+    return chosen_name
 
 
 def _read_rows(sheet: "CalamineSheet") -> Iterator[Row]:
-    """Yield each row, also empty rows at the beginning. The library leaves out empty columns before the first cell."""
+    """Yield each row, also empty rows at the beginning. Add the empty columns before the first cell, which the library
+    leaves out."""
     omitted_columns = sheet.start[1] if sheet.start else 0
     for number, cells in enumerate(sheet.iter_rows(), start=1):
         yield number, [*[""] * omitted_columns, *cells]
@@ -313,7 +322,7 @@ def _is_filled(row: Row) -> bool:
     return any(cell != "" for cell in row[1])
 
 
-def _plain(cell: object) -> object:
+def _format_duration(cell: object) -> object:
     """Return a duration as a sheet shows it (30:00:00), and any other cell unchanged."""
     if not isinstance(cell, timedelta):
         return cell

@@ -232,7 +232,7 @@ def find_useful_columns(mapping: FieldMapping, unmapped: Sequence[str]) -> dict[
             for key in map(normalise_header, texts)
             if key in _FIELD_AND_RANK_BY_HEADER
         ]
-        # Connector.subscribers.consent finds the columns for is_active.
+        # `find_consent_columns` finds the columns for is_active.
         field = next((field for field in fields if field != "is_active"), None)
         if field is not None and field not in mapping.rules:
             field_by_column[column] = field
@@ -298,7 +298,7 @@ _REFUSAL_WORDS = re.compile(  # only next to a word for news or mail: Refus news
     "refus|declin|revo[ck]|withdr[ae]w|exclud|ausgeschl|abgelehnt|abgewahlt|widerspr|oppos|disabl|deaktiv|desactiv"
     "|disattiv|sperre|rifiut|rechaz|recus|geweiger|odmow|sprzeciw|^stop"
 )
-# Only in a header with a word for news: next to "mail", "cancel" may have another meaning.
+# These words count only in a header with a word for news. Next to "mail", "cancel" may have another meaning.
 _ENDING_WORDS = re.compile("cancel|gekundigt|denied|reject|resili|annul|opgezegd|stop$")
 
 # Headers as `split_header` writes them.

@@ -272,7 +272,7 @@ def test_an_unknown_create_that_took_effect_is_not_a_difference(connector: Conne
     ("source", "code", "words"),
     [
         ("email,name", 3, "has a header and no rows"),
-        ("address,name\nann@x.org,Ann", 2, "email is mapped to the column email, which is not there"),
+        ("address,name\nann@x.org,Ann", 2, "email is mapped to the column email, which does not exist"),
     ],
 )
 def test_an_empty_source_or_a_source_without_the_identity_is_refused(

@@ -166,7 +166,7 @@ CASES: list[tuple[str, str]] = [
     ("sync cursor.yaml --since yesterday", "--since must be a timestamp"),
     (f"sync number.yaml --since {DAY}", "--since must be a whole number"),
     ("sync job.yaml --since 1", "has no source.sql.cursor"),
-    ("sync lists.yaml", "the base is mapped to the column names, which is not there, did you mean name?"),
+    ("sync lists.yaml", "the base is mapped to the column names, which does not exist, did you mean name?"),
     ("sync no-list.yaml", "the suppression list cannot be read"),
     ("sync other-list.yaml", "no column emial (did you mean email?)"),
     ("sync notify-none.yaml", "notify.webhook: is missing"),

@@ -6,7 +6,7 @@ import pytest
 
 from connector.errors import ConfigurationError, SourceError
 from connector.rows import Source
-from connector.sources.files import open_file, open_files, refuse_lacking
+from connector.sources.files import open_file, open_files, refuse_missing_columns
 from tests.sources.files.people import pack_gzip
 from tests.sources.files.reading import write
 
@@ -51,11 +51,11 @@ def test_a_file_that_lacks_a_column_is_refused_by_its_name(tmp_path: Path) -> No
     write(tmp_path, "a.csv", "email,name,phone\na@x.org,Ann,1\n")
     write(tmp_path, "b.csv", "email\nb@x.org\n")
     with open_pattern(tmp_path / "*.csv") as source:
-        refuse_lacking(source, ["email"])
+        refuse_missing_columns(source, ["email"])
         with pytest.raises(ConfigurationError, match=r"b.csv: has no column name, which other files of .* \(1 more"):
-            refuse_lacking(source, ["email", "name", "phone"])
+            refuse_missing_columns(source, ["email", "name", "phone"])
     with open_pattern(tmp_path / "b.csv") as single:
-        refuse_lacking(single, ["name"])  # of a single file its own check speaks
+        refuse_missing_columns(single, ["name"])  # of a single file its own check speaks
 
 
 def test_a_pattern_that_matches_no_file_is_refused(tmp_path: Path) -> None:
