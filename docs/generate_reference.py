@@ -33,7 +33,7 @@ from connector.runs.report_keys import (
 )
 from connector.runs.row_files import COLUMNS
 from connector.sandbox.switches import list_switches
-from connector.warehouse.columns import RUN_MEANINGS, SCHEMA
+from connector.warehouse.columns import RUN_COLUMN_MEANINGS, SCHEMA
 from connector.warehouse.database import ColumnKind
 from connector.warehouse.duckdb import DuckdbDatabase
 from connector.warehouse.receipts import COLUMNS as RECEIPT_COLUMNS
@@ -166,7 +166,7 @@ def _describe_tables() -> Iterator[str]:
     def write_row(name: str, kind: ColumnKind) -> list[str]:
         return [f"`{name}`", *(dialect.types[kind].partition(" CHARACTER SET")[0] for dialect in dialects)]
 
-    kinds = {name: kind for name, kind in read_kinds(SCHEMA).items() if name not in RUN_MEANINGS}
+    kinds = {name: kind for name, kind in read_kinds(SCHEMA).items() if name not in RUN_COLUMN_MEANINGS}
     yield "## Fields\n"
     yield _build_table(
         (*head, "Parquet", "meaning"),
@@ -178,10 +178,10 @@ def _describe_tables() -> Iterator[str]:
         "that SQLAlchemy has for it, and a list is a JSON text.\n"
     )
     yield "## Columns of the run\n"
-    run_kinds = {name: kind for name, kind in read_kinds(SCHEMA).items() if name in RUN_MEANINGS}
+    run_kinds = {name: kind for name, kind in read_kinds(SCHEMA).items() if name in RUN_COLUMN_MEANINGS}
     yield _build_table(
         (*head, "Parquet", "meaning"),
-        [[*write_row(name, kind), _write_type(name), RUN_MEANINGS[name]] for name, kind in run_kinds.items()],
+        [[*write_row(name, kind), _write_type(name), RUN_COLUMN_MEANINGS[name]] for name, kind in run_kinds.items()],
     )
     for mode in (Mode.UPSERT, Mode.HISTORY):
         yield f"## Further columns with `--mode {mode}`\n"

@@ -25,7 +25,7 @@ from connector.fields import FIELDS, LARGEST_ID, Field, Kind
 from connector.paging.overlap import IdArray, Mask
 from connector.service.answers import ECHOES, parse_listed, read_whole_number
 from connector.service.wire import Ambiguous, ListPage, Mask as WordMask, Refused
-from connector.warehouse.columns import EMPTY, PAGE_SCHEMA, build_null, find_type
+from connector.warehouse.columns import EMPTY_TEXT, PAGE_SCHEMA, build_null, find_type
 from connector.warehouse.runs import INVALID
 
 _DECODER_COUNT = 2  # threads: more threads would only wait for the service, or for each other
@@ -223,7 +223,7 @@ def _read_columns(rows: pa.StructArray) -> pa.RecordBatch | None:
         if field.kind is Kind.TAGS and column.flatten().null_count:
             return None
         if field.kind is Kind.DATE:
-            column = read_dates(pc.if_else(pc.equal(column, EMPTY), _NOTHING, column))
+            column = read_dates(pc.if_else(pc.equal(column, EMPTY_TEXT), _NOTHING, column))
             if column is None:
                 return None
         columns.append(column)

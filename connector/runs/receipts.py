@@ -27,7 +27,7 @@ from connector.ledger.receipts import (
 )
 from connector.warehouse.database import open_stage
 from connector.warehouse.destination import Destination
-from connector.warehouse.receipts import ROWS, write_receipts
+from connector.warehouse.receipts import ROW_SCHEMA, write_receipts
 
 _READ_AT_ONCE = 5_000
 
@@ -67,7 +67,7 @@ async def deliver_receipts(
 async def _deliver(commits: Commits, destination: Destination, job: str, run: PendingRun, at: datetime) -> int:
     """Write the receipts of one run, and take the run out of the outbox. Return the number of receipts."""
     number, place = 0, FIRST_PLACE
-    stage = open_stage(ROWS)
+    stage = open_stage(ROW_SCHEMA)
     try:
         while (part := await commits.ask(partial(_read_part, run.run_key, place)))[1] is not None:
             receipts, place = part[0], part[1] or place
@@ -86,5 +86,5 @@ def _read_part(run_key: int, place: ReceiptPlace, ledger: Ledger) -> tuple[list[
 
 
 def _build_table(receipts: list[Receipt]) -> pa.Table:
-    columns = [pa.array([getattr(receipt, field.name) for receipt in receipts], field.type) for field in ROWS]
-    return pa.table(columns, schema=ROWS)
+    columns = [pa.array([getattr(receipt, field.name) for receipt in receipts], field.type) for field in ROW_SCHEMA]
+    return pa.table(columns, schema=ROW_SCHEMA)

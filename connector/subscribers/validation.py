@@ -337,7 +337,7 @@ def _type_subscribers(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Da
             values = kind.read(read_cells(rows[name])).to_pandas(types_mapper=lambda _, dtype=kind.sent_type: dtype)
             columns[name] = pd.Series(values.array, index=rows.index)
     if "phone" in rows.columns and rules.e164 is not None:
-        # By the rule, a text without an E.164 form was rejected before, or is sent unchanged.
+        # A text without an E.164 form was rejected before, or is sent unchanged, as the rule says.
         cells = read_cells(rows["phone"])
         phones = pc.coalesce(read_phones(cells, rules.e164.region), cells)
         columns["phone"] = pd.Series(phones, dtype=TEXT, index=rows.index)

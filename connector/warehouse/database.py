@@ -1,4 +1,5 @@
-"""What an export needs of a database: its dialect of SQL, its operations, staged rows, and interruptions."""
+"""The interface between an export and a database: the dialect of SQL, the operations, staged rows, and
+interruptions."""
 
 import os
 import tempfile
@@ -22,7 +23,7 @@ T = TypeVar("T")
 
 
 class ColumnKind(StrEnum):
-    """The kind of a column's values. A name is a text that is short enough for a key."""
+    """The kind of a column's values. NAME is a text that is short enough for a key."""
 
     TEXT = "text"
     NAME = "name"
@@ -35,7 +36,7 @@ class ColumnKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableName:
-    """The name of a table, with its schema if the user gave one."""
+    """The name of a table, with its schema if the user has named a schema."""
 
     table: str
     schema: str | None = None
@@ -46,18 +47,20 @@ class TableName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """How one kind of database writes SQL, and what it can do.
+    """The SQL of one kind of database, and the abilities of this kind.
 
-    `types` has the type of each kind of column. `quotes` open and close a name. `mark` begins the name of a parameter.
-    `catalog` and `default_schema` are written before the name of a table, and `temporary` before that of a temporary
-    table. Three fields are templates: `differs` (whether two values differ, null included), `as_bytes` (the bytes of a
-    text) and `first_row` (a query of one row).
+    `types` has the SQL type of each kind of column. `quotes` open and close a name. `mark` begins the name of a
+    parameter. `catalog` and `default_schema` are written before the name of a table, and `temporary` before the name of
+    a temporary table. Three fields are templates: `differs` (the condition that two values differ, also if one is
+    null), `as_bytes` (the bytes of a text) and `first_row` (a query for one row).
 
-    `undoes_tables`: a rollback also undoes the creation of tables. `casts_null`: null can be cast to the type of a
-    column, so that a mismatch of types shows without rows. `holds_nul`: texts may contain U+0000. `longest_name`: the
-    database truncates longer names of tables (in bytes) without an error. `joins_by_comma`: an UPDATE lists both
-    tables, as in MySQL. `is_columnar`: joins need no index, and an UPDATE of a list is slow (see
-    connector.warehouse.duckdb).
+    - `undoes_tables`: a rollback also undoes the creation of tables.
+    - `casts_null`: null can be cast to the type of a column, so that wrong types show without rows.
+    - `holds_nul`: texts may contain U+0000.
+    - `longest_name`: the maximum length of a table's name in bytes. The database truncates a longer name without an
+      error.
+    - `joins_by_comma`: an UPDATE lists both tables, as in MySQL.
+    - `is_columnar`: joins need no index, and an UPDATE of a list is slow (see connector.warehouse.duckdb).
     """
 
     types: Mapping[ColumnKind, str]
@@ -93,7 +96,7 @@ class Dialect:
         return ", ".join(map(self.quote, names))
 
     def write_differs(self, ours: str, theirs: str, kind: ColumnKind) -> str:
-        """Return the condition that two values differ; texts are compared by bytes, and null equals null."""
+        """Return the condition that two values differ. Texts are compared by bytes, and null is equal to null."""
         if kind in (ColumnKind.TEXT, ColumnKind.TAGS):
             ours, theirs = self.as_bytes.format(ours), self.as_bytes.format(theirs)
         return self.differs.format(ours, theirs)
@@ -104,47 +107,48 @@ Values = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement, and its values by the names that follow the dialect's mark in the text."""
+    """The text of a statement, and the values of its parameters by name. In the text, each name follows the dialect's
+    mark."""
 
     text: str
     values: Values = field(default_factory=dict)
 
 
 class Interrupted(Exception):  # noqa: N818 - a requested stop, not an error
-    """An interruption came before the commit: nothing was written."""
+    """The error of an export that was interrupted before its commit. Nothing was written."""
 
 
 class Interruption:
-    """Lets a second thread cancel the work of a database, until its commit begins."""
+    """A way for a second thread to cancel the work in a database. It has no effect after the commit has begun."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._is_asked = False
+        self._is_interrupted = False
         self._cancel: Callable[[], None] | None = None
         self.is_committing = False
 
     def interrupt(self) -> None:
-        """Cancel the running statement, and let no commit begin. May block as long as the database's own cancel."""
+        """Cancel the running statement, and prevent the commit. May block as long as the database needs to cancel."""
         with self._lock:
-            self._is_asked = True
+            self._is_interrupted = True
             cancel = None if self.is_committing else self._cancel
         if cancel is not None:
             cancel()
 
     def check(self) -> None:
-        """Raise Interrupted after `interrupt`."""
-        if self._is_asked:
+        """Raise Interrupted if `interrupt` was called."""
+        if self._is_interrupted:
             raise Interrupted
 
     def begin_commit(self) -> None:
-        """Record that the commit begins. Raises Interrupted after `interrupt`."""
+        """Record that the commit begins. Raises Interrupted if `interrupt` was called."""
         with self._lock:
             self.check()
             self.is_committing = True
 
     @contextmanager
     def cancel_by(self, cancel: Callable[[], None]) -> Iterator[None]:
-        """Call `cancel` for an interruption within the context."""
+        """Within the context, make `interrupt` call `cancel`."""
         with self._lock:
             self.check()
             self._cancel = cancel
@@ -155,8 +159,9 @@ class Interruption:
                 self._cancel = None
 
 
-_STAGED_BATCH = 16_384
-"""Rows of a staged batch: a few MB in memory, and enough rows that the overhead of a batch does not matter."""
+_MIN_BATCH_ROWS = 16_384
+"""The number of rows from which a batch is written. Such a batch takes a few MB of memory, and the overhead of one
+batch is small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,25 +172,25 @@ class StagedRows:
     read: Callable[[], Iterator[pa.RecordBatch]]
 
     def map(self, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> "StagedRows":
-        """Return the rows with a change that is applied to each batch as it is read."""
+        """Return rows with the function `change` applied to each batch when the batch is read."""
         return StagedRows(self.schema, lambda: map(change, self.read()))
 
 
 class Stage:
-    """Collects rows in a file until `close_rows`, which returns all rows. `discard` closes the file."""
+    """A file that collects rows. `close_rows` returns all rows, and `discard` closes the file."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
         self._file = file
         self._schema = schema
         self._writer = ipc.new_stream(file, schema, options=ipc.IpcWriteOptions(compression="lz4"))
-        self._waiting: list[pa.Table] = []
-        self._count = 0
+        self._unwritten_tables: list[pa.Table] = []
+        self._unwritten_rows = 0
 
     def add(self, table: pa.Table) -> None:
-        """Add rows, and write them once there are enough for a batch."""
-        self._waiting.append(table)
-        self._count += table.num_rows
-        if self._count >= _STAGED_BATCH:
+        """Add rows, and write all waiting rows if they are enough for a batch."""
+        self._unwritten_tables.append(table)
+        self._unwritten_rows += table.num_rows
+        if self._unwritten_rows >= _MIN_BATCH_ROWS:
             self._flush()
 
     def close_rows(self) -> StagedRows:
@@ -196,7 +201,7 @@ class Stage:
 
     def discard(self) -> None:
         """Delete the rows."""
-        self._waiting.clear()
+        self._unwritten_tables.clear()
         self._file.close()
 
     def _read(self) -> Iterator[pa.RecordBatch]:
@@ -204,19 +209,20 @@ class Stage:
         yield from ipc.open_stream(self._file)
 
     def _flush(self) -> None:
-        waiting, self._waiting, self._count = self._waiting, [], 0
-        if waiting:
-            self._writer.write_table(pa.concat_tables(waiting).combine_chunks())
+        tables, self._unwritten_tables, self._unwritten_rows = self._unwritten_tables, [], 0
+        if tables:
+            self._writer.write_table(pa.concat_tables(tables).combine_chunks())
 
 
 def open_stage(schema: pa.Schema, folder: Path | None = None) -> Stage:
-    """Return a stage in a temporary file without a name, in this folder or in that of the system. Raises OSError."""
+    """Return a stage in a temporary file without a name. The file is in `folder`, or in the temporary folder of the
+    system. Raises OSError."""
     return Stage(cast(BinaryIO, tempfile.TemporaryFile(dir=folder)), schema)
 
 
 class Database(Protocol):
-    """One database. `connect` opens a transaction, in which the other methods work. They raise the classes in `errors`,
-    and Interrupted. `str()` gives its name for messages, without secrets."""
+    """One database. `connect` opens a transaction, and the other methods work in this transaction. The methods raise
+    the classes in `errors`, and Interrupted. `str()` returns a name for messages, without secrets."""
 
     dialect: Dialect
 
@@ -225,95 +231,99 @@ class Database(Protocol):
         """The classes of errors that the driver raises."""
 
     def connect(self, interruption: Interruption) -> AbstractContextManager[None]:
-        """Open a transaction, and roll it back at the end of the context unless `commit` was called. Create the file of
-        the database if the database is a missing file."""
+        """Open a transaction. At the end of the context, roll the transaction back unless `commit` was called. If the
+        database is a file and the file is missing, create the file."""
 
     def commit(self, interruption: Interruption) -> None:
-        """Commit the transaction. Raises Interrupted if an interruption came before."""
+        """Commit the transaction. Raises Interrupted if the interruption was requested before the commit."""
 
     def run(self, statement: Statement) -> int:
-        """Execute a statement, and return the number of its rows."""
+        """Execute a statement, and return the number of rows that the statement has changed."""
 
-    def fetch(self, statement: Statement, most: int) -> Sequence[Sequence[Any]]:
-        """Return the first rows of a query, up to `most`. No column may hold times."""
+    def fetch(self, statement: Statement, max_rows: int) -> Sequence[Sequence[Any]]:
+        """Return the first rows of a query, up to `max_rows`. No column may hold times."""
 
-    def load(self, table: str, rows: StagedRows, shared: Mapping[str, object]) -> int:
-        """Insert rows into a table, whose name is given as SQL. All rows get the `shared` values. Return the number of
-        rows."""
+    def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
+        """Insert rows into a table, and return their number. `table` is the name of the table as SQL. All rows get the
+        `shared_values`."""
 
     def has_schema(self, schema: str) -> bool:
         """Return whether the schema exists."""
 
     def find_table(self, name: TableName) -> tuple[str | None, Mapping[str, bool]]:
-        """Return the name under which the database knows the table or view (None if it is missing), and its columns,
-        each with whether every row needs a value for it."""
+        """Return the name that the database has for the table or view (None if it does not exist), and its columns. For
+        each column, return whether each row needs a value."""
 
     def find_referrers(self, name: TableName) -> Sequence[str]:
-        """Return the other tables that refer to this one by a foreign key, as far as the user may see them."""
+        """Return the tables with a foreign key to this table. Tables that the user may not see are not included."""
 
     def write_time(self, at: datetime) -> object:
-        """Return an aware time as a value of a statement."""
+        """Return an aware time as a value for a statement."""
 
     def explain(self, error: Exception) -> str:
         """Return the message of the database in one line, without secrets and personal data."""
 
     def is_passing(self, error: Exception) -> bool:
-        """Return whether the failure may be over by the next run: a connection, a lock, a full disk."""
+        """Return whether the cause of the failure may be gone in the next run, such as a lost connection, a lock, or a
+        full disk."""
 
     def is_refusal(self, error: Exception) -> bool:
-        """Return whether the database refuses a value: by the type of a column, a constraint or a trigger."""
+        """Return whether the database refused a value, because of the type of a column, a constraint or a trigger."""
 
     def is_race(self, error: Exception) -> bool:
-        """Return whether another export made the same schema or table, or took the same number, at the same moment."""
+        """Return whether the cause of the error is another export that created the same schema or table, or took the
+        same number, at the same moment."""
 
 
-LOCK_S = 30.0
-"""How long an export waits for the lock of a database file; readers hold a lock for moments."""
+MAX_LOCK_WAIT_S = 30.0
+"""Maximum time that an export waits for the lock of a database file. Readers hold a lock only for moments."""
 
-_PAUSE_S = 0.05
+_LOCK_PAUSE_S = 0.05
 
 
 def make_file(path: Path, create: Callable[[Path], None]) -> None:
-    """Make a database file by `create`, which raises OSError, if the file is missing.
+    """Create a missing database file by calling `create`. `create` may raise OSError.
 
-    Raises ConfigurationError for a path that is no writable file, and for the journal of a database that is gone: it
-    would spoil a new database.
+    Raises ConfigurationError for a path that is not a writable file. Also raises ConfigurationError if the journal of a
+    deleted database is there, because the journal would damage a new database.
     """
     if path.exists():
-        if not path.is_file() or not os.access(path, os.W_OK):  # a pipe would wait for its reader
+        if not path.is_file() or not os.access(
+            path, os.W_OK
+        ):  # only a file, because opening a pipe would wait for a reader
             raise ConfigurationError(f"{path} is not a file that may be written to: allow it, or name another place.")
         return
     for suffix in ("-journal", "-wal", ".wal"):
-        stray = path.with_name(path.name + suffix)
-        if stray.exists():
+        journal = path.with_name(path.name + suffix)
+        if journal.exists():
             raise ConfigurationError(
-                f"{stray} belongs to a database that is gone, and would spoil a new {path.name}: move it away, or "
+                f"{journal} belongs to a database that is gone, and would spoil a new {path.name}: move it away, or "
                 "name another place."
             )
     try:
         create(path)
-    except FileExistsError:  # another export was quicker
+    except FileExistsError:  # another export has created the file
         pass
     except OSError as error:
         raise describe_unwritable(path.parent, error) from None
 
 
 def create_empty(path: Path) -> None:
-    """Make an empty file that only its owner may read. Raises OSError."""
+    """Create an empty file that only its owner may read. Raises OSError."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def wait_for_lock(
     attempt: Callable[[], T], is_busy: Callable[[Exception], bool], lock_s: float, interruption: Interruption
 ) -> T:
-    """Repeat the attempt while another program holds the lock, and return its result; raise its error after `lock_s`
-    seconds."""
-    end = time.monotonic() + lock_s
+    """Call `attempt` again while another program holds the lock, and return its result. After `lock_s` seconds, raise
+    the error of the last attempt."""
+    deadline = time.monotonic() + lock_s
     while True:
         interruption.check()
         try:
             return attempt()
         except Exception as error:
-            if not is_busy(error) or time.monotonic() > end:
+            if not is_busy(error) or time.monotonic() > deadline:
                 raise
-        time.sleep(_PAUSE_S)
+        time.sleep(_LOCK_PAUSE_S)

@@ -1,4 +1,4 @@
-"""The destination of an export, parsed from a file name or a URL; nothing is opened here."""
+"""The destination of an export, parsed from a file name or a URL. Parsing opens nothing."""
 
 import re
 from collections.abc import Sequence
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 MAX_SHRINK = 0.5
-"""A list that lost half of its subscribers since the last export is most often the fault of a token or a filter."""
+"""The default share of subscribers that the list may lose between two exports. If the list lost half of its
+subscribers, the cause is most often a wrong token or filter."""
 
 
 class Format(StrEnum):
@@ -35,26 +36,26 @@ class Format(StrEnum):
     SQLITE = "sqlite"
     POSTGRESQL = "postgresql"
     MYSQL = "mysql"
-    SQL = "sql"  # any other database that SQLAlchemy reaches
+    SQL = "sql"  # any other database with an SQLAlchemy dialect
     DELTA = "delta"
 
 
-_BY_SUFFIX = {
+_FORMAT_BY_SUFFIX = {
     ".parquet": Format.PARQUET,
     ".csv": Format.CSV,
     ".jsonl": Format.JSON_LINES,
     ".xlsx": Format.EXCEL,
 }
-_COMPRESSED = (Format.PARQUET, Format.EXCEL)  # by themselves
-_PACKED = ".gz"
+_COMPRESSED_FORMATS = (Format.PARQUET, Format.EXCEL)  # the formats themselves compress
+_GZIP_SUFFIX = ".gz"
 STANDARD_OUTPUT = "-"
-_BY_SCHEME = {"duckdb": Format.DUCKDB, "sqlite": Format.SQLITE}
-_BY_DRIVER = {
+_FORMAT_BY_SCHEME = {"duckdb": Format.DUCKDB, "sqlite": Format.SQLITE}
+_FORMAT_BY_DRIVER = {
     "postgresql+psycopg": Format.POSTGRESQL,
     "mysql+pymysql": Format.MYSQL,
     "mariadb+pymysql": Format.MYSQL,
 }
-_WAREHOUSES = {
+_UNSUPPORTED_WAREHOUSES = {
     "snowflake": "Snowflake",
     "bigquery": "BigQuery",
     "redshift": "Redshift",
@@ -62,36 +63,39 @@ _WAREHOUSES = {
     "sqlserver": "SQL Server",
     "databricks": "Databricks",
 }
-_BY_PYMYSQL = ("mysql", "mariadb")
-_FILES = (
+_MYSQL_BACKENDS = ("mysql", "mariadb")
+_FILE_CHOICES = (
     "a file ending in .xlsx, .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz, such an object in a store "
     "(s3://bucket/x.parquet), - (standard output)"
 )
-_FOLDERS = (
+_FOLDER_CHOICES = (
     "a folder ending in .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz, such a folder in a store (s3://bucket/x.parquet)"
 )
-_TABLES = (
+_TABLE_CHOICES = (
     "or a database as postgresql://user@host/database, mysql://user@host/database, duckdb:///warehouse.duckdb or "
     "sqlite:///warehouse.db (four slashes for an absolute path), or the URL of another one whose SQLAlchemy dialect is "
     "installed; or a Delta table, as delta://folder or delta://s3://bucket/folder"
 )
-_SUPPORTED = f"{_FILES}, {_TABLES}"
+_SUPPORTED_DESTINATIONS = f"{_FILE_CHOICES}, {_TABLE_CHOICES}"
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
-_OWN = "_connector_"
-_CREDENTIALS = re.compile(r"(?<=://).*@", re.DOTALL)  # greedy: a password may contain a slash or an @
+_RESERVED_PREFIX = "_connector_"
+_CREDENTIALS = re.compile(r"(?<=://).*@", re.DOTALL)  # up to the last @, because a password may contain a slash or an @
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
     """A file, an object in a store, a table of a database, or a Delta table.
 
-    `path` is the file, the database file, the name of a server's database, the folder of a Delta table, or the bucket
-    and key of an object. `url` is the URL of a server, and `object_url` that of an object or of a Delta table in a
-    store. `partition_by` has the columns that divide a Delta table into folders. `table`, `schema` and `mode` are for
-    databases; `guard_formulas` (a spreadsheet does not run the cells), `is_for_excel` and `delimiter` are for CSV.
-    `columns` are the fields to write besides the id (None: all). A file without `has_run_columns` lacks `_run_id` and
-    `_exported_at`.
-    `is_adopting` overwrites a table or file that no export made. `is_group_readable` lets the file's group read it.
+    - `path`: the file, the database file, the name of a server's database, the folder of a Delta table, or the bucket
+      and key of an object.
+    - `url`: the URL of a server. `object_url`: the URL of an object, or of a Delta table in a store.
+    - `table`, `schema` and `mode` are for databases. `partition_by` has the columns that divide a Delta table into
+      folders.
+    - `guard_formulas` (spreadsheets do not run the cells), `is_for_excel` and `delimiter` are for CSV.
+    - `columns`: the fields to write, with the id. If `columns` is None, all fields are written.
+    - `has_run_columns`: the file has the columns `_run_id` and `_exported_at`.
+    - `is_adopting`: overwrite a table or file that the connector did not create.
+    - `is_group_readable`: the group of the file may read the file.
     """
 
     format: Format
@@ -112,8 +116,8 @@ class Destination:
 
     @property
     def is_database(self) -> bool:
-        """Whether the destination is a table: of a database, or a Delta table."""
-        return self.format not in _BY_SUFFIX.values()
+        """Whether the destination is a table of a database, or a Delta table."""
+        return self.format not in _FORMAT_BY_SUFFIX.values()
 
     @property
     def is_standard_output(self) -> bool:
@@ -123,10 +127,10 @@ class Destination:
     @property
     def is_packed(self) -> bool:
         """Whether the file is compressed by gzip."""
-        return self.path.suffix.lower() == _PACKED
+        return self.path.suffix.lower() == _GZIP_SUFFIX
 
     def join(self, name: str) -> "Destination":
-        """Return the destination of a file in the folder of this path."""
+        """Return the destination of the file `name` in the folder `path`."""
         object_url = None if self.object_url is None else f"{self.object_url}/{name}"
         return replace(self, path=self.path / name, object_url=object_url)
 
@@ -137,9 +141,14 @@ class Destination:
             return self.object_url
         if not self.is_database:
             return "standard output" if self.is_standard_output else str(self.path)
-        place = f"{self.format}:///{str(self.path).replace('%', '%25').replace('?', '%3F')}"  # can be given again
+        place = (
+            f"{self.format}:///{str(self.path).replace('%', '%25').replace('?', '%3F')}"  # a URL that the user can copy
+        )
         if self.url is not None:
-            from connector.databases import show_url  # imports SQLAlchemy, which files do not need
+            # Imported here, because it imports SQLAlchemy, which files do not need.
+            from connector.databases import (
+                show_url,
+            )
 
             place = show_url(self.url)
         return f"{place} (table {'.'.join(filter(None, (self.schema, self.table)))})"
@@ -160,18 +169,19 @@ def parse_destination(
     delimiter: str | None = None,
     run_columns: bool = True,
     partition_by: Sequence[str] = (),
-    supported: str = _SUPPORTED,
+    supported: str = _SUPPORTED_DESTINATIONS,
 ) -> Destination:
     """Return the destination of a file name or a URL. `file_format` (csv, jsonl, parquet, excel) is for a file whose
-    suffix does not tell its format; `csv_dialect` and `delimiter` are of CSV_DIALECTS and CSV_DELIMITERS. `supported`
-    lists the destinations for an error. The other options are those of Destination.
+    suffix does not show the format. `csv_dialect` is one of CSV_DIALECTS, and `delimiter` one of CSV_DELIMITERS.
+    `supported` is the list of destinations in the message of an error. The other options have the meaning of the fields
+    of Destination.
 
-    Raises ConfigurationError, without any password of a URL, for a destination that cannot be written, such as an
-    unknown suffix, a missing driver or folder, or an option that the destination does not have.
+    Raises ConfigurationError for a destination that cannot be written, such as an unknown suffix, a missing driver or
+    folder, or an option that the destination does not have. The message shows no password of a URL.
     """
-    found = _URL.fullmatch(text)
-    scheme = found[1].lower() if found else ""
-    if (warehouse := _WAREHOUSES.get(scheme.partition("+")[0])) is not None:
+    url_match = _URL.fullmatch(text)
+    scheme = url_match[1].lower() if url_match else ""
+    if (warehouse := _UNSUPPORTED_WAREHOUSES.get(scheme.partition("+")[0])) is not None:
         raise ConfigurationError(
             f"{warehouse} is not written directly: write Parquet to a file or a bucket, and load it from there; "
             "docs/how-to/warehouses.md has the statements."
@@ -179,35 +189,35 @@ def parse_destination(
     url = object_url = None
     if is_store_url(text):
         object_url = parse_store_url(text)
-        form, path = _find_file_format(text, file_format, supported), Path(object_url.partition("://")[2])
-    elif found is None:
-        form, path = _find_file_format(text, file_format, supported), Path(text)
-    elif scheme in _BY_SCHEME:
-        form, path = _BY_SCHEME[scheme], Path(_read_database_path(text, found[2], supported))
+        kind, path = _find_file_format(text, file_format, supported), Path(object_url.partition("://")[2])
+    elif url_match is None:
+        kind, path = _find_file_format(text, file_format, supported), Path(text)
+    elif scheme in _FORMAT_BY_SCHEME:
+        kind, path = _FORMAT_BY_SCHEME[scheme], Path(_read_database_path(text, url_match[2], supported))
     elif scheme == Format.DELTA:
-        form, object_url, path = Format.DELTA, *_parse_delta(found[2])
+        kind, object_url, path = Format.DELTA, *_parse_delta(url_match[2])
     else:
         url = _parse_server(text, supported)
-        form, path = _BY_DRIVER.get(url.drivername, Format.SQL), Path(url.database or url.host or "database")
+        kind, path = _FORMAT_BY_DRIVER.get(url.drivername, Format.SQL), Path(url.database or url.host or "database")
     separator = "\t" if delimiter == "tab" else delimiter or ","
     destination = Destination(
-        form, path, table, schema, Mode(mode), guard_formulas, url, check_columns(columns), overwrite,
+        kind, path, table, schema, Mode(mode), guard_formulas, url, check_columns(columns), overwrite,
         group_readable, object_url, csv_dialect == "excel", separator, run_columns, check_partition(partition_by),
     )  # fmt: skip
     if destination.is_database:
-        _check_names(form, table, schema)
-    if url is None and object_url is None and not destination.is_standard_output and form is not Format.DELTA:
-        _check_place(path)
+        _check_names(kind, table, schema)
+    if url is None and object_url is None and not destination.is_standard_output and kind is not Format.DELTA:
+        _check_file_path(path)
         if destination.is_database and not is_unicode(str(path.absolute())):
             raise ConfigurationError(
                 f"The path {path.absolute()} is not in UTF-8, which a database file needs: name another place."
             )
-        if form is Format.DUCKDB and "?" in str(path.absolute()):
+        if kind is Format.DUCKDB and "?" in str(path.absolute()):
             raise ConfigurationError(
                 f"{path.absolute()} has a '?', after which DuckDB reads options: put the file elsewhere."
             )
     is_csv_described = guard_formulas or csv_dialect != "standard" or delimiter is not None
-    _check_means_something(destination, file_format, is_csv_described=is_csv_described)
+    _refuse_useless_options(destination, file_format, is_csv_described=is_csv_described)
     return destination
 
 
@@ -217,9 +227,9 @@ RECEIPTS = "subscriber_receipts"
 
 def parse_receipts(text: str, *, table: str = RECEIPTS, schema: str | None = None) -> Destination:
     """Return the destination of receipts: a table, or a folder that has one file for each run. The suffix of the folder
-    tells the format of the files. Raises ConfigurationError."""
+    decides the format of the files. Raises ConfigurationError."""
     try:
-        return _parse_receipts(text, table, schema, f"{_FOLDERS}, {_TABLES}")
+        return _parse_receipts(text, table, schema, f"{_FOLDER_CHOICES}, {_TABLE_CHOICES}")
     except ConfigurationError as error:
         raise ConfigurationError(f"Receipts cannot be written. {error}") from None
 
@@ -242,73 +252,80 @@ def _parse_receipts(text: str, table: str, schema: str | None, supported: str) -
 
 
 def split_suffix(path: Path) -> str:
-    """Return the suffix that tells the format of a file, with that of gzip: `.csv.gz`."""
-    return "".join(path.suffixes[-2:]) if path.suffix.lower() == _PACKED else path.suffix
+    """Return the suffix of a file, with the suffix of gzip if there is one: `.csv` or `.csv.gz`."""
+    return "".join(path.suffixes[-2:]) if path.suffix.lower() == _GZIP_SUFFIX else path.suffix
 
 
-def _parse_delta(place: str) -> tuple[str | None, Path]:
-    """Return the URL of a Delta table in a store (None for a folder), and its path. Raises ConfigurationError, also if
-    the package deltalake is missing."""
+def _parse_delta(location: str) -> tuple[str | None, Path]:
+    """Return the URL (None for a folder) and the path of a Delta table. Raises ConfigurationError, also if the package
+    deltalake is missing."""
     if find_spec("deltalake") is None:
         raise ConfigurationError(
             "A Delta table needs the package deltalake: run pip install 'subscriber-connector[delta]'."
         )
-    if not place:
+    if not location:
         raise ConfigurationError("delta:// needs a folder: write delta://folder or delta://s3://bucket/folder.")
-    if "://" in place:
-        object_url = parse_store_url(place)
+    if "://" in location:
+        object_url = parse_store_url(location)
         return object_url, Path(object_url.partition("://")[2])
-    return None, Path(place)
+    return None, Path(location)
 
 
 def check_partition(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that divide a Delta table. Raises ConfigurationError for a column that cannot."""
-    unknown = [name for name in names if name not in NAMES or name in ("id", "tags")]
-    if unknown:
+    """Return the columns that divide a Delta table. Raises ConfigurationError for a column that cannot divide a
+    table."""
+    wrong_names = [name for name in names if name not in NAMES or name in ("id", "tags")]
+    if wrong_names:
         raise ConfigurationError(
-            f"A table cannot be partitioned by {', '.join(map(repr, unknown))}. Choose a field with few values, such "
-            "as base_id, is_active or address_country."
+            f"A table cannot be partitioned by {', '.join(map(repr, wrong_names))}. Choose a field with few values, "
+            "such as base_id, is_active or address_country."
         )
     return tuple(names)
 
 
 def _find_file_format(text: str, option: str | None, supported: str) -> Format:
-    """Return the format of a file by its suffix, or by the option. Raises ConfigurationError."""
+    """Return the format of a file. The suffix decides, or else the option. Raises ConfigurationError."""
     name = Path(text)
-    is_packed = name.suffix.lower() == _PACKED
-    form = _BY_SUFFIX.get((Path(name.stem) if is_packed else name).suffix.lower())
+    is_packed = name.suffix.lower() == _GZIP_SUFFIX
+    file_format = _FORMAT_BY_SUFFIX.get((Path(name.stem) if is_packed else name).suffix.lower())
     if text == STANDARD_OUTPUT and option is None:
-        form = Format.CSV
-    elif form is None and option is not None:
-        form = Format(option)
-    if form is None or (is_packed and form in _COMPRESSED):
-        suffix = name.suffix  # the whole text may be a mistyped URL with a password
-        is_secret = not is_store_url(text) and any(each in text for each in "@:=")
+        file_format = Format.CSV
+    elif file_format is None and option is not None:
+        file_format = Format(option)
+    if file_format is None or (is_packed and file_format in _COMPRESSED_FORMATS):
+        suffix = name.suffix  # not the whole text, because it may be a mistyped URL with a password
+        is_secret = not is_store_url(text) and any(character in text for character in "@:=")
         is_plain = suffix[1:].isalnum() and len(suffix) < 9 and not is_secret
-        shown = f"a file ending in {suffix!r}" if is_plain else "this text, which is neither a file's name nor a URL"
-        raise ConfigurationError(f"Cannot write to {shown}. Name {supported}.")
-    if option is not None and form != option:
-        raise ConfigurationError(f"{text} is written as {form}: leave out the format {option}, or name another place.")
-    return form
+        shown_text = (
+            f"a file ending in {suffix!r}" if is_plain else "this text, which is neither a file's name nor a URL"
+        )
+        raise ConfigurationError(f"Cannot write to {shown_text}. Name {supported}.")
+    if option is not None and file_format != option:
+        raise ConfigurationError(
+            f"{text} is written as {file_format}: leave out the format {option}, or name another place."
+        )
+    return file_format
 
 
 def check_columns(names: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return these fields and the id in the order of FIELDS, or None for all. Raises ConfigurationError."""
-    unknown = [name for name in names or () if name not in NAMES]
-    if unknown or (names is not None and not names):
+    """Return these fields and the id in the order of FIELDS. Return None if `names` is None, which means all fields.
+    Raises ConfigurationError."""
+    unknown_names = [name for name in names or () if name not in NAMES]
+    if unknown_names or (names is not None and not names):
         raise ConfigurationError(
-            f"No subscriber has a column {', '.join(map(repr, unknown)) or 'at all'}: choose from {', '.join(NAMES)}."
+            f"No subscriber has a column {', '.join(map(repr, unknown_names)) or 'at all'}: choose from "
+            f"{', '.join(NAMES)}."
         )
     return None if names is None else tuple(name for name in NAMES if name in {"id", *names})
 
 
 def _parse_server(text: str, supported: str) -> "DatabaseUrl":
-    """Return the URL of a database for SQLAlchemy. Raises ConfigurationError, also for a missing driver."""
+    """Return the URL of a database server. Raises ConfigurationError, also for a missing driver."""
     from connector.databases import build_engine, parse_url, show_url
 
     url = parse_url(text, "the destination")
     backend, _, driver = url.drivername.partition("+")
-    if backend in _BY_PYMYSQL and driver != "pymysql":
+    if backend in _MYSQL_BACKENDS and driver != "pymysql":
         raise ConfigurationError(
             f"Cannot write to {show_url(url)} by {driver}: the connector writes to it by PyMySQL alone. "
             f"Write {backend}:// in place of {url.drivername}://."
@@ -320,26 +337,28 @@ def _parse_server(text: str, supported: str) -> "DatabaseUrl":
     return url
 
 
-def _read_database_path(text: str, rest: str, supported: str) -> str:
-    """Return the path of a database URL without its escapes: `%20` is a blank, and `%25` a percent sign."""
-    path = unquote(rest.removeprefix("/"))
-    if not rest.startswith("/") or path in ("", ":memory:") or "?" in rest:
-        shown = _CREDENTIALS.sub("***@", text.split("?", 1)[0])
-        raise ConfigurationError(f"{shown!r} names no database file that stays. Name {supported}.")
+def _read_database_path(text: str, tail: str, supported: str) -> str:
+    """Return the path of a database URL after decoding: `%20` is a blank, and `%25` a percent sign."""
+    path = unquote(tail.removeprefix("/"))
+    if not tail.startswith("/") or path in ("", ":memory:") or "?" in tail:
+        shown_url = _CREDENTIALS.sub("***@", text.split("?", 1)[0])
+        raise ConfigurationError(f"{shown_url!r} names no database file that stays. Name {supported}.")
     return path
 
 
-def _check_names(form: Format, table: str, schema: str | None) -> None:
-    for what, name in (("table", table), ("schema", schema)):
+def _check_names(kind: Format, table: str, schema: str | None) -> None:
+    for noun, name in (("table", table), ("schema", schema)):
         if name is not None and (not name.strip() or not name.isprintable() or ":" in name):
-            raise ConfigurationError(f"The {what} cannot be called {name!r}: choose a readable name without a colon.")
-        if name is not None and name.lower().startswith((_OWN, "sqlite_") if form is Format.SQLITE else _OWN):
-            raise ConfigurationError(f"Names like {name!r} are reserved: choose another {what}.")
-    if form is Format.SQLITE and schema is not None:
+            raise ConfigurationError(f"The {noun} cannot be called {name!r}: choose a readable name without a colon.")
+        if name is not None and name.lower().startswith(
+            (_RESERVED_PREFIX, "sqlite_") if kind is Format.SQLITE else _RESERVED_PREFIX
+        ):
+            raise ConfigurationError(f"Names like {name!r} are reserved: choose another {noun}.")
+    if kind is Format.SQLITE and schema is not None:
         raise ConfigurationError("SQLite has no schemas: leave `schema` out, or use DuckDB.")
 
 
-def _check_means_something(destination: Destination, file_format: str | None, *, is_csv_described: bool) -> None:
+def _refuse_useless_options(destination: Destination, file_format: str | None, *, is_csv_described: bool) -> None:
     """Raise ConfigurationError for an option that this kind of destination does not have."""
     if is_csv_described and destination.format is not Format.CSV:
         raise ConfigurationError(
@@ -363,9 +382,11 @@ def _check_means_something(destination: Destination, file_format: str | None, *,
             f"{destination} is not a Delta table: leave out --partition-by (in a job: partition_by), or export to "
             "delta://folder."
         )
-    lacking = [name for name in destination.partition_by if name not in (destination.columns or NAMES)]
-    if lacking:
-        raise ConfigurationError(f"The table is partitioned by {', '.join(lacking)}: add {lacking[0]} to the columns.")
+    missing_columns = [name for name in destination.partition_by if name not in (destination.columns or NAMES)]
+    if missing_columns:
+        raise ConfigurationError(
+            f"The table is partitioned by {', '.join(missing_columns)}: add {missing_columns[0]} to the columns."
+        )
     if destination.format is Format.DELTA:
         if destination.table != "subscribers" or destination.schema is not None:
             raise ConfigurationError(f"{destination} is one table: leave out the table and the schema.")
@@ -396,10 +417,13 @@ def _check_means_something(destination: Destination, file_format: str | None, *,
         )
 
 
-def _check_place(path: Path) -> None:
+def _check_file_path(path: Path) -> None:
     try:
         kind = read_target_kind(path)
-    except (OSError, ValueError) as error:  # a link to itself, a name that is too long or has a NUL
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # for example a link to itself, a name that is too long, or a NUL in the name
         raise ConfigurationError(f"{str(path)!r} cannot be written ({error}): name another place.") from None
     if kind is TargetKind.FOLDER:
         raise ConfigurationError(f"{path} is a directory: name a file in it.")

@@ -1,7 +1,8 @@
-"""A DuckDB file, by DuckDB's own package and Arrow: tags are VARCHAR[], times TIMESTAMP WITH TIME ZONE.
+"""An export to a DuckDB file, by DuckDB's own package and Arrow. Tags are VARCHAR[], and times are TIMESTAMP WITH TIME
+ZONE.
 
-A row that `upsert` changes is deleted and inserted: an UPDATE that sets a list in a table with a primary key takes
-DuckDB 146 s for 100,000 rows, and deleting and inserting takes 0.6 s (measured with 2.0.1).
+A row that `upsert` changes is deleted and inserted. In a table with a primary key and a list column, DuckDB needs 146 s
+to update 100,000 rows, and 0.6 s to delete and insert them (measured with 2.0.1).
 """
 
 import errno
@@ -21,7 +22,7 @@ import pyarrow as pa
 from connector.driver_errors import describe_error
 from connector.errors import RunAborted
 from connector.warehouse.database import (
-    LOCK_S,
+    MAX_LOCK_WAIT_S,
     ColumnKind,
     Dialect,
     Interruption,
@@ -33,11 +34,12 @@ from connector.warehouse.database import (
     wait_for_lock,
 )
 
-_FILE = "_connector_file"
-"""The name under which the file is attached. Tables are named with it, so that a schema may be called as the file."""
+_CATALOG_NAME = "_connector_file"
+"""The catalog name of the attached file. Names of tables begin with this catalog, so that a schema may have the same
+name as the file."""
 
-_ROWS = "_connector_rows"
-"""The name under which DuckDB reads the rows that are loaded."""
+_ROWS_NAME = "_connector_rows"
+"""The name by which a statement reads the rows to load."""
 
 _DIALECT = Dialect(
     types={
@@ -50,41 +52,41 @@ _DIALECT = Dialect(
         ColumnKind.TAGS: "VARCHAR[]",
     },
     mark="$",
-    catalog=_FILE,
+    catalog=_CATALOG_NAME,
     default_schema="main",
     temporary="temp.",
     is_columnar=True,
 )
 
-MEMORY, MEMORY_TO_MERGE = "128MB", "512MB"
-"""DuckDB's limits of memory; its default is 80 % of the machine's. Data beyond the limit goes to a folder beside the
-file, but the changes of a transaction stay in memory until its end: a history in which each of a million rows changed
-ran out of 128 MB."""
+MEMORY_LIMIT, MERGE_MEMORY_LIMIT = "128MB", "512MB"
+"""DuckDB's memory limits. The default is 80 % of the machine's memory. DuckDB writes data beyond the limit to a folder
+next to the file. But the changes of a transaction stay in memory until the transaction ends. With 128 MB, a history in
+which each of a million rows had changed ran out of memory."""
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "threads": 2, "preserve_insertion_order": False, "autoinstall_known_extensions": False,
 }  # fmt: skip
-"""DuckDB would download an extension that a file of another program needs."""
+"""Without the last setting, DuckDB would download an extension that a file of another program needs."""
 
-_ROW_GROUP = 61_440
-"""Rows that are compressed together, half of DuckDB's default. Each thread compresses its full row groups by itself,
-and one thread compresses the remainders of all: 200,000 rows took 0.25 s, and 0.44 s with the default, in a file of the
-same size."""
+_ROW_GROUP_SIZE = 61_440
+"""The number of rows that are compressed together, half of DuckDB's default. Each thread compresses its own full row
+groups, but one thread compresses all incomplete row groups. So 200,000 rows took 0.25 s instead of 0.44 s, and the file
+had the same size."""
 
-_NO_ROOM = os.strerror(errno.ENOSPC)
-"""The last words of DuckDB's errors for a full disk. The type of the error differs."""
+_NO_ROOM_TEXT = os.strerror(errno.ENOSPC)
+"""The last words of DuckDB's errors for a full disk. These errors have different types."""
 
-_LOCKED = ("Could not set lock", "already attached")
+_LOCK_ERROR_TEXTS = ("Could not set lock", "already attached")
 
 
 class DuckdbDatabase:
-    """A DuckDB file. Only one program at a time can write to the file; others wait up to `lock_s` seconds. DuckDB uses
-    at most `memory` (for example "128MB")."""
+    """A DuckDB file as a database. Only one program at a time can write to the file. An export waits at most `lock_s`
+    seconds for another program. DuckDB uses at most `memory` (for example "128MB")."""
 
     dialect = _DIALECT
     errors: tuple[type[Exception], ...] = (duckdb.Error,)
 
-    def __init__(self, path: Path, lock_s: float = LOCK_S, memory: str = MEMORY) -> None:
+    def __init__(self, path: Path, lock_s: float = MAX_LOCK_WAIT_S, memory: str = MEMORY_LIMIT) -> None:
         self._path, self._lock_s, self._memory = path, lock_s, memory
         self._spill = path.with_name(f".{path.name}.spill")
         self._connection: duckdb.DuckDBPyConnection | None = None
@@ -103,16 +105,16 @@ class DuckdbDatabase:
     def connect(self, interruption: Interruption) -> Iterator[None]:
         """Open a transaction. No other program can open the file until the end of the transaction.
 
-        Data that exceeds the memory goes to a folder beside the file, which only its owner can read. The next export
-        empties the folder of a killed export.
+        DuckDB writes data that exceeds the memory to a folder next to the file. Only the owner can read this folder. If
+        an export is killed, the next export empties the folder.
         """
         make_file(self._path, _create)
         connection = self._connection = self._connection or self._open()
         path = str(self._path).replace("'", "''")
-        attach = f"ATTACH '{path}' AS {_FILE} (TYPE duckdb, ROW_GROUP_SIZE {_ROW_GROUP})"
+        attach_sql = f"ATTACH '{path}' AS {_CATALOG_NAME} (TYPE duckdb, ROW_GROUP_SIZE {_ROW_GROUP_SIZE})"
         try:
-            wait_for_lock(partial(connection.execute, attach), _is_locked, self._lock_s, interruption)
-            with _emptied(self._spill), interruption.cancel_by(connection.interrupt):
+            wait_for_lock(partial(connection.execute, attach_sql), _is_locked, self._lock_s, interruption)
+            with _open_empty_folder(self._spill), interruption.cancel_by(connection.interrupt):
                 connection.begin()
                 self._is_in_transaction = True
                 yield
@@ -120,15 +122,17 @@ class DuckdbDatabase:
                     connection.rollback()
         except BaseException as error:
             self._disconnect()
-            if isinstance(error, duckdb.OutOfMemoryException):  # the next run would fare no better
+            if isinstance(
+                error, duckdb.OutOfMemoryException
+            ):  # an error, because the next run would need the same memory
                 raise RunAborted(
                     f"{self} was left as it was: DuckDB may use {self._memory}, and what this export changes takes "
                     f"more ({describe_error(error)}). Export base by base (--base-id), or to PostgreSQL."
                 ) from None
             raise
         try:
-            connection.execute(f"DETACH {_FILE}")
-        except duckdb.Error:  # the rows are committed already
+            connection.execute(f"DETACH {_CATALOG_NAME}")
+        except duckdb.Error:  # no error, because the rows are already committed
             self._disconnect()
 
     def _disconnect(self) -> None:
@@ -137,13 +141,16 @@ class DuckdbDatabase:
             connection.close()
 
     def _open(self) -> duckdb.DuckDBPyConnection:
-        """Open a database in memory, which stays open: opening it takes ten times as long as attaching a file."""
+        """Open a database in memory. It stays open, because opening it takes ten times as long as attaching a file."""
         config = {**_SETTINGS, "memory_limit": self._memory, "temp_directory": str(self._spill)}
         connection = duckdb.connect(config=config)
         connection.execute("SET timezone = 'UTC'")
-        # The write-ahead log would hold subscribers, and other users could read it: commit to the file at once.
+        # Commit to the file at once, because the write-ahead log would hold subscribers, and other users could read the
+        # log.
         connection.execute("SET checkpoint_threshold = '0B'")
-        with suppress(duckdb.CatalogException):  # DuckDB before 1.5 skips the log for any number of rows
+        with suppress(
+            duckdb.CatalogException
+        ):  # DuckDB before 1.5 has no such setting, and skips the log for any number of rows
             connection.execute("SET auto_checkpoint_skip_wal_threshold = 0")
         return connection
 
@@ -156,76 +163,79 @@ class DuckdbDatabase:
         rows = self.connection.execute(statement.text, dict(statement.values)).fetchall()
         return int(rows[0][0]) if rows else 0
 
-    def fetch(self, statement: Statement, most: int) -> Sequence[Sequence[Any]]:
-        return self.connection.execute(statement.text, dict(statement.values)).fetchmany(most)
+    def fetch(self, statement: Statement, max_rows: int) -> Sequence[Sequence[Any]]:
+        return self.connection.execute(statement.text, dict(statement.values)).fetchmany(max_rows)
 
-    def load(self, table: str, rows: StagedRows, shared: Mapping[str, object]) -> int:
-        """Load the rows as a stream of Arrow."""
-        columns, marks = _DIALECT.write_list([*rows.schema.names, *shared]), (f"${name}" for name in shared)
-        selected = ", ".join([_DIALECT.write_list(rows.schema.names), *marks])
-        insert = Statement(f"INSERT INTO {table} ({columns}) SELECT {selected} FROM {_ROWS}", shared)  # noqa: S608 - names, quoted
-        self.connection.register(_ROWS, pa.RecordBatchReader.from_batches(rows.schema, rows.read()))
-        count = self.run(insert)
-        # Not after a failure: in an aborted transaction this would fail too, and hide the first failure.
-        self.connection.unregister(_ROWS)
-        return count
+    def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
+        """Load the rows as an Arrow stream."""
+        columns, parameter_marks = (
+            _DIALECT.write_list([*rows.schema.names, *shared_values]),
+            (f"${name}" for name in shared_values),
+        )
+        selected_sql = ", ".join([_DIALECT.write_list(rows.schema.names), *parameter_marks])
+        insert = Statement(f"INSERT INTO {table} ({columns}) SELECT {selected_sql} FROM {_ROWS_NAME}", shared_values)  # noqa: S608 - names, quoted
+        self.connection.register(_ROWS_NAME, pa.RecordBatchReader.from_batches(rows.schema, rows.read()))
+        row_count = self.run(insert)
+        # Not after an error: in an aborted transaction, this statement would also fail, and hide the first error.
+        self.connection.unregister(_ROWS_NAME)
+        return row_count
 
     def has_schema(self, schema: str) -> bool:
-        select = "SELECT 1 FROM duckdb_schemas() WHERE database_name = $1 AND lower(schema_name) = lower($2)"
-        return bool(self.connection.execute(select, [_FILE, schema]).fetchall())
+        select_sql = "SELECT 1 FROM duckdb_schemas() WHERE database_name = $1 AND lower(schema_name) = lower($2)"
+        return bool(self.connection.execute(select_sql, [_CATALOG_NAME, schema]).fetchall())
 
     def find_table(self, name: TableName) -> tuple[str | None, Mapping[str, bool]]:
-        select = (
+        select_sql = (
             "SELECT table_name, column_name, NOT is_nullable AND column_default IS NULL "
             "FROM duckdb_columns() WHERE database_name = $1 "
             "AND lower(schema_name) = lower($2) AND lower(table_name) = lower($3)"
         )
-        found = self.connection.execute(select, [_FILE, name.schema or "main", name.table]).fetchall()
-        return (str(found[0][0]) if found else None), {str(column): bool(is_needed) for _, column, is_needed in found}
+        rows = self.connection.execute(select_sql, [_CATALOG_NAME, name.schema or "main", name.table]).fetchall()
+        return (str(rows[0][0]) if rows else None), {str(column): bool(is_needed) for _, column, is_needed in rows}
 
     def find_referrers(self, name: TableName) -> Sequence[str]:
-        select = (
+        select_sql = (
             "SELECT table_name FROM duckdb_constraints() WHERE constraint_type = 'FOREIGN KEY' AND database_name = $1 "
             "AND lower(schema_name) = lower($2) AND lower(referenced_table) = lower($3) "
             "AND lower(table_name) <> lower($3)"
         )
-        found = self.connection.execute(select, [_FILE, name.schema or "main", name.table]).fetchall()
-        return [str(table) for (table,) in found]
+        rows = self.connection.execute(select_sql, [_CATALOG_NAME, name.schema or "main", name.table]).fetchall()
+        return [str(table) for (table,) in rows]
 
     def write_time(self, at: datetime) -> datetime:
         return at.astimezone(UTC)
 
     def explain(self, error: Exception) -> str:
-        return _NO_ROOM.lower() if _NO_ROOM in str(error) else describe_error(error)
+        return _NO_ROOM_TEXT.lower() if _NO_ROOM_TEXT in str(error) else describe_error(error)
 
     def is_passing(self, error: Exception) -> bool:
-        return _is_locked(error) or _NO_ROOM in str(error)
+        return _is_locked(error) or _NO_ROOM_TEXT in str(error)
 
     def is_refusal(self, error: Exception) -> bool:
         return isinstance(error, duckdb.ConstraintException | duckdb.ConversionException)
 
     def is_race(self, error: Exception) -> bool:
-        """Return False: only one export at a time has the file open."""
+        """Return False, because only one export at a time can open the file."""
         return False
 
 
 def _create(path: Path) -> None:
-    """Make an empty database that only its owner may read: DuckDB refuses an empty file, and lets others read a new
-    one."""
+    """Create an empty database that only its owner may read. DuckDB itself refuses an empty file, and would let other
+    users read a new file."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        new = Path(folder) / path.name
-        duckdb.connect(str(new), config=_SETTINGS).close()
-        new.chmod(0o600)
+        new_file = Path(folder) / path.name
+        duckdb.connect(str(new_file), config=_SETTINGS).close()
+        new_file.chmod(0o600)
         try:
-            os.link(new, path)
+            os.link(new_file, path)
         except PermissionError:  # a file system without hard links
             create_empty(path)
-            new.replace(path)
+            new_file.replace(path)
 
 
 @contextmanager
-def _emptied(folder: Path) -> Iterator[None]:
-    """Make an empty folder that only its owner may read, and remove it at the end of the context."""
+def _open_empty_folder(folder: Path) -> Iterator[None]:
+    """Create an empty folder that only its owner may read. Remove the folder at the end of the context."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
     try:
@@ -236,4 +246,4 @@ def _emptied(folder: Path) -> Iterator[None]:
 
 def _is_locked(error: Exception) -> bool:
     """Return whether another program, or another connection of this program, has the file open."""
-    return isinstance(error, duckdb.Error) and any(words in str(error) for words in _LOCKED)
+    return isinstance(error, duckdb.Error) and any(words in str(error) for words in _LOCK_ERROR_TEXTS)

@@ -1,7 +1,8 @@
-"""The formats of an exported file: Parquet, CSV, JSON Lines and Excel. Each class writes rows, and reads an earlier
-export.
+"""The formats of an exported file: Parquet, CSV, JSON Lines and Excel. Each class writes rows, and reads files of
+earlier exports.
 
-Parquet and Excel keep the run in their metadata. CSV and JSON Lines show an export by the columns `id` and `_invalid`.
+Parquet and Excel files have the run in their metadata. A CSV or JSON Lines file of an export has the columns `id` and
+`_invalid`.
 """
 
 import codecs
@@ -27,69 +28,74 @@ from connector.texts import FORMULA
 from connector.warehouse.columns import flatten_table, join_lists, join_tags, write_lists_as_json
 from connector.warehouse.runs import ID, INVALID, ExportRun
 
-_UNREADABLE = (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
-"""The errors of reading a damaged file."""
+_DAMAGE_ERRORS = (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
+"""The errors that reading a damaged file raises."""
 
-_IS_OURS = {ID, INVALID}
-"""The columns of every export, by which a file of an earlier export is known."""
+_EXPORT_COLUMNS = {ID, INVALID}
+"""Columns that every export has. A file with these columns counts as a file of an earlier export."""
 
-_NAME = re.compile(r"\w+")
-_DELIMITER = re.compile(rb'id"?([,;|\t])')  # behind the first column, the id
+_COLUMN_NAME = re.compile(r"\w+")
+_DELIMITER_AFTER_ID = re.compile(rb'id"?([,;|\t])')  # after the first column, which is the id
 
-_LONGEST_HEAD = 1 << 20  # bytes of the first line, which has a header or one subscriber
+_MAX_FIRST_LINE_BYTES = 1 << 20  # of the first line, which has the header or one subscriber
 
 
 class ParquetFormat:
-    """Parquet with zstd, which halves the size of snappy's files at the same speed."""
+    """Parquet with zstd. Its files have half the size of snappy's files, at the same speed."""
 
     _METADATA_KEYS = (b"connector_run", b"certificate")
-    """Both are JSON: the run (run_id, job, exported_at), and the certificate as in a report."""
+    """The keys of two JSON values: the run (run_id, job, exported_at), and the certificate as in a report."""
 
-    _ROW_GROUP = 65_536
-    """Rows of a row group, about 25 MB of subscribers: readers work best with groups of this size."""
+    _ROW_GROUP_ROWS = 65_536
+    """The number of rows in a row group. This is about 25 MB of subscribers, the size with which readers work best."""
 
-    _ALL_DIFFER = frozenset({"id", "email", "client_user_id", "phone"})
-    """Columns without a dictionary, which costs time and room where the values differ."""
+    _UNIQUE_COLUMNS = frozenset({"id", "email", "client_user_id", "phone"})
+    """Columns whose values all differ. They get no dictionary, which would cost time and space."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
-        import pyarrow.parquet as pq  # 20 ms and 9 MB that other formats do not need
+        import pyarrow.parquet as pq  # imported here, because the import takes 20 ms and 9 MB
 
-        # The path of a list column in Parquet is that of its elements.
-        recurring = [
+        # In Parquet, the path of a list column is the path of the list's elements.
+        dictionary_columns = [
             f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
             for field in schema
-            if field.name not in self._ALL_DIFFER
+            if field.name not in self._UNIQUE_COLUMNS
         ]
-        self._writer = pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=recurring)
-        self._waiting: list[pa.Table] = []
-        self._rows = 0
+        self._writer = pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=dictionary_columns)
+        self._unwritten_tables: list[pa.Table] = []
+        self._unwritten_rows = 0
 
     def write(self, table: pa.Table) -> None:
-        self._waiting.append(table)
-        self._rows += table.num_rows
-        if self._rows >= self._ROW_GROUP:
+        self._unwritten_tables.append(table)
+        self._unwritten_rows += table.num_rows
+        if self._unwritten_rows >= self._ROW_GROUP_ROWS:
             self._flush()
 
     def close(self, run: ExportRun | None) -> None:
         try:
             self._flush()
             if run is not None:
-                described = {"run_id": run.run_id, "job": run.job, "exported_at": run.exported_at.isoformat()}
-                values = (json.dumps(described).encode(), json.dumps(run.certificate.as_report()).encode())
+                run_values = {"run_id": run.run_id, "job": run.job, "exported_at": run.exported_at.isoformat()}
+                values = (json.dumps(run_values).encode(), json.dumps(run.certificate.as_report()).encode())
                 self._writer.add_key_value_metadata(dict(zip(self._METADATA_KEYS, values, strict=True)))
         finally:
             self._writer.close()
 
     def _flush(self) -> None:
-        waiting, rows, self._waiting, self._rows = self._waiting, self._rows, [], 0
-        if rows:
-            self._writer.write_table(pa.concat_tables(waiting), row_group_size=rows)
+        tables, row_count, self._unwritten_tables, self._unwritten_rows = (
+            self._unwritten_tables,
+            self._unwritten_rows,
+            [],
+            0,
+        )
+        if row_count:
+            self._writer.write_table(pa.concat_tables(tables), row_group_size=row_count)
 
     @classmethod
     def is_ours(cls, file: BinaryIO) -> bool:
         try:
             return cls._METADATA_KEYS[0] in (_read_footer(file).metadata or {})
-        except _UNREADABLE:
+        except _DAMAGE_ERRORS:
             return False
 
     @classmethod
@@ -99,7 +105,7 @@ class ParquetFormat:
             certificate = json.loads(footer.metadata[cls._METADATA_KEYS[1]])
             is_same = certificate["verdict"] == "complete" and certificate["filters"].get("asked", {}) == dict(filters)
             return int(footer.num_rows) if is_same else None
-        except (*_UNREADABLE, ValueError, LookupError):
+        except (*_DAMAGE_ERRORS, ValueError, LookupError):
             return None
 
 
@@ -111,8 +117,8 @@ def _read_footer(file: BinaryIO) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class CsvOptions:
-    """How a CSV is written. `is_for_excel`: with a byte order mark, by which Excel knows UTF-8, and tags as `a|b`.
-    `is_guarded`: with an apostrophe before every text that a spreadsheet would run."""
+    """The options of a CSV file. `is_for_excel`: write a byte order mark, by which Excel recognises UTF-8, and tags as
+    `a|b`. `is_guarded`: write an apostrophe before each text that a spreadsheet would run as a formula."""
 
     delimiter: str = ","
     is_for_excel: bool = False
@@ -123,9 +129,9 @@ _PLAIN_CSV = CsvOptions()
 
 
 class CsvFormat:
-    """CSV in UTF-8 with one header line: a text is in quotes, and null is an unquoted empty cell.
+    """CSV in UTF-8 with one header line. Texts are in quotes, and null is an empty cell without quotes.
 
-    Tags are JSON arrays, dates and times ISO 8601, booleans true and false.
+    Tags are JSON arrays, dates and times are in ISO 8601, and booleans are `true` and `false`.
     """
 
     def __init__(self, file: BinaryIO, schema: pa.Schema, options: CsvOptions = _PLAIN_CSV) -> None:
@@ -133,15 +139,15 @@ class CsvFormat:
         self._write_lists = join_lists if options.is_for_excel else write_lists_as_json
         if options.is_for_excel:
             file.write(codecs.BOM_UTF8)
-        flat = flatten_table(pa.Table.from_batches([], schema), write_lists=self._write_lists).schema
+        flat_schema = flatten_table(pa.Table.from_batches([], schema), write_lists=self._write_lists).schema
         arrow_options = arrow_csv.WriteOptions(  # Arrow quotes every text with `needed`
             include_header=True, quoting_style="needed", delimiter=options.delimiter
         )
-        self._writer = arrow_csv.CSVWriter(file, flat, write_options=arrow_options)
+        self._writer = arrow_csv.CSVWriter(file, flat_schema, write_options=arrow_options)
 
     def write(self, table: pa.Table) -> None:
-        flat = flatten_table(table, write_lists=self._write_lists)
-        self._writer.write_table(_guard_texts(flat) if self._options.is_guarded else flat)
+        flat_table = flatten_table(table, write_lists=self._write_lists)
+        self._writer.write_table(_guard_texts(flat_table) if self._options.is_guarded else flat_table)
 
     def close(self, run: ExportRun | None) -> None:
         self._writer.close()
@@ -149,22 +155,24 @@ class CsvFormat:
     @staticmethod
     def is_ours(file: BinaryIO) -> bool:
         try:
-            return set(_NAME.findall(file.readline(_LONGEST_HEAD).decode())) >= _IS_OURS
-        except _UNREADABLE:
+            return set(_COLUMN_NAME.findall(file.readline(_MAX_FIRST_LINE_BYTES).decode())) >= _EXPORT_COLUMNS
+        except _DAMAGE_ERRORS:
             return False
 
     @staticmethod
     def count_rows(file: BinaryIO, filters: Mapping[str, object]) -> int | None:
-        convert = arrow_csv.ConvertOptions(include_columns=[ID], column_types={ID: pa.string()})
-        read = arrow_csv.ReadOptions(use_threads=False)
+        convert_options = arrow_csv.ConvertOptions(include_columns=[ID], column_types={ID: pa.string()})
+        read_options = arrow_csv.ReadOptions(use_threads=False)
         try:
-            found = _DELIMITER.search(file.readline(_LONGEST_HEAD))
+            match = _DELIMITER_AFTER_ID.search(file.readline(_MAX_FIRST_LINE_BYTES))
             file.seek(0)
-            delimiter = found[1].decode() if found is not None else ","
-            parse = arrow_csv.ParseOptions(newlines_in_values=True, delimiter=delimiter)
-            with arrow_csv.open_csv(file, read_options=read, parse_options=parse, convert_options=convert) as reader:
+            delimiter = match[1].decode() if match is not None else ","
+            parse_options = arrow_csv.ParseOptions(newlines_in_values=True, delimiter=delimiter)
+            with arrow_csv.open_csv(
+                file, read_options=read_options, parse_options=parse_options, convert_options=convert_options
+            ) as reader:
                 return sum(int(batch.num_rows) for batch in reader)
-        except _UNREADABLE:
+        except _DAMAGE_ERRORS:
             return None
 
 
@@ -179,8 +187,8 @@ def _guard_texts(table: pa.Table) -> pa.Table:
 
 
 class JsonLinesFormat:
-    """One JSON object in a line with every column, null included; dates and times are ISO 8601. An export without rows
-    is an empty file."""
+    """JSON Lines: one JSON object in each line. An object has every column, also if its value is null. Dates and times
+    are in ISO 8601. An export without rows is an empty file."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
         self._file = file
@@ -190,30 +198,30 @@ class JsonLinesFormat:
         self._file.write(b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows))
 
     def close(self, run: ExportRun | None) -> None:
-        """Do nothing: the format has no end."""
+        """Do nothing, because nothing follows the last line."""
 
     @staticmethod
     def is_ours(file: BinaryIO) -> bool:
         try:
-            line = file.readline(_LONGEST_HEAD)
-            first = json.loads(line or b"{}")
-        except (*_UNREADABLE, ValueError, RecursionError):
+            line = file.readline(_MAX_FIRST_LINE_BYTES)
+            first_object = json.loads(line or b"{}")
+        except (*_DAMAGE_ERRORS, ValueError, RecursionError):
             return False
-        return not line or (isinstance(first, dict) and set(first) >= _IS_OURS)
+        return not line or (isinstance(first_object, dict) and set(first_object) >= _EXPORT_COLUMNS)
 
     @staticmethod
     def count_rows(file: BinaryIO, filters: Mapping[str, object]) -> int | None:
         try:
             return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
-        except _UNREADABLE:
+        except _DAMAGE_ERRORS:
             return None
 
 
 class ExcelFormat:
-    """An .xlsx workbook: texts as texts, also digits and formulas; tags as `a|b`; dates as dates; times in UTC to the
-    millisecond. An empty text and null are both an empty cell.
+    """An .xlsx workbook. Texts are cells of texts, also if they look like numbers or formulas. Tags are `a|b`, dates
+    are dates, and times are in UTC, rounded to the millisecond. An empty text and null are both an empty cell.
 
-    Its custom properties, which hold at most 255 characters each, say which run made it.
+    The custom properties of the workbook, which have at most 255 characters each, contain the run.
     """
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
@@ -226,8 +234,8 @@ class ExcelFormat:
                 self._sheet.write_row(cells)
             except CellError as error:
                 raise ConfigurationError(
-                    f"The subscriber with the id {subscriber_id} cannot be written to a workbook: {error}. What was "
-                    "there is as it was. Export to CSV, Parquet or a database, or leave the column out by --columns."
+                    f"The subscriber with the id {subscriber_id} cannot be written to a workbook: {error}. The old "
+                    "file is unchanged. Export to CSV, Parquet or a database, or leave the column out by --columns."
                 ) from None
 
     def close(self, run: ExportRun | None) -> None:
@@ -238,7 +246,7 @@ class ExcelFormat:
             "connector_run": run.run_id,
             "connector_exported_at": run.exported_at.isoformat(),
             "connector_verdict": str(run.certificate.verdict),
-            "connector_filters": _digest_filters(run.asked),
+            "connector_filters": _digest_filters(run.filters),
             "connector_rows": str(run.rows),
         })  # fmt: skip
 
@@ -246,22 +254,22 @@ class ExcelFormat:
     def is_ours(file: BinaryIO) -> bool:
         try:
             return "connector_run" in read_properties(file)
-        except (*_UNREADABLE, *_NO_WORKBOOK):
+        except (*_DAMAGE_ERRORS, *_NO_WORKBOOK_ERRORS):
             return False
 
     @staticmethod
     def count_rows(file: BinaryIO, filters: Mapping[str, object]) -> int | None:
         try:
             properties = read_properties(file)
-            asked, verdict = properties["connector_filters"], properties["connector_verdict"]
-            is_same = verdict == "complete" and asked == _digest_filters(filters)
+            filters_digest, verdict = properties["connector_filters"], properties["connector_verdict"]
+            is_same = verdict == "complete" and filters_digest == _digest_filters(filters)
             return int(properties["connector_rows"]) if is_same else None
-        except (*_UNREADABLE, *_NO_WORKBOOK):
+        except (*_DAMAGE_ERRORS, *_NO_WORKBOOK_ERRORS):
             return None
 
 
-_NO_WORKBOOK = (zipfile.BadZipFile, KeyError, ValueError, RuntimeError, NotImplementedError, SyntaxError)
-"""The errors of reading the properties of another file: a ParseError of XML is a SyntaxError."""
+_NO_WORKBOOK_ERRORS = (zipfile.BadZipFile, KeyError, ValueError, RuntimeError, NotImplementedError, SyntaxError)
+"""The errors of reading properties from a file that is not a workbook. (ParseError is a SyntaxError.)"""
 
 
 def _digest_filters(filters: Mapping[str, object]) -> str:

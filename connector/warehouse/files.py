@@ -1,6 +1,6 @@
-"""Writes an export to one file, plain or gzip: on the disk, in a store, or to standard output.
+"""Writes an export to one file, with or without gzip. The file is on disk, in a store, or standard output.
 
-The new file takes the place of the old one in one step. A file is replaced only if an export made the file.
+The new file replaces the old file in one step. A file is replaced only if an export created the file.
 """
 
 import gzip
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class FileFormat(Protocol):
-    """Writes tables in one format; the class itself reads a file of an earlier export."""
+    """A writer of tables in one format. The class methods read a file of an earlier export."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None: ...
 
@@ -33,40 +33,40 @@ class FileFormat(Protocol):
         """Write rows."""
 
     def close(self, run: ExportRun | None) -> None:
-        """Write the end of the format, with the run where the format has a place for it. The file stays open."""
+        """Write the end of the file, and also the run if the format has a place for it. The file stays open."""
 
     @staticmethod
     def is_ours(file: BinaryIO) -> bool:
-        """Return whether an export made this file, which is unpacked and not empty."""
+        """Return whether an export created this file. The file is not empty, and not compressed by gzip."""
 
     @staticmethod
     def count_rows(file: BinaryIO, filters: Mapping[str, object]) -> int | None:
-        """Return the rows of an export's file, or None if the file is damaged or has other filters, as far as the
-        format tells."""
+        """Return the number of rows in an export's file, or None if the file is damaged. Also return None if the file
+        shows that the export had other filters."""
 
 
 class FileTarget(Protocol):
-    """A place for one file. Its methods raise ConfigurationError, RunAborted, OSError and LockedError."""
+    """The target of one file. The methods raise ConfigurationError, RunAborted, OSError and LockedError."""
 
     @property
     def is_free(self) -> bool:
-        """Whether the place has no file, or an empty one."""
+        """Whether no file exists, or only an empty file."""
 
-    def open_present(self) -> AbstractContextManager[BinaryIO]:
-        """Open the present file for reading."""
+    def open_old(self) -> AbstractContextManager[BinaryIO]:
+        """Open the existing file for reading."""
 
     def open_new(self) -> BinaryIO:
-        """Open the new file for writing, after a check that it can take its place."""
+        """Check that a new file can be written, and open the new file for writing."""
 
     def publish(self, *, is_new: bool) -> None:
-        """Publish the new file atomically; with `is_new` only if the place is free."""
+        """Publish the new file atomically. With `is_new`, publish only if the target is free."""
 
     def discard(self) -> None:
-        """Remove the new file unless it is published. Harmless when repeated."""
+        """Remove the new file unless the file is published. May be called more than once."""
 
 
 class DiskTarget:
-    """A file at `path`, with `mode` (0600 or 0640)."""
+    """A file on disk at `path`, with the permissions `mode` (0600 or 0640)."""
 
     def __init__(self, path: Path, mode: int) -> None:
         self._path, self._mode = path, mode
@@ -78,11 +78,14 @@ class DiskTarget:
     @property
     def is_free(self) -> bool:
         kind = read_target_kind(self._path)
-        if kind not in (TargetKind.FREE, TargetKind.FILE):  # opening a pipe would wait for its reader
+        if kind not in (
+            TargetKind.FREE,
+            TargetKind.FILE,
+        ):  # only a file, because opening a pipe would wait for a reader
             raise ConfigurationError(f"{self} is {kind.value}: export to a file, or to - (standard output).")
         return kind is TargetKind.FREE
 
-    def open_present(self) -> BinaryIO:
+    def open_old(self) -> BinaryIO:
         return self._path.open("rb")
 
     def open_new(self) -> BinaryIO:
@@ -100,7 +103,7 @@ class DiskTarget:
 
 
 class ObjectTarget:
-    """An object of a store. The new file is a temporary one of this machine until it is put as one object."""
+    """An object of a store. The new file is a temporary local file until it is uploaded as one object."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -115,10 +118,10 @@ class ObjectTarget:
             return not read_size(self._url)
 
     @contextmanager
-    def open_present(self) -> Iterator[BinaryIO]:
+    def open_old(self) -> Iterator[BinaryIO]:
         with self._describe(), open_object(self._url) as file:
             yield cast(BinaryIO, file)
-            if file.failure is not None:  # the reader of a format took the failure for a damaged file
+            if file.failure is not None:  # the store failed, but the reader of the format has reported a damaged file
                 raise file.failure
 
     def open_new(self) -> BinaryIO:
@@ -133,7 +136,7 @@ class ObjectTarget:
             put_file(cast(BinaryIO, self._file), self._url, is_new=is_new and not is_empty)
         except FileExistsError:
             raise RunAborted(
-                f"{self._url} was made by another program meanwhile and was left as it is: run it again."
+                f"{self._url} was created by another program meanwhile and was not changed. Run again."
             ) from None
         except FileNotFoundError:
             raise StoreError("its bucket is gone", is_passing=False) from None
@@ -145,7 +148,7 @@ class ObjectTarget:
 
     @contextmanager
     def _describe(self) -> Iterator[None]:
-        """Turn a failure of the store into ConfigurationError, or into RunAborted if the failure may pass."""
+        """Raise ConfigurationError instead of an error of the store, or RunAborted if the error may pass."""
         try:
             yield
         except FileNotFoundError:
@@ -157,7 +160,7 @@ class ObjectTarget:
 
 
 class StandardOutput:
-    """The standard output of this process, which gets the file when it is complete."""
+    """The standard output of this process. It gets the file when the file is complete."""
 
     is_free = True
 
@@ -167,7 +170,7 @@ class StandardOutput:
     def __str__(self) -> str:
         return "standard output"
 
-    def open_present(self) -> AbstractContextManager[BinaryIO]:
+    def open_old(self) -> AbstractContextManager[BinaryIO]:
         raise FileNotFoundError
 
     def open_new(self) -> BinaryIO:
@@ -177,14 +180,14 @@ class StandardOutput:
         return self._file
 
     def publish(self, *, is_new: bool) -> None:
-        """Write by the descriptor: a buffer of Python would fail again when the process ends."""
+        """Write to the file descriptor, because Python's buffer would fail again when the process ends."""
         file = cast(BinaryIO, self._file)
         sys.stdout.flush()
         file.seek(0)
         try:
-            while part := memoryview(file.read(1 << 20)):
-                while part:
-                    part = part[os.write(sys.stdout.fileno(), part) :]
+            while unwritten := memoryview(file.read(1 << 20)):
+                while unwritten:
+                    unwritten = unwritten[os.write(sys.stdout.fileno(), unwritten) :]
         except OSError as error:
             raise RunAborted(
                 f"Standard output took only a part of the export ({error.strerror}): do not use it, and run again."
@@ -197,24 +200,30 @@ class StandardOutput:
 
 
 class FileWriter:
-    """Writes one file at `target`, with or without gzip. A file that no export made is replaced only if
+    """A writer of one file at `target`, with or without gzip. A file that no export created is replaced only if
     `is_adopting`."""
 
     def __init__(
         self,
         target: FileTarget,
-        form: type[FileFormat],
+        file_format: type[FileFormat],
         schema: pa.Schema,
         *,
         is_packed: bool = False,
         is_adopting: bool = False,
-        make: Callable[[BinaryIO, pa.Schema], FileFormat] | None = None,
+        open_format: Callable[[BinaryIO, pa.Schema], FileFormat] | None = None,
     ) -> None:
-        """`make` opens a new file of the format `form` with options; None: without any."""
-        self._target, self._form, self._schema, self._make = target, form, schema, make or form
+        """`open_format` opens a new file of the format `file_format` with options. If `open_format` is None, there are
+        no options."""
+        self._target, self._format, self._schema, self._open_format = (
+            target,
+            file_format,
+            schema,
+            open_format or file_format,
+        )
         self._is_packed, self._is_adopting = is_packed, is_adopting
-        self._packed: gzip.GzipFile | None = None
-        self._rows: FileFormat | None = None
+        self._gzip_file: gzip.GzipFile | None = None
+        self._rows_writer: FileFormat | None = None
         self.is_committing = False
 
     def prepare(self, beginning: ExportStart) -> None:
@@ -228,74 +237,77 @@ class FileWriter:
         self.discard()
         if not self._may_be_replaced():
             raise ConfigurationError(
-                f"{self._target} was not written by an export, and was left as it was: export to another file, or "
+                f"{self._target} was not written by an export, and was not changed. Export to another file, or "
                 "replace this one with --overwrite (in a job: overwrite: true)."
             )
         file = self._target.open_new()
         if self._is_packed:
-            self._packed = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0)
+            self._gzip_file = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0)
         with self._translate():
-            self._rows = self._make(cast(BinaryIO, self._packed or file), self._schema)
+            self._rows_writer = self._open_format(cast(BinaryIO, self._gzip_file or file), self._schema)
 
     def add(self, table: pa.Table) -> None:
-        if self._rows is None:
+        if self._rows_writer is None:
             raise ValueError("prepare() comes before add()")
         with self._translate():
-            self._rows.write(table)
+            self._rows_writer.write(table)
 
     def count_last(self, filters: Mapping[str, object]) -> int | None:
-        """Return the rows of the present export; only Parquet and workbooks tell their filters."""
-        if self._target.is_free or not self._read_present(self._form.is_ours):
+        """Return the number of rows of the existing export, or None. Only Parquet files and workbooks contain their
+        filters."""
+        if self._target.is_free or not self._read_old(self._format.is_ours):
             return None
-        return self._read_present(partial(self._form.count_rows, filters=filters))
+        return self._read_old(partial(self._format.count_rows, filters=filters))
 
     def publish(self, run: ExportRun) -> RowChanges:
-        """Finish the new file and publish it; the place must be free if the run is incomplete."""
-        if self._rows is None:
+        """Finish the new file and publish it. If the run is incomplete, the target must be free."""
+        if self._rows_writer is None:
             raise ValueError("prepare() comes before publish()")
         with self._translate():
-            rows, self._rows = self._rows, None
-            rows.close(run)
-            if self._packed is not None:
-                self._packed.close()
-            if not self._may_be_replaced():  # another program made a file while the list was read
-                raise RunAborted(f"{self._target} was made by another program meanwhile and was left as it is.")
+            rows_writer, self._rows_writer = self._rows_writer, None
+            rows_writer.close(run)
+            if self._gzip_file is not None:
+                self._gzip_file.close()
+            if not self._may_be_replaced():  # another program has created a file while the list was read
+                raise RunAborted(f"{self._target} was created by another program meanwhile and was not changed.")
             self.is_committing = not isinstance(self._target, StandardOutput)
             self._target.publish(is_new=not run.certificate.is_complete)
         self.discard()
         return RowChanges(inserted=run.rows)
 
     def interrupt(self) -> None:
-        """Do nothing: standard output may wait for its reader, and nothing can end that."""
+        """Do nothing. Standard output may wait for its reader, and nothing can end this wait."""
 
     def discard(self) -> None:
-        rows, packed = self._rows, self._packed
-        self._rows = self._packed = None
+        rows_writer, gzip_file = self._rows_writer, self._gzip_file
+        self._rows_writer = self._gzip_file = None
         with suppress(OSError, ValueError, pa.ArrowException):
-            if rows is not None:
-                rows.close(None)  # Arrow's writers refer to the file until they are closed
+            if rows_writer is not None:
+                rows_writer.close(None)  # Arrow's writers hold the file until they are closed
         with suppress(OSError, ValueError):
-            if packed is not None:
-                packed.close()
+            if gzip_file is not None:
+                gzip_file.close()
         self._target.discard()
 
     def _may_be_replaced(self) -> bool:
-        return self._target.is_free or self._is_adopting or self._read_present(self._form.is_ours)
+        return self._target.is_free or self._is_adopting or self._read_old(self._format.is_ours)
 
-    def _read_present(self, read: Callable[[BinaryIO], T]) -> T:
-        """Return the result of reading the present file, unpacked."""
-        with self._target.open_present() as file:
-            return read(cast(BinaryIO, gzip.GzipFile(fileobj=file)) if self._is_packed else file)
+    def _read_old(self, read_file: Callable[[BinaryIO], T]) -> T:
+        """Return the result of `read_file` for the existing file. A gzip file is decompressed."""
+        with self._target.open_old() as file:
+            return read_file(cast(BinaryIO, gzip.GzipFile(fileobj=file)) if self._is_packed else file)
 
     @contextmanager
     def _translate(self) -> Iterator[None]:
-        """Turn a failure to write into RunAborted, which says what the target is like."""
+        """Raise RunAborted instead of an error of writing. The message says whether the target has changed."""
         try:
             yield
         except (OSError, pa.ArrowException) as error:
-            state = "What was there is as it was"
-            if isinstance(error, StoreError) and error.is_passing:  # the answer to a successful request may be lost
-                state += ", or the whole export has taken its place"
+            state_message = "The old file is unchanged"
+            if (
+                isinstance(error, StoreError) and error.is_passing
+            ):  # the request may have succeeded although its answer was lost
+                state_message += ", or the whole new file has replaced it"
             raise RunAborted(
-                f"Could not write {self._target}: {describe_error(error)}. {state}; run it again."
+                f"Could not write {self._target}: {describe_error(error)}. {state_message}. Run again."
             ) from error

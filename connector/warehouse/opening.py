@@ -1,4 +1,4 @@
-"""Chooses the writer, the file format and the database of a destination. Nothing is opened yet.
+"""Chooses the writer, the file format and the database of a destination. These functions connect to nothing.
 
 Only the libraries of the destination's kind are imported.
 """
@@ -41,7 +41,7 @@ def open_writer(destination: Destination) -> Writer:
             schema,
             is_packed=destination.is_packed,
             is_adopting=destination.is_adopting,
-            make=_find_maker(destination),
+            open_format=_find_opener(destination),
         )
     from connector.warehouse.database import TableName
     from connector.warehouse.table_writer import TableWriter
@@ -57,7 +57,7 @@ def open_writer(destination: Destination) -> Writer:
 
 
 def open_target(destination: Destination) -> "FileTarget":
-    """Return the place of a file."""
+    """Return the target of a file: a file on disk, an object in a store, or standard output."""
     from connector.atomic_file import GROUP_READABLE, OWNER_ONLY
     from connector.warehouse.files import DiskTarget, ObjectTarget, StandardOutput
 
@@ -81,8 +81,8 @@ def find_format(destination: Destination) -> "type[FileFormat]":
     return formats[destination.format]
 
 
-def _find_maker(destination: Destination) -> "Callable[[BinaryIO, pa.Schema], FileFormat] | None":
-    """Return a function that opens a CSV with the destination's options, or None for other formats."""
+def _find_opener(destination: Destination) -> "Callable[[BinaryIO, pa.Schema], FileFormat] | None":
+    """Return a function that opens a new CSV file with the destination's options. Return None for other formats."""
     if destination.format is not Format.CSV:
         return None
     from connector.warehouse.file_formats import CsvFormat, CsvOptions
@@ -94,9 +94,9 @@ def _find_maker(destination: Destination) -> "Callable[[BinaryIO, pa.Schema], Fi
 def open_database(destination: Destination) -> "Database":
     """Return the database of a table. Raises ConfigurationError for a missing driver."""
     if destination.format is Format.DUCKDB:
-        from connector.warehouse.duckdb import MEMORY, MEMORY_TO_MERGE, DuckdbDatabase
+        from connector.warehouse.duckdb import MEMORY_LIMIT, MERGE_MEMORY_LIMIT, DuckdbDatabase
 
-        memory = MEMORY_TO_MERGE if destination.mode.is_by_id else MEMORY
+        memory = MERGE_MEMORY_LIMIT if destination.mode.is_by_id else MEMORY_LIMIT
         return DuckdbDatabase(destination.path.resolve(), memory=memory)
     if destination.url is None:
         from connector.warehouse.sqlite import SqliteDatabase
@@ -104,5 +104,9 @@ def open_database(destination: Destination) -> "Database":
         return SqliteDatabase(destination.path.resolve())
     from connector.warehouse.servers import MysqlDatabase, PostgresDatabase, SqlalchemyDatabase
 
-    kinds = {Format.POSTGRESQL: PostgresDatabase, Format.MYSQL: MysqlDatabase, Format.SQL: SqlalchemyDatabase}
-    return kinds[destination.format](destination.url)
+    database_classes = {
+        Format.POSTGRESQL: PostgresDatabase,
+        Format.MYSQL: MysqlDatabase,
+        Format.SQL: SqlalchemyDatabase,
+    }
+    return database_classes[destination.format](destination.url)

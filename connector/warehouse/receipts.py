@@ -1,7 +1,7 @@
-"""Writes the receipts of a run to their destination: all of them or none, and once however often they are written.
+"""Writes the receipts of a run to their destination, either all of them or none. Writing them again changes nothing.
 
-A table gets the rows of the run in the place of the rows that it has of the run, in one transaction. Files are in a
-folder, which has one file for each run.
+In a table, one transaction deletes the earlier rows of the run and inserts the rows. A folder has one file for each
+run.
 """
 
 import gzip
@@ -18,7 +18,7 @@ from connector.warehouse.destination import Destination, Format, split_suffix
 from connector.warehouse.opening import find_format, open_database, open_target
 from connector.warehouse.statements import Column
 
-ROWS = pa.schema(
+ROW_SCHEMA = pa.schema(
     [
         pa.field("identity", pa.string()),
         pa.field("outcome", pa.string()),
@@ -27,7 +27,7 @@ ROWS = pa.schema(
         pa.field("message", pa.string()),
     ]
 )
-"""The columns of a receipt that differ within a run."""
+"""The columns that differ between the receipts of a run."""
 
 COLUMNS: Mapping[str, Column] = {
     "run_id": Column(ColumnKind.NAME, "Id of the run."),
@@ -51,9 +51,10 @@ COLUMNS: Mapping[str, Column] = {
 
 
 def write_receipts(destination: Destination, run_id: str, job: str, at: datetime, rows: StagedRows) -> None:
-    """Write the receipts of a run, whose `rows` have the columns of ROWS; `at` is when they were read from the ledger.
+    """Write the receipts of a run. `rows` have the columns of ROW_SCHEMA. `at` is the time when the rows were read from
+    the ledger.
 
-    Raises ConfigurationError for a destination that cannot take them, and RunAborted for one that fails for now.
+    Raises ConfigurationError for a destination that cannot store receipts, and RunAborted if the destination fails.
     """
     try:
         if destination.format is Format.DELTA:
@@ -76,14 +77,18 @@ def _write_table(destination: Destination, run_id: str, job: str, at: datetime, 
         with database.connect(interruption):
             stored_as, columns = database.find_table(name)
             if stored_as is None:
-                parts = (f"{dialect.quote(column)} {dialect.types[kind]}" for column, (kind, _) in COLUMNS.items())
-                database.run(Statement(f"CREATE TABLE {target} ({', '.join(parts)}) {dialect.table_options}".rstrip()))
+                column_sqls = (
+                    f"{dialect.quote(column)} {dialect.types[kind]}" for column, (kind, _) in COLUMNS.items()
+                )
+                database.run(
+                    Statement(f"CREATE TABLE {target} ({', '.join(column_sqls)}) {dialect.table_options}".rstrip())
+                )
             elif {column.lower() for column in columns} != set(COLUMNS):
                 raise ConfigurationError(
                     f"{destination} has other columns than receipts ({', '.join(COLUMNS)}): name another table"
                 )
-            where = f"{dialect.quote('run_id')} = {dialect.mark}run_id"
-            database.run(Statement(f"DELETE FROM {target} WHERE {where}", {"run_id": run_id}))  # noqa: S608 - quoted
+            condition = f"{dialect.quote('run_id')} = {dialect.mark}run_id"
+            database.run(Statement(f"DELETE FROM {target} WHERE {condition}", {"run_id": run_id}))  # noqa: S608 - quoted
             database.load(target, rows, {"run_id": run_id, "job": job, "at": database.write_time(at)})
             database.commit(interruption)
     except ConnectorError:
@@ -95,17 +100,17 @@ def _write_table(destination: Destination, run_id: str, job: str, at: datetime, 
 def _write_file(destination: Destination, run_id: str, job: str, at: datetime, rows: StagedRows) -> None:
     if destination.object_url is None:
         destination.path.mkdir(mode=0o700, exist_ok=True)
-    place = f"{run_id}{split_suffix(destination.path)}"
-    target = open_target(destination.join(place))
+    file_name = f"{run_id}{split_suffix(destination.path)}"
+    target = open_target(destination.join(file_name))
     try:
         file = target.open_new()
-        packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) if destination.is_packed else None
+        gzip_file = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) if destination.is_packed else None
         table = _read_table(rows, run_id, job, at)
-        written = find_format(destination)(cast(BinaryIO, packed or file), table.schema)
-        written.write(table)
-        written.close(None)
-        if packed is not None:
-            packed.close()
+        format_writer = find_format(destination)(cast(BinaryIO, gzip_file or file), table.schema)
+        format_writer.write(table)
+        format_writer.close(None)
+        if gzip_file is not None:
+            gzip_file.close()
         target.publish(is_new=False)
     finally:
         target.discard()
@@ -114,6 +119,6 @@ def _write_file(destination: Destination, run_id: str, job: str, at: datetime, r
 def _read_table(rows: StagedRows, run_id: str, job: str, at: datetime) -> pa.Table:
     """Return the rows with all columns of a receipt."""
     table = pa.Table.from_batches(rows.read(), rows.schema)
-    shared = {"run_id": run_id, "job": job, "at": pa.scalar(at, pa.timestamp("us", "UTC"))}
-    columns = [pa.repeat(shared[name], len(table)) if name in shared else table[name] for name in COLUMNS]
+    shared_values = {"run_id": run_id, "job": job, "at": pa.scalar(at, pa.timestamp("us", "UTC"))}
+    columns = [pa.repeat(shared_values[name], len(table)) if name in shared_values else table[name] for name in COLUMNS]
     return pa.table(columns, names=list(COLUMNS))

@@ -1,7 +1,7 @@
-"""The contract of a destination, and the rules that the lines of `_connector_runs` decide. Pure.
+"""The interface of a destination, and the rules for the lines of `_connector_runs`. The functions have no side effects.
 
-The connector writes a table that is new or empty, or that has the line of a finished run. Each run inserts its line at
-its beginning, with the next number of its table. Exports to one table lock the first line of the table.
+The connector writes a table that is new or empty, or for which `_connector_runs` has a finished run. When a run begins,
+it inserts its line, with the next number of its table. Exports to one table lock the first line of this table.
 """
 
 import json
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 RUN_ID, EXPORTED_AT, INVALID = "_run_id", "_exported_at", "_invalid"
 
-OF_RUN = (RUN_ID, EXPORTED_AT)
+COLUMNS_OF_RUN = (RUN_ID, EXPORTED_AT)
 """The columns that have one value in all rows of an export."""
 
 ID = "id"
@@ -30,7 +30,7 @@ RUNS = "_connector_runs"
 
 @dataclass(frozen=True, slots=True)
 class ExportStart:
-    """An export that is about to read the list by `filters`; `started_at` is aware."""
+    """An export that will read the list with `filters`. `started_at` is an aware time."""
 
     run_id: str
     job: str
@@ -40,7 +40,8 @@ class ExportStart:
 
 @dataclass(frozen=True, slots=True)
 class ExportRun:
-    """The export whose rows are to be published: `rows` of them, each with `exported_at` (aware) as `_exported_at`."""
+    """An export that will publish its rows. `rows` is their number. `exported_at` is the aware time that each row gets
+    as `_exported_at`."""
 
     run_id: str
     job: str
@@ -50,21 +51,22 @@ class ExportRun:
     finished_at: datetime
 
     @property
-    def asked(self) -> Mapping[str, Any]:
-        """The filters of the list."""
+    def filters(self) -> Mapping[str, Any]:
+        """The filters with which the list was read."""
         filters: Mapping[str, Any] = self.certificate.filters.get("asked", {})
         return filters
 
     @property
     def is_whole(self) -> bool:
-        """Whether a subscriber that is not among the rows has gone from the list: the list is certified, and its
-        TotalCount was checked."""
+        """Whether the rows prove that every other subscriber has left the list. The certificate must be complete, and
+        the TotalCount checked."""
         return self.certificate.is_complete and self.certificate.total_count is TotalCount.CHECKED
 
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """What a publishing did to the target's rows. `closed`: replaced, marked as deleted, or versions that ended."""
+    """The numbers of the target's rows that `publish` has changed. `closed` counts rows that were replaced, were marked
+    as deleted, or are versions that have ended."""
 
     inserted: int = 0
     updated: int = 0
@@ -72,50 +74,56 @@ class RowChanges:
 
 
 class CommitUnknown(RunAborted):
-    """The commit got no answer: the target is as before or as after."""
+    """The error of a commit without an answer. The target has either all changes or none."""
 
 
 class Writer(Protocol):
-    """Writes one export. Readers of the target see nothing before `publish`, and then all rows at once.
+    """A writer of one export. Readers of the target see no new row before `publish`, and all new rows after it.
 
-    The methods may block. One thread at a time calls them; only `interrupt` may come from another thread.
+    The methods may block. Only one thread at a time may call them. But `interrupt` may be called by another thread at
+    any time.
     """
 
     def prepare(self, beginning: ExportStart) -> None:
-        """Check that the target can be written, and begin to stage. Raises ConfigurationError, or RunAborted for a
-        failure that may be over by the next run."""
+        """Check that the target can be written, and begin to stage rows. Raises ConfigurationError, or RunAborted for a
+        failure whose cause may be gone in the next run."""
 
     @property
     def has_target(self) -> bool:
         """Whether the target had rows when the export began."""
 
     def start(self) -> None:
-        """Forget the staged rows, and begin to stage again."""
+        """Delete the staged rows, and begin to stage again."""
 
     def add(self, table: "pa.Table") -> None:
         """Stage rows."""
 
     def count_last(self, filters: Mapping[str, object]) -> int | None:
-        """Return the rows of the last certified export with these filters, or None if the target does not tell."""
+        """Return the number of rows of the last certified export with these filters, or None if the target does not
+        have the number."""
 
     def publish(self, run: ExportRun) -> RowChanges:
-        """Write the staged rows to the target atomically. Raises RunAborted, which says what the target is like."""
+        """Write the staged rows to the target atomically. Raises RunAborted. Its message says whether the target has
+        changed."""
 
     @property
     def is_committing(self) -> bool:
         """Whether `publish` has reached its commit, which cannot be interrupted."""
 
     def interrupt(self) -> None:
-        """End the running method soon, by an error and without a change of the target."""
+        """Make the running method end soon with an error. The target is not changed."""
 
     def discard(self) -> None:
-        """Forget the staged rows, and remove temporary files. Harmless after `publish` and when repeated."""
+        """Delete the staged rows and temporary files. May be called after `publish`, and more than once."""
 
 
 class Mode(StrEnum):
-    """`replace`: only the rows of the list. `upsert`: one row for each subscriber, with `deleted_at` where the
-    subscriber has gone. `append`: a dated snapshot beside the earlier ones. `history`: one row for each version of a
-    subscriber, from `valid_from` to `valid_to`."""
+    """The mode of a table. It decides which rows the table has.
+
+    - `replace`: only the rows of the last list.
+    - `upsert`: one row for each subscriber, with `deleted_at` if the subscriber has left the list.
+    - `append`: a dated snapshot of each list.
+    - `history`: one row for each version of a subscriber, with `valid_from` and `valid_to`."""
 
     REPLACE = "replace"
     UPSERT = "upsert"
@@ -130,7 +138,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A line of `_connector_runs` with `finished_at`."""
+    """A line of `_connector_runs` that has a `finished_at`."""
 
     number: int
     run_id: str
@@ -145,9 +153,9 @@ FINISHED_COLUMNS = ("number", "run_id", "mode", "verdict", "filters", "rows_writ
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """The state of a table: the name that the database has for it (None: no such table), its columns (each with whether
-    every row needs a value for it), whether it has rows, its finished runs (the latest first), and the tables whose
-    foreign keys refer to it."""
+    """The state of a table. `stored_as` is the name that the database has for the table (None: the table does not
+    exist). `columns` has, for each column, whether each row needs a value. `runs` are the finished runs, the latest
+    first. `referrers` are the tables with a foreign key to this table."""
 
     stored_as: str | None
     columns: Mapping[str, bool]
@@ -157,96 +165,107 @@ class TargetState:
 
 
 def check_target(
-    found: TargetState, table: str, columns: Sequence[str], mode: Mode, shown: str, *, overwrite: bool
+    target_state: TargetState, table: str, columns: Sequence[str], mode: Mode, target_name: str, *, overwrite: bool
 ) -> None:
-    """Raise ConfigurationError for a table that the connector did not make, that has another name or another mode, that
-    lacks one of the export's `columns`, or that has referrers. `shown` is the name of the table for messages."""
-    if found.stored_as is None:
+    """Raise ConfigurationError for a table that the connector did not create, that has another name or another mode,
+    that lacks one of the export's `columns`, or that has referrers. `target_name` is the name of the table for
+    messages."""
+    if target_state.stored_as is None:
         return
-    if found.stored_as != table and not found.runs:
+    if target_state.stored_as != table and not target_state.runs:
         raise ConfigurationError(
-            f"{shown} exists as {found.stored_as}, which is the same name to the database. Use --table "
-            f"{found.stored_as}, or another name."
+            f"{target_name} exists as {target_state.stored_as}, which is the same name to the database. Use --table "
+            f"{target_state.stored_as}, or another name."
         )
-    if found.has_rows and not found.runs and not overwrite:
+    if target_state.has_rows and not target_state.runs and not overwrite:
         raise ConfigurationError(
-            f"{shown} has rows that the connector did not write. Export to another table, or take this one over with "
-            "--overwrite (in a job overwrite: true)."
+            f"{target_name} has rows that the connector did not write. Export to another table, or take this one over "
+            "with --overwrite (in a job overwrite: true)."
         )
-    if found.runs and found.runs[0].mode != mode:
+    if target_state.runs and target_state.runs[0].mode != mode:
         raise ConfigurationError(
-            f"{shown} is kept in the mode {found.runs[0].mode}, not {mode}. Export to another table, or drop this one."
+            f"{target_name} is kept in the mode {target_state.runs[0].mode}, not {mode}. Export to another table, or "
+            "drop this one."
         )
-    existing = {name.lower() for name in found.columns}
-    missing = [name for name in columns if name.lower() not in existing]
-    if missing:
+    existing_names = {name.lower() for name in target_state.columns}
+    missing_names = [name for name in columns if name.lower() not in existing_names]
+    if missing_names:
         raise ConfigurationError(
-            f"{shown} lacks {', '.join(missing)}, which this export has. Leave that out by --columns (in a job "
-            "columns:), export to another table, or drop this one."
+            f"{target_name} lacks {', '.join(missing_names)}, which this export has. Leave that out by --columns (in a "
+            "job columns:), export to another table, or drop this one."
         )
-    written = {name.lower() for name in columns}
-    needed = [name for name, is_needed in found.columns.items() if is_needed and name.lower() not in written]
-    if needed:
+    written_names = {name.lower() for name in columns}
+    needed_names = [
+        name for name, is_needed in target_state.columns.items() if is_needed and name.lower() not in written_names
+    ]
+    if needed_names:
         raise ConfigurationError(
-            f"{shown} needs a value in {', '.join(needed)} for each row, and this export has none. Allow NULL there, "
-            "give the column a default, or export to another table."
+            f"{target_name} needs a value in {', '.join(needed_names)} for each row, and this export has none. Allow "
+            "NULL there, give the column a default, or export to another table."
         )
-    if found.referrers:
+    if target_state.referrers:
         raise ConfigurationError(
-            f"Foreign keys of {', '.join(found.referrers[:3])} refer to {shown}, and {mode} deletes rows of it. Drop "
-            "the foreign keys, or export to another table."
+            f"Foreign keys of {', '.join(target_state.referrers[:3])} refer to {target_name}, and {mode} deletes rows "
+            "of it. Drop the foreign keys, or export to another table."
         )
 
 
 def check_filters(filters: Mapping[str, object], mode: Mode, columns: Sequence[str]) -> None:
-    """Raise ConfigurationError if a merge lacks a column of the filters: gone subscribers are found by that column."""
-    missing = [name for name in filters if name not in columns]
-    if missing and mode.is_by_id:
+    """Raise ConfigurationError if the export lacks a column of its filters and the mode needs this column. The mode
+    finds subscribers who have left the list by this column."""
+    missing_names = [name for name in filters if name not in columns]
+    if missing_names and mode.is_by_id:
         raise ConfigurationError(
-            f"The export is filtered by {', '.join(missing)}, which its columns lack. The mode {mode} needs it to find "
-            "who has gone. Add it to --columns."
+            f"The export is filtered by {', '.join(missing_names)}, which its columns lack. The mode {mode} needs it "
+            "to find who has gone. Add it to --columns."
         )
 
 
-def refuse_now(found: TargetState, number: int, run: ExportRun, mode: Mode, shown: str) -> None:
-    """Raise RunAborted if the target has changed since the run began so that the run may not publish any more."""
-    if mode is Mode.REPLACE and not run.certificate.is_complete and found.has_rows:
+def refuse_now(target_state: TargetState, own_number: int, run: ExportRun, mode: Mode, target_name: str) -> None:
+    """Raise RunAborted if the target has changed since the run began, and the run must not publish because of this
+    change."""
+    if mode is Mode.REPLACE and not run.certificate.is_complete and target_state.has_rows:
         raise RunAborted(
-            f"{shown} was filled meanwhile, and an incomplete export replaces nothing: it was left as it is."
+            f"{target_name} was filled meanwhile, and an incomplete export replaces nothing: it was left as it is."
         )
     if mode is Mode.APPEND:
         return
-    newer = [
-        other.number for other in found.runs if other.number > number and _may_overlap(mode, other.filters, run.asked)
+    newer_numbers = [
+        finished_run.number
+        for finished_run in target_state.runs
+        if finished_run.number > own_number and _may_overlap(mode, finished_run.filters, run.filters)
     ]
-    if newer:
+    if newer_numbers:
         raise RunAborted(
-            f"An export to {shown} that began later (number {newer[0]}, this one is {number}) has been written "
-            "meanwhile; this one would put older rows in its place, and was not written. Run it again."
+            f"An export to {target_name} that began later (number {newer_numbers[0]}, this one is {own_number}) has "
+            "been written meanwhile; this one would put older rows in its place, and was not written. Run it again."
         )
 
 
-def _may_overlap(mode: Mode, filters: str, asked: Mapping[str, object]) -> bool:
+def _may_overlap(mode: Mode, filters_json: str, own_filters: Mapping[str, object]) -> bool:
     """Return whether one subscriber can be in both exports. The base and the id of a subscriber never change."""
     if mode is Mode.REPLACE:
         return True
-    other = json.loads(filters)
-    return not any(name in other and name in asked and other[name] != asked[name] for name in (ID, "base_id"))
+    other_filters = json.loads(filters_json)
+    return not any(
+        name in other_filters and name in own_filters and other_filters[name] != own_filters[name]
+        for name in (ID, "base_id")
+    )
 
 
 def find_last_rows(runs: Sequence[FinishedRun], filters: Mapping[str, object]) -> int | None:
-    """Return the rows of the last certified run with these filters."""
-    asked = write_filters(filters)
-    return next((run.rows for run in runs if run.verdict == "complete" and run.filters == asked), None)
+    """Return the number of rows of the last certified run with these filters, or None."""
+    filters_json = write_filters(filters)
+    return next((run.rows for run in runs if run.verdict == "complete" and run.filters == filters_json), None)
 
 
-def write_filters(asked: Mapping[str, Any]) -> str:
-    """Return the filters as JSON; equal filters give equal texts."""
-    return json.dumps(dict(asked), sort_keys=True, ensure_ascii=False)
+def write_filters(filters: Mapping[str, Any]) -> str:
+    """Return the filters as JSON. Equal filters give equal texts."""
+    return json.dumps(dict(filters), sort_keys=True, ensure_ascii=False)
 
 
 def describe_beginning(table: str, number: int, beginning: ExportStart, mode: Mode) -> dict[str, object]:
-    """Return the values of a line when its run begins; times are aware."""
+    """Return the values that a line has when its run begins. Times are aware."""
     return {
         "table_name": table,
         "number": number,
@@ -259,7 +278,7 @@ def describe_beginning(table: str, number: int, beginning: ExportStart, mode: Mo
 
 
 def describe_end(run: ExportRun, changes: RowChanges) -> dict[str, object]:
-    """Return the values that a line gets when its run publishes; times are aware."""
+    """Return the values that a line gets when its run publishes. Times are aware."""
     certificate = run.certificate
     return {
         "finished_at": run.finished_at,
@@ -273,7 +292,7 @@ def describe_end(run: ExportRun, changes: RowChanges) -> dict[str, object]:
         "total_last": certificate.total_last,
         "appeared": certificate.appeared,
         "vanished": certificate.vanished,
-        "filters": write_filters(run.asked),
+        "filters": write_filters(run.filters),
         "rows_read": certificate.distinct,
         "rows_written": run.rows,
         "rows_inserted": changes.inserted,

@@ -1,9 +1,11 @@
-"""Databases that SQLAlchemy connects to: PostgreSQL, MySQL and MariaDB, and any other one.
+"""Databases that SQLAlchemy connects to: PostgreSQL, MySQL, MariaDB, and any other database.
 
-PostgreSQL: rows by COPY of Arrow's CSV, tags as text[], times as timestamptz. MySQL and MariaDB: rows by INSERT
-statements of many rows, texts as utf8mb4, tags as JSON, times in UTC as DATETIME, because a TIMESTAMP ends in 2038. A
-table of an earlier version keeps its TIMESTAMP: sessions are in UTC, so both types hold the same times. Any other
-database: only `replace` and `append`, by the driver's `executemany`, tags as JSON.
+- PostgreSQL: rows are loaded by COPY of Arrow's CSV. Tags are text[], and times are timestamptz.
+- MySQL and MariaDB: rows are loaded by INSERT statements of many rows. Texts are utf8mb4, tags are JSON, and times are
+  DATETIME in UTC, because TIMESTAMP ends in 2038. Tables that an earlier version created keep TIMESTAMP. Sessions are
+  in UTC, so both types have the same times.
+- Any other database: only the modes `replace` and `append`. Rows are loaded by the driver's `executemany`, and tags are
+  JSON.
 """
 
 import re
@@ -20,14 +22,14 @@ import pyarrow.csv as arrow_csv
 import sqlalchemy as sa
 
 from connector.databases import DatabaseUrl, build_engine, explain, list_errors, show_url
-from connector.warehouse.columns import EMPTY, build_text, quote_lists, write_lists_as_json
+from connector.warehouse.columns import EMPTY_TEXT, build_text, quote_lists, write_lists_as_json
 from connector.warehouse.database import ColumnKind, Dialect, Interruption, StagedRows, Statement, TableName
 from connector.warehouse.statements import read_kinds
 
-_BATCH = 1000
-"""Rows of one call of `executemany`."""
+_BATCH_ROWS = 1000
+"""The number of rows in one call of `executemany`."""
 
-_TYPES: Mapping[ColumnKind, sa.types.TypeEngine[Any]] = {
+_TYPE_BY_KIND: Mapping[ColumnKind, sa.types.TypeEngine[Any]] = {
     ColumnKind.TEXT: sa.Text(),
     ColumnKind.NAME: sa.String(255),
     ColumnKind.WHOLE: sa.BigInteger(),
@@ -37,23 +39,23 @@ _TYPES: Mapping[ColumnKind, sa.types.TypeEngine[Any]] = {
     ColumnKind.TAGS: sa.Text(),
 }
 
-_VALUE_TYPES: Mapping[type, sa.types.TypeEngine[Any]] = {
+_TYPE_BY_VALUE: Mapping[type, sa.types.TypeEngine[Any]] = {
     bool: sa.Boolean(), int: sa.BigInteger(), str: sa.String(), datetime: sa.DateTime(timezone=True)
 }  # fmt: skip
-"""Types of parameters, which some drivers cannot infer."""
+"""SQL types of parameters, by the Python type of the value. Some drivers cannot infer them."""
 
-_RACES = ("42P06", "42P07", "42710", 1050, 1684)
-"""Codes for a schema or table that exists already: SQLSTATE of PostgreSQL (also for the row type), and of MySQL for
-tables."""
+_RACE_CODES = ("42P06", "42P07", "42710", 1050, 1684)
+"""Codes of errors for a schema or table that already exists: SQLSTATEs of PostgreSQL (also for the row type), and
+numbers of MySQL for tables."""
 
 
 class SqlalchemyDatabase:
-    """Any database with a dialect of SQLAlchemy. A subclass adds what its server can do better."""
+    """Any database with an SQLAlchemy dialect. Subclasses override methods for which their server has a better way."""
 
     dialect: Dialect
 
     def __init__(self, url: DatabaseUrl, defaults: Mapping[str, object] | None = None, **options: Any) -> None:
-        """Make the engine; `defaults` are arguments of the driver that the URL may override."""
+        """Create the engine. `defaults` are arguments of the driver that the URL may override."""
         arguments = {name: value for name, value in (defaults or {}).items() if name not in url.query}
         arguments |= options.pop("connect_args", {})
         self.engine = build_engine(url, hide_parameters=True, connect_args=arguments, **options)
@@ -85,11 +87,11 @@ class SqlalchemyDatabase:
                 self._connection = None
 
     def build_cancel(self, connection: sa.Connection) -> Callable[[], None]:
-        """Return a function that cancels the running statement, or does nothing."""
+        """Return a function that cancels the running statement. Here the function does nothing."""
         return lambda: None
 
     def begin(self, connection: sa.Connection) -> None:
-        """Set up the transaction."""
+        """Set up the transaction. Here, do nothing."""
 
     def commit(self, interruption: Interruption) -> None:
         interruption.begin_commit()
@@ -99,37 +101,39 @@ class SqlalchemyDatabase:
         result = self.connection.execute(self.build_text(statement), execution_options={"preserve_rowcount": True})
         return max(0, result.rowcount)
 
-    def fetch(self, statement: Statement, most: int) -> Sequence[Sequence[Any]]:
+    def fetch(self, statement: Statement, max_rows: int) -> Sequence[Sequence[Any]]:
         with self.connection.execute(self.build_text(statement)) as result:
-            return result.fetchmany(most)
+            return result.fetchmany(max_rows)
 
-    def load(self, table: str, rows: StagedRows, shared: Mapping[str, object]) -> int:
-        types = {name: _TYPES[kind] for name, kind in read_kinds(rows.schema).items()}
-        types |= {name: _VALUE_TYPES[type(value)] for name, value in shared.items()}
-        marks = ", ".join(f":{name}" for name in types)
-        text = f"INSERT INTO {table} ({self.dialect.write_list(list(types))}) VALUES ({marks})"  # noqa: S608 - names, quoted
-        insert = sa.text(text).bindparams(*(sa.bindparam(name, type_=kind) for name, kind in types.items()))
-        count = 0
+    def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
+        types = {name: _TYPE_BY_KIND[kind] for name, kind in read_kinds(rows.schema).items()}
+        types |= {name: _TYPE_BY_VALUE[type(value)] for name, value in shared_values.items()}
+        marks_sql = ", ".join(f":{name}" for name in types)
+        insert_sql = f"INSERT INTO {table} ({self.dialect.write_list(list(types))}) VALUES ({marks_sql})"  # noqa: S608 - names, quoted
+        insert = sa.text(insert_sql).bindparams(*(sa.bindparam(name, type_=kind) for name, kind in types.items()))
+        row_count = 0
         for batch in rows.read():
-            for begin in range(0, batch.num_rows, _BATCH):
-                table_rows = pa.Table.from_batches([batch.slice(begin, _BATCH)])
+            for start in range(0, batch.num_rows, _BATCH_ROWS):
+                table_rows = pa.Table.from_batches([batch.slice(start, _BATCH_ROWS)])
                 for index, column in enumerate(table_rows.columns):
                     if pa.types.is_list(column.type):
                         name = table_rows.column_names[index]
                         table_rows = table_rows.set_column(index, name, write_lists_as_json(column))
-                self.connection.execute(insert, [{**row, **shared} for row in table_rows.to_pylist()])
-            count += batch.num_rows
-        return count
+                self.connection.execute(insert, [{**row, **shared_values} for row in table_rows.to_pylist()])
+            row_count += batch.num_rows
+        return row_count
 
     def build_text(self, statement: Statement) -> sa.TextClause:
-        """Return the statement with its values and their types."""
-        values = [sa.bindparam(name, value, _VALUE_TYPES.get(type(value))) for name, value in statement.values.items()]
+        """Return the statement with its values and the types of the values."""
+        values = [
+            sa.bindparam(name, value, _TYPE_BY_VALUE.get(type(value))) for name, value in statement.values.items()
+        ]
         return sa.text(statement.text).bindparams(*values)
 
     @contextmanager
     def open_driver(self) -> Iterator[Any]:
-        """Yield the driver's own connection. If the connection is lost, tell SQLAlchemy: its rollback would fail
-        otherwise, and hide the first failure."""
+        """Yield the driver's own connection. If the connection is lost, invalidate SQLAlchemy's connection, because its
+        rollback would fail and hide the first error."""
         connection = self.connection
         try:
             yield connection.connection.driver_connection
@@ -146,8 +150,8 @@ class SqlalchemyDatabase:
         if not inspector.has_table(name.table, schema=name.schema):
             return None, {}
         names = inspector.get_table_names(name.schema)
-        like = [each for each in names if each.lower() == name.table.lower()]
-        stored_as = like[0] if like and name.table not in like else name.table
+        matching_names = [known_name for known_name in names if known_name.lower() == name.table.lower()]
+        stored_as = matching_names[0] if matching_names and name.table not in matching_names else name.table
         return stored_as, {
             column["name"]: not (column["nullable"] or column.get("default") or column.get("identity"))
             and column.get("autoincrement") is not True
@@ -157,14 +161,16 @@ class SqlalchemyDatabase:
 
     def find_referrers(self, name: TableName) -> Sequence[str]:
         inspector = sa.inspect(self.connection)
-        home = (name.schema or inspector.default_schema_name or "").lower(), name.table.lower()
-        found = []
+        own_name = (name.schema or inspector.default_schema_name or "").lower(), name.table.lower()
+        referrers = []
         for schema in inspector.get_schema_names():
             for (_, table), keys in inspector.get_multi_foreign_keys(schema=schema).items():
-                referred = [((key["referred_schema"] or schema).lower(), key["referred_table"].lower()) for key in keys]
-                if home in referred and (schema.lower(), table.lower()) != home:
-                    found.append(f"{schema}.{table}")
-        return found
+                referred_names = [
+                    ((key["referred_schema"] or schema).lower(), key["referred_table"].lower()) for key in keys
+                ]
+                if own_name in referred_names and (schema.lower(), table.lower()) != own_name:
+                    referrers.append(f"{schema}.{table}")
+        return referrers
 
     def write_time(self, at: datetime) -> datetime:
         return at.astimezone(UTC)
@@ -180,17 +186,22 @@ class SqlalchemyDatabase:
         return isinstance(getattr(error, "orig", error), driver.IntegrityError | driver.DataError)
 
     def is_race(self, error: Exception) -> bool:
-        orig = getattr(error, "orig", error)
-        first = next(iter(getattr(orig, "args", ())), None)
-        state = first.get("C") if isinstance(first, dict) else getattr(orig, "sqlstate", None)  # pg8000 gives a dict
-        return isinstance(error, sa.exc.IntegrityError) or state in _RACES or (type(first) is int and first in _RACES)
+        driver_error = getattr(error, "orig", error)
+        first_argument = next(iter(getattr(driver_error, "args", ())), None)
+        # pg8000 gives a dict.
+        state = first_argument.get("C") if isinstance(first_argument, dict) else getattr(driver_error, "sqlstate", None)
+        return (
+            isinstance(error, sa.exc.IntegrityError)
+            or state in _RACE_CODES
+            or (type(first_argument) is int and first_argument in _RACE_CODES)
+        )
 
 
 def _build_dialect(dialect: sa.Dialect) -> Dialect:
     preparer = dialect.identifier_preparer
     first_row: sa.Select[Any] = sa.select(sa.literal_column("1")).select_from(sa.text("{}")).limit(1)
     return Dialect(
-        types={kind: str(form.compile(dialect)) for kind, form in _TYPES.items()},
+        types={kind: str(column_type.compile(dialect)) for kind, column_type in _TYPE_BY_KIND.items()},
         quotes=(preparer.initial_quote, preparer.final_quote),
         first_row=str(first_row.compile(dialect=dialect, compile_kwargs={"literal_binds": True})),
         undoes_tables=False,
@@ -201,39 +212,41 @@ def _build_dialect(dialect: sa.Dialect) -> Dialect:
 
 
 _COPIED_COLUMN = re.compile(r"COPY [^,]+, line \d+, column ([^:]+):")
-"""The beginning of PostgreSQL's context of an error; the value follows."""
+"""The beginning of PostgreSQL's error context. The value follows it."""
 
 
 class PostgresDatabase(SqlalchemyDatabase):
-    """A PostgreSQL database; `url` names psycopg as its driver."""
+    """A PostgreSQL database. `url` names psycopg as the driver."""
 
-    _CONNECT: Mapping[str, object] = {
+    _CONNECT_ARGUMENTS: Mapping[str, object] = {
         "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3,
         "tcp_user_timeout": 60_000, "application_name": "connector export", "client_encoding": "utf8",
         "prepare_threshold": None,
     }  # fmt: skip
-    """A server that cannot be reached any more is given up within about a minute."""
+    """With these settings, an export fails within about a minute if the server can no longer be reached."""
 
-    _BEGIN = (
+    _BEGIN_SQL = (
         "SELECT set_config('lock_timeout', '30s', true), set_config('timezone', 'UTC', true), "
         "set_config('datestyle', 'ISO, YMD', true), set_config('synchronous_commit', 'on', true)"
     )
-    """Settings of a transaction: a lock of another session ends a run after 30 s; times are in UTC; a commit lasts."""
+    """Settings of a transaction. A statement waits at most 30 s for the lock of another session, times are in UTC, and
+    commits are durable."""
 
-    _PASSING = ("08", "40", "53", "55", "57")
-    """Classes of SQLSTATE: connection, serialisation and deadlock, resources, locks, an operator's intervention."""
+    _PASSING_CODES = ("08", "40", "53", "55", "57")
+    """Classes of SQLSTATE: connection, serialisation and deadlock, resources, locks, intervention by an operator."""
 
-    _CANCEL_S = 3.0
+    _CANCEL_TIMEOUT_S = 3.0
 
-    _REFERRERS = sa.text(
+    _REFERRERS_SQL = sa.text(
         "WITH RECURSIVE family AS (SELECT cast(to_regclass(cast(:name AS text)) AS oid) AS id UNION "
         "SELECT i.inhrelid FROM pg_inherits i JOIN family ON i.inhparent = family.id) "
         "SELECT cast(cast(c.conrelid AS regclass) AS text) FROM pg_constraint c WHERE c.contype = 'f' "
         "AND c.confrelid IN (SELECT id FROM family) AND c.conrelid NOT IN (SELECT id FROM family)"
     )
-    """Referrers of the table and of its partitions."""
+    """The query for tables with a foreign key to the table or to its partitions."""
 
-    _CSV = arrow_csv.WriteOptions(include_header=False, quoting_style="needed")  # texts are quoted, null is empty
+    # Texts are quoted, and null is an empty cell.
+    _CSV_OPTIONS = arrow_csv.WriteOptions(include_header=False, quoting_style="needed")
 
     dialect = Dialect(
         types={
@@ -245,71 +258,74 @@ class PostgresDatabase(SqlalchemyDatabase):
             ColumnKind.TIME: "TIMESTAMP WITH TIME ZONE",
             ColumnKind.TAGS: "TEXT[]",
         },
-        temporary="pg_temp.",  # a table of the stage's name may come first in the search path
-        stage_options="ON COMMIT DROP",  # behind a pooler the connection goes on
+        temporary="pg_temp.",  # the search path may have another table with the name of the stage
+        stage_options="ON COMMIT DROP",  # behind a pooler, the connection does not end with the export
         holds_nul=False,
         longest_name=63,
     )
 
     def __init__(self, url: DatabaseUrl) -> None:
-        # An export that waited for another one sees its rows, whatever the role's default isolation is.
-        super().__init__(url, self._CONNECT, isolation_level="READ COMMITTED")
+        # With READ COMMITTED, an export that waited for another export sees the rows of this other export.
+        super().__init__(url, self._CONNECT_ARGUMENTS, isolation_level="READ COMMITTED")
 
     def build_cancel(self, connection: sa.Connection) -> Callable[[], None]:
         driver: Any = connection.connection.driver_connection
-        return lambda: driver.cancel_safe(timeout=self._CANCEL_S)
+        return lambda: driver.cancel_safe(timeout=self._CANCEL_TIMEOUT_S)
 
     def begin(self, connection: sa.Connection) -> None:
-        connection.exec_driver_sql(self._BEGIN)
+        connection.exec_driver_sql(self._BEGIN_SQL)
 
-    def load(self, table: str, rows: StagedRows, shared: Mapping[str, object]) -> int:
-        texts = {key: str(value) for key, value in shared.items()}
-        columns = self.dialect.write_list([*rows.schema.names, *texts])
+    def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
+        shared_texts = {key: str(value) for key, value in shared_values.items()}
+        columns = self.dialect.write_list([*rows.schema.names, *shared_texts])
         with self.open_driver() as driver, driver.cursor() as cursor:
             with cursor.copy(f"COPY {table} ({columns}) FROM STDIN (FORMAT csv)") as copy:
-                for text in self._write_ahead(rows, texts):
+                for text in self._write_ahead(rows, shared_texts):
                     copy.write(text)
             return int(cursor.rowcount)
 
-    def _write_ahead(self, rows: StagedRows, shared: Mapping[str, str]) -> Iterator[bytes]:
-        """Yield each batch as CSV; a thread writes the next batch while the server receives this one."""
+    def _write_ahead(self, rows: StagedRows, shared_values: Mapping[str, str]) -> Iterator[bytes]:
+        """Yield each batch as CSV. A thread writes the next batch as CSV while the server receives this batch."""
         with ThreadPoolExecutor(1, thread_name_prefix="connector writes") as thread:
-            begun: Future[bytes] | None = None
+            next_text: Future[bytes] | None = None
             for batch in rows.read():
-                before, begun = begun, thread.submit(self._write_csv, batch, shared)
-                if before is not None:
-                    yield before.result()
-            if begun is not None:
-                yield begun.result()
+                previous_text, next_text = next_text, thread.submit(self._write_csv, batch, shared_values)
+                if previous_text is not None:
+                    yield previous_text.result()
+            if next_text is not None:
+                yield next_text.result()
 
-    def _write_csv(self, batch: pa.RecordBatch, shared: Mapping[str, str]) -> bytes:
+    def _write_csv(self, batch: pa.RecordBatch, shared_values: Mapping[str, str]) -> bytes:
         columns = [
             quote_lists(column, "{", "}") if pa.types.is_list(column.type) else column for column in batch.columns
         ]
-        columns += [pa.repeat(build_text(each), batch.num_rows) for each in shared.values()]
-        written = BytesIO()
-        arrow_csv.write_csv(pa.record_batch(columns, names=[*batch.schema.names, *shared]), written, self._CSV)
-        return written.getvalue()
+        columns += [pa.repeat(build_text(value), batch.num_rows) for value in shared_values.values()]
+        buffer = BytesIO()
+        arrow_csv.write_csv(
+            pa.record_batch(columns, names=[*batch.schema.names, *shared_values]), buffer, self._CSV_OPTIONS
+        )
+        return buffer.getvalue()
 
     def find_referrers(self, name: TableName) -> Sequence[str]:
-        return self.connection.scalars(self._REFERRERS, {"name": self.dialect.write_name(name)}).all()
+        return self.connection.scalars(self._REFERRERS_SQL, {"name": self.dialect.write_name(name)}).all()
 
     def explain(self, error: Exception) -> str:
-        """Return the driver's message, with the column of a value that COPY could not read."""
+        """Return the driver's message. If COPY could not read a value, add the name of the column."""
         message = super().explain(error)
         context = getattr(getattr(getattr(error, "orig", error), "diag", None), "context", None) or ""
         column = _COPIED_COLUMN.match(context)
         return message if column is None or column[1] in message else f"{message}, column {column[1]}"
 
     def is_refusal(self, error: Exception) -> bool:
-        """Return whether the SQLSTATE is of data, of constraints, or of a trigger's own error."""
+        """Return whether the SQLSTATE means wrong data, a violated constraint, or an error that a trigger has
+        raised."""
         return str(getattr(getattr(error, "orig", error), "sqlstate", None)).startswith(("22", "23", "P0"))
 
     def is_passing(self, error: Exception) -> bool:
         state = getattr(getattr(error, "orig", error), "sqlstate", None)
         if state is not None:
-            return str(state).startswith(self._PASSING)
-        message = str(error)  # a refused connection has no code
+            return str(state).startswith(self._PASSING_CODES)
+        message = str(error)  # a refused connection has no SQLSTATE
         is_lasting = "authentication failed" in message or "does not exist" in message or "pg_hba.conf" in message
         return isinstance(error, sa.exc.DBAPIError) and not is_lasting
 
@@ -319,27 +335,28 @@ _UTF8 = "CHARACTER SET utf8mb4"
 
 
 class MysqlDatabase(SqlalchemyDatabase):
-    """A MySQL or MariaDB database; `url` names PyMySQL as its driver. LOAD DATA LOCAL is not used: it lets a server
-    read any file of the client."""
+    """A MySQL or MariaDB database. `url` names PyMySQL as the driver. LOAD DATA LOCAL is not used, because it lets a
+    server read any file of the client."""
 
     _TIMEOUTS: Mapping[str, object] = {"connect_timeout": 10, "read_timeout": 3600, "write_timeout": 60}
-    """In seconds; the URL can override them. One statement may merge tens of millions of rows, which takes minutes."""
+    """Timeouts in seconds, which the URL can override. Merging tens of millions of rows in one statement takes
+    minutes."""
 
-    _INIT = (  # a value that does not fit is an error; a lock of another session ends a run after 30 s
+    _INIT_SQL = (  # a value that does not fit is an error, and a statement waits at most 30 s for a lock
         "SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES,STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', "
         "time_zone = '+00:00', innodb_lock_wait_timeout = 30, lock_wait_timeout = 30"
     )
 
-    _STATEMENT = 1 << 19
-    """Bytes of an INSERT statement; every server accepts 1 MB, and larger statements are not faster."""
+    _MAX_STATEMENT_BYTES = 1 << 19
+    """The maximum length of an INSERT statement. Every server accepts 1 MB, and larger statements are not faster."""
 
-    _PASSING = frozenset({1040, 1053, 1203, 1205, 1213, 1226, 1317, 1684, 2003, 2006, 2013, 2014})
-    """Errors of connections, locks and limits."""
+    _PASSING_CODES = frozenset({1040, 1053, 1203, 1205, 1213, 1226, 1317, 1684, 2003, 2006, 2013, 2014})
+    """Numbers of errors of connections, locks and limits."""
 
-    _REFUSING = frozenset({1048, 1062, 1264, 1265, 1292, 1364, 1366, 1406, 1452, 1644, 3819, 4025})
-    """Errors of a value: NULL, duplicates, ranges, lengths, types, foreign keys, SIGNAL and CHECK."""
+    _REFUSAL_CODES = frozenset({1048, 1062, 1264, 1265, 1292, 1364, 1366, 1406, 1452, 1644, 3819, 4025})
+    """Numbers of errors of a value: NULL, duplicates, ranges, lengths, types, foreign keys, SIGNAL and CHECK."""
 
-    _REFERRERS = sa.text(
+    _REFERRERS_SQL = sa.text(
         "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.key_column_usage "
         "WHERE referenced_table_schema = COALESCE(:schema, DATABASE()) AND referenced_table_name = :table "
         "AND NOT (table_schema = referenced_table_schema AND table_name = referenced_table_name)"
@@ -358,52 +375,52 @@ class MysqlDatabase(SqlalchemyDatabase):
         quotes=("`", "`"),
         table_options="ENGINE=InnoDB DEFAULT CHARSET=utf8mb4",
         differs="NOT ({} <=> {})",
-        as_bytes="CAST(CONVERT({} USING utf8mb4) AS BINARY)",  # most collations ignore case, accents and final blanks
+        as_bytes="CAST(CONVERT({} USING utf8mb4) AS BINARY)",  # collations ignore case, accents and final blanks
         undoes_tables=False,
         casts_null=False,
         joins_by_comma=True,
     )
 
     def __init__(self, url: DatabaseUrl) -> None:
-        super().__init__(url, self._TIMEOUTS, connect_args={"charset": "utf8mb4", "init_command": self._INIT})
+        super().__init__(url, self._TIMEOUTS, connect_args={"charset": "utf8mb4", "init_command": self._INIT_SQL})
 
     def build_cancel(self, connection: sa.Connection) -> Callable[[], None]:
         """Return a function that cancels the running statement by a second connection."""
         driver: Any = connection.connection.driver_connection
-        number = driver.thread_id()
+        thread_id = driver.thread_id()
 
         def kill() -> None:
-            with self.engine.connect() as second:
-                second.exec_driver_sql(f"KILL QUERY {number}")
+            with self.engine.connect() as second_connection:
+                second_connection.exec_driver_sql(f"KILL QUERY {thread_id}")
 
         return kill
 
-    def load(self, table: str, rows: StagedRows, shared: Mapping[str, object]) -> int:
-        head = f"INSERT INTO {table} ({self.dialect.write_list([*rows.schema.names, *shared])}) VALUES"
-        texts = [str(value) for value in shared.values()]
-        count = 0
+    def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
+        head = f"INSERT INTO {table} ({self.dialect.write_list([*rows.schema.names, *shared_values])}) VALUES"
+        shared_texts = [str(value) for value in shared_values.values()]
+        row_count = 0
         with self.open_driver() as driver, driver.cursor() as cursor:
             for batch in rows.read():
-                count += batch.num_rows
-                for statement in write_inserts(head, batch, self._STATEMENT, texts):
+                row_count += batch.num_rows
+                for statement in write_inserts(head, batch, self._MAX_STATEMENT_BYTES, shared_texts):
                     cursor.execute(statement)
-        return count
+        return row_count
 
     def find_referrers(self, name: TableName) -> Sequence[str]:
-        return self.connection.scalars(self._REFERRERS, {"schema": name.schema, "table": name.table}).all()
+        return self.connection.scalars(self._REFERRERS_SQL, {"schema": name.schema, "table": name.table}).all()
 
     def write_time(self, at: datetime) -> datetime:
-        """Return the time in UTC, which is the session's time zone."""
+        """Return the time in UTC without a zone, because the session is in UTC."""
         return at.astimezone(UTC).replace(tzinfo=None)
 
     def is_passing(self, error: Exception) -> bool:
-        return _read_number(error) in self._PASSING
+        return _read_error_number(error) in self._PASSING_CODES
 
     def is_refusal(self, error: Exception) -> bool:
-        return _read_number(error) in self._REFUSING
+        return _read_error_number(error) in self._REFUSAL_CODES
 
     def build_text(self, statement: Statement) -> sa.TextClause:
-        """Write a text with a backslash in hexadecimal digits, as `write_inserts` does."""
+        """Return the statement. A text with a backslash is written in hexadecimal digits, as in `write_inserts`."""
         text, values = statement.text, dict(statement.values)
         for name, value in statement.values.items():
             if isinstance(value, str) and "\\" in value:
@@ -412,7 +429,7 @@ class MysqlDatabase(SqlalchemyDatabase):
         return super().build_text(Statement(text, values))
 
 
-def _read_number(error: Exception) -> object:
+def _read_error_number(error: Exception) -> object:
     return next(iter(getattr(getattr(error, "orig", error), "args", ())), None)
 
 
@@ -420,38 +437,40 @@ def _write_hex(text: str) -> str:
     return f"_utf8mb4 X'{text.encode().hex()}'"
 
 
-def write_inserts(head: str, batch: pa.RecordBatch, most: int, shared: Sequence[str]) -> Iterator[str]:
-    """Yield statements that begin with `head` (INSERT … VALUES) and have up to `most` bytes, or one longer row.
+def write_inserts(head: str, batch: pa.RecordBatch, max_bytes: int, shared_texts: Sequence[str]) -> Iterator[str]:
+    """Yield statements that begin with `head` (INSERT … VALUES). A statement has at most `max_bytes`, or only one row.
 
-    Each row ends with the ASCII texts `shared`. A text with a backslash is written in hexadecimal digits, because a
-    pooler may reset the setting NO_BACKSLASH_ESCAPES of the session.
+    Each row ends with the ASCII texts `shared_texts`. A text with a backslash is written in hexadecimal digits, because
+    a pooler may reset the session's setting NO_BACKSLASH_ESCAPES.
     """
-    tail = "".join(f",'{each.replace(chr(39), chr(39) * 2)}'" for each in shared)
+    row_end = "".join(f",'{text.replace(chr(39), chr(39) * 2)}'" for text in shared_texts)
     columns = [_write_literals(column) for column in pa.Table.from_batches([batch]).columns]
-    joined = pc.binary_join_element_wise(*columns, _COMMA, null_handling="replace", null_replacement="NULL")
+    joined_rows = pc.binary_join_element_wise(*columns, _COMMA, null_handling="replace", null_replacement="NULL")
     rows: list[str] = []
-    size = len(head)
-    for row, length in zip(joined.to_pylist(), pc.binary_length(joined).to_pylist(), strict=True):
-        length += len(tail) + 3
-        if rows and size + length > most:
+    statement_bytes = len(head)
+    for row, row_bytes in zip(joined_rows.to_pylist(), pc.binary_length(joined_rows).to_pylist(), strict=True):
+        row_bytes += len(row_end) + 3
+        if rows and statement_bytes + row_bytes > max_bytes:
             yield f"{head} {','.join(rows)}"
-            rows, size = [], len(head)
-        rows.append(f"({row}{tail})")
-        size += length
+            rows, statement_bytes = [], len(head)
+        rows.append(f"({row}{row_end})")
+        statement_bytes += row_bytes
     if rows:
         yield f"{head} {','.join(rows)}"
 
 
 def _write_literals(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_boolean(column.type) or pa.types.is_integer(column.type):
-        whole = column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
-        return whole.cast(pa.string())
+        whole_numbers = column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
+        return whole_numbers.cast(pa.string())
     if pa.types.is_list(column.type):
         column = write_lists_as_json(column)
     cells = column.cast(pa.string())
-    quoted = pc.binary_join_element_wise(_APOSTROPHE, pc.replace_substring(cells, "'", "''"), _APOSTROPHE, EMPTY)
+    quoted_cells = pc.binary_join_element_wise(
+        _APOSTROPHE, pc.replace_substring(cells, "'", "''"), _APOSTROPHE, EMPTY_TEXT
+    )
     has_backslash = pc.match_substring(cells, "\\")
     if not pc.any(has_backslash).as_py():
-        return quoted
-    digits = [None if text is None else _write_hex(text) for text in cells.to_pylist()]
-    return pc.if_else(has_backslash, pa.chunked_array([pa.array(digits, pa.string())]), quoted)
+        return quoted_cells
+    hex_texts = [None if text is None else _write_hex(text) for text in cells.to_pylist()]
+    return pc.if_else(has_backslash, pa.chunked_array([pa.array(hex_texts, pa.string())]), quoted_cells)

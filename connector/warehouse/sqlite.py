@@ -1,5 +1,5 @@
-"""A SQLite file: flags are 0 and 1, tags are JSON arrays, times are texts in UTC as SQLite's own functions write
-them."""
+"""An export to a SQLite file. Flags are 0 and 1, and tags are JSON arrays. Times are texts in UTC, in the form that
+SQLite's own functions write."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ import pyarrow as pa
 from connector.driver_errors import describe_error
 from connector.warehouse.columns import write_lists_as_json
 from connector.warehouse.database import (
-    LOCK_S,
+    MAX_LOCK_WAIT_S,
     ColumnKind,
     Dialect,
     Interruption,
@@ -27,20 +27,20 @@ from connector.warehouse.database import (
     wait_for_lock,
 )
 
-_TRY_S = 0.5
-"""How long SQLite itself waits for a lock; meanwhile an interruption has no effect."""
+_SQLITE_WAIT_S = 0.5
+"""Maximum time that SQLite itself waits for a lock. During this time, an interruption has no effect."""
 
-_PAGE = 16_384
-"""Bytes of a page of a new file: writing takes 7 % less time than with SQLite's default of 4,096."""
+_PAGE_BYTES = 16_384
+"""The page size of a new file. Writing takes 7 % less time than with SQLite's default of 4,096."""
 
-_PASSING = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM})
+_PASSING_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM})
 
-_REFERRERS = (
+_REFERRERS_SQL = (
     "SELECT m.name FROM sqlite_master m JOIN pragma_foreign_key_list(m.name) f WHERE m.type = 'table' "
     'AND lower(f."table") = lower(:table) AND lower(m.name) <> lower(:table)'
 )
 
-_COLUMNS = (
+_COLUMNS_SQL = (
     'SELECT m.name, c.name, c."notnull" AND c.dflt_value IS NULL AND NOT c.pk '
     "FROM sqlite_master m LEFT JOIN pragma_table_info(m.name) c "
     "WHERE m.type IN ('table', 'view') AND lower(m.name) = lower(:table) ORDER BY c.cid"
@@ -63,12 +63,12 @@ _DIALECT = Dialect(
 
 
 class SqliteDatabase:
-    """A SQLite file. An export waits up to `lock_s` seconds for the lock of another program."""
+    """A SQLite file as a database. An export waits at most `lock_s` seconds while another program holds the lock."""
 
     dialect = _DIALECT
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
 
-    def __init__(self, path: Path, lock_s: float = LOCK_S) -> None:
+    def __init__(self, path: Path, lock_s: float = MAX_LOCK_WAIT_S) -> None:
         self._path, self._lock_s = path, lock_s
         self._connection: sqlite3.Connection | None = None
 
@@ -83,10 +83,10 @@ class SqliteDatabase:
 
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[None]:
-        """Open a transaction that takes the write lock of the file at its beginning."""
+        """Open a transaction that takes the write lock of the file when it begins."""
         make_file(self._path, create_empty)
-        with closing(sqlite3.connect(self._path, timeout=_TRY_S, isolation_level=None)) as connection:
-            connection.execute(f"PRAGMA page_size = {_PAGE}")
+        with closing(sqlite3.connect(self._path, timeout=_SQLITE_WAIT_S, isolation_level=None)) as connection:
+            connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
             with interruption.cancel_by(connection.interrupt):
                 wait_for_lock(partial(connection.execute, "BEGIN IMMEDIATE"), _is_busy, self._lock_s, interruption)
                 self._connection = connection
@@ -96,38 +96,39 @@ class SqliteDatabase:
                     self._connection = None
 
     def commit(self, interruption: Interruption) -> None:
-        """Commit once no reader holds a lock; until then an interruption has effect."""
+        """Commit as soon as no reader holds a lock. While this method waits, an interruption has effect."""
         wait_for_lock(partial(self.connection.execute, "COMMIT"), _is_busy, self._lock_s, interruption)
 
     def run(self, statement: Statement) -> int:
         return max(0, self.connection.execute(statement.text, statement.values).rowcount)
 
-    def fetch(self, statement: Statement, most: int) -> Sequence[Sequence[Any]]:
+    def fetch(self, statement: Statement, max_rows: int) -> Sequence[Sequence[Any]]:
         with closing(self.connection.execute(statement.text, statement.values)) as cursor:
-            return cursor.fetchmany(most)
+            return cursor.fetchmany(max_rows)
 
-    def load(self, table: str, rows: StagedRows, shared: Mapping[str, object]) -> int:
-        """Load by prepared statements."""
-        names = [*rows.schema.names, *shared]
-        insert = f"INSERT INTO {table} ({_DIALECT.write_list(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608 - names, quoted
-        tail = tuple(shared.values())
-        count = 0
+    def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
+        """Load the rows by prepared statements."""
+        names = [*rows.schema.names, *shared_values]
+        insert_sql = f"INSERT INTO {table} ({_DIALECT.write_list(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608 - names, quoted
+        row_end = tuple(shared_values.values())
+        row_count = 0
         for batch in rows.read():
-            self.connection.executemany(insert, _read_rows(batch, tail))
-            count += batch.num_rows
-        return count
+            self.connection.executemany(insert_sql, _read_rows(batch, row_end))
+            row_count += batch.num_rows
+        return row_count
 
     def has_schema(self, schema: str) -> bool:
-        """Return True: an export to SQLite names no schema."""
+        """Return True, because SQLite has no schemas and an export to SQLite names none."""
         return True
 
     def find_table(self, name: TableName) -> tuple[str | None, Mapping[str, bool]]:
-        found = self.connection.execute(_COLUMNS, {"table": name.table}).fetchall()
-        return (str(found[0][0]) if found else None), {str(column): bool(is_needed) for _, column, is_needed in found}
+        rows = self.connection.execute(_COLUMNS_SQL, {"table": name.table}).fetchall()
+        return (str(rows[0][0]) if rows else None), {str(column): bool(is_needed) for _, column, is_needed in rows}
 
     def find_referrers(self, name: TableName) -> Sequence[str]:
-        """Read the declared foreign keys: this connection does not enforce them, but another one may."""
-        return [str(table) for (table,) in self.connection.execute(_REFERRERS, {"table": name.table})]
+        """Return the tables that declare a foreign key. This connection does not enforce foreign keys, but other
+        connections may."""
+        return [str(table) for (table,) in self.connection.execute(_REFERRERS_SQL, {"table": name.table})]
 
     def write_time(self, at: datetime) -> str:
         """Return the time as `strftime('%Y-%m-%d %H:%M:%f', 'now')` writes it, so that texts can be compared."""
@@ -137,13 +138,13 @@ class SqliteDatabase:
         return describe_error(error)
 
     def is_passing(self, error: Exception) -> bool:
-        return _read_code(error) in _PASSING
+        return _read_code(error) in _PASSING_CODES
 
     def is_refusal(self, error: Exception) -> bool:
         return _read_code(error) in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
 
     def is_race(self, error: Exception) -> bool:
-        """Return False: only one export at a time can write to the file."""
+        """Return False, because only one export at a time can write to the file."""
         return False
 
 
@@ -155,8 +156,8 @@ def _read_code(error: Exception) -> int:
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
-def _read_rows(batch: pa.RecordBatch, tail: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
-    """Return rows of Python values: lists as JSON, dates as ISO 8601 texts."""
+def _read_rows(batch: pa.RecordBatch, row_end: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
+    """Return the rows as Python values. Lists are JSON, and dates are texts in ISO 8601."""
     columns = []
     for column in pa.Table.from_batches([batch]).columns:
         if pa.types.is_list(column.type):
@@ -165,11 +166,12 @@ def _read_rows(batch: pa.RecordBatch, tail: tuple[object, ...]) -> Iterator[tupl
             column = column.cast(pa.string())
         is_text = pa.types.is_string(column.type)
         columns.append(_read_texts(column.chunk(0)) if is_text else column.to_pylist())
-    return zip(*columns, *([value] * len(batch) for value in tail), strict=True)
+    return zip(*columns, *([value] * len(batch) for value in row_end), strict=True)
 
 
 def _read_texts(column: pa.StringArray) -> list[str | None]:
-    """Return texts, with one object for all equal texts: cities and tags recur, and each object takes time to make."""
-    encoded = column.dictionary_encode("encode")
-    texts = encoded.dictionary.to_pylist()
-    return [texts[index] for index in np.from_dlpack(encoded.indices).tolist()]
+    """Return the texts. Equal texts are one Python object, because cities and tags recur, and making objects takes
+    time."""
+    encoded_column = column.dictionary_encode("encode")
+    texts = encoded_column.dictionary.to_pylist()
+    return [texts[index] for index in np.from_dlpack(encoded_column.indices).tolist()]

@@ -1,7 +1,7 @@
-"""Writes an export to a table: rows are staged as Arrow while the list is read, then written in one transaction.
+"""Writes an export to a table. Rows are staged as Arrow while the list is read, and then written in one transaction.
 
-Nothing is locked while the list is read, and a reading that fails has written no row. Each method but `interrupt`
-blocks, and runs in one thread at a time.
+While the list is read, nothing is locked and no row is written. All methods except `interrupt` block. Only one thread
+at a time may call them.
 """
 
 import tempfile
@@ -18,8 +18,8 @@ from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.warehouse.columns import move_nuls
 from connector.warehouse.database import Database, Interruption, Stage, StagedRows, TableName, open_stage
 from connector.warehouse.runs import (
+    COLUMNS_OF_RUN,
     EXPORTED_AT,
-    OF_RUN,
     RUN_ID,
     RUNS,
     CommitUnknown,
@@ -40,15 +40,16 @@ from connector.warehouse.statements import TableStatements
 
 T = TypeVar("T")
 
-_ATTEMPTS = 3
-"""Two exports that begin at once may take the same number, or make the same table: the second tries again."""
+_MAX_ATTEMPTS = 3
+"""Two exports that begin at the same moment may take the same number, or create the same table. Then the second export
+tries again."""
 
-_MOST_RUNS = 200
-"""The number of finished runs of a table that are read, the latest first."""
+_MAX_RUNS_READ = 200
+"""The maximum number of finished runs of a table that are read, the latest first."""
 
 
 class TableWriter:
-    """Writes the table `name` of a database. Staged rows wait in `folder`, or in the system's temporary folder."""
+    """A writer of the table `name` of a database. Staged rows are in `folder`, or in the system's temporary folder."""
 
     def __init__(
         self,
@@ -62,10 +63,10 @@ class TableWriter:
     ) -> None:
         self._name, self._mode, self._database = name, mode, database
         self._overwrite, self._folder = overwrite, folder
-        self._schema = pa.schema([field for field in schema if field.name not in OF_RUN])
+        self._schema = pa.schema([field for field in schema if field.name not in COLUMNS_OF_RUN])
         self._statements = TableStatements(database.dialect, name, schema, mode)
         self._interruption = Interruption()
-        self._found: TargetState | None = None
+        self._target_state: TargetState | None = None
         self._stage: Stage | None = None
         self._number = 0
 
@@ -74,29 +75,31 @@ class TableWriter:
 
     @property
     def has_target(self) -> bool:
-        return self._found is not None and self._found.has_rows
+        return self._target_state is not None and self._target_state.has_rows
 
     @property
     def is_committing(self) -> bool:
         return self._interruption.is_committing
 
     def prepare(self, beginning: ExportStart) -> None:
-        """Rehearse the export without rows, take a number for the run, and begin to stage."""
+        """Rehearse the export without rows, take a number for the run, and begin to stage rows."""
         check_filters(beginning.filters, self._mode, self._schema.names)
-        database, longest = self._database, self._database.dialect.longest_name
-        if longest is not None and len(self._name.table.encode()) > longest:
-            raise ConfigurationError(f"{self} cannot be made: its name has more than {longest} bytes.")
-        failures: tuple[type[Exception], ...] = (OSError, *database.errors)
+        database, max_name_bytes = self._database, self._database.dialect.longest_name
+        if max_name_bytes is not None and len(self._name.table.encode()) > max_name_bytes:
+            raise ConfigurationError(f"{self} cannot be made: its name has more than {max_name_bytes} bytes.")
+        error_classes: tuple[type[Exception], ...] = (OSError, *database.errors)
         try:
-            self._found = self._try(self._rehearse)
-            self._try(lambda: self._insert_line(beginning))
+            self._target_state = self._retry_races(self._rehearse)
+            self._retry_races(lambda: self._insert_line(beginning))
         except ConnectorError:
             raise
-        except failures as error:
+        except error_classes as error:
             message = database.explain(error)
             if database.is_passing(error) or database.is_race(error):
-                raise RunAborted(f"{self} cannot be written now: {message}. It is as it was; run it again.") from None
-            raise ConfigurationError(f"Cannot open or write {self}: {message}. It is as it was.") from None
+                raise RunAborted(
+                    f"{self} cannot be written now: {message}. The table is unchanged. Run again."
+                ) from None
+            raise ConfigurationError(f"Cannot open or write {self}: {message}. The table is unchanged.") from None
         self.start()
 
     def start(self) -> None:
@@ -110,25 +113,25 @@ class TableWriter:
         if self._stage is None:
             raise ValueError("prepare() comes before add()")
         with self._translate():
-            self._stage.add(table.select(self._schema.names))  # the run's own columns are added by the database
+            self._stage.add(table.select(self._schema.names))  # the database adds the columns of the run
 
     def count_last(self, filters: Mapping[str, object]) -> int | None:
-        return None if self._found is None else find_last_rows(self._found.runs, filters)
+        return None if self._target_state is None else find_last_rows(self._target_state.runs, filters)
 
     def publish(self, run: ExportRun) -> RowChanges:
-        """Write the staged rows in one transaction. Raises RunAborted, also for rows older than those of the table, and
-        ConfigurationError if the table does not take a row."""
+        """Write the staged rows in one transaction. Raises RunAborted, also if the table has newer rows. Raises
+        ConfigurationError if the table refuses a row."""
         if self._stage is None:
             raise ValueError("prepare() comes before publish()")
         with self._translate():
             rows = self._stage.close_rows()
-            pa.default_memory_pool().release_unused()  # the database may use the memory of the pages
+            pa.default_memory_pool().release_unused()  # free the memory of the pages for the database
             changes = self._publish(rows, run)
         self.discard()
         return changes
 
     def interrupt(self) -> None:
-        with suppress(*self._database.errors, OSError):  # the statement has ended meanwhile
+        with suppress(*self._database.errors, OSError):  # the statement may have ended
             self._interruption.interrupt()
 
     def discard(self) -> None:
@@ -139,25 +142,26 @@ class TableWriter:
 
     @contextmanager
     def _translate(self) -> Iterator[None]:
-        """Turn a failure to write into RunAborted, or into ConfigurationError for a value that the table refuses. Both
-        say that the target is as it was."""
+        """Raise RunAborted instead of an error of the database, or ConfigurationError if the table refuses a value. The
+        messages say that the target has not changed."""
         try:
             yield
-        except ConfigurationError as error:  # the target was changed while the list was read
-            raise RunAborted(f"{error} What was there is as it was.") from None
+        except ConfigurationError as error:  # another program has changed the target while the list was read
+            raise RunAborted(f"{error} The table is unchanged.") from None
         except (OSError, pa.ArrowException, *self._database.errors) as error:
             message = self._database.explain(error)
             if self._database.is_refusal(error):
                 raise ConfigurationError(
-                    f"{self} does not take a row: {message}. What was there is as it was. Change the column or the "
+                    f"{self} does not take a row: {message}. The table is unchanged. Change the column or the "
                     "rule of the table, leave the column out by --columns (in a job columns:), or export to another "
                     "table."
                 ) from None
-            raise RunAborted(f"Could not write {self}: {message}. What was there is as it was; run it again.") from None
+            raise RunAborted(f"Could not write {self}: {message}. The table is unchanged. Run again.") from None
 
-    def _try(self, work: Callable[[], T]) -> T:
-        """Do the work, and repeat it if another export made the same table or took the same number at the same time."""
-        for _ in range(1, _ATTEMPTS):
+    def _retry_races(self, work: Callable[[], T]) -> T:
+        """Call `work`, and call it again if another export created the same table or took the same number at the same
+        moment."""
+        for _ in range(1, _MAX_ATTEMPTS):
             try:
                 return work()
             except self._database.errors as error:
@@ -166,10 +170,10 @@ class TableWriter:
         return work()
 
     def _rehearse(self) -> TargetState:
-        """Run every kind of statement without rows, and return the state of the target."""
+        """Execute each kind of statement without rows, and return the state of the target."""
         database, statements = self._database, self._statements
         with database.connect(self._interruption):
-            found = self._look()
+            target_state = self._read_target()
             self._make_tables()
             if self._mode.is_by_id:
                 database.run(statements.create_stage())
@@ -177,16 +181,17 @@ class TableWriter:
             for statement in statements.rehearse():
                 database.run(statement)
             if not database.dialect.undoes_tables:
-                database.commit(Interruption())  # an interruption is refused only while the rows are committed
-        return found
+                # This commit does not refuse later interruptions, because it commits no rows.
+                database.commit(Interruption())
+        return target_state
 
     def _insert_line(self, beginning: ExportStart) -> None:
-        """Insert the line of this run, under the table's next number."""
+        """Insert the line of this run, with the table's next number."""
         database = self._database
         with database.connect(self._interruption):
             self._make_tables(with_target=False)
-            ((last,),) = database.fetch(self._statements.select_last_number(), 1)
-            self._number = int(last) + 1
+            ((last_number,),) = database.fetch(self._statements.select_last_number(), 1)
+            self._number = int(last_number) + 1
             values = describe_beginning(self._name.table, self._number, beginning, self._mode)
             database.run(self._statements.insert_line(self._write_times(values)))
             database.commit(Interruption())
@@ -196,38 +201,43 @@ class TableWriter:
         database, schema = self._database, self._name.schema
         if schema is not None and not database.has_schema(schema):
             database.run(self._statements.create_schema(schema))
-        if not self._has(RUNS):
+        if not self._has_table(RUNS):
             database.run(self._statements.create_runs())
-        if with_target and not self._has(self._name.table):
+        if with_target and not self._has_table(self._name.table):
             database.run(self._statements.create_target())
 
-    def _has(self, table: str) -> bool:
+    def _has_table(self, table: str) -> bool:
         return self._database.find_table(TableName(table, self._name.schema))[0] is not None
 
-    def _look(self) -> TargetState:
-        """Return the state of the target. Raises ConfigurationError if the export may not write to it."""
+    def _read_target(self) -> TargetState:
+        """Return the state of the target. Raises ConfigurationError if the export must not write to the target."""
         database, statements = self._database, self._statements
         stored_as, columns = database.find_table(self._name)
         exists = stored_as is not None
-        found = TargetState(
+        target_state = TargetState(
             stored_as,
             columns,
             has_rows=exists and bool(database.fetch(statements.select_first_row(), 1)),
             runs=[
                 FinishedRun(*line)
-                for line in (database.fetch(statements.select_finished(), _MOST_RUNS) if self._has(RUNS) else ())
+                for line in (
+                    database.fetch(statements.select_finished(), _MAX_RUNS_READ) if self._has_table(RUNS) else ()
+                )
             ],
             referrers=sorted(database.find_referrers(self._name)) if exists and statements.deletes_rows else (),
         )
-        check_target(found, self._name.table, statements.columns, self._mode, str(self), overwrite=self._overwrite)
-        return found
+        check_target(
+            target_state, self._name.table, statements.columns, self._mode, str(self), overwrite=self._overwrite
+        )
+        return target_state
 
     def _lock(self) -> None:
-        """Wait until no other export publishes to this table: each export locks the table's first line."""
-        if self._database.run(self._statements.lock_line(1)) == 0:  # a user deleted the first line
-            ((lowest,),) = self._database.fetch(self._statements.select_lowest_number(), 1)
-            if lowest is not None:
-                self._database.run(self._statements.lock_line(int(lowest)))
+        """Wait until no other export publishes to this table. Each export locks the first line of the table in
+        `_connector_runs`."""
+        if self._database.run(self._statements.lock_line(1)) == 0:  # a user has deleted the first line
+            ((lowest_number,),) = self._database.fetch(self._statements.select_lowest_number(), 1)
+            if lowest_number is not None:
+                self._database.run(self._statements.lock_line(int(lowest_number)))
 
     def _publish(self, rows: StagedRows, run: ExportRun) -> RowChanges:
         database, interruption = self._database, self._interruption
@@ -238,12 +248,12 @@ class TableWriter:
 
         with database.connect(interruption):
             self._lock()
-            refuse_now(self._look(), self._number, run, self._mode, str(self))
+            refuse_now(self._read_target(), self._number, run, self._mode, str(self))
             if database.dialect.undoes_tables:
                 self._make_tables()
             changes = self._write(rows.map(check), run)
-            end = self._statements.update_line(self._number, self._write_times(describe_end(run, changes)))
-            if database.run(end) == 0:
+            update_line = self._statements.update_line(self._number, self._write_times(describe_end(run, changes)))
+            if database.run(update_line) == 0:
                 raise RunAborted(f"The line of this run is gone from {RUNS}: nothing was written. Run it again.")
             failure: Exception | None = None
             try:
@@ -258,21 +268,21 @@ class TableWriter:
         database, statements = self._database, self._statements
         exported_at = database.write_time(run.exported_at)
         if not self._mode.is_by_id:
-            closed = database.run(statements.delete_all()) if self._mode is Mode.REPLACE else 0
-            shared = {RUN_ID: run.run_id, EXPORTED_AT: exported_at}
-            return RowChanges(database.load(statements.target, rows, shared), 0, closed)
+            closed_count = database.run(statements.delete_all()) if self._mode is Mode.REPLACE else 0
+            shared_values = {RUN_ID: run.run_id, EXPORTED_AT: exported_at}
+            return RowChanges(database.load(statements.target, rows, shared_values), 0, closed_count)
         database.run(statements.create_stage())
         database.load(statements.stage, rows, {})
         counts: Counter[str] = Counter()
-        for counted, statement in statements.merge(run, exported_at):
-            touched = database.run(statement)
-            if counted is not None:
-                counts[counted] += touched
+        for count_name, statement in statements.merge(run, exported_at):
+            changed_count = database.run(statement)
+            if count_name is not None:
+                counts[count_name] += changed_count
         return RowChanges(counts["inserted"], counts["updated"], counts["closed"])
 
     def _is_published(self, run: ExportRun) -> bool:
-        """Return whether this run's transaction was committed although the connection was lost. Wait for the lost
-        session if it still holds the lock. Raises CommitUnknown."""
+        """Return whether the transaction of this run was committed before the connection was lost. Wait while the lost
+        session still holds the lock. Raises CommitUnknown."""
         database = self._database
         try:
             with database.connect(Interruption()):

@@ -69,7 +69,7 @@ def test_a_table_that_another_program_has_filled_meanwhile_stays_unchanged(table
     run_sql(
         table, "delete from {}_connector_runs where number = 2"
     )  # now no row in the table of runs shows who wrote the row
-    with pytest.raises(RunAborted, match=r"did not write.*What was there is as it was"):
+    with pytest.raises(RunAborted, match=r"did not write.*The table is unchanged"):
         finish(writer, 1)
     assert read_rows(table) == [(7, "Ann", 2)]
 
@@ -158,7 +158,7 @@ def test_a_locked_database_file_is_refused_and_written_later(
     table = parse_destination(f"{'sqlite' if database_class is SqliteDatabase else 'duckdb'}:///{tmp_path}/w.db")
     publish(table, [build_person(1)], 1)
     writer = TableWriter(TableName("subscribers"), SCHEMA, Mode.REPLACE, database_class(table.path, lock_s=0))
-    with lock(table.path), pytest.raises(RunAborted, match=r"cannot be written now.*run it again"):
+    with lock(table.path), pytest.raises(RunAborted, match=r"cannot be written now.*Run again"):
         writer.prepare(ExportStart("run-2", "nightly", {}, day(2)))
     writer.discard()
     publish(table, [build_person(2)], 2)
@@ -287,7 +287,7 @@ def test_an_incomplete_export_does_not_replace_a_table_that_was_filled_meanwhile
 def test_an_incomplete_export_does_not_replace_a_file_that_was_written_meanwhile(file: Destination) -> None:
     writer = stage(file, build_person(9))
     file.path.write_bytes(b"another's")
-    with pytest.raises(RunAborted, match="made by another program meanwhile and was left as it is"):
+    with pytest.raises(RunAborted, match="created by another program meanwhile and was not changed"):
         publish_incomplete(writer)
     writer.discard()
 

@@ -59,7 +59,7 @@ def test_an_object_has_the_same_bytes_as_a_local_file(s3: Bucket, tmp_path: Path
 def test_targets_of_other_programs_and_complete_exports_are_left_unchanged(s3: Bucket) -> None:
     s3.put("own.parquet", "mine")
     target = parse_destination(s3.url("own.parquet"))
-    with pytest.raises(ConfigurationError, match="and was left as it"):
+    with pytest.raises(ConfigurationError, match="and was not changed"):
         publish(target, PEOPLE, 1)
     assert s3.read() == {"own.parquet": b"mine"}
     s3.put("own.parquet", "")
@@ -70,7 +70,7 @@ def test_targets_of_other_programs_and_complete_exports_are_left_unchanged(s3: B
     assert writer.count_last({}) == len(PEOPLE)
     assert writer.count_last({"base_id": 7}) is None, "the last export had other filters"
     writer.discard()
-    with pytest.raises(RunAborted, match="made by another program"):
+    with pytest.raises(RunAborted, match="created by another program"):
         publish(target, PEOPLE[:1], 2, verdict=Verdict.INCOMPLETE)
     assert count_last_export(target) == len(PEOPLE)
 
