@@ -1,8 +1,8 @@
-"""Parses answers of the service: a success, a refusal, or an ambiguous answer; each is a value.
+"""Parses answers of the service. The result is a value: a success, a refusal, or an ambiguous answer.
 
-Pure: bytes in, values out. No answer raises an error, and only the shapes of service-api.md count as a success. The
-message of an error is kept as one line, without the token, cut to 500 characters. service-api.md 7.4 shows no shape of
-errors, so every shape is read.
+The functions have no side effects. No answer raises an error. Only an answer in the form of service-api.md is a
+success. The message of an error is returned as one line of at most 500 characters, without the token. service-api.md
+7.4 shows no form of errors, so a message is read from any form.
 """
 
 import html
@@ -21,14 +21,14 @@ from connector.fields import FIELDS, LARGEST_ID
 from connector.service.wire import TOO_MANY_REQUESTS, Accepted, Ambiguous, Created, ListPage, Mask, Refused, says_limit
 
 MESSAGE_LENGTH = 500
-"""The largest number of characters of a message of the service that are kept (architecture 2)."""
+"""The maximum number of characters of a message of the service (architecture 2). Longer messages are cut."""
 
-_UNCERTAIN_4XX = frozenset({408, 409})  # a time-out or a conflict may follow a create that was executed
+_UNCERTAIN_4XX = frozenset({408, 409})  # after a time-out or a conflict, the create may have been executed
 _BOM = b"\xef\xbb\xbf"
-_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
+_WHOLE_NUMBER_PATTERN = re.compile(r"-?[0-9]{1,19}")
 
 
-ECHOES = ("TotalCount", "Offset", "Limit")
+PAGE_NUMBERS = ("TotalCount", "Offset", "Limit")
 """The numbers of a page, in the order of `ListPage` (service-api.md 4.3)."""
 
 
@@ -37,8 +37,8 @@ def parse_created(
 ) -> Created | Refused | Ambiguous:
     """Return the result of a create (service-api.md 4.2 and 7.1).
 
-    Created needs a 2xx status, `success` true and a whole positive Subscriber.Id. The caller compares the answered base
-    and identity. `now` is aware; a Retry-After that is a date is compared with it.
+    Created needs a 2xx status, `success` true, and a whole positive Subscriber.Id. The caller compares the base and the
+    identity in the answer. `now` is aware. A Retry-After that is a date is compared with `now`.
     """
     subscriber, success = _read_success(status, body, "Subscriber")
     if subscriber is not None:
@@ -47,7 +47,7 @@ def parse_created(
         if subscriber_id is not None and subscriber_id > 0:
             return Created(subscriber_id, subscriber, status)
         return Ambiguous(status, "the answer has no whole number as Subscriber.Id", is_without_id=True)
-    return _unsuccessful(status, headers, body, now, mask, success)
+    return _classify_failure(status, headers, body, now, mask, success)
 
 
 def parse_listed(
@@ -57,21 +57,21 @@ def parse_listed(
     whole."""
     page, success = _read_success(status, body, "SubscribersList")
     if page is not None:
-        total, offset, limit = (read_whole_number(page.get(name)) for name in ECHOES)
+        total, offset, limit = (read_whole_number(page.get(name)) for name in PAGE_NUMBERS)
         subscribers = page.get("Subscribers")
         if subscribers is None and "Subscribers" in page and total is not None and total <= (offset or 0):
-            subscribers = []  # past TotalCount, null means an empty page; elsewhere null is not a page
+            subscribers = []  # past TotalCount, null means an empty page; before TotalCount, null is not a page
         if isinstance(subscribers, list) and all(type(subscriber) is dict for subscriber in subscribers):
             for subscriber in subscribers:
                 _read_types(subscriber)
             return ListPage(subscribers, total, offset, limit)
-    return _unsuccessful(status, headers, body, now, mask, success)
+    return _classify_failure(status, headers, body, now, mask, success)
 
 
 async def parse_wire_page(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
 ) -> ListPage | Refused | Ambiguous:
-    """Return the result of `parse_listed`. A coroutine, because other forms of rows are parsed in a thread."""
+    """Return the result of `parse_listed`. This is a coroutine, because rows in other forms are parsed in a thread."""
     return parse_listed(status, headers, body, now, mask=mask)
 
 
@@ -86,15 +86,16 @@ def parse_sent(
         if request_id is not None:
             message_id = result.get("MessageId")
             return Accepted(request_id, message_id if isinstance(message_id, str) else "")
-    return _unsuccessful(status, headers, body, now, mask, success)
+    return _classify_failure(status, headers, body, now, mask, success)
 
 
 def _read_success(status: int, body: bytes, key: str) -> tuple[dict[str, Any] | None, object]:
-    """Return the object under `key` of a 2xx answer whose `success` is true, else None; and `success` itself."""
+    """Return the object under `key` if the status is 2xx and `success` is true, else None. Also return the value of
+    `success`."""
     try:
         answer = orjson.loads(body.removeprefix(_BOM))
     except orjson.JSONDecodeError:
-        try:  # JSON allows an escaped lone surrogate and a number beyond a double, and orjson refuses both
+        try:  # orjson refuses an escaped lone surrogate and a number beyond a double, which JSON allows
             answer = json.loads(body, parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
             answer = None
@@ -110,18 +111,19 @@ def _refuse_constant(name: str) -> object:
 
 
 def read_whole_number(value: object) -> int | None:
-    """Return the value as an int, or None. JSON has one kind of number, so 12.0 is 12; so is the text "12"."""
-    if (type(value) is float and value.is_integer()) or (type(value) is str and _WHOLE_NUMBER.fullmatch(value)):
+    """Return the value as an int, or None. 12.0 is 12, because JSON has only one kind of number. The text "12" is also
+    12."""
+    if (type(value) is float and value.is_integer()) or (type(value) is str and _WHOLE_NUMBER_PATTERN.fullmatch(value)):
         value = int(value)
     return value if type(value) is int and abs(value) <= LARGEST_ID else None
 
 
-_FLAGS = {"0": False, "1": True, "false": False, "true": True}
+_FLAG_BY_TEXT = {"0": False, "1": True, "false": False, "true": True}
 
 
 def _read_types(subscriber: dict[str, Any]) -> None:
-    """Convert values in place to the types of service-api.md 2.1, which all other code expects: an Id that is a text or
-    12.0, a ClientUserId that is a number, and an IsActive that is 0, 1 or a text."""
+    """Convert values in place to the types of service-api.md 2.1, which all other code expects. Convert an Id that is a
+    text or a float, a ClientUserId that is a number, and an IsActive that is 0, 1 or a text."""
     for owner in (subscriber, subscriber.get("Base")):
         if type(owner) is dict and type(owner.get("Id")) in (str, float):
             whole_id = read_whole_number(owner["Id"])
@@ -130,18 +132,19 @@ def _read_types(subscriber: dict[str, Any]) -> None:
         subscriber["ClientUserId"] = str(subscriber["ClientUserId"])
     is_active = subscriber.get("IsActive")
     if type(is_active) in (int, str):
-        subscriber["IsActive"] = _FLAGS.get(str(is_active).strip().lower(), is_active)
+        subscriber["IsActive"] = _FLAG_BY_TEXT.get(str(is_active).strip().lower(), is_active)
 
 
-def _unsuccessful(
+def _classify_failure(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, mask: Mask, success: object
 ) -> Refused | Ambiguous:
-    message = mask(extract_words(status, headers, body))[:MESSAGE_LENGTH]
+    message = mask(extract_message(status, headers, body))[:MESSAGE_LENGTH]
     retry_after_s = parse_retry_after(headers, now)
     is_definite = 400 <= status < 500 and status not in _UNCERTAIN_4XX
-    is_refused = is_definite and success is not True  # a 4xx that says `success: true` contradicts itself
-    is_stated = success is False and status < 500 and not 300 <= status < 400  # a redirect is not about the row
-    # A 403 with a Retry-After is about the pace and not about the row: the row is looked up, and sent again.
+    # A 4xx with `success: true` contradicts itself, so it is ambiguous.
+    is_refused = is_definite and success is not True
+    is_stated = success is False and status < 500 and not 300 <= status < 400  # a redirect is no refusal of the row
+    # A 403 with a Retry-After refuses the pace and not the row, so the row is looked up and sent again.
     is_about_pace = status != TOO_MANY_REQUESTS and says_limit(status, retry_after_s)
     is_refusal = (is_refused or is_stated) and not is_about_pace
     return (Refused if is_refusal else Ambiguous)(status, message, retry_after_s)
@@ -149,26 +152,27 @@ def _unsuccessful(
 
 # Retry-After
 
-LONGEST_WAIT_S = 86_400.0
-"""One day. A longer Retry-After is ignored: it comes from a wrong clock, or from a number that is not a time."""
+MAX_RETRY_AFTER_S = 86_400.0
+"""One day. A longer Retry-After is ignored, because its cause is a wrong clock, or a number that is not a time."""
 
 _YEAR_2000_S = 946_684_800  # a larger number is a Unix time, in seconds or milliseconds
 
-_SECONDS = re.compile(r"[0-9]{1,300}(\.[0-9]{1,30})?", re.ASCII)
+_SECONDS_PATTERN = re.compile(r"[0-9]{1,300}(\.[0-9]{1,30})?", re.ASCII)
 
 
 def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Return the seconds of the Retry-After header, in [0, LONGEST_WAIT_S], or None if the header is absent or invalid.
+    """Return the seconds to wait by the Retry-After header, from 0 to MAX_RETRY_AFTER_S. Return None if the header is
+    absent or invalid.
 
-    RFC 9110 allows seconds and dates; some services send a Unix time. A date is compared with the Date header of the
-    answer, so that different clocks of the two machines do not shorten the wait. Without that header it is compared
-    with `now` (aware).
+    RFC 9110 allows seconds and dates, and some services send a Unix time. A date is compared with the Date header of
+    the answer, so that different clocks of the two machines do not change the wait. Without a Date header, the date is
+    compared with `now` (aware).
     """
     retry_after = find_header(headers, "retry-after")
     if retry_after is None:
         return None
     answered_at = _parse_date(find_header(headers, "date") or "") or now
-    if _SECONDS.fullmatch(retry_after):
+    if _SECONDS_PATTERN.fullmatch(retry_after):
         wait_s = float(retry_after)
         if wait_s >= _YEAR_2000_S:
             wait_s = (wait_s / 1000 if wait_s >= _YEAR_2000_S * 1000 else wait_s) - answered_at.timestamp()
@@ -176,11 +180,12 @@ def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None
         wait_s = (until - answered_at).total_seconds()
     else:
         return None
-    return max(wait_s, 0.0) if wait_s <= LONGEST_WAIT_S else None
+    return max(wait_s, 0.0) if wait_s <= MAX_RETRY_AFTER_S else None
 
 
 def find_header(headers: Mapping[str, str], name: str) -> str | None:
-    """Return the value of a header, trimmed, or None. `name` is in lower case; the header's name may have any case."""
+    """Return the trimmed value of a header, or None. `name` is in lower case. The name in the answer may have any
+    case."""
     for key, value in headers.items():
         if key.lower() == name:
             return value.strip()
@@ -189,47 +194,49 @@ def find_header(headers: Mapping[str, str], name: str) -> str | None:
 
 def _parse_date(text: str) -> datetime | None:
     try:
-        parsed = parsedate_to_datetime(text)
-    except (ValueError, TypeError, OverflowError, IndexError):  # the standard parser is known to raise all of these
+        parsed_date = parsedate_to_datetime(text)
+    except (ValueError, TypeError, OverflowError, IndexError):  # the standard parser raises all of these errors
         return None
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    return parsed_date if parsed_date.tzinfo else parsed_date.replace(tzinfo=UTC)
 
 
 # The message of an error, and the kind of a refusal
 
-_LARGEST_JSON = 1_000_000  # bytes; a larger body is not an error, and only its beginning is shown
-_TEXT_READ = 20_000  # bytes; 500 characters are kept in the end, and markup is rarely forty times as long as its text
-_DEEPEST = 8  # levels of nesting that are read; a deeper value is not a message
-_MOST_LEAVES = 100  # values that are read; a message of 500 characters has fewer
+_MAX_JSON_BYTES = 1_000_000  # a larger body is not an error message, and only its beginning is shown
+_MAX_TEXT_BYTES = 20_000  # enough for 500 visible characters, because markup is rarely forty times as long as its text
+_MAX_DEPTH = 8  # levels of nesting; a deeper value is not a message
+_MAX_LEAVES = 100  # a message of 500 characters has fewer values
 # Keys in lower case and without underscores.
-_MESSAGES = frozenset(["message", "messages", "error", "errors", "errormessage", "errordescription", "detail"])
-_MESSAGES |= frozenset(["details", "description", "reason", "title", "msg", "text"])
-_BY_FIELD = frozenset(["errors", "details", "violations", "fields"])  # objects whose keys name the wrong fields
-_NO_WORDS = frozenset(["code", "status", "type", "id", "timestamp", "traceid", "requestid"])
+_MESSAGE_KEYS = frozenset(["message", "messages", "error", "errors", "errormessage", "errordescription", "detail"])
+_MESSAGE_KEYS |= frozenset(["details", "description", "reason", "title", "msg", "text"])
+# The object under such a key has the wrong fields as its keys.
+_KEYS_OF_FIELD_ERRORS = frozenset(["errors", "details", "violations", "fields"])
+_KEYS_WITHOUT_MESSAGE = frozenset(["code", "status", "type", "id", "timestamp", "traceid", "requestid"])
 
-_HEAD = re.compile(r"<head\b.*?</head\s*>", re.IGNORECASE | re.DOTALL)
-_UNSEEN = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)
+_HTML_HEAD = re.compile(r"<head\b.*?</head\s*>", re.IGNORECASE | re.DOTALL)
+_INVISIBLE_MARKUP = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<[/!?a-zA-Z][^<>]*>")
-_BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufeff]+")
+_WHITE_SPACE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufeff]+")
 
 
-def extract_words(status: int, headers: Mapping[str, str], body: bytes) -> str:
+def extract_message(status: int, headers: Mapping[str, str], body: bytes) -> str:
     """Return the message in the body as one line: the messages in JSON, or the visible text of HTML.
 
-    The target of a redirect comes first. The message is not cut to length yet, and "" if the body is empty.
+    If the answer is a redirect, the line begins with its target. The line is not cut to length. It is "" if the body is
+    empty.
     """
     message = _read_json_messages(body)
     if message is None:
         content_type = find_header(headers, "content-type") or ""
-        message = _read_visible_text(body[:_TEXT_READ].decode(errors="replace"), content_type)
+        message = _read_visible_text(body[:_MAX_TEXT_BYTES].decode(errors="replace"), content_type)
     target = find_header(headers, "location") if 300 <= status < 400 else None
     if target is not None:
         message = f"redirect to {target}; {message}" if message else f"redirect to {target}"
-    return _BLANKS.sub(" ", message).strip()
+    return _WHITE_SPACE.sub(" ", message).strip()
 
 
 def _read_json_messages(body: bytes) -> str | None:
-    if len(body) > _LARGEST_JSON:
+    if len(body) > _MAX_JSON_BYTES:
         return None
     try:
         answer = orjson.loads(body)
@@ -237,36 +244,36 @@ def _read_json_messages(body: bytes) -> str | None:
         return None
     if not isinstance(answer, dict | list):
         return answer if isinstance(answer, str) else "" if answer is None else str(answer)
-    leaves = list(islice(_leaves(answer, ()), _MOST_LEAVES))
+    leaves = list(islice(_list_leaves(answer, ()), _MAX_LEAVES))
     messages = [text for path, leaf in leaves if (text := _read_message(path, leaf))]
-    if not messages:  # no text looks like a message: show all values, without the quotes and braces of JSON
+    if not messages:  # if no text looks like a message, show all values without the quotes and braces of JSON
         messages = [".".join((*path, "")).rstrip(".") + f": {leaf}" if path else str(leaf) for path, leaf in leaves]
     return "; ".join(dict.fromkeys(messages))
 
 
-def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Yield every value that is neither a list nor an object, with its path of keys; `success` is left out."""
-    if len(path) > _DEEPEST:
+def _list_leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Yield every value that is neither a list nor an object, with its path of keys. Leave out `success`."""
+    if len(path) > _MAX_DEPTH:
         return
     if isinstance(value, dict):
         for key, inner in value.items():
             if key != "success":
-                yield from _leaves(inner, (*path, key))
+                yield from _list_leaves(inner, (*path, key))
     elif isinstance(value, list):
         for inner in value:
-            yield from _leaves(inner, path)
+            yield from _list_leaves(inner, path)
     elif value is not None and value != "":
         yield path, value
 
 
 def _read_message(path: tuple[str, ...], leaf: object) -> str:
-    """Return the leaf if its keys mark it as a message, else ""."""
+    """Return the leaf if its keys show that it is a message, else ""."""
     keys = tuple(key.lower().replace("_", "") for key in path)
     if not isinstance(leaf, str):
         return ""
-    if not keys or keys[-1] in _MESSAGES:
+    if not keys or keys[-1] in _MESSAGE_KEYS:
         return leaf
-    if keys[-1] not in _NO_WORDS and any(key in _BY_FIELD for key in keys[:-1]):
+    if keys[-1] not in _KEYS_WITHOUT_MESSAGE and any(key in _KEYS_OF_FIELD_ERRORS for key in keys[:-1]):
         return f"{path[-1]}: {leaf}"
     return ""
 
@@ -274,49 +281,50 @@ def _read_message(path: tuple[str, ...], leaf: object) -> str:
 def _read_visible_text(text: str, content_type: str) -> str:
     if not re.search("html|xml", content_type, re.IGNORECASE) and text.lstrip("\ufeff \r\n\t")[:1] != "<":
         return text
-    visible = _UNSEEN.sub(" ", text)
-    body_text = _TAG.sub(" ", _HEAD.sub(" ", visible))
-    return html.unescape(body_text if body_text.strip() else _TAG.sub(" ", visible))
+    visible_markup = _INVISIBLE_MARKUP.sub(" ", text)
+    body_text = _TAG.sub(" ", _HTML_HEAD.sub(" ", visible_markup))
+    return html.unescape(body_text if body_text.strip() else _TAG.sub(" ", visible_markup))
 
 
-# Patterns of the text that differs between refusals of one kind, in the order of masking. A quotation that the cut to
-# 500 characters left open runs to the end; an apostrophe within a word does not begin a quotation.
-_QUOTED = re.compile(
+# Patterns of texts that differ between refusals of one kind, in the order of masking. A quotation may lack its end,
+# because the message is cut to 500 characters. An apostrophe within a word does not begin a quotation.
+_QUOTATION = re.compile(
     r'"[^"]*(?:"|\Z)|“[^”]*(?:”|\Z)|„[^“”]*(?:[“”]|\Z)|«[^»]*(?:»|\Z)|`[^`]*(?:`|\Z)|‘[^’]*(?:’|\Z)'
     r"|(?<!\w)'(?:[^']|(?<=\w)'(?=\w))*(?:'|\Z)"
 )
 _ADDRESS = re.compile(r"[^\s@<>()\[\]{},;:]+@[^\s@<>()\[\]{},;]+")
-_IDENTIFIER = re.compile(  # a UUID or another hexadecimal id of 8 and more, or 16 and more mixed letters and digits
+_IDENTIFIER = re.compile(  # a UUID, a hexadecimal id of 8 or more characters, or 16 or more letters and digits
     r"\b(?=[0-9a-f-]*\d)[0-9a-f][0-9a-f-]{7,}\b|\b(?=[A-Za-z_]*\d)(?=\d*[A-Za-z])\w{16,}\b", re.IGNORECASE
 )
 _DIGITS = re.compile(r"\d+")
 
 
 def refusal_kind(status: int, message: str) -> str:
-    """Return the kind of a refusal (architecture 3): its status, and its message with the text masked that differs
-    from row to row.
+    """Return the kind of a refusal (architecture 3): the status, and the message in which the texts that differ between
+    rows are masked.
 
-    The masks are `'…'` for quoted text, `@` for an address, and `#` for an identifier or a run of digits.
+    The masks are `'…'` for a quotation, `@` for an address, and `#` for an identifier or a number.
     """
-    masked = _ADDRESS.sub("@", _QUOTED.sub("'…'", message))
-    masked = _DIGITS.sub("#", _IDENTIFIER.sub("#", masked))
-    return f"{status} {_BLANKS.sub(' ', masked).strip()}".rstrip()
+    masked_message = _ADDRESS.sub("@", _QUOTATION.sub("'…'", message))
+    masked_message = _DIGITS.sub("#", _IDENTIFIER.sub("#", masked_message))
+    return f"{status} {_WHITE_SPACE.sub(' ', masked_message).strip()}".rstrip()
 
 
 _UNPROCESSABLE = 422  # RFC 9110: the request is understood, and its content is wrong
 _FIELD_WORDS = [field.name.removeprefix("address_") for field in FIELDS if field.is_sent]
-_ONE_WORD = "|".join(word for word in _FIELD_WORDS if "_" not in word)
-_MORE_WORDS = "|".join(word.replace("_", "[_ ]?") for word in _FIELD_WORDS if "_" in word)
+_ONE_WORD_FIELDS = "|".join(word for word in _FIELD_WORDS if "_" not in word)
+_MANY_WORD_FIELDS = "|".join(word.replace("_", "[_ ]?") for word in _FIELD_WORDS if "_" in word)
 _NAMES_A_FIELD = re.compile(
-    rf"\b({_MORE_WORDS})\b|(?<=\w\.)({_ONE_WORD})\b|\b({_ONE_WORD})['\"]?\s*:|['\"]({_ONE_WORD})['\"]", re.IGNORECASE
+    rf"\b({_MANY_WORD_FIELDS})\b|(?<=\w\.)({_ONE_WORD_FIELDS})\b|\b({_ONE_WORD_FIELDS})['\"]?\s*:|['\"]({_ONE_WORD_FIELDS})['\"]",
+    re.IGNORECASE,
 )
-"""The name of a field. A name of one word counts only as a label (`email: …`), in a path or in quotes: "email limit"
-is not about a field."""
+"""The name of a field in a message. A name of one word counts only before a colon (`email: …`), in a path, or in
+quotes, because "email limit" is not about a field."""
 
 
 def is_about_row(status: int, message: str, identity: str = "") -> bool:
-    """Return whether a refusal is about the row: it has status 422, or names a field, an address or the row's
-    identity."""
+    """Return whether a refusal is about the row. Such a refusal has the status 422, or its message names a field, an
+    address or the row's identity."""
     is_named = bool(identity.strip()) and identity.strip().casefold() in message.casefold()
     return status == _UNPROCESSABLE or is_named or bool(_ADDRESS.search(message) or _NAMES_A_FIELD.search(message))
 
@@ -325,33 +333,34 @@ def is_about_row(status: int, message: str, identity: str = "") -> bool:
 
 MASKED = "****"
 
-_SHORTEST_MASKED = 4
-"""A shorter token is not masked: it is not a secret, and masking it would garble the service's messages."""
+_MIN_MASKED_LENGTH = 4
+"""A shorter token is not masked, because it cannot be a secret, and masking would make the service's messages
+unreadable."""
 
-_MOST_ESCAPES = 3
-"""How often a token may be escaped: a link in JSON in HTML."""
+_MAX_ESCAPES = 3
+"""The maximum number of times a token may be escaped. A link in JSON in HTML is escaped three times."""
 
-_BACKSLASHED = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|(.?))", re.DOTALL)
+_BACKSLASH_ESCAPE = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|(.?))", re.DOTALL)
 
 
 def build_mask(secret: str) -> Mask:
     """Return a function that replaces `secret` by `MASKED`, also if it is escaped for a URL, JSON or HTML.
 
-    A message with an escaped secret is returned without its escapes.
+    A message with an escaped secret is returned without any escapes.
     """
-    if len(secret) < _SHORTEST_MASKED:
+    if len(secret) < _MIN_MASKED_LENGTH:
         return str
-    readings = [secret]  # a message may show an unescaped secret
-    for _ in range(_MOST_ESCAPES):
+    readings = [secret]  # a text in a message may be the unescaped secret
+    for _ in range(_MAX_ESCAPES):
         readings.append(_unescape(readings[-1], unquote))
-    long_readings = [re.escape(reading) for reading in readings if len(reading) >= _SHORTEST_MASKED]
+    long_readings = [re.escape(reading) for reading in readings if len(reading) >= _MIN_MASKED_LENGTH]
     pattern = re.compile("|".join(long_readings), re.IGNORECASE)  # a proxy may write a URL in small letters
 
     def mask(message: str) -> str:
         masked = pattern.sub(MASKED, message)
         for decode in (unquote, unquote_plus):  # in a form, + is a blank
             text = masked
-            for _ in range(_MOST_ESCAPES):
+            for _ in range(_MAX_ESCAPES):
                 text = _unescape(text, decode)
                 if pattern.search(text):
                     masked = text = pattern.sub(MASKED, text)
@@ -361,5 +370,5 @@ def build_mask(secret: str) -> Mask:
 
 
 def _unescape(text: str, decode: Callable[[str], str]) -> str:
-    plain = _BACKSLASHED.sub(lambda found: chr(int(found[1], 16)) if found[1] else found[2], text)
-    return html.unescape(decode(plain))
+    unescaped_text = _BACKSLASH_ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else found[2], text)
+    return html.unescape(decode(unescaped_text))

@@ -1,6 +1,7 @@
-"""The three operations of the service as coroutines that return a value and raise no error of the service.
+"""The three operations of the service as coroutines. They return values, and raise no error for an answer of the
+service.
 
-One call is one attempt; the retrier decides whether to make another.
+One call makes one attempt. The retrier decides whether to make another attempt.
 """
 
 import logging
@@ -20,7 +21,7 @@ from connector.service.request_counts import RequestCounts, TimelineReport
 from connector.service.settings import Service
 from connector.service.transport import open_transport
 from connector.service.wire import (
-    LARGEST_PAGE,
+    MAX_LIMIT,
     OPERATIONS,
     Accepted,
     Ambiguous,
@@ -44,14 +45,15 @@ from connector.service.wire import (
 # The timeline of requests
 
 
-_FIRST_S = 0.25  # seconds of a bucket at first: fine enough for a run of ten seconds
-_MOST = 120  # buckets: a picture as wide as a phone shows no more
+_FIRST_WIDTH_S = 0.25  # width of a bucket at the beginning; short enough for a run of ten seconds
+_MAX_BUCKETS = 120  # a picture on a phone cannot show more buckets
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """Counts of one bucket: requests that were answered or given up (`sent`), those refused for their rate, and those
-    that failed; the sum of their round trips; and the seconds of pauses that the service asked for."""
+    """The sums of one bucket. `sent` counts the requests that were answered or have failed, `limited` the requests that
+    were refused for their rate, and `failed` the requests without success and without refusal. `trips_s` is the sum of
+    all round trips. `paused_s` is the time of pauses for which the service asked."""
 
     sent: int = 0
     limited: int = 0
@@ -71,26 +73,28 @@ class Timeline:
     """The requests of one client since `began_at` (monotonic)."""
 
     def __init__(self, began_at: float) -> None:
-        self._began_at, self._width_s = began_at, _FIRST_S
-        self._full: list[_Bucket] = []
-        self._now = _Bucket()
-        self._ends_at = began_at + _FIRST_S
-        self._pauses: list[tuple[float, float]] = []  # (start, end) of pauses that overlap a bucket that is not closed
+        self._began_at, self._width_s = began_at, _FIRST_WIDTH_S
+        self._closed_buckets: list[_Bucket] = []
+        self._open_bucket = _Bucket()
+        self._ends_at = began_at + _FIRST_WIDTH_S
+        self._pauses: list[
+            tuple[float, float]
+        ] = []  # (start, end) of the pauses that have not ended before the open bucket begins
 
     def record_answer(self, sent_at: float, now: float) -> None:
-        """Count a request that left at `sent_at`, and was answered or failed at `now`."""
+        """Count a request that left at `sent_at`. It was answered or failed at `now`."""
         if now >= self._ends_at:
-            self._fill(now)
-        self._now.sent += 1
-        self._now.trips_s += now - sent_at
+            self._close_buckets(now)
+        self._open_bucket.sent += 1
+        self._open_bucket.trips_s += now - sent_at
 
     def record_limited(self) -> None:
         """Count a request that was refused for its rate."""
-        self._now.limited += 1
+        self._open_bucket.limited += 1
 
     def record_failed(self) -> None:
         """Count a request that was neither successful nor refused."""
-        self._now.failed += 1
+        self._open_bucket.failed += 1
 
     def record_pause(self, now: float, until: float) -> None:
         """Record that the service asked at `now` for a pause that ends at `until`."""
@@ -99,14 +103,14 @@ class Timeline:
             self._pauses.append((began_at, until))
 
     def as_json(self, now: float) -> TimelineReport | None:
-        """Return the buckets as columns, or None if there was no request. A bucket lasts `bucket_s` seconds; the last
+        """Return the buckets as columns, or None if there was no request. A bucket lasts `bucket_s` seconds. The last
         bucket may be shorter."""
         if now >= self._ends_at:
-            self._fill(now)
-        last = _Bucket()
-        last.add(self._now)
-        last.paused_s = self._sum_pauses(self._ends_at - self._width_s, now)
-        buckets = [*self._full, last]
+            self._close_buckets(now)
+        last_bucket = _Bucket()
+        last_bucket.add(self._open_bucket)
+        last_bucket.paused_s = self._sum_pauses(self._ends_at - self._width_s, now)
+        buckets = [*self._closed_buckets, last_bucket]
         if not any(bucket.sent for bucket in buckets):
             return None
         return {
@@ -121,39 +125,41 @@ class Timeline:
             "paused_s": [round(bucket.paused_s, 3) for bucket in buckets],
         }
 
-    def _fill(self, now: float) -> None:
+    def _close_buckets(self, now: float) -> None:
         """Close the buckets that have ended at `now`."""
         while self._ends_at <= now:
-            self._now.paused_s = self._sum_pauses(self._ends_at - self._width_s, self._ends_at)
-            self._full.append(self._now)
-            self._now = _Bucket()
-            if len(self._full) == _MOST:
-                for first, second in zip(self._full[::2], self._full[1::2], strict=True):
-                    first.add(second)
-                self._full = self._full[::2]
+            self._open_bucket.paused_s = self._sum_pauses(self._ends_at - self._width_s, self._ends_at)
+            self._closed_buckets.append(self._open_bucket)
+            self._open_bucket = _Bucket()
+            if len(self._closed_buckets) == _MAX_BUCKETS:
+                for bucket, next_bucket in zip(self._closed_buckets[::2], self._closed_buckets[1::2], strict=True):
+                    bucket.add(next_bucket)
+                self._closed_buckets = self._closed_buckets[::2]
                 self._width_s *= 2
-            self._ends_at = self._began_at + (len(self._full) + 1) * self._width_s
+            self._ends_at = self._began_at + (len(self._closed_buckets) + 1) * self._width_s
         self._pauses = [pause for pause in self._pauses if pause[1] > self._ends_at - self._width_s]
 
     def _sum_pauses(self, began_at: float, ended_at: float) -> float:
-        return sum(max(0.0, min(until, ended_at) - max(since, began_at)) for since, until in self._pauses)
+        return sum(
+            max(0.0, min(pause_end, ended_at) - max(pause_start, began_at)) for pause_start, pause_end in self._pauses
+        )
 
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-_LIMITS = range(1, LARGEST_PAGE + 1)
+_ALLOWED_LIMITS = range(1, MAX_LIMIT + 1)
 
-_SMALL_PAGE = 50
-"""The largest limit that is raised in order to be varied; a larger limit is lowered."""
+_SMALL_LIMIT = 50
+"""The largest limit that is varied by raising. Larger limits are varied by lowering."""
 
-LONGEST_PAUSE_S = 600.0
-"""The longest pause (Retry-After) that a run waits for. For a longer pause the run ends."""
+MAX_PAUSE_S = 600.0
+"""The longest pause (Retry-After) for which a run waits. If the pause is longer, the run ends."""
 
 
 class ParseListed(Protocol[Rows]):
-    """Reads a page of the list into one form of rows, as `Form.parse` does."""
+    """A parser of pages of the list. It returns the rows in one form, like `Form.parse`."""
 
     async def __call__(
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask
@@ -162,18 +168,18 @@ class ParseListed(Protocol[Rows]):
 
 
 class RequestSender(Protocol):
-    """Sends single requests: a pool of connections, or the network of a simulation."""
+    """A sender of single requests: a pool of connections, or the network of a simulation."""
 
     async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
         """Make one attempt. Raises only the cancellation of its task."""
 
 
 class Client:
-    """The three operations of service-api.md over one pool of connections; made by `open_client`.
+    """The three operations of service-api.md over one pool of connections. `open_client` creates the client.
 
-    No request leaves before `quiet_until` (monotonic): the latest end of a pause (Retry-After) that an answer asked
-    for. List requests wait for `rate`; creates and emails share that rate, and their senders wait for it. `passing` has
-    the refusals of creates that may pass: a page that is refused in the same way is read again.
+    No request leaves before `quiet_until` (monotonic), the latest end of a pause (Retry-After) for which an answer
+    asked. List requests wait for `rate`. Creates and emails share this rate, but their senders do the waiting.
+    `passing` has the refusals of creates that may pass. A page that is refused in the same way is read again.
     """
 
     __slots__ = ("_clock", "_limits", "_mask", "_transport", "counts", "passing", "quiet_until", "rate", "timeline")
@@ -184,28 +190,28 @@ class Client:
         self.passing = PassingRefusals()
         self._mask = mask
         self._clock = clock
-        self._limits: dict[ListQuery, set[int]] = {}  # the limits that were sent with each query
+        self._limits: dict[ListQuery, set[int]] = {}  # the limits that were already sent with each query
         self.quiet_until = float("-inf")
         self.timeline = Timeline(clock.monotonic())
         self.counts: dict[Operation, RequestCounts] = {operation: RequestCounts() for operation in OPERATIONS}
 
     @property
     def is_quiet(self) -> bool:
-        """Whether a pause that the service asked for is not over yet."""
+        """Whether the service has asked for a pause that has not ended."""
         return self.quiet_until > self._clock.monotonic()
 
     async def create_subscriber(self, body: bytes) -> Created | Refused | Ambiguous | NotSent:
-        """Create one subscriber (service-api.md 4.2); `body` as `encode_subscriber` made it."""
+        """Create one subscriber (service-api.md 4.2). `body` is a result of `encode_subscriber`."""
         return await self._ask("create", build_create(body), parse_created)
 
     async def list_subscribers(
         self,
         query: ListQuery,
-        parse: ParseListed[Rows] = parse_wire_page,  # type: ignore[assignment] # no other default is known for a form
+        parse: ParseListed[Rows] = parse_wire_page,  # type: ignore[assignment] # the only form with a default
     ) -> ListPage[Rows] | Refused | Ambiguous | NotSent:
         """Read one page of the list (service-api.md 4.3), with its subscribers in the form that `parse` returns.
 
-        A page that is requested again gets another limit, so that no cache on the way repeats an earlier answer."""
+        A repeated request gets another limit, so that no cache returns an earlier answer."""
         if (not_sent := await self._wait_for_pause()) is not None:
             return not_sent
         if (wait_s := self.rate.reserve(self._clock.monotonic())) > 0:
@@ -224,7 +230,8 @@ class Client:
                 logger.debug(text, values | {"total_count": answer.total_count})
             if isinstance(answer, Refused):
                 is_same = self.passing.may_pass(refusal_kind(answer.status, answer.message))
-                answer = replace(answer, may_pass=is_same or answer.status < 300)  # a 2xx is not about the offset
+                # A refusal with a 2xx status may pass, because the offset is not its cause.
+                answer = replace(answer, may_pass=is_same or answer.status < 300)
             if is_limited(answer):
                 self.rate.record_refused(sent_at, answered_at, answer.retry_after_s)
             else:
@@ -235,14 +242,14 @@ class Client:
     def _vary_limit(self, query: ListQuery) -> ListQuery:
         """Return the query with a limit that was not sent with this query before."""
         limit, used_limits = query.limit, self._limits.setdefault(replace(query, limit=1), set())
-        step = -1 if limit > _SMALL_PAGE else 1
-        while limit in used_limits and limit + step in _LIMITS:
+        step = -1 if limit > _SMALL_LIMIT else 1
+        while limit in used_limits and limit + step in _ALLOWED_LIMITS:
             limit += step
         used_limits.add(limit)
         return query if limit == query.limit else replace(query, limit=limit)
 
     async def send_email(self, body: bytes) -> Accepted | Refused | Ambiguous | NotSent:
-        """Send one email (service-api.md 4.1); `body` as `connector.mail.message.encode_email` made it."""
+        """Send one email (service-api.md 4.1). `body` is a result of `connector.mail.message.encode_email`."""
         return await self._ask("send", build_send(body), parse_sent)
 
     async def _ask(self, operation: Operation, request: Request, parse: Callable[..., T]) -> T | NotSent | Ambiguous:
@@ -271,7 +278,7 @@ class Client:
     async def _wait_for_pause(self) -> NotSent | None:
         """Wait for the end of the pause that the service asked for. Return NotSent if the pause is too long."""
         while (wait_s := self.quiet_until - self._clock.monotonic()) > 0:
-            if wait_s > LONGEST_PAUSE_S:
+            if wait_s > MAX_PAUSE_S:
                 return NotSent(f"the service asked for a pause (Retry-After) that lasts another {wait_s:,.0f} s")
             await self._clock.sleep(wait_s)
         return None
@@ -280,9 +287,9 @@ class Client:
         counts = self.counts[operation]
         if not isinstance(answer, Refused | Ambiguous):
             return
-        what = "refused" if isinstance(answer, Refused) else "unclear"
-        values = {"operation": operation, "status": answer.status, "what": what}
-        logger.info("refusal: %(operation)s %(what)s, status %(status)s", values)
+        result_name = "refused" if isinstance(answer, Refused) else "unclear"
+        values = {"operation": operation, "status": answer.status, "result": result_name}
+        logger.info("refusal: %(operation)s %(result)s, status %(status)s", values)
         if says_limit(answer.status, answer.retry_after_s):
             counts.limited += 1
             self.timeline.record_limited()
@@ -297,12 +304,13 @@ class Client:
 
 
 def _log_request(request: Request, raw: RawAnswer | NotSent | Ambiguous, seconds: float) -> None:
-    """Log the request with the names of its fields and without values, so that a bug report may quote the line."""
+    """Log the request with the names of its fields. Leave out the values, so that the line can be copied into a bug
+    report."""
     status = "not sent" if isinstance(raw, NotSent) else raw.status or "no answer"
     values = {"method": request.method, "path": request.path, "status": status, "ms": round(1000 * seconds, 1)}
     fields = [name for name, _ in request.query]
     body: dict[str, Any] = {} if request.body is None else orjson.loads(request.body)
-    for key, value in body.items():  # the names of the two upper levels of the body, for example `Subscriber.Email`
+    for key, value in body.items():  # names of the two upper levels of the body, for example `Subscriber.Email`
         fields += [f"{key}.{name}" for name in value] if isinstance(value, dict) and value else [key]
     text = "request: %(method)s %(path)s, status %(status)s after %(ms)s ms, fields %(fields)s"
     logger.debug(text, values | {"fields": ", ".join(fields)})

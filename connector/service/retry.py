@@ -1,7 +1,7 @@
-"""Retries: which requests may be sent again, how often, and after which wait (architecture 6).
+"""Retries: which requests may be sent again, how many times, and after which wait (architecture 6).
 
-Only requests that are known to have had no effect, and reads, are sent again. The retry loop is tenacity's, and starts
-only after a first failure, so that a request that succeeds costs little. An attempt is a function without arguments.
+Only reads, and requests that certainly had no effect, are sent again. The loop of tenacity starts only after a first
+failure, so that a request that succeeds costs little. An attempt is a function without arguments.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
 _FIRST_WAIT_S = 0.5
-_LONGEST_WAIT_S = 10.0
+_MAX_WAIT_S = 10.0
 
 _Answer = TypeVar("_Answer")
 
@@ -32,12 +32,15 @@ class RetryCounter(Protocol):
 
 
 class Retrier:
-    """Repeats reads, and requests that are known to have had no effect. Returns the last answer, and raises no error.
+    """A repeater of reads, and of requests that certainly had no effect. Its methods return the last answer, and raise
+    no error.
 
-    A request gets at most `attempts` attempts, none later than `longest_s` seconds after the first failure. At most a
-    tenth of all requests are retries, 429s not counted. Waits are drawn from [0, 0.5 s], [0, 1 s], [0, 2 s] and so on,
-    to 10 s (full jitter). Six attempts outlast a restart of several seconds; with a time-out of 30 s there are two.
-    After a read that failed in every attempt, each read is tried once only, until a read succeeds.
+    A request gets at most `attempts` attempts, and no attempt later than `longest_s` seconds after the first failure.
+    At most a tenth of all requests are retries. Retries after a 429 are not counted. Waits are drawn from [0, 0.5 s],
+    [0, 1 s], [0, 2 s] and so on, up to 10 s (full jitter).
+
+    Six attempts take longer than a restart of several seconds. If each attempt takes a time-out of 30 s, there are two
+    attempts. If all attempts of a read have failed, the next reads get only one attempt, until a read succeeds.
     """
 
     __slots__ = ("_attempts", "_budget", "_clock", "_has_given_up", "_longest_s", "_random")
@@ -54,15 +57,15 @@ class Retrier:
         self._budget = RetryBudget()
         self._has_given_up = False
         self._attempts, self._longest_s = attempts, longest_s
-        self._random = rng or random.Random()  # noqa: S311 - for waits, not for a secret
+        self._random = rng or random.Random()  # noqa: S311 - the waits are not secret
 
     async def send(
         self, attempt: Callable[[], Awaitable[_Answer]], counts: RetryCounter, rest: Rest | None = None
     ) -> _Answer:
-        """Make the `attempt` to create a subscriber or send an email. Try again while the answer is NotSent
+        """Call `attempt`, which creates a subscriber or sends an email. Call it again while the answer is NotSent
         (architecture 4.6).
 
-        `rest` replaces the clock's sleep, and returns whether to try again: False once the run must stop.
+        `rest` replaces the clock's sleep. It returns whether to try again, and False if the run must stop.
         """
         self._budget.record_request(self._clock.monotonic())
         answer = await attempt()
@@ -71,9 +74,10 @@ class Retrier:
         return await self._retry(answer, attempt, lambda last_answer: isinstance(last_answer, NotSent), counts, rest)
 
     async def read(self, attempt: Callable[[], Awaitable[_Answer]], counts: RetryCounter) -> _Answer:
-        """Make the `attempt` to read one page. Try again until the page comes, except after a refusal or a redirect.
+        """Call `attempt`, which reads one page. Call it again until a page is returned. Do not call it again after a
+        refusal or a redirect.
 
-        After an answer with a Retry-After, the next attempt waits at least that long.
+        After an answer with a Retry-After, the next attempt waits at least as long as the Retry-After asks.
         """
         self._budget.record_request(self._clock.monotonic())
         answer = await attempt()
@@ -84,26 +88,27 @@ class Retrier:
 
     async def _retry(
         self,
-        first: _Answer,
-        call: Callable[[], Awaitable[_Answer]],
+        first_answer: _Answer,
+        make_attempt: Callable[[], Awaitable[_Answer]],
         may_retry: Callable[[object], bool],
         counts: RetryCounter,
         rest: Rest | None = None,
     ) -> _Answer:
-        """Return the last answer. `first` counts as the answer of tenacity's first attempt; `call` makes the others."""
-        if not may_retry(first):
-            return first
+        """Return the last answer. `first_answer` is used as the answer of tenacity's first attempt. `make_attempt`
+        makes the other attempts."""
+        if not may_retry(first_answer):
+            return first_answer
         from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt, stop_any, stop_before_delay
 
-        last, may_go_on = first, True
-        bound = stop_any(stop_after_attempt(self._attempts), stop_before_delay(self._longest_s))
+        last, may_go_on = first_answer, True
+        stop_condition = stop_any(stop_after_attempt(self._attempts), stop_before_delay(self._longest_s))
 
         async def attempt() -> _Answer:
             nonlocal last
             if retrying.statistics["attempt_number"] > 1 and may_go_on:
                 counts.retried += 1
                 self._budget.record_request(self._clock.monotonic())
-                last = await call()
+                last = await make_attempt()
             return last
 
         async def wait(seconds: float) -> None:
@@ -115,7 +120,7 @@ class Retrier:
 
         retrying = AsyncRetrying(
             retry=retry_if_result(lambda answer: may_go_on and may_retry(answer)),
-            stop=lambda state: bound(state) or self._is_budget_spent(state),
+            stop=lambda state: stop_condition(state) or self._is_budget_spent(state),
             wait=self._choose_wait,
             sleep=wait,
             retry_error_callback=_read_answer,
@@ -124,14 +129,14 @@ class Retrier:
         return answer
 
     def _choose_wait(self, state: RetryCallState) -> float:
-        """Return the wait of tenacity's `wait_random_exponential`, with our own random generator, plus the answer's
-        Retry-After."""
-        widest = min(_FIRST_WAIT_S * 2 ** (state.attempt_number - 1), _LONGEST_WAIT_S)
-        return self._random.uniform(0.0, widest) + (getattr(_read_answer(state), "retry_after_s", None) or 0.0)
+        """Return the seconds to wait: as in tenacity's `wait_random_exponential`, but with our own random generator,
+        and plus the Retry-After of the answer."""
+        max_wait_s = min(_FIRST_WAIT_S * 2 ** (state.attempt_number - 1), _MAX_WAIT_S)
+        return self._random.uniform(0.0, max_wait_s) + (getattr(_read_answer(state), "retry_after_s", None) or 0.0)
 
     def _is_budget_spent(self, state: RetryCallState) -> bool:
-        """Return whether too many requests were retried lately. Else count one more retry, except after a refusal for
-        the rate."""
+        """Return whether the budget allows no retry now. If it allows a retry, count the retry. A retry after a refusal
+        for the rate is always allowed and not counted."""
         if is_limited(_read_answer(state)):
             return False
         return not self._budget.try_spend(self._clock.monotonic())
@@ -154,37 +159,38 @@ def _read_answer(state: RetryCallState) -> object:
     return state.outcome.result() if state.outcome is not None else None
 
 
-# 10 % of the requests of the last ten seconds, and at least 10, so that retries never overload the service.
-_SPAN_S = 10
-_SHARE = 0.1
-_ALWAYS = 10
+# The budget: 10 % of the requests of the last ten seconds, and at least 10, so that retries never overload the service.
+_BUDGET_SPAN_S = 10
+_RETRY_SHARE = 0.1
+_MIN_RETRIES = 10
 
 
 class RetryBudget:
-    """The number of retries allowed: 10 % of the requests of the last ten seconds, and at least 10. Each time is an
-    argument, in seconds."""
+    """The number of allowed retries: 10 % of the requests of the last ten seconds, and at least 10. The time is passed
+    as an argument, in seconds."""
 
     __slots__ = ("_seconds",)
 
     def __init__(self) -> None:
-        self._seconds: deque[list[int]] = deque()  # [the second, its requests, its retries]
+        # For each second: [the second, number of requests, number of retries].
+        self._seconds: deque[list[int]] = deque()
 
     def record_request(self, now: float) -> None:
-        """Record that a request leaves, for the first time or again."""
+        """Record a request that leaves, whether it is new or a retry."""
         self._find_second(now)[1] += 1
 
     def try_spend(self, now: float) -> bool:
-        """Return whether a request may be retried, and count the retry if so."""
-        second = self._find_second(now)
+        """Return whether a request may be retried. If it may, count the retry."""
+        second_counts = self._find_second(now)
         requests, retries = (sum(counts[index] for counts in self._seconds) for index in (1, 2))
-        if retries >= max(_ALWAYS, _SHARE * requests):
+        if retries >= max(_MIN_RETRIES, _RETRY_SHARE * requests):
             return False
-        second[2] += 1
+        second_counts[2] += 1
         return True
 
     def _find_second(self, now: float) -> list[int]:
         if not self._seconds or self._seconds[-1][0] != int(now):
             self._seconds.append([int(now), 0, 0])
-            while self._seconds[0][0] < int(now) - _SPAN_S:
+            while self._seconds[0][0] < int(now) - _BUDGET_SPAN_S:
                 self._seconds.popleft()
         return self._seconds[-1]

@@ -1,4 +1,5 @@
-"""The address of the service, the token, and the limits of connections, checked when they are created."""
+"""The address of the service, the token, and the limits of connections. The values are checked when the objects are
+created."""
 
 import ipaddress
 import re
@@ -12,8 +13,8 @@ from connector.errors import ConfigurationError
 class Token:
     """An API token (service-api.md 5). Only `reveal` returns the text of the token.
 
-    Raises ConfigurationError, without the text, for a text that cannot be the value of a header: empty, with blanks at
-    its ends, with control characters, or with characters beyond ASCII.
+    Raises ConfigurationError for a text that cannot be the value of a header: an empty text, blanks at the ends,
+    control characters, or characters beyond ASCII. The message does not show the text.
     """
 
     __slots__ = ("_text",)
@@ -38,11 +39,11 @@ class Token:
         raise TypeError("A token is not pickled or copied: hand it on by the environment or a file.")
 
 
-_BASE_URL = "The base URL (CONNECTOR_BASE_URL, or service.base_url in the job)"
-_UNWRITABLE = re.compile(r"[\x00-\x20\x7f-\xa0\\]")
-_PLACE = "{token}"
+_BASE_URL_NAME = "The base URL (CONNECTOR_BASE_URL, or service.base_url in the job)"
+_FORBIDDEN_CHARACTERS = re.compile(r"[\x00-\x20\x7f-\xa0\\]")
+_PLACEHOLDER = "{token}"
 FROM_ENVIRONMENT = "env"
-_PROXY = re.compile(r"https?://[^\s/?#]+/?")
+_PROXY_PATTERN = re.compile(r"https?://[^\s/?#]+/?")
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
@@ -51,28 +52,32 @@ class Service:
     """The service's address, the token, and the limits of its connections.
 
     `base_url` is stored without a slash at its end. `authorization` is the template of the header, with `{token}` once.
-    `timeout_s` bounds one attempt from start to end, and half of it the connection. `max_connections` is the number of
-    connections that may be open at once, for creates and look-ups. `proxy` is the URL of a proxy, or `env` for the
-    proxy of the environment. Raises ConfigurationError.
+    `timeout_s` is the maximum time of one attempt, and half of `timeout_s` the maximum time to connect.
+    `max_connections` is the maximum number of open connections, for creates and look-ups together. `proxy` is the URL
+    of a proxy, or `env` for the proxy of the environment. Raises ConfigurationError.
     """
 
     base_url: str
     token: Token
-    authorization: str = _PLACE
+    authorization: str = _PLACEHOLDER
     timeout_s: float = 30.0
     max_connections: int = 128
     proxy: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "base_url", parse_base_url(self.base_url))
-        around = self.authorization.replace(_PLACE, "", 1)
-        if around == self.authorization or _PLACE in around:
-            raise ConfigurationError(f"service.authorization must hold {_PLACE} once, like 'Bearer {_PLACE}'.")
-        if not around.isascii() or not (around.isprintable() or not around):
+        template_without_token = self.authorization.replace(_PLACEHOLDER, "", 1)
+        if template_without_token == self.authorization or _PLACEHOLDER in template_without_token:
+            raise ConfigurationError(
+                f"service.authorization must hold {_PLACEHOLDER} once, like 'Bearer {_PLACEHOLDER}'."
+            )
+        if not template_without_token.isascii() or not (
+            template_without_token.isprintable() or not template_without_token
+        ):
             raise ConfigurationError("service.authorization holds a character that no header may carry.")
         if not 0 < self.timeout_s <= 3600:
             raise ConfigurationError(f"service.timeout must be more than 0 and at most 1h, not {self.timeout_s:g}s.")
-        if self.proxy not in (None, FROM_ENVIRONMENT) and not _PROXY.fullmatch(self.proxy or ""):
+        if self.proxy not in (None, FROM_ENVIRONMENT) and not _PROXY_PATTERN.fullmatch(self.proxy or ""):
             raise ConfigurationError(
                 f"service.proxy must be {FROM_ENVIRONMENT}, or a URL like http://proxy.example:3128."
             )
@@ -81,7 +86,7 @@ class Service:
 
     def reveal_authorization(self) -> str:
         """Return the whole value of the Authorization header (service-api.md 5)."""
-        return self.authorization.replace(_PLACE, self.token.reveal())
+        return self.authorization.replace(_PLACEHOLDER, self.token.reveal())
 
 
 def parse_base_url(text: str) -> str:
@@ -91,22 +96,28 @@ def parse_base_url(text: str) -> str:
     http to a loopback address (127.0.0.0/8, ::1, localhost), and has no credentials, query or fragment. The error shows
     no part of a URL with credentials.
     """
-    if not text or _UNWRITABLE.search(text):
-        raise ConfigurationError(f"{_BASE_URL} is empty or holds a blank or a backslash; give one like https://host.")
+    if not text or _FORBIDDEN_CHARACTERS.search(text):
+        raise ConfigurationError(
+            f"{_BASE_URL_NAME} is empty or holds a blank or a backslash; give one like https://host."
+        )
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
-    except ValueError:  # not chained, because the message may contain a part of the URL, and so a password
-        raise ConfigurationError(f"{_BASE_URL} is no URL; give one like https://host or https://host:8443.") from None
+    except ValueError:  # `from None`, because the message may contain a part of the URL with a password
+        raise ConfigurationError(
+            f"{_BASE_URL_NAME} is no URL; give one like https://host or https://host:8443."
+        ) from None
     if "@" in parts.netloc:
-        raise ConfigurationError(f"{_BASE_URL} carries a user name or password; take them out, the token is set apart.")
+        raise ConfigurationError(
+            f"{_BASE_URL_NAME} carries a user name or password; take them out, the token is set apart."
+        )
     if parts.scheme not in ("http", "https") or not host:
-        raise ConfigurationError(f"{_BASE_URL} must begin with https:// and name a host, like https://host.")
+        raise ConfigurationError(f"{_BASE_URL_NAME} must begin with https:// and name a host, like https://host.")
     if "?" in text or "#" in text:
-        raise ConfigurationError(f"{_BASE_URL} ends in a query or a fragment; take off all from the ? or # on.")
+        raise ConfigurationError(f"{_BASE_URL_NAME} ends in a query or a fragment; take off all from the ? or # on.")
     if parts.scheme == "http" and not is_loopback(host):
         raise ConfigurationError(
-            f"{_BASE_URL} is plain http to {host}, which would show the token to the network; "
+            f"{_BASE_URL_NAME} is plain http to {host}, which would show the token to the network; "
             "use https (plain http is only for 127.0.0.1, ::1 and localhost)."
         )
     shown_host = f"[{host}]" if ":" in host else host
@@ -115,7 +126,7 @@ def parse_base_url(text: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether the text of the host is a loopback address or localhost, without asking a name server."""
+    """Return whether the host is localhost or a loopback address. No name server is asked."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""Sends one request with aiohttp, and returns one raw answer. Exceptions of aiohttp are translated into values here.
+"""Sends one request with aiohttp, and returns one raw answer. For an exception of aiohttp, a value is returned.
 
 This module does not retry, follow redirects or parse answers. NotSent means that no byte was written. If that cannot be
 proved, the result is Ambiguous.
@@ -20,24 +20,25 @@ from yarl import URL
 from connector.service.settings import FROM_ENVIRONMENT, Service
 from connector.service.wire import Ambiguous, NotSent, RawAnswer, Request
 
-IDLE_S: Final = 3.0
+MAX_IDLE_S: Final = 3.0
 """Seconds after which an idle connection is closed. The shortest common keep-alive is 5 s (Node.js, Apache). A request
 must not leave on a connection that the service is closing, because its result would be unknown."""
 
-LARGEST_ANSWER: Final = 64 * 2**20
-"""Bytes of the largest answer that is read, decompressed. A thousand subscribers with every field have about 1 MB."""
+MAX_ANSWER_BYTES: Final = 64 * 2**20
+"""The largest answer that is read, after decompression. A thousand subscribers with all fields have about 1 MB."""
 
 _CONNECT_SHARE: Final = 0.5
-"""The share of the time-out that connecting may take. With a share below 1, aiohttp raises different types for a
-time-out of the connection and a time-out of the answer."""
+"""The share of the time-out that connecting may take. With a share below 1, aiohttp raises different exceptions for a
+time-out while connecting and for a time-out of the answer."""
 
 
 class _CutError(aiohttp.ClientError):
-    """A connection that was cut after its request left, in a type for which aiohttp does not send again."""
+    """The error of a connection that was cut after the request left. aiohttp does not send the request again after an
+    error of this type."""
 
 
 class Transport:
-    """Sends requests over a pool of connections to one service; made by `open_transport`."""
+    """A pool of connections to one service that sends requests. `open_transport` creates the pool."""
 
     __slots__ = ("_base_url", "_headers", "_posted_headers", "_session", "_timeout_s", "_urls")
 
@@ -46,16 +47,19 @@ class Transport:
         self._base_url = service.base_url
         self._timeout_s = service.timeout_s
         self._urls: dict[str, URL] = {}
-        # Headers of each request, not of the session: aiohttp would send those, and so the token, to a proxy.
+        # These are headers of each request and not of the session, because aiohttp would send headers of the session,
+        # with the token, to a proxy.
         headers = {"Authorization": service.reveal_authorization(), "Accept": "application/json"}
         self._headers = CIMultiDict({**headers, "Cache-Control": "no-cache"})  # RFC 9111, 5.2.1.4
         self._posted_headers = CIMultiDict({**headers, "Content-Type": "application/json"})
 
     async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
-        """Make one attempt. A cancellation passes through and closes the connection; the result is then unknown."""
+        """Make one attempt. A cancellation is not caught, and closes the connection. Then the result of the request is
+        unknown."""
         body: bytes | io.BytesIO | None = request.body
         if request.body is not None and len(request.body) > 2**20:
-            body = io.BytesIO(request.body)  # aiohttp warns of bytes beyond 1 MiB, and sends a file in parts
+            # aiohttp sends a file in parts, and would log a warning for more than 1 MiB of bytes.
+            body = io.BytesIO(request.body)
         try:
             async with self._session.request(
                 request.method,
@@ -66,7 +70,7 @@ class Transport:
                 middlewares=(_send_once,) if request.method == "GET" else None,
             ) as response:
                 length = response.content_length
-                if length is not None and length <= LARGEST_ANSWER and "Content-Encoding" not in response.headers:
+                if length is not None and length <= MAX_ANSWER_BYTES and "Content-Encoding" not in response.headers:
                     return RawAnswer(response.status, response.headers, await response.read())
                 return await _read_bounded(response, length or 0)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -83,9 +87,9 @@ class Transport:
 
 
 @asynccontextmanager
-async def open_transport(service: Service, *, idle_s: float = IDLE_S) -> AsyncIterator[Transport]:
-    """Yield a pool of connections to the service, with verified TLS, without cookies, with no proxy but
-    `service.proxy`."""
+async def open_transport(service: Service, *, idle_s: float = MAX_IDLE_S) -> AsyncIterator[Transport]:
+    """Yield a pool of connections to the service. TLS certificates are verified, cookies are not stored, and the only
+    proxy is `service.proxy`."""
     connector = aiohttp.TCPConnector(limit=service.max_connections, keepalive_timeout=idle_s)
     timeout = aiohttp.ClientTimeout(total=service.timeout_s, connect=service.timeout_s * _CONNECT_SHARE)
     async with aiohttp.ClientSession(
@@ -101,7 +105,8 @@ async def open_transport(service: Service, *, idle_s: float = IDLE_S) -> AsyncIt
 def _find_proxy(service: Service) -> str | None:
     """Return the URL of `service.proxy`, or the proxy of the environment (HTTPS_PROXY and NO_PROXY), or None.
 
-    Plain http never uses a proxy: it is for loopback addresses, which a proxy cannot reach, and would show the token.
+    Plain http never uses a proxy. It is for loopback addresses, which a proxy cannot reach, and a proxy could read the
+    token.
     """
     parts = urlsplit(service.base_url)
     if parts.scheme != "https" or service.proxy != FROM_ENVIRONMENT:
@@ -119,23 +124,23 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
         raise _CutError from error
 
 
-async def _read_bounded(response: aiohttp.ClientResponse, announced: int) -> RawAnswer | Ambiguous:
+async def _read_bounded(response: aiohttp.ClientResponse, announced_bytes: int) -> RawAnswer | Ambiguous:
     """Return an answer of unknown length (chunked or compressed). Return Ambiguous if it exceeds LARGEST_ANSWER."""
     chunks: list[bytes] = []
-    size = announced if announced > LARGEST_ANSWER else 0
-    while size <= LARGEST_ANSWER:
+    byte_count = announced_bytes if announced_bytes > MAX_ANSWER_BYTES else 0
+    while byte_count <= MAX_ANSWER_BYTES:
         chunk = await response.content.readany()
         if not chunk:
             return RawAnswer(response.status, response.headers, b"".join(chunks))
-        size += len(chunk)
+        byte_count += len(chunk)
         chunks.append(chunk)
     response.close()
-    return Ambiguous(response.status, f"the answer is larger than {LARGEST_ANSWER >> 20} MiB and was not read")
+    return Ambiguous(response.status, f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB and was not read")
 
 
 def _translate(error: aiohttp.ClientError | TimeoutError | OSError, timeout_s: float) -> NotSent | Ambiguous:
-    """Return the value for an exception. The messages are our own, because the exception's may contain the URL with a
-    person's address.
+    """Return the value for an exception. The messages are not the exception's messages, because these may contain the
+    URL with a person's address.
 
     Only exceptions that aiohttp raises while connecting are NotSent; tests check them on real sockets.
     """
@@ -155,7 +160,7 @@ def _translate(error: aiohttp.ClientError | TimeoutError | OSError, timeout_s: f
             return NotSent(f"no connection to {error.host}:{error.port}: {_reason(error.os_error)}")
         case aiohttp.ClientHttpProxyError():
             return NotSent(f"the proxy (service.proxy) refused to connect (status {error.status})")
-        # 2. after the first byte, or at an unknown time
+        # 2. after the first byte was written, or at an unknown time
         case TimeoutError():
             return Ambiguous(None, f"no whole answer within {timeout_s:g} s")
         case aiohttp.ClientPayloadError():

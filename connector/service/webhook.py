@@ -1,6 +1,6 @@
 """Posts an alert to the webhook of a job, signed by the rules of Standard Webhooks (standardwebhooks.com).
 
-The request goes to an address of the job, and carries no token of the service.
+The request goes to the address in the job, and does not contain the token of the service.
 """
 
 import base64
@@ -9,44 +9,45 @@ import hashlib
 import hmac
 from urllib.parse import urlsplit
 
-_PREFIX = "whsec_"
-_FEWEST, _MOST = 24, 64  # bytes of a key, by the specification
+_KEY_PREFIX = "whsec_"
+_MIN_KEY_BYTES, _MAX_KEY_BYTES = 24, 64  # by the specification
 _TIMEOUT_S = 10.0
 
 
 def read_key(secret: str) -> bytes:
-    """Return the key of a secret: `whsec_` and base64. Raises ValueError if the secret is of another form."""
+    """Return the key of a secret (`whsec_` and base64). Raises ValueError if the secret has another form."""
     try:
-        key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+        key = base64.b64decode(secret.removeprefix(_KEY_PREFIX), validate=True)
     except (binascii.Error, ValueError):
         key = b""
-    if not _FEWEST <= len(key) <= _MOST:
+    if not _MIN_KEY_BYTES <= len(key) <= _MAX_KEY_BYTES:
         raise ValueError(
-            f"must be {_PREFIX} and the base64 of {_FEWEST} to {_MOST} random bytes. "
-            f'Make one: echo "{_PREFIX}$(openssl rand -base64 32)"'
+            f"must be {_KEY_PREFIX} and the base64 of {_MIN_KEY_BYTES} to {_MAX_KEY_BYTES} random bytes. "
+            f'Make one: echo "{_KEY_PREFIX}$(openssl rand -base64 32)"'
         )
     return key
 
 
 def build_headers(message_id: str, timestamp: int, body: bytes, secret: str | None) -> dict[str, str]:
-    """Return the headers of a request; `timestamp` is in Unix seconds. A request without a `secret` is not signed."""
+    """Return the headers of a request. `timestamp` is in Unix seconds. If `secret` is None, the request is not
+    signed."""
     headers = {
         "Content-Type": "application/json",
         "webhook-id": message_id,
         "webhook-timestamp": str(timestamp),
     }
     if secret is not None:
-        signed = f"{message_id}.{timestamp}.".encode() + body
-        digest = hmac.new(read_key(secret), signed, hashlib.sha256).digest()
+        signed_content = f"{message_id}.{timestamp}.".encode() + body
+        digest = hmac.new(read_key(secret), signed_content, hashlib.sha256).digest()
         headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
     return headers
 
 
 async def post_webhook(url: str, body: bytes, headers: dict[str, str]) -> str | None:
-    """Post a JSON `body` once; redirects are not followed.
+    """Post a JSON `body` once. Redirects are not followed.
 
     Return None if the receiver accepted the request (2xx), else the reason. The reason names only the host of the
-    address, because the path often is a secret.
+    address, because the path is often a secret.
     """
     import aiohttp
 

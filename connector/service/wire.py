@@ -1,7 +1,7 @@
-"""Requests and answers of the service as values; encodes and decodes subscribers (service-api.md 2.1 and 4).
+"""Requests and answers of the service as values. Functions encode and decode subscribers (service-api.md 2.1 and 4).
 
-Pure: no host, no token, no connection. The field table has the place of each field in the JSON. Types are checked here,
-rules in `connector.subscribers.validation`.
+The functions have no side effects, and need no host, token or connection. The field table has the place of each field
+in the JSON. This module checks types, and `connector.subscribers.validation` checks the rules.
 """
 
 import operator
@@ -25,21 +25,23 @@ Operation = Literal["create", "list", "send"]
 OPERATIONS: tuple[Operation, ...] = ("create", "list", "send")
 
 TOO_MANY_REQUESTS = 429
-"""RFC 6585: the request was refused for its rate. service-api.md does not show whether the service uses 429."""
+"""The status of RFC 6585 for a request that was refused for its rate. service-api.md does not show whether the service
+uses 429."""
 
-UNAUTHORISED = frozenset({401, 403})  # the token is refused
+UNAUTHORISED = frozenset({401, 403})  # the service refuses the token
 
-LARGEST_PAGE = 1000
-"""The largest limit (service-api.md 8): the service reduces a larger limit to this one."""
+MAX_LIMIT = 1000
+"""The largest limit of a page (service-api.md 8). The service reduces a larger limit to this limit."""
 
 _CREATE_PATH = "/api/subscribers/create-subscriber/"
 _LIST_PATH = "/api/subscribers/subscribers-list/"
 _SEND_PATH = "/api/emails/send-instant-email/"
 
 
-@dataclass(slots=True, unsafe_hash=True)  # each row needs an object: a frozen one takes three times as long to create
+# The class is not frozen, because creating a frozen object takes three times as long, and each row needs an object.
+@dataclass(slots=True, unsafe_hash=True)
 class Request:
-    """One request. `path` is relative to the base URL; query values are plain text, not URL-encoded."""
+    """One request. `path` is relative to the base URL. The values of `query` are plain texts, not URL-encoded."""
 
     operation: Operation
     method: Literal["GET", "POST"]
@@ -48,9 +50,9 @@ class Request:
     body: bytes | None = field(default=None, repr=False)
 
 
-@dataclass(slots=True, unsafe_hash=True)  # for the same reason as Request
+@dataclass(slots=True, unsafe_hash=True)  # not frozen, for the same reason as Request
 class RawAnswer:
-    """An answer that was read to its end, not parsed."""
+    """An answer that was read to its end but not parsed."""
 
     status: int
     headers: Mapping[str, str] = field(repr=False)
@@ -59,7 +61,8 @@ class RawAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """A query of the list: the ten parameters of service-api.md 4.3. None: no filter; the gender "": Not specified.
+    """A query of the list: the ten parameters of service-api.md 4.3. None means no filter. The gender "" means Not
+    specified.
 
     numpy's integers, booleans and strings are converted to Python's, because listed values are compared by value and
     type. Raises ConfigurationError for any other type, an offset below 0, a limit outside 1..1000, another gender, or a
@@ -67,7 +70,7 @@ class ListQuery:
     """
 
     offset: int = 0
-    limit: int = LARGEST_PAGE
+    limit: int = MAX_LIMIT
     id: int | None = None
     base_id: int | None = None
     client_user_id: str | None = field(default=None, repr=False)
@@ -78,25 +81,27 @@ class ListQuery:
     gender: str | None = None
 
     def __post_init__(self) -> None:
-        for name, read in _READERS.items():
+        for name, read in _READER_BY_NAME.items():
             value = getattr(self, name)
             if value is not None or name in ("offset", "limit"):
                 object.__setattr__(self, name, read(name, value))
         if self.offset < 0:
             raise ConfigurationError(f"The list's offset must be 0 or more, not {self.offset}.")
-        if not 1 <= self.limit <= LARGEST_PAGE:
-            raise ConfigurationError(f"The list's limit must be from 1 to {LARGEST_PAGE}, not {self.limit}.")
+        if not 1 <= self.limit <= MAX_LIMIT:
+            raise ConfigurationError(f"The list's limit must be from 1 to {MAX_LIMIT}, not {self.limit}.")
         if self.gender not in (None, "male", "female", ""):
             raise ConfigurationError("The list's gender must be male, female, or empty for not specified.")
 
 
 def build_create(body: bytes) -> Request:
-    """Return the request that creates one subscriber (service-api.md 4.2); `body` comes from `encode_subscriber`."""
+    """Return the request that creates one subscriber (service-api.md 4.2). `body` is a result of
+    `encode_subscriber`."""
     return Request("create", "POST", _CREATE_PATH, (), body)
 
 
 def build_list(query: ListQuery) -> Request:
-    """Return the request for one page of the list (service-api.md 4.3), always with an offset and a limit."""
+    """Return the request for one page of the list (service-api.md 4.3). The request always has an offset and a
+    limit."""
     parameters: tuple[tuple[str, object], ...] = (
         ("offset", query.offset),
         ("limit", query.limit),
@@ -114,7 +119,7 @@ def build_list(query: ListQuery) -> Request:
 
 
 def build_send(body: bytes) -> Request:
-    """Return the request that sends one email (service-api.md 4.1); `body` comes from
+    """Return the request that sends one email (service-api.md 4.1). `body` is a result of
     `connector.mail.message.encode_email`."""
     return Request("send", "POST", _SEND_PATH, (), body)
 
@@ -122,7 +127,7 @@ def build_send(body: bytes) -> Request:
 def _read_number(name: str, value: object) -> int:
     if not isinstance(value, (bool, np.bool_)):
         with suppress(TypeError):
-            return operator.index(value)  # type: ignore[arg-type] # a TypeError means: not a whole number
+            return operator.index(value)  # type: ignore[arg-type] # raises TypeError if the value is not a whole number
     raise _build_type_error(name, "a whole number", value)
 
 
@@ -136,22 +141,22 @@ def _read_text(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise _build_type_error(name, "a text", value)
     text = str(value)
-    if not text.strip() and name != "gender":  # the gender "" asks for Not specified
+    if not text.strip() and name != "gender":  # the gender "" means Not specified
         raise ConfigurationError(f"The list's filter {name} is blank: leave it out to list all subscribers.")
     try:
         text.encode()
     except UnicodeEncodeError:
-        # `from None`: the codec's error holds the text itself, which may be personal.
+        # `from None`, because the codec's error contains the text, which may be personal data.
         raise ConfigurationError(f"The list's filter {name} holds a broken character (a lone surrogate).") from None
     return text
 
 
 def _build_type_error(name: str, expected: str, value: object) -> ConfigurationError:
-    """Return an error that names the type of the value, and not the value, which may be personal."""
+    """Return an error that names only the type of the value, because the value may be personal data."""
     return ConfigurationError(f"The list's {name} must be {expected}, not of the type {type(value).__name__}.")
 
 
-_READERS: dict[str, Callable[[str, object], object]] = {
+_READER_BY_NAME: dict[str, Callable[[str, object], object]] = {
     **dict.fromkeys(("offset", "limit", "id", "base_id"), _read_number),
     **dict.fromkeys(("client_user_id", "email", "first_name", "last_name", "gender"), _read_text),
     "is_active": _read_flag,
@@ -161,21 +166,21 @@ _READERS: dict[str, Callable[[str, object], object]] = {
 # Answers
 
 
-@dataclass(slots=True, unsafe_hash=True)  # for the same reason as Request
+@dataclass(slots=True, unsafe_hash=True)  # not frozen, for the same reason as Request
 class Created:
-    """The service created a subscriber: its id, and the subscriber in the answer, unchanged."""
+    """The answer of a successful create: the id of the new subscriber, and the subscriber as the answer has it."""
 
     subscriber_id: int
     subscriber: dict[str, Any] = field(repr=False)
     status: int
 
     def read(self, name: str) -> object:
-        """Return a value of the answered subscriber by field name."""
+        """Return the value of a field of the subscriber in the answer."""
         return self.subscriber_id if name == "id" else read_field(self.subscriber, name)
 
 
 WireRows = Sequence[dict[str, Any]]
-"""Subscribers as the service wrote them."""
+"""Subscribers as objects of the service's JSON."""
 
 Rows = TypeVar("Rows", default=WireRows)
 """The subscribers of a page, in the form in which they are read."""
@@ -183,8 +188,8 @@ Rows = TypeVar("Rows", default=WireRows)
 
 @dataclass(frozen=True, slots=True)
 class ListPage(Generic[Rows]):
-    """A page of the list: its subscribers (by default the service's own objects), and the echoes TotalCount, Offset and
-    Limit (None if absent or not an integer)."""
+    """A page of the list. It has the subscribers (by default as objects of the service's JSON), and TotalCount, Offset
+    and Limit of the answer. These numbers are None if they are absent or not whole numbers."""
 
     subscribers: Rows = field(repr=False)
     total_count: int | None
@@ -194,7 +199,7 @@ class ListPage(Generic[Rows]):
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The service accepted an email; `message_id` is "" if the answer has none."""
+    """The answer for an email that the service has accepted. `message_id` is "" if the answer has no message id."""
 
     request_id: int
     message_id: str
@@ -202,19 +207,20 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A refusal, assumed to have had no effect (architecture 2): 429, a definite 4xx, or `success: false` below 500.
-    `may_pass`: the refusal is about the service and not about the request (architecture 4.8)."""
+    """A refusal: 429, a definite 4xx, or `success: false` with a status below 500. We assume that the request had no
+    effect (architecture 2). If `may_pass`, the cause is the state of the service and not the request (architecture
+    4.8)."""
 
     status: int
     message: str = field(repr=False)
     retry_after_s: float | None = None
-    may_pass: bool = field(default=False, compare=False)  # set by the caller, not by the answer
+    may_pass: bool = field(default=False, compare=False)  # the caller sets this flag
 
 
 @dataclass(frozen=True, slots=True)
 class Ambiguous:
-    """A request that may or may not have had an effect. `status` is None if no answer could be read. `is_without_id`:
-    the answer reports success, and its Id is not a whole number."""
+    """The result of a request that may or may not have had an effect. `status` is None if no answer could be read. If
+    `is_without_id`, the answer reports success, but its Id is not a whole number."""
 
     status: int | None
     message: str = field(repr=False)
@@ -224,27 +230,27 @@ class Ambiguous:
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """A request that failed before its first byte was written, so that it had no effect. `message` is this program's
-    own."""
+    """The result of a request that failed before its first byte was written. So the request had no effect. `message` is
+    a message of this program."""
 
     message: str
 
 
 Mask = Callable[[str], str]
-"""Removes secrets from a message of the service, before the message is cut to length."""
+"""A function that removes secrets from a message of the service, before the message is cut to length."""
 
 
 _LIMITS_BY_RETRY_AFTER = frozenset({403, 503})
 
 
 def says_limit(status: int | None, retry_after_s: float | None) -> bool:
-    """Return whether an answer means that requests come too fast: 429, or 503 or 403 with a Retry-After (architecture
-    2)."""
+    """Return whether an answer means that requests come too fast (architecture 2). Such an answer has the status 429,
+    or 503 or 403 with a Retry-After."""
     return status == TOO_MANY_REQUESTS or (status in _LIMITS_BY_RETRY_AFTER and retry_after_s is not None)
 
 
 def is_limited(answer: object) -> TypeGuard[Refused | Ambiguous]:
-    """Return whether an answer means that requests come too fast or too early, by its status or by `may_pass`."""
+    """Return whether an answer means that requests come too fast or too early. The status or `may_pass` shows this."""
     if isinstance(answer, Refused) and answer.may_pass:
         return True
     return isinstance(answer, Refused | Ambiguous) and says_limit(answer.status, answer.retry_after_s)
@@ -252,7 +258,7 @@ def is_limited(answer: object) -> TypeGuard[Refused | Ambiguous]:
 
 # A subscriber as JSON
 
-_SENT: Final = tuple(field for field in FIELDS if field.is_sent)
+_SENT_FIELDS: Final = tuple(field for field in FIELDS if field.is_sent)
 
 
 def _find_sent_type(kind: Kind) -> type:
@@ -270,38 +276,42 @@ def _find_sent_type(kind: Kind) -> type:
             assert_never(kind)
 
 
-Plan = tuple[tuple[str, str, str, type], ...]
-"""(field name, parent object or "", key there, type) of the fields to send, in the order of the field table."""
+EncodingPlan = tuple[tuple[str, str, str, type], ...]
+"""The fields to send, in the order of the field table. Each item has the field's name, its parent object or "", its key
+in this object, and its type."""
 
-_PATHS: Final = {field.name: (field.path[0] if len(field.path) > 1 else "", field.path[-1]) for field in FIELDS}
-_PLAN: Final[Plan] = tuple((field.name, *_PATHS[field.name], _find_sent_type(field.kind)) for field in _SENT)
-
-
-def plan_encoding(names: Iterable[str]) -> Plan:
-    """Return the plan of `encode_subscriber` for subscribers that have no other fields than `names`."""
-    wanted = frozenset(names)
-    return tuple(step for step in _PLAN if step[0] in wanted)
+_PATH_BY_NAME: Final = {field.name: (field.path[0] if len(field.path) > 1 else "", field.path[-1]) for field in FIELDS}
+_FULL_PLAN: Final[EncodingPlan] = tuple(
+    (field.name, *_PATH_BY_NAME[field.name], _find_sent_type(field.kind)) for field in _SENT_FIELDS
+)
 
 
-def encode_subscriber(values: Mapping[str, object], plan: Plan = _PLAN) -> bytes:
-    """Return the whole body of a create (service-api.md 4.2). Equal `values` (by field name) make equal bytes.
+def plan_encoding(names: Iterable[str]) -> EncodingPlan:
+    """Return the plan of `encode_subscriber` for subscribers that have only the fields `names`."""
+    wanted_names = frozenset(names)
+    return tuple(step for step in _FULL_PLAN if step[0] in wanted_names)
 
-    Missing values, None, `id` and unknown names are left out. numpy's numbers are converted. Raises TypeError, with the
-    name of the field and without the value, for a value of another type (NaN included) or one that JSON cannot hold.
+
+def encode_subscriber(values: Mapping[str, object], plan: EncodingPlan = _FULL_PLAN) -> bytes:
+    """Return the whole body of a create (service-api.md 4.2). Equal `values` (by field name) give equal bytes.
+
+    Missing values, None, `id` and unknown names are left out. numpy's numbers are converted. Raises TypeError for a
+    value of another type (also NaN), and for a value that JSON cannot contain. The message names the field, but not the
+    value.
     """
     subscriber: dict[str, object] = {}
-    for name, parent, key, expected in plan:
+    for name, parent, key, expected_type in plan:
         value = values.get(name)
         if value is None:
             continue
-        if type(value) is not expected:
-            value = _plain(name, value, expected)
+        if type(value) is not expected_type:
+            value = _convert_to_type(name, value, expected_type)
         if parent:
-            inner = subscriber.get(parent)
-            if inner is None:
+            parent_object = subscriber.get(parent)
+            if parent_object is None:
                 subscriber[parent] = {key: value}
             else:
-                inner[key] = value  # type: ignore[index] # under a parent's name there is always a dict
+                parent_object[key] = value  # type: ignore[index] # the value under a parent's name is always a dict
         else:
             subscriber[key] = value
     try:
@@ -311,59 +321,60 @@ def encode_subscriber(values: Mapping[str, object], plan: Plan = _PLAN) -> bytes
             try:
                 orjson.dumps(values.get(name), option=orjson.OPT_SERIALIZE_NUMPY)
             except orjson.JSONEncodeError:
-                words = f"The field {name} holds what JSON cannot: a lone surrogate, or a number beyond 64 bits."
-                raise TypeError(words) from error
+                message = f"The field {name} holds what JSON cannot: a lone surrogate, or a number beyond 64 bits."
+                raise TypeError(message) from error
         raise
 
 
 def decode_subscriber(wire: Mapping[str, Any]) -> dict[str, object]:
-    """Return the values of one wire object by field name, as received; None if absent or null."""
+    """Return the values of one subscriber by field name. `wire` is the object of the service's JSON. A value that is
+    absent or null is None."""
     return {name: read_field(wire, name) for name in NAMES}
 
 
 def read_field(wire: Mapping[str, Any], name: str) -> object:
-    """Return one value of a wire object, as `decode_subscriber` reads it."""
-    parent, key = _PATHS[name]
-    inner = wire.get(parent) if parent else wire
-    return inner.get(key) if isinstance(inner, dict) else None
+    """Return the value of one field of a subscriber, like `decode_subscriber`."""
+    parent, key = _PATH_BY_NAME[name]
+    parent_object = wire.get(parent) if parent else wire
+    return parent_object.get(key) if isinstance(parent_object, dict) else None
 
 
 def read_base(wire: Mapping[str, Any]) -> tuple[int | None, str | None]:
-    """Return Id and Name of the base of a wire object; None for a value that is missing or has another type."""
+    """Return the Id and the Name of a subscriber's base. A value that is missing or has another type is None."""
     base = wire.get("Base")
     service_id, name = (base.get("Id"), base.get("Name")) if isinstance(base, dict) else (None, None)
     return service_id if type(service_id) is int else None, name if isinstance(name, str) else None
 
 
-def _plain(name: str, value: object, expected: type) -> object:
-    """Return the value in the type in which its field is sent. Raises TypeError for a value of another type."""
+def _convert_to_type(name: str, value: object, expected_type: type) -> object:
+    """Return the value in the type in which the field is sent. Raises TypeError for a value of another type."""
     for method in ("tolist", "item", "as_py"):  # methods of numpy arrays, numpy numbers and Arrow scalars
         if hasattr(value, method):
             value = getattr(value, method)()
             break
-    if expected is list and isinstance(value, tuple | list):
+    if expected_type is list and isinstance(value, tuple | list):
         return list(value)
-    if type(value) is expected:
+    if type(value) is expected_type:
         return value
-    raise TypeError(f"The field {name} is sent as {expected.__name__}, not as {type(value).__name__}.")
+    raise TypeError(f"The field {name} is sent as {expected_type.__name__}, not as {type(value).__name__}.")
 
 
 def altered_fields(sent: Mapping[str, object], wire: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of sent fields whose values differ in the answered subscriber `wire`, in the order of the field
-    table (architecture 4.13).
+    """Return the names of the sent fields whose values differ in `wire`, the subscriber in the answer (architecture
+    4.13). The names are in the order of the field table.
 
-    By the normalisation rules of service-api.md 2.1 these are equal: a Zip as number and as text; an empty and a
-    missing State, Line3 or Gender. If a base is sent with its id and its name, only the id is compared.
+    By the normalisation rules of service-api.md 2.1, a Zip as a number is equal to a Zip as a text, and an empty State,
+    Line3 or Gender is equal to a missing value. If a base is sent with its id and its name, only the id is compared.
     """
-    altered = []
+    altered_names = []
     for name, value in sent.items():
         answered = read_field(wire, name)
-        if value is None or (type(value) is type(answered) and value == answered):  # nearly always
+        if value is None or (type(value) is type(answered) and value == answered):  # true for nearly all values
             continue
         is_named_by_id = name == "base_name" and sent.get("base_id") is not None
         if not is_named_by_id and not is_same(BY_NAME[name].kind, value, answered):
-            altered.append(name)
-    return tuple(sorted(altered, key=NAMES.index)) if altered else ()
+            altered_names.append(name)
+    return tuple(sorted(altered_names, key=NAMES.index)) if altered_names else ()
 
 
 def is_same(kind: Kind, sent: object, answered: object) -> bool:
@@ -374,7 +385,7 @@ def is_same(kind: Kind, sent: object, answered: object) -> bool:
         case Kind.ZIP:
             return str(sent) == str(answered)
         case Kind.TAGS:
-            return _plain("tags", sent, list) == answered
+            return _convert_to_type("tags", sent, list) == answered
         case Kind.FLAG:
             return isinstance(answered, bool) and bool(sent) == answered
         case Kind.NUMBER | Kind.TEXT | Kind.EMAIL | Kind.COUNTRY | Kind.DATE:
@@ -384,11 +395,12 @@ def is_same(kind: Kind, sent: object, answered: object) -> bool:
 
 
 def differing_fields(names: Sequence[str], sent: Sequence[object], listed: Sequence[object]) -> list[int]:
-    """Return the indexes in `names` (fields) at which `sent` differs from `listed`, both in the order of `names`.
+    """Return the indexes of the fields in `names` for which the values `sent` and `listed` differ. Both are in the
+    order of `names`.
 
-    `sent` has the values as they would be sent, None for an empty value; `listed` has the values as received. A zip
-    that is a text cannot be sent, so a missing listed zip does not differ from it. Emails and client_user_ids are
-    compared in their normal forms, as identities.
+    `sent` has the values as they would be sent (None for an empty value), and `listed` the values of the list. A zip
+    that is a text cannot be sent, so a missing zip in the list does not differ from such a zip. Emails and
+    client_user_ids are compared in their normal forms, as identities.
     """
     return [
         index
