@@ -1,6 +1,6 @@
 """Moves subscribers into and out of an email-marketing service.
 
-The public names are imported from here. Each is loaded at its first use, so that a command that only checks its
+Import the public names from here. A name is loaded when it is first used, so that a command that only checks its
 arguments does not wait for pandas, pyarrow and aiohttp.
 """
 
@@ -72,5 +72,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """List the public names, whether they are loaded or not."""
+    """Return the public names, also if they are not loaded."""
     return sorted({*globals(), *__all__})

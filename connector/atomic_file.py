@@ -1,9 +1,9 @@
-"""Files that appear complete, and that replace only what they may replace.
+"""Files that appear only when they are complete, and that replace only files that they may replace.
 
-A file is written as `.NAME.partial` beside its target, under a lock that is held until the file is complete. Then the
-file replaces the target in one step. A second writer of the same target is refused. The next writer overwrites the
-partial file of a killed writer. Files contain personal data: only their owner (0600) or their group (0640) can read
-them.
+A file is written as `.NAME.partial` in the folder of its target. The writer holds a lock until the file is complete.
+Then the file replaces the target in one step. A second writer of the same target is refused. If a writer is killed, the
+next writer overwrites the partial file. Files contain personal data, so only the owner (0600) or also the group (0640)
+can read them.
 """
 
 import errno
@@ -21,10 +21,10 @@ from connector.rows import CloseableResource
 
 OWNER_ONLY, GROUP_READABLE = 0o600, 0o640
 
-_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
-"""Errors of a file system without locks. There, two writers of one target are not kept apart."""
+_NO_LOCK_ERRORS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+"""Errors of a file system without locks. On such a file system, two writers of one target are not prevented."""
 
-_HEAD_BYTES = 4096  # enough to recognise a file
+_HEAD_BYTES = 4096  # enough bytes to recognise a file
 
 
 class TargetKind(Enum):
@@ -38,7 +38,7 @@ class TargetKind(Enum):
     OTHER = "a socket or a disk"
 
 
-_KINDS = {
+_KIND_BY_FILE_TYPE = {
     stat.S_IFREG: TargetKind.FILE,
     stat.S_IFCHR: TargetKind.DEVICE,
     stat.S_IFIFO: TargetKind.PIPE,
@@ -47,19 +47,19 @@ _KINDS = {
 
 
 def read_target_kind(path: Path) -> TargetKind:
-    """Return the kind of file at `path`. The file is not opened, because a pipe would wait for its reader. Raises
+    """Return the kind of file at `path`. The file is not opened, because opening a pipe would wait for a reader. Raises
     OSError."""
     try:
         status = path.stat()
     except FileNotFoundError:
         return TargetKind.FREE
-    kind = _KINDS.get(stat.S_IFMT(status.st_mode), TargetKind.OTHER)
+    kind = _KIND_BY_FILE_TYPE.get(stat.S_IFMT(status.st_mode), TargetKind.OTHER)
     return TargetKind.FREE if kind is TargetKind.FILE and status.st_size == 0 else kind
 
 
 def refuse_foreign(option: str, path: Path, is_ours: Callable[[bytes], bool], *, may_be_device: bool = False) -> None:
-    """Raise ConfigurationError unless the file of an option may be written: a new or empty file in an existing folder,
-    or a file that `is_ours` recognises by its first bytes."""
+    """Raise ConfigurationError if the file of an option must not be written. Only a new or empty file in an existing
+    folder may be written, or a file that `is_ours` recognises by its first bytes."""
     try:
         kind = read_target_kind(path)
         may_write = kind is TargetKind.FREE or (may_be_device and kind is TargetKind.DEVICE)
@@ -85,10 +85,12 @@ def describe_unwritable(folder: Path, error: OSError) -> ConfigurationError | Ru
 
 
 class PartialFile(CloseableResource):
-    """A file beside its `target` that `publish` moves to the target. The end of `with` deletes an unpublished file.
+    """A file in the folder of its `target`. `publish` moves the file to the target. The end of `with` deletes an
+    unpublished file.
 
-    A target that is a link stands for the file that the link names. Raises LockedError if another process is writing
-    the same target, and the errors of `describe_unwritable` if no file can be written beside the target.
+    If the target is a link, the target is the file to which the link points. Raises LockedError if another process is
+    writing the same target. Raises the errors of `describe_unwritable` if no file can be written in the folder of the
+    target.
     """
 
     def __init__(self, target: Path, *, mode: int = OWNER_ONLY) -> None:
@@ -100,7 +102,7 @@ class PartialFile(CloseableResource):
             raise describe_unwritable(self.target.parent, error) from error
 
     def publish(self, *, is_new: bool = False) -> None:
-        """Replace the target by this file in one step; the change is on the disk when this method returns.
+        """Replace the target by this file in one step. When this method returns, the change is on the disk.
 
         Raises RunAborted if `is_new` and the target exists, and OSError.
         """
@@ -123,8 +125,8 @@ class PartialFile(CloseableResource):
         """Delete the file, unless the file is published. May be called more than once."""
         if self.file.closed:
             return
-        self.path.unlink(missing_ok=True)  # while the lock is held: afterwards another writer may use the path
-        with suppress(OSError):  # on a full disk: buffered bytes of the deleted file cannot be written
+        self.path.unlink(missing_ok=True)  # before the lock is released, because then another writer may use the path
+        with suppress(OSError):  # on a full disk, buffered bytes of the deleted file cannot be written
             self.file.close()
 
 
@@ -136,13 +138,13 @@ def write_whole(target: Path, data: bytes, *, mode: int = OWNER_ONLY) -> None:
 
 
 def create_private(path: Path) -> BinaryIO:
-    """Open a new file for writing; only its owner can read the file. Raises FileExistsError, and OSError."""
+    """Open a new file for writing. Only its owner can read the file. Raises FileExistsError, and OSError."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ONLY), "wb")
 
 
 def _open_locked(partial: Path, target: Path, mode: int) -> int:
-    """Return a descriptor of the locked, empty file `partial`, which a killed writer may have left. Raises OSError if
-    `partial` is a link or a pipe."""
+    """Lock and empty the file `partial`, and return its descriptor. A killed writer may have left the file. Raises
+    OSError if `partial` is a link or a pipe."""
     while True:
         handle = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, OWNER_ONLY)
         try:
@@ -151,7 +153,7 @@ def _open_locked(partial: Path, target: Path, mode: int) -> int:
                 os.fchmod(handle, mode)
                 os.truncate(handle, 0)
                 return handle
-        except FileNotFoundError:  # its writer published or deleted the file before the lock
+        except FileNotFoundError:  # its writer has published or deleted the file before it was locked here
             pass
         except BaseException:
             os.close(handle)
@@ -165,17 +167,17 @@ def _lock(handle: int, target: Path) -> None:
     except BlockingIOError:
         raise LockedError(f"another run is writing {target}: run again when it has ended") from None
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if error.errno not in _NO_LOCK_ERRORS:
             raise
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the names in a folder to the disk, if the file system can do so. Raises OSError."""
+    """Write the list of names in a folder to the disk, if the file system supports this. Raises OSError."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EBADF, *_NO_LOCKS):  # not every file system syncs a folder
+        if error.errno not in (errno.EINVAL, errno.EBADF, *_NO_LOCK_ERRORS):  # not every file system can sync a folder
             raise
     finally:
         os.close(handle)

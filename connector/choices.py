@@ -1,4 +1,7 @@
-"""What a person may choose on the command line or in a job, by name: here so that its help needs nothing heavy."""
+"""Values that a person may choose on the command line or in a job.
+
+They have their own module, so that the help of a command imports no large library.
+"""
 
 IDENTITIES = ("email", "client_user_id")
 
@@ -6,14 +9,14 @@ ZIP_FIELDS = ("custom_field1", "custom_field2", "custom_field3")
 ZIP_POLICIES = ("omit", "reject", *ZIP_FIELDS)
 
 FILE_FORMATS = ("csv", "tsv", "excel", "parquet", "jsonl")
-"""What a source file may hold."""
+"""The formats of a source file."""
 
 EXPORT_FORMATS = ("csv", "jsonl", "parquet", "excel")
-"""What an exported file may hold."""
+"""The formats of an exported file."""
 
 CSV_DIALECTS = ("standard", "excel")
 CSV_DELIMITERS = (",", ";", "|", "tab")
-"""How an exported CSV file is written."""
+"""The delimiters of an exported CSV file."""
 
 DECIDE_HELD = "connector retry --held resend|accept|drop"
-"""The commands by which a person decides about held entries."""
+"""The commands with which a person decides about held entries."""

@@ -1,4 +1,4 @@
-"""Time as everything that waits sees it; it is passed in, so that simulations pass a virtual one."""
+"""The clock of all code that waits. The clock is an argument, so that simulations can pass a virtual clock."""
 
 import asyncio
 import time
@@ -10,8 +10,11 @@ from functools import partial
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """`monotonic` in seconds, never back, and on while the machine sleeps; `now` aware and in UTC; `sleep` waits for so
-    many seconds."""
+    """The three functions of a clock.
+
+    `monotonic` returns seconds. They never go back, and go on while the machine sleeps. `now` returns the aware time in
+    UTC. `sleep` waits for a number of seconds.
+    """
 
     monotonic: Callable[[], float]
     now: Callable[[], datetime]
@@ -19,13 +22,13 @@ class Clock:
 
 
 def system_clock() -> Clock:
-    """Return the machine's own clock.
+    """Return the clock of this machine.
 
-    Linux's usual one stands still while the machine sleeps or is paused: on its waking a lease or a look-up would seem
-    to be good still.
+    `time.monotonic` of Linux stands still while the machine sleeps or is paused. After such a pause, an expired lease
+    or look-up would seem to be valid. So CLOCK_BOOTTIME is used if the machine has this clock.
     """
-    boot = getattr(time, "CLOCK_BOOTTIME", None)
-    monotonic = time.monotonic if boot is None else partial(time.clock_gettime, boot)
+    clock_id = getattr(time, "CLOCK_BOOTTIME", None)
+    monotonic = time.monotonic if clock_id is None else partial(time.clock_gettime, clock_id)
     return Clock(monotonic, lambda: datetime.now(UTC), asyncio.sleep)
 
 

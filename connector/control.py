@@ -1,6 +1,6 @@
-"""Stops a run after a signal or for a reason of its own, and describes what the run does or waits for.
+"""Stops a run after a signal or for the run's own reason. Describes what the run is doing, or for what it waits.
 
-After the first signal the run ends in order; the second signal ends it at once.
+After the first signal, the run ends cleanly. The second signal ends the run at once.
 """
 
 import asyncio
@@ -18,17 +18,19 @@ from connector.units import show_duration
 
 T = TypeVar("T")
 
-_CANCELLED_AGAIN_S = 1.0  # seconds between two cancellations of a task
+_CANCEL_INTERVAL_S = 1.0  # between two cancellations of a task
 
-_LAST_WAIT_S = 5.0  # seconds that recording may take after a second signal: the ledger's server may not answer any more
+_KILL_AFTER_S = 5.0  # time to record results after a second signal; the ledger's server may no longer answer
 
 
 @dataclass(slots=True)
 class Stop:
-    """Records whether and why a run must stop, and what the run does or waits for.
+    """The state of stopping a run: whether and why the run must stop. It also describes what the run is doing, or for
+    what it waits.
 
-    `event` is set once no new request may leave. `signal` is the signal that stopped the run, and `reason` is the run's
-    own reason. While `is_recording`, a second signal does not cancel the work, which only records results by then.
+    `event` is set when no new request may leave. `signal` is the signal that stopped the run, and `reason` is the run's
+    own reason. While `is_recording` is true, a second signal does not cancel the work, because the work then only
+    records results.
     """
 
     clock: Clock = field(default_factory=system_clock)
@@ -37,20 +39,20 @@ class Stop:
     reason: str | None = None
     is_recording: bool = False
     activity: str = "reading"
-    resumes_at: float | None = None  # end of the current wait (monotonic)
+    resumes_at: float | None = None  # time at which the current wait ends (monotonic)
 
     @property
     def is_stopping(self) -> bool:
-        """Whether a signal or a reason has ended the run."""
+        """Whether the run must stop, because of a signal or a reason."""
         return self.event.is_set()
 
     def end(self, reason: str) -> None:
-        """Stop the run for this reason: no new request leaves. If several reasons are given, the first one counts."""
+        """Stop the run for this reason, so that no new request leaves. Of several reasons, the first is stored."""
         self.reason = self.reason or reason
         self.event.set()
 
     def end_after(self, time_limit_s: float) -> None:
-        """Stop the run after this many seconds, unless the run is stopping already."""
+        """Stop the run after `time_limit_s` seconds, unless the run is already stopping."""
         reason = (
             f"the time limit of {show_duration(time_limit_s)} has passed: no new request was sent, and the result of "
             "every sent request is recorded. Run it again to continue"
@@ -63,114 +65,117 @@ class Stop:
         asyncio.get_running_loop().call_later(time_limit_s, end)
 
     def check(self) -> None:
-        """Raise RunAborted if the run has ended itself."""
+        """Raise RunAborted if the run must stop for its own reason."""
         if self.reason is not None:
             raise RunAborted(self.reason)
 
     async def wait_for(self, future: asyncio.Future[Any]) -> bool:
-        """Wait until the future is done or the run must stop; return whether the future is done. The future goes on."""
-        stopped = asyncio.ensure_future(self.event.wait())
+        """Wait until the future is done or the run must stop. Return whether the future is done. The future is not
+        cancelled."""
+        stop_wait = asyncio.ensure_future(self.event.wait())
         try:
-            await asyncio.wait((future, stopped), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((future, stop_wait), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            stopped.cancel()
+            stop_wait.cancel()
         return future.done()
 
     async def rest(self, seconds: float) -> bool:
-        """Wait this many seconds, or until the run must stop; return whether the run goes on."""
+        """Wait for `seconds`, or until the run must stop. Return whether the run continues."""
         if seconds > 0:
-            sleeping = asyncio.ensure_future(self.clock.sleep(seconds))
+            sleep_task = asyncio.ensure_future(self.clock.sleep(seconds))
             try:
-                await self.wait_for(sleeping)
+                await self.wait_for(sleep_task)
             finally:
-                await _cancel(sleeping)
+                await _cancel(sleep_task)
         return not self.is_stopping
 
-    async def wait(self, seconds: float, why: str) -> bool:
-        """Wait like `rest`; meanwhile `describe` returns the reason `why` with a countdown."""
-        before = self.activity
-        self.activity, self.resumes_at = why, self.clock.monotonic() + seconds
+    async def wait(self, seconds: float, reason: str) -> bool:
+        """Wait like `rest`. During the wait, `describe` returns the `reason` with a countdown."""
+        previous_activity = self.activity
+        self.activity, self.resumes_at = reason, self.clock.monotonic() + seconds
         try:
             return await self.rest(seconds)
         finally:
-            self.activity, self.resumes_at = before, None
+            self.activity, self.resumes_at = previous_activity, None
 
     def describe(self) -> str:
-        """Return what the run is doing, or how long it waits, and why."""
+        """Return a text about what the run is doing, or about the length and the reason of its wait."""
         if self.resumes_at is None:
             return self.activity
         return f"waiting {max(self.resumes_at - self.clock.monotonic(), 0):.0f} s: {self.activity}"
 
     async def until_stopped(self, work: Coroutine[Any, Any, T], *, is_cancelled_once: bool = False) -> T:
-        """Return the result of the work, or its error. Once the run must stop, cancel the work and wait for its end.
+        """Return the result of the work, or raise its error. When the run must stop, cancel the work and wait for its
+        end.
 
-        Raises RunAborted if the work was cancelled. `is_cancelled_once`: do not cancel the work again while it cleans
-        up.
+        Raises RunAborted if the work was cancelled. If `is_cancelled_once`, do not cancel the work again while it
+        cleans up.
         """
-        task, again_after_s = asyncio.ensure_future(work), None if is_cancelled_once else _CANCELLED_AGAIN_S
+        task, cancel_interval_s = asyncio.ensure_future(work), None if is_cancelled_once else _CANCEL_INTERVAL_S
         try:
             await self.wait_for(task)
         except asyncio.CancelledError:
             if self.signal is None:
-                await _cancel(task, again_after_s)
+                await _cancel(task, cancel_interval_s)
                 raise
-            stay_alive()  # the second of two signals at once has cancelled this task
+            stay_alive()  # two signals came at once, and the second has cancelled this task
         if not task.done():
             was_recording, self.is_recording = self.is_recording, True
-            await _cancel(task, again_after_s)
+            await _cancel(task, cancel_interval_s)
             self.is_recording = was_recording
         if task.cancelled():
             raise RunAborted(self.reason or STOPPED)
         return task.result()
 
-    async def within_grace(self, sending: Coroutine[Any, Any, None], grace_s: float) -> None:
-        """Run `sending` to its end. Once the run must stop, cancel `sending` after `grace_s` seconds."""
-        task = asyncio.ensure_future(sending)
-        grace: asyncio.Future[None] | None = None
+    async def within_grace(self, work: Coroutine[Any, Any, None], grace_s: float) -> None:
+        """Run `work` to its end. When the run must stop, cancel `work` after `grace_s` seconds."""
+        task = asyncio.ensure_future(work)
+        grace_sleep: asyncio.Future[None] | None = None
         try:
             if not await self.wait_for(task):
-                grace = asyncio.ensure_future(self.clock.sleep(grace_s))
-                await asyncio.wait((task, grace), return_when=asyncio.FIRST_COMPLETED)
+                grace_sleep = asyncio.ensure_future(self.clock.sleep(grace_s))
+                await asyncio.wait((task, grace_sleep), return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 task.result()
         finally:
             await _cancel(task)
-            if grace is not None:
-                await _cancel(grace)
+            if grace_sleep is not None:
+                await _cancel(grace_sleep)
 
 
-async def _cancel(task: asyncio.Future[Any], again_after_s: float | None = _CANCELLED_AGAIN_S) -> None:
-    """Cancel the task again and again until it ends, because aiohttp may drop a cancellation as its own timeout."""
+async def _cancel(task: asyncio.Future[Any], interval_s: float | None = _CANCEL_INTERVAL_S) -> None:
+    """Cancel the task again and again until the task ends. aiohttp may swallow a cancellation, because it looks like
+    aiohttp's own timeout."""
     while not task.done():
         task.cancel()
-        await asyncio.wait((task,), timeout=again_after_s)
+        await asyncio.wait((task,), timeout=interval_s)
 
 
 @contextmanager
 def stop_on_signals(clock: Clock) -> Iterator[Stop]:
-    """Yield a Stop with this clock that SIGINT and SIGTERM set.
+    """Yield a Stop with this clock. SIGINT and SIGTERM set the Stop.
 
-    A second signal cancels the task that entered this context and, if that does not help within five seconds, ends the
-    process.
+    A second signal cancels the task that entered this context. If the task has not ended after five seconds, the
+    process is ended.
     """
     stop, task, loop = Stop(clock), asyncio.current_task(), asyncio.get_running_loop()
 
-    received: list[int] = []
+    received_signals: list[int] = []
 
     def handle(signal_number: int, _frame: FrameType | None) -> None:
-        received.append(signal_number)
-        loop.call_soon_threadsafe(receive, signal_number, len(received))
+        received_signals.append(signal_number)
+        loop.call_soon_threadsafe(receive, signal_number, len(received_signals))
 
     def receive(signal_number: int, signal_count: int) -> None:
-        if signal_count == 2:  # later signals change nothing
-            loop.call_later(_LAST_WAIT_S, kill_process, signal_number)
+        if signal_count == 2:  # a third or later signal changes nothing
+            loop.call_later(_KILL_AFTER_S, kill_process, signal_number)
             if task is not None and not stop.is_recording:
                 task.cancel()
         stop.signal = stop.signal or signal_number
         stop.event.set()
 
     def kill_process(signal_number: int) -> None:
-        """End the process as a kill does. The next run resolves the requests that were under way."""
+        """End the process at once, like a kill. The next run resolves the requests that had no answer."""
         message = "ended without a report, because the ledger did not answer. Run it again to settle the open requests"
         os.write(2, f"connector: {message}\n".encode())
         os._exit(128 + signal_number)
@@ -180,15 +185,15 @@ def stop_on_signals(clock: Clock) -> Iterator[Stop]:
         yield stop
     finally:
         for signal_number, handler in previous_handlers.items():
-            # After a signal the report must still be printed, so further signals do nothing. SIG_IGN would not do:
-            # Python prints a traceback if the handler of a pending signal is removed before Python calls it.
-            signal.signal(signal_number, (lambda *_: None) if received else handler)
+            # After a signal, the report must still be printed, so further signals do nothing. SIG_IGN is not enough:
+            # Python prints a traceback if a handler is removed while its signal is pending.
+            signal.signal(signal_number, (lambda *_: None) if received_signals else handler)
 
 
 @asynccontextmanager
 async def work_beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run `work` in a task beside the block. When the block ends, cancel the task, wait for its end, and raise its
-    error, if any."""
+    """Run `work` in a task while the block runs. When the block ends, cancel the task, wait for its end, and raise its
+    error if it has one."""
     task = asyncio.ensure_future(work)
     try:
         yield
@@ -199,17 +204,22 @@ async def work_beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def enter_in_thread(opened: AbstractContextManager[T], stop: Stop) -> AsyncIterator[T]:
-    """Enter the context in a thread, because a lock or a copy of a ledger takes time. Yield the context's value."""
-    entered = await call_in_thread(opened.__enter__, stop)
+async def enter_in_thread(context: AbstractContextManager[T], stop: Stop) -> AsyncIterator[T]:
+    """Enter the context in a thread, because locking or copying a ledger takes time. Yield the value of the context."""
+    value = await call_in_thread(context.__enter__, stop)
     with ExitStack() as stack:
-        stack.push(opened.__exit__)
-        yield entered
+        stack.push(context.__exit__)
+        yield value
 
 
 async def call_in_thread(work: Callable[[], T], stop: Stop) -> T:
-    """Run `work` in a thread, and return its result. Signals are received meanwhile, and do not interrupt `work`."""
-    was_recording, stop.is_recording = stop.is_recording, True  # a thread cannot be cancelled: its context stays open
+    """Run `work` in a thread, and return its result. Signals are received during this time, but do not interrupt
+    `work`."""
+    # A second signal must not cancel this task, because a thread cannot be cancelled.
+    was_recording, stop.is_recording = (
+        stop.is_recording,
+        True,
+    )
     try:
         return await asyncio.to_thread(work)
     finally:

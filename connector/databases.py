@@ -1,6 +1,7 @@
-"""The URL of a database: parsed, shown without secrets, and opened. The error for a missing driver names its extra.
+"""URLs of databases: functions parse a URL, show it without secrets, and build an engine for it.
 
-`postgresql://` is read by psycopg 3, `mysql://` and `mariadb://` by PyMySQL, and any other URL as SQLAlchemy reads it.
+psycopg 3 is the driver of `postgresql://`, and PyMySQL of `mysql://` and `mariadb://`. Any other URL has the meaning
+that SQLAlchemy gives it.
 """
 
 import logging
@@ -16,41 +17,41 @@ from connector.texts import is_unicode
 
 DatabaseUrl = sa.URL
 
-_DRIVERS = {
+_DRIVER_BY_SCHEME = {
     "postgresql": "postgresql+psycopg",
     "postgres": "postgresql+psycopg",
     "mysql": "mysql+pymysql",
     "mariadb": "mariadb+pymysql",
 }
-_EXTRAS = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}
+_EXTRA_BY_DRIVER = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}
 
-# The parts of a URL as SQLAlchemy divides them: a user may contain an @, and a password may not.
-_PARTS = re.compile(r"(?P<scheme>[\w+]+)://(?P<user>[^:/]*(?::[^@]*)?@)?(?P<rest>.*)", re.DOTALL)
-_ESCAPES = "write each @ within a part of the URL as %40 and each / in a password as %2F"
+# The parts of a URL as SQLAlchemy divides them. The user may contain an @, but the password may not.
+_URL_PARTS = re.compile(r"(?P<scheme>[\w+]+)://(?P<user>[^:/]*(?::[^@]*)?@)?(?P<rest>.*)", re.DOTALL)
+_ESCAPE_ADVICE = "write each @ within a part of the URL as %40 and each / in a password as %2F"
 
-_SECRET_KEY = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
-_MIN_MASKED = 4  # characters; a shorter option (user=u) is not secret, and masking would change other words
+_SECRET_OPTION_NAME = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
+_MIN_MASKED_LENGTH = 4  # a shorter option (user=u) is not secret, and masking it would change other words
 
 
 def parse_url(text: str, name: str = "a SQL source's url") -> sa.URL:
-    """Parse a database URL, and add the driver; `name` names the URL in messages.
+    """Parse a database URL, and add the driver. `name` names the URL in messages.
 
-    Raises ConfigurationError, whose message does not contain the URL.
+    Raises ConfigurationError. The message does not contain the URL.
     """
-    _refuse_broken(text, name)
+    _refuse_invalid_utf8(text, name)
     _refuse_stray_at(text, name)
     try:
         url = sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):  # ValueError: the port is not a number
         raise ConfigurationError(
             f"{name} is not a database URL; write postgresql://user:password@host/database or sqlite:///file.db; "
-            f"{_ESCAPES}"
+            f"{_ESCAPE_ADVICE}"
         ) from None
-    return url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
+    return url.set(drivername=_DRIVER_BY_SCHEME.get(url.drivername, url.drivername))
 
 
-def _refuse_broken(text: str, name: str) -> None:
-    """Raise ConfigurationError if the text is not UTF-8, which no driver accepts."""
+def _refuse_invalid_utf8(text: str, name: str) -> None:
+    """Raise ConfigurationError if the text is not UTF-8, because no driver accepts such a text."""
     if not is_unicode(text):
         raise ConfigurationError(f"{name} is not in UTF-8: write it in UTF-8, or with escapes such as %C3%BC")
 
@@ -58,25 +59,26 @@ def _refuse_broken(text: str, name: str) -> None:
 def _refuse_stray_at(text: str, name: str) -> None:
     """Raise ConfigurationError for an @ after the @ that ends the password.
 
-    The second @ is probably a part of the password. Then a part of the password would be read as the host, and shown.
+    Such an @ is probably a part of the password. Then the rest of the password would be read as the host, and shown.
     The URL of a file, without user and host, may contain an @.
     """
-    parts = _PARTS.match(text)
+    parts = _URL_PARTS.match(text)
     if parts is None or "@" not in parts["rest"]:
         return
     if parts["user"] is not None or not parts["rest"].startswith(("/", "?")):
         raise ConfigurationError(
-            f"{name}, {parts['scheme']}://…, has an @ in its host, database or options: {_ESCAPES}"
+            f"{name}, {parts['scheme']}://…, has an @ in its host, database or options: {_ESCAPE_ADVICE}"
         )
 
 
 def show_url(url: sa.URL) -> str:
-    """Return the URL for messages, without its password and options, which may contain a password."""
+    """Return the URL for messages, without the password and the options, because an option may contain a password."""
     return url.set(query={}, drivername=url.drivername.partition("+")[0]).render_as_string(hide_password=True)
 
 
 class _DropIgnoredErrors(logging.Filter):
-    """Drops the records that psycopg logs while it closes a failed connection: they contain the current row."""
+    """A filter that drops the records that psycopg logs while it closes a failed connection. These records contain the
+    current row."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the record is logged."""
@@ -87,15 +89,15 @@ _FILTER = _DropIgnoredErrors()
 
 
 def build_engine(url: sa.URL, **options: Any) -> sa.Engine:
-    """Return an engine without a pool; nothing is connected yet. `options` are options of `create_engine`.
+    """Return an engine without a pool. The engine is not connected yet. `options` are options of `create_engine`.
 
-    Raises ConfigurationError, which names the extra for a missing driver.
+    Raises ConfigurationError for a missing driver. The message names the extra that installs the driver.
     """
     logging.getLogger("psycopg").addFilter(_FILTER)
     try:
         return sa.create_engine(url, poolclass=sa.pool.NullPool, **options)
     except (sa.exc.NoSuchModuleError, ModuleNotFoundError):
-        extra = _EXTRAS.get(url.drivername.partition("+")[0])
+        extra = _EXTRA_BY_DRIVER.get(url.drivername.partition("+")[0])
         advice = f"pip install 'subscriber-connector[{extra}]'" if extra else "install SQLAlchemy's dialect and driver"
         raise ConfigurationError(f"{show_url(url)}: there is no driver for {url.drivername}; {advice}") from None
     except (sa.exc.ArgumentError, TypeError, ValueError) as error:
@@ -103,7 +105,8 @@ def build_engine(url: sa.URL, **options: Any) -> sa.Engine:
 
 
 def list_errors(engine: sa.Engine) -> tuple[type[Exception], ...]:
-    """Return the errors of an engine: SQLAlchemy's, and the driver's own for calls without SQLAlchemy."""
+    """Return the classes of errors of an engine: the errors of SQLAlchemy, and the errors of the driver for calls
+    without SQLAlchemy."""
     return sa.exc.SQLAlchemyError, engine.dialect.loaded_dbapi.Error
 
 
@@ -113,21 +116,23 @@ def explain(error: BaseException, url: sa.URL) -> str:
 
 
 def mask_secrets(message: str, url: sa.URL) -> str:
-    """Return a driver's message with `***` for the URL's password, and for its long or secret options."""
+    """Return a driver's message in which `***` replaces the URL's password, and its long or secret options."""
     options = [(key, value) for key, values in url.normalized_query.items() for value in values]
-    secrets = {value for key, value in options if _SECRET_KEY.search(key) or len(value) >= _MIN_MASKED}
+    secrets = {value for key, value in options if _SECRET_OPTION_NAME.search(key) or len(value) >= _MIN_MASKED_LENGTH}
     secrets.add(str(url.password or ""))
-    for secret in sorted(secrets - {""}, key=len, reverse=True):  # a secret may be a part of another one
+    for secret in sorted(
+        secrets - {""}, key=len, reverse=True
+    ):  # longest first, because a secret may be a part of another secret
         message = message.replace(secret, "***")
     return message
 
 
 # The database of a ledger
 
-_POSTGRESQL = {"postgresql", "postgres", "postgresql+psycopg"}
-_SQLITE = {"sqlite", "sqlite+pysqlite"}
-_FORMS = "use a SQLite file, sqlite:////path/to/ledger.db, or postgresql://user:password@host/database"
-_OPTIONS = frozenset({  # of libpq, for the connection; an option of the driver could change the meaning of a commit
+_POSTGRESQL_SCHEMES = {"postgresql", "postgres", "postgresql+psycopg"}
+_SQLITE_SCHEMES = {"sqlite", "sqlite+pysqlite"}
+_LEDGER_URL_ADVICE = "use a SQLite file, sqlite:////path/to/ledger.db, or postgresql://user:password@host/database"
+_LEDGER_OPTIONS = frozenset({  # of libpq, for the connection; an option of the driver could make commits unsafe
     "channel_binding", "connect_timeout", "gssencmode", "host", "hostaddr", "keepalives", "keepalives_count",
     "keepalives_idle", "keepalives_interval", "krbsrvname", "options", "passfile", "password", "port", "service",
     "sslcert", "sslcrl", "sslkey", "sslmode", "sslpassword", "sslrootcert", "target_session_attrs", "tcp_user_timeout",
@@ -135,28 +140,28 @@ _OPTIONS = frozenset({  # of libpq, for the connection; an option of the driver 
 })  # fmt: skip
 
 
-def parse_place(text: str) -> Path | sa.URL:
+def parse_ledger_location(text: str) -> Path | sa.URL:
     """Return the path of a SQLite ledger, or the URL of a PostgreSQL ledger with its driver (psycopg 3).
 
     Raises ConfigurationError for another URL. The message contains no secret.
     """
-    _refuse_broken(text, "CONNECTOR_LEDGER")
+    _refuse_invalid_utf8(text, "CONNECTOR_LEDGER")
     try:
         url = sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):  # ValueError: the port is not a number
-        raise ConfigurationError(f"CONNECTOR_LEDGER is not a database URL: {_FORMS}") from None
-    if url.drivername in _SQLITE:
+        raise ConfigurationError(f"CONNECTOR_LEDGER is not a database URL: {_LEDGER_URL_ADVICE}") from None
+    if url.drivername in _SQLITE_SCHEMES:
         if not url.database or url.database == ":memory:":
-            raise ConfigurationError(f"a ledger cannot be kept in memory: {_FORMS}")
+            raise ConfigurationError(f"a ledger cannot be kept in memory: {_LEDGER_URL_ADVICE}")
         if url.query or url.database.startswith("file:"):
-            raise ConfigurationError(f"the URL of a SQLite ledger takes no options: {_FORMS}")
+            raise ConfigurationError(f"the URL of a SQLite ledger takes no options: {_LEDGER_URL_ADVICE}")
         return Path(url.database)
-    if url.drivername not in _POSTGRESQL:
-        raise ConfigurationError(f"a ledger cannot be kept at a {url.drivername} URL: {_FORMS}")
+    if url.drivername not in _POSTGRESQL_SCHEMES:
+        raise ConfigurationError(f"a ledger cannot be kept at a {url.drivername} URL: {_LEDGER_URL_ADVICE}")
     _refuse_stray_at(text, "CONNECTOR_LEDGER")
-    if unknown := sorted(set(url.query) - _OPTIONS):
+    if unknown_options := sorted(set(url.query) - _LEDGER_OPTIONS):
         raise ConfigurationError(
-            f"CONNECTOR_LEDGER has options that a ledger does not take ({', '.join(unknown)}): leave them out"
+            f"CONNECTOR_LEDGER has options that a ledger does not take ({', '.join(unknown_options)}): leave them out"
         )
     for name in ("port", "connect_timeout"):
         if not all(value.isascii() and value.isdigit() for value in url.normalized_query.get(name, ())):
@@ -164,6 +169,6 @@ def parse_place(text: str) -> Path | sa.URL:
     return url.set(drivername="postgresql+psycopg")
 
 
-def show_place(place: Path | sa.URL) -> str:
-    """Return a ledger's path or URL for messages, without its password and options."""
-    return str(place) if isinstance(place, Path) else show_url(place)
+def show_ledger_location(location: Path | sa.URL) -> str:
+    """Return a ledger's path or URL for messages, without the password and the options."""
+    return str(location) if isinstance(location, Path) else show_url(location)

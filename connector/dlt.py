@@ -22,10 +22,10 @@ _BATCH_ROWS = 10_000
 
 
 def subscribers(**filters: Unpack[ListFilters]) -> "DltResource":
-    """Return the list as a resource of Arrow tables, which replaces the rows of its table.
+    """Return the list as a resource of Arrow tables. Loading the resource replaces the rows of its table.
 
-    The filters are those of `Connector.read_batches`. The whole list is read and certified before the first row; the
-    resource raises IncompleteList if nothing proves that the list is complete.
+    The filters have the meaning of `Connector.read_batches`. The whole list is read and certified before the first row
+    is yielded. The resource raises IncompleteList if nothing proves that the list is complete.
     """
 
     def read() -> "Iterator[pa.RecordBatch]":
@@ -35,10 +35,10 @@ def subscribers(**filters: Unpack[ListFilters]) -> "DltResource":
 
 
 def subscriber_destination(job: str | PathLike[str], *, batch_rows: int = _BATCH_ROWS) -> Any:
-    """Return a destination that creates the rows of a pipeline as subscribers; `job` is a job file without a source.
+    """Return a destination that creates a subscriber for each row of a pipeline. `job` is a job file without a source.
 
-    Each batch of up to `batch_rows` rows is one run. A run that ends early fails the load, and dlt loads the batch
-    again. Nobody is created twice. Rows that are invalid or rejected are in the rejects file of the run.
+    Each batch of up to `batch_rows` rows is one run. If a run ends early, the load fails, and dlt loads the batch
+    again. Nobody is created twice. Invalid and rejected rows are written to the rejects file of the run.
     """
 
     @dlt.destination(

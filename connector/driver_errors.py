@@ -1,7 +1,7 @@
-"""Messages of database drivers, in one line and without values of rows.
+"""Messages of database drivers, as one line and without values of rows.
 
-Drivers quote values of rows in many messages. The codes of an error show whether its message names only tables, columns
-and servers. Such a message is shown unchanged. In all other messages quoted texts, addresses and long numbers are
+Drivers quote values of rows in many messages. The code of an error shows whether the message names only tables, columns
+and servers. Such a message is shown unchanged. In all other messages, quoted texts, addresses and long numbers are
 masked.
 """
 
@@ -9,20 +9,21 @@ import re
 from dataclasses import dataclass
 
 _QUOTE = "[\"'“”„«»‘’]"
-_AFTER = (  # the ends of known messages after a quoted value
+_TEXTS_AFTER_VALUE = (  # texts after a quoted value at the end of known messages
     r"to [A-Z][\w(),\[\] ]*(?: when casting from source column \w+)?|violates unique constraint\.|at line \d+"
     r"|for key '[^']*'|for column (?:'[^']*'|[\w`.$]+) at row \d+"
 )
-_VALUE = re.compile(rf"(?<!\w){_QUOTE}(?:.*{_QUOTE}(?= (?:{_AFTER})\Z)|.*)")  # greedy: a value may contain quotes
+# The match is as long as possible, because a value may contain quotes.
+_QUOTED_VALUE = re.compile(rf"(?<!\w){_QUOTE}(?:.*{_QUOTE}(?= (?:{_TEXTS_AFTER_VALUE})\Z)|.*)")
 _ADDRESS = re.compile(r"[^\s@'\"()<>,;:=]+@[^\s@'\"()<>,;]+")
 _IN_PARENTHESES = re.compile(r"\(.*\)")
 _NUMBER = re.compile(r"(?<!\w)\+?\d[\d.:/-]{3,}(?!\w)")
 
-# Errors whose messages contain no values of rows. Classes of SQLSTATE: the standard, and appendix A of the manual of
-# PostgreSQL.
+# Errors whose messages contain no values of rows. The classes of SQLSTATE are from the standard, and from appendix A of
+# PostgreSQL's manual.
 _HARMLESS_STATES = frozenset(["08", "0A", "25", "28", "2B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58"])
-_CONSTRAINT_STATE = "23"  # PostgreSQL shows the row in another line of its message, other databases in the same line
-_HARMLESS_MYSQL = frozenset({  # connections (2…), limits, locks, rights, names, and columns without their values
+_CONSTRAINT_STATE = "23"  # PostgreSQL shows the row only in a second line, other databases in the first line
+_HARMLESS_MYSQL = frozenset({  # connections (2…), limits, locks, rights, names, and columns without values
     1020, 1021, 1030, 1031, 1036, 1040, 1042, 1043, 1044, 1045, 1046, 1048, 1049, 1050, 1051, 1053, 1054, 1060, 1071,
     1072, 1091, 1103, 1114, 1118, 1129, 1130, 1136, 1142, 1143, 1146, 1153, 1158, 1159, 1160, 1161, 1193, 1203, 1205,
     1213, 1226, 1227, 1231, 1235, 1264, 1265, 1286, 1290, 1305, 1317, 1345, 1364, 1370, 1406, 1451, 1452, 1698, 1792,
@@ -35,22 +36,24 @@ _HARMLESS_DUCKDB = frozenset(
 _HARMLESS_TEXT = re.compile(r'(?:Constraint Error: )?(?:CHECK|NOT NULL) constraint failed|near ".*": syntax error$')
 _CONNECTION_ERRORS = frozenset(["OperationalError", "InterfaceError"])
 
-# Errors whose message a person wrote in a trigger (RAISE, SIGNAL): the message may contain any value.
+# Errors with a message that a person has written in a trigger (RAISE, SIGNAL). The message may contain any value.
 _RULE_STATES = ("P0", "45")
-_RAISE_OF_POSTGRESQL = "exec_stmt_raise"  # the routine in the source of PostgreSQL; the SQLSTATE may be any
+_RAISE_OF_POSTGRESQL = "exec_stmt_raise"  # the routine in PostgreSQL's source; such an error may have any SQLSTATE
 _SIGNAL_OF_MYSQL = 1644
 
 _STATE = re.compile(r"[0-9A-Z]{5}")
 _QUOTING_DRIVERS = frozenset(["duckdb", "_duckdb", "pg8000", "psycopg", "pyarrow", "pymysql", "sqlite3"])
-"""Drivers that put values into quotes, and not into parentheses."""
+"""Drivers that write values in quotes, and not in parentheses."""
 
-_WITHHELD = "a rule of the database, such as a trigger, refused a row. Its message may quote the row and is not shown"
+_WITHHELD_MESSAGE = (
+    "a rule of the database, such as a trigger, refused a row. Its message may quote the row and is not shown"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class _DriverMessage:
-    """The text of an error, with its SQLSTATE and the number of MySQL if the driver has them. `is_of_rule` is true if a
-    person wrote the text, for example in a trigger."""
+    """The text of an error, with its SQLSTATE and its MySQL number if the driver has them. `is_of_rule` is true if a
+    person has written the text, for example in a trigger."""
 
     text: str
     state: str | None = None
@@ -59,19 +62,19 @@ class _DriverMessage:
 
     @property
     def code(self) -> str:
-        """The code for a message, or an empty text."""
+        """The code as it is shown in a message, or an empty text."""
         if self.number is not None:
             return f" (error {self.number})"
         return f" (SQLSTATE {self.state})" if self.state else ""
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the first line of a driver's message, unchanged or masked, with the code if the text does not contain the
-    code."""
+    """Return the first line of a driver's message, masked if it may contain values of rows. Add the code if the text
+    does not contain the code."""
     error = getattr(error, "orig", None) or error
-    message = _read(error)
+    message = _read_message(error)
     if message.is_of_rule:
-        return _WITHHELD + message.code
+        return _WITHHELD_MESSAGE + message.code
     line = (message.text.strip() or type(error).__name__).splitlines()[0]
     if _is_harmless(error, message, line):
         return line + (message.code if message.number is not None else "")
@@ -79,24 +82,26 @@ def describe_error(error: BaseException) -> str:
 
 
 def _mask_values(line: str, *, has_quotes: bool) -> str:
-    """Return the line with a quoted text as `'…'`, an address as `@` and longer numbers as `#`. Without `has_quotes`,
-    the driver may put values into parentheses, too."""
+    """Return the line with `'…'` for a quoted text, `@` for an address, and `#` for a longer number. If `has_quotes` is
+    false, the driver may also write values in parentheses, and these are masked, too."""
     if not has_quotes:
         line = _IN_PARENTHESES.sub("(…)", line)
-    return _NUMBER.sub("#", _ADDRESS.sub("@", _VALUE.sub("'…'", line, count=1)))
+    return _NUMBER.sub("#", _ADDRESS.sub("@", _QUOTED_VALUE.sub("'…'", line, count=1)))
 
 
-def _read(error: BaseException) -> _DriverMessage:
+def _read_message(error: BaseException) -> _DriverMessage:
     arguments = error.args
-    first = arguments[0] if arguments else None
-    if isinstance(first, dict) and "M" in first:  # pg8000 has the fields of the server's message, by letters
-        state = first.get("C")
-        return _DriverMessage(str(first["M"]), state, None, _is_of_rule(state, first.get("R")))
-    if len(arguments) > 1 and type(first) is int and not isinstance(error, OSError):  # the drivers of MySQL
-        is_of_rule = first == _SIGNAL_OF_MYSQL or _is_of_rule(getattr(error, "sqlstate", None), None)
-        return _DriverMessage(str(arguments[1]), None, first, is_of_rule)
-    if len(arguments) > 1 and isinstance(first, str) and _STATE.fullmatch(first):  # ODBC
-        return _DriverMessage(str(arguments[1]), first, None, _is_of_rule(first, None))
+    first_argument = arguments[0] if arguments else None
+    if (
+        isinstance(first_argument, dict) and "M" in first_argument
+    ):  # pg8000 has the fields of the server's message, with letters as keys
+        state = first_argument.get("C")
+        return _DriverMessage(str(first_argument["M"]), state, None, _is_of_rule(state, first_argument.get("R")))
+    if len(arguments) > 1 and type(first_argument) is int and not isinstance(error, OSError):  # drivers of MySQL
+        is_of_rule = first_argument == _SIGNAL_OF_MYSQL or _is_of_rule(getattr(error, "sqlstate", None), None)
+        return _DriverMessage(str(arguments[1]), None, first_argument, is_of_rule)
+    if len(arguments) > 1 and isinstance(first_argument, str) and _STATE.fullmatch(first_argument):  # ODBC
+        return _DriverMessage(str(arguments[1]), first_argument, None, _is_of_rule(first_argument, None))
     state, details = getattr(error, "sqlstate", None), getattr(error, "diag", None)  # psycopg
     is_of_trigger = getattr(error, "sqlite_errorname", "") == "SQLITE_CONSTRAINT_TRIGGER"
     is_of_rule = is_of_trigger or _is_of_rule(state, getattr(details, "source_function", None))

@@ -1,54 +1,56 @@
-"""Errors, grouped by what the caller does next: fix the configuration, fix the data, wait, or stop.
+"""Errors, in classes by the next step of the user: fix the configuration, fix the data, wait, or stop.
 
-Each carries a message for a person (what, where, what to do next); none carries a token or a person's data.
+Each error has a message for a person: what happened, where, and what to do next. No message contains a token or
+personal data.
 """
 
 STOPPED = "the run was stopped"
-"""Why something was given up, where all that can be said is that the run was to end."""
+"""The reason for a row that was given up, when nothing more is known than that the run stopped."""
 
 
 class ConnectorError(Exception):
-    """Any failure that this library foresees; `str()` of it is fit to show to a person.
+    """Any failure that this library expects. `str()` returns a message that can be shown to a person.
 
-    `run_id` is the run on record that ended with this error, or None if no run is on record for it.
+    `run_id` is the id of the recorded run that ended with this error, or None if no run was recorded.
     """
 
     run_id: str | None = None
 
 
 class ConfigurationError(ConnectorError):
-    """Settings, a job or an option cannot be used as given: nothing was started. Fix it and run again."""
+    """The settings, a job or an option cannot be used. Nothing was started. Correct the value and run again."""
 
 
 class SourceError(ConnectorError):
-    """A source cannot be read, or not to its end: fix the data or its access and run again."""
+    """A source cannot be read, or cannot be read to its end. Correct the data or the access to the data, and run
+    again."""
 
 
 class ContentError(SourceError, ConfigurationError):
-    """The content or the format of a source is at fault, so that it cannot be read to its end: nothing was sent, and a
-    person must correct the source. Running again does not help."""
+    """A source cannot be read to its end, because its content or its format is wrong. Nothing was sent. A person must
+    correct the source, and running again does not help."""
 
 
 class LockedError(ConnectorError):
-    """Another run holds the ledger, or writes the same file: wait for it."""
+    """Another run holds the ledger, or writes the same file. Wait until the other run has ended."""
 
 
 class LedgerError(ConnectorError):
-    """The ledger cannot be trusted or written: nothing may be sent until a person has looked at it."""
+    """The ledger cannot be trusted or cannot be written. Nothing may be sent until a person has checked the ledger."""
 
 
-class RunAborted(ConnectorError):  # noqa: N818 - an ending of a run, not a fault of the program
-    """The run had to end early; what was done is recorded, and it can be run again."""
+class RunAborted(ConnectorError):  # noqa: N818 - the end of a run, not a fault of the program
+    """The run ended early. Its results so far are recorded, and the command can be run again."""
 
 
 class UnreachableError(SourceError, RunAborted):
-    """The database of a source refuses connections now, or is busy: run again later."""
+    """The database of a source refuses connections now, or is busy. Run again later."""
 
 
 _EXIT_CODES: tuple[tuple[type[ConnectorError], int], ...] = (
     (ConfigurationError, 2),
     (UnreachableError, 3),
-    (SourceError, 2),  # here it was found before anything started; in a run it is an aborted report
+    (SourceError, 2),  # found before the run began; during a run, a SourceError ends the run with the report `aborted`
     (LockedError, 4),
     (LedgerError, 3),
     (RunAborted, 3),
@@ -56,6 +58,6 @@ _EXIT_CODES: tuple[tuple[type[ConnectorError], int], ...] = (
 
 
 def find_exit_code(error: ConnectorError) -> int:
-    """Return the exit code of a command that ends with this error and has no report: 2 for what a person must change,
-    3 for what may pass, 4 for a lock."""
+    """Return the exit code of a command that ends with this error and without a report. 2: a person must change
+    something. 3: the cause may pass. 4: another run holds a lock."""
     return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 3)

@@ -26,7 +26,7 @@ from connector.listing.evidence import FindLacking
 from connector.listing.reader import ListProgress, list_filters, read_list
 from connector.pace.pace import Pace
 from connector.paging.certificate import Certificate, Reason
-from connector.progress import Progression
+from connector.progress import ProgressMeter
 from connector.runs.report import (
     Report,
     RunScope,
@@ -347,7 +347,7 @@ async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Prog
     from connector.paging.certificate import describe_hidden
     from connector.service.retry import Retrier
 
-    started_at, progression = clock.now().timestamp(), Progression(clock.monotonic)
+    started_at, progression = clock.now().timestamp(), ProgressMeter(clock.monotonic)
 
     async def find_lacking(ids: IdArray) -> Sequence[int]:
         try:

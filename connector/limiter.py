@@ -1,5 +1,7 @@
-"""Decides when a request may leave (architecture 6): at the pace that the rate controller has found, within the
-concurrency limit, and not while the service has asked for a pause or does not answer.
+"""Decides when a request may leave (architecture 6).
+
+A request leaves at the pace that the rate controller has found, and within the concurrency limit. No request leaves
+while the service has asked for a pause, or does not answer.
 """
 
 import asyncio
@@ -8,19 +10,20 @@ from math import inf
 
 from connector.control import Stop
 from connector.pace.pace import Pace
-from connector.service.client import LONGEST_PAUSE_S, Client
+from connector.service.client import MAX_PAUSE_S, Client
 from connector.service.wire import Accepted, Ambiguous, Created, NotSent, Operation, Refused, is_limited
 
 _SHORT_WAIT_S = 0.05  # a wait up to this long is not interrupted if the run must stop
 _SHOWN_WAIT_S = 2.0  # a longer wait is shown to the user, with its reason
 _REQUEST_TIMEOUT = 408
-_NOUNS = {"create": "create", "send": "email", "list": "page"}
+_NOUN_BY_OPERATION = {"create": "create", "send": "email", "list": "page"}
 
 Answer = Created | Accepted | Refused | Ambiguous | NotSent
 
 
 class RequestLimiter:
-    """Each request acquires a slot, leaves, and releases the slot. Only one caller at a time may wait in `acquire`.
+    """The slots for requests. Each request acquires a slot, leaves, and releases the slot. Only one caller at a time
+    may wait in `acquire`.
 
     `pace` belongs to the run. Limiters may share it if only one of them is in use at a time.
     """
@@ -30,7 +33,7 @@ class RequestLimiter:
         self._control, self._client = control, client
         self._rate, self._concurrency = pace.rate, pace.concurrency
         self._breaker, self._patience = pace.breaker, pace.patience
-        self._noun = _NOUNS[operation]
+        self._noun = _NOUN_BY_OPERATION[operation]
         self._in_flight = 0
         self._may_have_room = asyncio.Event()
 
@@ -87,15 +90,16 @@ class RequestLimiter:
             self._concurrency.record_answer(sent_at, now, self._in_flight)
 
     def record_no_answer(self, sent_at: float) -> None:
-        """Record that an attempt at `sent_at` (monotonic) was given up, so it shows nothing about the service."""
+        """Record that an attempt at `sent_at` (monotonic) was given up. Such an attempt shows nothing about the
+        service."""
         self._breaker.record_inconclusive(sent_at)
 
     def is_pausing(self, now: float) -> bool:
-        """Return whether a pause that the service has asked for is not over at `now` (monotonic)."""
+        """Return whether the service has asked for a pause that has not ended at `now` (monotonic)."""
         return self._client.quiet_until > now
 
     async def rest_before_retry(self, until: float, seconds: float) -> bool:
-        """Wait `seconds`, and then as long as the pace requires. Return whether the request may be sent again.
+        """Wait for `seconds`, and then as long as the pace requires. Return whether the request may be sent again.
 
         Return False if the run must stop, after `until` (monotonic), during a pause, and while the breaker is open.
         """
@@ -111,8 +115,8 @@ class RequestLimiter:
         return False
 
     def _try_acquire(self) -> float:
-        """Return 0 if a slot was acquired, so that a request must leave now. Else return the seconds to wait; inf if
-        the next answer decides."""
+        """Return 0 if a slot was acquired, so that a request must leave now. Else return the seconds to wait, or inf if
+        the caller must wait for the next answer."""
         if self._in_flight >= self._concurrency.allowed:
             return inf
         wait_s = self._find_wait(self._control.clock.monotonic())
@@ -120,10 +124,10 @@ class RequestLimiter:
         return wait_s
 
     def _find_wait(self, now: float) -> float:
-        """Return 0 if a request may leave, and count the request as sent. Else return the seconds to wait; inf if the
-        next answer decides."""
+        """Return 0 if a request may leave, and count the request as sent. Else return the seconds to wait, or inf if
+        the caller must wait for the next answer."""
         quiet_s = self._client.quiet_until - now
-        if quiet_s > LONGEST_PAUSE_S:
+        if quiet_s > MAX_PAUSE_S:
             pause_ends_at = self._control.clock.now() + timedelta(seconds=quiet_s)
             self._control.end(
                 f"the service sent Retry-After: {quiet_s:,.0f} s; run again after {pause_ends_at:%Y-%m-%d %H:%M} UTC"
@@ -156,10 +160,11 @@ class RequestLimiter:
     def _record_limited(self, answer: Refused | Ambiguous, sent_at: float, now: float) -> None:
         is_probe, may_pass = self._breaker.is_open, isinstance(answer, Refused) and answer.may_pass
         if may_pass:
-            self._breaker.record_failure(sent_at, now)  # many in a row open the breaker: single probes, longer pauses
+            # Many failures in a row open the breaker, so that only single probes leave.
+            self._breaker.record_failure(sent_at, now)
         else:
             self._breaker.record_inconclusive(sent_at)
-        if not (is_probe and may_pass):  # a refused probe shows how long the service refuses everything, not a rate
+        if not (is_probe and may_pass):  # a refused probe shows no rate, only that the service still refuses everything
             self._rate.record_refused(sent_at, now, answer.retry_after_s)
         self._patience.record_refused(now)
         if self._patience.is_over(now):
@@ -177,7 +182,7 @@ class RequestLimiter:
 
 
 def _is_failure(answer: Ambiguous | NotSent) -> bool:
-    """Return whether the service was unreachable or out of order; other answers are about the request."""
+    """Return whether the service was unreachable or out of order. Any other answer depends on the request."""
     if isinstance(answer, NotSent) or answer.status is None:
         return True
     return answer.status >= 500 or answer.status == _REQUEST_TIMEOUT

@@ -1,6 +1,6 @@
 """Sends the alerts of runs to the webhooks of their jobs.
 
-A failed alert changes nothing of the run. The next run of the job sends the alert again.
+A failed alert does not change the run. The next run of the job sends the alert again.
 """
 
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ from connector.runs.report import Report, describe_fault, record_error, report_e
 from connector.service.webhook import build_headers, post_webhook
 from connector.settings import read_state
 
-_TRIES = 3
-_WAIT_S = 2.0
+_MAX_ATTEMPTS = 3
+_RETRY_WAIT_S = 2.0
 
 
 async def send_alert(notify: Notify | None, report: Report, state_dir: Path | None, stop: Stop) -> list[str]:
-    """Send the alert that the report is for this job, if any, and alerts of earlier runs that were not delivered.
+    """Send the alert for this report if the job asks for one, and the alerts of earlier runs that were not delivered.
 
-    `state_dir` is None if the state folder cannot be used: then no earlier run is known. A signal ends the sending.
+    `state_dir` is None if the state folder cannot be used. Then earlier runs are not known. A signal ends the sending.
     Return messages about a failure.
     """
     if notify is None or report.is_planned:
@@ -41,15 +41,15 @@ async def send_alert(notify: Notify | None, report: Report, state_dir: Path | No
 async def end_failed_start(
     command: str, job: Job | Path, error: ConnectorError, environ: Mapping[str, str], stop: Stop
 ) -> tuple[str, list[str]]:
-    """Record for `status` that a run of the job ended with `error` before it had a report, and send the alert
-    that the job asks for. `job` is a file's path if the job may be what is wrong.
+    """Record for the command `status` that a run of the job ended with `error` before the run had a report. Then send
+    the alert for which the job asks. `job` is the path of the job file if the error may be in this file.
 
     Return the id of the run, and messages about a failed alert.
     """
     name, notify = (job.name, job.notify) if isinstance(job, Job) else read_job_head(job, environ)
     report = report_error(command, name, error, stop.clock.now())
     state_dir = None
-    with suppress(ConfigurationError):  # a state folder that cannot be used is the error, or else a second one
+    with suppress(ConfigurationError):  # `error` itself may be that the state folder cannot be used
         state_dir = read_state(environ).state_dir
     if error.run_id is None and state_dir is not None:
         record_error(report, state_dir)
@@ -66,22 +66,23 @@ async def _send_alert(notify: Notify, report: Report, state_dir: Path | None, cl
         alerts.append(write_alert(reason, last_run, values))
     problem = None
     if path is not None:
-        write_record(path, last_run, alerts)  # before an alert is sent: a killed run leaves it to the next one
+        # This is done before an alert is sent, so that the next run sends the alert if this run is killed.
+        write_record(path, last_run, alerts)
     while alerts and (problem := await _post(notify.webhook, alerts[0], clock)) is None:
         alerts.pop(0)
         if path is not None:
             write_record(path, last_run, alerts)
     if problem is None:
         return []
-    return [f"The job's alert failed {_TRIES} times: {problem}. The next run of the job sends the alert again."]
+    return [f"The job's alert failed {_MAX_ATTEMPTS} times: {problem}. The next run of the job sends the alert again."]
 
 
 async def _post(webhook: Webhook, alert: Alert, clock: Clock) -> str | None:
-    """Post an alert, several times if that fails. Return None, or why the alert was not delivered."""
+    """Post an alert, and try again if this fails. Return None, or the reason why the alert was not delivered."""
     problem = None
-    for attempt in range(_TRIES):
+    for attempt in range(_MAX_ATTEMPTS):
         if attempt:
-            await clock.sleep(_WAIT_S)
+            await clock.sleep(_RETRY_WAIT_S)
         body, timestamp = alert.body.encode(), int(clock.now().timestamp())
         headers = build_headers(alert.message_id, timestamp, body, webhook.secret)
         problem = await post_webhook(webhook.url, body, headers)

@@ -1,54 +1,56 @@
-"""How far a run has come, in words for a person: share, rate, and the time that is left, as far as they are known."""
+"""The progress of a run as a text for a person: the share, the rate and the remaining time, as far as they are
+known."""
 
 from collections import deque
 from collections.abc import Callable
 
-_LOOKS_BACK_S = 10.0  # the rate is that of the last seconds, since a service's changes
+_RATE_WINDOW_S = 10.0  # only the last seconds count, because the rate of a service changes
 
 
 class Progress:
-    """What a run is doing, in the words of the function that `follow` received last."""
+    """A text about what a run is doing. `describe` is the function that was last passed to `follow`, and returns the
+    text."""
 
     def __init__(self) -> None:
         self.describe: Callable[[], str] = lambda: "starting"
 
     def follow(self, describe: Callable[[], str]) -> None:
-        """Show this from now on."""
+        """Use this function for the text from now on."""
         self.describe = describe
 
 
-class Progression:
-    """The advance of what is counted towards a total; `monotonic` gives seconds."""
+class ProgressMeter:
+    """A meter of the items that are done. `monotonic` returns seconds."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._marks: deque[tuple[float, int]] = deque()
 
-    def describe(self, done: int, total: float | None, *, is_estimate: bool = False) -> str:
-        """Return `25% of about 24,000, 830/s, 21 s left`, as much of it as is known."""
-        rate, parts = self._measure(done), list[str]()
+    def describe(self, done_count: int, total: float | None, *, is_estimate: bool = False) -> str:
+        """Return a text such as `25% of about 24,000, 830/s, 21 s left`. Unknown parts are left out."""
+        rate, parts = self._measure(done_count), list[str]()
         if total:
-            shown = f"{total:,.0f}"
-            if is_estimate:  # to two digits: more would flicker
+            total_text = f"{total:,.0f}"
+            if is_estimate:  # two digits, because more digits would flicker
                 digits: float = 10 ** max(0, len(f"{total:.0f}") - 2)
-                shown = f"about {round(total / digits) * digits:,.0f}"
-            parts.append(f"{min(done / total, 1.0):.0%} of {shown}")
+                total_text = f"about {round(total / digits) * digits:,.0f}"
+            parts.append(f"{min(done_count / total, 1.0):.0%} of {total_text}")
         if rate >= 1:
             parts.append(f"{rate:,.0f}/s")
-        if total and rate > 0 and done < total:
-            parts.append(f"{_show_seconds((total - done) / rate)} left")
+        if total and rate > 0 and done_count < total:
+            parts.append(f"{_show_seconds((total - done_count) / rate)} left")
         return ", ".join(parts)
 
-    def _measure(self, done: int) -> float:
-        """Things done a second, since the mark before the last seconds."""
+    def _measure(self, done_count: int) -> float:
+        """Return the number of items done per second during about the last `_RATE_WINDOW_S` seconds."""
         now, marks = self._monotonic(), self._marks
-        if marks and done < marks[-1][1]:  # it begins again
+        if marks and done_count < marks[-1][1]:  # the count has begun again
             marks.clear()
-        marks.append((now, done))
-        while len(marks) > 2 and marks[1][0] <= now - _LOOKS_BACK_S:
+        marks.append((now, done_count))
+        while len(marks) > 2 and marks[1][0] <= now - _RATE_WINDOW_S:
             marks.popleft()
-        since, before = marks[0]
-        return (done - before) / (now - since) if now > since else 0.0
+        mark_time, mark_count = marks[0]
+        return (done_count - mark_count) / (now - mark_time) if now > mark_time else 0.0
 
 
 def _show_seconds(seconds: float) -> str:

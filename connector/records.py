@@ -1,4 +1,4 @@
-"""Loads records of another tool, such as Singer's or dlt's, by the mapping of a job."""
+"""Loads records of another tool, such as Singer or dlt, by the mapping of a job."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 
 def load_records(records: Iterable[Mapping[str, Any]], job: str | PathLike[str], name: str) -> Report:
-    """Create the subscribers of these records as one run, and return its report; `name` names the records in messages.
+    """Create the subscribers of these records in one run, and return the report of the run. `name` names the records in
+    messages.
 
-    Each record of a report with the status ok or partial has an outcome. Raises ConnectorError for a run that ended
-    early; then the caller must send the records again, and nobody is created twice.
+    If the status of the report is ok or partial, each record has an outcome. Raises ConnectorError if the run ended
+    early. Then the caller must send the records again. Nobody is created twice.
     """
     with tempfile.TemporaryDirectory(prefix="connector-records-") as folder:
-        file_name = re.sub(r"[^\w.-]", "_", name)  # a name of another tool may hold a slash
+        file_name = re.sub(r"[^\w.-]", "_", name)  # a name from another tool may contain a slash
         path = Path(folder) / f"{file_name}.jsonl"
         with path.open("wb") as file:
             file.writelines(orjson.dumps(record, default=str) + b"\n" for record in records)

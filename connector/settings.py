@@ -1,6 +1,7 @@
-"""Settings of a run: defaults, then the job, then the environment, then options (or arguments, from Python).
+"""Settings of a run. Later sources have precedence: the defaults, the job, the environment, and then options (or
+arguments in Python).
 
-The token comes from the environment or a file and never from an option; it is never part of a message.
+The token comes from the environment or a file, and never from an option. No message contains the token.
 """
 
 import os
@@ -21,55 +22,60 @@ from connector.texts import is_unicode, make_line
 # The limit of open files
 
 
-_WANTED = 2048  # 1,000 requests at once, look-ups and files; `select` in some drivers fails with much more
-_FILES = 32  # the ledger and its journal, reports, row files, temporary copies, the source, imported modules
-_ASSUMED_OPEN = 32  # if the open descriptors cannot be counted
+_WANTED_LIMIT = 2048  # for 1,000 requests at once, look-ups and files; with many more, `select` fails in some drivers
+_RESERVED_FOR_FILES = (
+    32  # for the ledger and its journal, reports, row files, temporary copies, the source, imported modules
+)
+_ASSUMED_OPEN_COUNT = 32  # if the open descriptors cannot be counted
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the soft limit of this process, at most to the hard limit. A limit that cannot be raised stays."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _WANTED if hard == resource.RLIM_INFINITY else min(_WANTED, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    """Raise the soft limit of this process, at most to the hard limit. If the limit cannot be raised, it does not
+    change."""
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    new_limit = _WANTED_LIMIT if hard_limit == resource.RLIM_INFINITY else min(_WANTED_LIMIT, hard_limit)
+    if soft_limit != resource.RLIM_INFINITY and soft_limit < new_limit:
         with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard_limit))
 
 
-def bound_connections(wanted: int) -> int:
-    """Return the number of connections that may be opened, at most `wanted`. The files of a run stay possible.
+def bound_connections(wanted_count: int) -> int:
+    """Return the number of connections that may be opened, at most `wanted_count`. The files of a run can still be
+    opened.
 
     Raises ConfigurationError if not even one connection may be opened.
     """
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return wanted
-    room = soft - _count_open() - _FILES
-    if room < 1:
+    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft_limit == resource.RLIM_INFINITY:
+        return wanted_count
+    available_count = soft_limit - _count_open() - _RESERVED_FOR_FILES
+    if available_count < 1:
         raise ConfigurationError(
-            f"this process may have {soft} files and connections open at once (ulimit -n), too few for a run. "
-            f"Raise the limit, for example by: ulimit -n {_WANTED}"
+            f"this process may have {soft_limit} files and connections open at once (ulimit -n), too few for a run. "
+            f"Raise the limit, for example by: ulimit -n {_WANTED_LIMIT}"
         )
-    return min(wanted, room)
+    return min(wanted_count, available_count)
 
 
 def _count_open() -> int:
     try:
-        return sum(1 for _ in Path("/dev/fd").iterdir()) - 1  # without the descriptor that lists them
+        return sum(1 for _ in Path("/dev/fd").iterdir()) - 1  # the descriptor that lists the folder does not count
     except OSError:
-        return _ASSUMED_OPEN
+        return _ASSUMED_OPEN_COUNT
 
 
 _APPLICATION = "subscriber-connector"
-_LEDGER = "ledger.db"  # in the state folder, where no other place is named
-_BESIDE = 64  # connections; looks ask for 16 pages at once, at most
-_TIMEOUT_S = 30.0  # the service promises nothing; twice the slowest answer that a user waits for
-RETENTION_S = 90 * 86_400.0  # how long rejects files, drift files and reports are kept
-_LARGEST_TOKEN = 16384  # bytes; a JSON Web Token with all its claims stays below 8 kB
+_LEDGER_FILE_NAME = "ledger.db"  # in the state folder, if CONNECTOR_LEDGER is not set
+_LOOKUP_CONNECTIONS = 64  # connections for look-ups, which ask for at most 16 pages at once
+_TIMEOUT_S = 30.0  # service-api.md promises no time; this is twice the slowest answer for which a user waits
+RETENTION_S = 90 * 86_400.0  # rejects files, drift files and reports are kept for this time
+_MAX_TOKEN_BYTES = 16384  # a JSON Web Token with all its claims has less than 8 kB
 
 
 @dataclass(frozen=True, slots=True)
 class StateLocation:
-    """Where this user's runs leave what they know: a folder of files, and the ledger (a SQLAlchemy URL)."""
+    """The location of the files that this user's runs share: the state folder, and the ledger (a URL for
+    SQLAlchemy)."""
 
     state_dir: Path
     ledger_url: str = field(repr=False)
@@ -77,21 +83,21 @@ class StateLocation:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything a run needs to know of its service and its place; `account` names the ledger's entries."""
+    """The settings of a run. `account` is the name under which the ledger stores the entries."""
 
     service: Service
     account: str
     state_dir: Path
     ledger_url: str = field(repr=False)
     may_make_ledger: bool = True
-    retention_s: float = RETENTION_S  # after which rejects, drift files and reports are deleted
-    time_limit_s: float | None = None  # after which a run is ended
+    retention_s: float = RETENTION_S  # rejects files, drift files and reports are deleted after this time
+    time_limit_s: float | None = None  # a run is stopped after this time
 
     @property
     def has_no_ledger(self) -> bool:
-        """Whether the ledger is the state folder's own, and none was made yet: who exports alone has none, and need not
-        wait for SQLAlchemy to see it."""
-        return self.ledger_url == _write_url(self.state_dir) and not (self.state_dir / _LEDGER).exists()
+        """Whether the ledger is in the state folder and does not exist. Users who only export have no ledger. This
+        check does not import SQLAlchemy, so these users do not wait for the import."""
+        return self.ledger_url == _write_url(self.state_dir) and not (self.state_dir / _LEDGER_FILE_NAME).exists()
 
 
 def read_settings(
@@ -108,11 +114,17 @@ def read_settings(
     time_limit_s: float | None = None,
     is_writing: bool = True,
 ) -> Settings:
-    """Return the settings of a run that talks to the service; if it `is_writing`, makes the state folder (0700).
+    """Return the settings of a run that sends requests to the service. If `is_writing`, create the state folder (0700).
 
-    The keywords are what a job says, and the `token` of a caller in Python; the environment's base URL has priority.
-    Raises ConfigurationError: no base URL or one over plain http that is not loopback, no token or two, an unreadable
-    or empty token file, a state folder that cannot be used.
+    The keywords have the values of a job, and the `token` of a caller in Python. The base URL of the environment has
+    precedence.
+
+        Raises ConfigurationError in these cases:
+
+    - There is no base URL, or a base URL over plain http that is not a loopback address.
+    - There is no token, or there are two tokens.
+    - The token file is empty or cannot be read.
+    - The state folder cannot be used.
     """
     service = read_service(
         environ, base_url=base_url, token=token, authorization=authorization, timeout_s=timeout_s, proxy=proxy
@@ -130,12 +142,12 @@ def read_settings(
 
 
 def read_base_url(environ: Mapping[str, str], base_url: str | None) -> str:
-    """Return the environment's base URL, else the job's. Raises ConfigurationError for none, and for one that is
-    invalid."""
-    found = environ.get("CONNECTOR_BASE_URL") or base_url
-    if not found:
+    """Return the base URL of the environment, or else of the job. Raises ConfigurationError if there is no base URL or
+    an invalid one."""
+    url_text = environ.get("CONNECTOR_BASE_URL") or base_url
+    if not url_text:
         raise ConfigurationError("no base URL: set CONNECTOR_BASE_URL, or service.base_url in the job")
-    return parse_base_url(found)
+    return parse_base_url(url_text)
 
 
 def read_service(
@@ -146,9 +158,9 @@ def read_service(
     authorization: str | None = None,
     timeout_s: float | None = None,
     proxy: str | None = None,
-    max_connections: int = _BESIDE,
+    max_connections: int = _LOOKUP_CONNECTIONS,
 ) -> Service:
-    """Return the service alone, for what needs neither ledger nor state folder. Raises ConfigurationError."""
+    """Return only the service, for code that needs no ledger and no state folder. Raises ConfigurationError."""
     return Service(
         base_url=read_base_url(environ, base_url),
         token=token or read_token(environ),
@@ -160,24 +172,25 @@ def read_service(
 
 
 def build_service(settings: Settings, max_concurrency: int) -> Service:
-    """Return the service for `max_concurrency` requests at once, with connections of their own for look-ups beside
-    them, or with as many as this process may open. Raises ConfigurationError if it may open none."""
-    return replace(settings.service, max_connections=bound_connections(max_concurrency + _BESIDE))
+    """Return the service with enough connections for `max_concurrency` requests at once and for look-ups. If this
+    process may not open so many connections, return the service with fewer. Raises ConfigurationError if the process
+    may not open any connection."""
+    return replace(settings.service, max_connections=bound_connections(max_concurrency + _LOOKUP_CONNECTIONS))
 
 
 def bound_in_flight(service: Service, max_concurrency: int) -> int:
-    """Return how many of the `max_concurrency` requests the connections of the service can carry, with some left for
-    look-ups."""
-    beside = min(_BESIDE, service.max_connections // 4)
-    return max(1, min(max_concurrency, service.max_connections - beside))
+    """Return the number of requests, at most `max_concurrency`, that may be in flight, so that some of the service's
+    connections remain for look-ups."""
+    lookup_connections = min(_LOOKUP_CONNECTIONS, service.max_connections // 4)
+    return max(1, min(max_concurrency, service.max_connections - lookup_connections))
 
 
 def read_token(environ: Mapping[str, str]) -> Token:
-    """Return the token of CONNECTOR_TOKEN or of the file that CONNECTOR_TOKEN_FILE names; an empty variable counts as
-    unset.
+    """Return the token of CONNECTOR_TOKEN, or of the file that CONNECTOR_TOKEN_FILE names. An empty variable has no
+    effect.
 
-    Raises ConfigurationError, never with any of the token: none, two, a file that cannot be read, characters that no
-    header can carry.
+    Raises ConfigurationError if there is no token, if there are two, if the file cannot be read, or if the token has
+    characters that a header cannot have. The message contains no part of the token.
     """
     text, path = environ.get("CONNECTOR_TOKEN"), environ.get("CONNECTOR_TOKEN_FILE")
     if text and path:
@@ -188,36 +201,41 @@ def read_token(environ: Mapping[str, str]) -> Token:
         raise ConfigurationError("no token: set CONNECTOR_TOKEN, or CONNECTOR_TOKEN_FILE to a file that holds it")
     try:
         with Path(path).open("rb") as file:
-            content = file.read(_LARGEST_TOKEN + 1)
+            content = file.read(_MAX_TOKEN_BYTES + 1)
     except OSError as error:
         raise ConfigurationError(f"the token file {path} cannot be read: {error.strerror}") from None
-    if len(content) > _LARGEST_TOKEN:
+    if len(content) > _MAX_TOKEN_BYTES:
         raise ConfigurationError(f"the token file {path} is too large for a token; is it the right file?")
-    # what is no text is refused with the characters below
+    # bytes that are not UTF-8 are replaced by a character that `_check_token` refuses
     return _check_token(content.decode("utf-8-sig", errors="replace"), f"the token file {path}")
 
 
-def _check_token(text: str, where: str) -> Token:
-    token = text.strip(" \t\r\n")  # an editor's newline, and the blanks that HTTP itself would drop
+def _check_token(text: str, origin: str) -> Token:
+    token = text.strip(" \t\r\n")  # the line end of an editor, and blanks, which HTTP would drop
     if not token:
-        raise ConfigurationError(f"{where} is empty; it must hold the API token")
+        raise ConfigurationError(f"{origin} is empty; it must hold the API token")
     if any(unicodedata.category(character) == "Cc" for character in token):
         raise ConfigurationError(
-            f"{where} holds a line break or another control character; it must hold the token alone"
+            f"{origin} holds a line break or another control character; it must hold the token alone"
         )
     if not token.isascii():
-        raise ConfigurationError(f"{where} holds a character that a token cannot have, such as a typographic quote")
+        raise ConfigurationError(f"{origin} holds a character that a token cannot have, such as a typographic quote")
     return Token(token)
 
 
 def read_state(environ: Mapping[str, str], *, is_writing: bool = True) -> StateLocation:
-    """Return where the ledger and other files of this user are, for commands that talk to no service. If the command
-    `is_writing`, the folder is made for its owner alone (0700), since it holds personal data.
+    """Return the location of the ledger and the other files of this user. If `is_writing`, create the folder. Only its
+    owner can open the folder (0700), because the files contain personal data.
 
-    Raises ConfigurationError when the folder cannot be made or written, or else not read.
+    Raises ConfigurationError if the folder cannot be read. If `is_writing`, also raises ConfigurationError if the
+    folder cannot be created or written.
     """
-    given = environ.get("CONNECTOR_STATE_DIR")
-    folder = Path(given).absolute() if given else platformdirs.user_state_path(_APPLICATION, appauthor=False)
+    configured_folder = environ.get("CONNECTOR_STATE_DIR")
+    folder = (
+        Path(configured_folder).absolute()
+        if configured_folder
+        else platformdirs.user_state_path(_APPLICATION, appauthor=False)
+    )
     if not is_unicode(str(folder)):
         raise ConfigurationError(
             f"the path of the state folder, {make_line(str(folder))}, is not in UTF-8, and the ledger's database needs "
@@ -227,7 +245,7 @@ def read_state(environ: Mapping[str, str], *, is_writing: bool = True) -> StateL
     if is_writing:
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            folder.mkdir(mode=0o700, exist_ok=True)  # an existing one stays as its owner set it
+            folder.mkdir(mode=0o700, exist_ok=True)  # the permissions of an existing folder do not change
         except OSError as error:
             raise ConfigurationError(
                 f"the state folder {folder} cannot be made: {error.strerror}; set CONNECTOR_STATE_DIR to another"
@@ -237,7 +255,8 @@ def read_state(environ: Mapping[str, str], *, is_writing: bool = True) -> StateL
         try:
             os.scandir(folder).close()
         except OSError as error:
-            is_usable = isinstance(error, FileNotFoundError)  # nothing was kept yet
+            # A missing folder is fine, because no run has stored a file.
+            is_usable = isinstance(error, FileNotFoundError)
     if not is_usable:
         raise ConfigurationError(
             f"the state folder {folder} cannot be {'written' if is_writing else 'read'} by this user: allow it; or, if "
@@ -248,4 +267,4 @@ def read_state(environ: Mapping[str, str], *, is_writing: bool = True) -> StateL
 
 def _write_url(folder: Path) -> str:
     """Return the URL of the ledger of a state folder."""
-    return f"sqlite:///{quote(str(folder / _LEDGER))}"
+    return f"sqlite:///{quote(str(folder / _LEDGER_FILE_NAME))}"

@@ -1,4 +1,4 @@
-"""A shard: one of N equal ranges of the digests of identities. No subscriber is in two shards (architecture 4.16)."""
+"""A shard is one of N equal ranges of the digests of identities. No subscriber is in two shards (architecture 4.16)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-MOST_SHARDS = 1000
+MAX_SHARDS = 1000
 
-_LEADING_BYTES = 8  # leading bytes of a digest that decide its shard
+_LEADING_BYTES = 8  # the first bytes of a digest, which decide its shard
 _DIGEST_BYTES = 16
-_RANGE = 1 << (8 * _LEADING_BYTES)
-_BEYOND_ALL = b"\xff" * (_DIGEST_BYTES + 1)  # larger than every digest
+_DIGEST_RANGE = 1 << (8 * _LEADING_BYTES)
+_END_OF_DIGESTS = b"\xff" * (_DIGEST_BYTES + 1)  # larger than every digest
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Shard `index` (from 1) of `count`: the digests from `start` up to, and without, `end`."""
+    """The shard number `index` (from 1) of `count` shards. It has the digests from `start` to `end`, without `end`."""
 
     index: int = 1
     count: int = 1
@@ -29,8 +29,8 @@ class Shard:
         """Return the shard that `I/N` names. Raises ValueError for any other text."""
         index, _, count = text.partition("/")
         is_number = index.isascii() and index.isdecimal() and count.isascii() and count.isdecimal()
-        if not (is_number and 1 <= int(index) <= int(count) <= MOST_SHARDS):
-            raise ValueError(f"{text!r} is not a shard. Write I/N with I from 1 to N and N up to {MOST_SHARDS:,}: 2/4")
+        if not (is_number and 1 <= int(index) <= int(count) <= MAX_SHARDS):
+            raise ValueError(f"{text!r} is not a shard. Write I/N with I from 1 to N and N up to {MAX_SHARDS:,}: 2/4")
         return cls(int(index), int(count))
 
     def __str__(self) -> str:
@@ -44,17 +44,18 @@ class Shard:
     @property
     def start(self) -> bytes:
         """The smallest digest of the shard."""
-        return self._first.to_bytes(_LEADING_BYTES, "big") + bytes(_DIGEST_BYTES - _LEADING_BYTES)
+        return self._first_number.to_bytes(_LEADING_BYTES, "big") + bytes(_DIGEST_BYTES - _LEADING_BYTES)
 
     @property
     def end(self) -> bytes:
         """The start of the next shard, or for the last shard a value larger than every digest."""
         if self.index == self.count:
-            return _BEYOND_ALL
+            return _END_OF_DIGESTS
         return Shard(self.index + 1, self.count).start
 
     def overlaps(self, other: Shard) -> bool:
-        """Return whether runs of the two shards exclude each other. Shards of different counts always overlap."""
+        """Return whether runs of the two shards must not run at the same time. Shards of different counts always
+        overlap."""
         return self.count != other.count or self.index == other.index
 
     def holds(self, digest: bytes) -> bool:
@@ -62,27 +63,28 @@ class Shard:
         return self.start <= digest < self.end
 
     def contains(self, digests: npt.NDArray[np.bytes_]) -> npt.NDArray[np.bool_]:
-        """Return which of these digests (S16) are in the shard."""
-        import numpy as np  # here: the help of a command does not wait for it
+        """Return the mask of the digests (S16) that are in the shard."""
+        import numpy as np  # imported here, so that the help of a command does not wait for NumPy
 
-        words = np.frombuffer(np.ascontiguousarray(digests).tobytes(), dtype=">u8")
-        leading = words.reshape(-1, _DIGEST_BYTES // _LEADING_BYTES)[:, 0]
-        last = self.index * _RANGE // self.count - 1
-        return (leading >= np.uint64(self._first)) & (leading <= np.uint64(last))
+        eight_byte_numbers = np.frombuffer(np.ascontiguousarray(digests).tobytes(), dtype=">u8")
+        leading_numbers = eight_byte_numbers.reshape(-1, _DIGEST_BYTES // _LEADING_BYTES)[:, 0]
+        last_number = self.index * _DIGEST_RANGE // self.count - 1
+        return (leading_numbers >= np.uint64(self._first_number)) & (leading_numbers <= np.uint64(last_number))
 
     def place(self, digest: bytes) -> bytes:
-        """Return the digest of this shard that lies as far into the shard as `digest` lies into all digests."""
+        """Return the digest that has, in the range of this shard, the same relative position as `digest` has among all
+        digests."""
         offset = int.from_bytes(digest[:_LEADING_BYTES].ljust(_LEADING_BYTES, b"\0"), "big") // self.count
-        return (self._first + offset).to_bytes(_LEADING_BYTES, "big") + digest[_LEADING_BYTES:]
+        return (self._first_number + offset).to_bytes(_LEADING_BYTES, "big") + digest[_LEADING_BYTES:]
 
-    def divide(self, number: int) -> int:
-        """Return the shard's part of a limit for all shards together. The parts of all shards add up to the limit."""
-        whole, remainder = divmod(number, self.count)
-        return whole + (self.index <= remainder)
+    def divide(self, limit: int) -> int:
+        """Return this shard's part of a limit that all shards share. The sum of all parts is the limit."""
+        quotient, remainder = divmod(limit, self.count)
+        return quotient + (self.index <= remainder)
 
     @property
-    def _first(self) -> int:
-        return (self.index - 1) * _RANGE // self.count
+    def _first_number(self) -> int:
+        return (self.index - 1) * _DIGEST_RANGE // self.count
 
 
 WHOLE = Shard()

@@ -1,8 +1,9 @@
-"""Writes an .xlsx workbook with one sheet row by row into an open file, with little memory and no other file.
+"""Writes an .xlsx workbook with one sheet into an open file, row by row, with little memory and without other files.
 
-A text is an inline string, so that no spreadsheet reads the text as a formula, a number or a date. Excel keeps 15
-digits of a number, has no date before 1900, and treats 1900 as a leap year. A value that such a number cannot represent
-is written as text. ECMA-376 (Office Open XML), part 1, describes the parts and their names.
+A text is written as an inline string, so that no spreadsheet reads the text as a formula, a number or a date. Excel
+keeps only 15 digits of a number, has no date before 1900, and treats 1900 as a leap year. A value that Excel's numbers
+cannot represent is written as text. ECMA-376 (Office Open XML), part 1, describes the parts of a workbook and their
+names.
 """
 
 import re
@@ -14,30 +15,30 @@ from typing import BinaryIO
 from xml.sax.saxutils import escape, quoteattr
 
 MAX_ROWS = 1_048_576  # with the header
-MAX_UNITS = 32_767  # UTF-16 units of the text of a cell
+MAX_TEXT_UNITS = 32_767  # UTF-16 units in the text of a cell
 
 Cell = str | int | bool | date | datetime | None
 
-_BATCH_LENGTH = 1 << 18  # characters that are compressed together
-_DIGITS = 15  # of a number in Excel
-_EPOCH = datetime(1899, 12, 30)  # noqa: DTZ001 - a workbook has no time zone; day 60 is 29 February 1900, which did not exist
-_FIRST_DAY = date(1900, 3, 1)  # all programs use the same numbers for the days from here on
+_BATCH_LENGTH = 1 << 18  # characters that are written and compressed together
+_MAX_DIGITS = 15  # that Excel keeps of a number
+_EPOCH = datetime(1899, 12, 30)  # noqa: DTZ001 - no time zone in workbooks; Excel has a 29 February 1900
+_FIRST_DAY = date(1900, 3, 1)  # from this day on, all programs number the days in the same way
 _DATE_STYLE, _TIME_STYLE = 1, 2  # indices of cellXfs
 
-_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_FORBIDDEN_CHARACTER = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 """Characters that XML 1.0 does not allow."""
 
-_SPECIAL = re.compile("[&<>\r]|_x[0-9A-Fa-f]{4}_")
-_ESCAPED = re.compile("_(?=x[0-9A-Fa-f]{4}_)")
+_SPECIAL_CHARACTER = re.compile("[&<>\r]|_x[0-9A-Fa-f]{4}_")
+_ESCAPE_BEGINNING = re.compile("_(?=x[0-9A-Fa-f]{4}_)")
 
 _PROPERTIES = "docProps/custom.xml"
-_SHEET = "xl/worksheets/sheet1.xml"
-_HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
-_MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
-_LINKS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+_SHEET_PART = "xl/worksheets/sheet1.xml"
+_XML_HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
+_MAIN_NS = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+_LINKS_NS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 _TYPES = "application/vnd.openxmlformats-officedocument"
-_CUSTOM = "http://schemas.openxmlformats.org/officeDocument/2006/custom-properties"
-_VALUES = "http://schemas.openxmlformats.org/officeDocument/2006/docPropsVTypes"
+_CUSTOM_NS = "http://schemas.openxmlformats.org/officeDocument/2006/custom-properties"
+_VALUES_NS = "http://schemas.openxmlformats.org/officeDocument/2006/docPropsVTypes"
 _FORMAT_ID = "{D5CDD505-2E9C-101B-9397-08002B2CF9AE}"  # the format of custom properties
 
 _PARTS = {
@@ -45,18 +46,18 @@ _PARTS = {
     '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
     '<Default Extension="xml" ContentType="application/xml"/>'
     f'<Override PartName="/xl/workbook.xml" ContentType="{_TYPES}.spreadsheetml.sheet.main+xml"/>'
-    f'<Override PartName="/{_SHEET}" ContentType="{_TYPES}.spreadsheetml.worksheet+xml"/>'
+    f'<Override PartName="/{_SHEET_PART}" ContentType="{_TYPES}.spreadsheetml.worksheet+xml"/>'
     f'<Override PartName="/xl/styles.xml" ContentType="{_TYPES}.spreadsheetml.styles+xml"/>'
     f'<Override PartName="/{_PROPERTIES}" ContentType="{_TYPES}.custom-properties+xml"/></Types>',
     "_rels/.rels": '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
-    f'<Relationship Id="rId1" Type="{_LINKS}/officeDocument" Target="xl/workbook.xml"/>'
-    f'<Relationship Id="rId2" Type="{_LINKS}/custom-properties" Target="{_PROPERTIES}"/></Relationships>',
-    "xl/workbook.xml": f'<workbook xmlns="{_MAIN}" xmlns:r="{_LINKS}">'
+    f'<Relationship Id="rId1" Type="{_LINKS_NS}/officeDocument" Target="xl/workbook.xml"/>'
+    f'<Relationship Id="rId2" Type="{_LINKS_NS}/custom-properties" Target="{_PROPERTIES}"/></Relationships>',
+    "xl/workbook.xml": f'<workbook xmlns="{_MAIN_NS}" xmlns:r="{_LINKS_NS}">'
     '<sheets><sheet name="Sheet1" sheetId="1" r:id="rId1"/></sheets></workbook>',
     "xl/_rels/workbook.xml.rels": '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
-    f'<Relationship Id="rId1" Type="{_LINKS}/worksheet" Target="worksheets/sheet1.xml"/>'
-    f'<Relationship Id="rId2" Type="{_LINKS}/styles" Target="styles.xml"/></Relationships>',
-    "xl/styles.xml": f'<styleSheet xmlns="{_MAIN}"><numFmts count="2">'
+    f'<Relationship Id="rId1" Type="{_LINKS_NS}/worksheet" Target="worksheets/sheet1.xml"/>'
+    f'<Relationship Id="rId2" Type="{_LINKS_NS}/styles" Target="styles.xml"/></Relationships>',
+    "xl/styles.xml": f'<styleSheet xmlns="{_MAIN_NS}"><numFmts count="2">'
     '<numFmt numFmtId="164" formatCode="yyyy\\-mm\\-dd"/>'
     '<numFmt numFmtId="165" formatCode="yyyy\\-mm\\-dd\\ hh:mm:ss"/></numFmts>'
     '<fonts count="1"><font><sz val="11"/><name val="Calibri"/></font></fonts>'
@@ -75,7 +76,7 @@ class CellError(ValueError):
 
 
 class SheetFile:
-    """A workbook that is written into `file`. `close` does not close `file`."""
+    """A workbook that is written into `file`. `close` ends the workbook, but does not close `file`."""
 
     def __init__(self, file: BinaryIO, header: Sequence[str]) -> None:
         """Write the names of the columns. Raises CellError, and OSError."""
@@ -83,10 +84,10 @@ class SheetFile:
         self._letters = [name_column(index) for index in range(len(header))]
         self._archive = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=4)
         for name, content in _PARTS.items():
-            self._archive.writestr(name, _HEAD + content)
-        self._sheet = self._archive.open(_SHEET, "w", force_zip64=True)
+            self._archive.writestr(name, _XML_HEAD + content)
+        self._sheet = self._archive.open(_SHEET_PART, "w", force_zip64=True)
         self._sheet.write(
-            f'{_HEAD}<worksheet xmlns="{_MAIN}"><sheetViews><sheetView workbookViewId="0"><pane ySplit="1" '
+            f'{_XML_HEAD}<worksheet xmlns="{_MAIN_NS}"><sheetViews><sheetView workbookViewId="0"><pane ySplit="1" '
             'topLeftCell="A2" activePane="bottomLeft" state="frozen"/></sheetView></sheetViews><sheetData>'.encode()
         )
         self._pending: list[str] = []
@@ -119,15 +120,15 @@ class SheetFile:
             f"<vt:lpwstr>{escape(value)}</vt:lpwstr></property>"
             for number, (name, value) in enumerate(properties.items(), start=2)  # 0 and 1 are reserved
         )
-        content = f'{_HEAD}<Properties xmlns="{_CUSTOM}" xmlns:vt="{_VALUES}">{entries}</Properties>'
+        content = f'{_XML_HEAD}<Properties xmlns="{_CUSTOM_NS}" xmlns:vt="{_VALUES_NS}">{entries}</Properties>'
         self._archive.writestr(_PROPERTIES, content)
         self._archive.close()
 
     def discard(self) -> None:
-        """Stop writing. The file is not a valid workbook, except after `close`."""
+        """Stop writing. The file is a valid workbook only if `close` was called before."""
         self._pending.clear()
         for part in (self._sheet, self._archive):
-            with suppress(OSError, ValueError):  # a full disk, or a closed file
+            with suppress(OSError, ValueError):  # for example a full disk or a closed file
                 part.close()
 
     def _flush(self) -> None:
@@ -140,14 +141,14 @@ def read_properties(file: BinaryIO) -> dict[str, str]:
     """Return the custom properties of a workbook. The sheets are not read. Raises the errors of zipfile and ElementTree
     if the file is not a workbook, and KeyError if the workbook has no custom properties."""
     with zipfile.ZipFile(file) as archive:
-        from xml.etree import ElementTree  # here: only workbooks need the parser
+        from xml.etree import ElementTree  # imported here, because only workbooks need the parser
 
         root = ElementTree.fromstring(archive.read(_PROPERTIES))  # noqa: S314 - expat bounds entities since 2.4
     return {entry.get("name", ""): "".join(entry.itertext()) for entry in root}
 
 
 def name_column(index: int) -> str:
-    """Return the letters of a column by its index (from 0): 27 is AB."""
+    """Return the letters of a column by its index (from 0). The index 27 gives `AB`."""
     letters = ""
     number = index + 1
     while number:
@@ -162,7 +163,7 @@ def _write_cell(reference: str, value: str | int | date, column: str) -> str:
     if isinstance(value, bool):
         return f'<c r="{reference}" t="b"><v>{int(value)}</v></c>'
     if isinstance(value, int):
-        if abs(value) >= 10**_DIGITS:
+        if abs(value) >= 10**_MAX_DIGITS:
             return _write_text(reference, str(value), column)
         return f'<c r="{reference}"><v>{value}</v></c>'
     if isinstance(value, datetime):
@@ -174,10 +175,10 @@ def _write_cell(reference: str, value: str | int | date, column: str) -> str:
 
 
 def _write_text(reference: str, text: str, column: str) -> str:
-    if (forbidden := _FORBIDDEN.search(text)) is not None:
-        raise CellError(f"{column} has the character {forbidden[0]!a}, which a workbook cannot hold")
-    if 2 * len(text) > MAX_UNITS and (units := len(text.encode("utf-16-le")) // 2) > MAX_UNITS:
-        raise CellError(f"{column} has {units:,} characters, and a cell of a workbook holds {MAX_UNITS:,}")
-    if _SPECIAL.search(text):
-        text = escape(_ESCAPED.sub("_x005F_", text)).replace("\r", "_x000D_")
+    if (match := _FORBIDDEN_CHARACTER.search(text)) is not None:
+        raise CellError(f"{column} has the character {match[0]!a}, which a workbook cannot hold")
+    if 2 * len(text) > MAX_TEXT_UNITS and (unit_count := len(text.encode("utf-16-le")) // 2) > MAX_TEXT_UNITS:
+        raise CellError(f"{column} has {unit_count:,} characters, and a cell of a workbook holds {MAX_TEXT_UNITS:,}")
+    if _SPECIAL_CHARACTER.search(text):
+        text = escape(_ESCAPE_BEGINNING.sub("_x005F_", text)).replace("\r", "_x000D_")
     return f'<c r="{reference}" t="inlineStr"><is><t xml:space="preserve">{text}</t></is></c>'

@@ -19,7 +19,7 @@ _STREAM = "subscribers"
 
 
 class SubscriberStream(Stream):
-    """The list as one stream. Each sync reads and certifies the whole list; the certificate is part of the STATE."""
+    """The list as one stream. Each sync reads and certifies the whole list. The STATE contains the certificate."""
 
     name = _STREAM
     primary_keys: ClassVar[Sequence[str]] = ("id",)
@@ -68,10 +68,10 @@ class TapSubscribers(Tap):
 
 
 class SubscriberSink(BatchSink):
-    """Loads batches of records by the mapping of a job.
+    """A sink that loads batches of records by the mapping of a job.
 
-    A batch is a run of the connector. A run that ends early raises, and the target emits no STATE for its records. A
-    rejected or invalid record has an outcome: the run's rejects file has the record.
+    Each batch is one run of the connector. If the run ends early, an error is raised, and the target emits no STATE for
+    the records. A rejected or invalid record has an outcome, and is in the rejects file of the run.
     """
 
     include_sdc_metadata_properties = False
@@ -79,14 +79,14 @@ class SubscriberSink(BatchSink):
     def process_batch(self, context: dict[str, Any]) -> None:
         """Create the subscribers of a batch. Raises ConnectorError if a record has no outcome."""
         report = load_records(context["records"], self.config["job"], self.stream_name)
-        counts = ", ".join(f"{number} {outcome}" for outcome, number in report.rows.items() if number)
-        self.logger.info("run %s: %s, %s", report.run_id, report.status, counts)
+        counts_text = ", ".join(f"{row_count} {outcome}" for outcome, row_count in report.rows.items() if row_count)
+        self.logger.info("run %s: %s, %s", report.run_id, report.status, counts_text)
         for message in report.messages:
             self.logger.warning("%s", message)
 
 
 class TargetSubscribers(Target):
-    """`target-subscribers`: creates the records of a stream as subscribers."""
+    """`target-subscribers`: creates a subscriber for each record of a stream."""
 
     name = "target-subscribers"
     package_name = "subscriber-connector"
@@ -106,12 +106,13 @@ class TargetSubscribers(Target):
     ).to_dict()
 
     def get_sink_class(self, stream_name: str) -> type[SubscriberSink]:
-        """Return the class of sinks. Raises ValueError for a second stream, whose records the job cannot map."""
-        expected = self.config.get("stream") or next(iter(self._sinks_active), stream_name)
-        if stream_name != expected:
+        """Return the class of the sink. Raises ValueError for a second stream, because the job maps the records of only
+        one stream."""
+        expected_stream = self.config.get("stream") or next(iter(self._sinks_active), stream_name)
+        if stream_name != expected_stream:
             raise ValueError(
-                f"The job maps the records of the stream {expected}, and the tap also sends {stream_name}. Select one "
-                "stream in the catalog of the tap."
+                f"The job maps the records of the stream {expected_stream}, and the tap also sends {stream_name}. "
+                "Select one stream in the catalog of the tap."
             )
         return SubscriberSink
 

@@ -1,6 +1,6 @@
-"""Temporary files of a run: objects in their order (`Spool`), and rows of JSON values by index (`SpooledValues`).
+"""Temporary files of a run. `Spool` has objects in their order, and `SpooledValues` has rows of JSON values by index.
 
-A file has no name, no other user can read it, and it is deleted when its process ends.
+A file has no name, and no other user can read the file. It is deleted when its process ends.
 """
 
 import json
@@ -19,7 +19,7 @@ import pyarrow as pa
 from connector.errors import RunAborted
 from connector.rows import CloseableResource
 
-_SIZE_BYTES = 8  # of the uncompressed size before a compressed object
+_SIZE_BYTES = 8  # length of the field with the uncompressed size, which precedes a compressed object
 
 
 class _RecordFile(CloseableResource):
@@ -36,7 +36,7 @@ class _RecordFile(CloseableResource):
         return len(self._offsets) - 1
 
     def write(self, records: Sequence[bytes]) -> int:
-        """Append records, and return the index of the first one. Raises RunAborted if the disk is full."""
+        """Append records, and return the index of the first new record. Raises RunAborted if the disk is full."""
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile()  # noqa: SIM115 - `close` or the end of this object closes the file
@@ -61,19 +61,19 @@ class _RecordFile(CloseableResource):
 
     def read(self, index: int) -> bytes:
         """Return the record at this index. Raises RunAborted if the file cannot be written or read."""
-        begin, end = self._offsets[index], self._offsets[index + 1]
+        start, end = self._offsets[index], self._offsets[index + 1]
         if self._file is None:
             raise IndexError(index)
         self.flush()
         try:
-            return os.pread(self._file.fileno(), end - begin, begin)
+            return os.pread(self._file.fileno(), end - start, start)
         except OSError as error:
             raise RunAborted(describe_no_room(self._content, error)) from None
 
     def close(self) -> None:
         """Delete all records and the file. May be called more than once."""
         if self._file is not None:
-            with suppress(OSError):  # on a full disk: buffered records cannot be written, and nobody reads them again
+            with suppress(OSError):  # on a full disk, buffered records cannot be written, but nothing reads them again
                 self._file.close()
         self._file, self._offsets = None, array("q", [0])
 
@@ -110,7 +110,7 @@ class SpooledValues(CloseableResource):
         self._records = _RecordFile("values that the run reads again")
 
     def add(self, rows: Iterable[Sequence[object]]) -> int:
-        """Append rows, and return the index of the first one. Raises RunAborted if the disk is full."""
+        """Append rows, and return the index of the first new row. Raises RunAborted if the disk is full."""
         return self._records.write([write_values(row) for row in rows])
 
     def read(self, index: int) -> list[Any]:
@@ -123,7 +123,7 @@ class SpooledValues(CloseableResource):
 
 
 def describe_no_room(content: str, error: OSError) -> str:
-    """Return a message: a temporary file has no room for its `content` ("the rows of the plan")."""
+    """Return the message that a temporary file has no room for its `content` (for example "the rows of the plan")."""
     folder = tempfile.tempdir or "any temporary folder"
     return (
         f"{content} cannot be kept in {folder} ({error.strerror}): make room there, or set TMPDIR to another folder, "
@@ -135,7 +135,7 @@ def write_values(row: Sequence[object]) -> bytes:
     """Return JSON values as bytes. Equal values have equal bytes."""
     try:
         return orjson.dumps(row)
-    except orjson.JSONEncodeError:  # half a character, or a number beyond 64 bits: `json` can write both
+    except orjson.JSONEncodeError:  # `json` can write a lone surrogate and a number beyond 64 bits
         return json.dumps(row).encode()
 
 

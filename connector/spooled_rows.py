@@ -1,7 +1,7 @@
-"""Reads a source to its end before anything is sent. Then the source is closed, and its rows are on disk.
+"""Reads a source to its end before anything is sent. Then the source is closed, and its rows are on the disk.
 
-So a slow service keeps no connection and no lock of the source's database. If the source cannot be read to its end,
-nothing is sent.
+So a slow service does not keep a connection or a lock of the source's database open. If the source cannot be read to
+its end, nothing is sent.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from connector.texts import agree, count
 # Several rows of one subscriber
 
 
-_MAX_ROWS_NAMED = 10  # in one message
+_MAX_SHOWN_ROWS = 10  # that one message names
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows of recorded subscribers, as one array for each property; `digests` has a column for each field."""
+    """Rows of recorded subscribers, with one array for each property. `digests` has a column for each field."""
 
-    subscriber_digests: Digests  # of the subscribers
+    subscriber_digests: Digests  # one for each row
     identities: Digests
     file_indices: Positions
-    numbers: Positions  # record numbers
+    numbers: Positions  # the record number of each row
     is_inactive: Mask
     is_duplicate: Mask
     digests: npt.NDArray[np.bytes_]
@@ -49,80 +49,89 @@ class _Rows:
 
 
 class Conflicts:
-    """Decides which row is used. `add` each chunk of a source, `settle` with all chunks, and `resolve` each chunk."""
+    """The decision which row of a subscriber is used. Call `add` with each chunk of a source, then `settle` with all
+    chunks, and then `resolve` with each chunk."""
 
     def __init__(self, identity: str) -> None:
         self._field_names = tuple(field.name for field in SENT_FIELDS if field.name != identity)
-        self._different: list[Digests] = []  # subscribers whose rows differ, for each chunk
+        self._differing_subscribers: list[Digests] = []  # for each chunk, the digests of subscribers whose rows differ
         self._barred: list[tuple[Digests, Positions, Positions]] = []  # identities, file indices, record numbers
-        self._file_indices: dict[str, int] = {}  # by file name
-        self._contested: Digests = np.empty(0, dtype="S16")  # subscribers whose rows differ, sorted, after `settle`
-        self._barred_identities: Digests = self._contested  # of invalid rows, sorted
-        self._used: _Rows  # the used rows, sorted by subscriber; a barred subscriber has none
+        self._file_indices: dict[str, int] = {}  # the index of each file, by the name of the file
+        self._recorded_subscribers: Digests = np.empty(0, dtype="S16")  # sorted; set by `settle`
+        self._barred_identities: Digests = self._recorded_subscribers  # the identities of invalid rows, sorted
+        self._used_rows: _Rows  # sorted by subscriber; set by `settle`. A barred subscriber has no used row
         self.messages: list[str] = []
 
     def add(self, prepared: PreparedChunk) -> None:
         """Record the subscribers of this chunk whose rows differ, and the identities of invalid rows that do not say
-        active."""
+        that the subscriber is active."""
         if prepared.is_different.any():
-            self._different.append(prepared.subscriber_digests[prepared.is_different])
+            self._differing_subscribers.append(prepared.subscriber_digests[prepared.is_different])
         if len(prepared.barred[0]):
-            identities, numbers = prepared.barred
-            self._barred.append((identities, np.full(len(identities), self._index_file(prepared)), numbers))
+            identities, record_numbers = prepared.barred
+            self._barred.append((identities, np.full(len(identities), self._index_file(prepared)), record_numbers))
 
     def settle(self, chunks: Iterable[PreparedChunk]) -> None:
         """Find the used row of each recorded subscriber. Read the chunks only if `add` has recorded a subscriber."""
-        if not self._different and not self._barred:
+        if not self._differing_subscribers and not self._barred:
             return
-        self._contested = np.unique(np.concatenate([self._contested, *self._different]))
+        self._recorded_subscribers = np.unique(
+            np.concatenate([self._recorded_subscribers, *self._differing_subscribers])
+        )
         barred_records = np.empty((0, 2), dtype=np.int64)  # the file index and record number of each invalid row
         if self._barred:
             identities, file_indices, numbers = (np.concatenate(arrays) for arrays in zip(*self._barred, strict=True))
-            self._barred_identities, first = np.unique(identities, return_index=True)
-            barred_records = np.stack([file_indices, numbers], axis=1)[first]
-        barred = self._barred_identities
+            self._barred_identities, first_indices = np.unique(identities, return_index=True)
+            barred_records = np.stack([file_indices, numbers], axis=1)[first_indices]
+        barred_identities = self._barred_identities
         rows = _Rows.join([self._select(prepared)[1] for prepared in chunks])
-        usable = np.flatnonzero(~rows.is_duplicate & (rows.is_inactive | ~np.isin(rows.identities, barred)))
-        usable = usable[np.lexsort((~rows.is_inactive[usable], rows.subscriber_digests[usable]))]  # inactive rows first
-        _, first = np.unique(rows.subscriber_digests[usable], return_index=True)
-        used = self._used = rows.select(usable[first])
+        usable_indices = np.flatnonzero(
+            ~rows.is_duplicate & (rows.is_inactive | ~np.isin(rows.identities, barred_identities))
+        )
+        # Inactive rows come first.
+        usable_indices = usable_indices[
+            np.lexsort((~rows.is_inactive[usable_indices], rows.subscriber_digests[usable_indices]))
+        ]
+        _, first_indices = np.unique(rows.subscriber_digests[usable_indices], return_index=True)
+        used_rows = self._used_rows = rows.select(usable_indices[first_indices])
         # Subscribers with a row that does not say inactive.
-        not_inactive = np.unique(rows.subscriber_digests[~rows.is_inactive])
-        is_overruling = used.is_inactive & np.isin(used.subscriber_digests, not_inactive)
-        is_unused = ~rows.is_inactive & ~np.isin(rows.subscriber_digests, used.subscriber_digests)
-        is_barring = np.isin(barred, rows.identities[is_unused])
-        used_records = np.stack([used.file_indices, used.numbers], axis=1)
+        subscribers_not_inactive = np.unique(rows.subscriber_digests[~rows.is_inactive])
+        is_overruling = used_rows.is_inactive & np.isin(used_rows.subscriber_digests, subscribers_not_inactive)
+        is_unused = ~rows.is_inactive & ~np.isin(rows.subscriber_digests, used_rows.subscriber_digests)
+        is_barring = np.isin(barred_identities, rows.identities[is_unused])
+        used_records = np.stack([used_rows.file_indices, used_rows.numbers], axis=1)
         self.messages += self._describe(used_records[is_overruling].tolist(), barred_records[is_barring].tolist())
 
     def resolve(self, prepared: PreparedChunk) -> PreparedChunk:
-        """Return the chunk with its unused rows as duplicates, and with the fields in which these rows differ."""
-        if not len(self._contested) and not len(self._barred_identities):
+        """Return the chunk. Its unused rows are marked as duplicates, and it has the fields in which these rows differ
+        from the used rows."""
+        if not len(self._recorded_subscribers) and not len(self._barred_identities):
             return prepared
         indices, rows = self._select(prepared)
-        used = self._used
-        used_indices = np.searchsorted(used.subscriber_digests, rows.subscriber_digests)
-        used_indices[used_indices == len(used.subscriber_digests)] = 0
+        used_rows = self._used_rows
+        used_indices = np.searchsorted(used_rows.subscriber_digests, rows.subscriber_digests)
+        used_indices[used_indices == len(used_rows.subscriber_digests)] = 0
         has_used = np.zeros(len(indices), dtype=bool)
-        if len(used.subscriber_digests):
-            has_used = used.subscriber_digests[used_indices] == rows.subscriber_digests
+        if len(used_rows.subscriber_digests):
+            has_used = used_rows.subscriber_digests[used_indices] == rows.subscriber_digests
         is_overruled = ~rows.is_inactive
-        is_overruled[has_used] &= used.is_inactive[used_indices[has_used]]
+        is_overruled[has_used] &= used_rows.is_inactive[used_indices[has_used]]
         is_duplicate = prepared.is_duplicate.copy()
         is_duplicate[indices] |= is_overruled & ~prepared.is_suppressed[indices]
         positions, differences = prepared.valid.subscribers.index.to_numpy()[indices], list[Difference]()
         for index in np.flatnonzero(is_duplicate[indices]).tolist():
             fields: tuple[str, ...] = ()
             if has_used[index]:
-                differs = rows.digests[index] != used.digests[used_indices[index]]
-                fields = tuple(name for name, is_other in zip(self._field_names, differs, strict=True) if is_other)
+                differs_mask = rows.digests[index] != used_rows.digests[used_indices[index]]
+                fields = tuple(name for name, is_other in zip(self._field_names, differs_mask, strict=True) if is_other)
             if fields or not has_used[index]:
                 differences.append(Difference(int(positions[index]), fields, bool(is_overruled[index])))
         return replace(prepared, is_duplicate=is_duplicate, differences=tuple(differences))
 
     def _select(self, prepared: PreparedChunk) -> tuple[Positions, _Rows]:
-        """Return the valid rows of recorded subscribers, with their indices."""
+        """Return the valid rows of recorded subscribers, and the indices of these rows."""
         identities = prepared.valid.identities
-        is_recorded = np.isin(prepared.subscriber_digests, self._contested) | np.isin(
+        is_recorded = np.isin(prepared.subscriber_digests, self._recorded_subscribers) | np.isin(
             identities, self._barred_identities
         )
         indices = np.flatnonzero(is_recorded)
@@ -148,30 +157,35 @@ class Conflicts:
             have = agree(overruled_count, "has", "have")
             yield (
                 f"{count(overruled_count, 'subscriber')} {have} rows that disagree on is_active: the "
-                f"inactive row is used ({self._name_rows(overruling_records)})"
+                f"inactive row is used ({self._list_rows(overruling_records)})"
             )
         if barred_count := len(barring_records):
             have = agree(barred_count, "has", "have")
             yield (
                 f"{count(barred_count, 'subscriber')} {have} an invalid row that says inactive, or "
-                f"that cannot be read ({self._name_rows(barring_records)}), so no other row of "
+                f"that cannot be read ({self._list_rows(barring_records)}), so no other row of "
                 f"{agree(barred_count, 'this subscriber', 'these subscribers')} is used. Correct the invalid "
                 f"{agree(barred_count, 'row', 'rows')}"
             )
 
-    def _name_rows(self, records: list[list[int]]) -> str:
-        file_names, named = list(self._file_indices), sorted(records)[:_MAX_ROWS_NAMED]
-        more = f" and {len(records) - _MAX_ROWS_NAMED:,} more" if len(records) > _MAX_ROWS_NAMED else ""
+    def _list_rows(self, records: list[list[int]]) -> str:
+        file_names, shown_records = list(self._file_indices), sorted(records)[:_MAX_SHOWN_ROWS]
+        more_message = f" and {len(records) - _MAX_SHOWN_ROWS:,} more" if len(records) > _MAX_SHOWN_ROWS else ""
         if len(file_names) > 1:
-            return ", ".join(f"row {number:,} of {file_names[file_index]}" for file_index, number in named) + more
-        return f"{agree(len(records), 'row', 'rows')} {', '.join(f'{number:,}' for _, number in named)}{more}"
+            return (
+                ", ".join(f"row {number:,} of {file_names[file_index]}" for file_index, number in shown_records)
+                + more_message
+            )
+        numbers = ", ".join(f"{number:,}" for _, number in shown_records)
+        return f"{agree(len(records), 'row', 'rows')} {numbers}{more_message}"
 
 
-_READING_GRACE_S = 2.0  # seconds that a stopped run waits for the chunk that the thread is reading
+_READING_GRACE_S = 2.0  # a stopped run waits for this time until the thread has read its chunk
 
 
 class _ReadAhead:
-    """Yields the chunks of an iterator until the run must stop. A thread reads the next chunk meanwhile."""
+    """An asynchronous iterator over chunks that ends if the run must stop. A thread reads the next chunk while the
+    caller uses a chunk."""
 
     def __init__(self, chunks: Iterator[PreparedChunk], stop: Stop) -> None:
         self._chunks, self._stop, self._thread = chunks, stop, ThreadPoolExecutor(1)
@@ -195,41 +209,42 @@ class _ReadAhead:
 
 
 class SpooledRows(CloseableResource):
-    """Reads a source once, and yields its chunks as often as needed. `identity` is the field that identifies a row."""
+    """The rows of a source. The source is read once, and its chunks can be read many times. `identity` is the field
+    that identifies a row."""
 
     def __init__(self, source: Source, identity: str) -> None:
         self._source, self._spool, self._conflicts = source, Spool(), Conflicts(identity)
         self._is_thread_reading = False  # if true, the source must not be closed
         self.is_read = False
-        self.row_count = self.source_row_count = 0  # records of this shard, and of the whole source
-        self.consent: dict[str, None] = {}  # unmapped columns that say who wants no email
-        self.suppression: Suppression | None = None  # the list that has suppressed rows
+        self.row_count = self.source_row_count = 0  # number of records in this shard, and in the whole source
+        self.consent: dict[str, None] = {}  # unmapped columns that show who wants no email
+        self.suppression: Suppression | None = None  # the suppression list, if it has suppressed rows
 
     @property
     def messages(self) -> list[str]:
-        """Messages about subscribers with several rows."""
+        """Messages about subscribers that have several rows."""
         return self._conflicts.messages
 
     def spool(self, chunks: Iterator[PreparedChunk]) -> Iterator[PreparedChunk]:
-        """Write each chunk to disk, then yield the chunk. Close the source at its end. Raises the errors of the
-        source, and RunAborted if the disk is full."""
+        """Write each chunk to the disk, and then yield the chunk. Close the source at its end. Raises the errors of the
+        source. Raises RunAborted if the disk is full."""
         for prepared in chunks:
             self._append(prepared)
             yield prepared
-        self._end()
+        self._finish_reading()
 
     async def spool_in_thread(self, chunks: Iterator[PreparedChunk], stop: Stop) -> AsyncGenerator[PreparedChunk]:
-        """Spool the chunks until the run must stop. A thread reads the source, because a chunk may take an hour. Close
-        the generator with `aclosing`."""
-        ahead = _ReadAhead(chunks, stop)
+        """Write and yield the chunks like `spool`, until the run must stop. A thread reads the source, because reading
+        a chunk may take an hour. Close the generator with `aclosing`."""
+        read_ahead = _ReadAhead(chunks, stop)
         try:
-            async for prepared in ahead:
+            async for prepared in read_ahead:
                 self._append(prepared)
                 yield prepared
         finally:
-            self._is_thread_reading = not await ahead.close()
+            self._is_thread_reading = not await read_ahead.close()
         if not stop.is_stopping:
-            await asyncio.to_thread(self._end)
+            await asyncio.to_thread(self._finish_reading)
 
     def _append(self, prepared: PreparedChunk) -> None:
         self._spool.append(prepared)
@@ -238,13 +253,14 @@ class SpooledRows(CloseableResource):
         self.source_row_count += prepared.source_rows
         self.consent.update(dict.fromkeys(prepared.consent))
 
-    def _end(self) -> None:
+    def _finish_reading(self) -> None:
         self._source.close()
         self._conflicts.settle(self._spool.read())
         self.is_read = True
 
     def read(self, limit: int | None = None) -> Iterator[PreparedChunk]:
-        """Yield the chunks, up to `limit` records. In each chunk, the rows that are not used are duplicates."""
+        """Yield the chunks, with at most `limit` records. In each chunk, rows that are not used are marked as
+        duplicates."""
         remaining = limit
         for prepared in map(self._conflicts.resolve, self._spool.read()):
             if remaining is None:
@@ -258,12 +274,12 @@ class SpooledRows(CloseableResource):
     async def read_in_thread(self, stop: Stop, limit: int | None = None) -> AsyncGenerator[PreparedChunk]:
         """Yield the chunks like `read` until the run must stop. A thread reads the next chunk. Close the generator with
         `aclosing`."""
-        ahead = _ReadAhead(self.read(limit), stop)
+        read_ahead = _ReadAhead(self.read(limit), stop)
         try:
-            async for prepared in ahead:
+            async for prepared in read_ahead:
                 yield prepared
         finally:
-            await ahead.close()
+            await read_ahead.close()
 
     def close(self) -> None:
         """Close the source if it is still open, and delete the rows. May be called more than once."""

@@ -1,8 +1,8 @@
 """Finds, reads and writes objects of a store, such as Amazon S3, by their URLs and fsspec.
 
-The library of the store finds the address and the credentials in the environment, a profile or the instance. A URL with
-credentials is refused and never shown. Errors of the libraries become FileNotFoundError or StoreError here. fsspec is
-imported only when a URL is used.
+The library of the store finds the address and the credentials in the environment, in a profile, or on the instance. A
+URL with credentials is refused and never shown. For errors of the libraries, this module raises FileNotFoundError or
+StoreError. fsspec is imported only when a URL is used.
 """
 
 import io
@@ -17,24 +17,26 @@ from typing import Any, BinaryIO
 from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError
 
-_EXTRAS: Mapping[str, str] = {
+_EXTRA_BY_SCHEME: Mapping[str, str] = {
     "s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az", "memory": "s3"
 }  # fmt: skip
-"""The extra of the connector with the library of each scheme. `memory` is for tests, and needs only fsspec."""
+"""The extra of the connector that installs the library of each scheme. `memory` is for tests, and needs only fsspec."""
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*)://(?P<rest>.*)", re.DOTALL)
-_OPTIONS = re.compile(r"\?(?=[\w.-]+=)")  # the options of a signed URL; a ? without = belongs to a pattern
-_USER = re.compile(r"(?<=://)\S*@")  # greedy: a secret may contain a slash or an @
-_MAGIC = re.compile(r"[*?\[]")
+_URL_OPTIONS = re.compile(r"\?(?=[\w.-]+=)")  # the options of a signed URL; a ? without a later = is part of a pattern
+_CREDENTIALS = re.compile(r"(?<=://)\S*@")  # up to the last @, because a secret may contain a slash or an @
+_PATTERN_CHARACTER = re.compile(r"[*?\[]")
 
 _VERSION_KEYS = ("ETag", "etag", "generation", "VersionId", "LastModified", "last_modified", "updated", "created")
-"""The keys of s3fs, gcsfs, adlfs and fsspec's memory for the version of an object (`created`: memory only)."""
+"""The keys with which s3fs, gcsfs, adlfs and fsspec's memory store the version of an object. Only memory uses
+`created`."""
 
-_READ_BYTES = 8 << 20  # for each request
+_READ_BYTES = 8 << 20  # read with one request
 _PUT_OPTIONS: Mapping[str, Mapping[str, int]] = {"s3": {"chunksize": 16 << 20, "max_concurrency": 4}}
-"""An object of more than 32 MB is sent in parts. The default of s3fs keeps ten parts of 50 MB in memory."""
+"""Options for objects of more than 32 MB, which are sent in parts. By default, s3fs has ten parts of 50 MB in
+memory."""
 
-_ERRORS = (
+_LIBRARY_ERRORS = (
     ("botocore.exceptions", "BotoCoreError"),
     ("botocore.exceptions", "ClientError"),
     ("aiohttp", "ClientError"),
@@ -42,14 +44,16 @@ _ERRORS = (
     ("google.auth.exceptions", "GoogleAuthError"),
     ("azure.core.exceptions", "AzureError"),
 )
-"""The errors of the libraries that are not an OSError, by module. A module that is not imported raises no error."""
+"""Errors of the libraries that are not OSErrors, each with its module. A module that is not imported cannot raise its
+error."""
 
-_SECRETS = re.compile(r"SECRET|TOKEN|PASSWORD|_KEY$|CONNECTION_STRING|CREDENTIAL", re.IGNORECASE)
-_MIN_MASKED = 8  # characters of a secret in the environment; masking a shorter one would change other words
+_SECRET_NAME = re.compile(r"SECRET|TOKEN|PASSWORD|_KEY$|CONNECTION_STRING|CREDENTIAL", re.IGNORECASE)
+_MIN_MASKED_LENGTH = 8  # of a secret in the environment; masking a shorter text would change other words
 
 
 class StoreError(OSError):
-    """A request to a store has failed. The message has no secret. `is_passing`: a later request may succeed."""
+    """The error of a request to a store. The message contains no secret. If `is_passing`, a later request may
+    succeed."""
 
     def __init__(self, message: str, *, is_passing: bool) -> None:
         super().__init__(message)
@@ -64,12 +68,12 @@ def is_url(location: str | PathLike[str]) -> bool:
 def is_store_url(location: str | PathLike[str]) -> bool:
     """Return whether a location is the URL of an object in a store."""
     parts = _URL.match(fspath(location))
-    return parts is not None and parts["scheme"].lower() in _EXTRAS
+    return parts is not None and parts["scheme"].lower() in _EXTRA_BY_SCHEME
 
 
 def is_pattern(url: str) -> bool:
     """Return whether a URL is a pattern for several objects (`*`, `?`, `[…]`)."""
-    return _MAGIC.search(url) is not None
+    return _PATTERN_CHARACTER.search(url) is not None
 
 
 def parse_store_url(text: str) -> str:
@@ -78,26 +82,27 @@ def parse_store_url(text: str) -> str:
     Raises ConfigurationError for another scheme, a URL with credentials or options, and a URL without an object. The
     message contains no credentials.
     """
-    shown = _USER.sub("***@", _OPTIONS.split(text, maxsplit=1)[0])
+    shown_url = _CREDENTIALS.sub("***@", _URL_OPTIONS.split(text, maxsplit=1)[0])
     parts = _URL.match(text)
     scheme = parts["scheme"].lower() if parts else ""
-    if parts is None or scheme not in _EXTRAS:
-        raise ConfigurationError(f"{shown}: only objects at s3://, gs:// and az:// can be used by a URL")
-    if {"@", ":"} & set(parts["rest"].partition("/")[0]) or _OPTIONS.search(parts["rest"]):
+    if parts is None or scheme not in _EXTRA_BY_SCHEME:
+        raise ConfigurationError(f"{shown_url}: only objects at s3://, gs:// and az:// can be used by a URL")
+    if {"@", ":"} & set(parts["rest"].partition("/")[0]) or _URL_OPTIONS.search(parts["rest"]):
         raise ConfigurationError(
-            f"{shown}: a URL may hold no credentials and no options; put them where the store's library looks for "
+            f"{shown_url}: a URL may hold no credentials and no options; put them where the store's library looks for "
             "them, such as its environment variables or a profile"
         )
     bucket, _, key = parts["rest"].lstrip("/").partition("/")
-    if not bucket or not key.strip("/") or _MAGIC.search(bucket):
+    if not bucket or not key.strip("/") or _PATTERN_CHARACTER.search(bucket):
         raise ConfigurationError(f"{text}: names no object; write {scheme}://bucket/folder/name")
     return f"{scheme}://{bucket}/{key}"
 
 
 class StoreObject(io.RawIOBase):
-    """An open object of `size` bytes, with `seek`. Its methods raise StoreError.
+    """An open object of `size` bytes that supports `seek`. The methods raise StoreError.
 
-    `failure` is the last StoreError: a reader of a format may catch the error and report a damaged file.
+    `failure` is the last StoreError. It is stored, because the reader of a format may catch the error and report a
+    damaged file.
     """
 
     def __init__(self, url: str, file: BinaryIO) -> None:
@@ -116,7 +121,7 @@ class StoreObject(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Read into the buffer, and return the number of bytes."""
         try:
-            with _reach(self._url):
+            with _open_filesystem(self._url):
                 piece = self._file.read(len(buffer))
         except StoreError as error:
             self.failure = error
@@ -125,11 +130,11 @@ class StoreObject(io.RawIOBase):
         return len(piece)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Set the position, and return it."""
+        """Set the position, and return the new position."""
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """Return the position."""
+        """Return the current position."""
         return self._file.tell()
 
     def read_pieces(self, size: int) -> Iterator[bytes]:
@@ -150,7 +155,7 @@ class StoreObject(io.RawIOBase):
 
 def open_object(url: str) -> StoreObject:
     """Open the current version of an object for reading. Raises FileNotFoundError and StoreError."""
-    with _reach(url) as filesystem:
+    with _open_filesystem(url) as filesystem:
         return StoreObject(url, filesystem.open(url, "rb", block_size=_READ_BYTES))
 
 
@@ -161,8 +166,8 @@ def read_size(url: str) -> int | None:
 
 
 def read_version(url: str) -> tuple[int, object] | None:
-    """Return the number of bytes of an object, and a value that differs after each change of the object. Return None if
-    the object does not exist. Raises StoreError."""
+    """Return the number of bytes of an object, and a value that is different after each change of the object. Return
+    None if the object does not exist. Raises StoreError."""
     details = _read_details(url)
     if details is None:
         return None
@@ -171,7 +176,7 @@ def read_version(url: str) -> tuple[int, object] | None:
 
 def _read_details(url: str) -> Mapping[str, Any] | None:
     try:
-        with _reach(url) as filesystem:
+        with _open_filesystem(url) as filesystem:
             details: Mapping[str, Any] = filesystem.info(url)
             return details
     except FileNotFoundError:
@@ -182,15 +187,16 @@ def find_objects(pattern: str) -> Sequence[str]:
     """Return the URLs that match a pattern, in the order of their names. A name that begins with a dot matches only a
     pattern that begins with a dot. Raises StoreError."""
     scheme = pattern.partition("://")[0]
-    has_hidden = pattern.rpartition("/")[2].startswith(".")
-    with _reach(pattern) as filesystem:
+    is_for_hidden = pattern.rpartition("/")[2].startswith(".")
+    with _open_filesystem(pattern) as filesystem:
         details_by_name: Mapping[str, Any] = filesystem.glob(pattern, detail=True)
     names = sorted(name.lstrip("/") for name, details in details_by_name.items() if details["type"] == "file")
-    shown = [name for name in names if has_hidden or not name.rpartition("/")[2].startswith(".")]
-    urls = [f"{scheme}://{name}" for name in shown if not name.endswith("/")]  # a name with a slash is a folder
-    if unusable := next((url for url in urls if _OPTIONS.search(url)), None):
+    visible_names = [name for name in names if is_for_hidden or not name.rpartition("/")[2].startswith(".")]
+    # A name with a slash at its end is a folder.
+    urls = [f"{scheme}://{name}" for name in visible_names if not name.endswith("/")]
+    if unusable_url := next((url for url in urls if _URL_OPTIONS.search(url)), None):
         raise StoreError(
-            f"the name of {unusable!r} reads like the option of a URL; rename it, or narrow the pattern",
+            f"the name of {unusable_url!r} reads like the option of a URL; rename it, or narrow the pattern",
             is_passing=False,
         )
     return urls
@@ -199,12 +205,13 @@ def find_objects(pattern: str) -> Sequence[str]:
 def check_writable(url: str) -> None:
     """Raise StoreError if no object can be written at this URL. Nothing is written.
 
-    On S3, an upload in parts is begun and cancelled, which no reader sees. Other stores are only asked for the bucket.
+    On S3, begin an upload in parts and cancel it. Readers do not see this. On other stores, only check that the bucket
+    exists.
     """
     scheme, _, path = url.partition("://")
     bucket, _, key = path.partition("/")
     try:
-        with _reach(url) as filesystem:
+        with _open_filesystem(url) as filesystem:
             if url.startswith("s3"):
                 upload = filesystem.call_s3("create_multipart_upload", Bucket=bucket, Key=key)
                 filesystem.call_s3("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload["UploadId"])
@@ -218,7 +225,7 @@ def put_file(file: BinaryIO, url: str, *, is_new: bool = False) -> None:
     """Replace the object by the content of a local file in one step.
 
     Raises FileExistsError if `is_new` and the object exists, FileNotFoundError for a missing bucket, and StoreError. S3
-    itself refuses an existing object; in other stores the object is looked up before.
+    itself refuses to replace an existing object. In other stores, the object is looked up before.
     """
     file.flush()
     file.seek(0)
@@ -226,44 +233,50 @@ def put_file(file: BinaryIO, url: str, *, is_new: bool = False) -> None:
     if is_new and not url.startswith("s3") and read_size(url) is not None:
         raise FileExistsError(url)
     mode = {"mode": "create"} if is_new and url.startswith("s3") else {}
-    with _reach(url) as filesystem:
+    with _open_filesystem(url) as filesystem:
         filesystem.put_file(f"/dev/fd/{file.fileno()}", url, **options, **mode)
 
 
 @contextmanager
-def _reach(url: str) -> Iterator[Any]:
-    """Yield the file system of a URL. Errors of its library in the body of `with` become StoreError without secrets."""
+def _open_filesystem(url: str) -> Iterator[Any]:
+    """Yield the file system of a URL. For an error of the library in the body of `with`, raise StoreError without
+    secrets."""
     scheme = url.partition("://")[0]
     try:
         import fsspec
 
         filesystem = fsspec.filesystem(scheme, use_listings_cache=False)
     except ImportError:
-        advice = f"pip install 'subscriber-connector[{_EXTRAS[scheme]}]'"
+        advice = f"pip install 'subscriber-connector[{_EXTRA_BY_SCHEME[scheme]}]'"
         raise ConfigurationError(f"{url}: the library for {scheme}:// is not installed; {advice}") from None
-    except ValueError as error:  # settings that the library cannot use: adlfs without an account
-        raise StoreError(_mask(str(error)), is_passing=False) from None
+    except ValueError as error:  # the library cannot use its settings, for example adlfs without an account
+        raise StoreError(_mask_secrets(str(error)), is_passing=False) from None
     try:
         yield filesystem
     except (FileNotFoundError, FileExistsError):
         raise
     except Exception as error:
-        kinds = (getattr(sys.modules.get(module), name, None) for module, name in _ERRORS)
-        if not isinstance(error, (OSError, ValueError, *filter(None, kinds))):
+        error_classes = (getattr(sys.modules.get(module), name, None) for module, name in _LIBRARY_ERRORS)
+        if not isinstance(error, (OSError, ValueError, *filter(None, error_classes))):
             raise
-        answer = getattr(error.__cause__, "response", None) or {}  # the answer of S3, which s3fs keeps as the cause
-        if answer.get("Error", {}).get("Code") == "PreconditionFailed":  # the object was created meanwhile
+        # s3fs stores the answer of S3 in the cause of the error.
+        answer = getattr(error.__cause__, "response", None) or {}
+        if (
+            answer.get("Error", {}).get("Code") == "PreconditionFailed"
+        ):  # another program has created the object meanwhile
             raise FileExistsError(url) from None
-        kind = type(error).__name__
-        is_final = isinstance(error, PermissionError | ValueError) or "Credential" in kind or "Auth" in kind
+        error_name = type(error).__name__
+        is_final = isinstance(error, PermissionError | ValueError) or "Credential" in error_name or "Auth" in error_name
         message = error.strerror if isinstance(error, OSError) and error.strerror else describe_error(error)
         advice = "; check the credentials, and the rights that they have" if is_final else ""
-        raise StoreError(_mask(message.rstrip(".")) + advice, is_passing=not is_final) from None
+        raise StoreError(_mask_secrets(message.rstrip(".")) + advice, is_passing=not is_final) from None
 
 
-def _mask(message: str) -> str:
-    """Return a message of a library without users and passwords in URLs, and without secrets of the environment."""
-    secrets = {value for name, value in os.environ.items() if _SECRETS.search(name) and len(value) >= _MIN_MASKED}
+def _mask_secrets(message: str) -> str:
+    """Return a library's message, without users and passwords in URLs, and without secrets of the environment."""
+    secrets = {
+        value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= _MIN_MASKED_LENGTH
+    }
     for secret in sorted(secrets, key=len, reverse=True):
         message = message.replace(secret, "***")
-    return _USER.sub("***@", message)
+    return _CREDENTIALS.sub("***@", message)

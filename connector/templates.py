@@ -1,8 +1,9 @@
-"""Jinja2 templates over the columns of one row, for mappings and emails, in Jinja's sandbox and with limits of length.
+"""Jinja2 templates over the columns of one row, for mappings and emails. They run in Jinja's sandbox, with limits of
+length.
 
-The author of a job writes the template and is trusted, also with loops. A row is not trusted: the length of a cell and
-of the text is limited, and a product (`'x' * n`, `a ** b`) is checked before it is computed. A template cannot use
-other templates.
+The author of a job writes the template. The author is trusted, also with loops. A row is not trusted, so the lengths of
+cells and of the text are limited, and a product (`'x' * n`, `a ** b`) is checked before it is computed. A template
+cannot use other templates.
 """
 
 from collections.abc import Collection, Mapping
@@ -33,52 +34,53 @@ _PARTICLES = frozenset({
     "du", "des", "la", "le", "las", "los", "der", "den", "het", "ter", "ten", "te", "bin", "bint", "ibn", "al", "el",
     "ben", "af", "av", "st", "saint", "san", "santa", "o'", "mac", "mc", "d'",
 })  # fmt: skip
-"""The first words of family names of several words, in lower case and without dots."""
+"""The words that begin a family name of several words (`de Vries`), in lower case and without dots."""
 
 _SUFFIXES = frozenset({
     "jr", "sr", "ii", "iii", "iv", "phd", "md", "mba", "msc", "bsc", "ma", "ba", "llm", "esq", "jun", "sen", "cpa",
 })  # fmt: skip
-"""Words after a name that are not a part of the name, in lower case and without dots."""
+"""Words after a name that do not belong to the name, in lower case and without dots."""
 
 _NOT_ONE_PERSON = frozenset({
     "&", "+", "and", "und", "et", "en", "or", "oder", "family", "familie", "famille", "familia", "famiglia", "team",
     "gmbh", "ag", "kg", "ohg", "ug", "ltd", "limited", "inc", "llc", "corp", "company", "co", "plc", "bv", "nv", "sa",
     "sarl", "srl", "spa", "oy", "ab", "as", "group", "foundation", "verein", "ev",
 })  # fmt: skip
-"""Words in names of several people or of companies, in lower case and without dots."""
+"""Words that show that a name is the name of several people or of a company, in lower case and without dots."""
 
-_SIGNS = " ,.'’-"
+_NAME_PUNCTUATION = " ,.'’-"
 
 
-@lru_cache(maxsize=1024)  # a template uses both parts of a name
+@lru_cache(maxsize=1024)  # a template calls this function for each of the two parts of a name
 def split_name(name: str) -> tuple[str, str]:
-    """Return the given name and the family name without titles: `Lee, Ann`, `Dr. Ann Lee` and `Ann van der Lee`.
+    """Return the given name and the family name, without titles, of a name such as `Lee, Ann`, `Dr. Ann Lee` or `Ann
+    van der Lee`.
 
-    If the split is not certain, return the whole name and an empty family name. Examples are a single word, several
-    given or family names without a comma, two people, a company and an address.
+    If the split is not certain, return the whole name and an empty family name. The split is not certain, for example,
+    of a single word, of several given or family names without a comma, of two people, and of a company.
     """
-    whole = " ".join(name.split())
-    parts = [part.split() for part in whole.split(",")]
+    whole_name = " ".join(name.split())
+    parts = [part.split() for part in whole_name.split(",")]
     words = [word for part in parts for word in part]
-    bare = [word.lower().replace(".", "") for word in words]
-    if not _NOT_ONE_PERSON.isdisjoint(bare) or any(
-        category(sign)[0] not in "LM" and sign not in _SIGNS for sign in whole
+    plain_words = [word.lower().replace(".", "") for word in words]
+    if not _NOT_ONE_PERSON.isdisjoint(plain_words) or any(
+        category(character)[0] not in "LM" and character not in _NAME_PUNCTUATION for character in whole_name
     ):
-        return whole, ""
-    if len(parts) == 2 and all(word in _SUFFIXES for word in bare[len(parts[0]) :]):
-        parts = parts[:1]  # Ann Lee, PhD
+        return whole_name, ""
+    if len(parts) == 2 and all(word in _SUFFIXES for word in plain_words[len(parts[0]) :]):
+        parts = parts[:1]  # for example `Ann Lee, PhD`
     if len(parts) == 2:
-        last, first = (_drop_titles(part) for part in parts)
+        family_words, given_words = (_drop_titles(part) for part in parts)
     elif len(parts) == 1:
-        first, last = _divide(_drop_titles(parts[0]))
+        given_words, family_words = _divide_words(_drop_titles(parts[0]))
     else:
-        return whole, ""
-    return (" ".join(first), " ".join(last)) if first and last else (whole, "")
+        return whole_name, ""
+    return (" ".join(given_words), " ".join(family_words)) if given_words and family_words else (whole_name, "")
 
 
-def _divide(words: list[str]) -> tuple[list[str], list[str]]:
-    """Return the one word of the given name, and the words of the family name. If the split is not certain, all words
-    are the given name."""
+def _divide_words(words: list[str]) -> tuple[list[str], list[str]]:
+    """Return the single word of the given name, and the words of the family name. If the split is not certain, return
+    all words as the given name."""
     is_particle = [word.lower().replace(".", "") in _PARTICLES for word in words]
     is_single = len(words) == 2 and not any(is_particle)
     is_compound = len(words) > 2 and is_particle[:2] == [False, True] and not is_particle[-1]
@@ -87,24 +89,26 @@ def _divide(words: list[str]) -> tuple[list[str], list[str]]:
 
 def _drop_titles(words: list[str]) -> list[str]:
     """Return the words without titles at the beginning, and without suffixes at the end."""
-    first, end = 0, len(words)
-    while first < end and words[first].lower().removesuffix(".") in _TITLES:
-        first += 1
-    while end > first and words[end - 1].lower().replace(".", "") in _SUFFIXES:
+    start, end = 0, len(words)
+    while start < end and words[start].lower().removesuffix(".") in _TITLES:
+        start += 1
+    while end > start and words[end - 1].lower().replace(".", "") in _SUFFIXES:
         end -= 1
-    return words[first:end]
+    return words[start:end]
 
 
 ROW = "row"
-"""The variable with all columns, for names that are not one word: `row["First Name"]`."""
+"""The name of the variable with all columns. Templates need it for columns whose name is not one word: `row["First
+Name"]`."""
 
 _MAX_NUMBER = 10**30  # no id and no amount has more digits
 _MAX_POWER = 64
-_NO_OTHER_TEMPLATE = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
+_TEMPLATE_REFERENCES = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
 
 
 class TemplateError(ConnectorError):
-    """A template has no text for a row. `problem` has the reason and the line, and no value of the row."""
+    """The error of a template that cannot return a text for a row. `problem` has the reason and the line of the
+    template, and no value of the row."""
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"{name} {problem}")
@@ -115,14 +119,14 @@ class TemplateError(ConnectorError):
 class Template:
     """A compiled template. `columns` are the columns that the template uses, sorted and without duplicates."""
 
-    def __init__(self, name: str, columns: tuple[str, ...], longest: int, template: jinja2.Template) -> None:
+    def __init__(self, name: str, columns: tuple[str, ...], max_length: int, template: jinja2.Template) -> None:
         self.name = name
         self.columns = columns
-        self._longest = longest
+        self._longest = max_length
         self._template = template
 
     def render(self, cells: Mapping[str, str]) -> str:
-        """Return the text for a row. `cells` has each cell by its column; an empty cell is "". Raises TemplateError."""
+        """Return the text for a row. `cells` has the cells by column. An empty cell is "". Raises TemplateError."""
         try:
             self._check_length(max(map(len, cells.values()), default=0))
             pieces, length = [], 0
@@ -130,7 +134,7 @@ class Template:
                 length += len(piece)
                 self._check_length(length)
                 pieces.append(piece)
-            return "".join(pieces).encode().decode()  # raises UnicodeEncodeError
+            return "".join(pieces).encode().decode()  # raises UnicodeEncodeError for a lone surrogate
         except _BoundError as error:
             problem = str(error)
         except UnicodeEncodeError:
@@ -148,15 +152,15 @@ class Template:
 
 @lru_cache(maxsize=64)
 def compile_template(
-    source: str, *, name: str = "the template", longest: int = 10_000, is_html: bool = False
+    source: str, *, name: str = "the template", max_length: int = 10_000, is_html: bool = False
 ) -> Template:
-    """Compile a template. `name` is its name in messages, and `longest` the largest length of a cell and of the text.
-    With `is_html`, values of the row are escaped.
+    """Compile a template. `name` is its name in messages, and `max_length` the maximum length of a cell and of the
+    text. With `is_html`, values of the row are escaped.
 
     Raises ConfigurationError with the name and the line if the template is invalid.
     """
-    if len(source) > longest:
-        raise ConfigurationError(f"{name} has {len(source):,} characters; a template has at most {longest:,}")
+    if len(source) > max_length:
+        raise ConfigurationError(f"{name} has {len(source):,} characters; a template has at most {max_length:,}")
     if source != source.encode(errors="replace").decode():
         raise ConfigurationError(f"{name} holds half a character (a lone surrogate)")
     environment = _Environment(
@@ -166,14 +170,13 @@ def compile_template(
         "given_name": lambda name: split_name(str(name))[0],
         "family_name": lambda name: split_name(str(name))[1],
     }
-    environment.filters.pop(
-        "random"
-    )  # a row must have the same text each time: another text would be a change of the row
+    # Random texts are not allowed, because another text in the next run would look like a change of the row.
+    environment.filters.pop("random")
     environment.globals.pop("lipsum")
-    environment.longest = longest
+    environment.max_length = max_length
     try:
         tree = environment.parse(source)
-        for node in tree.find_all(_NO_OTHER_TEMPLATE):
+        for node in tree.find_all(_TEMPLATE_REFERENCES):
             raise ConfigurationError(
                 f"{name}, line {node.lineno}, asks for another template; a template stands alone here"
             )
@@ -186,50 +189,52 @@ def compile_template(
         MemoryError,
         SyntaxError,
         ValueError,
-    ):  # Python's errors for too many brackets, and for too long numbers
+    ):  # Python's errors for too many brackets and for numbers that are too long
         raise ConfigurationError(f"{name} is nested too deeply, or holds a number that is too long") from None
-    return Template(name, columns, longest, jinja2.Template.from_code(environment, code, environment.globals))
+    return Template(name, columns, max_length, jinja2.Template.from_code(environment, code, environment.globals))
 
 
-def _find_columns(tree: nodes.Template, name: str, known: Collection[str]) -> tuple[str, ...]:
-    """Return the columns that the template uses, by their names, by `row["…"]` and by `row.…`."""
-    found = meta.find_undeclared_variables(tree).difference(known)
-    if ROW in found:
-        found.remove(ROW)
+def _find_columns(tree: nodes.Template, name: str, global_names: Collection[str]) -> tuple[str, ...]:
+    """Return the columns that the template uses as a variable, as `row["…"]` or as `row.…`."""
+    columns = meta.find_undeclared_variables(tree).difference(global_names)
+    if ROW in columns:
+        columns.remove(ROW)
         attributes = {id(node.node): node.attr for node in tree.find_all(nodes.Getattr)}
         items = {id(node.node): node.arg for node in tree.find_all(nodes.Getitem)}
-        for used in (node for node in tree.find_all(nodes.Name) if node.name == ROW):
-            key = items.get(id(used))
-            if id(used) in attributes:
-                found.add(attributes[id(used)])
+        for row_node in (node for node in tree.find_all(nodes.Name) if node.name == ROW):
+            key = items.get(id(row_node))
+            if id(row_node) in attributes:
+                columns.add(attributes[id(row_node)])
             elif isinstance(key, nodes.Const):
-                found.add(str(key.value))
+                columns.add(str(key.value))
             else:
                 raise ConfigurationError(
-                    f"{name}, line {used.lineno}, must name the column after {ROW}, in quotes: {ROW}['First Name']"
+                    f"{name}, line {row_node.lineno}, must name the column after {ROW}, in quotes: {ROW}['First Name']"
                 )
-    return tuple(sorted(found))
+    return tuple(sorted(columns))
 
 
 def _find_line(error: BaseException) -> str:
-    """Return the line of the template that raised an error. Jinja puts the line into Python's traceback."""
-    trace, line = error.__traceback__, 0
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == "<template>":
-            line = trace.tb_lineno
-        trace = trace.tb_next
+    """Return a text with the line of the template that raised an error. Jinja writes the line into Python's
+    traceback."""
+    traceback, line = error.__traceback__, 0
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == "<template>":
+            line = traceback.tb_lineno
+        traceback = traceback.tb_next
     return f"line {line}" if line else "one of its lines"
 
 
 class _BoundError(Exception):
-    """A cell, a text or a number exceeds its limit. The message names the limit, and no value of the row."""
+    """The error of a cell, a text or a number that exceeds its limit. The message names the limit, and no value of the
+    row."""
 
 
 class _Environment(ImmutableSandboxedEnvironment):
     """An environment that checks products and powers before they are computed."""
 
     intercepted_binops = frozenset({"*", "**"})
-    longest: int
+    max_length: int
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Return a product or a power. Raises _BoundError if the result would be too large."""
@@ -238,9 +243,9 @@ class _Environment(ImmutableSandboxedEnvironment):
                 raise _BoundError("computes with numbers of more than 30 digits")
         else:
             factor = next((value for value in (left, right) if isinstance(value, int)), 0)
-            repeated = next((value for value in (left, right) if isinstance(value, str | list | tuple)), ())
-            if factor * len(repeated) > self.longest:
-                raise _BoundError(f"would repeat a text to more than {self.longest:,} characters for this row")
+            repeated_value = next((value for value in (left, right) if isinstance(value, str | list | tuple)), ())
+            if factor * len(repeated_value) > self.max_length:
+                raise _BoundError(f"would repeat a text to more than {self.max_length:,} characters for this row")
         return super().call_binop(context, operator, left, right)
 
 
@@ -248,7 +253,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 def _finalize(_: nodes.EvalContext, value: Any) -> Any:
     """Return a text or a number unchanged, and "" for None. Raises TypeError for another value, such as a list.
 
-    The decorator keeps Jinja from calling this function at compile time, where None is escaped first.
+    Because of the decorator, Jinja does not call this function at compile time, when None would already be escaped.
     """
     if value is None:
         return ""

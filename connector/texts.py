@@ -1,7 +1,8 @@
-"""Texts that a terminal, a log or a page shows as they are: hidden characters become visible escapes.
+"""Makes hidden characters of a text visible, for a terminal, a log or a page.
 
-A header, a file's name, a cell or the service's words may hold escape sequences (ANSI), other control characters or
-marks that turn the direction of writing. Raw, such a character could recolour or overwrite what a person reads.
+A header, the name of a file, a cell or a message of the service may contain escape sequences (ANSI), other control
+characters, or marks that change the direction of writing. Such a character could recolour or overwrite the text that a
+person reads. So an escape replaces each hidden character.
 """
 
 import re
@@ -19,42 +20,43 @@ def agree(number: int, singular: str, plural: str) -> str:
     return singular if number == 1 else plural
 
 
-# Controls (C0 and C1), line separators, marks of direction and invisible ones, halves of surrogate pairs, and tags. A
-# joiner (U+200C, U+200D) is part of names and emoji, and stays.
-_HIDDEN = (
+# Control characters (C0 and C1), line separators, direction marks, invisible characters, lone surrogates, and tags.
+# Joiners (U+200C, U+200D) are not hidden characters, because names and emoji need them.
+_HIDDEN_RANGES = (
     "\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f"
     "\\ufeff\\ufff9-\\ufffb\\ud800-\\udfff\\U000e0000-\\U000e007f"
 )
-_OF_LINES = re.compile(f"[{_HIDDEN}]")
-_OF_A_LINE = re.compile(f"[{_HIDDEN}\\n\\t]")
+_HIDDEN_CHARACTER = re.compile(f"[{_HIDDEN_RANGES}]")
+_HIDDEN_OR_LINE_END = re.compile(f"[{_HIDDEN_RANGES}\\n\\t]")
 
 
 def make_visible(text: str) -> str:
-    """Return the text with each hidden character as an escape such as `\\x1b` or `\\u202e`; line ends and tabs stay."""
-    return _OF_LINES.sub(_escape, text)
+    """Replace each hidden character by an escape such as `\\x1b` or `\\u202e`. Line ends and tabs do not change."""
+    return _HIDDEN_CHARACTER.sub(_escape, text)
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether UTF-8 can hold the text: in a file's name, bytes that are not UTF-8 are surrogates."""
+    """Return whether the text can be encoded as UTF-8. If the name of a file has bytes that are not UTF-8, Python reads
+    them as surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def make_line(text: str) -> str:
-    """Return the text as one line: line ends and tabs become escapes, too."""
-    return _OF_A_LINE.sub(_escape, text)
+    """Return the text as one line. Escapes replace hidden characters, and also line ends and tabs."""
+    return _HIDDEN_OR_LINE_END.sub(_escape, text)
 
 
 def escape_json(text: str) -> str:
-    """Return JSON whose strings have each hidden character as an escape of JSON."""
-    return _OF_LINES.sub(lambda found: "".join(f"\\u{unit:04x}" for unit in _list_units(found[0])), text)
+    """Replace each hidden character in a JSON text by a JSON escape."""
+    return _HIDDEN_CHARACTER.sub(lambda match: "".join(f"\\u{unit:04x}" for unit in _list_units(match[0])), text)
 
 
-def _escape(found: re.Match[str]) -> str:
-    return ascii(found[0])[1:-1]
+def _escape(match: re.Match[str]) -> str:
+    return ascii(match[0])[1:-1]
 
 
 def _list_units(character: str) -> list[int]:
-    """Return the UTF-16 units of a character: two if it is beyond U+FFFF."""
+    """Return the UTF-16 units of a character. A character beyond U+FFFF has two units."""
     data = character.encode("utf-16-be", "surrogatepass")
     return [int.from_bytes(data[start : start + 2], "big") for start in range(0, len(data), 2)]
 
@@ -63,12 +65,12 @@ def _list_units(character: str) -> list[int]:
 
 
 FORMULA = "^'*[=+@\t\r\n-]"
-"""A text that Excel, LibreOffice or Google Sheets may run: a character of OWASP's list "CSV Injection" is its first
-character, or its first character after apostrophes. A text with an apostrophe gets a second one, so that removing one
-apostrophe restores every text."""
+"""The pattern of a text that Excel, LibreOffice or Google Sheets may run. Its first character, or the first character
+after apostrophes, is in OWASP's list "CSV Injection". A text that has an apostrophe gets a second one, so that removing
+one apostrophe restores every text."""
 
 GUARDED = f"^'({FORMULA[1:]})"
-"""A result of `guard_formula`. The group is the beginning of the original text."""
+"""The pattern of a text that `guard_formula` has changed. The group is the beginning of the original text."""
 
 
 def guard_formula(text: str) -> str:

@@ -14,7 +14,7 @@ ROW = {"first": "Ann", "markup": "<b> & 'x'", "count": "3", "empty": "", "tags":
 
 
 def fill(source: str, *, is_html: bool = False, **row: str) -> str:
-    return compile_template(source, name="body", longest=LONGEST, is_html=is_html).render(row or ROW)
+    return compile_template(source, name="body", max_length=LONGEST, is_html=is_html).render(row or ROW)
 
 
 def test_a_template_is_filled_in_with_a_row() -> None:
@@ -83,7 +83,7 @@ def test_a_wrong_template_is_refused_by_name_and_line() -> None:
     ]  # fmt: skip
     for source, words in cases:
         with pytest.raises(ConfigurationError, match=words) as caught:
-            compile_template(source, name="the body", longest=LONGEST)
+            compile_template(source, name="the body", max_length=LONGEST)
         assert str(caught.value).startswith("the body")
 
 
@@ -134,14 +134,14 @@ def test_a_cell_that_makes_a_text_too_large_is_refused() -> None:
             {"larger": "y" * (LONGEST + 1)} if "larger" in source else {}
         )
         with pytest.raises(TemplateError, match=words):
-            compile_template(source, name="body", longest=LONGEST).render(row)
+            compile_template(source, name="body", max_length=LONGEST).render(row)
 
 
 def test_the_bounds_themselves_are_allowed() -> None:
     big = "y" * LONGEST
     assert fill("{{ big }}", big=big) == big
     assert fill("{{ big|upper|length }} {{ big|truncate(5) }}", big=big) == "1000000 yy..."
-    template = compile_template("{% for x in a %}{% endfor %}ok", name="body", longest=LONGEST)
+    template = compile_template("{% for x in a %}{% endfor %}ok", name="body", max_length=LONGEST)
     assert [template.render({"a": "x" * 50_000}) for _ in range(3)] == ["ok"] * 3  # each row has its own
 
 

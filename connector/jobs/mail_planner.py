@@ -112,7 +112,7 @@ def build_texts(mail: Mail) -> MailTexts:
 
 
 def _compile(source: str, *, name: str, is_html: bool = False) -> Template:
-    return compile_template(source, name=name, longest=_LONGEST, is_html=is_html)
+    return compile_template(source, name=name, max_length=_LONGEST, is_html=is_html)
 
 
 def _describe_key(key: str, text: EmailText | None) -> str:

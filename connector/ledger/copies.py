@@ -21,7 +21,7 @@ from pathlib import Path
 from sqlalchemy import URL, Connection, MetaData, Table, func, insert, inspect, select, text
 
 from connector.atomic_file import PartialFile
-from connector.databases import parse_place, show_place
+from connector.databases import parse_ledger_location, show_ledger_location
 from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger.opening import BUSY_S, open_emails, open_existing_emails, open_ledger
@@ -59,9 +59,9 @@ def back_up_ledger(url: str, target: Path) -> Backup:
     The copy can be opened as a ledger; creates that were in flight are unknown in it. Raises ConfigurationError if the
     ledger is not a file, or a target exists or cannot be written; LedgerError if the ledger cannot be read.
     """
-    place = parse_place(url)
+    place = parse_ledger_location(url)
     if not isinstance(place, Path):
-        raise ConfigurationError(f"the ledger {show_place(place)} is in PostgreSQL: back it up with pg_dump")
+        raise ConfigurationError(f"the ledger {show_ledger_location(place)} is in PostgreSQL: back it up with pg_dump")
     ledger, target = place.resolve(), target.absolute()
     sources, targets = (ledger, find_emails(ledger).resolve()), (target, find_emails(target))
     if not any(source.is_file() for source in sources):
@@ -127,10 +127,10 @@ def restore_ledger(url: str, source: Path, *, at: datetime) -> Backup:
     Raises ConfigurationError if the ledger is not a file or exists, or `source` is not a ledger of this version, and
     LedgerError if the ledger cannot be written.
     """
-    place = parse_place(url)
+    place = parse_ledger_location(url)
     if not isinstance(place, Path):
         raise ConfigurationError(
-            f"the ledger {show_place(place)} is in PostgreSQL: restore it with pg_restore. It does "
+            f"the ledger {show_ledger_location(place)} is in PostgreSQL: restore it with pg_restore. It does "
             "not know then which emails were sent since: check that before you send a campaign again"
         )
     source, ledger = source.absolute(), resolve_file(place)
@@ -183,10 +183,11 @@ def copy_ledger(url: str, target_url: str, *, at: datetime) -> tuple[int, int]:
     be deleted and made again. Raises ConfigurationError if a URL is of another kind or the target is not empty,
     LockedError while a run holds one of the two, and LedgerError if one of the two cannot be used.
     """
-    source_place, target_place = parse_place(url), parse_place(target_url)
+    source_place, target_place = parse_ledger_location(url), parse_ledger_location(target_url)
     if not isinstance(source_place, Path):
         raise ConfigurationError(
-            f"the ledger {show_place(source_place)} is in PostgreSQL already: copy it with pg_dump and pg_restore"
+            f"the ledger {show_ledger_location(source_place)} is in PostgreSQL already: copy it with pg_dump and "
+            "pg_restore"
         )
     if not isinstance(target_place, URL):
         raise ConfigurationError(
@@ -200,7 +201,7 @@ def copy_ledger(url: str, target_url: str, *, at: datetime) -> tuple[int, int]:
         )
     if not source_place.exists():
         raise build_missing(str(source_place))
-    name = show_place(target_place)
+    name = show_ledger_location(target_place)
     with (
         open_ledger(url, may_make=False) as source,
         open_existing_emails(url) as log,

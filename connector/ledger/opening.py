@@ -18,7 +18,7 @@ from sqlalchemy.pool import StaticPool
 
 from connector.clock import Clock
 from connector.control import Stop, call_in_thread
-from connector.databases import parse_place, show_place
+from connector.databases import parse_ledger_location, show_ledger_location
 from connector.errors import ConfigurationError, ConnectorError, LedgerError
 from connector.ledger import schema
 from connector.ledger.emails import EmailLog
@@ -53,8 +53,8 @@ def open_ledger(
     cannot be used, or is not there and may not be made, ConfigurationError when the URL is invalid or its driver is
     missing.
     """
-    place = parse_place(url)
-    name = show_place(place)
+    place = parse_ledger_location(url)
+    name = show_ledger_location(place)
     if isinstance(place, URL):
         with open_session(place) as (connection, schema):
             store, key = Store(connection, name), compute_key(schema)
@@ -106,7 +106,7 @@ def open_emails(url: str, *, may_make: bool = True) -> Iterator[EmailLog]:
     """
     with _open_emails(url, may_make=may_make) as log:
         if log is None:
-            raise build_missing(show_place(parse_place(url)))
+            raise build_missing(show_ledger_location(parse_ledger_location(url)))
         if not may_make:
             with log.transaction():
                 is_history_missing = not log.has_campaign_history()
@@ -124,7 +124,7 @@ def open_existing_emails(url: str) -> Iterator[EmailLog | None]:
 
 @contextmanager
 def _open_emails(url: str, *, may_make: bool) -> Iterator[EmailLog | None]:
-    place = parse_place(url)
+    place = parse_ledger_location(url)
     with ExitStack() as stack:
         if isinstance(place, Path):
             file = resolve_file(find_emails(resolve_file(place, may_make=may_make)), may_make=may_make)
@@ -134,7 +134,7 @@ def _open_emails(url: str, *, may_make: bool) -> Iterator[EmailLog | None]:
             connection = stack.enter_context(open_emails_file(file))
             log = EmailLog(Store(connection, str(file)), partial(hold_campaign_file, connection, file))
         else:
-            name = show_place(place)
+            name = show_ledger_location(place)
             connection, schema = stack.enter_context(open_session(place, _EMAIL_TABLES))
             log = EmailLog(Store(connection, name), hold_campaigns(connection, schema, name))
         with log.transaction():  # a second process finds what the first has made
@@ -204,7 +204,7 @@ def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries
 
     open_entries = read_ledger(url, read)
     if open_entries is None and not may_be_new:
-        raise build_missing(show_place(parse_place(url)))
+        raise build_missing(show_ledger_location(parse_ledger_location(url)))
     return open_entries or []
 
 
@@ -225,7 +225,7 @@ def check_ledger_rights(url: str) -> None:
 
     Of a server nothing is checked.
     """
-    place = parse_place(url)
+    place = parse_ledger_location(url)
     if isinstance(place, URL):
         return
     ledger = place.resolve()
@@ -252,10 +252,10 @@ def read_ledger(url: str, read: Callable[[Ledger], T]) -> T | None:
     cannot be read, ConfigurationError when the ledger is of another version, the URL is invalid or its driver is
     missing.
     """
-    place = parse_place(url)
+    place = parse_ledger_location(url)
     if isinstance(place, URL):
         with read_server(place) as server:
-            return _read_whole(server, show_place(place), read)
+            return _read_whole(server, show_ledger_location(place), read)
     for _ in range(_TRIES):
         if not place.exists():
             return None

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Table, insert, select, text
 
-from connector.databases import parse_place, show_place
+from connector.databases import parse_ledger_location, show_ledger_location
 from connector.fields import fold_base_name
 from connector.ledger import schema
 from connector.ledger.entries import LAST_RUN_KEY, Entry, Known, Ledger, ListedEntry
@@ -131,7 +131,7 @@ class PlannedLedger(Ledger):
     def _read(self, method: Callable[Concatenate[Ledger, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         found = read_ledger(self._url, lambda ledger: method(ledger, *args, **kwargs))
         if found is None:  # the ledger was there at the start
-            raise build_missing(show_place(parse_place(self._url)))
+            raise build_missing(show_ledger_location(parse_ledger_location(self._url)))
         return found
 
 
@@ -145,7 +145,7 @@ def open_planned_ledger(url: str, account: str) -> Iterator[PlannedLedger]:
     with closing(sqlite3.connect("", check_same_thread=False, isolation_level=None)) as memory:
         memory.execute(_CACHE)
         with closing(connect_file(memory)) as connection:
-            store = wrap_connection(connection, f"{show_place(parse_place(url))}, as planned").store
+            store = wrap_connection(connection, f"{show_ledger_location(parse_ledger_location(url))}, as planned").store
             tables = read_ledger(url, partial(_read_start, account=make_storable(account))) or {}
             with store.transaction():
                 for table, rows in tables.items():

@@ -40,7 +40,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from connector.clock import system_clock
-from connector.databases import mask_secrets, show_place
+from connector.databases import mask_secrets, show_ledger_location
 from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger.store import (
@@ -97,7 +97,7 @@ def open_session(url: URL, tables: Sequence[str] = _LEDGER) -> Iterator[tuple[Co
     """Yield a connection without a lock, and the only schema that the connection reaches: the schema of the first of
     these tables, or the schema in which they will be made. Raises LedgerError if the server cannot be used, and
     ConfigurationError if no driver is installed."""
-    name = show_place(url)
+    name = show_ledger_location(url)
     with closing(_connect(url, name)) as connection:
         with translated(name):
             with connection.begin():
@@ -114,7 +114,7 @@ def open_session(url: URL, tables: Sequence[str] = _LEDGER) -> Iterator[tuple[Co
 def read_server(url: URL) -> Iterator[Connection]:
     """Yield a read-only connection to the ledger at `url`, in one transaction with one snapshot and without a lock.
     Raises as `open_session` does."""
-    name = show_place(url)
+    name = show_ledger_location(url)
     with closing(_connect(url, name)) as connection:
         connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         with translated(name), connection.begin():

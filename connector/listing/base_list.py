@@ -32,7 +32,7 @@ from connector.listing.reader import read_list
 from connector.listing.requests import try_unlisted
 from connector.paging.certificate import Certificate, Order, Reason
 from connector.paging.overlap import IdArray
-from connector.service.wire import LARGEST_PAGE, ListPage, ListQuery
+from connector.service.wire import MAX_LIMIT, ListPage, ListQuery
 from connector.subscribers.identity import IDENTITY_BYTES
 from connector.texts import count
 
@@ -429,7 +429,7 @@ async def read_on(access: ListAccess, end: ListEnd, sink: PageSink) -> ListEnd |
         sink.take(page.subscribers)
         access.known_ids.add_shown(ids.tolist())
         seen_ids.update(ids.tolist())
-        is_full = len(ids) >= (page.limit or LARGEST_PAGE)
+        is_full = len(ids) >= (page.limit or MAX_LIMIT)
         if (not len(ids) or ids[-1] <= last_id) and not is_full:
             is_whole = page.total_count is not None and page.total_count <= offset + len(ids)
             newcomer_count = sum(subscriber_id > end.last_id for subscriber_id in seen_ids)

@@ -23,7 +23,7 @@ import pyarrow.json as arrow_json
 
 from connector.fields import FIELDS, LARGEST_ID, Field, Kind
 from connector.paging.overlap import IdArray, Mask
-from connector.service.answers import ECHOES, parse_listed, read_whole_number
+from connector.service.answers import PAGE_NUMBERS, parse_listed, read_whole_number
 from connector.service.wire import Ambiguous, ListPage, Mask as WordMask, Refused
 from connector.warehouse.columns import EMPTY_TEXT, PAGE_SCHEMA, build_null, find_type
 from connector.warehouse.runs import INVALID
@@ -65,7 +65,7 @@ def _build_row_type() -> pa.StructType:
 _ROW = _build_row_type()
 _PARENTS = tuple(child.name for child in _ROW if pa.types.is_struct(child.type))
 _LISTS = tuple(child.name for child in _ROW if pa.types.is_list(child.type))
-_PAGE = pa.struct([*(pa.field(name, pa.int64()) for name in ECHOES), pa.field("Subscribers", pa.list_(_ROW))])
+_PAGE = pa.struct([*(pa.field(name, pa.int64()) for name in PAGE_NUMBERS), pa.field("Subscribers", pa.list_(_ROW))])
 _ANSWER = pa.schema([pa.field("success", pa.bool_()), pa.field("SubscribersList", _PAGE)])
 
 _READ_OPTIONS = arrow_json.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
@@ -164,7 +164,7 @@ def decode_page(body: bytes) -> ListPage[pa.RecordBatch] | None:
         columns.validate(full=True)  # a lone surrogate is not valid text, and some versions of RapidJSON accept it
     except pa.ArrowException:
         return None
-    return ListPage(columns, *(read_whole_number(page.field(name)[0].as_py()) for name in ECHOES))
+    return ListPage(columns, *(read_whole_number(page.field(name)[0].as_py()) for name in PAGE_NUMBERS))
 
 
 def _is_safe(body: bytes) -> bool:

@@ -42,7 +42,7 @@ from connector.paging.certificate import (
     Order,
 )
 from connector.paging.overlap import IdArray
-from connector.service.wire import LARGEST_PAGE, ListQuery
+from connector.service.wire import MAX_LIMIT, ListQuery
 
 MOST_REQUESTS = 25
 """The largest number of requests for evidence of one reading."""
@@ -288,7 +288,7 @@ def _plan_second_looks(suspect: Suspect, answers: Sequence[Answer]) -> list[Ques
             is_tail = side == ("above" if suspect.certificate.order is Order.ID else "below")
             overlap_rows = min(_OVERLAP_ROWS, suspect.page_rows // 2)
             offset = max(0, suspect.certificate.distinct - overlap_rows) if is_tail else 0
-            query = replace(suspect.query, offset=offset, limit=LARGEST_PAGE - 1)
+            query = replace(suspect.query, offset=offset, limit=MAX_LIMIT - 1)
             questions += [Question(Topic.END, query, side)] * _END_READINGS
     return questions
 

@@ -24,7 +24,7 @@ from connector.paging.certificate import (
     is_window_size,
 )
 from connector.paging.overlap import IdArray, contained
-from connector.service.wire import LARGEST_PAGE, ListPage, ListQuery
+from connector.service.wire import MAX_LIMIT, ListPage, ListQuery
 
 PARTITIONS: Mapping[str, Sequence[object]] = {"gender": ("male", "female", ""), "is_active": (True, False)}
 """Filters with all of their values (service-api.md 4.3), so that the parts add up to the whole list. The filter whose
@@ -87,7 +87,7 @@ class Suspect:
     query: ListQuery
     filters: Mapping[str, object]  # the filters of the query, by field name
     ids: IdArray  # the listed ids, ascending
-    page_rows: int = LARGEST_PAGE  # rows of a full page
+    page_rows: int = MAX_LIMIT  # rows of a full page
     class_counts: Mapping[str, Mapping[object, int]] = field(default_factory=dict)
     """The number of listed rows of each class: by field name, then by value."""
     base_ids: Sequence[int] | None = None  # the known Ids of a load's bases; None: the reading is for every base

@@ -20,7 +20,7 @@ from connector.listing.findings import PARTITIONS, Question, Topic
 from connector.listing.pages import ListFailed, try_page
 from connector.listing.requests import ask, look_up, read_stats, try_unlisted
 from connector.paging.certificate import Counts, HiddenClass, Says, decide_counts
-from connector.service.wire import LARGEST_PAGE, ListQuery, read_field
+from connector.service.wire import MAX_LIMIT, ListQuery, read_field
 
 _HIDDEN_SAMPLE_ROWS = 50  # rows of a request for a base that no listing has shown
 
@@ -166,7 +166,7 @@ class ClassCounts:
 async def count_classes(ask: Ask, concurrency: int) -> ClassCounts:
     """Count the classes of the list by seven requests, at most `concurrency` at a time."""
     questions = [
-        Question(Topic.WHOLE, ListQuery(limit=LARGEST_PAGE - 1)),
+        Question(Topic.WHOLE, ListQuery(limit=MAX_LIMIT - 1)),
         *(
             Question(Topic.PART, ListQuery(limit=_SAMPLE_ROWS, **{name: value}), name, value)  # type: ignore[arg-type]
             for name, values in PARTITIONS.items()

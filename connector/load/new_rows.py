@@ -67,7 +67,7 @@ async def _is_missing_false(session: Session) -> bool:
     read."""
     access, state = session.access, session.access.state
     if state.is_missing_false is None:
-        queries = [ListQuery(limit=LARGEST_PAGE, is_active=value) for value in (False, True)]
+        queries = [ListQuery(limit=MAX_LIMIT, is_active=value) for value in (False, True)]
         pages = [list((await session.control.until_stopped(ask(access, query))).rows) for query in queries]
         state.is_missing_false = is_missing_false(*pages)
         is_readable = any(isinstance(row.get("IsActive"), bool) for rows in pages for row in rows)

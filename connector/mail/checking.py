@@ -25,7 +25,7 @@ from connector.rows import CloseableResource, Row, Source
 from connector.runs.row_files import build_invalid, build_malformed
 from connector.service.client import Client
 from connector.service.retry import Retrier
-from connector.service.wire import LARGEST_PAGE, ListQuery, WireRows
+from connector.service.wire import MAX_LIMIT, ListQuery, WireRows
 from connector.settings import Settings
 from connector.spool import SpooledValues
 from connector.spooled_rows import SpooledRows
@@ -104,10 +104,10 @@ async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> L
             )
 
     async def fetch(*, is_active: bool | None) -> WireRows:
-        query = ListQuery(limit=LARGEST_PAGE, is_active=is_active)
+        query = ListQuery(limit=MAX_LIMIT, is_active=is_active)
         return (await stop.until_stopped(fetch_page(client, retrier, query))).subscribers
 
-    inactive_alone = ListQuery(limit=LARGEST_PAGE, is_active=False)
+    inactive_alone = ListQuery(limit=MAX_LIMIT, is_active=False)
     try:
         sink.take(await fetch(is_active=None))
         if not sink.has_unclear:
@@ -121,7 +121,7 @@ async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> L
                 sink.inactive.update(sink.unclear)
                 sink.unclear = InactiveIdentities()
             elif sink.has_readable:
-                await read_all(ListQuery(limit=LARGEST_PAGE))
+                await read_all(ListQuery(limit=MAX_LIMIT))
             else:
                 raise ConfigurationError(_UNREADABLE)
     except TokenRefusedError:

@@ -13,7 +13,7 @@ from pathlib import Path
 from connector.atomic_file import create_private
 from connector.clock import Clock
 from connector.control import Stop, enter_in_thread, stay_alive
-from connector.databases import parse_place, show_place
+from connector.databases import parse_ledger_location, show_ledger_location
 from connector.errors import (
     ConfigurationError,
     ConnectorError,
@@ -43,7 +43,7 @@ from connector.mail.draft import MailTexts
 from connector.mail.message import Recipient, write_eml, write_page
 from connector.mail.single import send_unrecorded
 from connector.outcomes import MailOutcome, Outcome
-from connector.progress import Progress, Progression
+from connector.progress import Progress, ProgressMeter
 from connector.rows import Row
 from connector.runs.report import (
     Report,
@@ -223,7 +223,7 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: MailRows) -
     async with open_client(service) as client:
         run_id = run.report.run_id
         mailer = CampaignSender(run.stop, log, campaign, run_id, client, Retrier(), run.on_verdict, pace, policy)
-        progression = Progression(run.clock.monotonic)
+        progression = ProgressMeter(run.clock.monotonic)
 
         def describe() -> str:
             sent, quiet_s = run.checked.outcomes[MailOutcome.SENT], client.quiet_until - run.clock.monotonic()
@@ -407,7 +407,9 @@ def _foresee(plan: MailPlan, spool: MailRows, checked: MailCheck) -> Counter[Mai
     account, name, reports = plan.settings.account, plan.campaign, list_runs(plan.settings.state_dir)
     with open_existing_emails(plan.settings.ledger_url) as log:
         if log is None:
-            refuse_older_ledger(show_place(parse_place(plan.settings.ledger_url)), account, name, reports, History())
+            refuse_older_ledger(
+                show_ledger_location(parse_ledger_location(plan.settings.ledger_url)), account, name, reports, History()
+            )
             return Counter({MailOutcome.SENT: spool.rows})
         _check_list(log, plan, checked, is_recorded=False)
         with log.transaction():

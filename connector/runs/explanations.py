@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from connector.choices import DECIDE_HELD, IDENTITIES
 from connector.clock import write_timestamp
-from connector.databases import parse_place, show_place
+from connector.databases import parse_ledger_location, show_ledger_location
 from connector.ledger.entries import NOT_FINAL, Ledger
 from connector.ledger.opening import read_ledger
 from connector.ledger.problems import KnownProblem, find_identity_problems
@@ -126,7 +126,7 @@ def explain_identity(location: StateLocation, identity: str) -> Explanation:
 
     found = read_ledger(location.ledger_url, read)
     if found is None:
-        raise build_missing(show_place(parse_place(location.ledger_url)))
+        raise build_missing(show_ledger_location(parse_ledger_location(location.ledger_url)))
     entries, problems = found
     if not entries and not problems:
         return Explanation([], [], [_NOT_KNOWN])

@@ -33,7 +33,7 @@ from connector.load.drift import close_waiting, compare_waiting
 from connector.load.session import Canaries, Limits, LoadPolicy, Session, Tally, WaitingRows
 from connector.outcomes import Outcome
 from connector.pace.pace import Pace
-from connector.progress import Progression
+from connector.progress import ProgressMeter
 from connector.runs.planned_rows import PlannedRows
 from connector.runs.problems import ProblemLog, ProblemScope
 from connector.runs.receipts import deliver_receipts
@@ -130,7 +130,7 @@ class Run:
     commits: Commits
     pace: Pace
     problems: ProblemLog = field(default_factory=ProblemLog)
-    progression: Progression = field(init=False)
+    progression: ProgressMeter = field(init=False)
     retrier: Retrier = field(default_factory=Retrier)
     canaries: Canaries = field(default_factory=Canaries)
     lag: ListLag = field(default_factory=ListLag)
@@ -207,7 +207,7 @@ class Run:
         return self.stop.clock
 
     def __post_init__(self) -> None:
-        self.progression = Progression(self.clock.monotonic)
+        self.progression = ProgressMeter(self.clock.monotonic)
 
     def note_share(self, share: float | None, most: int | None) -> None:
         """Estimate how many rows the source has, of which this share (0 to 1) is read; at most `most` are wanted."""

@@ -14,7 +14,7 @@ import click
 
 from connector.errors import ConfigurationError
 from connector.fields import BaseRef
-from connector.shards import MOST_SHARDS, WHOLE
+from connector.shards import MAX_SHARDS, WHOLE
 from connector.texts import count, make_visible
 from pipelines.cli.help import Command, option
 from pipelines.cli.options import (
@@ -236,7 +236,7 @@ def load_target(target: Path, row_options: Mapping[str, Any]) -> Job:
 )
 @option(
     "--workers",
-    type=click.IntRange(1, MOST_SHARDS),
+    type=click.IntRange(1, MAX_SHARDS),
     metavar="N",
     group="Shards",
     default_text="number of CPUs",
@@ -251,7 +251,7 @@ def load_target(target: Path, row_options: Mapping[str, Any]) -> Job:
 )
 @option(
     "--shards",
-    type=click.IntRange(1, MOST_SHARDS),
+    type=click.IntRange(1, MAX_SHARDS),
     metavar="N",
     group="Shards",
     default_text="number of workers",

@@ -27,7 +27,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from connector.control import Stop, stay_alive, work_beside
-from connector.databases import parse_place
+from connector.databases import parse_ledger_location
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
 from connector.imports.flow import describe_load, run_load
 from connector.imports.plan import LoadPlan
@@ -112,7 +112,7 @@ async def run_sharded(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
     plan = sync.plan(os.environ, WHOLE)
     plan.rows.source.close()
     settings = plan.settings
-    if isinstance(parse_place(settings.ledger_url), Path):
+    if isinstance(parse_ledger_location(settings.ledger_url), Path):
         raise ConfigurationError(
             "--engine: the ledger is a SQLite file, which only one process can write. Keep the ledger in PostgreSQL: "
             "set CONNECTOR_LEDGER=postgresql://… for the command and for every worker"

@@ -25,7 +25,7 @@ from connector.listing.controls import Ask
 from connector.listing.pages import try_page
 from connector.listing.reader import ListProgress, read_list
 from connector.paging.certificate import Certificate, TotalCount, describe_hidden
-from connector.progress import Progress, Progression
+from connector.progress import Progress, ProgressMeter
 from connector.reconcile import Comparison
 from connector.runs.frame import keep_lease
 from connector.runs.report import Report, end_report, end_run, record_report, start_report
@@ -229,7 +229,7 @@ class _Reconciling:
             await self._clock.sleep(min(max(confirmed_at + shown_after_s - now, 0.0), shown_after_s))
 
     async def _list(self, ledger: Ledger, client: Client, comparison: Comparison) -> Certificate:
-        progression = Progression(self._clock.monotonic)
+        progression = ProgressMeter(self._clock.monotonic)
         with ledger.transaction() as connection:
             bases = list_bases(connection, self._load.settings.account)
 

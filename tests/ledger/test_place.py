@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL
 
-from connector.databases import mask_secrets, parse_place, show_place
+from connector.databases import mask_secrets, parse_ledger_location, show_ledger_location
 from connector.errors import ConfigurationError
 
 
@@ -18,17 +18,17 @@ def test_a_file_is_named_by_its_path() -> None:
         ("sqlite:////home/a@b/ledger.db", "/home/a@b/ledger.db"),
     ]
     for text, path in cases:
-        assert parse_place(text) == Path(path)
-        assert show_place(parse_place(text)) == path
+        assert parse_ledger_location(text) == Path(path)
+        assert show_ledger_location(parse_ledger_location(text)) == path
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
 def test_postgresql_is_reached_by_psycopg_and_shown_without_its_password(scheme: str) -> None:
-    place = parse_place(f"{scheme}://me:hunter2@db.example.com:5433/ledger?sslpassword=hunter3")
+    place = parse_ledger_location(f"{scheme}://me:hunter2@db.example.com:5433/ledger?sslpassword=hunter3")
     assert isinstance(place, URL)
     assert place.drivername == "postgresql+psycopg"
     assert (place.username, place.password, place.host, place.database) == ("me", "hunter2", "db.example.com", "ledger")
-    assert show_place(place) == "postgresql://me:***@db.example.com:5433/ledger"
+    assert show_ledger_location(place) == "postgresql://me:***@db.example.com:5433/ledger"
     assert "hunter" not in repr(place)[: repr(place).index("?")]
 
 
@@ -50,18 +50,18 @@ def test_a_place_that_cannot_hold_a_ledger_is_refused_and_not_shown() -> None:
         "u:secret@h",
     ]:
         with pytest.raises(ConfigurationError, match=r"sqlite:////path|%40") as raised:
-            parse_place(text)
+            parse_ledger_location(text)
         assert "secret" not in str(raised.value)
         assert raised.value.__suppress_context__ or raised.value.__context__ is None
 
 
 def test_an_escaped_at_sign_in_a_password_is_read() -> None:
-    place = parse_place("postgresql://u:p%40s%2Fw@h/db")
+    place = parse_ledger_location("postgresql://u:p%40s%2Fw@h/db")
     assert isinstance(place, URL)
     assert (place.password, place.host) == ("p@s/w", "h")
 
 
 def test_a_password_in_the_words_of_a_driver_is_masked() -> None:
-    place = parse_place("postgresql://u:hunter2@h/x?sslpassword=hunter2more&user=u")
+    place = parse_ledger_location("postgresql://u:hunter2@h/x?sslpassword=hunter2more&user=u")
     assert isinstance(place, URL)
     assert mask_secrets("no hunter2more, no hunter2: u", place) == "no ***, no ***: u"

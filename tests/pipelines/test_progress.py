@@ -12,13 +12,13 @@ from pathlib import Path
 
 from connector.clock import system_clock
 from connector.control import Stop
-from connector.progress import Progression
+from connector.progress import ProgressMeter
 from tests.pipelines.conftest import ROOT, Connector
 
 
 def test_share_rate_and_remaining_time_follow_the_last_seconds() -> None:
     at = [0.0]
-    progression = Progression(lambda: at[0])
+    progression = ProgressMeter(lambda: at[0])
     assert progression.describe(0, None) == ""
     at[0] = 1.0
     assert progression.describe(50, 1000) == "5% of 1,000, 50/s, 19 s left"

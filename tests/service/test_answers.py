@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from connector.service.answers import (
-    extract_words,
+    extract_message,
     parse_created,
     parse_listed,
     parse_retry_after,
@@ -233,7 +233,7 @@ def test_an_error_in_a_known_shape_is_shown_as_its_text() -> None:
         ("refused.html", "403 Forbidden You don't have access."),
     ]
     for sample, words in cases:
-        assert extract_words(403, {}, (SAMPLES / sample).read_bytes()) == words
+        assert extract_message(403, {}, (SAMPLES / sample).read_bytes()) == words
 
 
 def test_an_error_in_another_shape_is_shown_as_text() -> None:
@@ -255,23 +255,23 @@ def test_an_error_in_another_shape_is_shown_as_text() -> None:
         (b"<?xml version='1.0'?><error><code>7</code><text>no &amp; no</text></error>", "7 no & no"),
     ]
     for body, words in cases:
-        assert extract_words(400, {}, body) == words
+        assert extract_message(400, {}, body) == words
 
 
 def test_declared_html_loses_its_tags_and_plain_text_keeps_its_angles() -> None:
-    assert extract_words(400, HTML, b"no <b>such</b> list") == "no such list"
-    assert extract_words(400, {"Content-Type": "text/plain"}, b"no <b>such</b> list") == "no <b>such</b> list"
+    assert extract_message(400, HTML, b"no <b>such</b> list") == "no such list"
+    assert extract_message(400, {"Content-Type": "text/plain"}, b"no <b>such</b> list") == "no <b>such</b> list"
 
 
 def test_a_redirect_is_shown_with_its_target() -> None:
     headers = {"location": " https://other.example/login "}
-    assert extract_words(302, headers, b"") == "redirect to https://other.example/login"
-    assert extract_words(302, headers, b"Moved") == "redirect to https://other.example/login; Moved"
-    assert extract_words(201, headers, b"Moved") == "Moved"
+    assert extract_message(302, headers, b"") == "redirect to https://other.example/login"
+    assert extract_message(302, headers, b"Moved") == "redirect to https://other.example/login; Moved"
+    assert extract_message(201, headers, b"Moved") == "Moved"
 
 
 def test_an_error_of_megabytes_is_read_by_its_beginning() -> None:
-    words = extract_words(500, {}, b'{"message": "' + b"x" * 2_000_000 + b'"}')
+    words = extract_message(500, {}, b'{"message": "' + b"x" * 2_000_000 + b'"}')
     assert words.startswith('{"message": "xxx')
     assert len(words) < 25_000
 

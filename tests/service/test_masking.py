@@ -43,7 +43,7 @@ def test_a_spelling_of_the_token_is_masked() -> None:
         assert build_mask(SECRET)(f"the token {spell(SECRET)} is old") == f"the token {MASKED} is old"
 
 
-ECHOES = {
+PAGE_NUMBERS = {
     "JSON": response(json.dumps({"message": f"token {SECRET} is old"}).encode(), "401 Unauthorized"),
     "JSON with a link": response(json.dumps({"message": f"token {quote_plus(SECRET)} is old"}).encode(), "401 No"),
     "JSON in text": response(f"token {json.dumps(SECRET)[1:-1]} is old".encode(), "401 Unauthorized"),
@@ -53,7 +53,7 @@ ECHOES = {
 
 
 async def test_an_answer_shows_no_token() -> None:
-    for echo in ECHOES.values():
+    for echo in PAGE_NUMBERS.values():
         async with (
             serve(faults.answers(echo)) as server,
             open_client(Service(server.base_url, Token(SECRET))) as client,

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from connector.service.transport import LARGEST_ANSWER, open_transport
+from connector.service.transport import MAX_ANSWER_BYTES, open_transport
 from connector.service.wire import Ambiguous, NotSent, RawAnswer, Request, build_create
 from tests.service import faults
 from tests.service.attempts import CREATE, LIST, OK, REQUESTS, attempt, service
@@ -258,7 +258,7 @@ def endless(head: bytes, chunk: bytes) -> Fault:
 
 
 MIB = b"x" * 2**20
-TOO_LARGE = Ambiguous(200, f"the answer is larger than {LARGEST_ANSWER >> 20} MiB and was not read")
+TOO_LARGE = Ambiguous(200, f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB and was not read")
 
 
 async def test_an_answer_beyond_the_bound_is_ambiguous() -> None:
