@@ -1,1 +1,1 @@
-"""Job files: read, checked and turned into what the library works with."""
+"""Job files: models that check them, and functions that build the library's objects from them."""

@@ -1,7 +1,7 @@
 """Builds jobs from arguments: the options of a command, or the arguments of a function of the library.
 
-The arguments have the names of `connector.library.arguments.ImportOptions`. A message spells a name as its caller does:
-a command writes `--base-id`.
+The arguments have the names of the fields of `ImportOptions`. In a message, a command spells an argument as an option
+(`--base-id`), and a function of the library as a name.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -23,7 +23,7 @@ from connector.stores import is_pattern, is_url
 from connector.texts import make_line
 
 FILE_ARGUMENTS = ("format", "encoding", "delimiter", "sheet")
-_LOAD_ARGUMENTS = {
+_LOAD_KEY_BY_ARGUMENT = {
     "on_unknown": "on_unknown",
     "look": "look",
     "allow_truncated": "allow_truncated",
@@ -32,13 +32,13 @@ _LOAD_ARGUMENTS = {
     "max_concurrency": "max_concurrency",
     "max_rate": "max_rate",
 }
-"""The argument of each key of a job's load section."""
+"""The key of a job's load section for each argument."""
 
 _JOB_ARGUMENTS = ("base_id", "base_name", "active", "mapping", "ignore", "identity", "zip")
-"""The arguments that a job file has keys for."""
+"""The arguments for which a job file has keys."""
 
 _NO_BASE = {"name": "no base"}
-"""A placeholder for the base of a job that is only validated: a validation does not use the base."""
+"""A placeholder for the base of a job that is only validated, because a validation does not use the base."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -46,7 +46,7 @@ Spell = Callable[[str], str]
 
 
 def spell_option(argument: str) -> str:
-    """Return the option of an argument: `--base-id`."""
+    """Return the option of an argument, such as `--base-id`."""
     option = {"mapping": "map", "quiet_period_s": "quiet_period"}.get(argument, argument)
     return "--" + option.replace("_", "-")
 
@@ -54,9 +54,10 @@ def spell_option(argument: str) -> str:
 def build_import_job(
     path: str | PathLike[str] | None, name: str, arguments: Mapping[str, Any], *, spell: Spell, needs_base: bool = True
 ) -> Job:
-    """Return the job of an import of a file, or of rows in memory (`path` is None), by the headers of its columns.
+    """Return the job that imports a file, or rows in memory if `path` is None. The headers of the columns decide the
+    fields.
 
-    An argument that is None is not used. Raises ConfigurationError that names the argument.
+    An argument that is None is not used. Raises ConfigurationError. The message names the argument.
     """
     values = {argument: value for argument, value in arguments.items() if value is not None}
     base = {key: values[f"base_{key}"] for key in ("id", "name") if f"base_{key}" in values}
@@ -71,22 +72,23 @@ def build_import_job(
         "job": name,
         "subscriber": {**subscriber, "base": base or _NO_BASE, "fields": fields, "by_headers": True},
         "ignore": list(values.get("ignore", ())),
-        "load": _pick_load(values),
+        "load": _pick_load_keys(values),
     }
     if path is not None:
-        job["source"] = {"file": {"path": _as_path(path), **_pick_file(values)}}
+        job["source"] = {"file": {"path": _as_path(path), **_pick_file_keys(values)}}
     return _validate(Job, job, spell)
 
 
 def override_load(job: Job, arguments: Mapping[str, Any], *, spell: Spell) -> Job:
-    """Return the job with the arguments in place of the keys of its load section. Raises ConfigurationError."""
-    changed = _pick_load({argument: value for argument, value in arguments.items() if value is not None})
-    load = _validate(Load, {**job.load.model_dump(by_alias=True), **changed}, spell)
-    return job.model_copy(update={"load": load})
+    """Return the job. The arguments replace the keys of its load section. Raises ConfigurationError."""
+    changed_keys = _pick_load_keys({argument: value for argument, value in arguments.items() if value is not None})
+    new_load = _validate(Load, {**job.load.model_dump(by_alias=True), **changed_keys}, spell)
+    return job.model_copy(update={"load": new_load})
 
 
 def override_receipts(job: Job, destination: str | PathLike[str] | None, *, spell: Spell) -> Job:
-    """Return the job with this destination of its receipts (None: that of the job). Raises ConfigurationError."""
+    """Return the job with this destination of receipts. If `destination` is None, the destination of the job does not
+    change. Raises ConfigurationError."""
     if destination is None:
         return job
     own = {} if job.receipts is None else job.receipts.model_dump(by_alias=True)
@@ -96,40 +98,41 @@ def override_receipts(job: Job, destination: str | PathLike[str] | None, *, spel
 
 
 def build_file_source(path: str | PathLike[str], arguments: Mapping[str, Any], *, spell: Spell) -> FileSource:
-    """Return the source of a file that is read as the arguments say. Raises ConfigurationError."""
-    return _validate(FileSource, {"path": _as_path(path), **_pick_file(arguments)}, spell)
+    """Return a file as a source. The arguments decide how the file is read. Raises ConfigurationError."""
+    return _validate(FileSource, {"path": _as_path(path), **_pick_file_keys(arguments)}, spell)
 
 
 def replace_source(job: Job, path: str | PathLike[str], arguments: Mapping[str, Any], *, spell: Spell) -> Job:
-    """Return the job with a file as its source: the file is read as the arguments say or, without such arguments, as
-    the job's own file. A rejects file of an earlier run is recognised. Raises ConfigurationError and SourceError."""
+    """Return the job with another file as its source. If there are arguments for files, they decide how the file is
+    read. Without such arguments, the keys of the job's file are used, unless the file is a rejects file of an earlier
+    run. Raises ConfigurationError and SourceError."""
     source = build_file_source(path, arguments, spell=spell)
-    own = job.source.file if job.source is not None else None
-    if own is not None and source.model_fields_set == {"path"} and not _is_rejects_file(path):
-        source = own.model_copy(update={"path": source.path})
+    job_file_source = job.source.file if job.source is not None else None
+    if job_file_source is not None and source.model_fields_set == {"path"} and not _is_rejects_file(path):
+        source = job_file_source.model_copy(update={"path": source.path})
     return job.model_copy(update={"source": JobSource(file=source)})
 
 
 def refuse_beside_job(
     arguments: Mapping[str, Any], *, allowed: Collection[str] = FILE_ARGUMENTS, spell: Spell | None = None
 ) -> None:
-    """Raise ConfigurationError for arguments that a job file has keys for, except the `allowed` ones."""
-    refused = [name for name in (*_JOB_ARGUMENTS, *FILE_ARGUMENTS) if arguments.get(name) and name not in allowed]
+    """Raise ConfigurationError for arguments for which a job file has keys. The arguments in `allowed` are accepted."""
+    refused_names = [name for name in (*_JOB_ARGUMENTS, *FILE_ARGUMENTS) if arguments.get(name) and name not in allowed]
     if arguments.get("active") is False:
-        refused.append("active")
-    if refused:
-        options = ", ".join(map(spell or spell_option, dict.fromkeys(refused)))
+        refused_names.append("active")
+    if refused_names:
+        options = ", ".join(map(spell or spell_option, dict.fromkeys(refused_names)))
         raise ConfigurationError(f"The job has its own base, mapping and rules. Leave out {options}")
 
 
 def read_message(arguments: Mapping[str, Any]) -> MessageFile:
-    """Return the message of a command's options, which are named as the keys of a message file. Raises
+    """Return the message of a command's options. The options have the names of the keys of a message file. Raises
     ConfigurationError."""
     return _validate(MessageFile, arguments, spell_option)
 
 
 def name_import(path: str | PathLike[str]) -> str:
-    """Return the name of an import that has no job: the name of its file, or of a pattern's folder."""
+    """Return the name of an import without a job: the name of its file, or the name of the folder of a pattern."""
     if fspath(path) == STANDARD_INPUT:
         return "stdin"
     file_path = Path(path)
@@ -141,17 +144,17 @@ def _as_path(path: str | PathLike[str]) -> str | Path:
     return path if isinstance(path, str) and is_url(path) else Path(path)
 
 
-def _pick_file(values: Mapping[str, Any]) -> dict[str, Any]:
+def _pick_file_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: values[key] for key in FILE_ARGUMENTS if values.get(key) is not None}
 
 
-def _pick_load(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: values[argument] for argument, key in _LOAD_ARGUMENTS.items() if argument in values}
+def _pick_load_keys(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: values[argument] for argument, key in _LOAD_KEY_BY_ARGUMENT.items() if argument in values}
 
 
 def _is_rejects_file(path: str | PathLike[str]) -> bool:
-    """Return whether a local file is a rejects file of an earlier run. Return False for a pipe: it can be opened only
-    once."""
+    """Return whether a local file is a rejects file of an earlier run. Return False for a pipe, because a pipe can be
+    opened only once."""
     if is_url(path) or not Path(path).is_file():
         return False
     try:
@@ -162,7 +165,7 @@ def _is_rejects_file(path: str | PathLike[str]) -> bool:
 
 
 def _validate(model: type[Model], values: Mapping[str, Any], spell: Spell) -> Model:
-    """Return the model. Raises ConfigurationError that lists each fault with its argument."""
+    """Return the model. Raises ConfigurationError. The message has each fault with its argument."""
     value, faults = validate_values(model, values, values, {}, None)
     if value is None:
         lines = (f"{spell(_name_argument(fault.keys))}: {fault.message}" for fault in faults)
@@ -171,7 +174,7 @@ def _validate(model: type[Model], values: Mapping[str, Any], spell: Spell) -> Mo
 
 
 def _name_argument(keys: Keys) -> str:
-    """Return the argument that a key of the job comes from."""
+    """Return the argument from which a key of the job comes."""
     names = [key for key in keys if isinstance(key, str)]
     match names:
         case ["subscriber", "base", key, *_]:
@@ -183,8 +186,8 @@ def _name_argument(keys: Keys) -> str:
         case ["subscriber", "fields", *_]:
             return "mapping"
         case ["load", key]:
-            return next(argument for argument, load_key in _LOAD_ARGUMENTS.items() if load_key == key)
+            return next(argument for argument, load_key in _LOAD_KEY_BY_ARGUMENT.items() if load_key == key)
         case [*_, key]:
-            return next((argument for argument, load_key in _LOAD_ARGUMENTS.items() if load_key == key), key)
+            return next((argument for argument, load_key in _LOAD_KEY_BY_ARGUMENT.items() if load_key == key), key)
         case _:
             return "job"

@@ -24,10 +24,10 @@ _DIGEST_BYTES = 16
 
 
 def open_source(source: JobSource | Suppress) -> Source:
-    """Return the file, files or query as rows of text. Raises SourceError or ConfigurationError, as the opener does."""
+    """Open the file, the files or the query of a source. Raises SourceError and ConfigurationError."""
     if source.file is not None:
         return open_file_source(source.file)
-    if source.sql is None:  # the model refuses such a source
+    if source.sql is None:  # cannot happen, because the model refuses such a source
         raise ValueError("a source is a file or a query")
     if isinstance(source.sql, SqlSource) and source.sql.cursor is not None:
         return open_increment(source.sql, source.sql.cursor)
@@ -35,26 +35,26 @@ def open_source(source: JobSource | Suppress) -> Source:
 
 
 def open_file_source(file: FileSource) -> Source:
-    """Return a file, or the files that match a pattern. Raises SourceError and ConfigurationError."""
+    """Open a file, or the files that match a pattern. Raises SourceError and ConfigurationError."""
     options = file.model_dump(include={"format", "encoding", "delimiter", "sheet"})
     return open_files(file.path, lambda path: open_file(path, **options))
 
 
 def open_increment(sql: SqlRows, cursor: Cursor) -> IncrementalSource:
-    """Return the query or table, set to read from the cursor's start. Raises SourceError or ConfigurationError."""
+    """Open the query or table. It will be read from the cursor's start. Raises SourceError and ConfigurationError."""
     source = IncrementalSource(sql.url, query=sql.query, table=sql.table, column=cursor.column, kind=cursor.kind)
     source.begin_at(cursor.first)
     return source
 
 
 def build_mapping(subscriber: JobSubscriber) -> FieldMapping:
-    """Return the mapping of the job's `fields`, without columns that headers would add."""
+    """Return the mapping of the job's `fields`. Headers add no columns to it."""
     rules = (subscriber.fields_ or {}).items()
     return FieldMapping({name: build_column_rule(rule) for name, rule in rules if rule is not None})
 
 
 def build_rules(subscriber: JobSubscriber) -> ValidationRules:
-    """Return the rules that each row of the job must meet."""
+    """Return the rules that each row of the job must fulfil."""
     phone_field = (subscriber.fields_ or {}).get("phone")
     phone_form = None if phone_field is None else phone_field.e164
     return ValidationRules(
@@ -66,7 +66,8 @@ def build_rules(subscriber: JobSubscriber) -> ValidationRules:
 
 
 def build_policy(load: Load, rules: ValidationRules, suppress: Suppress | None = None) -> LoadPolicy:
-    """Return the policy of a load of rows that meet `rules`, without those that `suppress` excludes."""
+    """Return the policy of a load. `rules` are the rules of its rows, and `suppress` is the job's section of this
+    name."""
     return LoadPolicy(
         identity=rules.identity,
         max_concurrency=load.max_concurrency,
@@ -82,7 +83,8 @@ def build_policy(load: Load, rules: ValidationRules, suppress: Suppress | None =
 
 
 def build_query(filters: Filters) -> ListQuery:
-    """Return the query of the list operation (service-api.md 4.3). The gender `unspecified` becomes the empty text."""
+    """Return the query of the list operation (service-api.md 4.3). The gender `unspecified` is sent as an empty
+    text."""
     return ListQuery(**filters.model_dump() | ({"gender": ""} if filters.gender == "unspecified" else {}))
 
 
@@ -96,7 +98,7 @@ def build_guard(guard: Guard | None) -> LoadGuard | None:
 def plan_increment(
     job: Job, source: JobSource, account: str, *, is_full: bool, since: str | None, shard: Shard = WHOLE
 ) -> Increment | None:
-    """Open the job's source and return it with its cursor, or None for a source without a cursor.
+    """Open the job's source, and return the source with its cursor. Return None for a source without a cursor.
 
     Each shard has its own cursor. Raises ConfigurationError and SourceError.
     """
@@ -117,12 +119,13 @@ def plan_increment(
 
 
 def _compute_digest(job: Job, sql: SqlSource, cursor: Cursor, account: str, shard: Shard) -> bytes:
-    """Return the digest that identifies a cursor: of its account, bases, database, query, column and shard."""
+    """Return the digest that identifies a cursor. It is computed from the account, the bases, the database, the query,
+    the column and the shard."""
     bases: tuple[object, ...] | None = None
     if job.subscriber is not None:
         base = job.subscriber.base
-        by_row = () if base.column is None else (base.column, sorted((base.values or {}).items()))
-        bases = base.id, base.name, *by_row
+        column_parts = () if base.column is None else (base.column, sorted((base.values or {}).items()))
+        bases = base.id, base.name, *column_parts
     parts: tuple[object, ...] = (
         account,
         bases,

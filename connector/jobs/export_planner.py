@@ -20,7 +20,7 @@ def plan_export_job(
     max_shrink: float | None = None,
     overwrite: bool = False,
 ) -> ExportPlan:
-    """Return the plan of a job's export. The arguments have priority over the job. Raises ConfigurationError."""
+    """Return the plan of a job's export. The arguments override the keys of the job. Raises ConfigurationError."""
     export = job.export
     if export is None:
         raise ConfigurationError(job.explain_command())

@@ -1,4 +1,4 @@
-"""Types that the keys of job and message files share, and a helper that finds the models of keys."""
+"""Types that keys of job files and of message files share, and a function that finds the model of a key."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -10,25 +10,27 @@ from connector.stores import is_url, parse_store_url
 from connector.units import resolve_path
 
 STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-"""Settings of every model of a job: no unknown keys, no later changes, and no values in errors."""
+"""The configuration of every model of a job: unknown keys are refused, values cannot change, and errors show no
+values."""
 
 Identity = Literal["email", "client_user_id"]
 
 
 def check_name(value: str) -> str:
-    """Return the trimmed name. Raises ValueError for an empty name or one with unprintable characters."""
+    """Return the trimmed name. Raises ValueError for an empty name, and for a name with unprintable characters."""
     if not value.strip() or not value.isprintable():
         raise ValueError("must be a name in printable characters")
     return value.strip()
 
 
 def short_for(key: str) -> BeforeValidator:
-    """Return a validator that turns a text into an object with this key: `COLUMN` becomes `{column: COLUMN}`."""
+    """Return a validator that replaces a text by an object with this key: `COLUMN` by `{column: COLUMN}`."""
     return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
 
 
 def find_folder(info: ValidationInfo) -> Path:
-    """Return the folder of relative paths: the job file's folder from the validation context, or the current one."""
+    """Return the folder at which relative paths start: the folder of the job file (from the validation context), or the
+    current folder."""
     return Path(info.context["folder"]) if info.context else Path.cwd()
 
 
@@ -57,7 +59,7 @@ FileLocation = Annotated[Path | str, BeforeValidator(_resolve_path_or_url)]
 
 
 def find_model(annotation: Any) -> type[BaseModel] | None:
-    """Return the model within `Model | None`, `Annotated[Model, …]` or `dict[str, Model]`."""
+    """Return the model inside `Model | None`, `Annotated[Model, …]` or `dict[str, Model]`, or None."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((model for part in get_args(annotation) if (model := find_model(part))), None)

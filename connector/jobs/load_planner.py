@@ -1,4 +1,4 @@
-"""Plans a load or a validation from a job: opens the source, and raises the faults of the job."""
+"""Plans a load or a validation from a job. Opens the source, and raises errors for the faults of the job."""
 
 from dataclasses import dataclass, replace
 
@@ -27,8 +27,8 @@ from connector.subscribers.rules import ColumnRule, FieldMapping
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """The options of one run that are not part of its job: a row limit, the start of the cursor, the shard, and how
-    long to wait (seconds) for another run that holds the ledger."""
+    """The options of one run that are not part of its job: the row limit, the start of the cursor, the shard, and the
+    time in seconds to wait for another run that holds the ledger."""
 
     limit: int | None = None
     wait_s: float = 0.0
@@ -43,9 +43,9 @@ _DEFAULT_REQUEST = RunRequest()
 def plan_sync(job: Job, settings: Settings, request: RunRequest = _DEFAULT_REQUEST) -> LoadPlan:
     """Open the source of a job, and return the plan of its load.
 
-    A source with a cursor is read from the end of the last run; with `is_full` all of it, and with `since` from that
-    value of the cursor on. A shard loads only its own rows, with its part of the limits. Raises ConfigurationError and
-    SourceError.
+    A source with a cursor is read from the value that the last run has saved. With `is_full`, all rows are read. With
+    `since`, rows are read from this value on. A shard loads only its own rows, with its part of the limits. Raises
+    ConfigurationError and SourceError.
     """
     subscriber = _find_subscriber(job)
     if job.source is None:
@@ -70,10 +70,10 @@ def plan_import(
     rows: Source | None = None,
     is_by_job_file: bool = False,
 ) -> LoadPlan:
-    """Return the plan to load the file of the job, or `rows` that are open already.
+    """Return the plan to load the file of the job, or the open source `rows`.
 
-    `is_by_job_file`: the job comes from a job file, and the file replaces its source. Raises ConfigurationError and
-    SourceError.
+    With `is_by_job_file`, the job comes from a job file, and the file to load replaces its source. Raises
+    ConfigurationError and SourceError.
     """
     subscriber = _find_subscriber(job)
     plan = _plan_load("import", job, subscriber, _open_rows(job, rows), settings, request)
@@ -96,7 +96,7 @@ def _find_subscriber(job: Job) -> JobSubscriber:
 
 
 def _open_rows(job: Job, rows: Source | None) -> Source:
-    """Return the open rows, or the file of the job. A rejects file yields its corrected rows."""
+    """Return `rows`, or else open the file of the job. Of a rejects file, only the corrected rows are read."""
     if rows is None and job.source is not None:
         rows = open_source(job.source)
     if rows is None:
@@ -140,12 +140,12 @@ def _plan_load(
 
 
 def _limit_to_shard(plan: LoadPlan, shard: Shard) -> LoadPlan:
-    """Return the plan for the shard, with its part of `max_rate`, `max_concurrency` and `guard.max_creates`."""
+    """Return the plan of the shard, which has its part of `max_rate`, `max_concurrency` and `guard.max_creates`."""
     policy, guard = plan.policy, plan.guard
     policy = replace(
         policy,
         max_rate=policy.max_rate / shard.count,
-        max_concurrency=max(1, shard.divide(policy.max_concurrency)),  # with 0 a shard would never send
+        max_concurrency=max(1, shard.divide(policy.max_concurrency)),  # with 0, a shard would never send
     )
     if guard is not None and guard.max_creates is not None:
         guard = replace(guard, max_creates=shard.divide(guard.max_creates))
@@ -153,9 +153,10 @@ def _limit_to_shard(plan: LoadPlan, shard: Shard) -> LoadPlan:
 
 
 def choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
-    """Return the job's mapping, the mapping by the headers of the source, or both: the job's fields have priority.
+    """Return the job's mapping, the mapping by the headers of the source, or a combination in which the job's fields
+    have precedence.
 
-    A rejects file of `retry`, whose columns have the names of fields, is mapped by its headers. Raises
+    A rejects file of `retry` is mapped by its headers, because its columns have the names of fields. Raises
     ConfigurationError.
     """
     columns = select_source_columns(source.columns)
@@ -168,6 +169,6 @@ def choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
             overrides[name] = ""
         elif rule.column is None or rule.model_fields_set != {"column"}:
             overrides[name] = build_column_rule(rule)
-        else:  # a column alone is read as its header says
+        else:  # for a rule with only a column, the header decides how the column is read
             overrides[name] = build_consent_rule(rule.column) if name == "is_active" else rule.column
     return override_mapping(guess_mapping(columns), overrides, source.columns)

@@ -8,23 +8,25 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJson
 
 from connector.errors import ConfigurationError, ConnectorError
 from connector.jobs.key_types import STRICT, ColumnName, FilePath, Name, short_for
-from connector.mail.draft import MOST_ATTACHED, Stated, build_recipient, parse_recipient
+from connector.mail.draft import MAX_ATTACHMENT_BYTES, SettingValues, build_recipient, parse_recipient
 from connector.mail.message import Recipient
 from connector.service.settings import parse_base_url
 from connector.service.webhook import read_key
 from connector.units import parse_size
 
-_REPLY_TO = "Addresses for replies: one address, or a list. Without this key, replies go to the sender."
-_INLINE = "Files that the HTML body shows. Each has the keys path and id. Without this key, none."
-_SEND_AT = (
+_REPLY_TO_DESCRIPTION = "Addresses for replies: one address, or a list. Without this key, replies go to the sender."
+_INLINE_DESCRIPTION = "Files that the HTML body shows. Each has the keys path and id. Without this key, none."
+_SEND_AT_DESCRIPTION = (
     "Earliest time to send: a time with an offset, such as 2026-12-24T09:00+01:00, or a Unix timestamp in seconds. "
     "Without this key, at once."
 )
-_TRACKING = "What the service tracks. Without this key, nothing."
-_SETTINGS = "How the service sends the email. Without this key, signed with DKIM and with external images as links."
-_MAX_ATTACHED = "Largest size of an attached or inline file, such as 500kB."
+_TRACKING_DESCRIPTION = "What the service tracks. Without this key, nothing."
+_SETTINGS_DESCRIPTION = (
+    "How the service sends the email. Without this key, signed with DKIM and with external images as links."
+)
+_MAX_ATTACHED_DESCRIPTION = "Largest size of an attached or inline file, such as 500kB."
 
-_TIME_FORMS = (
+_TIME_ERROR = (
     "must be a time with an offset, such as 2026-12-24T09:00+01:00 or 2026-12-24T08:00Z, or a Unix timestamp in "
     "seconds; the name of a time zone is not accepted"
 )
@@ -42,15 +44,15 @@ def _read_person(value: Any) -> Any:
 
 
 def _read_time(value: Any) -> Any:
-    """Return the aware time of an ISO time with an offset, or of a Unix timestamp in seconds."""
+    """Return an ISO time with an offset, or a Unix timestamp in seconds, as an aware time."""
     if not isinstance(value, str):
         return value
     try:
         send_at = datetime.fromtimestamp(int(value), UTC) if value.isdecimal() else datetime.fromisoformat(value)
     except (ValueError, OverflowError, OSError):
-        raise ValueError(_TIME_FORMS) from None
+        raise ValueError(_TIME_ERROR) from None
     if send_at.tzinfo is None:
-        raise ValueError(_TIME_FORMS)
+        raise ValueError(_TIME_ERROR)
     return send_at
 
 
@@ -59,8 +61,8 @@ def _list_one(value: Any) -> Any:
 
 
 Size = Annotated[int, BeforeValidator(parse_size), WithJsonSchema({"type": "string", "examples": ["500kB", "20MB"]})]
-_PERSON = {"type": "string", "examples": ["ann@example.com", "Ann Lee <ann@example.com>"]}
-Person = Annotated[Recipient, BeforeValidator(_read_person), WithJsonSchema(_PERSON)]
+_PERSON_SCHEMA = {"type": "string", "examples": ["ann@example.com", "Ann Lee <ann@example.com>"]}
+Person = Annotated[Recipient, BeforeValidator(_read_person), WithJsonSchema(_PERSON_SCHEMA)]
 Time = Annotated[
     datetime, BeforeValidator(_read_time), WithJsonSchema({"type": "string", "examples": ["2026-12-24T09:00+01:00"]})
 ]
@@ -143,8 +145,8 @@ class SendSettings(BaseModel):
     )
 
 
-def read_stated(*groups: BaseModel | None) -> Stated:
-    """Return the settings that are set in these groups, without defaults."""
+def read_set_values(*groups: BaseModel | None) -> SettingValues:
+    """Return the values that are set in these groups. Defaults are not included."""
     return {name: getattr(group, name) for group in groups if group is not None for name in group.model_fields_set}
 
 
@@ -169,7 +171,7 @@ class MessageFile(BaseModel):
         description="Recipients of a copy that other recipients do not see: one address, or a list. "
         "Without this key, none.",
     )
-    reply_to: People = Field(default=(), description=_REPLY_TO)
+    reply_to: People = Field(default=(), description=_REPLY_TO_DESCRIPTION)
     subject: str | None = Field(default=None, description="Subject line. Without this key, the option --subject.")
     html: Text | None = Field(
         default=None,
@@ -185,18 +187,18 @@ class MessageFile(BaseModel):
         default=(),
         description="Files to attach. Each is a path, or the keys path, type and id. Without this key, none.",
     )
-    inline: tuple[Attached, ...] = Field(default=(), description=_INLINE)
+    inline: tuple[Attached, ...] = Field(default=(), description=_INLINE_DESCRIPTION)
     headers: dict[str, str] = Field(
         default_factory=dict, description="Additional headers, as pairs name: value. Without this key, none."
     )
-    at: Time | None = Field(default=None, description=_SEND_AT)
-    tracking: Tracking = Field(default_factory=Tracking, description=_TRACKING)
-    settings: SendSettings = Field(default_factory=SendSettings, description=_SETTINGS)
-    max_attached: Size = Field(default=MOST_ATTACHED, description=_MAX_ATTACHED)
+    at: Time | None = Field(default=None, description=_SEND_AT_DESCRIPTION)
+    tracking: Tracking = Field(default_factory=Tracking, description=_TRACKING_DESCRIPTION)
+    settings: SendSettings = Field(default_factory=SendSettings, description=_SETTINGS_DESCRIPTION)
+    max_attached: Size = Field(default=MAX_ATTACHMENT_BYTES, description=_MAX_ATTACHED_DESCRIPTION)
 
 
 def _refuse_templates(files: tuple[AttachedFile, ...]) -> tuple[AttachedFile, ...]:
-    """Raise ValueError if a path is a template, as earlier versions allowed."""
+    """Raise ValueError if a path is a template. Earlier versions allowed templates here."""
     if any("{{" in str(file.path) or "{%" in str(file.path) for file in files):
         raise ValueError(
             "a path cannot be a template: all recipients of a campaign get the same files. Put a link to the row's own "
@@ -229,7 +231,7 @@ class Mail(BaseModel):
         alias="from",
         description="Sender, as hello@example.com or News <hello@example.com>.",
     )
-    reply_to: People = Field(default=(), description=_REPLY_TO)
+    reply_to: People = Field(default=(), description=_REPLY_TO_DESCRIPTION)
     subject: str = Field(description="Subject line, a template such as Hello {{ first_name }}.")
     html: Text | None = Field(
         default=None,
@@ -246,15 +248,15 @@ class Mail(BaseModel):
         description="Files to attach to every email. Each is a path, or the keys path, type and id. "
         "Without this key, none.",
     )
-    inline: tuple[Attached, ...] = Field(default=(), description=_INLINE)
+    inline: tuple[Attached, ...] = Field(default=(), description=_INLINE_DESCRIPTION)
     headers: dict[str, str] = Field(
         default_factory=dict,
         description="Additional headers, as pairs name: value. The values are templates. Without this key, none.",
     )
-    at: Time | None = Field(default=None, description=_SEND_AT)
-    tracking: Tracking = Field(default_factory=Tracking, description=_TRACKING)
-    settings: SendSettings = Field(default_factory=SendSettings, description=_SETTINGS)
-    max_attached: Size = Field(default=MOST_ATTACHED, description=_MAX_ATTACHED)
+    at: Time | None = Field(default=None, description=_SEND_AT_DESCRIPTION)
+    tracking: Tracking = Field(default_factory=Tracking, description=_TRACKING_DESCRIPTION)
+    settings: SendSettings = Field(default_factory=SendSettings, description=_SETTINGS_DESCRIPTION)
+    max_attached: Size = Field(default=MAX_ATTACHMENT_BYTES, description=_MAX_ATTACHED_DESCRIPTION)
     retry_limited: bool = Field(
         default=False,
         description="Send an email again after the service refused it with 429 (too many requests). Set true only if "
@@ -263,7 +265,8 @@ class Mail(BaseModel):
 
 
 def _check_url(url: str) -> str:
-    """Return the URL if it is https, or http on this machine. The error does not show the path, often a secret."""
+    """Return the URL if it is https, or http on this machine. The error does not show the path, because the path is
+    often a secret."""
     try:
         parse_base_url(url.partition("?")[0])
     except ConfigurationError:

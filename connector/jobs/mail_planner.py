@@ -8,7 +8,7 @@ from typing import Literal
 from connector.errors import ConfigurationError
 from connector.imports.plan import refuse_unknown_columns
 from connector.jobs.build import open_source, plan_suppression
-from connector.jobs.mail_models import AttachedFile, EmailText, Mail, MessageFile, read_stated
+from connector.jobs.mail_models import AttachedFile, EmailText, Mail, MessageFile, read_set_values
 from connector.jobs.models import Job
 from connector.jobs.reader import read_text
 from connector.mail.campaign import MailPolicy
@@ -20,14 +20,14 @@ from connector.settings import Settings
 from connector.sources.files import refuse_missing_columns
 from connector.templates import Template, compile_template
 
-_LARGEST_BODY = 50_000_000  # bytes
-_LONGEST = 1_000_000  # characters; mail programs truncate an HTML body long before (Gmail: after 102 kB)
+_MAX_BODY_BYTES = 50_000_000  # bytes
+_MAX_TEMPLATE_LENGTH = 1_000_000  # mail programs truncate a shorter HTML body (Gmail: after 102 kB)
 
-_MODEST_RATE = 20.0
-"""Emails per second without `mail.retry_limited`: an email that is refused with 429 is not sent again, and a search for
-the rate limit would cause refusals."""
+_DEFAULT_RATE = 20.0
+"""The rate in emails per second without `mail.retry_limited`. Without this key, an email that is refused with 429 is
+not sent again, and a search for the rate limit would cause such refusals."""
 
-_MODEST_CONCURRENCY = 64
+_DEFAULT_CONCURRENCY = 64
 
 
 def plan_mail(
@@ -40,7 +40,7 @@ def plan_mail(
     is_new_account: bool = False,
     is_reopening: bool = False,
 ) -> MailPlan:
-    """Open the source and read the texts of a job, and return the plan of its mail run. Raises ConfigurationError and
+    """Open the source of a job, read its texts, and return the plan of its mail run. Raises ConfigurationError and
     SourceError."""
     if job.mail is None or job.source is None:
         raise ConfigurationError(job.explain_command())
@@ -70,7 +70,7 @@ def plan_mail(
         refuse_missing_columns(source, texts.columns)
         refuse_unknown_columns(source, job.ignore)
         suppression = plan_suppression(job)
-    modest_rate = inf if job.mail.retry_limited else _MODEST_RATE
+    default_rate = inf if job.mail.retry_limited else _DEFAULT_RATE
     is_concurrency_set = "max_concurrency" in load.model_fields_set
     return MailPlan(
         job=job.name,
@@ -81,8 +81,8 @@ def plan_mail(
         policy=MailPolicy(
             retries_limited=job.mail.retry_limited,
             allows_rejected=allows_rejected,
-            max_rate=load.max_rate or modest_rate,
-            max_concurrency=load.max_concurrency if is_concurrency_set else _MODEST_CONCURRENCY,
+            max_rate=load.max_rate or default_rate,
+            max_concurrency=load.max_concurrency if is_concurrency_set else _DEFAULT_CONCURRENCY,
         ),
         ignored=job.ignore,
         skips_inactive=job.skip_inactive,
@@ -96,12 +96,12 @@ def plan_mail(
 
 
 def build_texts(mail: Mail) -> MailTexts:
-    """Read the files of a job's email and return its texts. Raises ConfigurationError for a file that is missing or too
-    large, and for an invalid template or header."""
+    """Read the files of a job's email, and return its texts. Raises ConfigurationError for a file that is missing or
+    too large, and for an invalid template or header."""
     html = read_body(mail.html) if mail.html else None
     text = read_body(mail.text) if mail.text else None
     return MailTexts(
-        shared=draft_shared(mail),
+        shared_draft=draft_shared(mail),
         address_column=mail.to.email,
         name_column=mail.to.name,
         subject=_compile(mail.subject, name="mail.subject"),
@@ -112,7 +112,7 @@ def build_texts(mail: Mail) -> MailTexts:
 
 
 def _compile(source: str, *, name: str, is_html: bool = False) -> Template:
-    return compile_template(source, name=name, max_length=_LONGEST, is_html=is_html)
+    return compile_template(source, name=name, max_length=_MAX_TEMPLATE_LENGTH, is_html=is_html)
 
 
 def _describe_key(key: str, text: EmailText | None) -> str:
@@ -122,8 +122,8 @@ def _describe_key(key: str, text: EmailText | None) -> str:
 def draft_file(file: MessageFile) -> Draft:
     """Return the draft of a message file.
 
-    Raises ConfigurationError or MessageError for a file that is missing, too large or not text, and for an inline file
-    without an id.
+    Raises ConfigurationError or MessageError for a file that is missing, too large or not a text, and for an inline
+    file without an id.
     """
     return replace(
         draft_shared(file),
@@ -140,24 +140,24 @@ def draft_file(file: MessageFile) -> Draft:
 def draft_shared(keys: MessageFile | Mail) -> Draft:
     """Return a draft from the keys that a message file and a job's `mail` share. Raises MessageError for a file that is
     missing or too large, and for an inline file without an id."""
-    parts: tuple[tuple[tuple[AttachedFile, ...], Literal["attachment", "inline"]], ...]
-    parts = (keys.inline, "inline"), (keys.attach, "attachment")
+    files_by_disposition: tuple[tuple[tuple[AttachedFile, ...], Literal["attachment", "inline"]], ...]
+    files_by_disposition = (keys.inline, "inline"), (keys.attach, "attachment")
     attachments = tuple(
         read_attachment(
-            file.path, most_bytes=keys.max_attached, disposition=kind, content_id=file.id, mime_type=file.type
+            file.path, max_bytes=keys.max_attached, disposition=disposition, content_id=file.id, mime_type=file.type
         )
-        for files, kind in parts
+        for files, disposition in files_by_disposition
         for file in files
     )
     return Draft(
         sender=keys.from_,
         reply_to=keys.reply_to,
         attachments=attachments,
-        settings=read_stated(keys.tracking, keys.settings),
+        settings=read_set_values(keys.tracking, keys.settings),
         send_at=keys.at,
     )
 
 
 def read_body(text: EmailText) -> str:
-    """Return the text of a body, from its file or from the key. Raises ConfigurationError."""
-    return read_text(text.path, "body", _LARGEST_BODY) if text.path is not None else text.content or ""
+    """Return the text of a body, from a file or from the key `content`. Raises ConfigurationError."""
+    return read_text(text.path, "body", _MAX_BODY_BYTES) if text.path is not None else text.content or ""

@@ -1,6 +1,6 @@
 """The models of a job: the keys of a job file (architecture 8), their types and their allowed values.
 
-This module reads neither YAML nor the environment. Each description is a row of the reference.
+This module reads no YAML and no environment variables. Each description is also a row in the reference.
 """
 
 from pathlib import Path
@@ -445,10 +445,10 @@ class Job(BaseModel):
 
     @property
     def path(self) -> Path | None:
-        """The absolute path of the job file; None if the job comes from no file."""
+        """The absolute path of the job file, or None if the job does not come from a file."""
         return self._path
 
-    def found_at(self, path: Path) -> Self:
+    def set_path(self, path: Path) -> Self:
         """Set the path of the job file, and return the job."""
         self._path = path.absolute()
         return self
@@ -461,9 +461,9 @@ class Job(BaseModel):
         return "sync" if self.mail is None else "mail"
 
     def explain_command(self) -> str:
-        """Return the error for a command that cannot run this kind of job."""
-        does = {"sync": "loads subscribers", "export": "exports the list", "mail": "sends emails"}[self.command]
-        return f"The job {self.name} {does}. Run it by connector {self.command}"
+        """Return the message for a command that cannot run this kind of job."""
+        action = {"sync": "loads subscribers", "export": "exports the list", "mail": "sends emails"}[self.command]
+        return f"The job {self.name} {action}. Run it by connector {self.command}"
 
     @property
     def is_export(self) -> bool:
@@ -472,9 +472,9 @@ class Job(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        loads = any(part is not None for part in (self.source, self.subscriber, self.suppress, self.guard))
-        loads = loads or "load" in self.model_fields_set or self.mail is not None
-        if loads and self.is_export:
+        is_load = any(part is not None for part in (self.source, self.subscriber, self.suppress, self.guard))
+        is_load = is_load or "load" in self.model_fields_set or self.mail is not None
+        if is_load and self.is_export:
             raise ValueError("a job has either source and subscriber, or export: remove one of them")
         if self.mail is not None and (self.source is None or self.subscriber is not None):
             raise ValueError("a job that mails needs a source, and has no subscriber")

@@ -1,7 +1,8 @@
 """Reads a YAML file and the environment into a job, or reports all faults in one message.
 
-A scalar stays the text of the file (`no` is a country, `007` a code): the model of the key gives the scalar its type.
-A message shows at most the first characters of a value, and never a value that could hold a password or a token.
+A scalar is read as the text of the file, because `no` may be a country and `007` a code. The model of the key converts
+the scalar. A message shows at most the first characters of a value, and never a value that could contain a password or
+a token.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 
 Keys = tuple[str | int, ...]
-"""The path of a value in a document: the keys from the outermost one, and for a list the index from 0."""
+"""The path of a value in a document. It starts with the outermost key. For an item of a list, it has the index from
+0."""
 
 REMOVED_KEYS: dict[tuple[str, ...], str] = {
     ("notify", "when"): "`notify.on`: change, problem or always",
@@ -42,26 +44,27 @@ REMOVED_KEYS: dict[tuple[str, ...], str] = {
 }
 """The replacement of each removed key of job files, by the last names of the key's path."""
 
-_NULL = "tag:yaml.org,2002:null"
-_STANDARD = "tag:yaml.org,2002:"
+_NULL_TAG = "tag:yaml.org,2002:null"
+_STANDARD_TAG = "tag:yaml.org,2002:"
 
 _REFERENCE = re.compile(r"\$(?P<escaped>\$\{)|\$\{(?P<name>[^}]*)(?P<end>\}?)")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _SECRET_KEYS = {"url", "to", "base_url", "authorization"}
 _CREDENTIAL_HINT = "; do not write the token into a job: set CONNECTOR_TOKEN or CONNECTOR_TOKEN_FILE"
-_SHOWN = 40  # characters of a value: enough to find the value, and the error stays on one line
+_MAX_SHOWN_LENGTH = 40  # of a value; enough to find the value in the file, and the error stays on one line
 
 Model = TypeVar("Model", bound=BaseModel)
 
-_LARGEST = 1 << 20  # bytes; a job with every key has 2 kB
+_MAX_JOB_BYTES = 1 << 20  # a job with every key has 2 kB
 
 _DATA_SUFFIXES = (".csv", ".tsv", ".txt", ".xlsx", ".xls", ".parquet", ".jsonl", ".gz", ".zip", ".zst")
 
 
 @dataclass(frozen=True, slots=True)
 class JobFault:
-    """One fault of a job file: its keys, its line (from 1, or None if unknown), and a message for a person."""
+    """One fault of a job file: the keys of the value, the line (from 1, or None if unknown), and a message for a
+    person."""
 
     keys: Keys
     line: int | None
@@ -70,22 +73,26 @@ class JobFault:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A parsed file: `values` as dicts, lists, text and None, the line of every key and item, and all faults."""
+    """A parsed file. `values` are dicts, lists, texts and None. `lines` has the line of every key and item. `faults`
+    has all faults."""
 
-    values: dict[str, Any] = field(default_factory=dict, repr=False)  # may hold a URL with its password
+    # The value is not shown, because it may contain a URL with a password.
+    values: dict[str, Any] = field(default_factory=dict, repr=False)
     lines: dict[Keys, int] = field(default_factory=dict, repr=False)
     faults: tuple[JobFault, ...] = ()
 
 
 def find_line(lines: Mapping[Keys, int], keys: Keys) -> int | None:
-    """Return the line of `keys` or, if the file does not have them, of the nearest group that contains them."""
+    """Return the line of `keys`. If the file does not have these keys, return the line of the nearest group that would
+    contain them."""
     return next((lines[keys[:end]] for end in range(len(keys), 0, -1) if keys[:end] in lines), None)
 
 
 def parse_document(text: str) -> Document:
     """Parse one YAML document whose top level is a group of keys. Faults are returned and not raised."""
     try:
-        # An alias can contain itself or multiply the document, and a job of forty lines does not need aliases.
+        # Aliases are refused, because an alias can contain itself or multiply the document, and a job does not need
+        # aliases.
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             if isinstance(event, yaml.AliasEvent) and event.start_mark is not None:
                 line = event.start_mark.line + 1
@@ -106,7 +113,8 @@ def parse_document(text: str) -> Document:
 
 
 def _translate_error(error: yaml.YAMLError, text: str) -> JobFault:
-    """Return the message and line of a YAML error, without PyYAML's excerpt of the file, which may hold a password."""
+    """Return the message and the line of a YAML error. PyYAML's excerpt of the file is left out, because it may contain
+    a password."""
     mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
     if not isinstance(error, yaml.MarkedYAMLError) or mark is None:
         return JobFault((), None, "this is not YAML: the file has a character that YAML does not allow")
@@ -120,7 +128,7 @@ def _translate_error(error: yaml.YAMLError, text: str) -> JobFault:
 def _read_node(node: yaml.Node, keys: Keys, lines: dict[Keys, int], faults: list[JobFault]) -> Any:
     if isinstance(node, yaml.MappingNode):
         return _read_mapping(node, keys, lines, faults)
-    if not node.tag.startswith(_STANDARD):
+    if not node.tag.startswith(_STANDARD_TAG):
         faults.append(JobFault(keys, node.start_mark.line + 1, f"the tag {node.tag} is not known"))
     if isinstance(node, yaml.SequenceNode):
         items = []
@@ -128,7 +136,7 @@ def _read_node(node: yaml.Node, keys: Keys, lines: dict[Keys, int], faults: list
             lines[*keys, index] = item.start_mark.line + 1
             items.append(_read_node(item, (*keys, index), lines, faults))
         return items
-    return None if node.tag == _NULL else node.value
+    return None if node.tag == _NULL_TAG else node.value
 
 
 def _read_mapping(node: yaml.MappingNode, keys: Keys, lines: dict[Keys, int], faults: list[JobFault]) -> dict[str, Any]:
@@ -146,9 +154,9 @@ def _read_mapping(node: yaml.MappingNode, keys: Keys, lines: dict[Keys, int], fa
 
 
 def fill_in(document: Document, environ: Mapping[str, str]) -> Document:
-    """Return the document with each `${NAME}` in a value replaced. A name that is not set becomes a fault.
+    """Return the document with each `${NAME}` in a value replaced. A name that is not set is a fault.
 
-    A replacement is only text: YAML keys or another `${NAME}` in the replacement have no effect.
+    A replacement is only a text. YAML keys or another `${NAME}` in the replacement have no effect.
     """
     faults = list(document.faults)
 
@@ -174,7 +182,7 @@ def _fill_text(text: str, environ: Mapping[str, str]) -> tuple[str, list[str]]:
         name = reference["name"]
         if reference["escaped"]:
             return reference["escaped"]
-        if not reference["end"] or not _NAME.fullmatch(name):
+        if not reference["end"] or not _VARIABLE_NAME.fullmatch(name):
             problems.append("`${` starts the name of an environment variable, as in ${NAME}; write $${ for the text ${")
         elif name not in environ:
             problems.append(f"${{{name}}} is not set in the environment; set {name} and run again")
@@ -185,11 +193,11 @@ def _fill_text(text: str, environ: Mapping[str, str]) -> tuple[str, list[str]]:
     return _REFERENCE.sub(replace, text), problems
 
 
-def _explain(error: ErrorDetails, keys: Keys, model: type[BaseModel], written: Mapping[str, Any]) -> str:
-    """Return the message for an error of pydantic: `model` is the validated model, and `written` has the values before
-    `${NAME}` was replaced. Rare errors keep pydantic's message."""
+def _explain_error(error: ErrorDetails, keys: Keys, model: type[BaseModel], written_values: Mapping[str, Any]) -> str:
+    """Return the message for an error of pydantic. `model` is the validated model. `written_values` has the values
+    before `${NAME}` was replaced. For a rare error, return pydantic's message."""
     context = error.get("ctx", {})
-    shown_value = _show_value(keys, written)
+    shown_value = _show_value(keys, written_values)
     match error["type"]:
         case "value_error":
             return str(context["error"])
@@ -197,7 +205,7 @@ def _explain(error: ErrorDetails, keys: Keys, model: type[BaseModel], written: M
             for removed, replacement in REMOVED_KEYS.items():
                 if removed == keys[-len(removed) :]:
                     return f"this key was removed. Use {replacement}"
-            allowed = find_allowed(model, keys[:-1])
+            allowed = find_allowed_keys(model, keys[:-1])
             close_names = get_close_matches(str(keys[-1]), allowed, n=1)
             hint = f"; did you mean {close_names[0]}?" if close_names else "."
             token_hint = _CREDENTIAL_HINT if "token" in str(keys[-1]).casefold() else ""
@@ -215,130 +223,133 @@ def _explain(error: ErrorDetails, keys: Keys, model: type[BaseModel], written: M
         case "tuple_type" | "list_type":
             return f"must be a list, such as [email]{shown_value}"
         case "model_type" | "dict_type" | "model_attributes_type":
-            listed = f" ({', '.join(allowed)})" if (allowed := find_allowed(model, keys)) else ""
-            return f"must hold keys{listed}{shown_value}"
+            key_list = f" ({', '.join(allowed)})" if (allowed := find_allowed_keys(model, keys)) else ""
+            return f"must hold keys{key_list}{shown_value}"
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
             return f"{error['msg'].replace('Input should', 'must')}{shown_value}"
         case _:
             return error["msg"]
 
 
-def find_allowed(model: type[BaseModel], keys: Keys) -> list[str]:
-    """Return the keys that a job file allows under `keys`, or no keys if `keys` is a single value."""
+def find_allowed_keys(model: type[BaseModel], keys: Keys) -> list[str]:
+    """Return the keys that a job file allows under `keys`. Return no keys if `keys` leads to a single value."""
     group: type[BaseModel] | None = model
     for key in keys:
         if group is None:
             return []
         annotations = {info.alias or name: info.annotation for name, info in group.model_fields.items()}
-        # Any other key belongs to a mapping (`fields: {email: …}`), and `group` is the model of its values already.
+        # Any other key is a key of a mapping (`fields: {email: …}`). Then `group` is already the model of its values.
         group = find_model(annotations[str(key)]) if key in annotations else group
     return [info.alias or name for name, info in group.model_fields.items()] if group else []
 
 
-def _show_value(keys: Keys, written: Mapping[str, Any]) -> str:
-    value: Any = written
+def _show_value(keys: Keys, written_values: Mapping[str, Any]) -> str:
+    value: Any = written_values
     for key in keys:
         try:
             value = value[key]
         except (KeyError, IndexError, TypeError):
-            return ""  # the file has a short form, such as `field: column`, and `keys` the long one
+            return ""  # the file has a short form, such as `field: column`, and `keys` is the path of the long form
     if value is None:
         return "; this key is empty"
     if isinstance(value, dict | list):
         return f", not {'keys' if isinstance(value, dict) else 'a list'}"
     if keys and (keys[-1] in _SECRET_KEYS or "://" in str(value)):
         return ""
-    return f", not {value[:_SHOWN]!r}" if isinstance(value, str) else f", not {value}"
+    return f", not {value[:_MAX_SHOWN_LENGTH]!r}" if isinstance(value, str) else f", not {value}"
 
 
 def load_job(path: Path, environ: Mapping[str, str]) -> Job:
     """Return the job of the file at `path` (architecture 8), with `${NAME}` from `environ` and absolute paths.
 
-    Raises ConfigurationError that lists every fault with its key and line. The message shows no value of the
-    environment and no password of a URL.
+    Raises ConfigurationError. The message has every fault with its key and line. It shows no value of the environment
+    and no password of a URL.
     """
     if path.suffix.lower() in _DATA_SUFFIXES:
         raise ConfigurationError(
             f"{path} holds rows and is not a job file (.yaml); did you mean: connector import {path} --base-id N"
         )
-    return load_model(path, Job, environ, "job file").found_at(path)
+    return load_model(path, Job, environ, "job file").set_path(path)
 
 
 def read_job_head(path: Path, environ: Mapping[str, str]) -> tuple[str, Notify | None]:
-    """Return the name of a job and its `notify` section, also of a job file that cannot be loaded: what cannot be read
-    is the name of the file, and None."""
+    """Return the name and the `notify` section of a job, even if the job file cannot be loaded. If the name cannot be
+    read, return the name of the file instead. If `notify` cannot be read, return None instead."""
     try:
         values = fill_in(parse_document(read_text(path, "job file")), environ).values
     except ConfigurationError:
         return path.stem, None
     name, notify = values.get("job"), values.get("notify")
-    found = validate_values(Notify, notify, notify, {}, None)[0] if isinstance(notify, dict) else None
-    return name if isinstance(name, str) and name else path.stem, found
+    notify_model = validate_values(Notify, notify, notify, {}, None)[0] if isinstance(notify, dict) else None
+    return name if isinstance(name, str) and name else path.stem, notify_model
 
 
-def load_model(path: Path, model: type[Model], environ: Mapping[str, str], what: str) -> Model:
-    """Return the file at `path` as a `model`. `what` names the kind of file in errors. Raises as `load_job`."""
-    written = parse_document(read_text(path, what))
-    filled = fill_in(written, environ) if written.values else written
-    faults = list(filled.faults)
-    value, invalid = validate_values(model, filled.values, written.values, written.lines, path.absolute().parent)
+def load_model(path: Path, model: type[Model], environ: Mapping[str, str], file_kind: str) -> Model:
+    """Return the file at `path` as a `model`. `file_kind` names the kind of file in errors. Raises the errors of
+    `load_job`."""
+    document = parse_document(read_text(path, file_kind))
+    filled_document = fill_in(document, environ) if document.values else document
+    faults = list(filled_document.faults)
+    value, model_faults = validate_values(
+        model, filled_document.values, document.values, document.lines, path.absolute().parent
+    )
     faulty_keys = {fault.keys for fault in faults}
-    if written.values:  # without values, the faults of parsing explain everything
-        faults += [fault for fault in invalid if fault.keys not in faulty_keys]
+    if document.values:  # if there are no values, the faults of parsing are enough
+        faults += [fault for fault in model_faults if fault.keys not in faulty_keys]
     if faults or value is None:
         messages = []
         for fault in sorted(faults, key=lambda fault: fault.line or 0):
-            where = f"line {fault.line}: " if fault.line else ""
+            line_text = f"line {fault.line}: " if fault.line else ""
             key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault.keys).removeprefix(".")
-            messages.append(f"{where}{key}: {fault.message}" if key else f"{where}{fault.message}")
+            messages.append(f"{line_text}{key}: {fault.message}" if key else f"{line_text}{fault.message}")
         if len(messages) > 1:
             raise ConfigurationError("\n  ".join([f"{path}: {len(messages)} faults", *messages]))
         raise ConfigurationError(f"{path}: {messages[0]}")
     return value
 
 
-def read_text(path: Path, what: str, most: int = _LARGEST) -> str:
-    """Return the text of a UTF-8 file. `what` names the kind of file in errors.
+def read_text(path: Path, file_kind: str, max_bytes: int = _MAX_JOB_BYTES) -> str:
+    """Return the text of a UTF-8 file. `file_kind` names the kind of file in errors.
 
-    Raises ConfigurationError if the file cannot be read, or has more than `most` bytes.
+    Raises ConfigurationError if the file cannot be read, or has more than `max_bytes` bytes.
     """
     try:
         with path.open("rb") as file:
-            content = file.read(most + 1)
+            content = file.read(max_bytes + 1)
     except FileNotFoundError:
-        raise ConfigurationError(f"{path}: there is no such {what}; check the path") from None
+        raise ConfigurationError(f"{path}: there is no such {file_kind}; check the path") from None
     except IsADirectoryError:
-        raise ConfigurationError(f"{path}: this is a folder; name a {what}") from None
+        raise ConfigurationError(f"{path}: this is a folder; name a {file_kind}") from None
     except OSError as error:
-        raise ConfigurationError(f"{path}: the {what} cannot be read: {error.strerror}") from None
-    if len(content) > most:
-        raise ConfigurationError(f"{path}: the file is too large for a {what}; is it the right file?")
+        raise ConfigurationError(f"{path}: the {file_kind} cannot be read: {error.strerror}") from None
+    if len(content) > max_bytes:
+        raise ConfigurationError(f"{path}: the file is too large for a {file_kind}; is it the right file?")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigurationError(
-            f"{path}: this {what} is not UTF-8 text (byte {error.start + 1}); save the file as UTF-8"
+            f"{path}: this {file_kind} is not UTF-8 text (byte {error.start + 1}); save the file as UTF-8"
         ) from None
 
 
 def validate_values(
     model: type[Model],
     values: Mapping[str, Any],
-    written: Mapping[str, Any],
+    written_values: Mapping[str, Any],
     lines: Mapping[Keys, int],
     folder: Path | None,
 ) -> tuple[Model | None, list[JobFault]]:
-    """Return the model (None if it has faults) and the faults. Relative paths start from `folder`; None: the current
-    one."""
+    """Return the model (None if it has faults) and the faults. Relative paths start at `folder`, or at the current
+    folder if `folder` is None."""
     try:
         return model.model_validate(values, context={"folder": folder} if folder is not None else None), []
     except ValidationError as error:
-        # Errors must not show inputs, which may be secrets. `written` has ${NAME} in place of its value.
+        # Errors must not show inputs, which may be secrets. `written_values` still has ${NAME} instead of the secret.
         details = error.errors(include_url=False, include_input=False)
         faults = []
         for detail in details:
             keys: Keys = tuple(key for key in detail["loc"] if key != "[key]")
-            faults.append(JobFault(keys, find_line(lines, keys), _explain(detail, keys, model, written)))
+            faults.append(JobFault(keys, find_line(lines, keys), _explain_error(detail, keys, model, written_values)))
         return None, faults
 
 
@@ -354,10 +365,10 @@ def read_settings(
     is_writing: bool = True,
     service: Mapping[str, Any] = MappingProxyType({}),
 ) -> Settings:
-    """Return the settings of a run, with or without a job. `time_limit_s` and `service` override the job; `service` has
+    """Return the settings of a run, with or without a job. `time_limit_s` and `service` override the job. `service` has
     the keys of the job's `service` section.
 
-    Raises ConfigurationError as `connector.settings.read_settings` does.
+    Raises the errors of `connector.settings.read_settings`.
     """
     values: dict[str, Any] = {}
     if job is not None:

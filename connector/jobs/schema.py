@@ -1,4 +1,4 @@
-"""Builds the JSON Schema of a job file, and the list of its keys, from the models."""
+"""Builds the JSON Schema of a job file and the list of its keys from the models."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ from connector.jobs.models import Job
 from connector.mail.message import Recipient
 from connector.units import parse_duration, parse_share, parse_size, show_duration
 
-_SHORT = ("FieldRule", "PhoneForm", "EmailText", "AttachedFile", "RecipientColumns")
-"""Models that have a short form: one text."""
+_MODELS_WITH_SHORT_FORM = ("FieldRule", "PhoneForm", "EmailText", "AttachedFile", "RecipientColumns")
+"""Models that have a short form, which is one text."""
 
-_SHORT_FORM = {"type": ["string", "number", "boolean"]}
-_FILLED_IN = {"type": "string", "pattern": r"\$\{"}
-_PERSON: dict[str, Any] = {
+_SHORT_FORM_SCHEMA = {"type": ["string", "number", "boolean"]}
+_VARIABLE_SCHEMA = {"type": "string", "pattern": r"\$\{"}
+_PERSON_SCHEMA: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
     "required": ["email"],
     "properties": {"email": {"type": "string"}, "name": {"type": ["string", "null"]}},
 }
-_SCALARS: dict[str, dict[str, Any]] = {
-    # The reader keeps each scalar as a text, so an editor must accept every type that YAML may see in the text.
+_SCALAR_SCHEMAS: dict[str, dict[str, Any]] = {
+    # The reader reads each scalar as a text. So an editor must accept every type that YAML may see in the text.
     "string": {"type": ["string", "number", "boolean", "null"]},
     "integer": {"type": ["integer", "string"], "pattern": r"^\s*[0-9]+\s*$|\$\{"},
     "number": {"type": ["number", "string"], "pattern": r"^\s*[0-9.]+\s*$|\$\{"},
@@ -49,41 +49,45 @@ def build_schema() -> dict[str, Any]:
         "properties": {field.name: {"$ref": "#/$defs/FieldRule", "description": field.rule} for field in SENT_FIELDS},
     }
     mail = definitions["Mail"]["properties"]
-    for name in ("from", "to", "reply_to"):  # a person is one text or keys; `to` and `reply_to` also allow a list
+    for name in (
+        "from",
+        "to",
+        "reply_to",
+    ):  # a person is a text or a group of keys; `to` and `reply_to` also allow a list
         if "$ref" not in mail[name]:
-            person = {"anyOf": [{"type": "string"}, _PERSON]}
+            person = {"anyOf": [{"type": "string"}, _PERSON_SCHEMA]}
             shape = person if name == "from" else {"anyOf": [*person["anyOf"], {"type": "array", "items": person}]}
             mail[name] = {"description": mail[name]["description"], **shape}
     subscriber["required"]["items"] = {"enum": [field.name for field in SENT_FIELDS]}
-    loosened: dict[str, Any] = _loosen(schema)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **loosened, "title": "A job of connector"}
+    loose_schema: dict[str, Any] = _accept_texts(schema)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **loose_schema, "title": "A job of connector"}
 
 
-def _loosen(node: Any) -> Any:
-    """Return a part of the schema that also accepts scalars as text, as `${NAME}` and in short form."""
+def _accept_texts(node: Any) -> Any:
+    """Return a part of the schema. The result also accepts scalars as texts, `${NAME}`, and short forms."""
     if isinstance(node, list):
-        return [_loosen(item) for item in node]
+        return [_accept_texts(item) for item in node]
     if not isinstance(node, dict):
         return node
-    # `default` and `enum` hold values and not schemas, unless a key of a job has the name `default`.
-    loosened = {
-        key: value if key in ("default", "enum") and not isinstance(value, dict) else _loosen(value)
+    # `default` and `enum` hold values and not schemas. But a key of a job may also have the name `default`.
+    loose_node = {
+        key: value if key in ("default", "enum") and not isinstance(value, dict) else _accept_texts(value)
         for key, value in node.items()
     }
     annotations = {key: node[key] for key in ("description", "default") if key in node}
     if "enum" in node or "const" in node:
-        return {"anyOf": [loosened, _FILLED_IN], **annotations}
-    if str(node.get("$ref", "")).rpartition("/")[2] in _SHORT:
-        return {"anyOf": [_SHORT_FORM, {"$ref": node["$ref"]}], **annotations}
+        return {"anyOf": [loose_node, _VARIABLE_SCHEMA], **annotations}
+    if str(node.get("$ref", "")).rpartition("/")[2] in _MODELS_WITH_SHORT_FORM:
+        return {"anyOf": [_SHORT_FORM_SCHEMA, {"$ref": node["$ref"]}], **annotations}
     if isinstance(node.get("type"), str):
-        loosened |= _SCALARS.get(node["type"], {})
-    return loosened
+        loose_node |= _SCALAR_SCHEMAS.get(node["type"], {})
+    return loose_node
 
 
 @dataclass(frozen=True, slots=True)
 class JobKey:
-    """One key of a job file: its dotted name (`<field>` stands for the name of a field), its type with the allowed
-    values, its default ("": none), and its description."""
+    """One key of a job file. `key` is the dotted name (`<field>` stands for the name of a field). `type` includes the
+    allowed values. `default` is "" if there is no default."""
 
     key: str
     is_required: bool
@@ -105,48 +109,52 @@ def list_keys(model: type[BaseModel] = Job, prefix: str = "") -> list[JobKey]:
     return keys
 
 
-_PARSED = {parse_duration: "duration", parse_share: "share", parse_size: "size"}
-"""Types whose values are written with a unit, by the function that reads them."""
+_TYPE_NAME_BY_PARSER = {parse_duration: "duration", parse_share: "share", parse_size: "size"}
+"""The names of types whose values are written with a unit, by the function that parses the values."""
 
-_TYPES: dict[object, str] = {
+_TYPE_NAMES: dict[object, str] = {
     bool: "`true` or `false`", int: "whole number", float: "number", str: "text", Path: "path",
     datetime: "time with zone", Recipient: "email address",
 }  # fmt: skip
 
 
 def _describe_type(info: FieldInfo) -> str:
-    """Return the type of a key, with its allowed values or bounds."""
+    """Return the type of a key as a text, with the allowed values or the bounds."""
     kind, metadata = _unwrap(info.annotation, list(info.metadata))
-    parsed = [_PARSED[item.func] for item in metadata if isinstance(item, BeforeValidator) and item.func in _PARSED]
+    parsed_names = [
+        _TYPE_NAME_BY_PARSER[item.func]
+        for item in metadata
+        if isinstance(item, BeforeValidator) and item.func in _TYPE_NAME_BY_PARSER
+    ]
     origin = get_origin(kind)
-    if parsed:
-        words = parsed[0]
+    if parsed_names:
+        type_name = parsed_names[0]
     elif origin is Literal:
-        words = ", ".join(f"`{value}`" for value in get_args(kind))
-    elif kind in _TYPES:
-        words = _TYPES[kind]
+        type_name = ", ".join(f"`{value}`" for value in get_args(kind))
+    elif kind in _TYPE_NAMES:
+        type_name = _TYPE_NAMES[kind]
     elif origin is UnionType or origin is Union:
-        words = "path or URL"
+        type_name = "path or URL"
     elif origin in (tuple, list):
-        words = "list"
+        type_name = "list"
     elif origin is dict or (isinstance(kind, type) and issubclass(kind, BaseModel)):
-        words = "keys"
+        type_name = "keys"
     else:
         raise TypeError(f"a key of a job has a type that the reference cannot name: {kind}")
-    return f"{words}{_describe_bounds(metadata) if kind in (int, float) and not parsed else ''}"
+    return f"{type_name}{_describe_bounds(metadata) if kind in (int, float) and not parsed_names else ''}"
 
 
 def _unwrap(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
-    """Return the type inside `Annotated[…]` and `… | None`, and the metadata of all of them."""
+    """Return the type inside `Annotated[…]` and `… | None`, and the metadata of all these layers."""
     while True:
         arguments = get_args(annotation)
         if get_origin(annotation) is Annotated:
             annotation, metadata = arguments[0], [*metadata, *arguments[1:]]
         elif (
             NoneType in arguments
-            and len(other := [argument for argument in arguments if argument is not NoneType]) == 1
+            and len(other_types := [argument for argument in arguments if argument is not NoneType]) == 1
         ):
-            annotation = other[0]
+            annotation = other_types[0]
         else:
             return annotation, metadata
 
@@ -154,14 +162,14 @@ def _unwrap(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
 def _describe_bounds(metadata: Sequence[Any]) -> str:
     names = ("ge", "gt", "le")
     bounds = {name: value for item in metadata for name in names if (value := getattr(item, name, None)) is not None}
-    words = [f", {bounds['ge']:,} or more"] if "ge" in bounds else []
-    words += [f", more than {bounds['gt']:,}"] if "gt" in bounds else []
-    words += [f", at most {bounds['le']:,}"] if "le" in bounds else []
-    return "".join(words)
+    bound_texts = [f", {bounds['ge']:,} or more"] if "ge" in bounds else []
+    bound_texts += [f", more than {bounds['gt']:,}"] if "gt" in bounds else []
+    bound_texts += [f", at most {bounds['le']:,}"] if "le" in bounds else []
+    return "".join(bound_texts)
 
 
 def _write_default(info: FieldInfo) -> str:
-    """Return the default of a key as it would be written in a job; "" for none."""
+    """Return the default of a key in the form of a job file, or "" if there is no default."""
     value = None if info.is_required() or info.default_factory is not None else info.default
     if value is None or value == ():
         return ""

@@ -1,6 +1,6 @@
-"""The keys `source` and `suppress` of a job file: files and databases that rows come from.
+"""The keys `source` and `suppress` of a job file: files and databases with rows.
 
-This module does not know the purpose of the rows.
+The purpose of the rows does not matter here.
 """
 
 import codecs
@@ -16,17 +16,19 @@ if TYPE_CHECKING:
     from connector.sources.cursor import CursorKind, CursorValue
 
 
-_WITHOUT_LOOKBACK = {"integer": "a whole number", "text": "text"}
+_KINDS_WITHOUT_LOOKBACK = {"integer": "a whole number", "text": "text"}
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
-_DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
+_DELIMITER_BY_NAME = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
 
-_UNUSED = "the query does not use :cursor; add a condition on the cursor's column, such as where updated_at >= :cursor"
-_UNKNOWN = "the query uses :cursor; add source.sql.cursor with its column and start"
+_UNUSED_CURSOR_MESSAGE = (
+    "the query does not use :cursor; add a condition on the cursor's column, such as where updated_at >= :cursor"
+)
+_UNKNOWN_CURSOR_MESSAGE = "the query uses :cursor; add source.sql.cursor with its column and start"
 
 
 class Cursor(BaseModel):
-    """The column that makes a source incremental: a run continues from the largest value of the runs before."""
+    """The column that makes a source incremental. A run continues from the largest value of the earlier runs."""
 
     model_config = STRICT
 
@@ -47,14 +49,14 @@ class Cursor(BaseModel):
 
     @property
     def kind(self) -> "CursorKind":
-        """The kind of the cursor's values, read from `start`."""
+        """The kind of the cursor's values. `start` decides it."""
         from connector.sources.cursor import find_kind
 
         return find_kind(self.start)
 
     @property
     def first(self) -> "CursorValue":
-        """The value that the first run starts from."""
+        """The value from which the first run reads."""
         from connector.sources.cursor import parse_cursor
 
         return parse_cursor(self.start, self.kind)
@@ -69,13 +71,13 @@ class Cursor(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.lookback_s and self.kind in _WITHOUT_LOOKBACK:
-            raise ValueError(f"lookback is for timestamps and dates, and start is {_WITHOUT_LOOKBACK[self.kind]}")
+        if self.lookback_s and self.kind in _KINDS_WITHOUT_LOOKBACK:
+            raise ValueError(f"lookback is for timestamps and dates, and start is {_KINDS_WITHOUT_LOOKBACK[self.kind]}")
         return self
 
 
 def _resolve_url(value: str, info: ValidationInfo) -> str:
-    if not _SCHEME.match(value):  # the error of urlsplit would quote the text with its password
+    if not _SCHEME.match(value):  # checked here, because the error of urlsplit would quote the text with its password
         raise ValueError("must be a database URL, such as sqlite:///crm.db or postgresql://user@host/crm")
     return resolve_url(value, find_folder(info))
 
@@ -120,7 +122,7 @@ class FileSource(BaseModel):
     @field_validator("delimiter")
     @classmethod
     def _check_delimiter(cls, value: str) -> str:
-        character = _DELIMITERS.get(value, value)
+        character = _DELIMITER_BY_NAME.get(value, value)
         if character != "auto" and (len(character) != 1 or character in '"\r\n' or ord(character) > 127):
             raise ValueError("must be auto, comma, semicolon, tab, pipe or one character")
         return character
@@ -149,7 +151,7 @@ class SqlRows(BaseModel):
 
 
 class SqlSource(SqlRows):
-    """Rows of a database, all of them or only new and changed ones."""
+    """Rows of a database: all rows, or only new and changed rows."""
 
     cursor: Cursor | None = Field(
         default=None, description="Read only new and changed rows. Without this key, each run reads all rows."
@@ -161,7 +163,7 @@ class SqlSource(SqlRows):
 
         database = re.split("[:+]", self.url, maxsplit=1)[0]
         if self.query is not None and uses_cursor(self.query, database) != (self.cursor is not None):
-            raise ValueError(_UNUSED if self.cursor is not None else _UNKNOWN)
+            raise ValueError(_UNUSED_CURSOR_MESSAGE if self.cursor is not None else _UNKNOWN_CURSOR_MESSAGE)
         return self
 
 
@@ -193,7 +195,8 @@ class ListSql(SqlRows):
 
 
 class Suppress(BaseModel):
-    """The subscribers that are never created: those of a list, and those that are inactive in the service."""
+    """The subscribers that are never created: subscribers on a list, and subscribers that are inactive in the
+    service."""
 
     model_config = STRICT
 

@@ -1,4 +1,4 @@
-"""The key `subscriber` of a job: the base of its rows, and the source of each field."""
+"""The key `subscriber` of a job: the base of the rows, and the source of each field."""
 
 from collections.abc import Mapping
 from datetime import date, datetime
@@ -15,21 +15,22 @@ from connector.subscribers.rules import BaseColumn, Case, ColumnRule, find_misfi
 ZipPolicy = Literal["omit", "reject", "custom_field1", "custom_field2", "custom_field3"]
 
 _SENT_NAMES = tuple(field.name for field in SENT_FIELDS)
-_WIRE_NAMES = {wire_name(field).casefold(): field.name for field in FIELDS}
-_SAMPLE_DAY = date(1987, 6, 25)  # its year, month and day cannot be confused
+_NAME_BY_WIRE_NAME = {wire_name(field).casefold(): field.name for field in FIELDS}
+_SAMPLE_DAY = date(1987, 6, 25)  # the numbers of its year, month and day cannot be confused
 _OTHER_YEAR_DAY = date(2015, 6, 25)  # the same month, day and weekday in another year
 
 
 def check_field_name(name: str) -> str:
-    """Return `name` if a row can fill the field (architecture 3). Raises ValueError that proposes a field name."""
+    """Return `name` if a row can fill the field (architecture 3). Raises ValueError. The message proposes a field
+    name."""
     if name in _SENT_NAMES:
         return name
-    known = BY_NAME.get(_WIRE_NAMES.get(name.casefold(), name))
-    if known is not None and not known.is_sent:
+    known_field = BY_NAME.get(_NAME_BY_WIRE_NAME.get(name.casefold(), name))
+    if known_field is not None and not known_field.is_sent:
         raise ValueError(f"the service assigns {name}, and a job cannot send it")
-    if known is not None and known.is_of_base:
+    if known_field is not None and known_field.is_of_base:
         raise ValueError(f"{name} is not a field of a subscriber: set the base under subscriber.base")
-    close_names = [known.name] if known is not None else get_close_matches(name, _SENT_NAMES, n=1)
+    close_names = [known_field.name] if known_field is not None else get_close_matches(name, _SENT_NAMES, n=1)
     hint = f"did you mean {close_names[0]}? " if close_names else ""
     raise ValueError(f"there is no such field; {hint}The fields: {', '.join(_SENT_NAMES)}")
 
@@ -39,7 +40,8 @@ def _read_null_as_empty(value: Any) -> Any:
 
 
 def _write_boolean(value: Any) -> Any:
-    """Return the text of a boolean: a job made in Python may hold True, and a file's `true` is a text already."""
+    """Return the text of a boolean. A job that was built in Python may have True, but the `true` of a file is already a
+    text."""
     return str(value).lower() if isinstance(value, bool) else value
 
 
@@ -77,7 +79,7 @@ Formats = Annotated[tuple[str, ...], BeforeValidator(_list_one)]
 
 
 class FieldRule(BaseModel):
-    """The source of one field, and how its cells are read. `ColumnRule` has the steps and their order."""
+    """The source of one field, and the steps that read its cells. `ColumnRule` describes the steps and their order."""
 
     model_config = STRICT
 
@@ -139,23 +141,26 @@ MappedField = Annotated[FieldRule, short_for("column")]
 
 
 def build_column_rule(rule: FieldRule) -> ColumnRule:
-    """Return the rule for the mapping. Raises ConfigurationError for keys that do not go together."""
+    """Return the rule for the mapping. Raises ConfigurationError for keys that contradict each other."""
     values = rule.model_dump(exclude={"trim", "e164"})
     return ColumnRule(**values, is_trimmed=rule.trim)
 
 
 def _is_date_format(pattern: str) -> bool:
     try:
-        written = _SAMPLE_DAY.strftime(pattern)
-        if written == _OTHER_YEAR_DAY.strftime(pattern):  # the pattern has no year: strptime warns from Python 3.13 on
+        sample_text = _SAMPLE_DAY.strftime(pattern)
+        if sample_text == _OTHER_YEAR_DAY.strftime(
+            pattern
+        ):  # the pattern has no year; from Python 3.13 on, strptime would log a warning
             return False
-        return datetime.strptime(written, pattern).date() == _SAMPLE_DAY  # noqa: DTZ007 - a day
+        return datetime.strptime(sample_text, pattern).date() == _SAMPLE_DAY  # noqa: DTZ007 - a day
     except ValueError:
         return False
 
 
 def find_rule_faults(rules: Mapping[str, FieldRule], identity: str) -> list[str]:
-    """Return the faults of the rules: a rule that does not fit its field, or an identity that is equal in many rows."""
+    """Return the faults of the rules. A fault is a rule that does not fit its field, or an identity that would be equal
+    in many rows."""
     faults = [fault for name, rule in rules.items() for fault in find_misfits(name, build_column_rule(rule))]
     faults += [f"{name}: e164 is for phone" for name, rule in rules.items() if rule.e164 and name != "phone"]
     identity_rule = rules.get(identity)
