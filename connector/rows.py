@@ -144,8 +144,8 @@ class Source(CloseableResource, Protocol):
     def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """Yield all records in order. Each call begins with the first record.
 
-        A record is malformed if a column of `used_columns` (None: any column) has a cell that is not text. In other columns,
-        such a cell is read as empty. Raises SourceError."""
+        A record is malformed if a column of `used_columns` (None: any column) has a cell that is not text. In other
+        columns, such a cell is read as empty. Raises SourceError."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Makes hidden characters of a text visible, for a terminal, a log or a page.
+"""Functions for texts: words that agree with numbers, visible forms of hidden characters, and cells of spreadsheets.
 
 A header, the name of a file, a cell or a message of the service may contain escape sequences (ANSI), other control
 characters, or marks that change the direction of writing. Such a character could recolour or overwrite the text that a
@@ -7,7 +7,7 @@ person reads. So an escape replaces each hidden character.
 
 import re
 
-# Plurals
+# Words that agree with a number
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:

@@ -31,7 +31,7 @@ from connector.runs.report_keys import (
     MailRowCounts,
     SeveralRuns,
 )
-from connector.runs.row_files import COLUMNS
+from connector.runs.row_files import DRIFT_COLUMNS
 from connector.sandbox.switches import list_switches
 from connector.warehouse.columns import RUN_COLUMN_MEANINGS, SCHEMA
 from connector.warehouse.database import ColumnKind
@@ -94,7 +94,7 @@ def build_pages() -> dict[str, str]:
             "This page is for you if you read the files that a run leaves. The rejects file has the source's "
             "columns and those of [correct rejected rows](../how-to/rejects.md).",
             "## The drift file\n",
-            _build_columns(COLUMNS),
+            _build_columns(DRIFT_COLUMNS),
             "## Differences of `reconcile`\n",
             _build_columns(DIFFERENCE_COLUMNS),
         ),

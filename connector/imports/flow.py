@@ -220,7 +220,7 @@ class _Load:
     async def _run_mode(self, mode: RunMode, survey: BaseLoads | None = None) -> BaseLoads:
         loads = BaseLoads(self._run, self._plan.rows.base, mode, survey)
         is_compared = mode is RunMode.LOAD or self._plan.is_planned  # a survey leaves the comparison to its load
-        await self._run.see_through(loads, self._load(loads, is_compared=is_compared))
+        await self._run.finish_load(loads, self._load(loads, is_compared=is_compared))
         return loads
 
     async def _apply_guards(self) -> None:

@@ -1,1 +1,2 @@
-"""The public interface of connector: reads the list, loads, plans and sends, from a script, a notebook or a thread."""
+"""The public interface of connector for scripts, notebooks and threads. It reads the list, and loads, plans and
+sends."""

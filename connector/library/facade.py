@@ -1,4 +1,4 @@
-"""The public class of the library, `Connector`. Each method works as the command of its name."""
+"""The public class of the library, `Connector`. Each method does the same as the command with its name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from connector.library import lists
 from connector.library.arguments import ConnectorOptions, ImportOptions, RowOptions, SendOptions, SyncOptions
 from connector.library.lists import CHUNK_ROWS, ListFilters
 from connector.library.threads import make_token, override_environ, refuse_unknown, run_flow, run_in_thread
-from connector.mail.draft import MOST_ATTACHED, Draft, compose_draft, parse_recipient, read_attachment
+from connector.mail.draft import MAX_ATTACHMENT_BYTES, Draft, compose_draft, parse_recipient, read_attachment
 from connector.mail.flow import run_mail
 from connector.mail.message import SETTINGS, TRACKING, Header, Recipient
 from connector.mail.single import run_send
@@ -61,14 +61,15 @@ _JobFile = str | PathLike[str] | Job
 class Connector:
     """A service, with the state folder and the ledger of its runs.
 
-    Without `base_url`, `token`, `state_dir` or `ledger`, the environment has the value, as for the commands, and else
-    the job. `authorization` is the form of the header ("{token}" by default), `timeout_s` (seconds, 30 by default)
-    limits one request, and `account` names the entries of the ledger (the base URL by default). Methods and commands
-    with the same ledger share its records.
+    If `base_url`, `token`, `state_dir` or `ledger` is missing, the environment has the value, as for the commands, or
+    else the job. `authorization` is the form of the header ("{token}" by default). `timeout_s` (seconds, 30 by default)
+    limits one request. `account` is the name of the account in the ledger (the base URL by default). Methods and
+    commands with the same ledger share its records.
 
-    A run that has started always returns its report. `report.status` is ok, partial, aborted, locked or stopped, and
-    `report.raise_for_status()` raises for the last three. Methods raise ConfigurationError and SourceError before
-    anything is sent. KeyboardInterrupt stops a run cleanly, and is raised when all requests in flight are recorded.
+    A run that has started always returns its report. `report.status` is ok, partial, aborted, locked or stopped.
+    `report.raise_for_status()` raises an error for the last three. Methods raise ConfigurationError and SourceError
+    before anything is sent. KeyboardInterrupt stops a run cleanly. It is raised again when all requests in flight are
+    recorded.
 
     >>> from connector import Connector
     >>> connector = Connector(account="demo")
@@ -85,16 +86,17 @@ class Connector:
     def import_file(
         self, rows: str | PathLike[str] | pd.DataFrame | ArrowStream, **options: Unpack[ImportOptions]
     ) -> Report:
-        """Create the subscribers that do not exist yet, as `connector import` does.
+        """Create the subscribers that do not exist, like `connector import`.
 
         `rows` is a path, pattern or URL of files (CSV, Excel, Parquet, JSON Lines, also compressed), a DataFrame, or
-        Arrow data: a table, a reader (read once), or a frame of Polars. `name` is the name of rows in memory in
-        reports. `base_id` or `base_name` selects the base. `active` sets whether all rows are active; without it, a
-        column must show this. Headers decide the field of a column. `mapping` overrides them by field, as
+        Arrow data (a table, a reader, a Polars frame). A reader can be read only once. `name` is the name of rows in
+        memory in reports. `base_id` or `base_name` selects the base. `active` sets whether all rows are active; without
+        it, a column must show this. Headers decide the field of a column. `mapping` overrides them by field, as
         `{"email": "E-mail address"}`, with "" for a field without a column. `ignore` lists columns that look like a
         consent or an opt-out, but mean something else. `identity` is "email" by default, and `zip` "omit". `format`,
-        `encoding`, `delimiter` ("auto" by default) and `sheet` (the first by default) describe a file. With `job` (a
-        file's path or a `Job`), the rows replace the source of the job, and the job has the base and the mapping.
+        `encoding`, `delimiter` ("auto" by default) and `sheet` (the first by default) describe a file. With `job` (the
+        path of a job file, or a `Job`), the rows replace the source of the job. The base and the mapping are in the
+        job.
 
         `on_unknown` is "resend" by default, `look` "auto", `quiet_period_s` (the wait before a subscriber counts as
         absent) 30, `max_concurrency` 512, and `wait_s` (the wait for another run that holds the ledger) 0.
@@ -123,12 +125,12 @@ class Connector:
         list_rows: bool = False,
         **options: Unpack[RowOptions],
     ) -> Report:
-        """Return the report that `import_file` would return, or `sync` for a job, as `connector plan` does. Nothing is
+        """Return the report that `import_file`, or for a job `sync`, would return, like `connector plan`. Nothing is
         sent or written.
 
-        `rows` and the options are those of `import_file`. For a job (a file's path or a `Job`), only `limit` and
-        `time_limit_s` are allowed. `rows_path` is a new CSV file for the outcome of each row. With `list_rows`, the
-        report has these lines in `planned_rows`. `report.is_planned` is true.
+        `rows` and the options have the meaning of `import_file`. For a job (the path of a job file, or a `Job`), only
+        `limit` and `time_limit_s` are allowed. `rows_path` is a new CSV file for the outcome of each row. With
+        `list_rows`, the report has these lines in `planned_rows`. `report.is_planned` is true.
 
         >>> from connector import Connector
         >>> report = Connector().plan("signups.csv", base_id=7, active=True, list_rows=True)
@@ -141,9 +143,11 @@ class Connector:
         path = Path(rows_path) if rows_path is not None else None
         check_rows_path(path, None)
         if isinstance(rows, Job) or (isinstance(rows, str | PathLike) and Path(rows).suffix in (".yaml", ".yml")):
-            refused = [name for name in options if name not in ("limit", "time_limit_s")]
-            if refused:
-                raise ConfigurationError(f"The job has its own base, mapping and rules. Leave out {', '.join(refused)}")
+            refused_names = [name for name in options if name not in ("limit", "time_limit_s")]
+            if refused_names:
+                raise ConfigurationError(
+                    f"The job has its own base, mapping and rules. Leave out {', '.join(refused_names)}"
+                )
             plan = self._plan_sync(rows, {"limit": options.get("limit")}, is_writing=False)
         else:
             plan = self._plan_rows(rows, options, is_writing=False)
@@ -151,12 +155,12 @@ class Connector:
         return run_flow(lambda stop, progress: run_load(plan, stop, progress), options.get("time_limit_s"))
 
     def sync(self, job: _JobFile, *, dry_run: bool = False, **options: Unpack[SyncOptions]) -> Report:
-        """Load the rows of a job's source, as `connector sync` does, and send the job's alert.
+        """Load the rows of a job's source, and send the job's alert, like `connector sync`.
 
-        `job` is a file's path or a `Job`. `full` reads all rows again, and `since` reads from this value of the cursor
-        on. `limit` is a number of rows; `wait_s` and `time_limit_s` are seconds. `receipts` replaces the destination of
-        the job's receipts. With `dry_run`, nothing is sent, and the report shows what a run would do. Relative paths
-        start from the folder of the job file, or for a `Job` or `receipts` from the current folder.
+        `job` is the path of a job file, or a `Job`. `full` reads all rows again, and `since` reads from this value of
+        the cursor on. `limit` is a number of rows. `wait_s` and `time_limit_s` are seconds. `receipts` replaces the
+        destination of the job's receipts. With `dry_run`, nothing is sent, and the report shows what a run would do.
+        Relative paths start from the folder of the job file, or for a `Job` or `receipts` from the current folder.
 
         >>> from connector import Connector
         >>> report = Connector().sync("crm.yaml")
@@ -167,13 +171,13 @@ class Connector:
         """
         refuse_unknown(options, SyncOptions)
         with self._job_start("sync", job, is_planned=dry_run):
-            loaded = override_receipts(_load(job), options.get("receipts"), spell=str)
-            plan = replace(self._plan_sync(loaded, options, is_writing=not dry_run), is_planned=dry_run)
-            return _run_job(loaded, plan.settings, lambda stop, progress: run_load(plan, stop, progress))
+            loaded_job = override_receipts(_load_job(job), options.get("receipts"), spell=str)
+            plan = replace(self._plan_sync(loaded_job, options, is_writing=not dry_run), is_planned=dry_run)
+            return _run_job(loaded_job, plan.settings, lambda stop, progress: run_load(plan, stop, progress))
 
     def export(self, job: _JobFile, *, time_limit_s: float | None = None) -> Report:
-        """Copy the list as a job (a file's path or a `Job`) describes, as `connector export` does, and send the job's
-        alert.
+        """Copy the list to the destination of a job, and send the job's alert, like `connector export`. `job` is the
+        path of a job file, or a `Job`.
 
         >>> from connector import Connector
         >>> report = Connector().export("export.yaml")
@@ -181,17 +185,17 @@ class Connector:
         ('ok', 2)
         """
         with self._job_start("export", job):
-            loaded = _load(job)
-            settings = self._read_settings(loaded, time_limit_s)
-            plan = plan_export_job(loaded, settings)
-            return _run_job(loaded, settings, lambda stop, progress: run_export(plan, stop, progress))
+            loaded_job = _load_job(job)
+            settings = self._read_settings(loaded_job, time_limit_s)
+            plan = plan_export_job(loaded_job, settings)
+            return _run_job(loaded_job, settings, lambda stop, progress: run_export(plan, stop, progress))
 
     def mail(
         self, job: _JobFile, *, limit: int | None = None, wait_s: float = 0.0, time_limit_s: float | None = None
     ) -> Report:
-        """Send each row of a job's source the email of the job, once in its campaign, as `connector mail` does.
+        """Send the email of a job to the recipient of each row, once in the campaign, like `connector mail`.
 
-        `job` is a file's path or a `Job`. The job's alert is sent.
+        `job` is the path of a job file, or a `Job`. The job's alert is also sent.
 
         >>> from connector import Connector
         >>> report = Connector().mail("mail.yaml", limit=1)
@@ -199,20 +203,21 @@ class Connector:
         ('mail', 1)
         """
         with self._job_start("mail", job):
-            loaded = _load(job)
-            settings = self._read_settings(loaded, time_limit_s)
-            plan = plan_mail(loaded, settings, limit=_check_number("limit", limit), wait_s=_check_wait(wait_s))
-            return _run_job(loaded, settings, lambda stop, progress: run_mail(plan, stop, progress))
+            loaded_job = _load_job(job)
+            settings = self._read_settings(loaded_job, time_limit_s)
+            plan = plan_mail(loaded_job, settings, limit=_check_number("limit", limit), wait_s=_check_wait(wait_s))
+            return _run_job(loaded_job, settings, lambda stop, progress: run_mail(plan, stop, progress))
 
     def send(self, *, to: str | Sequence[str], sender: str, subject: str, **options: Unpack[SendOptions]) -> Report:
-        """Send one email, at most once, as `connector send` does. `report.email` has the ids of the service's answer.
+        """Send one email, at most once, like `connector send`. `report.email` has the ids of the service's answer.
 
         Addresses are `ann@example.com` or `Ann Lee <ann@example.com>`, one or several. `html` and `text` are the bodies
-        themselves. Without `text`, the text is made from the HTML. `attachments` are paths. `inline` has the paths of
-        files that the HTML shows as `cid:ID`, by id. No file may be larger than `max_attached_bytes`. `send_at` is an
-        aware time. For the settings from `track_links` on, None means the default: no tracking, and signed with DKIM.
+        themselves. Without `text`, the HTML is converted to plain text. `attachments` are paths. `inline` has the paths
+        of files that the HTML shows as `cid:ID`, by id. No file may be larger than `max_attached_bytes`. `send_at` is
+        an aware time. For the settings from `track_links` on, None means the default: the email is not tracked, and is
+        signed with DKIM.
 
-        The email is recorded before it leaves, and is never sent again: `report.email["state"]` is sent, rejected,
+        The email is recorded before it leaves, and is never sent again. `report.email["state"]` is sent, rejected,
         unknown or unsent. Raises ConfigurationError for a message that breaks a rule, and for a refused token.
 
         >>> from connector import Connector
@@ -227,7 +232,7 @@ class Connector:
         return run_flow(lambda stop, progress: run_send(message, settings, stop, progress), settings.time_limit_s)
 
     def explain(self, identity: str) -> Explanation:
-        """Return the records of one subscriber in the ledger and in the reports of runs, as `connector explain` does.
+        """Return the records of one subscriber in the ledger and in the reports of runs, like `connector explain`.
 
         `identity` is an email address or a client_user_id. `entries` has an entry for each base, in every account of
         the ledger, and `problems` has the open problems of the subscriber's rows. Both are empty if the ledger does not
@@ -250,7 +255,7 @@ class Connector:
     def read_subscribers(
         self, *, chunksize: int | None = None, **options: Unpack[ListFilters]
     ) -> pd.DataFrame | Iterator[pd.DataFrame]:
-        """Return the list as `connector.read_subscribers` does.
+        """Return the list, like `connector.read_subscribers`.
 
         >>> from connector import Connector
         >>> connector = Connector(timeout_s=10)
@@ -262,7 +267,7 @@ class Connector:
         return frame
 
     def read_batches(self, *, chunksize: int = CHUNK_ROWS, **options: Unpack[ListFilters]) -> pa.RecordBatchReader:
-        """Return the list as `connector.read_batches` does.
+        """Return the list, like `connector.read_batches`.
 
         >>> from connector import Connector
         >>> connector = Connector(timeout_s=10)
@@ -296,28 +301,33 @@ class Connector:
 
     @contextmanager
     def _job_start(self, command: str, job: _JobFile, *, is_planned: bool = False) -> Iterator[None]:
-        """Record for `status` that the job did not run, if an error ends the context, and send its alert."""
+        """If an error ends the context, record for the command `status` that the job did not run, and send the job's
+        alert."""
         try:
             yield
         except ConnectorError as error:
             if not is_planned:
-                known, refusal, environ = job if isinstance(job, Job) else Path(job), error, self._build_environ()
+                known_job, start_error, environ = (
+                    job if isinstance(job, Job) else Path(job),
+                    error,
+                    self._build_environ(),
+                )
                 error.run_id, messages = run_in_thread(
-                    lambda stop: end_failed_start(command, known, refusal, environ, stop)
+                    lambda stop: end_failed_start(command, known_job, start_error, environ, stop)
                 )
                 for message in messages:
                     error.add_note(message)
             raise
 
     def _plan_sync(self, job: _JobFile, options: SyncOptions, *, is_writing: bool) -> LoadPlan:
-        loaded, since, is_full = _load(job), options.get("since"), options.get("full", False)
+        loaded_job, since, is_full = _load_job(job), options.get("since"), options.get("full", False)
         if is_full and since is not None:
             raise ConfigurationError("full reads all rows, and since only some: set one of them")
         request = RunRequest(
             _check_number("limit", options.get("limit")), _check_wait(options.get("wait_s", 0.0)), is_full, since
         )
-        settings = self._read_settings(loaded, options.get("time_limit_s"), is_writing=is_writing)
-        return plan_sync(loaded, settings, request)
+        settings = self._read_settings(loaded_job, options.get("time_limit_s"), is_writing=is_writing)
+        return plan_sync(loaded_job, settings, request)
 
     def _plan_rows(
         self,
@@ -326,8 +336,8 @@ class Connector:
         *,
         is_writing: bool = True,
     ) -> LoadPlan:
-        """Return the plan to load these rows. Raises ConfigurationError, also for values of a wrong type, which Python
-        does not check."""
+        """Return the plan to load these rows. Raises ConfigurationError, also for values of a wrong type, because
+        Python does not check types."""
         arguments: dict[str, Any] = {**options}
         job_file, receipts = arguments.pop("job", None), arguments.get("receipts")
         for name in ("base_id", "limit"):
@@ -337,7 +347,7 @@ class Connector:
                 raise ConfigurationError(f"{name} must be a {kind.__name__}, not {arguments[name]!r}")
         request = RunRequest(arguments["limit"], _check_wait(arguments.get("wait_s", 0.0)))
         if job_file is not None:
-            return self._plan_by_job(rows, _load(job_file), arguments, request, is_writing=is_writing)
+            return self._plan_by_job(rows, _load_job(job_file), arguments, request, is_writing=is_writing)
         settings = self._read_settings(None, options.get("time_limit_s"), is_writing=is_writing)
         if isinstance(rows, str | PathLike):
             job = build_import_job(rows, name_import(rows), arguments, spell=str)
@@ -373,12 +383,12 @@ def _refuse_file_arguments(arguments: Mapping[str, Any]) -> None:
         raise ConfigurationError("format, encoding, delimiter and sheet are for a file: leave them out")
 
 
-def _load(job: _JobFile) -> Job:
+def _load_job(job: _JobFile) -> Job:
     return job if isinstance(job, Job) else load_job(Path(job), os.environ)
 
 
 def _check_number(name: str, number: Any) -> int | None:
-    """Return the number as an int, also a number of NumPy. Raises ConfigurationError for other values."""
+    """Return the number as an int. NumPy's whole numbers are allowed. Raises ConfigurationError for other values."""
     if number is not None and (isinstance(number, bool) or not isinstance(number, Integral) or number < 1):
         raise ConfigurationError(f"{name} must be a whole number from 1, not {number!r}")
     return None if number is None else int(number)
@@ -402,29 +412,29 @@ def _run_job(job: Job, settings: Settings, flow: _Flow) -> Report:
 
 
 def _build_draft(to: str | Sequence[str], sender: str, subject: str, options: SendOptions) -> Draft:
-    most_bytes = options.get("max_attached_bytes", MOST_ATTACHED)
-    attached = [read_attachment(Path(path), most_bytes=most_bytes) for path in options.get("attachments", ())]
-    inline = [
-        read_attachment(Path(path), most_bytes=most_bytes, disposition="inline", content_id=content_id)
+    max_bytes = options.get("max_attached_bytes", MAX_ATTACHMENT_BYTES)
+    attached_files = [read_attachment(Path(path), max_bytes=max_bytes) for path in options.get("attachments", ())]
+    inline_files = [
+        read_attachment(Path(path), max_bytes=max_bytes, disposition="inline", content_id=content_id)
         for content_id, path in (options.get("inline") or {}).items()
     ]
     values: Mapping[str, Any] = {**options}
     return Draft(
         sender=parse_recipient(sender, "Email.From"),
-        to=_parse(to, "Email.To"),
-        cc=_parse(options.get("cc", ()), "Email.Cc"),
-        bcc=_parse(options.get("bcc", ()), "Email.Bcc"),
-        reply_to=_parse(options.get("reply_to", ()), "Email.ReplyTo"),
+        to=_parse_recipients(to, "Email.To"),
+        cc=_parse_recipients(options.get("cc", ()), "Email.Cc"),
+        bcc=_parse_recipients(options.get("bcc", ()), "Email.Bcc"),
+        reply_to=_parse_recipients(options.get("reply_to", ()), "Email.ReplyTo"),
         subject=subject,
         html=options.get("html"),
         plain_text=options.get("text"),
         headers=tuple(Header(name, value) for name, value in (options.get("headers") or {}).items()),
-        attachments=(*inline, *attached),
+        attachments=(*inline_files, *attached_files),
         settings={name: value for name in (*TRACKING, *SETTINGS) if (value := values.get(name)) is not None},
         send_at=options.get("send_at"),
     )
 
 
-def _parse(addresses: str | Sequence[str], field: str) -> tuple[Recipient, ...]:
-    listed = [addresses] if isinstance(addresses, str) else addresses
-    return tuple(parse_recipient(address, field) for address in listed)
+def _parse_recipients(addresses: str | Sequence[str], field: str) -> tuple[Recipient, ...]:
+    address_list = [addresses] if isinstance(addresses, str) else addresses
+    return tuple(parse_recipient(address, field) for address in address_list)

@@ -1,7 +1,8 @@
-"""Reads the list of subscribers for a script or a notebook: DataFrames, whole or in chunks, and Arrow batches.
+"""Reads the list of subscribers for a script or a notebook, as one DataFrame, as DataFrames in chunks, or as Arrow
+batches.
 
-The whole list is read and certified before the first row is returned, so no caller works on rows that a later sweep
-replaces. The rows wait in a temporary file, so memory holds one chunk at a time.
+The whole list is read and certified before the first row is returned, because a later sweep may replace rows. The rows
+are stored in a temporary file, so that the memory holds only one chunk at a time.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
     from connector.paging.certificate import Certificate
 
 CHUNK_ROWS = 50_000
-"""About 20 MB as Arrow, 60 MB as a DataFrame."""
+"""The number of rows in a chunk. A chunk has about 20 MB as Arrow, and 60 MB as a DataFrame."""
 
 
 class IncompleteList(RunAborted):
-    """The list was read, but nothing proves that it is complete. `certificate` has the reason."""
+    """The error of a list that was read, but is not proved to be complete. `certificate` has the reason."""
 
     def __init__(self, certificate: Certificate) -> None:
         super().__init__(
@@ -67,7 +68,7 @@ class ListOptions(ListFilters, ServiceOptions, total=False):
     """The filters and columns of the list, and the service."""
 
 
-_FILTERS = ("id", "base_id", "client_user_id", "email", "is_active", "first_name", "last_name", "gender")
+_FILTER_NAMES = ("id", "base_id", "client_user_id", "email", "is_active", "first_name", "last_name", "gender")
 
 
 @overload
@@ -83,17 +84,18 @@ def read_subscribers(
 ) -> pd.DataFrame | Iterator[pd.DataFrame]:
     """Return the list as a DataFrame, or as an iterator of DataFrames with at most `chunksize` rows.
 
-    `attrs["certificate"]` is the certificate, as in a report. The columns are those of every export: numbers Int64,
-    flags boolean, texts str, tags tuples, birthdays datetime64, and then `_run_id`, `_exported_at` and `_invalid`.
-    `_exported_at` is datetime64 in UTC without a zone, because Excel does not accept a zone. With `columns`, only these
-    fields and the id are returned. Each chunk has its own index. An empty list yields one chunk without rows.
+    `attrs["certificate"]` is the certificate, as in a report. The columns are the columns of every export, and then
+    `_run_id`, `_exported_at` and `_invalid`. Numbers are Int64, flags boolean, texts str, tags tuples, and birthdays
+    datetime64. `_exported_at` is datetime64 in UTC without a zone, because Excel does not accept a zone. With
+    `columns`, only these fields and the id are returned. Each chunk has its own index. An empty list yields one chunk
+    without rows.
 
     `id` to `gender` are the filters of service-api.md 4.3. The list is certified before the first row is returned.
     `allow_incomplete` accepts a list that is not complete. `ignore_total_count` accepts a list whose TotalCount
     disagrees, and `allow_truncated` a list that the service may have cut off.
 
-    Without `base_url` or `token`, the environment has the value, as for the commands. `timeout_s` (seconds) limits one
-    request. The function also works inside a running event loop. Raises ConfigurationError, ListFailed and
+    If `base_url` or `token` is missing, the environment has the value, as for the commands. `timeout_s` (seconds)
+    limits one request. The function also works inside a running event loop. Raises ConfigurationError, ListFailed and
     IncompleteList.
 
     >>> from connector import read_subscribers
@@ -110,13 +112,14 @@ def read_subscribers(
 
 
 def read_batches(*, chunksize: int = CHUNK_ROWS, **options: Unpack[ListOptions]) -> pa.RecordBatchReader:
-    """Return the list as a `pyarrow.RecordBatchReader`, for DuckDB, Polars or a writer; no batch has more rows than
-    `chunksize`.
+    """Return the list as a `pyarrow.RecordBatchReader`, for DuckDB, Polars or a writer. A batch has at most `chunksize`
+    rows.
 
-    Columns are those of `read_subscribers` in Arrow's types: id and base_id int64, is_active bool, tags list<string>,
-    birthday date32, all other fields string, `_run_id` string, `_exported_at` timestamp[us, UTC], and `_invalid` (JSON
-    text of the values that break their type, else null). The certificate is JSON text in
-    `reader.schema.metadata[b"certificate"]`. Other arguments and errors are those of `read_subscribers`.
+    The columns are the columns of `read_subscribers` in Arrow's types: id and base_id int64, is_active bool, tags
+    list<string>, birthday date32, all other fields string, `_run_id` string, `_exported_at` timestamp[us, UTC], and
+    `_invalid` string. `_invalid` is a JSON object with the values that do not fit their column's type, or null. The
+    certificate is a JSON text in `reader.schema.metadata[b"certificate"]`. Other arguments and errors have the meaning
+    of `read_subscribers`.
 
     >>> from connector import read_batches
     >>> reader = read_batches(base_id=7)
@@ -146,22 +149,22 @@ def build_frame(table: pa.Table) -> pd.DataFrame:
     }
     frame = table.to_pandas(types_mapper=lambda kind: types.get(kind, pd.ArrowDtype(kind)))
     schema = build_listed_schema()
-    checked: pd.DataFrame = schema.remove_columns([name for name in schema.columns if name not in frame]).validate(
-        frame
-    )
-    # pandas cannot write these types of Arrow as JSON or to Excel.
-    if "tags" in checked:
+    checked_frame: pd.DataFrame = schema.remove_columns(
+        [name for name in schema.columns if name not in frame]
+    ).validate(frame)
+    # pandas cannot write these Arrow types as JSON or to Excel.
+    if "tags" in checked_frame:
         tags = [None if texts is None else tuple(texts) for texts in table["tags"].to_pylist()]
-        checked["tags"] = pd.Series(tags, index=checked.index, dtype=object)
-    if "birthday" in checked:
-        checked["birthday"] = checked["birthday"].astype("datetime64[s]")
-    checked["_exported_at"] = checked["_exported_at"].astype("datetime64[us, UTC]").dt.tz_localize(None)
-    return checked
+        checked_frame["tags"] = pd.Series(tags, index=checked_frame.index, dtype=object)
+    if "birthday" in checked_frame:
+        checked_frame["birthday"] = checked_frame["birthday"].astype("datetime64[s]")
+    checked_frame["_exported_at"] = checked_frame["_exported_at"].astype("datetime64[us, UTC]").dt.tz_localize(None)
+    return checked_frame
 
 
-class KeptSweep:
-    """A sink that stores the current sweep in a temporary file without a name. The file is closed after the rows are
-    read, or with the object.
+class StoredSweep:
+    """A sink that stores the current sweep in a temporary file without a name. The file is closed when the rows were
+    read, or when the object is deleted.
 
     Raises OSError if the disk is full, or if there is no folder for temporary files.
     """
@@ -179,15 +182,15 @@ class KeptSweep:
 
     def take(self, rows: pa.RecordBatch) -> None:
         """Store a page of rows."""
-        stamped = stamp_columns(rows, run_id=self._run_id, exported_at=self._exported_at)
-        self._staged.add(narrow_table(stamped, self.schema))
+        stamped_rows = stamp_columns(rows, run_id=self._run_id, exported_at=self._exported_at)
+        self._stage.add(narrow_table(stamped_rows, self.schema))
 
     def read(self, chunk_rows: int) -> Iterator[pa.Table]:
-        """Yield all rows in their order, once, in tables of at most `chunk_rows` rows. Without rows, yield one empty
-        table."""
+        """Yield all rows in their order, in tables of at most `chunk_rows` rows. If there are no rows, yield one empty
+        table. Can be called only once."""
         try:
             remaining = self.schema.empty_table()
-            for batch in self._staged.close_rows().read():
+            for batch in self._stage.close_rows().read():
                 remaining = pa.concat_tables([remaining, pa.Table.from_batches([batch])])
                 while len(remaining) > chunk_rows:
                     yield remaining.slice(0, chunk_rows)
@@ -198,21 +201,21 @@ class KeptSweep:
 
     def close(self) -> None:
         """Close the file, which deletes all rows."""
-        self._close()
+        self._close_stage()
 
     def _begin(self) -> None:
-        self._staged = open_stage(self.schema)
-        self._close = weakref.finalize(self, self._staged.discard)
+        self._stage = open_stage(self.schema)
+        self._close_stage = weakref.finalize(self, self._stage.discard)
 
 
-def _read_all(options: ListOptions, chunksize: int | None) -> tuple[KeptSweep, Certificate]:
+def _read_all(options: ListOptions, chunksize: int | None) -> tuple[StoredSweep, Certificate]:
     """Read the whole list, and return its rows and certificate. No connection remains open."""
     refuse_unknown(options, ListOptions)
     if chunksize is not None and chunksize < 1:
         raise ConfigurationError(f"chunksize must be at least 1, not {chunksize}.")
-    filters: dict[str, Any] = {name: value for name, value in options.items() if name in _FILTERS}
+    filters: dict[str, Any] = {name: value for name, value in options.items() if name in _FILTER_NAMES}
     query = ListQuery(**filters | ({"gender": ""} if filters.get("gender") == "unspecified" else {}))
-    sweep = KeptSweep(select_columns(check_columns(options.get("columns"))))
+    sweep = StoredSweep(select_columns(check_columns(options.get("columns"))))
     service = read_service(
         override_environ(options.get("base_url")),
         token=make_token(options.get("token")),

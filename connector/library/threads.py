@@ -1,8 +1,8 @@
 """Runs a function of the library in a thread with its own event loop, while the caller waits.
 
-This works in a script, in a notebook with a running loop, and in a thread of an orchestrator. No signal handler, event
-loop policy or logging is changed. An interruption of the caller (Ctrl-C, an exception of an orchestrator) stops the run
-cleanly, and is raised afterwards.
+This works in a script, in a notebook with a running event loop, and in a thread of an orchestrator. Signal handlers,
+the event loop policy and logging do not change. An interruption of the caller (Ctrl-C, or an exception of an
+orchestrator) stops the run cleanly, and is raised after the run has ended.
 """
 
 from __future__ import annotations
@@ -39,40 +39,40 @@ class ServiceOptions(TypedDict, total=False):
     proxy: str | None
 
 
-_PATIENCE = 2  # interruptions after which the caller still waits; after a third the thread is abandoned
+_MAX_WAITED_INTERRUPTIONS = 2  # after a third interruption, the caller no longer waits for the thread
 
 
 def run_in_thread(work: Callable[[Stop], Coroutine[Any, Any, T]]) -> T:
-    """Return the result of the work, or raise its error.
+    """Run `work` in a thread, and return its result or raise its error.
 
-    A first interruption of the caller sets the Stop of the work, a second cancels the work, and a third abandons its
-    thread. The first interruption is raised.
+    A first interruption of the caller sets the Stop of the work. A second interruption cancels the work. After a third
+    interruption, the caller no longer waits. The first interruption is raised.
     """
-    loop, stop, ended = uvloop.new_event_loop(), Stop(), Future[T]()
+    loop, stop, result_future = uvloop.new_event_loop(), Stop(), Future[T]()
     task = loop.create_task(work(stop))
     interruptions = list[BaseException]()
 
     def interrupt() -> None:
         if len(interruptions) > 1 and not stop.is_recording:
             task.cancel()
-        is_by_hand = isinstance(interruptions[-1], KeyboardInterrupt)
-        stop.signal = stop.signal or (signal.SIGINT if is_by_hand else signal.SIGTERM)
+        is_keyboard_interrupt = isinstance(interruptions[-1], KeyboardInterrupt)
+        stop.signal = stop.signal or (signal.SIGINT if is_keyboard_interrupt else signal.SIGTERM)
         stop.event.set()
 
-    Thread(target=_run, args=(loop, task, ended), name="connector", daemon=True).start()
-    while not ended.done() and len(interruptions) <= _PATIENCE:
+    Thread(target=_run_task, args=(loop, task, result_future), name="connector", daemon=True).start()
+    while not result_future.done() and len(interruptions) <= _MAX_WAITED_INTERRUPTIONS:
         try:
-            wait((ended,))
-        except BaseException as interruption:  # noqa: BLE001 - it is raised below
+            wait((result_future,))
+        except BaseException as interruption:  # noqa: BLE001 - the interruption is raised below
             interruptions.append(interruption)
-            with suppress(RuntimeError):  # the work has just ended, and its loop is closed
+            with suppress(RuntimeError):  # the work has just ended, and its event loop is closed
                 loop.call_soon_threadsafe(interrupt)
     if interruptions:
         raise interruptions[0]
-    return ended.result()
+    return result_future.result()
 
 
-def _run(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T], ended: Future[T]) -> None:
+def _run_task(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T], result_future: Future[T]) -> None:
     async def wait_for_task() -> T:
         return await task
 
@@ -80,16 +80,16 @@ def _run(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T], ended: Future[T
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
             result = runner.run(wait_for_task())
     except BaseException as error:  # noqa: BLE001 - the caller's thread raises it
-        ended.set_exception(error)
+        result_future.set_exception(error)
     else:
-        ended.set_result(result)
+        result_future.set_result(result)
 
 
 def run_flow(
     flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], time_limit_s: float | None = None
 ) -> Report:
-    """Run one flow, and stop it cleanly after `time_limit_s` seconds. A note of an interruption shows the status of the
-    run."""
+    """Run one flow, and stop it cleanly after `time_limit_s` seconds. If an interruption is raised, it gets a note with
+    the status of the run."""
     reports: list[Report] = []
 
     async def work(stop: Stop) -> Report:
@@ -111,7 +111,7 @@ def run_flow(
 def override_environ(
     base_url: str | None, state_dir: str | PathLike[str] | None = None, ledger: str | None = None
 ) -> Mapping[str, str]:
-    """Return the environment with these arguments in place of its values. None or "" changes nothing."""
+    """Return the environment. The arguments replace its values. An argument that is None or "" replaces nothing."""
     overrides = {"CONNECTOR_BASE_URL": base_url, "CONNECTOR_STATE_DIR": state_dir, "CONNECTOR_LEDGER": ledger}
     return {**os.environ, **{name: os.fspath(value) for name, value in overrides.items() if value}}
 
@@ -122,6 +122,8 @@ def make_token(token: str | Token | None) -> Token | None:
 
 
 def refuse_unknown(options: Mapping[str, object], kind: type) -> None:
-    """Raise TypeError for an argument that the TypedDict `kind` lacks: Python does not check this."""
-    if unknown := options.keys() - kind.__annotations__.keys():
-        raise TypeError(f"no such argument: {', '.join(sorted(unknown))}; known: {', '.join(kind.__annotations__)}")
+    """Raise TypeError for an argument that the TypedDict `kind` does not have, because Python does not check this."""
+    if unknown_names := options.keys() - kind.__annotations__.keys():
+        raise TypeError(
+            f"no such argument: {', '.join(sorted(unknown_names))}; known: {', '.join(kind.__annotations__)}"
+        )

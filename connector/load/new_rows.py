@@ -17,7 +17,7 @@ from connector.listing.requests import ask
 from connector.load.lookups import look_for
 from connector.load.session import Session
 from connector.rows import PlannedChunk
-from connector.service.wire import LARGEST_PAGE, ListQuery
+from connector.service.wire import MAX_LIMIT, ListQuery
 from connector.states import State
 from connector.subscribers.checks import DECIMAL_ID_PATTERN, NEEDLESS_DECIMALS_MESSAGE
 from connector.subscribers.identity import digest_identity, split_digests

@@ -1,1 +1,1 @@
-"""From what a person says of an email to a message that the service can take, and to sending it at most once."""
+"""Builds emails from the texts of a person, checks them, and sends each email at most once."""

@@ -1,7 +1,8 @@
 """Sends the emails of a campaign, each at most once (architecture 4.6).
 
-An email is recorded as leaving before its request. After an answer that is not certain, the email is never sent again.
-The outcome of an email is recorded in the commit of the next emails, so a killed process leaves a few emails unknown.
+An email is recorded as leaving before its request. If its answer is not certain, the email is never sent again. The
+outcome of an email is recorded together with the intents of the next emails. So if the process is killed, a few emails
+stay unknown.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ from connector.states import EmailState
 @dataclass(frozen=True, slots=True)
 class History:
     """The ledger's records of a campaign: the number of sent emails by run id, the start of the latest run, and the
-    time at which a run reopened the campaign (ISO 8601 in UTC, "": never)."""
+    time at which a run has reopened the campaign. Times are in ISO 8601 and UTC, or "" if there was no such run."""
 
     sent_by_run: Mapping[str, int] = field(default_factory=dict)
     last_began_at: str = ""
@@ -44,7 +45,7 @@ def check_history(
     log: EmailLog, campaign: Campaign, began_at: datetime, reports: Iterable[Mapping[str, Any]], *, is_reopening: bool
 ) -> None:
     """Record the start of this run. Raises ConfigurationError if the ledger lacks emails that an earlier run has
-    reported as sent. `is_reopening` accepts those reports from now on."""
+    reported as sent. With `is_reopening`, reports before this run are no longer checked."""
     with log.transaction():
         if is_reopening:
             log.mark_reopened(campaign, began_at.isoformat())
@@ -62,7 +63,7 @@ def refuse_older_ledger(
 ) -> None:
     """Raise ConfigurationError if a report counts more sent emails of the campaign than the ledger."""
     for report in reports:
-        is_of_campaign = (report.get("account"), _read(report, "settings", "campaign")) == (account, campaign)
+        is_of_campaign = (report.get("account"), _read_value(report, "settings", "campaign")) == (account, campaign)
         if is_of_campaign and report["command"] == "mail" and _is_lost(report, history):
             raise ConfigurationError(
                 f"the ledger {ledger} lacks emails that the run {report['run_id']} has sent in the campaign "
@@ -76,34 +77,36 @@ def _is_lost(report: Mapping[str, Any], history: History) -> bool:
     if began_at < history.reopened_at:
         return False
     is_known = run_id in history.sent_by_run
-    if report["status"] == "killed":  # its report has no counts; the ledger recorded the run before it sent anything
+    if (
+        report["status"] == "killed"
+    ):  # the report of a killed run has no counts, but the ledger has its start, recorded before any email left
         return not is_known and began_at > history.last_began_at
-    sent, failed = _read_count(report, "rows", "sent"), _read_count(report, "requests", "send", "failed")
-    return sent > history.sent_by_run.get(run_id, 0) or (failed > 0 and not is_known)
+    sent_count, failed_count = _read_count(report, "rows", "sent"), _read_count(report, "requests", "send", "failed")
+    return sent_count > history.sent_by_run.get(run_id, 0) or (failed_count > 0 and not is_known)
 
 
 def _read_count(report: Mapping[str, Any], *keys: str) -> int:
-    value = _read(report, *keys)
+    value = _read_value(report, *keys)
     return value if isinstance(value, int) else 0
 
 
-def _read(report: Mapping[str, Any], *keys: str) -> object:
+def _read_value(report: Mapping[str, Any], *keys: str) -> object:
     value: object = report
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
-_UNKNOWN_FIRST = 3  # unknown emails in a row that end a run before the service has accepted an email
-_UNKNOWN_IN_ROW = 5  # the same limit after the service has accepted an email
-_REFUSED_IN_ROW = 20
-_REDIRECTS = range(300, 400)
+_MAX_UNKNOWN_BEFORE_FIRST = 3  # so many unknown emails in a row end a run if the service has not accepted an email yet
+_MAX_UNKNOWN_IN_ROW = 5  # so many unknown emails in a row end a run after the service has accepted an email
+_MAX_REFUSED_IN_ROW = 20
+_REDIRECT_STATUSES = range(300, 400)
 
 
-MOST_AT_ONCE = 64
-"""Largest number of emails that one commit records as leaving."""
+MAX_EMAILS_PER_COMMIT = 64
+"""The maximum number of emails that one commit records as leaving."""
 
-_AHEAD_S = 0.1  # seconds of sending at the present rate that one commit may cover
+_COMMIT_SPAN_S = 0.1  # one commit may record the emails of this time at the present rate
 
 EmailAnswer = Accepted | Refused | Ambiguous | NotSent
 
@@ -128,7 +131,8 @@ class Letter(Addressee):
 
 @dataclass(frozen=True, slots=True)
 class SendVerdict:
-    """The outcome of an email; `status` and `words` are from the service's answer in this run or an earlier one."""
+    """The outcome of an email. `status` and `words` (the message) are from the service's answer, in this run or an
+    earlier run."""
 
     outcome: MailOutcome
     status: int | None = None
@@ -137,7 +141,7 @@ class SendVerdict:
 
 @dataclass(slots=True)
 class _UnrecordedOutcomes:
-    """Outcomes of emails that the next commit will record."""
+    """Outcomes that the next commit will record, as arguments for the ledger."""
 
     accepted: list[tuple[bytes, int, str, float]] = field(default_factory=list)
     refused: list[tuple[bytes, int, str]] = field(default_factory=list)
@@ -147,8 +151,8 @@ class _UnrecordedOutcomes:
 
 @dataclass(frozen=True, slots=True)
 class MailPolicy:
-    """The rules of a campaign. `retries_limited`: send an email again that was refused with 429. `allows_rejected`:
-    send emails again that the service refused in an earlier run.
+    """The rules of a campaign. With `retries_limited`, an email that was refused with 429 is sent again. With
+    `allows_rejected`, emails that the service refused in an earlier run are sent again.
 
     `max_rate` (requests per second) and `max_concurrency` (requests in flight) are upper limits.
     """
@@ -160,9 +164,10 @@ class MailPolicy:
 
 
 class CampaignSender:
-    """Sends the emails of a campaign: a `Delivery` with its `Sender`.
+    """The sender of a campaign's emails. It implements `Delivery`, and has a `Sender`.
 
-    `on_verdict` is called once for each email: in `look_up` if an earlier run has its outcome, else after its answer.
+    `on_verdict` is called once for each email. `look_up` calls it if an earlier run has the outcome. Otherwise it is
+    called after the answer.
     """
 
     def __init__(
@@ -177,10 +182,12 @@ class CampaignSender:
         pace: Pace,
         policy: MailPolicy = MailPolicy(),
     ) -> None:
-        self.is_proved = False  # whether the service has accepted an email; until then one email leaves at a time
+        self.is_proved = (
+            False  # whether the service has accepted an email; before that, only one email at a time leaves
+        )
         self.is_token_refused = False  # whether the service refused the token at the first email
         self.sent_again = 0  # number of emails that were sent again after a 429
-        self.unreported = 0  # number of emails that are recorded as leaving and have no outcome yet
+        self.unreported = 0  # number of emails that are recorded as leaving and have no outcome
         self._control, self._log, self._campaign, self._run_id = control, log, campaign, run_id
         self._client, self._on_verdict, self._policy = client, on_verdict, policy
         self._pace = pace
@@ -188,16 +195,16 @@ class CampaignSender:
         self._sender: Sender[Letter, EmailAnswer, EmailAnswer] = Sender(
             control, limiter, retrier, self, policy.max_concurrency
         )
-        self._unrecorded = _UnrecordedOutcomes()
-        self._allowed = set[
+        self._unrecorded_outcomes = _UnrecordedOutcomes()
+        self._allowed_recipients = set[
             bytes
-        ]()  # recipients that an earlier run recorded as rejected, and that get their email now
-        self._limited = set[bytes]()  # recipients whose emails were refused with 429 and must be sent again
-        self._unknown_in_row = 0
-        self._refused_in_row = Counter[str]()
+        ]()  # recipients whose emails an earlier run recorded as rejected, and who get the email now
+        self._limited_recipients = set[bytes]()  # recipients whose emails were refused with 429 and must be sent again
+        self._unknown_count = 0
+        self._refused_counts = Counter[str]()
 
     def look_up(self, addressees: Sequence[Addressee]) -> list[Addressee]:
-        """Report the outcomes that the ledger has, and return the recipients who may get their email. Raises
+        """Report the outcomes that the ledger already has. Return the recipients who may get the email. Raises
         LedgerError."""
         recipients = [addressee.recipient for addressee in addressees]
         entries = self._commit(lambda log: log.find(self._campaign, recipients))
@@ -212,97 +219,104 @@ class CampaignSender:
                 words = "an earlier run sent it, and no certain answer came"
                 self._on_verdict(addressee, SendVerdict(MailOutcome.UNKNOWN, entry.status, words))
             elif self._policy.allows_rejected:
-                self._allowed.add(addressee.recipient)
+                self._allowed_recipients.add(addressee.recipient)
                 sendable.append(addressee)
             else:
                 self._on_verdict(addressee, SendVerdict(MailOutcome.REJECTED, entry.status, entry.words or ""))
         return sendable
 
-    async def send(self, take: FetchItems[Letter]) -> None:
-        """Send the emails that `take` returns, to recipients that `look_up` returned, and record all outcomes."""
+    async def send(self, fetch_items: FetchItems[Letter]) -> None:
+        """Send the emails that `fetch_items` returns, and record all outcomes. Their recipients must be results of
+        `look_up`."""
         try:
-            await self._sender.send(take)
+            await self._sender.send(fetch_items)
         finally:
             await self.record()
 
     @property
     def most_at_once(self) -> int:
-        """Largest number of emails of the next commit: few at a slow pace, so that a kill leaves few unknown."""
-        return max(1, min(MOST_AT_ONCE, int(self._pace.rate.rate * _AHEAD_S)))
+        """The maximum number of emails in the next commit. At a slow pace it is small, so that few emails stay unknown
+        if the process is killed."""
+        return max(1, min(MAX_EMAILS_PER_COMMIT, int(self._pace.rate.rate * _COMMIT_SPAN_S)))
 
     def find_deadline(self, _letter: Letter) -> float:
-        """Return infinity: an email may be sent at any time."""
+        """Return infinity, because an email may be sent at any time."""
         return inf
 
     async def intend(self, letters: Sequence[Letter]) -> None:
-        """Record the emails as leaving. Release emails that an earlier run recorded as rejected in the same
-        transaction."""
+        """Record the emails as leaving. The same transaction allows emails that an earlier run recorded as rejected."""
         recipients = [letter.recipient for letter in letters]
-        allowed, now = self._allowed.intersection(recipients), self._control.clock.now().timestamp()
+        allowed_recipients, intended_at = (
+            self._allowed_recipients.intersection(recipients),
+            self._control.clock.now().timestamp(),
+        )
 
-        def mark(log: EmailLog) -> None:
-            log.mark_allowed(self._campaign, [recipient for recipient in recipients if recipient in allowed])
+        def record_intents(log: EmailLog) -> None:
+            log.mark_allowed(self._campaign, [recipient for recipient in recipients if recipient in allowed_recipients])
             intents = [(letter.recipient, letter.address) for letter in letters]
-            log.mark_intended(self._campaign, self._run_id, intents, at=now)
+            log.mark_intended(self._campaign, self._run_id, intents, at=intended_at)
 
-        self._commit(mark)
+        self._commit(record_intents)
         self.unreported += len(letters)
-        self._allowed -= allowed
-        await asyncio.sleep(0)  # let other tasks read their answers; after the commit, which must not be cancelled
+        self._allowed_recipients -= allowed_recipients
+        # Let other tasks read their answers. This is not done earlier, because the commit must not be cancelled.
+        await asyncio.sleep(0)
 
     def attempt(self, letter: Letter) -> Awaitable[EmailAnswer]:
         """Send one email (service-api.md 4.1)."""
-        if letter.recipient in self._limited:
-            self._limited.remove(letter.recipient)
+        if letter.recipient in self._limited_recipients:
+            self._limited_recipients.remove(letter.recipient)
             self.sent_again += 1
         return self._client.send_email(encode_email(letter.message))
 
     async def classify(self, letter: Letter, answer: EmailAnswer) -> EmailAnswer | None:
-        """Return the answer if it is final. Return None to send the email again: if it never left, or if it was refused
-        with 429 and the job sets `mail.retry_limited`."""
+        """Return the answer if it is final. Return None if the email must be sent again: the email never left, or it
+        was refused with 429 and the job sets `mail.retry_limited`."""
         if isinstance(answer, Refused) and answer.status == TOO_MANY_REQUESTS and self._policy.retries_limited:
-            self._limited.add(letter.recipient)
+            self._limited_recipients.add(letter.recipient)
             return None
         return None if isinstance(answer, NotSent) and (self.is_proved or self._client.is_quiet) else answer
 
     def finish(self, letter: Letter, answer: EmailAnswer) -> None:
-        """Keep the outcome for the next commit, report it, and end the run if other emails would fail as well."""
+        """Report the outcome, and store it for the next commit. End the run if other emails would also fail."""
         recipient = letter.recipient
         match answer:
             case Accepted(request_id, message_id):
-                self.is_proved, self._unknown_in_row = True, 0
-                self._refused_in_row.clear()
+                self.is_proved, self._unknown_count = True, 0
+                self._refused_counts.clear()
                 accepted_at = self._control.clock.now().timestamp()
-                self._unrecorded.accepted.append((recipient, request_id, message_id, accepted_at))
+                self._unrecorded_outcomes.accepted.append((recipient, request_id, message_id, accepted_at))
                 self._report(letter, SendVerdict(MailOutcome.SENT))
             case Refused(status, words):
-                self._unrecorded.refused.append((recipient, status, words))
+                self._unrecorded_outcomes.refused.append((recipient, status, words))
                 self._report(letter, SendVerdict(MailOutcome.REJECTED, status, words))
                 self._watch_refused(status, words)
             case NotSent(words):
-                self._unrecorded.not_sent.append(recipient)
+                self._unrecorded_outcomes.not_sent.append(recipient)
                 self._report(letter, SendVerdict(MailOutcome.UNSENT, None, words))
                 self._control.end(
                     f"the service cannot be reached: {words}. Run again; no recipient gets the email twice"
                 )
             case Ambiguous(status, words, retry_after_s):
-                self._unrecorded.lost.append(recipient)
+                self._unrecorded_outcomes.lost.append(recipient)
                 self._report(letter, SendVerdict(MailOutcome.UNKNOWN, status, words))
-                if not (self.is_proved and says_limit(status, retry_after_s)):  # at a limit, slower emails are accepted
+                if not (
+                    self.is_proved and says_limit(status, retry_after_s)
+                ):  # at a rate limit, the service will accept slower emails
                     self._watch_unknown(status, words)
 
     def give_up(self, letter: Letter, reason: GiveUpReason) -> None:
-        """Keep and report the outcome of an email without an answer."""
+        """Report the outcome of an email without an answer, and store it for the next commit."""
         if reason is GiveUpReason.CUT_OFF:
-            self._unrecorded.lost.append(letter.recipient)
+            self._unrecorded_outcomes.lost.append(letter.recipient)
             words = "the run was ended before an answer came"
             self._report(letter, SendVerdict(MailOutcome.UNKNOWN, None, words))
         else:
-            self._unrecorded.not_sent.append(letter.recipient)
+            self._unrecorded_outcomes.not_sent.append(letter.recipient)
             self._report(letter, SendVerdict(MailOutcome.UNSENT))
 
     async def record(self) -> None:
-        """Commit the outcomes that are not recorded yet."""
+        """Commit all outcomes that are not recorded."""
         self._commit(lambda _log: None)
 
     def _report(self, letter: Letter, verdict: SendVerdict) -> None:
@@ -325,34 +339,36 @@ class CampaignSender:
             )
         else:
             kind = refusal_kind(status, words)
-            self._refused_in_row[kind] += 1
-            if self._refused_in_row[kind] >= _REFUSED_IN_ROW:
+            self._refused_counts[kind] += 1
+            if self._refused_counts[kind] >= _MAX_REFUSED_IN_ROW:
                 self._control.end(
-                    f"the service refused {_REFUSED_IN_ROW} emails in a row for one reason ({kind}): correct the cause"
+                    f"the service refused {_MAX_REFUSED_IN_ROW} emails in a row for one reason ({kind}): correct the "
+                    "cause"
                 )
 
     def _watch_unknown(self, status: int | None, words: str) -> None:
-        self._unknown_in_row += 1
-        if status in _REDIRECTS:
+        self._unknown_count += 1
+        if status in _REDIRECT_STATUSES:
             self._control.end(
                 f"the service redirects ({status}), and redirects are not followed: correct service.base_url ({words})"
             )
-        elif self._unknown_in_row >= (_UNKNOWN_IN_ROW if self.is_proved else _UNKNOWN_FIRST):
+        elif self._unknown_count >= (_MAX_UNKNOWN_IN_ROW if self.is_proved else _MAX_UNKNOWN_BEFORE_FIRST):
             last_answer = f"status {status}, {words}" if status is not None else words
             self._control.end(
-                f"{self._unknown_in_row} emails in a row got no certain answer (last: {last_answer}). Run again when "
+                f"{self._unknown_count} emails in a row got no certain answer (last: {last_answer}). Run again when "
                 "the service works; these emails will not be sent again"
             )
 
     def _commit(self, step: Callable[[EmailLog], T]) -> T:
-        """Record all kept outcomes and run the step in one transaction, and return the step's result. The commit blocks
-        the loop: it takes less time than a switch to a thread."""
-        unrecorded = self._unrecorded
+        """Record all stored outcomes and call `step` in one transaction. Return the result of `step`. The commit blocks
+        the event loop, because it takes less time than a switch to a thread."""
+        outcomes = self._unrecorded_outcomes
         with self._log.transaction():
-            self._log.mark_accepted(self._campaign, unrecorded.accepted)
-            self._log.mark_refused(self._campaign, unrecorded.refused)
-            self._log.mark_not_sent(self._campaign, unrecorded.not_sent)
-            self._log.mark_lost(self._campaign, unrecorded.lost)
+            self._log.mark_accepted(self._campaign, outcomes.accepted)
+            self._log.mark_refused(self._campaign, outcomes.refused)
+            self._log.mark_not_sent(self._campaign, outcomes.not_sent)
+            self._log.mark_lost(self._campaign, outcomes.lost)
             result = step(self._log)
-        self._unrecorded = _UnrecordedOutcomes()  # after the commit: if it fails, the next commit repeats it
+        # The outcomes are cleared after the commit, so that the next commit repeats a failed commit.
+        self._unrecorded_outcomes = _UnrecordedOutcomes()
         return result

@@ -39,12 +39,12 @@ from connector.texts import agree, count
 # Who is inactive in the service
 
 
-_UNREADABLE = (
+_UNREADABLE_MESSAGE = (
     "No row of the service's list shows an IsActive that can be read, so the list does not show who has unsubscribed. "
     "Nothing was sent. Remove the people who have unsubscribed from the source, or add them to suppress. Then set "
     "skip_inactive: false in the job"
 )
-_NOTHING_SENT = (
+_NOTHING_SENT_MESSAGE = (
     "Nothing was sent, because people who have unsubscribed could get this email. To send without reading the list, "
     "set skip_inactive: false in the job"
 )
@@ -52,22 +52,23 @@ _NOTHING_SENT = (
 
 @dataclass(frozen=True, slots=True)
 class ListedActivity:
-    """The addresses that the service lists as inactive, and those that it lists without a readable IsActive."""
+    """The addresses that the list shows as inactive, and the addresses that the list shows without a readable IsActive
+    (`unclear`)."""
 
     inactive: InactiveIdentities = field(default_factory=InactiveIdentities)
     unclear: InactiveIdentities = field(default_factory=InactiveIdentities)
 
 
 class _Sink:
-    """Collects the addresses of rows that are not active, also from earlier sweeps: an address that was inactive a
-    moment ago gets no email."""
+    """A sink that collects the addresses of rows that are not active. It keeps the addresses of earlier sweeps, because
+    an address that was inactive a moment ago must get no email."""
 
     def __init__(self) -> None:
         self.inactive, self.unclear = InactiveIdentities(), InactiveIdentities()
-        self.has_readable = False  # whether a row had IsActive as a boolean
-        self.has_unclear = False  # whether a row had no IsActive, or one of another type
-        self.has_rows = False  # whether a row was not active
-        self.has_email = False  # whether such a row had an email
+        self.has_readable = False  # whether any row had a boolean as IsActive
+        self.has_unclear = False  # whether any row had no IsActive, or another type
+        self.has_rows = False  # whether any row was not active
+        self.has_email = False  # whether any row that was not active had an email
 
     def start_sweep(self, number: int) -> None:
         """Keep the addresses of earlier sweeps."""
@@ -88,7 +89,7 @@ class _Sink:
 
 
 async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> ListedActivity:
-    """Return the addresses that are inactive in the service, and those whose IsActive cannot be read.
+    """Return the addresses that are inactive in the service, and the addresses whose IsActive cannot be read.
 
     Raises RunAborted if the list is incomplete or shows no email, and ConfigurationError if no row of the list has an
     IsActive that can be read, or if the service refuses the token.
@@ -100,41 +101,41 @@ async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> L
         certificate = await stop.until_stopped(reading)
         if not certificate.is_complete:
             raise RunAborted(
-                f"The list of inactive subscribers is incomplete ({certificate.reason.value}). {_NOTHING_SENT}"
+                f"The list of inactive subscribers is incomplete ({certificate.reason.value}). {_NOTHING_SENT_MESSAGE}"
             )
 
     async def fetch(*, is_active: bool | None) -> WireRows:
         query = ListQuery(limit=MAX_LIMIT, is_active=is_active)
         return (await stop.until_stopped(fetch_page(client, retrier, query))).subscribers
 
-    inactive_alone = ListQuery(limit=MAX_LIMIT, is_active=False)
+    inactive_query = ListQuery(limit=MAX_LIMIT, is_active=False)
     try:
         sink.take(await fetch(is_active=None))
         if not sink.has_unclear:
-            await read_all(inactive_alone)
+            await read_all(inactive_query)
         if sink.has_unclear:
             inactive_rows, active_rows = await fetch(is_active=False), await fetch(is_active=True)
             sink.take(inactive_rows)
             sink.take(active_rows)
             if is_missing_false(inactive_rows, active_rows):
-                await read_all(inactive_alone)
+                await read_all(inactive_query)
                 sink.inactive.update(sink.unclear)
                 sink.unclear = InactiveIdentities()
             elif sink.has_readable:
                 await read_all(ListQuery(limit=MAX_LIMIT))
             else:
-                raise ConfigurationError(_UNREADABLE)
+                raise ConfigurationError(_UNREADABLE_MESSAGE)
     except TokenRefusedError:
         raise
     except ListFailed as error:
-        raise RunAborted(f"{error} {_NOTHING_SENT}") from None
+        raise RunAborted(f"{error} {_NOTHING_SENT_MESSAGE}") from None
     if sink.has_rows and not sink.has_email:
-        raise RunAborted(f"The list shows no email address of inactive subscribers. {_NOTHING_SENT}")
+        raise RunAborted(f"The list shows no email address of inactive subscribers. {_NOTHING_SENT_MESSAGE}")
     return ListedActivity(sink.inactive, sink.unclear)
 
 
 class MailRows(CloseableResource):
-    """Rows on disk, in order. All rows are written before the first row is read."""
+    """Rows on the disk, in their order. All rows are written before the first row is read."""
 
     def __init__(self) -> None:
         self._values = SpooledValues()
@@ -147,9 +148,9 @@ class MailRows(CloseableResource):
 
     def read(self, batch_size: int) -> Iterator[list[Row]]:
         """Yield all rows in lists of `batch_size` rows. Raises RunAborted if the rows cannot be read from the disk."""
-        for first in range(0, self.rows, batch_size):
-            stored = (self._values.read(index) for index in range(first, min(first + batch_size, self.rows)))
-            yield [Row(number, file, tuple(columns), tuple(cells)) for number, file, columns, cells in stored]
+        for first_index in range(0, self.rows, batch_size):
+            rows = (self._values.read(index) for index in range(first_index, min(first_index + batch_size, self.rows)))
+            yield [Row(number, file, tuple(columns), tuple(cells)) for number, file, columns, cells in rows]
 
     def close(self) -> None:
         """Delete the rows."""
@@ -161,12 +162,12 @@ _RULES = ValidationRules(identity="email")
 
 @dataclass(slots=True)
 class MailCheck:
-    """The results of a check: the outcomes of rows that make no email, and messages for a person."""
+    """The results of a check: the outcomes of rows for which no email can be sent, and messages for a person."""
 
     outcomes: Counter[MailOutcome] = field(default_factory=Counter)
     messages: list[str] = field(default_factory=list)
-    read: int = 0
-    inactive: int = 0  # suppressed rows whose own columns, or those of another row of the address, say inactive
+    read_count: int = 0
+    inactive_count: int = 0  # suppressed rows of addresses that a column of any row shows as inactive
     suppression: Suppression | None = None
 
 
@@ -180,7 +181,7 @@ class MailPlan:
     texts: MailTexts
     settings: Settings
     policy: MailPolicy
-    ignored: tuple[str, ...] = ()  # columns that look like a consent, but are not
+    ignored: tuple[str, ...] = ()  # columns that look like a consent, but must not be used
     skips_inactive: bool = True  # send no email to an address that the service lists as inactive
     suppression: SuppressionPlan | None = None
     max_invalid: float | None = None
@@ -194,20 +195,21 @@ def check_rows(
     plan: MailPlan,
     now: datetime,
     spool: MailRows,
-    checked: MailCheck,
+    check: MailCheck,
     on_problem: Callable[[Problem], None],
     is_stopped: Callable[[], bool],
 ) -> None:
-    """Check every row of the source, and add the rows that make an email to the spool. `now` is the time of the run.
+    """Check every row of the source. Add the rows for which an email can be sent to the spool. `now` is the time of the
+    run.
 
-    `checked` receives the results, also if an error is raised. Raises SourceError, and RunAborted if the run must stop
-    or the disk is full.
+    The results are written into `check`, also if an error is raised. Raises SourceError. Raises RunAborted if the run
+    must stop or the disk is full.
     """
     suppression = None
     if plan.suppression is not None:
         suppression, messages = read_suppression(plan.suppression, is_stopped)
-        checked.messages += messages
-        checked.suppression = suppression
+        check.messages += messages
+        check.suppression = suppression
     mapping = FieldMapping({"email": ColumnRule(column=plan.texts.address_column)})
     chunks = prepare_chunks(
         plan.source,
@@ -219,33 +221,37 @@ def check_rows(
         more_columns=plan.texts.columns,
         ignored=plan.ignored,
     )
-    consent = _list_activity_columns(plan)
+    consent_columns = _list_activity_columns(plan)
     with SpooledRows(plan.source, _RULES.identity) as source_rows:
         for prepared in source_rows.spool(chunks):
             if is_stopped():
                 raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
-            consent |= dict.fromkeys(prepared.consent)
-            read = checked.read + prepared.chunk.record_count
-            checked.read = read if plan.limit is None else min(read, plan.limit)
-        inactive, unclear = InactiveIdentities(), InactiveIdentities()
+            consent_columns |= dict.fromkeys(prepared.consent)
+            read_count = check.read_count + prepared.chunk.record_count
+            check.read_count = read_count if plan.limit is None else min(read_count, plan.limit)
+        inactive_recipients, unclear_recipients = InactiveIdentities(), InactiveIdentities()
         for prepared in source_rows.read():
-            is_inactive, is_unclear = find_inactive_rows(prepared.chunk.frame, consent)
+            is_inactive, is_unclear = find_inactive_rows(prepared.chunk.frame, consent_columns)
             positions, identities = prepared.valid.subscribers.index.to_numpy(), prepared.valid.identities
             for identity in split_digests(identities[is_inactive[positions]]):
-                inactive.add(identity)
-            # A malformed row with consent columns may say that its address wants no email.
-            malformed, _ = find_possible_identities(prepared.chunk.malformed if consent else (), "email")
-            for identity in split_digests(np.concatenate([identities[is_unclear[positions]], malformed])):
-                unclear.add(identity)
+                inactive_recipients.add(identity)
+            # If the source has consent columns, a malformed row may show that its address wants no email.
+            malformed_identities, _ = find_possible_identities(
+                prepared.chunk.malformed if consent_columns else (), "email"
+            )
+            for identity in split_digests(np.concatenate([identities[is_unclear[positions]], malformed_identities])):
+                unclear_recipients.add(identity)
         for prepared in source_rows.read(plan.limit):
             if is_stopped():
                 raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
-            _check_chunk(prepared, plan, now, spool, checked, on_problem, consent, inactive, unclear)
-    if checked.inactive:
-        checked.messages.append(
-            f"{count(checked.inactive, 'row')} {agree(checked.inactive, 'is', 'are')} left out as suppressed: "
-            f"{agree(checked.inactive, 'its person wants', 'their people want')} no email, by the "
-            f"{agree(len(consent), 'column', 'columns')} {', '.join(consent)}"
+            _check_chunk(
+                prepared, plan, now, spool, check, on_problem, consent_columns, inactive_recipients, unclear_recipients
+            )
+    if check.inactive_count:
+        check.messages.append(
+            f"{count(check.inactive_count, 'row')} {agree(check.inactive_count, 'is', 'are')} left out as suppressed: "
+            f"{agree(check.inactive_count, 'its person wants', 'their people want')} no email, by the "
+            f"{agree(len(consent_columns), 'column', 'columns')} {', '.join(consent_columns)}"
         )
 
 
@@ -254,34 +260,37 @@ def _check_chunk(
     plan: MailPlan,
     now: datetime,
     spool: MailRows,
-    checked: MailCheck,
+    check: MailCheck,
     on_problem: Callable[[Problem], None],
-    consent: Mapping[str, None],
-    inactive: InactiveIdentities,
-    unclear: InactiveIdentities,
+    consent_columns: Mapping[str, None],
+    inactive_recipients: InactiveIdentities,
+    unclear_recipients: InactiveIdentities,
 ) -> None:
-    """Check the rows of one chunk. `consent` are the columns that show who wants no email, `inactive` the recipients
-    that a row shows as inactive, and `unclear` the recipients that a row may show as inactive."""
+    """Check the rows of one chunk. `consent_columns` are the columns that show who wants no email. A row shows each of
+    `inactive_recipients` as inactive. A row may show each of `unclear_recipients` as inactive."""
     chunk = prepared.chunk
     problems = [build_malformed(malformed, chunk.name) for malformed in chunk.malformed]
     problems += build_invalid(chunk, prepared.faults)
-    checked.messages += chunk.messages
-    checked.outcomes[MailOutcome.DUPLICATE] += len(prepared.repeats)
-    checked.outcomes[MailOutcome.SUPPRESSED] += len(prepared.suppressed)
-    checked.outcomes[MailOutcome.INVALID] += len(problems)
+    check.messages += chunk.messages
+    check.outcomes[MailOutcome.DUPLICATE] += len(prepared.repeats)
+    check.outcomes[MailOutcome.SUPPRESSED] += len(prepared.suppressed)
+    check.outcomes[MailOutcome.INVALID] += len(problems)
     for problem in problems:
         on_problem(problem)
-    planned = prepared.planned
-    is_inactive, positions = inactive.find(planned.identities), planned.subscribers.index.to_numpy()
+    planned_rows = prepared.planned
+    is_inactive, positions = (
+        inactive_recipients.find(planned_rows.identities),
+        planned_rows.subscribers.index.to_numpy(),
+    )
     inactive_count = int(np.count_nonzero(is_inactive))
-    checked.inactive += inactive_count
-    checked.outcomes[MailOutcome.SUPPRESSED] += inactive_count
-    positions, is_unclear = positions[~is_inactive], unclear.find(planned.identities[~is_inactive])
+    check.inactive_count += inactive_count
+    check.outcomes[MailOutcome.SUPPRESSED] += inactive_count
+    positions, is_unclear = positions[~is_inactive], unclear_recipients.find(planned_rows.identities[~is_inactive])
     problems = [
-        Problem(row, Outcome.INVALID, "is_active", "flag", f"{_UNCLEAR}: {', '.join(consent)}")
+        Problem(row, Outcome.INVALID, "is_active", "flag", f"{_UNCLEAR_MESSAGE}: {', '.join(consent_columns)}")
         for row in extract_rows(chunk, positions[is_unclear].tolist())
     ]
-    checked.outcomes[MailOutcome.INVALID] += len(problems)
+    check.outcomes[MailOutcome.INVALID] += len(problems)
     for problem in problems:
         on_problem(problem)
     for row in extract_rows(chunk, positions[~is_unclear].tolist()):
@@ -294,16 +303,16 @@ def _check_chunk(
         else:
             spool.add(row)
             continue
-        checked.outcomes[MailOutcome.INVALID] += 1
+        check.outcomes[MailOutcome.INVALID] += 1
         on_problem(problem)
 
 
-_UNCLEAR = (
+_UNCLEAR_MESSAGE = (
     "this row, or another row of the address, is neither active nor inactive by a column that says who wants no email"
 )
 
 
 def _list_activity_columns(plan: MailPlan) -> dict[str, None]:
-    """Return the columns whose headers mean is_active, without the ignored columns."""
+    """Return the columns whose headers mean is_active. Leave out the ignored columns."""
     rule = guess_mapping(plan.source.columns).rules.get("is_active")
     return dict.fromkeys(column for column in (rule.columns if rule is not None else ()) if column not in plan.ignored)

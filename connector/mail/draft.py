@@ -1,7 +1,8 @@
-"""Drafts of emails, and the messages that they make with DEFAULT_SETTINGS.
+"""Drafts of emails, and the messages that are built from drafts and DEFAULT_SETTINGS.
 
-The service decides every setting that is null or missing (service-api.md 2.2), so a message states all settings. A null
-is sent only if a person wrote null, except for SendAt (null: at once) and UseDkimSelector (null: no selector).
+The service decides every setting that is null or missing (service-api.md 2.2). So a message has a value for each
+setting. Null is sent only if a person has written null. Two settings differ: a null SendAt means at once, and a null
+UseDkimSelector means no selector.
 """
 
 import re
@@ -25,63 +26,69 @@ if TYPE_CHECKING:
 # The plain text of an HTML body
 
 
-_BLOCKS = frozenset(
+_BLOCK_TAGS = frozenset(
     {"address", "article", "aside", "body", "center", "dd", "div", "dt", "fieldset", "figure", "footer", "form",
      "header", "hr", "html", "li", "main", "nav", "option", "section", "tbody", "tr"}
 )  # fmt: skip
-_APART = frozenset(
-    {"blockquote", "dl", "h1", "h2", "h3", "h4", "h5", "h6", "ol", "p", "pre", "table", "ul"}
-)  # blocks with an empty line before and after
-_HIDDEN = frozenset({"head", "noframes", "script", "style", "template", "title"})
-_VOID = frozenset(
+# Block elements with an empty line before and after them.
+_TAGS_WITH_GAP = frozenset({"blockquote", "dl", "h1", "h2", "h3", "h4", "h5", "h6", "ol", "p", "pre", "table", "ul"})
+_HIDDEN_TAGS = frozenset({"head", "noframes", "script", "style", "template", "title"})
+_VOID_TAGS = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 )
-_ENDED_BY_THEIR_LIKE = frozenset({"dd", "dt", "li", "option", "p", "td", "th", "tr"})
-_HIDES = re.compile(r"display\s*:\s*none", re.IGNORECASE)
-_NO_TEXT = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f\ud800-\udfff]")
-_BLANKS = re.compile(r"[ \t\n\r\f]+")
-_NO_ADDRESS = re.compile(r"\s*(#|cid:|javascript:|data:)|\s*$", re.IGNORECASE)
+_TAGS_ENDED_BY_SAME_TAG = frozenset({"dd", "dt", "li", "option", "p", "td", "th", "tr"})
+_HIDING_STYLE = re.compile(r"display\s*:\s*none", re.IGNORECASE)
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f\ud800-\udfff]")
+_WHITE_SPACE = re.compile(r"[ \t\n\r\f]+")
+_HREF_WITHOUT_ADDRESS = re.compile(r"\s*(#|cid:|javascript:|data:)|\s*$", re.IGNORECASE)
 _SCHEME = re.compile(r"(?:mailto:|tel:|https?://)", re.IGNORECASE)
-_LINE, _GAP = "\x1e", "\x1f"  # marks for a new line, and for an empty line before it; repeated marks count once
-_DEEPEST_LIST = 8  # deeper lists get no more indentation
+# Marks for a new line and for an empty line. Several marks in a row count as one.
+_LINE_MARK, _GAP_MARK = "\x1e", "\x1f"
+_MAX_LIST_DEPTH = 8  # deeper lists are not indented further
 
 
 def html_to_text(html: str) -> str:
-    """Return the text of any HTML, or "" for HTML without text. A link becomes `text [address]`, and a picture its alt.
+    """Return the text of any HTML, or "" for HTML without text. A link is written as `text [address]`, and a picture as
+    its alt text.
 
     No line ends in blanks, and no two lines in a row are empty.
     """
     reader = _Reader()
-    reader.feed(_NO_TEXT.sub(" ", html))
+    reader.feed(_CONTROL_CHARACTERS.sub(" ", html))
     reader.close()
     reader.end_link()
     text = re.sub(" +", " ", "".join(reader.pieces))
-    text = re.sub(rf"[ \t{_LINE}]*{_GAP}[ \t{_LINE}{_GAP}]*", "\n\n", text)
-    text = re.sub(rf"[ \t]*\n?[ \t]*{_LINE}[ \t{_LINE}]*|[ \t]*\n[ \t]*", "\n", text)
+    text = re.sub(rf"[ \t{_LINE_MARK}]*{_GAP_MARK}[ \t{_LINE_MARK}{_GAP_MARK}]*", "\n\n", text)
+    text = re.sub(rf"[ \t]*\n?[ \t]*{_LINE_MARK}[ \t{_LINE_MARK}]*|[ \t]*\n[ \t]*", "\n", text)
     text = re.sub(r" ?\t[ \t]*", "  ", text).replace("\xa0", " ")
-    lines = (line.rstrip() for line in text.split("\n"))  # rstrip removes every blank of Unicode
+    lines = (line.rstrip() for line in text.split("\n"))  # rstrip removes all Unicode blanks
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")
 
 
 class _Reader(HTMLParser):
-    """Collects pieces of text. A tab separates cells, and a no-break space is a blank that is kept."""
+    """A parser that collects pieces of text. A tab separates cells, and a no-break space is a blank that is not merged
+    with others."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.pieces: list[str] = []
-        self._hidden, self._depth = "", 0  # tag of the open hidden element, and the number of open elements of the tag
+        # The tag of the open hidden element, and the number of open elements with this tag.
+        self._hidden, self._depth = (
+            "",
+            0,
+        )
         self._link, self._link_start = "", 0
         self._lists: list[int | None] = []  # the last number of each open list, or None for a list without numbers
         self._preformatted = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if self._hidden and tag == self._hidden in _ENDED_BY_THEIR_LIKE:
+        if self._hidden and tag == self._hidden in _TAGS_ENDED_BY_SAME_TAG:
             self._hidden = ""
         if self._hidden:
             self._depth += tag == self._hidden
             return
         values = dict(attrs)
-        if tag in _HIDDEN or (tag not in _VOID and _HIDES.search(values.get("style") or "")):
+        if tag in _HIDDEN_TAGS or (tag not in _VOID_TAGS and _HIDING_STYLE.search(values.get("style") or "")):
             self._hidden, self._depth = tag, 1
         self._break_line(tag)
         if tag == "br":
@@ -89,11 +96,11 @@ class _Reader(HTMLParser):
         elif tag in ("td", "th"):
             self.pieces.append("\t")
         elif tag == "img":
-            self.pieces.append(_BLANKS.sub(" ", values.get("alt") or ""))
+            self.pieces.append(_WHITE_SPACE.sub(" ", values.get("alt") or ""))
         elif tag == "a":
             self.end_link()
             href = values.get("href") or ""
-            self._link = "" if _NO_ADDRESS.match(href) else _BLANKS.sub("", href)
+            self._link = "" if _HREF_WITHOUT_ADDRESS.match(href) else _WHITE_SPACE.sub("", href)
             self._link_start = len(self.pieces)
         elif tag in ("ul", "ol"):
             self._lists.append(0 if tag == "ol" else None)
@@ -103,7 +110,7 @@ class _Reader(HTMLParser):
             self._preformatted += 1
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)  # in HTML, <div/> begins an element
+        self.handle_starttag(tag, attrs)  # in HTML, <div/> only opens an element
 
     def handle_endtag(self, tag: str) -> None:
         if self._hidden:
@@ -124,10 +131,10 @@ class _Reader(HTMLParser):
         if self._preformatted:
             self.pieces.append(data.replace(" ", "\xa0").replace("\t", "\xa0" * 4).replace("\r", "").replace("\f", ""))
         else:
-            self.pieces.append(_BLANKS.sub(" ", data))
+            self.pieces.append(_WHITE_SPACE.sub(" ", data))
 
     def parse_marked_section(self, i: int, report: int = 1) -> int:
-        """Skip `<![…]>` as a browser does: Python raises AssertionError for most of them."""
+        """Skip `<![…]>`, as a browser does, because Python raises AssertionError for most such sections."""
         return self.rawdata.find(">", i) + 1 or -1
 
     def end_link(self) -> None:
@@ -138,14 +145,14 @@ class _Reader(HTMLParser):
         self._link = ""
 
     def _break_line(self, tag: str) -> None:
-        if tag in _APART:
+        if tag in _TAGS_WITH_GAP:
             is_inner_list = tag in ("ul", "ol") and len(self._lists) > 0
-            self.pieces.append(_LINE if is_inner_list else _GAP)
-        elif tag in _BLOCKS:
-            self.pieces.append(_LINE)
+            self.pieces.append(_LINE_MARK if is_inner_list else _GAP_MARK)
+        elif tag in _BLOCK_TAGS:
+            self.pieces.append(_LINE_MARK)
 
     def _mark_item(self) -> str:
-        indent = "\xa0\xa0" * min(max(len(self._lists) - 1, 0), _DEEPEST_LIST)
+        indent = "\xa0\xa0" * min(max(len(self._lists) - 1, 0), _MAX_LIST_DEPTH)
         if self._lists and (number := self._lists[-1]) is not None:
             self._lists[-1] = number + 1
             return f"{indent}{number + 1}. "
@@ -154,26 +161,26 @@ class _Reader(HTMLParser):
 
 # Recipients as a person writes them: an address, or a name and an address
 
-_WITH_NAME = re.compile(r"(?P<name>[^<>]*)<(?P<email>[^<>]*)>")
-_QUOTED = re.compile(r'"(?P<inside>(?:[^"\\]|\\.)*)"')
-_ESCAPED = re.compile(r"\\(.)")
+_NAME_AND_ADDRESS = re.compile(r"(?P<name>[^<>]*)<(?P<email>[^<>]*)>")
+_QUOTED_NAME = re.compile(r'"(?P<inside>(?:[^"\\]|\\.)*)"')
+_ESCAPED_CHARACTER = re.compile(r"\\(.)")
 
 
 def parse_recipient(text: str, field: str) -> Recipient:
     """Parse `ann@example.com`, `Ann Lee <ann@example.com>` or `"Lee, Ann" <ann@example.com>`.
 
-    Raises MessageError that names `field` and does not show the text.
+    Raises MessageError. The error names `field` and does not show the text.
     """
-    match = _WITH_NAME.fullmatch(text.strip())
+    match = _NAME_AND_ADDRESS.fullmatch(text.strip())
     email, name = (match["email"], match["name"].strip()) if match else (text, "")
-    quoted = _QUOTED.fullmatch(name)
-    if quoted:
-        name = _ESCAPED.sub(r"\1", quoted["inside"])
+    quoted_name = _QUOTED_NAME.fullmatch(name)
+    if quoted_name:
+        name = _ESCAPED_CHARACTER.sub(r"\1", quoted_name["inside"])
     return build_recipient(email, name or None, field)
 
 
 def build_recipient(email: str, name: str | None, field: str) -> Recipient:
-    """Return a recipient of this address and name. Raises MessageError that names `field`."""
+    """Return a recipient with this address and name. Raises MessageError. The error names `field`."""
     try:
         return Recipient(email.strip(), name)
     except MessageError as error:
@@ -182,7 +189,7 @@ def build_recipient(email: str, name: str | None, field: str) -> Recipient:
 
 
 def to_timestamp(send_at: datetime | None, now: datetime) -> int | None:
-    """Return the Unix timestamp of the earliest time to send, or None for at once. Both times are aware.
+    """Return `send_at` as a Unix timestamp, or None if the email is to be sent at once. Both times are aware.
 
     A fraction of a second is rounded up. Raises MessageError for a time in the past.
     """
@@ -200,49 +207,51 @@ def to_timestamp(send_at: datetime | None, now: datetime) -> int | None:
 ATTACHMENTS = "Email.Attachments"
 UNKNOWN_TYPE = "application/octet-stream"
 
-MOST_ATTACHED = 20_000_000
-"""Largest attached file by default, in bytes: the service's own limit is unknown (service-api.md 8)."""
+MAX_ATTACHMENT_BYTES = 20_000_000
+"""The default limit of an attached file. The limit of the service is unknown (service-api.md 8)."""
 
-# A new table holds only Python's own types. The global table of `mimetypes` also reads files of the machine.
-_TABLE = MimeTypes()
-_TYPES = _TABLE.types_map[False] | _TABLE.types_map[True]  # by suffix; standard types replace common ones
+# A new table, because it has only Python's own types. The global table of `mimetypes` also reads files of the machine.
+_MIME_TABLE = MimeTypes()
+# Standard types have precedence over common types.
+_TYPE_BY_SUFFIX = _MIME_TABLE.types_map[False] | _MIME_TABLE.types_map[True]
 
 
 def guess_type(name: str) -> str:
-    """Return the MIME type of a file of this name, or UNKNOWN_TYPE if Python's table lacks the suffix."""
-    return _TYPES.get(PurePath(name).suffix.lower(), UNKNOWN_TYPE)
+    """Return the MIME type of a file with this name, or UNKNOWN_TYPE if Python's table lacks the suffix."""
+    return _TYPE_BY_SUFFIX.get(PurePath(name).suffix.lower(), UNKNOWN_TYPE)
 
 
 def read_attachment(
     path: Path,
     *,
-    most_bytes: int,
+    max_bytes: int,
     disposition: Literal["attachment", "inline"] = "attachment",
     content_id: str | None = None,
     mime_type: str | None = None,
 ) -> Attachment:
-    """Read a file of at most `most_bytes` bytes, and return it as an attachment with the name of the file.
+    """Read a file of at most `max_bytes` bytes, and return it as an attachment with the name of the file.
 
-    Raises MessageError that shows the path if the file is missing, unreadable, not a regular file, empty or too large.
+    Raises MessageError if the file is missing, unreadable, not a regular file, empty or too large. The error shows the
+    path.
     """
-    quoted_path = repr(str(path))  # safe for a terminal, whatever characters the name has
+    quoted_path = repr(str(path))  # repr escapes characters that could change a terminal
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise MessageError(ATTACHMENTS, f"{quoted_path} is a folder; attach a file, or a zip file of the folder")
-        if not stat.S_ISREG(mode):  # reading a pipe or a device may wait, or never end
+        if not stat.S_ISREG(mode):  # reading a pipe or a device may wait or never end
             raise MessageError(ATTACHMENTS, f"{quoted_path} is not a regular file; attach a regular file")
         with path.open("rb") as file:
-            content = file.read(most_bytes + 1)
+            content = file.read(max_bytes + 1)
     except FileNotFoundError:
         raise MessageError(ATTACHMENTS, f"{quoted_path} does not exist; check the path") from None
     except OSError as error:
         raise MessageError(ATTACHMENTS, f"{quoted_path} cannot be read: {error.strerror}") from None
     except ValueError:
         raise MessageError(ATTACHMENTS, f"{quoted_path} is not a path: it has a NUL character") from None
-    if len(content) > most_bytes:
+    if len(content) > max_bytes:
         raise MessageError(
-            ATTACHMENTS, f"{quoted_path} is larger than {most_bytes:,} bytes, the limit; attach a smaller file"
+            ATTACHMENTS, f"{quoted_path} is larger than {max_bytes:,} bytes, the limit; attach a smaller file"
         )
     if not content:
         raise MessageError(ATTACHMENTS, f"{quoted_path} is empty; attach a file with content")
@@ -251,10 +260,10 @@ def read_attachment(
 
 # The draft, and the message
 
-Stated = Mapping[str, bool | str | None]
-"""Settings by the names of TRACKING and SETTINGS. A missing name takes its value from DEFAULT_SETTINGS."""
+SettingValues = Mapping[str, bool | str | None]
+"""The values of settings by the names of TRACKING and SETTINGS. DEFAULT_SETTINGS has the value of a missing name."""
 
-DEFAULT_SETTINGS: Stated = MappingProxyType(
+DEFAULT_SETTINGS: SettingValues = MappingProxyType(
     {
         "track_links": False,
         "track_plain_text_links": False,
@@ -265,12 +274,12 @@ DEFAULT_SETTINGS: Stated = MappingProxyType(
         "use_dkim_selector": None,
     }
 )
-"""By default the service tracks nobody, does not change the email, and signs it."""
+"""The default settings: the service tracks nobody, does not change the email, and signs the email."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Draft:
-    """The parts of an email that a person set; other parts are None or empty. `send_at` is aware."""
+    """The parts of an email that a person has set. Other parts are None or empty. `send_at` is aware."""
 
     sender: Recipient | None = None
     to: tuple[Recipient, ...] = ()
@@ -282,26 +291,27 @@ class Draft:
     plain_text: str | None = None
     headers: tuple[Header, ...] = ()
     attachments: tuple[Attachment, ...] = ()
-    settings: Stated = field(default_factory=dict)
+    settings: SettingValues = field(default_factory=dict)
     send_at: datetime | None = None
 
 
 def compose_draft(draft: Draft, now: datetime) -> Message:
-    """Return the message of a draft. If the draft has no plain-text body, make one from the HTML. `now` is aware.
+    """Return the message of a draft. If the draft has no plain-text body, convert the HTML to plain text. `now` is
+    aware.
 
-    Raises MessageError that names the first field that is missing or breaks a rule.
+    Raises MessageError. The error names the first field that is missing or breaks a rule.
     """
     if draft.sender is None:
         raise MessageError("Email.From", "is missing: every email needs a sender's address")
     if draft.subject is None:
         raise MessageError("Email.Subject", 'is missing; for an empty subject write ""')
-    stated: dict[str, Any] = {**DEFAULT_SETTINGS, **draft.settings}
-    stated["use_dkim_selector"] = stated["use_dkim_selector"] or None
+    setting_values: dict[str, Any] = {**DEFAULT_SETTINGS, **draft.settings}
+    setting_values["use_dkim_selector"] = setting_values["use_dkim_selector"] or None
     plain_text = draft.plain_text
     if plain_text is None and draft.html:
         plain_text = html_to_text(draft.html) or None
     return Message(
-        settings=EmailSettings(**stated, send_at=to_timestamp(draft.send_at, now)),
+        settings=EmailSettings(**setting_values, send_at=to_timestamp(draft.send_at, now)),
         sender=draft.sender,
         to=draft.to,
         cc=draft.cc,
@@ -320,9 +330,9 @@ def compose_draft(draft: Draft, now: datetime) -> Message:
 
 @dataclass(frozen=True, slots=True)
 class MailTexts:
-    """The email of a mail job: the part that is equal for all rows, and the templates."""
+    """The email of a mail job: the draft that all rows share, and the templates."""
 
-    shared: Draft
+    shared_draft: Draft
     address_column: str
     name_column: str | None
     subject: "Template"
@@ -345,16 +355,16 @@ class MailTexts:
         return next(template.name for template in self._templates() if column in template.columns)
 
     def read_address(self, row: Row) -> str:
-        """Return the address of a row's recipient, without white space around it."""
+        """Return the address of a row's recipient, without white space at its ends."""
         return _read_cells(row).get(self.address_column, "").strip()
 
     def compose(self, row: Row, now: datetime) -> Message:
-        """Return the email of a row; `now` is aware. Raises MessageError and TemplateError."""
+        """Return the email of a row. `now` is aware. Raises MessageError and TemplateError."""
         cells = _read_cells(row)
         name = cells.get(self.name_column, "").strip() if self.name_column else ""
         recipient = build_recipient(self.read_address(row), name or None, "Email.To[0]")
         draft = replace(
-            self.shared,
+            self.shared_draft,
             to=(recipient,),
             subject=self.subject.render(cells),
             html=self.html.render(cells) if self.html else None,
@@ -369,5 +379,5 @@ class MailTexts:
 
 
 def _read_cells(row: Row) -> dict[str, str]:
-    """Return a row's cells by column, with "" for an empty cell."""
+    """Return the cells of a row by column. An empty cell is ""."""
     return {column: cell or "" for column, cell in zip(row.columns, row.cells, strict=True)}

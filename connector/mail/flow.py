@@ -1,4 +1,4 @@
-"""The flow of `connector mail`: check every row, then send each email at most once in the campaign.
+"""The flow of `connector mail`: check every row, and then send each email at most once in the campaign.
 
 A preview writes the first emails as files, and sends none.
 """
@@ -69,8 +69,8 @@ from connector.states import EmailState
 from connector.subscribers.identity import IDENTITY_BYTES, digest_identity, join_digests
 from connector.texts import agree, count
 
-_BATCH_ROWS = 256  # rows that one query of the ledger looks up
-_FOR_A_PERSON = (MailOutcome.INVALID, MailOutcome.REJECTED, MailOutcome.UNKNOWN)
+_BATCH_ROWS = 256  # looked up with one query of the ledger
+_OUTCOMES_FOR_A_PERSON = (MailOutcome.INVALID, MailOutcome.REJECTED, MailOutcome.UNKNOWN)
 
 
 @dataclass(slots=True)
@@ -83,18 +83,18 @@ class _Run:
     progress: Progress
     clock: Clock
     rejects: RejectsFile
-    checked: MailCheck = field(default_factory=MailCheck)
-    reported: set[bytes] = field(default_factory=set)  # recipients with a row in the rejects file
-    has_others: bool = False  # whether recipients outside of the source's rows are unknown
+    check: MailCheck = field(default_factory=MailCheck)
+    reported_recipients: set[bytes] = field(default_factory=set)  # recipients with a line in the rejects file
+    has_unread_recipients: bool = False  # whether the emails of recipients without a row in the source are unknown
     is_token_refused: bool = False  # whether the service refused the token at the first email
-    unreported: int = 0  # number of emails that are recorded as leaving and have no outcome
-    unclear: int = 0  # number of recipients whom the service lists without a readable IsActive
+    unreported_count: int = 0  # number of emails that are recorded as leaving and have no outcome
+    unclear_count: int = 0  # number of recipients whom the list shows without a readable IsActive
 
     def on_verdict(self, addressee: Addressee, verdict: SendVerdict) -> None:
-        """Count the outcome of a recipient's email, and report it in the rejects file if a person must act."""
-        self.checked.outcomes[verdict.outcome] += 1
-        if verdict.outcome in _FOR_A_PERSON:
-            self.reported.add(addressee.recipient)
+        """Count the outcome of a recipient's email. If a person must act, write the outcome to the rejects file."""
+        self.check.outcomes[verdict.outcome] += 1
+        if verdict.outcome in _OUTCOMES_FOR_A_PERSON:
+            self.reported_recipients.add(addressee.recipient)
             outcome, words, status = verdict.outcome, verdict.words, verdict.status
             self.rejects.write(Problem(addressee.row, Outcome(outcome), "email", outcome, words, status))
 
@@ -106,17 +106,15 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
     report.rows = count_mail_rows(0, {})
     with record_report(report, plan.settings.state_dir, plan.settings.retention_s, clock.now):
         try:
-            with ExitStack() as opened:
-                opened.enter_context(plan.source)
+            with ExitStack() as stack:
+                stack.enter_context(plan.source)
                 path = plan.settings.state_dir / "rejects" / f"{report.run_id}.csv"
-                workbook = path.with_suffix(".xlsx") if is_workbook_name(plan.source.name) else None
+                workbook_path = path.with_suffix(".xlsx") if is_workbook_name(plan.source.name) else None
                 names = plan.source.columns, report.run_id
-                rejects = opened.enter_context(RejectsFile(path, *names, clock.now, workbook=workbook))
+                rejects = stack.enter_context(RejectsFile(path, *names, clock.now, workbook=workbook_path))
                 run = _Run(plan, report, stop, progress, clock, rejects)
-                log = opened.enter_context(
-                    open_emails(plan.settings.ledger_url, may_make=plan.settings.may_make_ledger)
-                )
-                held = log.hold_campaign(
+                log = stack.enter_context(open_emails(plan.settings.ledger_url, may_make=plan.settings.may_make_ledger))
+                held_campaign = log.hold_campaign(
                     plan.settings.account,
                     plan.campaign,
                     is_new_account=plan.is_new_account,
@@ -124,10 +122,10 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
                     wait_s=plan.wait_s,
                     is_stopped=stop.event.is_set,
                 )
-                async with enter_in_thread(held, stop) as campaign:
+                async with enter_in_thread(held_campaign, stop) as campaign:
                     reports = list_runs(plan.settings.state_dir)
                     check_history(log, campaign, report.started_at, reports, is_reopening=plan.is_reopening)
-                    await _work(run, log, campaign)
+                    await _check_and_send(run, log, campaign)
         except LockedError as error:
             report.signal = stop.signal
             end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
@@ -147,51 +145,52 @@ def _describe_scope(plan: MailPlan) -> RunScope:
     return RunScope(plan.source.name, service, "", account, drop_empty(settings))
 
 
-async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
+async def _check_and_send(run: _Run, log: EmailLog, campaign: Campaign) -> None:
     """Check the rows, send the emails, and end the report. Raises ConfigurationError if the token or the settings are
-    refused before an email was sent."""
+    refused before any email was sent."""
     reason, is_refused = None, False
     with log.transaction():
         log.mark_died(campaign)
     try:
         with MailRows() as spool:
             await _check(run, spool)
-            _check_list(log, run.plan, run.checked, is_recorded=True)
-            invalid, read = run.checked.outcomes[MailOutcome.INVALID], run.checked.read
-            if run.plan.max_invalid is not None and is_excess(invalid, run.plan.max_invalid, read):
+            _check_list(log, run.plan, run.check, is_recorded=True)
+            invalid_count, read_count = run.check.outcomes[MailOutcome.INVALID], run.check.read_count
+            if run.plan.max_invalid is not None and is_excess(invalid_count, run.plan.max_invalid, read_count):
                 reason = (
-                    f"{invalid:,} of {count(read, 'row')} {agree(invalid, 'is', 'are')} invalid, "
+                    f"{invalid_count:,} of {count(read_count, 'row')} {agree(invalid_count, 'is', 'are')} invalid, "
                     f"and guard.max_invalid allows {run.plan.max_invalid:.1%}. Nothing was sent. "
                     "Correct the rows or the templates, and run again"
                 )
             else:
                 reason = await _send(run, log, campaign, spool)
-        _report_others(run, log, campaign)
+        _report_unread_recipients(run, log, campaign)
     except ConfigurationError as error:
         reason, is_refused = str(error), True
     except ConnectorError as error:
         reason = str(error)
-    except Exception as error:  # noqa: BLE001 - a fault of the program: the run still ends with a report
+    except Exception as error:  # noqa: BLE001 - also after a bug, the run ends with a report
         reason = describe_fault(error)
     except asyncio.CancelledError:
         if run.stop.signal is None:
             raise
         reason = "a second signal ended the run: emails without an answer are unknown, and will not be sent again"
         stay_alive()
-    # The rows that the run did not reach. An email that is recorded as leaving and has no outcome is not unsent.
-    unsent = run.checked.read - run.checked.outcomes.total() - run.unreported
-    run.checked.outcomes[MailOutcome.UNSENT] += unsent
-    _end(run, reason or run.rejects.failure)
+    # Rows that the run did not reach are unsent. An email that is recorded as leaving and has no outcome does not count
+    # as unsent.
+    unsent_count = run.check.read_count - run.check.outcomes.total() - run.unreported_count
+    run.check.outcomes[MailOutcome.UNSENT] += unsent_count
+    _end_report(run, reason or run.rejects.failure)
     has_sent = run.report.requests.get("send", {}).get("sent", 0) > 0
-    is_refused = is_refused and not has_sent  # after an email was sent, the run ends with its report instead
+    is_refused = is_refused and not has_sent  # after an email was sent, the run ends with a report instead of an error
     if (run.is_token_refused or is_refused) and reason is not None:
         raise ConfigurationError(reason)
 
 
-def _check_list(log: EmailLog, plan: MailPlan, checked: MailCheck, *, is_recorded: bool) -> None:
-    """Compare the size of the suppression list with its size in the last run, and record it if `is_recorded`. Raises
-    ConfigurationError and LedgerError."""
-    suppression, account = checked.suppression, plan.settings.account
+def _check_list(log: EmailLog, plan: MailPlan, check: MailCheck, *, is_recorded: bool) -> None:
+    """Compare the size of the suppression list with its size in the last run. If `is_recorded`, record the new size.
+    Raises ConfigurationError and LedgerError."""
+    suppression, account = check.suppression, plan.settings.account
     if suppression is None:
         return
     with log.transaction():
@@ -205,30 +204,30 @@ async def _check(run: _Run, spool: MailRows) -> None:
     run.progress.follow(lambda: f"checking: {spool.rows:,} emails can be sent so far")
     now, is_stopped = run.report.started_at, run.stop.event.is_set
     try:
-        await asyncio.to_thread(check_rows, run.plan, now, spool, run.checked, run.rejects.write, is_stopped)
-    except asyncio.CancelledError:  # copy the results: the thread still changes them for a moment
-        run.checked = MailCheck(Counter(run.checked.outcomes), list(run.checked.messages), run.checked.read)
+        await asyncio.to_thread(check_rows, run.plan, now, spool, run.check, run.rejects.write, is_stopped)
+    except asyncio.CancelledError:  # copy the results, because the thread may still change them for a moment
+        run.check = MailCheck(Counter(run.check.outcomes), list(run.check.messages), run.check.read_count)
         raise
     finally:
-        run.report.messages += dict.fromkeys(run.checked.messages)
+        run.report.messages += dict.fromkeys(run.check.messages)
 
 
 async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: MailRows) -> str | None:
-    """Send the emails of the spool. Return the reason if the run ended early, else None."""
+    """Send the emails of the spool. If the run ended early, return the reason, else None."""
     plan = run.plan
     service = build_service(plan.settings, plan.policy.max_concurrency)
-    rate, max_concurrency = plan.policy.max_rate, bound_in_flight(service, plan.policy.max_concurrency)
+    max_rate, max_concurrency = plan.policy.max_rate, bound_in_flight(service, plan.policy.max_concurrency)
     policy = replace(plan.policy, max_concurrency=max_concurrency)
-    pace = await start_pace(plan.settings, rate, run.clock, run.stop, max_concurrency=max_concurrency)
+    pace = await start_pace(plan.settings, max_rate, run.clock, run.stop, max_concurrency=max_concurrency)
     async with open_client(service) as client:
         run_id = run.report.run_id
         mailer = CampaignSender(run.stop, log, campaign, run_id, client, Retrier(), run.on_verdict, pace, policy)
-        progression = ProgressMeter(run.clock.monotonic)
+        progress_meter = ProgressMeter(run.clock.monotonic)
 
         def describe() -> str:
-            sent, quiet_s = run.checked.outcomes[MailOutcome.SENT], client.quiet_until - run.clock.monotonic()
+            sent, quiet_s = run.check.outcomes[MailOutcome.SENT], client.quiet_until - run.clock.monotonic()
             pause = f" (waiting {quiet_s:.0f} s: the service has asked for a pause)" if quiet_s > 1 else ""
-            return f"{sent:,} sent; {progression.describe(sent, spool.rows)}{pause}"
+            return f"{sent:,} sent; {progress_meter.describe(sent, spool.rows)}{pause}"
 
         try:
             activity = ListedActivity()
@@ -240,7 +239,7 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: MailRows) -
         finally:
             _report_unclear(run)
             run.report.note_requests(client, run.clock.monotonic())
-            run.is_token_refused, run.unreported = mailer.is_token_refused, mailer.unreported
+            run.is_token_refused, run.unreported_count = mailer.is_token_refused, mailer.unreported
             if mailer.sent_again:
                 run.report.messages.append(
                     f"The service refused an email {mailer.sent_again:,} times with 429, and it was sent again, as "
@@ -250,9 +249,10 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: MailRows) -
 
 
 class _Letters:
-    """The emails of a spool for recipients who may get them. An email is composed when the sender takes it.
+    """The emails of a spool for recipients who may get the email. An email is composed when the sender fetches it.
 
-    Recipients who are inactive in the service, or whose activity the list does not show, are counted as suppressed.
+    Recipients count as suppressed if they are inactive in the service, or if the list does not show whether they are
+    active.
     """
 
     def __init__(self, run: _Run, mailer: CampaignSender, spool: MailRows, activity: ListedActivity) -> None:
@@ -270,14 +270,14 @@ class _Letters:
         return letters
 
     async def _look_up(self) -> bool:
-        """Look up the next rows until a recipient may get an email. Return False at the end of the rows."""
+        """Look up rows until at least one recipient may get an email. Return False at the end of the rows."""
         while not self._sendable and (batch := next(self._batches, None)) is not None:
             people = [_find_addressee(self._texts, row) for row in batch]
             recipients = join_digests([person.recipient for person in people], IDENTITY_BYTES)
             is_inactive = self._activity.inactive.find(recipients)
             is_unclear = self._activity.unclear.find(recipients) & ~is_inactive
-            self._run.unclear += int(is_unclear.sum())
-            self._run.checked.outcomes[MailOutcome.SUPPRESSED] += int(is_inactive.sum() + is_unclear.sum())
+            self._run.unclear_count += int(is_unclear.sum())
+            self._run.check.outcomes[MailOutcome.SUPPRESSED] += int(is_inactive.sum() + is_unclear.sum())
             self._sendable += self._mailer.look_up(list(compress(people, ~(is_inactive | is_unclear))))
             await asyncio.sleep(0)
         return bool(self._sendable)
@@ -292,47 +292,53 @@ def _find_addressee(texts: MailTexts, row: Row) -> Addressee:
     return Addressee(row, digest_identity("email", address), address)
 
 
-def _report_others(run: _Run, log: EmailLog, campaign: Campaign) -> None:
-    """Report recipients of the campaign whose emails are unknown and whose rows this run did not read."""
+def _report_unread_recipients(run: _Run, log: EmailLog, campaign: Campaign) -> None:
+    """Report recipients of the campaign whose emails are unknown, and for whom this run has read no row."""
     with log.transaction():
-        others = [entry for entry in log.read_unsettled(campaign) if entry.recipient not in run.reported]
-    for entry in others:
+        other_entries = [
+            entry for entry in log.read_unsettled(campaign) if entry.recipient not in run.reported_recipients
+        ]
+    for entry in other_entries:
         words = f"{entry.address}: the run {entry.run_id} sent it, and no certain answer came"
         run.rejects.write(Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", words, entry.status))
-    run.has_others = bool(others)
-    if others:
+    run.has_unread_recipients = bool(other_entries)
+    if other_entries:
         run.report.messages.append(
-            f"{count(len(others), 'more recipient')} of this campaign, not among these rows, may or may not have got "
-            "the email. The rejects file lists them"
+            f"{count(len(other_entries), 'more recipient')} of this campaign, not among these rows, may or may not "
+            "have got the email. The rejects file lists them"
         )
 
 
 def _report_unclear(run: _Run) -> None:
     """Report recipients who got no email because the list does not show whether they are active."""
-    if run.unclear:
+    if run.unclear_count:
         run.report.messages.append(
-            f"{count(run.unclear, 'recipient')} got no email, because the service lists "
-            f"{agree(run.unclear, 'the address', 'the addresses')} without an IsActive that can be read. They may have "
-            "unsubscribed, so they are counted as suppressed. Look them up in the service. To mail them, remove people "
-            "who have unsubscribed from the source, and set skip_inactive: false in the job"
+            f"{count(run.unclear_count, 'recipient')} got no email, because the service lists "
+            f"{agree(run.unclear_count, 'the address', 'the addresses')} without an IsActive that can be read. They "
+            "may have unsubscribed, so they are counted as suppressed. Look them up in the service. To mail them, "
+            "remove people who have unsubscribed from the source, and set skip_inactive: false in the job"
         )
 
 
-def _end(run: _Run, reason: str | None) -> None:
+def _end_report(run: _Run, reason: str | None) -> None:
     report, ended_at = run.report, run.clock.now()
     run.rejects.close()
     report.rejects_file, report.causes = run.rejects.path, run.rejects.findings.causes
     try:
-        report.rows = count_mail_rows(run.checked.read, run.checked.outcomes)
+        report.rows = count_mail_rows(run.check.read_count, run.check.outcomes)
     except UncountedError as error:
         report.rows, reason = error.rows, f"{reason or 'a fault of the program'}; also, {error}"
-    is_partial = run.has_others or run.unclear > 0 or any(run.checked.outcomes[outcome] for outcome in _FOR_A_PERSON)
+    is_partial = (
+        run.has_unread_recipients
+        or run.unclear_count > 0
+        or any(run.check.outcomes[outcome] for outcome in _OUTCOMES_FOR_A_PERSON)
+    )
     status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"
     end_run(report, run.stop, status, ended_at, reason)
 
 
-_FAULTS_SHOWN = 10
-_FORESEEN = {
+_MAX_SHOWN_FAULTS = 10
+_OUTCOME_BY_STATE = {
     EmailState.SENT: MailOutcome.ALREADY_SENT,
     EmailState.REFUSED: MailOutcome.REJECTED,
     EmailState.UNKNOWN: MailOutcome.UNKNOWN,
@@ -348,48 +354,49 @@ async def preview(plan: MailPlan, folder: Path, email_count: int, stop: Stop, pr
     report.is_planned = True
     _make_folder(folder)
     faults: list[str] = []
-    checked = MailCheck()
+    check = MailCheck()
 
     def on_problem(problem: Problem) -> None:
-        if len(faults) < _FAULTS_SHOWN:
+        if len(faults) < _MAX_SHOWN_FAULTS:
             faults.append(f"row {problem.row.number} is invalid: {problem.field or 'template'}: {problem.message}")
 
     now, is_stopped = report.started_at, stop.event.is_set
     with plan.source, MailRows() as spool:
         progress.follow(lambda: f"checking: {spool.rows:,} emails can be sent so far")
         try:
-            await asyncio.to_thread(check_rows, plan, now, spool, checked, on_problem, is_stopped)
+            await asyncio.to_thread(check_rows, plan, now, spool, check, on_problem, is_stopped)
         except ContentError:
             raise
         except (SourceError, RunAborted) as error:
             report.rows = count_mail_rows(0, {})
-            report.messages += dict.fromkeys(checked.messages)
+            report.messages += dict.fromkeys(check.messages)
             return end_run(report, stop, "aborted", clock.now(), str(error))
-        outcomes = Counter(checked.outcomes) + await asyncio.to_thread(_foresee, plan, spool, checked)
+        outcomes = Counter(check.outcomes) + await asyncio.to_thread(_predict_outcomes, plan, spool, check)
         for number, (row,) in enumerate(islice(spool.read(1), email_count), start=1):
             message = plan.texts.compose(row, now)
             contents = {"eml": write_eml(message), "html": write_page(message)}
             for suffix, content in contents.items():
-                with create_private(folder / f"{number:04d}.{suffix}") as file:  # readable only by its owner
+                with create_private(folder / f"{number:04d}.{suffix}") as file:  # only the owner can read the file
                     file.write(content)
-    report.rows = count_mail_rows(checked.read, outcomes)
-    report.messages += [*dict.fromkeys(checked.messages), *faults]
-    written = min(email_count, spool.rows)
+    report.rows = count_mail_rows(check.read_count, outcomes)
+    report.messages += [*dict.fromkeys(check.messages), *faults]
+    written_count = min(email_count, spool.rows)
     if plan.skips_inactive:
         report.messages.append(
             "The preview does not read the service's list. A run that sends also leaves out the addresses that the "
             "list shows as inactive (skip_inactive)"
         )
     report.messages.append(
-        f"{count(written, 'email')} {agree(written, 'was', 'were')} written to {folder}; nothing was sent"
+        f"{count(written_count, 'email')} {agree(written_count, 'was', 'were')} written to {folder}; nothing was sent"
     )
-    status: Status = "partial" if checked.outcomes[MailOutcome.INVALID] else "ok"
+    status: Status = "partial" if check.outcomes[MailOutcome.INVALID] else "ok"
     return end_report(report, status, clock.now())
 
 
 async def send_sample(plan: MailPlan, recipient: Recipient, stop: Stop) -> Report:
-    """Send the first row's email to `recipient` instead, at once, and record nothing. Rows that make no email are
-    skipped. Raises ConfigurationError if no row makes an email, and as `check_rows` does."""
+    """Send the email of the first row to `recipient` instead. Send it at once, and record nothing. Rows for which no
+    email can be sent are skipped. Raises ConfigurationError if there is no such row. Raises the errors of
+    `check_rows`."""
     now = stop.clock.now()
     with plan.source, MailRows() as spool:
         await asyncio.to_thread(check_rows, plan, now, spool, MailCheck(), lambda _: None, stop.event.is_set)
@@ -401,9 +408,9 @@ async def send_sample(plan: MailPlan, recipient: Recipient, stop: Stop) -> Repor
     return await send_unrecorded(message, plan.settings, plan.job, stop)
 
 
-def _foresee(plan: MailPlan, spool: MailRows, checked: MailCheck) -> Counter[MailOutcome]:
-    """Return the outcomes that the rows of the spool would have, by the records of the ledger. Raises LedgerError."""
-    foreseen = Counter[MailOutcome]()
+def _predict_outcomes(plan: MailPlan, spool: MailRows, check: MailCheck) -> Counter[MailOutcome]:
+    """Return the outcomes that the rows of the spool would have, as far as the ledger shows. Raises LedgerError."""
+    outcomes = Counter[MailOutcome]()
     account, name, reports = plan.settings.account, plan.campaign, list_runs(plan.settings.state_dir)
     with open_existing_emails(plan.settings.ledger_url) as log:
         if log is None:
@@ -411,7 +418,7 @@ def _foresee(plan: MailPlan, spool: MailRows, checked: MailCheck) -> Counter[Mai
                 show_ledger_location(parse_ledger_location(plan.settings.ledger_url)), account, name, reports, History()
             )
             return Counter({MailOutcome.SENT: spool.rows})
-        _check_list(log, plan, checked, is_recorded=False)
+        _check_list(log, plan, check, is_recorded=False)
         with log.transaction():
             campaign = log.find_campaign(
                 plan.settings.account,
@@ -425,13 +432,13 @@ def _foresee(plan: MailPlan, spool: MailRows, checked: MailCheck) -> Counter[Mai
             for batch in spool.read(_BATCH_ROWS):
                 recipients = [_find_addressee(plan.texts, row).recipient for row in batch]
                 entries = log.find(campaign, recipients) if campaign is not None else {}
-                foreseen.update(
-                    _FORESEEN[entries[recipient].state] if recipient in entries else MailOutcome.SENT
+                outcomes.update(
+                    _OUTCOME_BY_STATE[entries[recipient].state] if recipient in entries else MailOutcome.SENT
                     for recipient in recipients
                 )
     if plan.policy.allows_rejected:
-        foreseen[MailOutcome.SENT] += foreseen.pop(MailOutcome.REJECTED, 0)
-    return foreseen
+        outcomes[MailOutcome.SENT] += outcomes.pop(MailOutcome.REJECTED, 0)
+    return outcomes
 
 
 def _make_folder(folder: Path) -> None:

@@ -1,6 +1,6 @@
-"""An outgoing email as values that follow every rule of service-api.md 2.2, and its JSON.
+"""The values of an outgoing email, which follow every rule of service-api.md 2.2, and the JSON of an email.
 
-Each value checks itself when it is made, and raises MessageError. No repr shows the content of an email. Only the
+Each value checks itself when it is created, and raises MessageError. No repr shows the content of an email. Only the
 service can check protected headers and verified domains.
 """
 
@@ -34,7 +34,7 @@ class Recipient:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Header:
-    """An additional header. The service refuses a protected one (service-api.md 7.3)."""
+    """An additional header. The service refuses protected headers (service-api.md 7.3)."""
 
     name: str
     value: str
@@ -70,9 +70,9 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmailSettings:
-    """All of TrackingSettings and EmailSettings. With None, the service decides.
+    """All settings of TrackingSettings and EmailSettings. If a setting is None, the service decides.
 
-    Two fields differ: None means at once for `send_at` (a Unix timestamp in seconds), and no selector for
+    Two settings differ. None means at once for `send_at` (a Unix timestamp in seconds), and no selector for
     `use_dkim_selector`.
     """
 
@@ -86,13 +86,13 @@ class EmailSettings:
     use_dkim_selector: str | None
 
     def __post_init__(self) -> None:
-        for name, path in _SETTINGS.items():
+        for name, path in _PATH_BY_SETTING.items():
             flag = getattr(self, name)
             if name not in ("send_at", "use_dkim_selector") and flag is not None and not isinstance(flag, bool):
                 raise MessageError(".".join(path), f"must be true, false or null, not {type(flag).__name__}")
         send_at: object = self.send_at
         if send_at is not None and (
-            not isinstance(send_at, int) or isinstance(send_at, bool) or not 0 <= send_at < LATEST_SEND_AT
+            not isinstance(send_at, int) or isinstance(send_at, bool) or not 0 <= send_at < SEND_AT_LIMIT
         ):
             raise MessageError(
                 "EmailSettings.SendAt", "must be a Unix timestamp in whole seconds (not milliseconds), or null"
@@ -105,7 +105,7 @@ TRACKING = ("track_links", "track_plain_text_links", "track_open", "track_unsubs
 SETTINGS = ("inline_images", "use_dkim", "use_dkim_selector")
 """The settings that a person may set, by their keys in a message file, without `send_at`."""
 
-_SETTINGS = {  # the group and the name of each setting in the JSON
+_PATH_BY_SETTING = {  # the group and the name of a setting in the JSON
     "track_links": ("TrackingSettings", "TrackLinks"),
     "track_plain_text_links": ("TrackingSettings", "TrackPlainTextLinks"),
     "track_open": ("TrackingSettings", "TrackOpen"),
@@ -155,8 +155,8 @@ class Message:
 
 
 def encode_email(message: Message) -> bytes:
-    """Return the JSON of a send request (service-api.md 4.1): all settings, with null for None, and no empty lists or
-    bodies."""
+    """Return the JSON of a send request (service-api.md 4.1). It has all settings, with null for None. It has no empty
+    lists and no empty bodies."""
     email: dict[str, object] = {"To": [_encode_recipient(recipient) for recipient in message.to]}
     for key, recipients in (("Cc", message.cc), ("Bcc", message.bcc), ("ReplyTo", message.reply_to)):
         if recipients:
@@ -171,27 +171,27 @@ def encode_email(message: Message) -> bytes:
     email["Subject"] = message.subject
     if message.attachments:
         email["Attachments"] = [_encode_attachment(attachment) for attachment in message.attachments]
-    sent: dict[str, dict[str, object]] = {"TrackingSettings": {}, "EmailSettings": {}, "Email": email}
-    for name, (group, key) in _SETTINGS.items():
-        sent[group][key] = getattr(message.settings, name)
-    return orjson.dumps({"SendEmail": sent})
+    groups: dict[str, dict[str, object]] = {"TrackingSettings": {}, "EmailSettings": {}, "Email": email}
+    for name, (group, key) in _PATH_BY_SETTING.items():
+        groups[group][key] = getattr(message.settings, name)
+    return orjson.dumps({"SendEmail": groups})
 
 
 def _encode_recipient(recipient: Recipient) -> dict[str, str]:
-    encoded = {"Email": recipient.email}
+    recipient_json = {"Email": recipient.email}
     if recipient.name:
-        encoded["Name"] = recipient.name
-    return encoded
+        recipient_json["Name"] = recipient.name
+    return recipient_json
 
 
 def _encode_attachment(attachment: Attachment) -> dict[str, str]:
-    encoded = {"ContentBase64": b64encode(attachment.content).decode("ascii")}
+    attachment_json = {"ContentBase64": b64encode(attachment.content).decode("ascii")}
     if attachment.content_id is not None:
-        encoded["ContentId"] = attachment.content_id
-    encoded["Disposition"] = attachment.disposition
-    encoded["Filename"] = attachment.filename
-    encoded["Type"] = attachment.mime_type
-    return encoded
+        attachment_json["ContentId"] = attachment.content_id
+    attachment_json["Disposition"] = attachment.disposition
+    attachment_json["Filename"] = attachment.filename
+    attachment_json["Type"] = attachment.mime_type
+    return attachment_json
 
 
 # Checks of texts
@@ -199,15 +199,16 @@ def _encode_attachment(attachment: Attachment) -> dict[str, str]:
 # RFC 5322, 3.6.8: a header's name is printable ASCII without the colon.
 _HEADER_NAME = re.compile(r"[!-9;-~]+")
 _MIME_TYPE = re.compile(r"[A-Za-z0-9][\w!#$&^.+-]*/[A-Za-z0-9][\w!#$&^.+-]*(\s*;.*)?", re.ASCII)
-_CONTROL = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]")  # the last three are line ends of Unicode
+_CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]")  # the last three are Unicode line ends
 _BLANK = re.compile(r"\s")
 
-LATEST_SEND_AT = 32_503_680_000
-"""The year 3000 as a Unix timestamp: a larger SendAt is a time in milliseconds."""
+SEND_AT_LIMIT = 32_503_680_000
+"""The year 3000 as a Unix timestamp. A larger SendAt is probably a time in milliseconds."""
 
 
 class MessageError(ConfigurationError):
-    """An email breaks a rule. `field` is the name of the field in service-api.md, and `problem` describes the fault."""
+    """The error of an email that breaks a rule. `field` is the name of the field in service-api.md, and `problem`
+    describes the fault."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
@@ -216,10 +217,10 @@ class MessageError(ConfigurationError):
 
 
 def check_text(field: str, text: object, *, is_one_line: bool = True) -> str:
-    """Return the text. Raises MessageError, which does not show the text, if it cannot be sent."""
+    """Return the text. Raises MessageError if the text cannot be sent. The error does not show the text."""
     if not isinstance(text, str):
         raise MessageError(field, f"must be text, not {type(text).__name__}")
-    if is_one_line and _CONTROL.search(text):
+    if is_one_line and _CONTROL_CHARACTER.search(text):
         raise MessageError(field, "has a line break or another control character; write one line")
     try:
         text.encode()
@@ -237,7 +238,7 @@ def check_filled(field: str, text: object) -> str:
 
 
 def check_address(field: str, text: object) -> str:
-    """Return the address. Raises MessageError unless it has a local part, an @ and a domain, and no blanks."""
+    """Return the address. Raises MessageError unless the address has a local part, an @ and a domain, and no blanks."""
     address = check_filled(field, text)
     local, _, domain = address.rpartition("@")
     if not local or not domain or _BLANK.search(address):
@@ -254,11 +255,16 @@ def check_mime_type(mime_type: object) -> None:
 # The .eml file and the page of an email
 
 
-_OWN_TYPES = ("message", "multipart")  # Python would parse such a file, and encode parts that must not be encoded
+# Python would parse an attached file of such a type, and encode parts that must not be encoded.
+_PARSED_TYPES = (
+    "message",
+    "multipart",
+)
 
 
 def write_eml(message: Message) -> bytes:
-    """Return the bytes of the file, with CRLF line ends. Raises MessageError for a field that an email cannot hold."""
+    """Return the bytes of the .eml file, with CRLF line ends. Raises MessageError for a field that an email cannot
+    contain."""
     mail = EmailMessage(policy=policy.SMTP)
     people = [("From", "Email.From", [message.sender]), ("To", "Email.To", message.to), ("Cc", "Email.Cc", message.cc)]
     people += [("Bcc", "Email.Bcc", message.bcc), ("Reply-To", "Email.ReplyTo", message.reply_to)]
@@ -278,7 +284,7 @@ def write_eml(message: Message) -> bytes:
     return mail.as_bytes(policy=policy.SMTP.clone(max_line_length=0, utf8=not addresses.isascii()))
 
 
-_PAGE = """<!doctype html>
+_PAGE_TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
 <meta name="viewport" content="width=device-width">
@@ -291,10 +297,10 @@ iframe {{ height: 75vh; background: #fff; }} pre {{ white-space: pre-wrap; paddi
 
 
 def write_page(message: Message) -> bytes:
-    """Return a page with the headers of the email, its HTML with the inline pictures, and the names of its files.
+    """Return a page with the headers of the email, the HTML with inline pictures, and the names of the attached files.
 
-    A page of an email without HTML shows the plain text. The page runs no script and loads nothing from elsewhere, such
-    as external pictures.
+    If the email has no HTML, the page shows the plain text. The page runs no script and loads no external files, such
+    as pictures.
     """
     people = {"From": [message.sender], "To": message.to, "Cc": message.cc, "Bcc": message.bcc}
     headers = {name: ", ".join(map(_write_recipient, recipients)) for name, recipients in people.items()}
@@ -303,14 +309,16 @@ def write_page(message: Message) -> bytes:
     headers["Files"] = ", ".join(file.filename for file in message.attachments if file.disposition == "attachment")
     rows = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in headers.items() if value)
     html = message.html or ""
-    inline = {file.content_id: file for file in message.attachments if file.content_id is not None}
-    for content_id in sorted(inline, key=len, reverse=True):  # `logo` is also the beginning of `logo2`
-        file = inline[content_id]
+    inline_files = {file.content_id: file for file in message.attachments if file.content_id is not None}
+    for content_id in sorted(
+        inline_files, key=len, reverse=True
+    ):  # longest first, because `logo` is also the beginning of `logo2`
+        file = inline_files[content_id]
         html = html.replace(f"cid:{content_id}", f"data:{file.mime_type};base64,{b64encode(file.content).decode()}")
     body = f'<iframe sandbox title="Email" srcdoc="{escape(html)}"></iframe>'
     if not html:
         body = f"<pre>{escape(message.plain_text or '')}</pre>"
-    return _PAGE.format(title=escape(message.subject), headers="".join(rows), body=body).encode()
+    return _PAGE_TEMPLATE.format(title=escape(message.subject), headers="".join(rows), body=body).encode()
 
 
 def _write_recipient(recipient: Recipient) -> str:
@@ -320,7 +328,7 @@ def _write_recipient(recipient: Recipient) -> str:
 def _build_address(recipient: Recipient, field: str) -> Address:
     local, _, domain = recipient.email.rpartition("@")
     try:
-        if not local.isascii():  # Python writes such an address, but does not parse it
+        if not local.isascii():  # Python can write such an address, but cannot parse it
             return Address(recipient.name or "", local, domain)
         return Address(recipient.name or "", addr_spec=recipient.email)
     except (ValueError, IndexError, errors.MessageError):
@@ -330,24 +338,24 @@ def _build_address(recipient: Recipient, field: str) -> Address:
 
 
 def _add_contents(mail: EmailMessage, message: Message) -> None:
-    """Add the bodies as alternatives, the inline files to the HTML part, and the other files to the email."""
-    page = mail
+    """Add the two bodies as alternatives. Add inline files to the HTML part, and other files to the email."""
+    html_part = mail
     if message.plain_text:
         mail.set_content(message.plain_text)
     if message.plain_text and message.html:
         mail.add_alternative(message.html, subtype="html")
-        page = mail.get_payload()[-1]  # type: ignore[assignment, index] # the part just added
+        html_part = mail.get_payload()[-1]  # type: ignore[assignment, index] # the HTML part
     elif message.html:
         mail.set_content(message.html, subtype="html")
     for file in sorted(message.attachments, key=lambda file: file.disposition != "inline" or not message.html):
-        kind = policy.SMTP.header_factory("Content-Type", file.mime_type)
-        is_own = kind.maintype in _OWN_TYPES
-        add = page.add_related if file.disposition == "inline" and message.html else mail.add_attachment
+        content_type = policy.SMTP.header_factory("Content-Type", file.mime_type)
+        is_parsed_type = content_type.maintype in _PARSED_TYPES
+        add = html_part.add_related if file.disposition == "inline" and message.html else mail.add_attachment
         add(
             file.content,
-            maintype="application" if is_own else kind.maintype,
-            subtype="octet-stream" if is_own else kind.subtype,
-            params={} if is_own else dict(kind.params),
+            maintype="application" if is_parsed_type else content_type.maintype,
+            subtype="octet-stream" if is_parsed_type else content_type.subtype,
+            params={} if is_parsed_type else dict(content_type.params),
             disposition=file.disposition,
             filename=file.filename,
             cid=None if file.content_id is None else f"<{file.content_id}>",

@@ -1,4 +1,4 @@
-"""Sends one email, which is recorded before it leaves and is never sent again."""
+"""Sends one email. The email is recorded before it leaves, and is never sent again."""
 
 import asyncio
 
@@ -24,12 +24,12 @@ from connector.service.retry import Retrier
 from connector.service.wire import UNAUTHORISED, Accepted, Ambiguous, NotSent, Refused
 from connector.settings import Settings, build_service
 
-_MAY_BE_SENT = (
+_MAY_BE_SENT_MESSAGE = (
     "The service may have sent this email already. Check the recipient's mailbox, or ask the service's support, before "
     "you send it again"
 )
 
-_GIVEN_UP = Ambiguous(None, "a second signal ended the run before an answer came")
+_ANSWER_IF_GIVEN_UP = Ambiguous(None, "a second signal ended the run before an answer came")
 
 
 async def run_send(message: Message, settings: Settings, stop: Stop, progress: Progress) -> Report:
@@ -57,7 +57,7 @@ async def _send(message: Message, settings: Settings, log: EmailLog, report: Rep
     clock = stop.clock
     addresses = ", ".join(recipient.email for recipient in (*message.to, *message.cc, *message.bcc))
     if stop.is_stopping:
-        _end(report, MailOutcome.UNSENT, "stopped", clock)
+        _end_report(report, MailOutcome.UNSENT, "stopped", clock)
         report.signal = stop.signal
         return
     with log.transaction():
@@ -97,10 +97,10 @@ async def _deliver(
             if stop.signal is None:
                 raise
             stay_alive()
-            answer = _GIVEN_UP
+            answer = _ANSWER_IF_GIVEN_UP
         report.note_requests(client, clock.monotonic())
-    _note_answer(report, answer, clock)
-    if answer is _GIVEN_UP:
+    _report_answer(report, answer, clock)
+    if answer is _ANSWER_IF_GIVEN_UP:
         report.status, report.signal = "stopped", stop.signal
     return answer
 
@@ -111,23 +111,31 @@ def _refuse_token(answer: Accepted | Refused | Ambiguous | NotSent, report: Repo
         raise ConfigurationError(f"{report.messages[0]}. Check the token")
 
 
-def _note_answer(report: Report, answer: Accepted | Refused | Ambiguous | NotSent, clock: Clock) -> None:
+def _report_answer(report: Report, answer: Accepted | Refused | Ambiguous | NotSent, clock: Clock) -> None:
     match answer:
         case Accepted(request_id, message_id):
             report.email = {"state": "sent", "request_id": request_id, "message_id": message_id}
-            _end(report, MailOutcome.SENT, "ok", clock)
+            _end_report(report, MailOutcome.SENT, "ok", clock)
         case Refused(status, words):
             report.email = {"state": "rejected", "http_status": status, "message": words}
-            _end(report, MailOutcome.REJECTED, "partial", clock, f"the service refused the email ({status}): {words}")
+            _end_report(
+                report, MailOutcome.REJECTED, "partial", clock, f"the service refused the email ({status}): {words}"
+            )
         case Ambiguous(status, words):
             report.email = {"state": "unknown", "http_status": status, "message": words}
             reply = f"status {status}, {words}" if status is not None else words
-            _end(report, MailOutcome.UNKNOWN, "partial", clock, f"no certain answer came ({reply}). {_MAY_BE_SENT}")
+            _end_report(
+                report,
+                MailOutcome.UNKNOWN,
+                "partial",
+                clock,
+                f"no certain answer came ({reply}). {_MAY_BE_SENT_MESSAGE}",
+            )
         case NotSent(words):
             report.email = {"state": "unsent", "message": words}
-            _end(report, MailOutcome.UNSENT, "aborted", clock, f"the email was not sent: {words}. Run again")
+            _end_report(report, MailOutcome.UNSENT, "aborted", clock, f"the email was not sent: {words}. Run again")
 
 
-def _end(report: Report, outcome: MailOutcome, status: Status, clock: Clock, reason: str | None = None) -> None:
+def _end_report(report: Report, outcome: MailOutcome, status: Status, clock: Clock, reason: str | None = None) -> None:
     report.rows = count_mail_rows(1, {outcome: 1})
     end_report(report, status, clock.now(), reason)

@@ -1,4 +1,4 @@
-"""A run: what its parts share, and its frame: the ledger is opened, the run recorded, carried out, ended, reported."""
+"""A run, and its frame: opens the ledger, records the run, does the work, ends the run and reports it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -59,33 +59,35 @@ from connector.subscribers.identity import InactiveIdentities, Suppression
 from connector.texts import agree, count
 from connector.warehouse.destination import Destination
 
-_WORTH_TELLING_S = 1.0
-_RENEWED_S = 5.0  # seconds between two renewals of the lease, which lasts for 30 s
-_FOR_A_PERSON = (Outcome.INVALID, Outcome.REJECTED, Outcome.UNKNOWN)
-"""Outcomes that make a run partial."""
+_MIN_SHOWN_PAUSE_S = 1.0
+_RENEWAL_INTERVAL_S = 5.0  # between two renewals of the lease, which is valid for 30 s
+_OUTCOMES_FOR_A_PERSON = (Outcome.INVALID, Outcome.REJECTED, Outcome.UNKNOWN)
+"""Outcomes that need a person and make a run partial."""
 
 Work = Callable[["Run"], Awaitable[None]]
 
-OnBegin = Callable[[Callable[[], str]], None]
-"""Gets what describes a run at any time, in words."""
+ReceiveDescription = Callable[[Callable[[], str]], None]
+"""A callback. Its argument is a function that returns a text about the current state of the run."""
 
 ReadSuppression = Callable[[Callable[[], bool]], tuple[Suppression, list[str]]]
-"""Reads a job's suppression list until it is stopped, and gives messages about it beside."""
+"""A function that reads a job's suppression list. Its argument returns whether the run must stop. It returns the list,
+and messages about the list."""
 
 
-class Closable(Protocol):
-    """What counts, when it is closed, all that has no outcome yet."""
+class ClosableLoad(Protocol):
+    """A load. When the load is closed, it counts the rows that have no outcome."""
 
     async def close(self) -> None:
-        """Be closed, however the run ends. Raises ConnectorError."""
+        """Close the load. This is also called after an error. Raises ConnectorError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What every run needs to know. `columns` are those of its rejects file; `find_bases` says where it is to work.
+    """The settings of a run. `columns` are the columns of its rejects file. `find_bases` returns the bases of the run.
 
-    `find_bases` is called in the transaction that records the run: what it raises leaves no trace. `by_job` is the name
-    of the job file that the run follows ("": none): what that job left with its suppression list it may finish.
+    `find_bases` is called in the transaction that records the run. If it raises an error, nothing is recorded. `by_job`
+    is the name of the job whose file the run uses, or "". The run may finish the entries that this job has left because
+    of its suppression list.
     """
 
     command: str
@@ -95,28 +97,28 @@ class Frame:
     find_bases: Callable[[Ledger], Sequence[Base]]
     policy: LoadPolicy
     service: Service
-    account: str  # names the ledger's entries
+    account: str  # the name under which the ledger stores the entries
     ledger_url: str = field(repr=False)
     state_dir: Path
     suppression: ReadSuppression | None
     wait_s: float
     may_make_ledger: bool = True
     shard: Shard = WHOLE  # the shard of identities to which the run is limited
-    is_full: bool = False  # what earlier runs have reported as changed is compared again
-    is_planned: bool = False  # the ledger is only read, and no rejects are written
-    rows_path: Path | None = None  # where a plan lists each row
-    are_rows_reported: bool = False  # whether the report does, too
+    is_full: bool = False  # compare rows again that earlier runs have reported as changed
+    is_planned: bool = False  # only read the ledger, and write no rejects file
+    rows_path: Path | None = None  # path of the file with each row of a plan
+    are_rows_reported: bool = False  # whether the report also has each row of a plan
     scope: RunScope = field(default_factory=RunScope)
     columns_by_field: Mapping[str, Sequence[str]] = field(default_factory=dict)
     retention_s: float = RETENTION_S
-    is_workbook: bool = False  # whether the rejects file becomes a workbook
-    receipts: Destination | None = None  # the destination of receipts; None: the run writes none
-    problems: ProblemScope | None = None  # how the run knows its problems again; None: they are not remembered
+    is_workbook: bool = False  # whether the rejects file is written as a workbook
+    receipts: Destination | None = None  # the destination of receipts, or None if the run writes no receipts
+    problems: ProblemScope | None = None  # how problems are identified in later runs; None: problems are not stored
 
 
 @dataclass(slots=True)
 class Run:
-    """One run in progress: what it works with, and what it has read, counted and written."""
+    """A run in progress: its connections and settings, and its counts and results so far."""
 
     frame: Frame
     report: Report
@@ -130,7 +132,7 @@ class Run:
     commits: Commits
     pace: Pace
     problems: ProblemLog = field(default_factory=ProblemLog)
-    progression: ProgressMeter = field(init=False)
+    progress_meter: ProgressMeter = field(init=False)
     retrier: Retrier = field(default_factory=Retrier)
     canaries: Canaries = field(default_factory=Canaries)
     lag: ListLag = field(default_factory=ListLag)
@@ -138,21 +140,21 @@ class Run:
     known_ids: KnownIds = field(default_factory=KnownIds)
     inactive: InactiveIdentities = field(default_factory=InactiveIdentities)
     limits: Limits = field(default_factory=Limits)
-    waiting: WaitingRows = field(default_factory=WaitingRows)  # rows to be compared with the service
-    reason: str | None = None  # why it had to end early
-    refusal: ConfigurationError | None = None  # that reason, where settings are at fault
-    is_attention_needed: bool = False  # a message, not a row, makes the run partial
+    waiting: WaitingRows = field(default_factory=WaitingRows)  # rows that must be compared with the service
+    reason: str | None = None  # the reason if the run ended early
+    refusal: ConfigurationError | None = None  # the error if wrong settings are the reason
+    is_attention_needed: bool = False  # whether a message makes the run partial
     suppression: Suppression | None = None
-    journals: list[LedgerWriter] = field(default_factory=list)  # of all sessions
-    session: Session | None = None  # the one that it works in now
-    at_end: Callable[[], Iterable[str]] = tuple  # done in the transaction that records the end; gives messages
-    expected: float | None = None  # rows of the source, where they can be estimated
+    journals: list[LedgerWriter] = field(default_factory=list)  # the ledger writers of all sessions
+    session: Session | None = None  # the current session
+    at_end: Callable[[], Iterable[str]] = tuple  # called in the transaction that records the end; returns messages
+    expected: float | None = None  # estimated number of rows of the source, or None
     is_expected_roughly: bool = False
-    rows_read: int | None = None  # of the whole source, once all of it was read
+    rows_read: int | None = None  # number of rows of the whole source, if all rows were read
 
     def open_session(self, base: Base, asked_name: str | None) -> Session:
-        """Return what the load of one base shares, within itself and with those of the run's other bases; `asked_name`
-        is the base's name, where that alone was given."""
+        """Return the session of the load of one base. It shares the counts and limits of the run with the sessions of
+        other bases. `asked_name` is the name of the base if the user gave only the name."""
         access = ListAccess(
             self.stop,
             self.client,
@@ -182,8 +184,8 @@ class Run:
         return self.session
 
     async def deliver_receipts(self) -> None:
-        """Write the receipts of the run, and those of killed runs of the job. After a signal the next run writes them,
-        because a destination may be slow."""
+        """Write the receipts of the run, and the receipts of killed runs of the job. After a signal, the next run
+        writes them instead, because a destination may be slow."""
         frame = self.frame
         if frame.receipts is None or self.stop.signal is not None:
             return
@@ -207,24 +209,26 @@ class Run:
         return self.stop.clock
 
     def __post_init__(self) -> None:
-        self.progression = ProgressMeter(self.clock.monotonic)
+        self.progress_meter = ProgressMeter(self.clock.monotonic)
 
-    def note_share(self, share: float | None, most: int | None) -> None:
-        """Estimate how many rows the source has, of which this share (0 to 1) is read; at most `most` are wanted."""
+    def note_share(self, share: float | None, max_rows: int | None) -> None:
+        """Estimate the number of rows of the source. `share` (0 to 1) is the part that was read. The run reads at most
+        `max_rows`."""
         if share:
             self.expected, self.is_expected_roughly = self.tally.read / share, share < 1
-        if most is not None and (self.expected is None or self.expected > most):
-            self.expected, self.is_expected_roughly = float(most), False
+        if max_rows is not None and (self.expected is None or self.expected > max_rows):
+            self.expected, self.is_expected_roughly = float(max_rows), False
 
     @property
     def is_going_on(self) -> bool:
-        """Whether neither a signal nor a reason has ended it."""
+        """Whether the run continues, because neither a signal nor a reason has ended it."""
         return self.reason is None and not self.stop.is_stopping
 
-    async def see_through(self, load: Closable, work: Coroutine[Any, Any, None]) -> None:
-        """Await what is to be done with this load, close it however that ends, and keep the reason if it ended early.
+    async def finish_load(self, load: ClosableLoad, work: Coroutine[Any, Any, None]) -> None:
+        """Wait for the work with this load, and then close the load, also after an error. Store the reason if the work
+        ended early.
 
-        Raises only what must go on: a cancellation that no signal has asked for.
+        Raises only a cancellation without a signal.
         """
         self.stop.is_recording = False
         try:
@@ -238,7 +242,7 @@ class Run:
         except asyncio.CancelledError:
             if self.stop.signal is None:
                 raise
-            stay_alive()  # a second signal: what was under way is unknown, and that is still to be recorded
+            stay_alive()  # after a second signal, the requests in flight are unknown, and must still be recorded
         self.stop.is_recording = True
         try:
             await load.close()
@@ -249,14 +253,15 @@ class Run:
             self.tally.count_unsent()
 
     async def read_suppression(self) -> Suppression | None:
-        """Read the job's suppression list, once in a run, in a thread; None if it has none.
+        """Return the job's suppression list, or None if the job has no list. The list is read once in a run, in a
+        thread.
 
-        Raises SourceError, ConfigurationError and RunAborted when the list cannot be relied on.
+        Raises SourceError, ConfigurationError or RunAborted if the list cannot be used.
         """
-        read = self.frame.suppression
-        if read is None or self.suppression is not None:
+        read_list = self.frame.suppression
+        if read_list is None or self.suppression is not None:
             return self.suppression
-        suppression, messages = await asyncio.to_thread(read, self.stop.event.is_set)
+        suppression, messages = await asyncio.to_thread(read_list, self.stop.event.is_set)
         account = self.frame.account
         suppression.refuse_shrunk(
             await self.commits.ask(lambda ledger: read_list_size(ledger.connection, meta, account, suppression))
@@ -267,33 +272,36 @@ class Run:
         return suppression
 
     async def compare(self, sessions: Sequence[Session]) -> None:
-        """Compare the rows that differ from their entries with the service, now that all else is done. Raises as
-        `compare_waiting` does."""
+        """Compare the rows that differ from their entries with the service. Call this method after all other work.
+        Raises the errors of `compare_waiting`."""
         if self.is_going_on:
             await compare_waiting(sessions, self.waiting, is_full=self.frame.is_full)
 
     def restart(self) -> None:
-        """All rows were surveyed, and are loaded now: no outcome is counted or written yet."""
+        """Reset all counts and files, because all rows were surveyed and are loaded now."""
         self.tally.restart()
         self.rows.restart()
 
     def describe(self) -> str:
-        """Return what a person should see of it now."""
+        """Return a text for a person about the current state of the run."""
         activity = self.stop.describe() if self.session or self.tally.read else "starting"
-        if (quiet_s := self.client.quiet_until - self.clock.monotonic()) > _WORTH_TELLING_S:
+        if (quiet_s := self.client.quiet_until - self.clock.monotonic()) > _MIN_SHOWN_PAUSE_S:
             activity = f"waiting {quiet_s:.0f} s: the service has asked for a pause"
-        done = self.tally.outcomes.total() if self.session else self.tally.read
-        progression = self.progression.describe(done, self.expected, is_estimate=self.is_expected_roughly)
-        counts = ", ".join(f"{number:,} {outcome}" for outcome, number in self.tally.outcomes.items() if number)
-        what = "planned" if self.frame.is_planned else "read"
-        advance = f"; {progression}" if progression else ""
-        return f"{self.tally.read:,} {what}{': ' if counts else ''}{counts}{advance} ({activity})"
+        done_count = self.tally.outcomes.total() if self.session else self.tally.read
+        meter_text = self.progress_meter.describe(done_count, self.expected, is_estimate=self.is_expected_roughly)
+        counts = ", ".join(
+            f"{row_count:,} {outcome}" for outcome, row_count in self.tally.outcomes.items() if row_count
+        )
+        verb = "planned" if self.frame.is_planned else "read"
+        progress_text = f"; {meter_text}" if meter_text else ""
+        return f"{self.tally.read:,} {verb}{': ' if counts else ''}{counts}{progress_text} ({activity})"
 
 
-async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: OnBegin) -> Report:
-    """Do the work in the frame and return what became of it; `on_begin` gets what describes the run at any time.
+async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: ReceiveDescription) -> Report:
+    """Do the work in the frame, and return the report. `on_begin` receives a function that describes the current state
+    of the run.
 
-    Raises ConfigurationError before anything is sent; a run that has begun always ends in a report.
+    Raises ConfigurationError only before anything is sent. A run that has begun always ends with a report.
     """
     report = start_report(frame.command, frame.job, stop.clock.now(), frame.scope)
     report.is_planned = frame.is_planned
@@ -303,29 +311,34 @@ async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: OnBegin) -> 
     return report
 
 
-async def _carry_out(frame: Frame, work: Work, report: Report, stop: Stop, on_begin: OnBegin) -> None:
+async def _carry_out(frame: Frame, work: Work, report: Report, stop: Stop, on_begin: ReceiveDescription) -> None:
     clock = stop.clock
     try:
         url, is_stopped = frame.ledger_url, stop.event.is_set
-        opened: AbstractContextManager[Ledger]
+        opening: AbstractContextManager[Ledger]
         if frame.is_planned:
-            opened = open_planned_ledger(url, frame.account)
+            opening = open_planned_ledger(url, frame.account)
         else:
             wait_s, may_make = frame.wait_s, frame.may_make_ledger
-            opened = open_ledger(url, shard=frame.shard, wait_s=wait_s, is_stopped=is_stopped, may_make=may_make)
-        async with enter_in_thread(opened, stop) as ledger:
-            await _work_in(ledger, frame, work, report, stop, on_begin)
+            opening = open_ledger(url, shard=frame.shard, wait_s=wait_s, is_stopped=is_stopped, may_make=may_make)
+        async with enter_in_thread(opening, stop) as ledger:
+            await _run_with_ledger(ledger, frame, work, report, stop, on_begin)
     except LockedError as error:
         report.signal = stop.signal
         end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
-    except ConfigurationError:  # a token that was refused at the first request is both
+    except ConfigurationError:  # not caught below, although a token refused at the first request is also another error
         raise
     except LedgerError as error:
-        if report.finished_at is None or report.exit_code in (0, 1):  # else it has ended by this, or by something worse
+        if report.finished_at is None or report.exit_code in (
+            0,
+            1,
+        ):  # otherwise the run has already ended with this error or a worse one
             end_report(report, "aborted", clock.now(), str(error))
 
 
-async def _work_in(ledger: Ledger, frame: Frame, work: Work, report: Report, stop: Stop, on_begin: OnBegin) -> None:
+async def _run_with_ledger(
+    ledger: Ledger, frame: Frame, work: Work, report: Report, stop: Stop, on_begin: ReceiveDescription
+) -> None:
     clock = stop.clock
     problems = ProblemLog(frame.problems, report.run_id)
     findings = RowFindings(frame.columns_by_field, problems)
@@ -347,13 +360,13 @@ async def _work_in(ledger: Ledger, frame: Frame, work: Work, report: Report, sto
                 frame, report, stop, rows, tally, ledger, client, key, bases, commits, pace, problems, retrier=retrier
             )
             on_begin(run.describe)
-            renew = partial(commits.ask, lambda _: None)  # each transaction renews the lease
+            renew = partial(commits.ask, lambda _: None)  # any transaction renews the lease
             async with work_beside(keep_lease(ledger.store, renew, stop)):
                 await work(run)
                 await run.deliver_receipts()
             report.note_requests(client, clock.monotonic())
     report.planned_rows = rows.lines
-    _end(run)
+    _end_report(run)
     has_finished = report.status in ("ok", "partial")
     rows_read = run.rows_read if has_finished else None
     with ledger.transaction() as connection:
@@ -367,27 +380,29 @@ async def _work_in(ledger: Ledger, frame: Frame, work: Work, report: Report, sto
         messages = list(run.at_end())
     report.messages += messages
     if run.refusal is not None and not client.counts["create"].sent:
-        raise run.refusal  # settings are at fault, and nothing was sent: as if it had been found before the run began
+        raise run.refusal  # nothing was sent, so wrong settings are reported like an error before the run
 
 
 def _build_pace(ledger: Ledger, frame: Frame, clock: Clock) -> Pace:
-    """Return a pace that begins at the limit that the account's last load found: a shard at its part of that limit."""
+    """Return a pace that begins at the limit that the account's last load has found. A shard begins at its part of this
+    limit."""
     with ledger.transaction() as connection:
-        found, found_at = read_found_limit(connection, frame.account) or (None, 0.0)
+        found_limit, found_at = read_found_limit(connection, frame.account) or (None, 0.0)
     age_s = clock.now().timestamp() - found_at
-    share = None if found is None else found.scale(1 / frame.shard.count)
-    return Pace(frame.policy.max_rate, frame.policy.max_concurrency, share, age_s)
+    own_limit = None if found_limit is None else found_limit.scale(1 / frame.shard.count)
+    return Pace(frame.policy.max_rate, frame.policy.max_concurrency, own_limit, age_s)
 
 
 def _begin(ledger: Ledger, frame: Frame, report: Report, clock: Clock) -> tuple[int, Sequence[Base]]:
-    """Record the run; whatever a run that died left as being sent is unknown from now on (architecture 4.3)."""
+    """Record the run. Entries that a killed run left in the state `sending` are changed to `unknown` (architecture
+    4.3)."""
     suppressed_by = frame.by_job if frame.suppression is not None or frame.policy.is_suppressing_inactive else None
     with ledger.transaction() as connection:
-        sending = ledger.mark_died()
-        if frame.is_planned and sending:
+        sending_count = ledger.mark_died()
+        if frame.is_planned and sending_count:
             report.messages.append(
-                f"{count(sending, 'create')} of another run {agree(sending, 'is', 'are')} in flight or unresolved: "
-                "such a row counts as `unknown` unless the list shows its subscriber"
+                f"{count(sending_count, 'create')} of another run {agree(sending_count, 'is', 'are')} in flight or "
+                "unresolved: such a row counts as `unknown` unless the list shows its subscriber"
             )
         end_dead_runs(connection, clock.now().timestamp())
         bases = frame.find_bases(ledger)
@@ -401,12 +416,12 @@ def _begin(ledger: Ledger, frame: Frame, report: Report, clock: Clock) -> tuple[
 
 
 async def keep_lease(store: Store, renew: Callable[[], Awaitable[object]], stop: Stop) -> None:
-    """Renew the lease of the ledger, also while the run waits for anything else than the ledger; end the run when the
-    lease is lost. `renew` makes one transaction of the store."""
+    """Renew the lease of the ledger again and again, also while the run does not use the ledger. End the run if the
+    lease is lost. `renew` executes one transaction of the store."""
     if store.lease is None:
         return
     while True:
-        await asyncio.sleep(_RENEWED_S)
+        await asyncio.sleep(_RENEWAL_INTERVAL_S)
         try:
             await renew()
         except LedgerError as error:
@@ -414,7 +429,7 @@ async def keep_lease(store: Store, renew: Callable[[], Awaitable[object]], stop:
             return
 
 
-def _end(run: Run) -> None:
+def _end_report(run: Run) -> None:
     report, outcomes, tally = run.report, run.tally.outcomes, run.tally
     reason = run.reason or run.rows.failure
     if run.rows.failure is not None and reason != run.rows.failure:
@@ -433,9 +448,9 @@ def _end(run: Run) -> None:
     if run.problems.fails_on_new_only:
         is_partial = bool(run.problems.count_new().total())
     else:
-        is_partial = any(outcomes[each] for each in _FOR_A_PERSON) or bool(tally.opt_outs)
+        is_partial = any(outcomes[outcome] for outcome in _OUTCOMES_FOR_A_PERSON) or bool(tally.opt_outs)
     report.messages += describe_twins(tally.twins)
-    is_partial = is_partial or any(tally.leftovers[each] for each in (*_FOR_A_PERSON, "held"))
+    is_partial = is_partial or any(tally.leftovers[outcome] for outcome in (*_OUTCOMES_FOR_A_PERSON, "held"))
     is_partial = is_partial or run.is_attention_needed
     if tally.unclear:
         report.messages.append(

@@ -1,6 +1,6 @@
-"""The rows of a plan as a CSV: a line for each row, with the outcome that the row would have and the reason.
+"""The rows of a plan as a CSV file. Each row has a line with the outcome that the row would have, and the reason.
 
-The lines are in a temporary file until the plan ends. Then the CSV is written.
+The lines are in a temporary file until the plan ends. Then the CSV file is written.
 """
 
 import csv
@@ -18,26 +18,28 @@ from connector.fields import normalise_identity
 from connector.load.session import Change, Problem, Tally
 from connector.outcomes import Outcome
 from connector.rows import CloseableResource, Row
-from connector.runs.row_files import OPTED_OUT, RowFindings
+from connector.runs.row_files import OPT_OUT_FIELD, RowFindings
 from connector.spool import SpooledValues
 from connector.subscribers.preparation import PreparedChunk
 from connector.texts import guard_formula
 
-COLUMNS = ("_row", "_file", "_outcome", "_field", "_code", "_message", "identity", "fields", "service", "source")
-"""Columns of the CSV. For a changed row, `fields` are the fields that differ, and `service` and `source` have both
-values as JSON objects by field. For a row that would be created, `source` has all values that would be sent."""
+ROWS_COLUMNS = ("_row", "_file", "_outcome", "_field", "_code", "_message", "identity", "fields", "service", "source")
+"""Columns of the CSV file. For a changed row, `fields` are the fields that differ. `service` and `source` are JSON
+objects with the values of these fields in the service and in the source. For a row that would be created, `source` has
+all values that would be sent."""
 
-MAX_REPORTED = 100_000  # lines in a report; a person writes more lines to a file
+MAX_REPORTED_LINES = 100_000  # lines in a report; a plan with more lines needs a file
 
-_SOURCE = COLUMNS.index("source")
+_SOURCE_INDEX = ROWS_COLUMNS.index("source")
 
-_RowKey = tuple[str, int]  # a row's file and number
+_RowKey = tuple[str, int]  # the file and the number of a row
 
 
 class PlannedRows(CloseableResource):
-    """Records the rows of a plan: for a file at `path` (None: no file), and if `is_reported`, for the report.
+    """The recorder of a plan's rows. They are written to a file at `path` (None: no file). If `is_reported`, the report
+    also has them.
 
-    Keeps in memory the lines of one chunk, and the identities of rows that have no outcome yet.
+    The memory holds the lines of one chunk, and the identities of rows that have no outcome.
     """
 
     rejects_path: str | None = None  # a plan writes no rejects file
@@ -49,11 +51,11 @@ class PlannedRows(CloseableResource):
         self._path, self._identity, self._is_reported = path, identity, is_reported
         self._is_wanted = path is not None or is_reported
         self.findings = findings or RowFindings()
-        self._identities: dict[_RowKey, str] = {}  # texts, of valid rows without an outcome yet
+        self._identities: dict[_RowKey, str] = {}  # texts; only of valid rows that have no outcome
         self._lines: dict[_RowKey, list[object]] = {}
         self._values = SpooledValues()
-        self._line_count = 0  # in the temporary file
-        self.lines: list[dict[str, object]] | None = None  # for the report, after `close`
+        self._line_count = 0  # number of lines in the temporary file
+        self.lines: list[dict[str, object]] | None = None  # the lines for the report; set by `close`
         self.failure: str | None = None
 
     def build_tally(self) -> Tally:
@@ -79,14 +81,14 @@ class PlannedRows(CloseableResource):
         self._identities |= dict(zip(keys, identities.tolist(), strict=True))
 
     def write_numbers(self, outcome: Outcome, file: str, numbers: Sequence[int]) -> None:
-        """Add rows that would have this outcome and need no correction."""
+        """Add rows that would have this outcome and that need no person."""
         for number in numbers:
             self._add((file, number), [outcome, "", "", ""])
 
-    def write_created(self, row: Row, sent: Mapping[str, object]) -> None:
+    def write_created(self, row: Row, sent_values: Mapping[str, object]) -> None:
         """Add the values that would be sent to the line of a row that would be created."""
-        values = {name: value for name, value in sent.items() if value is not None}
-        self._lines[row.file, row.number][_SOURCE] = _write_values(values)
+        source_values = {name: value for name, value in sent_values.items() if value is not None}
+        self._lines[row.file, row.number][_SOURCE_INDEX] = _write_values(source_values)
 
     def write_change(self, change: Change) -> None:
         """Add a changed row, with the fields that differ if the row was compared."""
@@ -94,7 +96,7 @@ class PlannedRows(CloseableResource):
         message = "as an earlier run reported" if change.is_known else change.reason
         service_values = {name: value for name, value, _ in change.fields}
         source_values = {name: value for name, _, value in change.fields}
-        code = "not_compared" if change.reason else "opted_out" if OPTED_OUT in change.fields else ""
+        code = "not_compared" if change.reason else "opted_out" if OPT_OUT_FIELD in change.fields else ""
         cells: list[object] = [Outcome.CHANGED, "", code, message]
         names, key = "; ".join(service_values), (change.row.file, change.row.number)
         self._add(key, cells, names, _write_values(service_values), _write_values(source_values))
@@ -108,16 +110,16 @@ class PlannedRows(CloseableResource):
 
     def remark(self) -> Iterator[str]:
         """Yield a message if the report cannot contain all lines."""
-        if self._is_reported and self._path is None and self._line_count + len(self._lines) > MAX_REPORTED:
-            yield f"the report holds no more than {MAX_REPORTED:,} rows: write them to a file by --rows FILE.csv"
+        if self._is_reported and self._path is None and self._line_count + len(self._lines) > MAX_REPORTED_LINES:
+            yield f"the report holds no more than {MAX_REPORTED_LINES:,} rows: write them to a file by --rows FILE.csv"
 
     def restart(self) -> None:
         """Do nothing, because a plan reads its rows once."""
 
     def _add(self, key: _RowKey, cells: list[object], fields: str = "", service: str = "", source: str = "") -> None:
         file, number = key
-        if key in self._lines:  # a duplicate that differs is reported twice
-            identity = str(self._lines[key][COLUMNS.index("identity")])
+        if key in self._lines:  # a duplicate that differs from the used row is reported twice
+            identity = str(self._lines[key][ROWS_COLUMNS.index("identity")])
         else:
             identity = self._identities.pop(key, "")
             identity = normalise_identity(self._identity, identity) if identity else ""
@@ -143,10 +145,10 @@ class PlannedRows(CloseableResource):
             if self._path is not None:
                 with io.TextIOWrapper(create_private(self._path), "utf-8", "backslashreplace", newline="") as target:
                     writer = csv.writer(target)
-                    writer.writerow(COLUMNS)
+                    writer.writerow(ROWS_COLUMNS)
                     for index in range(self._line_count):
                         writer.writerow([guard_formula(str(cell)) for cell in self._values.read(index)])
-            if self._is_reported and self._line_count <= MAX_REPORTED:
+            if self._is_reported and self._line_count <= MAX_REPORTED_LINES:
                 self.lines = [_build_object(self._values.read(index)) for index in range(self._line_count)]
         except (OSError, RunAborted) as failure:
             target_name = "the rows of the plan" if self._path is None else f"--rows {self._path}"
@@ -161,8 +163,8 @@ def _write_values(values: Mapping[str, object]) -> str:
 
 
 def _build_object(line: Sequence[Any]) -> dict[str, object]:
-    """Return a line for the report: `fields` as a list, `service` and `source` as objects."""
-    cells = dict(zip(COLUMNS, line, strict=True))
+    """Return a line for the report. `fields` is a list, and `service` and `source` are objects."""
+    cells = dict(zip(ROWS_COLUMNS, line, strict=True))
     fields = cells["fields"].split("; ") if cells["fields"] else []
     values = {name: orjson.loads(cells[name] or b"{}") for name in ("service", "source")}
     return {**cells, "fields": fields, **values}

@@ -1,4 +1,4 @@
-"""The report of a run: its keys are fixed (architecture 8), and every outcome is always there.
+"""The report of a run. Its keys are fixed (architecture 8), and it always has every outcome.
 
 The text after the type of a field is its description in the reference. A type after the text is the type of the value
 in JSON.
@@ -45,12 +45,13 @@ if TYPE_CHECKING:
 # The scope of a run
 
 
-_OPEN_FILTERS = ("id", "is_active", "gender")  # the others hold personal data
+_SHOWN_FILTERS = ("id", "is_active", "gender")  # other filters may contain personal data
 _HIDDEN_FILTERS = ("client_user_id", "email", "first_name", "last_name")
 
 
 def describe_asked_base(base: "BaseRef | BaseColumn") -> str:
-    """Return the base of a load: its name and id as far as they are known, or the column that says it."""
+    """Return the base of a load as a text: its name and its id as far as they are known, or the column with the base of
+    each row."""
     if not isinstance(base, BaseRef):
         return f"by the column {base.column}"
     shown_id = f"id {base.service_id}" if base.service_id is not None else ""
@@ -58,16 +59,16 @@ def describe_asked_base(base: "BaseRef | BaseColumn") -> str:
 
 
 def describe_mapping(mapping: "FieldMapping") -> str:
-    """Return each field with what fills it: `email, first_name ← fname`."""
+    """Return each field with its source, such as `email, first_name ← fname`."""
     parts = []
     for name, rule in mapping.rules.items():
-        filled_by = " + ".join(rule.columns) or (f'"{rule.value}"' if rule.value is not None else "")
-        parts.append(name if filled_by == name else f"{name} ← {filled_by}")
+        source_text = " + ".join(rule.columns) or (f'"{rule.value}"' if rule.value is not None else "")
+        parts.append(name if source_text == name else f"{name} ← {source_text}")
     return ", ".join(parts)
 
 
 def describe_policy(policy: "LoadPolicy") -> dict[str, str]:
-    """Return a job's `load` section."""
+    """Return the settings of a job's `load` section as texts."""
     return {
         "on_unknown": policy.on_unknown,
         "quiet_period": show_duration(policy.quiet_period_s),
@@ -80,23 +81,24 @@ def describe_policy(policy: "LoadPolicy") -> dict[str, str]:
 
 
 def describe_rate(rate: float) -> str:
-    """Return a ceiling in requests/s; "" for none."""
+    """Return the maximum rate as a text, or "" if there is no maximum."""
     return "" if rate == inf else f"{rate:g}/s"
 
 
 def describe_limit(limit: int | None) -> str:
-    """Return how many rows of a source are read; "" for all."""
+    """Return a text about the row limit, or "" if all rows are read."""
     return "" if limit is None else f"the first {limit:,} rows"
 
 
 def describe_filters(query: "ListQuery") -> str:
-    """Return the filters of an export but for its base; those that may name a person without their values."""
-    shown = [f"{name}={getattr(query, name)}" for name in _OPEN_FILTERS if getattr(query, name) is not None]
-    return ", ".join([*shown, *(f"{name}=…" for name in _HIDDEN_FILTERS if getattr(query, name) is not None)])
+    """Return the filters of an export except the base. Filters that may contain personal data are shown without their
+    values."""
+    shown_texts = [f"{name}={getattr(query, name)}" for name in _SHOWN_FILTERS if getattr(query, name) is not None]
+    return ", ".join([*shown_texts, *(f"{name}=…" for name in _HIDDEN_FILTERS if getattr(query, name) is not None)])
 
 
 def drop_empty(settings: dict[str, str]) -> dict[str, str]:
-    """Return the settings that say something."""
+    """Return the settings that have a value."""
     return {name: value for name, value in settings.items() if value}
 
 
@@ -108,7 +110,7 @@ EXIT_CODES: Mapping[str, int] = {"ok": 0, "partial": 1, "usage": 2, "aborted": 3
 OPTIONAL_KEYS = ("activity", "planned_rows", "samples", "email")
 """Keys that the JSON of a report leaves out if they have no value."""
 
-_WORST_FIRST = (130, 143, 3, 4, 2, 1, 0)
+_EXIT_CODES_WORST_FIRST = (130, 143, 3, 4, 2, 1, 0)
 
 _Kind = TypeVar("_Kind", Outcome, MailOutcome)
 
@@ -210,50 +212,55 @@ class Report:
     signal: Annotated[int | None, "Number of the signal that stopped the run. The JSON does not have it."] = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report as plain JSON values: `json.dumps` writes it."""
+        """Return the report as plain values that `json.dumps` can write."""
         values: dict[str, Any] = {}
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.name == "signal":  # the status and the exit code tell the signal
+        for report_field in fields(self):
+            value = getattr(self, report_field.name)
+            if report_field.name == "signal":  # the status and the exit code show the signal
                 continue
-            if each.name == "scope":
+            if report_field.name == "scope":
                 values |= asdict(value)
-            elif each.name == "reconciled":
+            elif report_field.name == "reconciled":
                 values |= value or {}
-            elif each.name == "is_planned":
+            elif report_field.name == "is_planned":
                 values |= {"planned": True} if value else {}
             elif isinstance(value, datetime):
-                values[each.name] = value.isoformat()
-            elif each.name not in OPTIONAL_KEYS or value is not None:
-                values[each.name] = value
+                values[report_field.name] = value.isoformat()
+            elif report_field.name not in OPTIONAL_KEYS or value is not None:
+                values[report_field.name] = value
         return values
 
     @property
     def exit_code(self) -> int:
-        """The exit code that the command ends with (architecture 8): 128 and the signal's number for a run that a
-        signal stopped."""
+        """The exit code of the command (architecture 8). If a signal stopped the run, it is 128 plus the number of the
+        signal."""
         return 128 + (self.signal or 0) if self.status == "stopped" else EXIT_CODES[self.status]
 
     def raise_for_status(self) -> None:
-        """Raise LockedError for a run that another one kept out, and RunAborted for one that was aborted or stopped:
-        it can be run again. A run that is `ok` or `partial` came to its end, and nothing is raised."""
+        """Raise LockedError if another run held the lock, and RunAborted if the run was aborted or stopped. Then the
+        command can be run again. Raise nothing if the run has finished (`ok` or `partial`)."""
         if self.status in ("ok", "partial"):
             return
         reason = self.messages[0] if self.messages else f"the run {self.run_id} was {self.status}"
         raise (LockedError if self.status == "locked" else RunAborted)(reason)
 
     def note_requests(self, client: "Client", now: float) -> None:
-        """Take over what the client has counted until now (monotonic)."""
-        counts = {str(operation): asdict(each) for operation, each in client.counts.items()}
-        # a plan creates nothing, so it shows only operations that sent a request
-        self.requests = {name: each for name, each in counts.items() if each["sent"] or not self.is_planned}
+        """Copy the counts of the client into the report. `now` is monotonic."""
+        counts = {str(operation): asdict(operation_counts) for operation, operation_counts in client.counts.items()}
+        # A plan creates nothing, so its report shows only operations that sent a request.
+        self.requests = {
+            name: operation_counts
+            for name, operation_counts in counts.items()
+            if operation_counts["sent"] or not self.is_planned
+        }
         self.timeline = client.timeline.as_json(now)
 
 
 def start_report(command: str, job: str, at: datetime, scope: RunScope | None = None) -> Report:
-    """Return the report of a run that begins; its id sorts by time and is like no other, the job's name can be
-    written."""
-    name = job.encode("utf-8", "backslashreplace").decode()  # a file's name may hold what is no character
+    """Return the report of a run that begins. The id of the run is unique and sorts by time. Characters in the job's
+    name that cannot be written are escaped."""
+    # The name may come from a file, whose name may have bytes that are no characters.
+    name = job.encode("utf-8", "backslashreplace").decode()
     report = Report(f"{at:%Y%m%dT%H%M%S}-{token_hex(3)}", name, command, "ok", at, scope=scope or RunScope())
     values = {"command": command, "job": name, "run_id": report.run_id, "what": f"{command} {name}".rstrip()}
     logger.info("run begins: %(what)s (%(run_id)s)", values)
@@ -263,19 +270,20 @@ def start_report(command: str, job: str, at: datetime, scope: RunScope | None = 
 def record_report(
     report: Report, state_dir: Path, retention_s: float, now: Callable[[], datetime]
 ) -> AbstractContextManager[None]:
-    """Keep the report in the state folder, from the run's beginning to its end, for `status`."""
+    """Return a context that stores the report in the state folder for the command `status`. The context lasts from the
+    beginning of the run to its end."""
 
     def describe() -> dict[str, Any]:
         return {**report.as_json(), "exit_code": report.exit_code}
 
     keys = ("run_id", "job", "command", "started_at", "account", "settings")
-    begun = {key: report.as_json()[key] for key in keys}
-    return record_run(state_dir, begun, describe, now, retention_s)
+    begin_values = {key: report.as_json()[key] for key in keys}
+    return record_run(state_dir, begin_values, describe, now, retention_s)
 
 
 def report_error(command: str, job: str, error: ConnectorError, at: datetime, *, is_planned: bool = False) -> Report:
-    """Return the report of a run that ended with `error` before it had a report of its own. If the run is on record,
-    the report has its id."""
+    """Return the report of a run that ended with `error` before it had a report. If the run was recorded, the report
+    has the id of the record."""
     report = start_report(command, job, at)
     report.is_planned = is_planned
     report.run_id = error.run_id or report.run_id
@@ -283,31 +291,32 @@ def report_error(command: str, job: str, error: ConnectorError, at: datetime, *,
 
 
 def record_error(report: Report, state_dir: Path) -> None:
-    """Keep the report of `report_error` in the state folder, for `status`."""
+    """Store a report from `report_error` in the state folder for the command `status`."""
     record_failed_start(state_dir, {**report.as_json(), "exit_code": report.exit_code})
 
 
 def end_report(report: Report, status: Status, at: datetime, reason: str | None = None) -> Report:
-    """Record how the run ended, and why if it did not end well."""
-    report.status, report.finished_at = status, max(at, report.started_at)  # the machine's clock may be put back
+    """Set the status and the end of the run in the report. `reason` is the reason if the run did not end well."""
+    # The clock of the machine may have been set back.
+    report.status, report.finished_at = status, max(at, report.started_at)
     if reason is not None:
         report.messages.insert(0, reason)
     rows = {name: number for name, number in report.rows.items() if number}
-    counted = "".join(f", {number:,} {name}" for name, number in rows.items())
-    values = {"status": status, "rows": rows, "run_id": report.run_id, "counted": counted}
+    counts_text = "".join(f", {number:,} {name}" for name, number in rows.items())
+    values = {"status": status, "rows": rows, "run_id": report.run_id, "counted": counts_text}
     logger.info("run ends: %(status)s%(counted)s (%(run_id)s)", values)
     return report
 
 
 def end_run(report: Report, stop: "Stop", status: Status, at: datetime, reason: str | None = None) -> Report:
-    """Record the end of a run that may have been stopped: by a signal (`stopped`), by a reason of its own (`aborted`),
-    or not at all (`status`)."""
+    """Set the end of a run that may have been stopped. The status is `stopped` after a signal, `aborted` if the run had
+    its own reason to stop, and else `status`."""
     report.signal = stop.signal
     if stop.signal is not None:
         return end_report(report, "stopped", at, reason)
     if stop.reason is None:
         return end_report(report, status, at, reason)
-    if reason is not None and stop.reason in reason:  # the same reason, with the base that it is about
+    if reason is not None and stop.reason in reason:  # `reason` is the same reason, and also names the base
         return end_report(report, "aborted", at, reason)
     if reason not in (None, STOPPED):
         report.messages.insert(0, reason)
@@ -315,45 +324,49 @@ def end_run(report: Report, stop: "Stop", status: Status, at: datetime, reason: 
 
 
 class UncountedError(Exception):
-    """The outcomes do not sum up to the rows read: a fault of the program. In `rows`, the rows without an outcome count
-    as unknown, because they may have been sent."""
+    """The error of a report in which the sum of the outcomes is not the number of rows that were read. This is a bug.
+    In `rows`, the rows without an outcome count as unknown, because they may have been sent."""
 
-    def __init__(self, rows: dict[str, int], counted: int) -> None:
-        lost = max(0, rows["read"] - counted)
+    def __init__(self, rows: dict[str, int], counted_rows: int) -> None:
+        uncounted_rows = max(0, rows["read"] - counted_rows)
         super().__init__(
-            f"rows read: {rows['read']}, rows with an outcome: {counted}; this report is not to be trusted"
-            + (f". Rows that count as unknown for it: {lost}" if lost else "")
+            f"rows read: {rows['read']}, rows with an outcome: {counted_rows}; this report is not to be trusted"
+            + (f". Rows that count as unknown for it: {uncounted_rows}" if uncounted_rows else "")
         )
-        self.rows = rows | {"unknown": rows["unknown"] + lost}
+        self.rows = rows | {"unknown": rows["unknown"] + uncounted_rows}
 
 
 def count_rows(read: int, outcomes: Mapping[Outcome, int]) -> dict[str, int]:
-    """Return the report's `rows`. Raises UncountedError when they do not sum up."""
+    """Return the report's `rows`. Raises UncountedError if the sum of the outcomes is not `read`."""
     return _sum_up(read, Outcome, outcomes)
 
 
 def count_mail_rows(read: int, outcomes: Mapping[MailOutcome, int]) -> dict[str, int]:
-    """Return the `rows` of a mail run or a single send. Raises UncountedError when they do not sum up."""
-    first = (MailOutcome.SENT, MailOutcome.ALREADY_SENT)  # as architecture 8 has it
-    return _sum_up(read, (*first, *(each for each in MailOutcome if each not in first)), outcomes)
+    """Return the `rows` of a mail run or a single email. Raises UncountedError if the sum of the outcomes is not
+    `read`."""
+    first_outcomes = (MailOutcome.SENT, MailOutcome.ALREADY_SENT)  # in the order of architecture 8
+    return _sum_up(
+        read, (*first_outcomes, *(outcome for outcome in MailOutcome if outcome not in first_outcomes)), outcomes
+    )
 
 
-def _sum_up(read: int, order: Iterable[_Kind], outcomes: Mapping[_Kind, int]) -> dict[str, int]:
-    rows = {"read": read} | {str(outcome): outcomes.get(outcome, 0) for outcome in order}
-    if (counted := sum(rows.values()) - read) != read:
-        raise UncountedError(rows, counted)
+def _sum_up(read_count: int, order: Iterable[_Kind], outcomes: Mapping[_Kind, int]) -> dict[str, int]:
+    rows = {"read": read_count} | {str(outcome): outcomes.get(outcome, 0) for outcome in order}
+    if (counted_rows := sum(rows.values()) - read_count) != read_count:
+        raise UncountedError(rows, counted_rows)
     return rows
 
 
 def pick_worst(exit_codes: list[int]) -> int:
-    """Return which of several jobs' exit codes the command ends with (architecture 8)."""
-    return next((code for code in _WORST_FIRST if code in exit_codes), 0)
+    """Return the worst of the exit codes of several jobs, which is the exit code of the command (architecture 8)."""
+    return next((code for code in _EXIT_CODES_WORST_FIRST if code in exit_codes), 0)
 
 
 def describe_fault(error: Exception) -> str:
-    """Return one line that a person can report; with CONNECTOR_DEBUG set, raise the error instead.
+    """Return one line about an unexpected error that a person can report. If CONNECTOR_DEBUG is set, raise the error
+    instead.
 
-    A disk that is full is no fault of the program, nor is a place that this user may not use, wherever it shows.
+    A full disk, too many open files and missing permissions have their own messages, because they are no bugs.
     """
     if os.environ.get("CONNECTOR_DEBUG"):
         raise error
@@ -366,8 +379,8 @@ def describe_fault(error: Exception) -> str:
         )
     if isinstance(error, PermissionError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}. Allow it to this user, or name another place, and run again"
-    place = traceback.extract_tb(error.__traceback__)[-1]
+    frame = traceback.extract_tb(error.__traceback__)[-1]
     return (
-        f"a fault of the program: {type(error).__name__} at {place.filename}:{place.lineno}. What was done is "
+        f"a fault of the program: {type(error).__name__} at {frame.filename}:{frame.lineno}. What was done is "
         "recorded, and it can be run again. Please report it, with the traceback that CONNECTOR_DEBUG=1 shows"
     )

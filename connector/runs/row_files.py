@@ -1,7 +1,7 @@
-"""The files of a load, and the causes of its problems without personal data, for the report.
+"""The files of a load, and the causes of its problems for the report, without personal data.
 
-The rejects file has the rows that a person should see, with the unchanged cells of the source. The drift file has the
-values of the source that the service does not have (architecture 8).
+The rejects file has the rows that need a person, with the unchanged cells of the source. The drift file has the values
+of the source that the service does not have (architecture 8).
 """
 
 import csv
@@ -32,7 +32,7 @@ ADDED_COLUMNS = (
     "_row", "_file", "_outcome", "_field", "_code", "_message", "_http_status", "_attempts", "_run_id", "_at", "_raw",
 )  # fmt: skip
 
-COLUMNS = {
+DRIFT_COLUMNS = {
     "identity": "Email or client_user_id: the source's value, or the service's value if the run has not read the row.",
     "field": "The field that differs; empty if the row could not be compared.",
     "service": "The value in the service, if the row was compared.",
@@ -48,23 +48,23 @@ COLUMNS = {
 }
 
 
-OPTED_OUT = ("is_active", True, False)
-"""The field of a changed row that is an opt-out: its name, the service's value and the source's."""
+OPT_OUT_FIELD = ("is_active", True, False)
+"""The changed field of an opt-out: the name of the field, the value in the service, and the value in the source."""
 
 logger = logging.getLogger(__name__)
 
 _WORKBOOK_SUFFIXES = (".xlsx", ".xlsm", ".xls")
 
-_MAX_EXAMPLES = 3  # of each cause
-_MAX_CAUSES = 30  # a service could word each refusal differently
-_MAX_CELL_CHARACTERS = 60
-_LINE = re.compile(r"^line \d+: ")
-_QUOTED = re.compile(r"([\"']).*\1")
+_MAX_EXAMPLES = 3  # for each cause
+_MAX_CAUSES = 30  # limited, because the service may use a different message for each refusal
+_MAX_CELL_LENGTH = 60
+_LINE_PREFIX = re.compile(r"^line \d+: ")
+_QUOTED_TEXT = re.compile(r"([\"']).*\1")
 
 
 @dataclass(slots=True)
 class RowFindings:
-    """Causes of the problems of a run with masked examples, and the number of changed rows for each field.
+    """The causes of a run's problems with masked examples, and the number of changed rows for each field.
 
     `columns` are the columns of the source for each field. `problems` compares the problems with those of earlier runs.
     """
@@ -85,7 +85,7 @@ class RowFindings:
             if not name and problem.http_status is not None:
                 message = refusal_kind(problem.http_status, problem.message)
             elif not name:
-                message = _QUOTED.sub("'…'", _LINE.sub("", problem.message))
+                message = _QUOTED_TEXT.sub("'…'", _LINE_PREFIX.sub("", problem.message))
             key = str(problem.outcome), name, code, message
             if key not in self._causes and len(self._causes) >= _MAX_CAUSES:
                 key = str(problem.outcome), "", "", "other causes, each of few rows"
@@ -110,7 +110,8 @@ class RowFindings:
 
     @property
     def causes(self) -> list[dict[str, Any]]:
-        """The causes, the most frequent first: `outcome field code message rows examples {row file value}`."""
+        """The causes, the most frequent first. The keys are outcome, field, code, message, rows and examples (with the
+        keys row, file and value)."""
         return sorted(self._causes.values(), key=lambda cause: -cause["rows"])
 
     def restart(self) -> None:
@@ -122,25 +123,29 @@ class RowFindings:
 
 
 def mask_cell(cell: str) -> str:
-    """Return a cell with all characters of words masked, except the first character of each word.
+    """Return a cell in which all characters of words are masked except the first.
 
-    `ann lee@x,org` becomes `a•• l••@x,o••`. Marks are parts of words, because many scripts write vowels as marks.
+    The cell `ann lee@x,org` gives `a•• l••@x,o••`. Combining marks belong to words, because many scripts write vowels
+    as marks.
     """
-    printable = [sign if sign.isprintable() else ascii(sign)[1:-1] for sign in cell[:_MAX_CELL_CHARACTERS]]
-    text = "".join(printable)
-    in_word = [sign == "_" or unicodedata.category(sign)[0] in "LMN" for sign in text]
-    after_word = [False, *in_word]
-    masked = [
-        "•" if is_in and follows else sign for sign, is_in, follows in zip(text, in_word, after_word, strict=False)
+    visible_characters = [
+        character if character.isprintable() else ascii(character)[1:-1] for character in cell[:_MAX_CELL_LENGTH]
     ]
-    return "".join(masked) + ("…" if len(cell) > _MAX_CELL_CHARACTERS else "")
+    text = "".join(visible_characters)
+    word_mask = [character == "_" or unicodedata.category(character)[0] in "LMN" for character in text]
+    follows_word_mask = [False, *word_mask]
+    masked_characters = [
+        "•" if is_in_word and follows_word else character
+        for character, is_in_word, follows_word in zip(text, word_mask, follows_word_mask, strict=False)
+    ]
+    return "".join(masked_characters) + ("…" if len(cell) > _MAX_CELL_LENGTH else "")
 
 
 class RowFile(CloseableResource):
-    """A CSV file of rows, which is created with its first line.
+    """A CSV file of rows. The file is created when its first line is written.
 
-    If the file cannot be written, `failure` is a message, and the run ends at the next chunk. In the message, `name` is
-    the kind of the file, and `content` the rows that are lost.
+    If the file cannot be written, `failure` is set to a message, and the run ends at the next chunk. The message
+    contains `name` (the kind of the file) and `content` (the rows that are lost).
     """
 
     def __init__(self, path: Path, header: Sequence[str], name: str, content: str) -> None:
@@ -202,8 +207,8 @@ def is_workbook_name(name: str) -> bool:
 class RejectsFile(RowFile):
     """The rejects file of a run, with a line for each problem. `findings` counts the problems.
 
-    With `workbook`, `close` writes the lines to an .xlsx workbook at that path and deletes the CSV. The CSV stays if
-    the run is killed, or if a workbook cannot hold the lines.
+    If `workbook` is a path, `close` writes the lines to an .xlsx workbook at this path and deletes the CSV file. The
+    CSV file stays if the run is killed, or if a workbook cannot contain the lines.
     """
 
     def __init__(
@@ -235,14 +240,14 @@ class RejectsFile(RowFile):
         ])  # fmt: skip
 
     def close(self) -> None:
-        """Close the file, and convert it to a workbook if required. May be called more than once."""
+        """Close the file. If a workbook is required, convert the file. May be called more than once."""
         super().close()
         workbook, self._workbook = self._workbook, None
         if workbook is not None and self.line_count and self.failure is None:
             self._convert(workbook)
 
     def _convert(self, workbook: Path) -> None:
-        """Replace the CSV with a workbook that has the same lines."""
+        """Replace the CSV file by a workbook with the same lines."""
         try:
             with PartialFile(workbook) as partial, self._path.open(encoding="utf-8", newline="") as file:
                 lines = csv.reader(file)
@@ -267,41 +272,42 @@ class RejectsFile(RowFile):
 
 
 class CorrectedRejects(CloseableResource):
-    """A rejects file as a source. Cells of a CSV lose their guards; records without corrected cells are malformed."""
+    """A rejects file as a source. In a CSV file, the guards are removed from the cells. Records without corrected cells
+    are malformed."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._is_guarded = not is_workbook_name(source.name)
         self.name, self.columns = source.name, source.columns
 
-    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
-        for chunk in self._source.chunks(used):
+        for chunk in self._source.chunks(used_columns):
             frame = chunk.frame.replace(GUARDED, r"\1", regex=True) if self._is_guarded else chunk.frame
             source_columns = list(select_source_columns([str(name) for name in frame.columns]))
             is_uncorrected = ((frame[source_columns] == "").all(axis=1) & (frame["_raw"] != "")).to_numpy()
-            uncorrected = frame[is_uncorrected]
+            uncorrected_rows = frame[is_uncorrected]
             message = "is not corrected yet: write the cells of {!r} into their columns"
-            malformed = [
+            malformed_rows = [
                 MalformedRow(int(number), None, raw, code or "ragged", message.format(raw))
                 for number, raw, code in zip(
-                    chunk.numbers[is_uncorrected], uncorrected["_raw"], uncorrected["_code"], strict=True
+                    chunk.numbers[is_uncorrected], uncorrected_rows["_raw"], uncorrected_rows["_code"], strict=True
                 )
             ]
             yield replace(
                 chunk,
                 frame=frame[~is_uncorrected].reset_index(drop=True),
                 numbers=chunk.numbers[~is_uncorrected],
-                malformed=tuple(sorted([*chunk.malformed, *malformed], key=lambda row: row.number)),
+                malformed=tuple(sorted([*chunk.malformed, *malformed_rows], key=lambda row: row.number)),
             )
 
     def close(self) -> None:
-        """Release the file; may be called more than once."""
+        """Release the file. May be called more than once."""
         self._source.close()
 
 
 def read_corrections(source: Source) -> Source:
-    """Return the source; a rejects file is returned as `CorrectedRejects`."""
+    """Return the source. If the source is a rejects file, return it as `CorrectedRejects`."""
     return CorrectedRejects(source) if is_rejects(source.columns) else source
 
 
@@ -311,7 +317,7 @@ def is_rejects(columns: Sequence[str]) -> bool:
 
 
 def select_source_columns(columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns without those that a rejects file adds to its source."""
+    """Return the columns. If they are the columns of a rejects file, leave out the columns that a rejects file adds."""
     if not is_rejects(columns):
         return tuple(columns)
     return tuple(name for name in columns if name not in ADDED_COLUMNS)
@@ -341,7 +347,8 @@ def build_invalid(chunk: Chunk, faults: Sequence[Fault]) -> list[Problem]:
 
 
 def build_different(chunk: Chunk, difference: Difference, identity: str) -> Problem:
-    """Return a row that is not used because another row of its `identity` is, and says something else."""
+    """Return the problem of a row that is not used, because another row with the same `identity` is used and has other
+    values."""
     fields = f"This row differs in {', '.join(difference.fields)}"
     code = "overruled" if difference.is_overruled else "differs"
     if not difference.fields:
@@ -356,11 +363,11 @@ def build_different(chunk: Chunk, difference: Difference, identity: str) -> Prob
 
 
 class LoadFiles(CloseableResource):
-    """The files of one load in the state folder. Each file is created with its first line.
+    """The files of one load in the state folder. Each file is created when its first line is written.
 
     The drift file has a line for each field that differs, for each row that could not be compared, and for each zip
-    code that was not sent. Changed rows that an earlier run has reported are only counted. Each run writes all
-    opt-outs.
+    code that was not sent. Changed rows that an earlier run has reported are only counted. Opt-outs are written in each
+    run.
     """
 
     lines: list[dict[str, object]] | None = None
@@ -375,16 +382,17 @@ class LoadFiles(CloseableResource):
         *,
         is_workbook: bool = False,
     ) -> None:
-        """`columns` are the columns of the source. If the source `is_workbook`, the rejects file is a workbook, too."""
+        """`columns` are the columns of the source. If `is_workbook`, the source is a workbook, and the rejects file is
+        also a workbook."""
         self.findings = findings or RowFindings()
         self._run_id, self._now = run_id, now
-        rejects = state_dir / "rejects" / f"{run_id}.csv"
-        workbook = rejects.with_suffix(".xlsx") if is_workbook else None
-        drift = state_dir / "drift" / f"{run_id}.csv"
-        self._rejects = RejectsFile(rejects, columns, run_id, now, self.findings, workbook=workbook)
-        self._drift = RowFile(drift, tuple(COLUMNS), "drift file", "what the service does not have")
-        self._known_count = 0  # changed rows that an earlier run has reported
-        self._not_compared = Counter[str]()  # rows by reason
+        rejects_file_path = state_dir / "rejects" / f"{run_id}.csv"
+        workbook_path = rejects_file_path.with_suffix(".xlsx") if is_workbook else None
+        drift_file_path = state_dir / "drift" / f"{run_id}.csv"
+        self._rejects = RejectsFile(rejects_file_path, columns, run_id, now, self.findings, workbook=workbook_path)
+        self._drift = RowFile(drift_file_path, tuple(DRIFT_COLUMNS), "drift file", "what the service does not have")
+        self._known_count = 0  # number of changed rows that an earlier run has reported
+        self._not_compared = Counter[str]()  # number of rows by reason
 
     @property
     def failure(self) -> str | None:
@@ -417,7 +425,7 @@ class LoadFiles(CloseableResource):
         self._known_count += change.is_known
         self.findings.count_change(change)
         for name, service, source in change.fields:
-            if (name, service, source) != OPTED_OUT:  # `_write_opt_out` writes the opt-out
+            if (name, service, source) != OPT_OUT_FIELD:  # `_write_opt_out` writes the opt-out
                 self._write_drift(change.row, change.identity, name, service, source, Outcome.CHANGED, "changed")
         if change.reason:
             self._not_compared[change.reason] += 1
@@ -450,10 +458,10 @@ class LoadFiles(CloseableResource):
     def remark(self) -> Iterator[str]:
         """Yield messages about changed rows."""
         if self._known_count:
-            says, are = agree(self._known_count, "says", "say"), agree(self._known_count, "it is", "they are")
+            verb, are_text = agree(self._known_count, "says", "say"), agree(self._known_count, "it is", "they are")
             rows = count(self._known_count, "changed row")
             yield (
-                f"{rows} {says} what an earlier run reported in its drift file; {are} "
+                f"{rows} {verb} what an earlier run reported in its drift file; {are_text} "
                 "compared again 7 days after that, or with --full"
             )
         for reason, row_count in sorted(self._not_compared.items()):

@@ -1,8 +1,8 @@
-"""The log of runs in the state folder: one JSON file for each run, which is its report once the run has ended.
+"""The log of runs in the state folder. Each run has one JSON file, which has the report when the run has ended.
 
-Theory of operation. A run makes its file when it begins, with the status `running`, and holds a lock of the kernel on
-it. The report takes the file's place when the run ends. So a file that says `running` and is not locked belongs to a
-run that was killed, and a reader needs no lock of the ledger, waits for no run and disturbs none.
+Theory of operation. When a run begins, it creates its file with the status `running`, and holds a kernel lock on the
+file. When the run ends, its report replaces the file. So if a file has the status `running` and is not locked, its run
+was killed. A reader needs no lock of the ledger, never waits for a run, and disturbs no run.
 """
 
 import fcntl
@@ -23,69 +23,70 @@ from connector.errors import ConnectorError, find_exit_code
 from connector.settings import RETENTION_S
 
 KEPT_FOLDERS = ("rejects", "drift", "runs")
-"""Folders of the state folder whose files go when they are older than the retention."""
+"""Folders in the state folder. Their files are deleted when they are older than the retention."""
 
 _DAY_S = 86_400.0
-_LONGEST_INTERVAL_S = 35 * _DAY_S  # between two runs of a monthly schedule
+_MAX_SCHEDULE_INTERVAL_S = 35 * _DAY_S  # the longest time between two runs of a monthly schedule
 
 ERROR_STATUSES: Mapping[int, Literal["usage", "aborted", "locked"]] = {2: "usage", 3: "aborted", 4: "locked"}
 """The status of a run that ends with an error, by the exit code of the error."""
 
-_RUNS = "runs"
-_OURS = re.compile(r"\.?(\d{8}T\d{6}-[0-9a-f]{6})\.(json|csv|xlsx)(\.partial)?")
-"""Names of files that runs make, with the run's id; all other files in the folders are a person's."""
+_RUNS_FOLDER = "runs"
+_RUN_FILE_NAME = re.compile(r"\.?(\d{8}T\d{6}-[0-9a-f]{6})\.(json|csv|xlsx)(\.partial)?")
+"""The pattern of the names of files that runs create. The first group is the id of the run. Other files in the folders
+belong to a person."""
 
-_SECONDS = len("20261123T080000")  # of a run's id, which says no more of its time
+_SECOND_LENGTH = len("20261123T080000")  # of a run's id; the id has the time in seconds
 logger = logging.getLogger(__name__)
 
 
 @contextmanager
 def record_run(
     state_dir: Path,
-    begun: Mapping[str, Any],
+    begin_values: Mapping[str, Any],
     report: Callable[[], Mapping[str, Any]],
     now: Callable[[], datetime],
     retention_s: float = RETENTION_S,
 ) -> Iterator[None]:
-    """Record the run while the context lasts: `begun` (with its `run_id`) at its beginning, `report()` at its end.
+    """Record a run: write `begin_values` (with a `run_id`) at the beginning of the context, and `report()` at its end.
 
-    A ConnectorError that ends the run gets the id of the run. Files of earlier runs that are older than `retention_s`
-    go at the end, unless the clock has jumped. A log that cannot be written is a warning of this module's logger, and
-    no failure of the run.
+    A ConnectorError that ends the run gets the id of the run. At the end, files of earlier runs that are older than
+    `retention_s` are deleted, unless the clock has jumped. If the log cannot be written, this module's logger logs a
+    warning, and the run does not fail.
     """
-    path = state_dir / _RUNS / f"{begun['run_id']}.json"
+    path = state_dir / _RUNS_FOLDER / f"{begin_values['run_id']}.json"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = create_private(path)
-        fcntl.flock(file, fcntl.LOCK_EX)  # a reader may try it in this very moment
+        fcntl.flock(file, fcntl.LOCK_EX)  # waits, because a reader may test the lock at this moment
     except OSError as error:
         logger.warning("the run cannot be recorded in %s: %s", path, error.strerror)
         yield
         return
     with file:
-        with suppress(OSError):  # the end of the run tries again, and reports a failure
-            os.write(file.fileno(), _encode({**begun, "status": "running", "pid": os.getpid()}))
+        with suppress(OSError):  # the end of the run writes the file again, and reports an error
+            os.write(file.fileno(), _encode({**begin_values, "status": "running", "pid": os.getpid()}))
         try:
             yield
         except BaseException as error:
             exit_code = find_exit_code(error) if isinstance(error, ConnectorError) else 3
             if isinstance(error, ConnectorError):
-                error.run_id = begun["run_id"]
-            ended = {
+                error.run_id = begin_values["run_id"]
+            end_values = {
                 "status": ERROR_STATUSES[exit_code],
                 "exit_code": exit_code,
                 "finished_at": now().isoformat(),
                 "messages": [str(error)],
             }
-            _write_end(path, {**report(), **ended})
+            _write_end(path, {**report(), **end_values})
             raise
         _write_end(path, report())
     _prune_at_end(state_dir, now().timestamp(), retention_s)
 
 
 def record_failed_start(state_dir: Path, run: Mapping[str, Any]) -> None:
-    """Record a run that could not begin. A log that cannot be written is a warning, as of `record_run`."""
-    path = state_dir / _RUNS / f"{run['run_id']}.json"
+    """Record a run that could not begin. If the log cannot be written, log a warning, like `record_run`."""
+    path = state_dir / _RUNS_FOLDER / f"{run['run_id']}.json"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -95,8 +96,8 @@ def record_failed_start(state_dir: Path, run: Mapping[str, Any]) -> None:
 
 
 def _prune_at_end(state_dir: Path, now: float, retention_s: float) -> None:
-    """Delete files older than the retention, counted from the last earlier run if the clock seems to have jumped ahead
-    since that run: a wrong clock must not delete what is not old."""
+    """Delete files that are older than the retention. If the clock seems to have jumped ahead since the last earlier
+    run, count the age from that run, because a wrong clock must not delete new files."""
     jump_s = _find_jump(state_dir, now, retention_s)
     prune(state_dir, now - retention_s - jump_s)
     if jump_s:
@@ -110,28 +111,28 @@ def _prune_at_end(state_dir: Path, now: float, retention_s: float) -> None:
 
 
 def _find_jump(state_dir: Path, now: float, retention_s: float) -> float:
-    """Return the seconds between the runs of the last day and the last run before that day, or 0 if they are not more
-    than schedules leave between two runs."""
-    written = []
-    for path in (state_dir / _RUNS).glob("[0-9]*.json"):
-        with suppress(OSError):  # deleted by another run
-            if _OURS.fullmatch(path.name):
-                written.append(path.stat().st_mtime)
-    earlier = [at for at in written if at < now - _DAY_S]
-    if not earlier:
+    """Return the seconds between the last earlier run and the first run of the last day. Return 0 if a schedule may
+    leave so much time between two runs."""
+    written_times = []
+    for path in (state_dir / _RUNS_FOLDER).glob("[0-9]*.json"):
+        with suppress(OSError):  # another run may have deleted the file
+            if _RUN_FILE_NAME.fullmatch(path.name):
+                written_times.append(path.stat().st_mtime)
+    earlier_times = [at for at in written_times if at < now - _DAY_S]
+    if not earlier_times:
         return 0.0
-    first_of_day = min((at for at in written if now - _DAY_S <= at <= now), default=now)
-    gap_s = first_of_day - max(earlier)
-    return gap_s if gap_s > max(2 * _DAY_S, min(_LONGEST_INTERVAL_S, retention_s / 2)) else 0.0
+    first_time_of_day = min((at for at in written_times if now - _DAY_S <= at <= now), default=now)
+    gap_s = first_time_of_day - max(earlier_times)
+    return gap_s if gap_s > max(2 * _DAY_S, min(_MAX_SCHEDULE_INTERVAL_S, retention_s / 2)) else 0.0
 
 
 def list_runs(state_dir: Path) -> Iterator[dict[str, Any]]:
-    """Yield the reports of the runs on record, the latest first; the `status` of one that has not ended is `running`,
-    or `killed` if its process is gone. A file that is no report is left out."""
-    paths = sorted((state_dir / _RUNS).glob("[0-9]*.json"), reverse=True)
-    ours = (path for path in paths if _OURS.fullmatch(path.name) and path.is_file())
-    for _, of_a_second in groupby(ours, lambda path: path.name[:_SECONDS]):
-        runs = (run for path in of_a_second if (run := _read_run(path)) is not None)
+    """Yield the reports of the recorded runs, the latest first. If a run has not ended, its `status` is `running`, or
+    `killed` if its process is gone. A file that is not a report is left out."""
+    paths = sorted((state_dir / _RUNS_FOLDER).glob("[0-9]*.json"), reverse=True)
+    run_paths = (path for path in paths if _RUN_FILE_NAME.fullmatch(path.name) and path.is_file())
+    for _, paths_of_second in groupby(run_paths, lambda path: path.name[:_SECOND_LENGTH]):
+        runs = (run for path in paths_of_second if (run := _read_run(path)) is not None)
         yield from sorted(runs, key=lambda run: str(run["started_at"]), reverse=True)
 
 
@@ -142,21 +143,21 @@ def build_job_option(run: Mapping[str, Any]) -> str:
     return f" --job {shlex.quote(path)}" if path else ""
 
 
-def prune(state_dir: Path, before: float) -> Sequence[Path]:
-    """Delete the files of runs (rejects, drift, reports) last written before that time (Unix seconds); return their
-    paths. Those of a run that goes on stay, and so do files that no run made. A file that cannot be deleted is a
-    warning, and stays."""
-    deleted = []
-    going_on = {run["run_id"] for run in list_runs(state_dir) if run["status"] == "running"}
+def prune(state_dir: Path, deleted_before: float) -> Sequence[Path]:
+    """Delete the files of runs (rejects, drift, reports) that were last written before this time (Unix seconds). Return
+    their paths. Files of running runs, and files that no run created, are not deleted. If a file cannot be deleted, log
+    a warning."""
+    deleted_paths = []
+    running_ids = {run["run_id"] for run in list_runs(state_dir) if run["status"] == "running"}
     for path in (path for name in KEPT_FOLDERS for path in sorted((state_dir / name).glob("*"))):
-        named = _OURS.fullmatch(path.name)
+        match = _RUN_FILE_NAME.fullmatch(path.name)
         try:
-            if named and named[1] not in going_on and path.is_file() and path.stat().st_mtime < before:
+            if match and match[1] not in running_ids and path.is_file() and path.stat().st_mtime < deleted_before:
                 path.unlink()
-                deleted.append(path)
+                deleted_paths.append(path)
         except OSError as error:
             logger.warning("%s is older than the retention and cannot be deleted: %s", path, error.strerror)
-    return deleted
+    return deleted_paths
 
 
 def _write_end(path: Path, run: Mapping[str, Any]) -> None:
@@ -167,7 +168,8 @@ def _write_end(path: Path, run: Mapping[str, Any]) -> None:
             "the run cannot be recorded in %s: %s", path, error.strerror if isinstance(error, OSError) else error
         )
         with suppress(OSError):
-            path.unlink(missing_ok=True)  # it says `running`, and would be taken for that of a run that was killed
+            # The file has the status `running`, so it would look like the file of a killed run.
+            path.unlink(missing_ok=True)
 
 
 def _encode(run: Mapping[str, Any]) -> bytes:
@@ -181,11 +183,11 @@ def _read_run(path: Path) -> dict[str, Any] | None:
             if not isinstance(run, dict) or not run.keys() >= {"run_id", "job", "command", "status", "started_at"}:
                 return None
             if run["status"] == "running" and not _is_locked(file.fileno()):
-                if not os.path.samestat(os.fstat(file.fileno()), path.stat()):  # its report has just taken its place
+                if not os.path.samestat(os.fstat(file.fileno()), path.stat()):  # the report has just replaced this file
                     return _read_run(path)
                 return {**run, "status": "killed"}
             return run
-    except (OSError, ValueError, RecursionError):  # pruned this moment, or not of a run
+    except (OSError, ValueError, RecursionError):  # the file was deleted at this moment, or is not the file of a run
         return None
 
 

@@ -1,4 +1,4 @@
-"""Guesses the field of each column from its header.
+"""Guesses the field of each column from its header, and finds columns that show who wants no email.
 
 Headers are compared by their letters and digits (`normalise_header`), so `First Name`, `FIRSTNAME` and `first_name` are
 equal. The known headers are in English, German, French, Spanish, Italian, Portuguese, Dutch and Polish.
@@ -279,7 +279,7 @@ def override_mapping(
     return FieldMapping(rules, whole_name_column)
 
 
-# Columns of consent
+# Columns that show who wants no email
 
 
 # Headers as `normalise_header` writes them.

@@ -159,7 +159,7 @@ class _Retry:
             await loader.begin(refuses_misanswered=selection.refuses_misanswered)
             await retry_entries(session, loader.settler, selection)
 
-        await run.see_through(loader, retry())
+        await run.finish_load(loader, retry())
         if run.reason is not None:
             run.reason = f"{describe_base(base)}: {run.reason}"
 

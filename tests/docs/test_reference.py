@@ -14,7 +14,7 @@ from connector.jobs.mail_models import MessageFile
 from connector.jobs.schema import list_keys
 from connector.runs.report import Report
 from connector.runs.report_keys import CheckedRowCounts, ExportRowCounts, LoadRowCounts, MailRowCounts
-from connector.runs.row_files import COLUMNS as DRIFT_COLUMNS
+from connector.runs.row_files import DRIFT_COLUMNS
 from connector.sandbox import SandboxProcess
 from connector.warehouse.columns import RUN_COLUMN_MEANINGS, SCHEMA
 from connector.warehouse.receipts import COLUMNS as RECEIPT_COLUMNS

@@ -116,13 +116,13 @@ def test_a_time_is_rounded_up_and_a_past_time_is_refused() -> None:
 def test_a_file_above_the_limit_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "terms.pdf"
     path.write_bytes(bytes(range(256)))
-    assert read_attachment(path, most_bytes=256).content == bytes(range(256))
+    assert read_attachment(path, max_bytes=256).content == bytes(range(256))
     with pytest.raises(MessageError, match=r"terms\.pdf' is larger than 255 bytes"):
-        read_attachment(path, most_bytes=255)
+        read_attachment(path, max_bytes=255)
     with path.open("wb") as file:
         file.truncate(1 << 40)  # a terabyte of holes: the reading must stop at the limit
     with pytest.raises(MessageError, match="larger than 1,000 bytes"):
-        read_attachment(path, most_bytes=1000)
+        read_attachment(path, max_bytes=1000)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_file_above_the_limit_is_refused(tmp_path: Path) -> None:
 def test_the_type_of_a_file_follows_from_its_name(tmp_path: Path, name: str, mime_type: str) -> None:
     path = tmp_path / name.replace("/", "∕")
     path.write_bytes(b"x")
-    assert read_attachment(path, most_bytes=1).mime_type == guess_type(name) == mime_type
+    assert read_attachment(path, max_bytes=1).mime_type == guess_type(name) == mime_type
 
 
 def test_the_types_of_the_machine_have_no_effect() -> None:
@@ -167,7 +167,7 @@ def test_a_file_that_cannot_be_attached_is_named(tmp_path: Path, name: str, word
     (tmp_path / "empty.pdf").touch()
     os.mkfifo(tmp_path / "pipe")  # a reading of a pipe would not end
     with pytest.raises(MessageError, match=words) as caught:
-        read_attachment(tmp_path / name, most_bytes=9)
+        read_attachment(tmp_path / name, max_bytes=9)
     assert caught.value.field == "Email.Attachments"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from connector.outcomes import Outcome
-from connector.runs.planned_rows import MAX_REPORTED, PlannedRows
+from connector.runs.planned_rows import MAX_REPORTED_LINES, PlannedRows
 from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored, end, wait_for, write_addresses, write_csv
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.planned import (
@@ -91,7 +91,7 @@ def test_a_changed_row_is_reported_with_the_values_of_service_and_source(connect
     assert (reported[0]["service"], reported[0]["source"]) == ({"first_name": "Ann"}, {"first_name": "Anna"})
 
 
-@pytest.mark.parametrize(("number", "is_reported"), [(MAX_REPORTED, True), (MAX_REPORTED + 1, False)])
+@pytest.mark.parametrize(("number", "is_reported"), [(MAX_REPORTED_LINES, True), (MAX_REPORTED_LINES + 1, False)])
 def test_a_report_holds_a_bounded_number_of_rows(number: int, is_reported: bool) -> None:
     with PlannedRows(None, "email", is_reported=True) as rows:
         rows.build_tally()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from connector.mail.campaign import MOST_AT_ONCE
+from connector.mail.campaign import MAX_EMAILS_PER_COMMIT
 from tests.pipelines.conftest import Connector, wait_for, write_csv
 from tests.pipelines.emails.outbox import interrupt_twice, list_recipients, read_outbox
 
@@ -350,7 +350,7 @@ def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector, tmp_pat
     }
     assert lost <= unknown, "whose answer was lost is told of"
     assert set(addresses) - set(sent) <= unknown, "who was sent nothing is told of"
-    assert len(unknown) <= len(lost) + KILLS * 2 * MOST_AT_ONCE
+    assert len(unknown) <= len(lost) + KILLS * 2 * MAX_EMAILS_PER_COMMIT
 
 
 # Interrupted runs
