@@ -253,9 +253,8 @@ def export_command(
     a database URL, a Delta table such as delta://lake/subscribers, or - for standard output. With a JOB file (.yaml),
     the export section of the job has the values of the groups Destination, Columns, File and Filters.
     """
-    from connector.export import ExportPlan, run_export
-    from connector.jobs.reader import read_settings
     from connector.service.wire import ListQuery
+    from connector.settings import read_settings
     from connector.warehouse.destination import MAX_SHRINK, parse_destination
 
     table, schema = options.pop("table"), options.pop("schema")
@@ -268,12 +267,13 @@ def export_command(
         source_of = click.get_current_context().get_parameter_source
         if any(source_of(name) is ParameterSource.COMMANDLINE for name in _OF_A_JOB):
             raise ConfigurationError("a job brings its own table, mode and filters: leave out those options")
+        from connector.export import run_export
         from connector.jobs.export_planner import plan_export_job  # an export by options does not wait for pydantic
-        from connector.jobs.reader import load_job
+        from connector.jobs.reader import load_job, read_settings as read_settings_of_job
 
         with job_start(Path(target)):
             job = load_job(Path(target), os.environ)
-            settings = read_settings(os.environ, job, time_limit_s=time_limit_s)
+            settings = read_settings_of_job(os.environ, job, time_limit_s=time_limit_s)
             plan = plan_export_job(job, settings, **accepted, max_shrink=max_shrink, overwrite=overwrite)
             _refuse_clash(plan, output)
             report = run_and_notify(partial(run_export, plan), job, settings, output)
@@ -281,12 +281,14 @@ def export_command(
     file = {name: options.pop(name) for name in _OF_A_FILE}
     file["partition_by"] = file["partition_by"] or ()
     query = ListQuery(id=options.pop("subscriber_id"), gender="" if gender == "unspecified" else gender, **options)
-    settings = read_settings(os.environ, None, time_limit_s=time_limit_s)
+    settings = read_settings(os.environ, time_limit_s=time_limit_s)
     destination = parse_destination(
         target, table=table or "subscribers", schema=schema, mode=mode, overwrite=overwrite, **file
     )
     if (table or schema) and not destination.is_database:
         raise ConfigurationError(f"{destination} is a file: --table and --schema are for databases")
+    from connector.export import ExportPlan, run_export  # a refused destination does not wait for pyarrow
+
     shrink = MAX_SHRINK if max_shrink is None else max_shrink
     plan = ExportPlan(destination.path.name, query, destination, settings, **accepted, max_shrink=shrink)
     _refuse_clash(plan, output)
