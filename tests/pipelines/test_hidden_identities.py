@@ -38,7 +38,7 @@ def test_a_list_that_shows_no_email_ends_a_load_before_its_first_create(
     for options in ((), ("--dry-run",)):
         ended = load(connector, ALL, "email", *options)
         assert ended.code == 2, ended.stdout
-        assert "The list shows the email of none of" in ended.stderr
+        assert "The list shows no email of its" in ended.stderr
     assert set(count_stored(connector.sandbox).values()) == {1}
     assert count_stored(connector.sandbox).total() == len(EXISTING)
 
