@@ -107,7 +107,7 @@ def _show(sandbox: Sandbox, query: Mapping[str, str], positions: Mapping[str, st
                 "name": switch.name,
                 "value": value,
                 "default": switch.default,
-                "values": switch.values,
+                "allowed": switch.values,
                 "help": switch.help,
                 "choices": switch.values.split(" | ") if " | " in switch.values else (),
                 "is_moved": value != switch.default,

@@ -19,6 +19,7 @@ from pipelines.report.text import list_facts, list_files, measure_length, show_s
 
 if TYPE_CHECKING:
     import jinja2
+    import markupsafe
 
 _PAGE_BEGINS = (
     '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="connector report">'
@@ -141,7 +142,7 @@ def _load_templates() -> "jinja2.Environment":
     import jinja2  # here: a run without a page does not pay for it
 
     loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=loader,
         autoescape=True,
         trim_blocks=True,
@@ -149,6 +150,8 @@ def _load_templates() -> "jinja2.Environment":
         undefined=jinja2.StrictUndefined,
         finalize=_finalize,
     )
+    environment.filters["wrap"] = _wrap
+    return environment
 
 
 def _finalize(value: object) -> object:
@@ -158,6 +161,14 @@ def _finalize(value: object) -> object:
 
 def _name(report: Mapping[str, Any]) -> str:
     return str(report.get("job") or report.get("command") or "connector")
+
+
+def _wrap(value: object) -> "markupsafe.Markup":
+    """Return the escaped text of a path or URL with a place for a line break after each slash, because a browser would
+    break words."""
+    from markupsafe import Markup
+
+    return Markup("/<wbr>").join(make_visible(str(value)).split("/"))
 
 
 # One run

@@ -1,4 +1,5 @@
 """The fixtures of the pages' makers."""
 
 from tests.pipelines.conftest import connector as connector
+from tests.pipelines.emails.test_mail_command import mailer as mailer
 from tests.sandbox.conftest import calls as calls

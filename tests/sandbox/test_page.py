@@ -30,6 +30,8 @@ def test_the_page_shows_the_subscribers_and_the_requests(calls: Calls) -> None:
         assert shown in page
     found = open_page(calls, "/?q=ANN%20%3C").body.decode()
     assert ("ann@example.com</summary>" in found, "bob@example.com</summary>" in found) == (True, False)
+    assert "Headers that an email must not add or override" in page
+    assert "(comma-separated" in page
     assert "Nothing is found" in open_page(calls, "/?q=carl").body.decode()
     assert 'http-equiv="refresh"' in open_page(calls, "/?follow").body.decode()
     assert calls.sandbox.stats() == before  # it is no request of the API
