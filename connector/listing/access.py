@@ -278,7 +278,6 @@ class LookupState:
     hidden_classes: tuple[HiddenClass, ...] = ()  # the list shows them only to a request for the class
     unshown_classes: tuple[HiddenClass, ...] = ()  # not even a request for the class has shown a subscriber
     are_classes_known: bool = False  # whether counts have shown which classes the list hides
-    is_missing_false: bool | None = None  # whether a row without IsActive is inactive; None: not asked yet
 
 
 def _fits_url(text: str) -> bool:
@@ -301,6 +300,7 @@ class ListPolicy:
     fresh_s: float = 900.0
     allow_truncated: bool = False  # architecture 7, rule 7
     ignores_total_count: bool = False  # architecture 7, rule 4
+    is_suppressing_inactive: bool = False  # no row is created active that the list shows as inactive in any base
 
 
 @dataclass(slots=True)

@@ -58,7 +58,11 @@ class BaseReader:
         asked_name: str | None,
         fields: Sequence[str],
         inactive_identities: InactiveIdentities | None = None,
+        *,
+        counts_missing: bool = False,
     ) -> None:
+        """With `counts_missing`, a subscriber without a readable IsActive counts as inactive."""
+        self._counts_missing = counts_missing
         self._inactive_identities = inactive_identities
         self._asked_name = asked_name
         self._folded_name = None if asked_name is None else fold_base_name(asked_name)
@@ -73,16 +77,14 @@ class BaseReader:
         ]
 
     def record_inactive(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        """Record the identities of subscribers of any base that are inactive or have no readable IsActive."""
+        """Record the identities of inactive subscribers of any base."""
         if self._inactive_identities is None:
             return
         for wire in wire_objects:
             is_active = wire.get("IsActive")
-            if is_active is not True:
-                identities = self._inactive_identities
-                record = identities.add if is_active is False else identities.add_unclear
+            if is_active is False or (self._counts_missing and is_active is not True):
                 for identity, _ in self.read_identities(wire):
-                    record(identity)
+                    self._inactive_identities.add(identity)
 
     def read_identities(self, wire: dict[str, Any]) -> list[tuple[bytes, int]]:
         """Return pairs of identity and subscriber id: one for each identity of a subscriber of any base."""
@@ -253,4 +255,10 @@ def _shorten(digest: bytes) -> int:
 
 def build_reader(access: ListAccess, fields: Sequence[str]) -> BaseReader:
     """Return a reader for the subscribers of the base of `access`."""
-    return BaseReader(access.journal.base, access.asked_name, fields, access.inactive_identities)
+    return BaseReader(
+        access.journal.base,
+        access.asked_name,
+        fields,
+        access.inactive_identities,
+        counts_missing=access.policy.is_suppressing_inactive,
+    )

@@ -196,15 +196,6 @@ def are_as_asked(asked: Mapping[str, object], rows: Sequence[dict[str, Any]]) ->
     return bool(_match(asked, rows).all())
 
 
-def is_missing_false(inactive_rows: Sequence[dict[str, Any]], active_rows: Sequence[dict[str, Any]]) -> bool:
-    """Return whether a missing IsActive means false, which is the documented default.
-
-    It does if all rows of a request for IsActive=0 have false or no value, and all rows of a request for IsActive=1
-    have true."""
-    is_filtered = bool(inactive_rows) and all(row.get("IsActive") in (None, False) for row in inactive_rows)
-    return is_filtered and all(row.get("IsActive") is True for row in active_rows)
-
-
 def make_up_value(name: str, draw: Draw) -> Any:
     """Return a value that no subscriber has, as a negative control, or None if every value of the field is in use."""
     if name in _CLASS_FIELDS:

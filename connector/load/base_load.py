@@ -220,7 +220,7 @@ class Loader:
     async def _refuse_rows(self, chunk: SortedChunk) -> None:
         """Remove rows from the rows to be created: rows of inactive subscribers, and rows with a mistaken id."""
         planned, tally = chunk.planned, self._session.tally
-        inactive = await find_inactive(self._session, planned, list(chunk.to_create))
+        inactive = find_inactive(self._session, planned, list(chunk.to_create))
         self._count_rows(Outcome.SUPPRESSED, planned, inactive)
         for index in inactive:
             del chunk.to_create[index]

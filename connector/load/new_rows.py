@@ -9,15 +9,11 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 
-from connector.errors import ConfigurationError
 from connector.listing.access import LookupKey
 from connector.listing.base_reader import SweptRows, build_reader
-from connector.listing.controls import is_missing_false
-from connector.listing.requests import ask
 from connector.load.lookups import look_for
 from connector.load.session import Session
 from connector.rows import PlannedChunk
-from connector.service.wire import MAX_LIMIT, ListQuery
 from connector.states import State
 from connector.subscribers.checks import DECIMAL_ID_PATTERN, NEEDLESS_DECIMALS_MESSAGE
 from connector.subscribers.identity import digest_identity, split_digests
@@ -38,46 +34,19 @@ def list_spellings(text: str) -> list[str]:
     return [spelling for spelling in (plain, f"{plain}.0", *padded) if spelling != text]
 
 
-async def find_inactive(session: Session, planned: PlannedChunk, indices: Sequence[int]) -> list[int]:
+def find_inactive(session: Session, planned: PlannedChunk, indices: Sequence[int]) -> list[int]:
     """Return the indices of rows that say active and whose identities the list shows as inactive. If the job does not
-    suppress such rows, return none, and record their identities to be counted. Raises ConfigurationError."""
+    suppress such rows, return none, and record their identities to be counted."""
     if not indices or "is_active" not in planned.subscribers:
         return []
-    access, is_suppressing = session.access, session.policy.is_suppressing_inactive
+    inactive = session.access.inactive_identities
     active_mask = planned.subscribers["is_active"].iloc[list(indices)].eq(True).fillna(False).to_numpy(dtype=bool)
-    identities = planned.identities[list(indices)]
-    inactive_mask = access.inactive_identities.find(identities) & active_mask
-    if access.inactive_identities.unclear is not None:
-        unclear_mask = access.inactive_identities.unclear.find(identities) & active_mask & ~inactive_mask
-        if unclear_mask.any() and await _is_missing_false(session):
-            inactive_mask |= unclear_mask
-        elif is_suppressing:
-            session.tally.unclear += int(unclear_mask.sum())
-            inactive_mask |= unclear_mask
+    inactive_mask = inactive.find(planned.identities[list(indices)]) & active_mask
     found = [index for index, is_inactive in zip(indices, inactive_mask.tolist(), strict=True) if is_inactive]
-    if is_suppressing:
+    if session.policy.is_suppressing_inactive:
         return found
-    access.inactive_identities.reactivated.update(split_digests(planned.identities[found]))
+    inactive.reactivated.update(split_digests(planned.identities[found]))
     return []
-
-
-async def _is_missing_false(session: Session) -> bool:
-    """Return whether a subscriber that the list shows without IsActive is inactive. Request the rows once in a run.
-    Raises ConfigurationError if the job suppresses inactive subscribers, and no row shows an IsActive that can be
-    read."""
-    access, state = session.access, session.access.state
-    if state.is_missing_false is None:
-        queries = [ListQuery(limit=MAX_LIMIT, is_active=value) for value in (False, True)]
-        pages = [list((await session.control.until_stopped(ask(access, query))).rows) for query in queries]
-        state.is_missing_false = is_missing_false(*pages)
-        is_readable = any(isinstance(row.get("IsActive"), bool) for rows in pages for row in rows)
-        if not (state.is_missing_false or is_readable) and session.policy.is_suppressing_inactive:
-            raise ConfigurationError(
-                "the job has suppress: {inactive: true}, and no row of the list shows an IsActive that can be "
-                "read, so nothing tells who has unsubscribed. No more rows were sent. Name the people who have "
-                "unsubscribed in suppress.file, and take suppress.inactive out of the job"
-            )
-    return state.is_missing_false
 
 
 class MistakenIds:

@@ -195,7 +195,6 @@ class Tally:
     opt_outs: int = 0  # rows that say inactive of active subscribers, also rows of earlier runs
     unseen_opt_outs: Counter[str] = field(default_factory=Counter)  # of these, the ones not looked up, by the reason
     altered: Counter[str] = field(default_factory=Counter)
-    unclear: int = 0  # rows kept back because the list shows their identities without a readable IsActive
     twins: set[tuple[int, ...]] = field(default_factory=set)  # the ids of each subscriber that exists twice
     messages: list[str] = field(default_factory=list)
     row_messages: list[str] = field(default_factory=list)  # messages about rows; forgotten when rows are read again
@@ -230,7 +229,7 @@ class Tally:
         """Forget the outcomes of rows, because the rows are loaded now; all other findings stay."""
         self.taken = self.active = 0
         self.samples.clear()
-        self.reactivated = self.opt_outs = self.unclear = 0
+        self.reactivated = self.opt_outs = 0
         self.unseen_opt_outs.clear()
         self.outcomes.clear()
         self.leftovers.clear()
@@ -296,7 +295,6 @@ class LoadPolicy(ListPolicy):
     on_unknown: Literal["resend", "hold"] = "resend"
     grace_s: float = 8.0  # for requests under way when a run is stopped; `docker stop` kills after 10 s
     is_looking: bool = True  # look before creating (architecture 4.7); `load.look: none` turns it off
-    is_suppressing_inactive: bool = False  # no row is created active that the list shows as inactive in any base
 
     def expires_at(self, began_at: float) -> float:
         """Return until when (monotonic) a create may rely on a look-up that began then."""
@@ -462,10 +460,7 @@ class Session:
             return True
         inactive = self.access.inactive_identities
         digests = join_digests([identity], IDENTITY_BYTES)
-        is_inactive = bool(inactive.find(digests)[0])
-        if inactive.unclear is not None and (self.policy.is_suppressing_inactive or self.access.state.is_missing_false):
-            is_inactive = is_inactive or bool(inactive.unclear.find(digests)[0])
-        if not is_inactive or sent.get("is_active") is not True:
+        if not inactive.find(digests)[0] or sent.get("is_active") is not True:
             return False
         if not self.policy.is_suppressing_inactive:
             inactive.reactivated.add(identity)

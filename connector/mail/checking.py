@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import numpy as np
@@ -12,7 +12,6 @@ from connector.control import Stop
 from connector.errors import ConfigurationError, RunAborted
 from connector.imports.suppression import SuppressionPlan, read_suppression
 from connector.listing.access import shows_identity
-from connector.listing.controls import is_missing_false
 from connector.listing.pages import ListFailed, TokenRefusedError, fetch_page
 from connector.listing.reader import read_list
 from connector.load.candidates import extract_rows
@@ -50,23 +49,12 @@ _NOTHING_SENT_MESSAGE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ListedActivity:
-    """The addresses that the list shows as inactive, and the addresses that the list shows without a readable IsActive
-    (`unclear`)."""
-
-    inactive: InactiveIdentities = field(default_factory=InactiveIdentities)
-    unclear: InactiveIdentities = field(default_factory=InactiveIdentities)
-
-
 class _Sink:
     """A sink that collects the addresses of rows that are not active. It keeps the addresses of earlier sweeps, because
     an address that was inactive a moment ago must get no email."""
 
     def __init__(self) -> None:
-        self.inactive, self.unclear = InactiveIdentities(), InactiveIdentities()
-        self.has_readable = False  # whether any row had a boolean as IsActive
-        self.has_unclear = False  # whether any row had no IsActive, or another type
+        self.inactive = InactiveIdentities()
         self.has_rows = False  # whether any row was not active
         self.has_email = False  # whether any row that was not active had an email
 
@@ -76,62 +64,40 @@ class _Sink:
     def take(self, rows: WireRows) -> None:
         """Add the addresses of the rows that are not active."""
         for row in rows:
-            is_active = row.get("IsActive")
-            self.has_readable |= isinstance(is_active, bool)
-            self.has_unclear |= not isinstance(is_active, bool)
-            if is_active is True:
+            if row.get("IsActive") is True:  # a missing IsActive is false (service-api.md 2.1)
                 continue
             self.has_rows = True
             if shows_identity(row, "email"):
                 self.has_email = True
-                identities = self.inactive if is_active is False else self.unclear
-                identities.add(digest_identity("email", row["Email"]))
+                self.inactive.add(digest_identity("email", row["Email"]))
 
 
-async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> ListedActivity:
-    """Return the addresses that are inactive in the service, and the addresses whose IsActive cannot be read.
+async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> InactiveIdentities:
+    """Return the addresses that are inactive in the service.
 
-    Raises RunAborted if the list is incomplete or shows no email, and ConfigurationError if no row of the list has an
-    IsActive that can be read, or if the service refuses the token.
+    Raises RunAborted if the list is incomplete or shows no email, and ConfigurationError if no row of the first page
+    has an IsActive that can be read, or if the service refuses the token.
     """
-    sink, retrier = _Sink(), Retrier()
-
-    async def read_all(query: ListQuery) -> None:
-        reading = read_list(client, retrier, query, sink, now=clock.now, monotonic=clock.monotonic)
-        certificate = await stop.until_stopped(reading)
-        if not certificate.is_complete:
-            raise RunAborted(
-                f"The list of inactive subscribers is incomplete ({certificate.reason.value}). {_NOTHING_SENT_MESSAGE}"
-            )
-
-    async def fetch(*, is_active: bool | None) -> WireRows:
-        query = ListQuery(limit=MAX_LIMIT, is_active=is_active)
-        return (await stop.until_stopped(fetch_page(client, retrier, query))).subscribers
-
-    inactive_query = ListQuery(limit=MAX_LIMIT, is_active=False)
+    sink, retrier, query = _Sink(), Retrier(), ListQuery(limit=MAX_LIMIT)
     try:
-        sink.take(await fetch(is_active=None))
-        if not sink.has_unclear:
-            await read_all(inactive_query)
-        if sink.has_unclear:
-            inactive_rows, active_rows = await fetch(is_active=False), await fetch(is_active=True)
-            sink.take(inactive_rows)
-            sink.take(active_rows)
-            if is_missing_false(inactive_rows, active_rows):
-                await read_all(inactive_query)
-                sink.inactive.update(sink.unclear)
-                sink.unclear = InactiveIdentities()
-            elif sink.has_readable:
-                await read_all(ListQuery(limit=MAX_LIMIT))
-            else:
-                raise ConfigurationError(_UNREADABLE_MESSAGE)
+        rows = (await stop.until_stopped(fetch_page(client, retrier, query))).subscribers
+        if rows and not any(isinstance(row.get("IsActive"), bool) for row in rows):
+            raise ConfigurationError(_UNREADABLE_MESSAGE)
+        sink.take(rows)
+        inactive_query = replace(query, is_active=False)
+        reading = read_list(client, retrier, inactive_query, sink, now=clock.now, monotonic=clock.monotonic)
+        certificate = await stop.until_stopped(reading)
     except TokenRefusedError:
         raise
     except ListFailed as error:
         raise RunAborted(f"{error} {_NOTHING_SENT_MESSAGE}") from None
+    if not certificate.is_complete:
+        raise RunAborted(
+            f"The list of inactive subscribers is incomplete ({certificate.reason.value}). {_NOTHING_SENT_MESSAGE}"
+        )
     if sink.has_rows and not sink.has_email:
         raise RunAborted(f"The list shows no email address of inactive subscribers. {_NOTHING_SENT_MESSAGE}")
-    return ListedActivity(sink.inactive, sink.unclear)
+    return sink.inactive
 
 
 class MailRows(CloseableResource):

@@ -38,7 +38,7 @@ from connector.mail.campaign import (
     read_history,
     refuse_older_ledger,
 )
-from connector.mail.checking import ListedActivity, MailCheck, MailPlan, MailRows, check_rows, read_inactive_addresses
+from connector.mail.checking import MailCheck, MailPlan, MailRows, check_rows, read_inactive_addresses
 from connector.mail.draft import MailTexts
 from connector.mail.message import Recipient, write_eml, write_page
 from connector.mail.single import send_unrecorded
@@ -66,7 +66,7 @@ from connector.service.client import open_client
 from connector.service.retry import Retrier
 from connector.settings import bound_in_flight, build_service
 from connector.states import EmailState
-from connector.subscribers.identity import IDENTITY_BYTES, digest_identity, join_digests
+from connector.subscribers.identity import IDENTITY_BYTES, InactiveIdentities, digest_identity, join_digests
 from connector.texts import agree, count
 
 _BATCH_ROWS = 256  # looked up with one query of the ledger
@@ -88,7 +88,6 @@ class _Run:
     has_unread_recipients: bool = False  # whether the emails of recipients without a row in the source are unknown
     is_token_refused: bool = False  # whether the service refused the token at the first email
     unreported_count: int = 0  # number of emails that are recorded as leaving and have no outcome
-    unclear_count: int = 0  # number of recipients whom the list shows without a readable IsActive
 
     def on_verdict(self, addressee: Addressee, verdict: SendVerdict) -> None:
         """Count the outcome of a recipient's email. If a person must act, write the outcome to the rejects file."""
@@ -230,14 +229,13 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: MailRows) -
             return f"{sent:,} sent; {progress_meter.describe(sent, spool.rows)}{pause}"
 
         try:
-            activity = ListedActivity()
+            inactive = InactiveIdentities()
             if plan.skips_inactive and spool.rows:
                 run.progress.follow(lambda: "reading who is inactive in the service")
-                activity = await read_inactive_addresses(client, run.clock, run.stop)
+                inactive = await read_inactive_addresses(client, run.clock, run.stop)
             run.progress.follow(describe)
-            await mailer.send(_Letters(run, mailer, spool, activity).take)
+            await mailer.send(_Letters(run, mailer, spool, inactive).take)
         finally:
-            _report_unclear(run)
             run.report.note_requests(client, run.clock.monotonic())
             run.is_token_refused, run.unreported_count = mailer.is_token_refused, mailer.unreported
             if mailer.sent_again:
@@ -255,9 +253,9 @@ class _Letters:
     active.
     """
 
-    def __init__(self, run: _Run, mailer: CampaignSender, spool: MailRows, activity: ListedActivity) -> None:
+    def __init__(self, run: _Run, mailer: CampaignSender, spool: MailRows, inactive: InactiveIdentities) -> None:
         self._texts, self._now = run.plan.texts, run.report.started_at
-        self._run, self._mailer, self._activity = run, mailer, activity
+        self._run, self._mailer, self._inactive = run, mailer, inactive
         self._batches = spool.read(_BATCH_ROWS)
         self._sendable = deque[Addressee]()
 
@@ -274,11 +272,9 @@ class _Letters:
         while not self._sendable and (batch := next(self._batches, None)) is not None:
             people = [_find_addressee(self._texts, row) for row in batch]
             recipients = join_digests([person.recipient for person in people], IDENTITY_BYTES)
-            is_inactive = self._activity.inactive.find(recipients)
-            is_unclear = self._activity.unclear.find(recipients) & ~is_inactive
-            self._run.unclear_count += int(is_unclear.sum())
-            self._run.check.outcomes[MailOutcome.SUPPRESSED] += int(is_inactive.sum() + is_unclear.sum())
-            self._sendable += self._mailer.look_up(list(compress(people, ~(is_inactive | is_unclear))))
+            is_inactive = self._inactive.find(recipients)
+            self._run.check.outcomes[MailOutcome.SUPPRESSED] += int(is_inactive.sum())
+            self._sendable += self._mailer.look_up(list(compress(people, ~is_inactive)))
             await asyncio.sleep(0)
         return bool(self._sendable)
 
@@ -309,17 +305,6 @@ def _report_unread_recipients(run: _Run, log: EmailLog, campaign: Campaign) -> N
         )
 
 
-def _report_unclear(run: _Run) -> None:
-    """Report recipients who got no email because the list does not show whether they are active."""
-    if run.unclear_count:
-        run.report.messages.append(
-            f"{count(run.unclear_count, 'recipient')} got no email, because the service lists "
-            f"{agree(run.unclear_count, 'the address', 'the addresses')} without an IsActive that can be read. They "
-            "may have unsubscribed, so they are counted as suppressed. Look them up in the service. To mail them, "
-            "remove people who have unsubscribed from the source, and set skip_inactive: false in the job"
-        )
-
-
 def _end_report(run: _Run, reason: str | None) -> None:
     report, ended_at = run.report, run.clock.now()
     run.rejects.close()
@@ -328,11 +313,7 @@ def _end_report(run: _Run, reason: str | None) -> None:
         report.rows = count_mail_rows(run.check.read_count, run.check.outcomes)
     except UncountedError as error:
         report.rows, reason = error.rows, f"{reason or 'a fault of the program'}; also, {error}"
-    is_partial = (
-        run.has_unread_recipients
-        or run.unclear_count > 0
-        or any(run.check.outcomes[outcome] for outcome in _OUTCOMES_FOR_A_PERSON)
-    )
+    is_partial = run.has_unread_recipients or any(run.check.outcomes[outcome] for outcome in _OUTCOMES_FOR_A_PERSON)
     status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"
     end_run(report, run.stop, status, ended_at, reason)
 

@@ -452,12 +452,6 @@ def _end_report(run: Run) -> None:
     report.messages += describe_twins(tally.twins)
     is_partial = is_partial or any(tally.leftovers[outcome] for outcome in (*_OUTCOMES_FOR_A_PERSON, "held"))
     is_partial = is_partial or run.is_attention_needed
-    if tally.unclear:
-        report.messages.append(
-            f"{count(tally.unclear, 'row')} {agree(tally.unclear, 'was', 'were')} kept back as suppressed, because the "
-            "list shows the identity in a base of the account without an IsActive that can be read. Nothing tells "
-            "whether these people have unsubscribed: look them up in the service"
-        )
-    is_partial = is_partial or bool(tally.twins or tally.unclear)
+    is_partial = is_partial or bool(tally.twins)
     status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"
     end_run(report, run.stop, status, run.clock.now(), reason)

@@ -402,13 +402,12 @@ class InactiveIdentities:
     """The identities (S16 digests) that are inactive in a base of the service's list, or in rows of the run.
 
     `reactivated` are inactive identities that the run creates as active, because the job does not suppress inactive
-    people. `unclear` are identities whose subscriber the list shows without a valid IsActive.
+    people.
     """
 
-    __slots__ = ("_added", "_known", "reactivated", "unclear")
+    __slots__ = ("_added", "_known", "reactivated")
 
     def __init__(self) -> None:
-        self.unclear: InactiveIdentities | None = None
         self._known: Digests = join_digests((), IDENTITY_BYTES)  # sorted, without duplicates
         self._added = bytearray()  # digests that are not in `_known` yet
         self.reactivated: set[bytes] = set()
@@ -416,16 +415,6 @@ class InactiveIdentities:
     def add(self, identity: bytes) -> None:
         """Add an inactive identity."""
         self._added += identity
-
-    def add_unclear(self, identity: bytes) -> None:
-        """Add an identity whose subscriber the list shows without a valid IsActive."""
-        if self.unclear is None:
-            self.unclear = InactiveIdentities()
-        self.unclear.add(identity)
-
-    def update(self, other: "InactiveIdentities") -> None:
-        """Add all identities of another object."""
-        self._added += other._known.tobytes() + bytes(other._added)
 
     def find(self, digests: Digests) -> Mask:
         """Return the mask of the digests that were added."""
