@@ -95,7 +95,7 @@ def test_the_sandboxs_page_fits_every_screen(calls: Calls, tmp_path: Path, chrom
         "Subject": LONG,
         "Html": f"<h1>{LONG}",
     }
-    assert calls.ask("POST", SEND, json.dumps({"SendEmail": {"Email": email}}).encode()).status == 200
+    assert calls.request("POST", SEND, json.dumps({"SendEmail": {"Email": email}}).encode()).status == 200
     seen = look_at(f"http://any:{calls.sandbox.token}@127.0.0.1:{calls.port}/", chromium, tmp_path / "shots")
     check(seen, LONG, "Outbox", "not at its default")
     check_schemes(seen)

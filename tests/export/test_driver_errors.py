@@ -32,9 +32,9 @@ def build_describer(run: Callable[[str], Any]) -> Describe:
     """Return a function that runs a statement and returns the description of its error."""
 
     def describe_failure(statement: str) -> str:
-        with pytest.raises(Exception, match=r"(?s).") as caught:  # each driver has its own class of errors
+        with pytest.raises(Exception, match=r"(?s).") as error_info:  # each driver has its own class of errors
             run(statement)
-        return describe_error(caught.value)
+        return describe_error(error_info.value)
 
     return describe_failure
 
@@ -241,11 +241,11 @@ def test_the_error_of_a_source_shows_no_value(kind: str, request: pytest.Fixture
         duckdb.connect(str(tmp_path / "crm.duckdb")).close()
     url = f"duckdb:///{tmp_path}/crm.duckdb" if kind == "duckdb" else request.getfixturevalue("postgres").url
     with (
-        pytest.raises(SourceError, match="'…'") as caught,
+        pytest.raises(SourceError, match="'…'") as error_info,
         open_sql(url, query=f"select '{SECRET_EMAIL}'::int") as source,
     ):
         list(source.chunks())
-    check_no_value(str(caught.value).removeprefix(f"{url}: "))
+    check_no_value(str(error_info.value).removeprefix(f"{url}: "))
 
 
 _UNIQUE_INDEX_SQL = "create unique index u on {}subscribers (email)"
@@ -270,11 +270,11 @@ def test_the_error_of_an_export_whose_row_is_refused_shows_no_value(table: Desti
     publish(table, [build_person(1)], 1)
     run_sql(table, *_RULES_SQL[table.format])
 
-    with pytest.raises((ConfigurationError, RunAborted), match="unchanged") as caught:
+    with pytest.raises((ConfigurationError, RunAborted), match="unchanged") as error_info:
         publish(table, [build_person(number, Email=SECRET_EMAIL) for number in (2, 3)], 2)
-    assert SECRET_EMAIL not in str(caught.value)
-    assert caught.value.__cause__ is None
-    assert caught.value.__suppress_context__
+    assert SECRET_EMAIL not in str(error_info.value)
+    assert error_info.value.__cause__ is None
+    assert error_info.value.__suppress_context__
 
 
 TERMINATE_SQL = "select pg_terminate_backend(pid) from pg_stat_activity where starts_with(query, 'COPY')"
@@ -295,8 +295,8 @@ def test_an_interrupted_copy_logs_no_value(
         return write(database, batch, shared)
 
     monkeypatch.setattr(PostgresDatabase, "_write_csv", terminate_and_write)
-    with pytest.raises(RunAborted, match="unchanged") as caught:
+    with pytest.raises(RunAborted, match="unchanged") as error_info:
         publish(table, people, 1)
-    assert SECRET_EMAIL not in str(caught.value)
+    assert SECRET_EMAIL not in str(error_info.value)
     assert termination_results == [[(True,)]]
     assert caplog.messages == []

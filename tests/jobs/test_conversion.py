@@ -1,4 +1,4 @@
-"""Conversion of a job into the values of the library."""
+"""The conversion of a job into the values that a run uses."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def make_subscriber(**keys: object) -> JobSubscriber:
     return JobSubscriber.model_validate({"base": {"id": "7"}, **keys})
 
 
-def test_every_kind_of_rule_becomes_a_column_rule() -> None:
+def test_every_kind_of_field_rule_is_converted_to_a_column_rule() -> None:
     subscriber = make_subscriber(
         fields={
             "email": "mail",
@@ -43,17 +43,17 @@ def test_every_kind_of_rule_becomes_a_column_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "rule"), [("de", PhoneRule("DE")), ({"region": "FR", "otherwise": "keep"}, PhoneRule("FR", "keep"))]
+    ("value", "rule"), [("de", PhoneRule("DE")), ({"region": "FR", "otherwise": "keep"}, PhoneRule("FR", "keep"))]
 )
-def test_the_phone_format_becomes_a_rule(written: object, rule: PhoneRule) -> None:
-    subscriber = make_subscriber(fields={"email": "mail", "phone": {"column": "tel", "e164": written}})
+def test_the_format_of_phones_is_converted_to_a_rule(value: object, rule: PhoneRule) -> None:
+    subscriber = make_subscriber(fields={"email": "mail", "phone": {"column": "tel", "e164": value}})
     assert build_rules(subscriber) == ValidationRules(e164=rule)
-    wrong = make_subscriber(fields={"email": "mail", "phone": {"column": "tel", "e164": "ZZ"}})
+    wrong_subscriber = make_subscriber(fields={"email": "mail", "phone": {"column": "tel", "e164": "ZZ"}})
     with pytest.raises(ConfigurationError, match="no phone numbers of a region 'ZZ'"):
-        build_rules(wrong)
+        build_rules(wrong_subscriber)
 
 
-def test_a_load_becomes_a_policy() -> None:
+def test_the_section_load_is_converted_to_a_policy() -> None:
     load = Load.model_validate({"max_concurrency": "8", "on_unknown": "hold", "quiet_period": "1s", "look": "none"})
     assert build_policy(load, ValidationRules(identity="client_user_id")) == LoadPolicy(
         "client_user_id", max_concurrency=8, on_unknown="hold", quiet_period_s=1.0, fresh_s=900.0, is_looking=False
@@ -74,21 +74,21 @@ def test_a_load_becomes_a_policy() -> None:
         ),
     ],
 )
-def test_filters_become_parameters_of_the_list(filters: dict[str, object], query: ListQuery) -> None:
+def test_filters_are_converted_to_parameters_of_the_list(filters: dict[str, object], query: ListQuery) -> None:
     assert build_query(Filters.model_validate(filters)) == query
     assert "example.com" not in repr(Filters.model_validate(filters))
 
 
 def test_all_faults_of_a_mapping_are_reported_together() -> None:
     mapping = FieldMapping({"first_name": ColumnRule(column="fnme"), "custom_field1": ColumnRule(column="c")})
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error_info:
         check_mapping(
             mapping,
             ValidationRules(required=frozenset({"phone"}), zip="custom_field1"),
             ["mail", "fname", "c"],
             source_name="a.csv",
         )
-    message = str(caught.value)
+    message = str(error_info.value)
     assert message.startswith("a.csv: no column is mapped to email")
     assert "no column is mapped to phone" in message
     assert "zip: custom_field1 would overwrite" in message
@@ -132,10 +132,10 @@ def test_a_missing_column_of_a_template_is_refused() -> None:
             "address_line1": ColumnRule(template="{{ [street, numer] | join }}"),
         }
     )
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error_info:
         check_mapping(mapping, ValidationRules(), ["mail", "fnam", "street", "number"], source_name="a.csv")
-    assert "first_name is mapped to the column fname, which does not exist, did you mean fnam?" in str(caught.value)
-    assert "first_name is mapped to the column middle name, which does not exist" in str(caught.value)
+    assert "first_name is mapped to the column fname, which does not exist, did you mean fnam?" in str(error_info.value)
+    assert "first_name is mapped to the column middle name, which does not exist" in str(error_info.value)
     assert "address_line1 is mapped to the column numer, which does not exist, did you mean number?" in str(
-        caught.value
+        error_info.value
     )

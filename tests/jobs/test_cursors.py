@@ -1,4 +1,4 @@
-"""`source.sql.cursor` of a job file: good values and faults."""
+"""The key `source.sql.cursor` of a job file: valid values, and messages about faults."""
 
 from datetime import date, datetime
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from connector.sources.cursor import CursorKind, CursorValue
-from tests.jobs.test_loading import read, refuse
+from tests.jobs.test_loading import read_faulty_job, read_job
 
 JOB = """\
 job: crm
@@ -20,7 +20,7 @@ subscriber: {base: {id: 7}}
 @pytest.mark.parametrize(
     ("start", "kind", "value"),
     [
-        ("1970-01-01T00:00:00", CursorKind.TIMESTAMP, datetime(1970, 1, 1)),  # noqa: DTZ001 - as it is written
+        ("1970-01-01T00:00:00", CursorKind.TIMESTAMP, datetime(1970, 1, 1)),  # noqa: DTZ001 - the start in the job has no time zone
         ("1970-01-01", CursorKind.DATE, date(1970, 1, 1)),
         ("0", CursorKind.INTEGER, 0),
         ("''", CursorKind.TEXT, ""),
@@ -31,7 +31,7 @@ def test_the_kind_of_a_cursor_follows_from_its_start(
 ) -> None:
     lookback = ", lookback: 10m" if kind in (CursorKind.TIMESTAMP, CursorKind.DATE) else ""
     text = JOB.replace("1970-01-01T00:00:00", start).replace(", lookback: 10m", lookback)
-    source = read(tmp_path, text).source
+    source = read_job(tmp_path, text).source
     assert source is not None
     assert source.sql is not None
     cursor = source.sql.cursor
@@ -62,14 +62,16 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("good", "bad", "words"), FAULTS)
-def test_a_fault_of_a_cursor_is_named(tmp_path: Path, good: str, bad: str, words: str) -> None:
-    assert JOB.count(good) == 1
-    assert words in refuse(tmp_path, JOB.replace(good, bad))
+@pytest.mark.parametrize(("valid_text", "faulty_text", "expected_text"), FAULTS)
+def test_the_message_about_a_fault_of_a_cursor_names_the_key(
+    tmp_path: Path, valid_text: str, faulty_text: str, expected_text: str
+) -> None:
+    assert JOB.count(valid_text) == 1
+    assert expected_text in read_faulty_job(tmp_path, JOB.replace(valid_text, faulty_text))
 
 
-def test_a_table_needs_no_cursor_in_a_query_and_a_suppression_list_has_no_cursor(tmp_path: Path) -> None:
+def test_a_table_can_have_a_cursor_and_a_suppression_list_cannot(tmp_path: Path) -> None:
     table = JOB.replace('query: "select * from t where updated_at >= :cursor"', "table: t")
-    assert read(tmp_path, table).source is not None
+    assert read_job(tmp_path, table).source is not None
     suppress = "suppress: {sql: {url: 'sqlite:///crm.db', table: gone, column: mail, cursor: {column: a, start: 0}}}\n"
-    assert "suppress.sql.cursor: there is no such key" in refuse(tmp_path, JOB + suppress)
+    assert "suppress.sql.cursor: there is no such key" in read_faulty_job(tmp_path, JOB + suppress)

@@ -1,11 +1,11 @@
-"""YAML as keys and text with line numbers, and `${NAME}` in values."""
+"""The reading of YAML: values stay texts, faults have line numbers, and `${NAME}` is replaced in values."""
 
 import pytest
 
 from connector.jobs.reader import fill_in, parse_document
 
 
-def test_scalars_stay_text() -> None:
+def test_unquoted_values_of_the_yaml_stay_texts() -> None:
     document = parse_document("a: no\nb: 007\nc: 1e3\nd: true\ne: 2026-01-02\n1: x\nyes: y\n")
     assert document.values == {"a": "no", "b": "007", "c": "1e3", "d": "true", "e": "2026-01-02", "1": "x", "yes": "y"}
     assert document.faults == ()
@@ -15,11 +15,11 @@ def test_scalars_stay_text() -> None:
     ("text", "value"),
     [("a:", None), ("a: ~", None), ("a: null", None), ("a: ''", ""), ("a: '~'", "~"), ("a: 'null'", "null")],
 )
-def test_an_empty_value_is_none_and_a_quoted_one_is_text(text: str, value: str | None) -> None:
+def test_an_empty_value_is_none_and_a_quoted_value_is_text(text: str, value: str | None) -> None:
     assert parse_document(text).values == {"a": value}
 
 
-REFUSED = [
+FAULTY_DOCUMENTS = [
     ("", None, "the file is empty"),
     ("# only a comment\n", None, "the file is empty"),
     ("- a\n- b\n", 1, "the file must hold keys"),
@@ -38,26 +38,26 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "line", "words"), REFUSED)
-def test_a_fault_of_the_yaml_is_named_with_its_line(text: str, line: int | None, words: str) -> None:
+@pytest.mark.parametrize(("text", "line", "expected_text"), FAULTY_DOCUMENTS)
+def test_the_message_about_a_fault_of_the_yaml_has_the_line(text: str, line: int | None, expected_text: str) -> None:
     faults = parse_document(text).faults
-    if words:
-        assert [(fault.line, words in fault.message) for fault in faults] == [(line, True)]
+    if expected_text:
+        assert [(fault.line, expected_text in fault.message) for fault in faults] == [(line, True)]
     else:  # tags of PyYAML have no effect
         assert parse_document(text).values == {"job": "x"}
 
 
-def test_a_bottomless_document_is_refused() -> None:
+def test_a_document_with_too_much_nesting_is_refused() -> None:
     assert "nested too deeply" in parse_document("a: " + "[" * 1_000 + "]" * 1_000).faults[0].message
 
 
-def test_no_excerpt_of_the_file_is_shown_or_represented() -> None:
+def test_the_repr_of_a_document_shows_no_text_of_the_file() -> None:
     document = parse_document("source: {url: postgresql://u:hunter2@db/x, ${OOPS}}\n")
     assert "hunter2" not in repr(document)
     assert "hunter2" not in repr(parse_document("url: postgresql://u:hunter2@db/x"))
 
 
-FILLED = [
+REFERENCES = [
     ("a: ${X}", "one"),
     ("a: '${X} and ${Y}'", "one and two"),
     ("a: ${E}", ""),
@@ -72,14 +72,14 @@ FILLED = [
 ENVIRON = {"X": "one", "Y": "two", "E": "", "NESTED": "${X}", "KEYS": "{b: [1, 2]}\nc: d"}
 
 
-@pytest.mark.parametrize(("text", "value"), FILLED)
-def test_a_reference_becomes_the_text_of_the_variable(text: str, value: object) -> None:
+@pytest.mark.parametrize(("text", "value"), REFERENCES)
+def test_a_reference_is_replaced_by_the_text_of_the_variable(text: str, value: object) -> None:
     document = fill_in(parse_document(text), ENVIRON)
     assert document.values == {"a": value}
     assert document.faults == ()
 
 
 @pytest.mark.parametrize("text", ["a: ${}", "a: ${A-B}", "a: ${X", "a: ${ X }", "a: ${1X}"])
-def test_a_bad_reference_is_refused(text: str) -> None:
+def test_a_reference_with_an_invalid_name_is_refused(text: str) -> None:
     (fault,) = fill_in(parse_document(text), ENVIRON).faults
     assert "starts the name of an environment variable" in fault.message

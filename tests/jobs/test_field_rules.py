@@ -1,4 +1,4 @@
-"""Contradictory rules of `subscriber.fields` are refused with their key before the source is read."""
+"""Contradictory rules in `subscriber.fields`: the message has the key, and the source is not read."""
 
 import re
 import textwrap
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from connector.jobs.build import build_mapping
-from tests.jobs.test_loading import read, refuse
+from tests.jobs.test_loading import read_faulty_job, read_job
 
 JOB = """\
 job: x
@@ -18,7 +18,7 @@ subscriber:
     email: mail
 """
 
-TEXT_FAULTS = [  # (the rule of first_name, words of the one fault)
+RULE_FAULTS = [  # the rule of first_name, and a part of the message
     ("{}", "needs exactly one of column, value and template"),
     ("{column: a, value: b}", "needs exactly one of column, value and template"),
     ("{template: '{{ a }}', column: c}", "needs exactly one of column, value and template"),
@@ -41,7 +41,7 @@ TEXT_FAULTS = [  # (the rule of first_name, words of the one fault)
     ("{template: '{{ row[a] }}'}", "the template, line 1, must name the column after row, in quotes"),
 ]  # fmt: skip
 
-PLACE_FAULTS = [  # (the fields, words of the one fault)
+FIELD_FAULTS = [  # the text of the fields, and a part of the message
     (
         "email: {column: e, default: a@x.com}",
         "email: this field identifies a subscriber, and one default for many rows",
@@ -55,21 +55,23 @@ PLACE_FAULTS = [  # (the fields, words of the one fault)
 ]
 
 
-@pytest.mark.parametrize(("rule", "words"), TEXT_FAULTS, ids=[rule for rule, _ in TEXT_FAULTS])
-def test_a_contradictory_rule_is_refused(tmp_path: Path, rule: str, words: str) -> None:
-    said = refuse(tmp_path, f"{JOB}    first_name: {rule}\n")
-    assert (words in said, "faults" in said) == (True, False)  # one fault makes one line
+@pytest.mark.parametrize(("rule", "expected_text"), RULE_FAULTS, ids=[rule for rule, _ in RULE_FAULTS])
+def test_a_contradictory_rule_is_refused(tmp_path: Path, rule: str, expected_text: str) -> None:
+    message = read_faulty_job(tmp_path, f"{JOB}    first_name: {rule}\n")
+    assert (expected_text in message, "faults" in message) == (True, False)  # a single fault has no list
 
 
-@pytest.mark.parametrize(("fields", "words"), PLACE_FAULTS, ids=[words for _, words in PLACE_FAULTS])
-def test_a_rule_that_does_not_fit_its_field_is_refused(tmp_path: Path, fields: str, words: str) -> None:
-    assert words in refuse(tmp_path, JOB.replace("email: mail", fields))
+@pytest.mark.parametrize(
+    ("fields", "expected_text"), FIELD_FAULTS, ids=[expected_text for _, expected_text in FIELD_FAULTS]
+)
+def test_a_rule_that_does_not_fit_its_field_is_refused(tmp_path: Path, fields: str, expected_text: str) -> None:
+    assert expected_text in read_faulty_job(tmp_path, JOB.replace("email: mail", fields))
 
 
 def test_the_documented_rules_can_be_loaded(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "sources.md").read_text(encoding="utf-8")
     (fields,) = re.findall(r"```yaml\n(fields:.*?)```", page, re.DOTALL)
-    subscriber = read(tmp_path, JOB.partition("  fields:")[0] + textwrap.indent(fields, "  ")).subscriber
+    subscriber = read_job(tmp_path, JOB.partition("  fields:")[0] + textwrap.indent(fields, "  ")).subscriber
     assert subscriber is not None
     mapping = build_mapping(subscriber)
     assert mapping is not None

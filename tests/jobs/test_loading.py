@@ -1,4 +1,4 @@
-"""Job files: the values of a good file, and the messages for a bad file."""
+"""Job files: the values of a valid file, and the messages about a faulty file."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from connector.jobs.reader import load_job
 
 ENVIRON = {"CRM_URL": "postgresql://reader:hunter2@db/crm", "CONNECTOR_BASE_URL": "https://esp.example.com"}
 
-CRM = """\
+CRM_JOB = """\
 job: crm-nightly
 service: {base_url: "${CONNECTOR_BASE_URL}", account: main, authorization: "Bearer {token}", timeout: 10s}
 source:
@@ -32,26 +32,26 @@ subscriber:
 load: {max_concurrency: 8, on_unknown: hold, quiet_period: 500ms, fresh: 2h, look: none}
 """
 
-SMALL = "job: x\nsource: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n"
-EXPORT = "job: x\nexport: {to: out/people.parquet}\n"
+SMALL_JOB = "job: x\nsource: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n"
+EXPORT_JOB = "job: x\nexport: {to: out/people.parquet}\n"
 
 
-def read(folder: Path, text: str, environ: dict[str, str] | None = None) -> Job:
+def read_job(folder: Path, text: str, environ: dict[str, str] | None = None) -> Job:
     path = folder / "job.yaml"
     path.write_text(text, encoding="utf-8")
     return load_job(path, ENVIRON if environ is None else environ)
 
 
-def refuse(folder: Path, text: str) -> str:
-    with pytest.raises(ConfigurationError) as caught:
-        read(folder, text)
-    assert "hunter2" not in str(caught.value)
-    assert caught.value.__cause__ is None  # the error of pydantic would hold values
-    return str(caught.value)
+def read_faulty_job(folder: Path, text: str) -> str:
+    with pytest.raises(ConfigurationError) as error_info:
+        read_job(folder, text)
+    assert "hunter2" not in str(error_info.value)
+    assert error_info.value.__cause__ is None  # the error of pydantic would show values of the file
+    return str(error_info.value)
 
 
-def test_every_key_arrives_with_its_type(tmp_path: Path) -> None:
-    job = read(tmp_path, CRM)
+def test_every_key_of_a_job_has_the_type_of_its_model(tmp_path: Path) -> None:
+    job = read_job(tmp_path, CRM_JOB)
     assert job.name == "crm-nightly"
     assert not job.is_export
     assert job.service.base_url == "https://esp.example.com"
@@ -68,7 +68,7 @@ def test_every_key_arrives_with_its_type(tmp_path: Path) -> None:
 
 
 def test_a_missing_key_has_its_default(tmp_path: Path) -> None:
-    job = read(tmp_path, SMALL)
+    job = read_job(tmp_path, SMALL_JOB)
     assert job.source is not None
     assert job.source.file is not None
     assert job.source.file.path == tmp_path / "people.csv"
@@ -82,22 +82,30 @@ def test_a_missing_key_has_its_default(tmp_path: Path) -> None:
 
 
 def test_a_suppression_list_has_the_keys_of_a_source_and_a_column(tmp_path: Path) -> None:
-    given = "suppress: {file: {path: gone.csv, column: mail, delimiter: tab}, field: client_user_id}\n"
-    suppress = read(tmp_path, SMALL + given).suppress
+    suppress_yaml = "suppress: {file: {path: gone.csv, column: mail, delimiter: tab}, field: client_user_id}\n"
+    suppress = read_job(tmp_path, SMALL_JOB + suppress_yaml).suppress
     assert suppress is not None
     assert suppress.file is not None
     assert (suppress.file.path, suppress.file.delimiter) == (tmp_path / "gone.csv", "\t")
     assert (suppress.file.column, suppress.field) == ("mail", "client_user_id")
-    by_query = read(tmp_path, SMALL + 'suppress: {sql: {url: "${CRM_URL}", table: gone, column: mail}}\n').suppress
-    assert by_query is not None
-    assert by_query.sql is not None
-    assert (by_query.sql.url, by_query.sql.table, by_query.sql.column) == (ENVIRON["CRM_URL"], "gone", "mail")
-    assert by_query.field is None
-    assert "hunter2" not in repr(by_query)
+    suppress_by_query = read_job(
+        tmp_path, SMALL_JOB + 'suppress: {sql: {url: "${CRM_URL}", table: gone, column: mail}}\n'
+    ).suppress
+    assert suppress_by_query is not None
+    assert suppress_by_query.sql is not None
+    assert (suppress_by_query.sql.url, suppress_by_query.sql.table, suppress_by_query.sql.column) == (
+        ENVIRON["CRM_URL"],
+        "gone",
+        "mail",
+    )
+    assert suppress_by_query.field is None
+    assert "hunter2" not in repr(suppress_by_query)
 
 
 def test_an_export_has_a_destination_a_table_and_filters(tmp_path: Path) -> None:
-    job = read(tmp_path, EXPORT.replace("parquet}", "parquet, table: people, schema: esp, filters: {is_active: no}}"))
+    job = read_job(
+        tmp_path, EXPORT_JOB.replace("parquet}", "parquet, table: people, schema: esp, filters: {is_active: no}}")
+    )
     assert job.is_export
     assert job.export is not None
     assert job.export.to == str(tmp_path / "out/people.parquet")
@@ -106,10 +114,10 @@ def test_an_export_has_a_destination_a_table_and_filters(tmp_path: Path) -> None
     assert job.export.filters.base_id is None
 
 
-def test_a_job_with_a_byte_order_mark_and_a_relative_path_gives_absolute_paths(
+def test_a_job_file_with_a_relative_path_and_a_byte_order_mark_is_loaded_with_absolute_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "job.yaml").write_bytes(b"\xef\xbb\xbf" + SMALL.encode())
+    (tmp_path / "job.yaml").write_bytes(b"\xef\xbb\xbf" + SMALL_JOB.encode())
     monkeypatch.chdir(tmp_path)
     job = load_job(Path("job.yaml"), {})
     assert job.name == "x"
@@ -119,7 +127,7 @@ def test_a_job_with_a_byte_order_mark_and_a_relative_path_gives_absolute_paths(
 
 
 ONE_FAULT: list[tuple[str, str, str]] = [
-    # (the good text, the bad text, words of the fault)
+    # the valid text, the faulty text that replaces it, and a part of the message
     ("identity: email", "idnetity: email", "there is no such key; did you mean identity? Allowed here: base,"),
     ("look: none", "lok: none", "load.lok: there is no such key; did you mean look? Allowed here: max_rate, max_conc"),
     ('split: "|"', 'splt: "|"', "line 13: subscriber.fields.tags.splt: there is no such key; did you mean split?"),
@@ -177,12 +185,16 @@ ONE_FAULT: list[tuple[str, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("good", "bad", "words"), ONE_FAULT, ids=[bad for _, bad, _ in ONE_FAULT])
-def test_a_fault_names_its_key_its_line_and_the_next_step(tmp_path: Path, good: str, bad: str, words: str) -> None:
-    assert CRM.count(good) == 1
-    message = refuse(tmp_path, CRM.replace(good, bad))
-    assert words in message
-    assert "faults" not in message  # one fault makes one line
+@pytest.mark.parametrize(
+    ("valid_text", "faulty_text", "expected_text"), ONE_FAULT, ids=[faulty_text for _, faulty_text, _ in ONE_FAULT]
+)
+def test_the_message_about_a_fault_has_the_key_the_line_and_the_next_step(
+    tmp_path: Path, valid_text: str, faulty_text: str, expected_text: str
+) -> None:
+    assert CRM_JOB.count(valid_text) == 1
+    message = read_faulty_job(tmp_path, CRM_JOB.replace(valid_text, faulty_text))
+    assert expected_text in message
+    assert "faults" not in message  # a single fault has no list
     assert "abc123" not in message
 
 
@@ -208,16 +220,16 @@ FILE_FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("good", "bad", "words"), FILE_FAULTS)
-def test_a_bad_file_source_is_refused(tmp_path: Path, good: str, bad: str, words: str) -> None:
-    assert words in refuse(tmp_path, SMALL.replace(good, bad))
+@pytest.mark.parametrize(("valid_text", "faulty_text", "expected_text"), FILE_FAULTS)
+def test_a_faulty_file_source_is_refused(tmp_path: Path, valid_text: str, faulty_text: str, expected_text: str) -> None:
+    assert expected_text in read_faulty_job(tmp_path, SMALL_JOB.replace(valid_text, faulty_text))
 
 
 @pytest.mark.parametrize(
     ("text", "delimiter"), [("tab", "\t"), ("semicolon", ";"), ('"\\t"', "\t"), ('";"', ";"), ('"|"', "|")]
 )
 def test_a_delimiter_is_a_character_or_its_name(tmp_path: Path, text: str, delimiter: str) -> None:
-    job = read(tmp_path, SMALL.replace("people.csv", f"people.csv, delimiter: {text}"))
+    job = read_job(tmp_path, SMALL_JOB.replace("people.csv", f"people.csv, delimiter: {text}"))
     assert job.source is not None
     assert job.source.file is not None
     assert job.source.file.delimiter == delimiter
@@ -234,40 +246,44 @@ EXPORT_FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("extra", "words"), EXPORT_FAULTS)
-def test_a_bad_key_of_an_export_is_refused(tmp_path: Path, extra: str, words: str) -> None:
-    assert f"line 2: {words}" in refuse(tmp_path, EXPORT.replace("}", f", {extra}}}"))
+@pytest.mark.parametrize(("additional_key", "expected_text"), EXPORT_FAULTS)
+def test_a_faulty_key_of_an_export_is_refused(tmp_path: Path, additional_key: str, expected_text: str) -> None:
+    assert f"line 2: {expected_text}" in read_faulty_job(tmp_path, EXPORT_JOB.replace("}", f", {additional_key}}}"))
 
 
-def test_guards_are_read_and_max_shrink_defaults_to_half(tmp_path: Path) -> None:
-    guard = read(tmp_path, SMALL + "guard: {max_invalid: 5%, max_rejected: 2.5%, max_creates: 100000}\n").guard
+def test_the_guards_of_a_job_are_read_and_max_shrink_is_half_by_default(tmp_path: Path) -> None:
+    guard = read_job(tmp_path, SMALL_JOB + "guard: {max_invalid: 5%, max_rejected: 2.5%, max_creates: 100000}\n").guard
     assert guard is not None
     assert (guard.max_invalid, guard.max_rejected, guard.max_creates, guard.max_shrink) == (0.05, 0.025, 100_000, 0.5)
-    assert read(tmp_path, SMALL).guard is None
+    assert read_job(tmp_path, SMALL_JOB).guard is None
 
 
-def test_all_faults_come_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
-    message = refuse(tmp_path, CRM.replace("id: 7", "id: x").replace("identity:", "identty:").replace("8,", "-1,"))
-    first, *rest = message.splitlines()
-    assert first.endswith("job.yaml: 3 faults")
-    assert [line.split(":")[0].strip() for line in rest] == ["line 6", "line 7", "line 17"]
+def test_one_message_lists_all_faults_in_the_order_of_the_file(tmp_path: Path) -> None:
+    message = read_faulty_job(
+        tmp_path, CRM_JOB.replace("id: 7", "id: x").replace("identity:", "identty:").replace("8,", "-1,")
+    )
+    heading, *fault_lines = message.splitlines()
+    assert heading.endswith("job.yaml: 3 faults")
+    assert [line.split(":")[0].strip() for line in fault_lines] == ["line 6", "line 7", "line 17"]
 
 
-def test_a_value_of_the_environment_is_never_shown(tmp_path: Path) -> None:
-    text = SMALL.replace("base: {name: News}", 'base: {id: "${CRM_URL}"}')
-    assert "subscriber.base.id: must be a whole number, not '${CRM_URL}'" in refuse(tmp_path, text)
+def test_a_message_shows_the_reference_and_not_the_value_of_the_variable(tmp_path: Path) -> None:
+    text = SMALL_JOB.replace("base: {name: News}", 'base: {id: "${CRM_URL}"}')
+    assert "subscriber.base.id: must be a whole number, not '${CRM_URL}'" in read_faulty_job(tmp_path, text)
 
 
-def test_a_password_in_the_file_is_never_shown(tmp_path: Path) -> None:
-    assert "hunter2" not in repr(read(tmp_path, CRM))
-    assert "hunter2" not in str(read(tmp_path, "job: x\nexport: {to: 'mysql://u:hunter2@h/w'}"))
-    refuse(tmp_path, "job: x\nexport: {to: [mysql://u:hunter2@h/w], mode: mysql://u:hunter2@h/w}")
-    refuse(tmp_path, "job: x\nexport: {to: mysql://u:hunter2@h/w, x: {{}}\n")
-    refuse(tmp_path, SMALL.replace("{file: {path: people.csv}}", "{sql: {url: 'x://u:hunter2@ex\u2100mple.com'}}"))
+def test_no_repr_and_no_message_shows_a_password_of_the_file(tmp_path: Path) -> None:
+    assert "hunter2" not in repr(read_job(tmp_path, CRM_JOB))
+    assert "hunter2" not in str(read_job(tmp_path, "job: x\nexport: {to: 'mysql://u:hunter2@h/w'}"))
+    read_faulty_job(tmp_path, "job: x\nexport: {to: [mysql://u:hunter2@h/w], mode: mysql://u:hunter2@h/w}")
+    read_faulty_job(tmp_path, "job: x\nexport: {to: mysql://u:hunter2@h/w, x: {{}}\n")
+    read_faulty_job(
+        tmp_path, SMALL_JOB.replace("{file: {path: people.csv}}", "{sql: {url: 'x://u:hunter2@ex\u2100mple.com'}}")
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "words"),
+    ("name", "content", "expected_text"),
     [
         ("none.yaml", None, "there is no such job file"),
         (".", None, "this is a folder"),
@@ -280,26 +296,26 @@ def test_a_password_in_the_file_is_never_shown(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_is_not_a_job_is_refused_in_one_line(
-    tmp_path: Path, name: str, content: bytes | None, words: str
+    tmp_path: Path, name: str, content: bytes | None, expected_text: str
 ) -> None:
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error_info:
         load_job(path, {})
-    assert words in str(caught.value)
-    assert len(str(caught.value).splitlines()) == 1
+    assert expected_text in str(error_info.value)
+    assert len(str(error_info.value).splitlines()) == 1
 
 
 def test_options_override_the_keys_of_a_load(tmp_path: Path) -> None:
-    job = read(tmp_path, SMALL + "load: {max_concurrency: 8, quiet_period: 2m}\n")
+    job = read_job(tmp_path, SMALL_JOB + "load: {max_concurrency: 8, quiet_period: 2m}\n")
     arguments: dict[str, Any] = {"quiet_period_s": "1s", "on_unknown": "hold", "max_concurrency": None}
     load = override_load(job, arguments, spell=spell_option).load
     assert (load.max_concurrency, load.quiet_period_s, load.on_unknown) == (8, 1.0, "hold")
 
 
 @pytest.mark.parametrize(
-    ("argument", "value", "words"),
+    ("argument", "value", "expected_text"),
     [
         ("quiet_period_s", "30", "--quiet-period: must be a duration"),
         ("max_concurrency", 0, "--max-concurrency: must be greater than or equal to 1, not 0"),
@@ -310,6 +326,8 @@ def test_options_override_the_keys_of_a_load(tmp_path: Path) -> None:
         ("base_name", "News", "Two bases given. Use either --base-id or --base-name"),
     ],
 )
-def test_a_wrong_option_is_named_as_it_was_typed(argument: str, value: object, words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words):
+def test_the_message_about_a_wrong_option_has_the_spelling_of_the_command_line(
+    argument: str, value: object, expected_text: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=expected_text):
         build_import_job("people.csv", "people", {"base_id": 7, argument: value}, spell=spell_option)

@@ -1,4 +1,4 @@
-"""Paths and URLs of a job start from its own folder, wherever a run starts."""
+"""Relative paths and URLs of a job start at the folder of the job file, and not at the current folder."""
 
 import sqlite3
 from pathlib import Path
@@ -21,13 +21,13 @@ FOLDER = Path("/srv/jobs")
         ("~/a.csv", str(Path.home() / "a.csv")),
     ],
 )
-def test_a_path_starts_from_the_folder(path: str, expected: str) -> None:
+def test_a_relative_path_starts_at_the_folder_of_the_job_file(path: str, expected: str) -> None:
     assert str(resolve_path(path, FOLDER)) == expected
     assert resolve_destination(path, FOLDER) == expected
 
 
 @pytest.mark.parametrize("path", ["", "  ", "a\0b", "~no-such-user-here/a.csv"])
-def test_a_bad_path_is_refused(path: str) -> None:
+def test_an_invalid_path_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match=r"must be a path|a user who is not known"):
         resolve_path(path, FOLDER)
 
@@ -48,12 +48,12 @@ URLS = [
 
 
 @pytest.mark.parametrize(("url", "expected"), URLS)
-def test_a_relative_file_of_a_database_url_starts_from_the_folder(url: str, expected: str) -> None:
+def test_a_relative_file_in_a_database_url_starts_at_the_folder_of_the_job_file(url: str, expected: str) -> None:
     assert resolve_url(url, FOLDER) == expected
     assert resolve_destination(url, FOLDER) == expected
 
 
-def test_a_resolved_url_opens_the_file_whatever_its_folder_is_called(tmp_path: Path) -> None:
+def test_a_resolved_url_opens_the_file_in_a_folder_with_any_name(tmp_path: Path) -> None:
     folder = tmp_path / "50%25 off? it's #1 é @home:x"
     folder.mkdir()
     sqlite3.connect(folder / "w.db").execute("create table people (name)").connection.close()

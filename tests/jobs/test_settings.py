@@ -1,4 +1,4 @@
-"""Settings: precedence, refused values, and no secret in a message."""
+"""Settings from the environment and the job: their precedence, refused values, and messages without secrets."""
 
 import os
 import stat
@@ -28,7 +28,7 @@ def make_environ(folder: Path, **more: str) -> dict[str, str]:
     } | more
 
 
-def test_the_environment_gives_all_settings(tmp_path: Path) -> None:
+def test_all_settings_can_come_from_the_environment(tmp_path: Path) -> None:
     settings = read_settings(make_environ(tmp_path), None)
     assert settings.service.base_url == "https://env.example.com"
     assert settings.service.token.reveal() == SECRET
@@ -38,7 +38,7 @@ def test_the_environment_gives_all_settings(tmp_path: Path) -> None:
     assert settings.ledger_url == f"sqlite:///{tmp_path}/state/ledger.db"
 
 
-def test_the_environment_comes_before_the_job(tmp_path: Path) -> None:
+def test_the_environment_overrides_the_job(tmp_path: Path) -> None:
     job = make_job({"base_url": "https://job.example.com", "account": "main"})
     environ = make_environ(tmp_path)
     assert read_settings(environ, job).service.base_url == "https://env.example.com"
@@ -47,7 +47,7 @@ def test_the_environment_comes_before_the_job(tmp_path: Path) -> None:
     assert read_settings(environ, job).account == "main"
 
 
-def test_a_service_is_built_of_the_settings(tmp_path: Path) -> None:
+def test_the_settings_of_a_job_are_the_settings_of_its_service(tmp_path: Path) -> None:
     job = make_job({"authorization": "Bearer {token}", "timeout": "5s"})
     service = build_service(read_settings(make_environ(tmp_path), job), max_concurrency=10)
     assert service.reveal_authorization() == f"Bearer {SECRET}"
@@ -55,7 +55,7 @@ def test_a_service_is_built_of_the_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("base_url", ["", None])
-def test_a_missing_base_url_is_refused_with_the_next_step(tmp_path: Path, base_url: str | None) -> None:
+def test_the_error_of_a_missing_base_url_shows_the_next_step(tmp_path: Path, base_url: str | None) -> None:
     environ = make_environ(tmp_path, CONNECTOR_BASE_URL=base_url or "")
     with pytest.raises(ConfigurationError, match="set CONNECTOR_BASE_URL"):
         read_settings(environ, None)
@@ -64,7 +64,7 @@ def test_a_missing_base_url_is_refused_with_the_next_step(tmp_path: Path, base_u
 @pytest.mark.parametrize(
     "content", [b"s3cr3t-token", b"s3cr3t-token\n", b"s3cr3t-token\r\n", b"\xef\xbb\xbfs3cr3t-token "]
 )
-def test_a_token_is_read_from_a_file_with_any_line_end_unless_both_are_set(tmp_path: Path, content: bytes) -> None:
+def test_a_token_is_read_from_a_file_unless_the_token_is_also_set(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "token").write_bytes(content)
     environ = {"CONNECTOR_TOKEN": "", "CONNECTOR_TOKEN_FILE": str(tmp_path / "token")}
     assert read_token(environ).reveal() == SECRET
@@ -73,7 +73,7 @@ def test_a_token_is_read_from_a_file_with_any_line_end_unless_both_are_set(tmp_p
 
 
 @pytest.mark.parametrize("environ", [{}, {"CONNECTOR_TOKEN": ""}, {"CONNECTOR_TOKEN_FILE": ""}])
-def test_a_missing_token_is_refused_with_the_next_step(environ: dict[str, str]) -> None:
+def test_the_error_of_a_missing_token_shows_the_next_step(environ: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError, match="set CONNECTOR_TOKEN, or CONNECTOR_TOKEN_FILE"):
         read_token(environ)
 
@@ -90,15 +90,15 @@ def test_a_missing_token_is_refused_with_the_next_step(environ: dict[str, str]) 
         "s3cr3t\xa0x",
     ],
 )
-def test_a_token_that_no_header_can_hold_is_refused_without_its_value(token: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
+def test_the_error_of_a_token_that_no_header_can_contain_does_not_show_the_token(token: str) -> None:
+    with pytest.raises(ConfigurationError) as error_info:
         read_token({"CONNECTOR_TOKEN": token})
-    assert "s3cr3t" not in str(caught.value)
-    assert "CONNECTOR_TOKEN" in str(caught.value)
+    assert "s3cr3t" not in str(error_info.value)
+    assert "CONNECTOR_TOKEN" in str(error_info.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "expected_text"),
     [
         (None, "cannot be read: No such file"),
         ("a folder", "cannot be read: Is a directory"),
@@ -109,29 +109,31 @@ def test_a_token_that_no_header_can_hold_is_refused_without_its_value(token: str
         (b"s3cr3t" * 4096, "too large for a token"),
     ],
 )
-def test_a_token_file_without_a_token_is_named(tmp_path: Path, content: bytes | str | None, words: str) -> None:
+def test_the_error_of_a_token_file_without_a_token_shows_the_path_and_the_problem(
+    tmp_path: Path, content: bytes | str | None, expected_text: str
+) -> None:
     path = tmp_path / "token"
     if isinstance(content, bytes):
         path.write_bytes(content)
     elif content is not None:
         path.mkdir()
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error_info:
         read_token({"CONNECTOR_TOKEN_FILE": str(path)})
-    assert words in str(caught.value)
-    assert str(path) in str(caught.value)
-    assert "s3cr3t" not in str(caught.value)
+    assert expected_text in str(error_info.value)
+    assert str(path) in str(error_info.value)
+    assert "s3cr3t" not in str(error_info.value)
 
 
-def test_settings_show_neither_the_token_nor_a_password(tmp_path: Path) -> None:
+def test_the_repr_of_settings_shows_no_token_and_no_password(tmp_path: Path) -> None:
     environ = make_environ(tmp_path, CONNECTOR_LEDGER="postgresql://u:hunter2@h/ledger")
     settings = read_settings(environ, None)
     assert settings.ledger_url == "postgresql://u:hunter2@h/ledger"
-    shown = repr(settings) + repr(read_state(environ))
-    assert SECRET not in shown
-    assert "hunter2" not in shown
+    text = repr(settings) + repr(read_state(environ))
+    assert SECRET not in text
+    assert "hunter2" not in text
 
 
-def test_a_new_state_folder_belongs_to_its_owner_alone(tmp_path: Path) -> None:
+def test_only_the_owner_may_read_a_new_state_folder(tmp_path: Path) -> None:
     state = read_state({"CONNECTOR_STATE_DIR": str(tmp_path / "deep" / "state")})
     assert stat.S_IMODE(state.state_dir.stat().st_mode) == 0o700
     state.state_dir.chmod(0o750)
@@ -146,7 +148,7 @@ def test_a_state_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> Non
             read_state({"CONNECTOR_STATE_DIR": str(folder)})
 
 
-def test_the_default_ledger_is_in_a_folder_of_any_name(tmp_path: Path) -> None:
+def test_the_default_ledger_can_be_in_a_folder_with_any_name(tmp_path: Path) -> None:
     from sqlalchemy.engine import make_url
 
     folder = tmp_path / "50%25 off? it's #1 é @home:x"
@@ -154,14 +156,14 @@ def test_the_default_ledger_is_in_a_folder_of_any_name(tmp_path: Path) -> None:
     assert make_url(state.ledger_url).database == str(folder / "ledger.db")
 
 
-def test_the_default_folder_is_the_users_state_directory(tmp_path: Path) -> None:
+def test_the_default_state_folder_is_in_the_state_directory_of_the_user(tmp_path: Path) -> None:
     program = "from connector.settings import *; print(read_state({}).state_dir)"
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
     root = Path(__file__).parents[2]
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program], env=environ, cwd=root, capture_output=True, text=True, check=True
     )
-    folder = Path(done.stdout.strip())
+    folder = Path(result.stdout.strip())
     assert folder.is_relative_to(tmp_path)
     assert folder.name == "subscriber-connector"
     assert folder.is_dir()

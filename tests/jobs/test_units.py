@@ -1,4 +1,4 @@
-"""Durations and shares, as they are written in a job."""
+"""Durations and shares in a job."""
 
 import pytest
 
@@ -18,14 +18,14 @@ from connector.units import parse_duration, parse_share, show_share
         (2, 2.0),
     ],
 )
-def test_a_duration_is_a_number_of_seconds(text: object, seconds: float) -> None:
+def test_a_duration_is_parsed_as_seconds(text: object, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
     "text", ["30", "", "s", "-1s", "1w", "1h30m", "٣s", "1e3s", "nan s", "inf", None, [], True, "9" * 40 + "h"]
 )
-def test_a_bad_duration_is_refused_with_the_valid_forms(text: object) -> None:
+def test_the_error_of_an_invalid_duration_shows_valid_examples(text: object) -> None:
     with pytest.raises(ValueError, match="500ms, 30s, 10m, 2h or 90d"):
         parse_duration(text)
 
@@ -33,15 +33,15 @@ def test_a_bad_duration_is_refused_with_the_valid_forms(text: object) -> None:
 @pytest.mark.parametrize(
     ("text", "share"), [("5%", 0.05), ("0.5%", 0.005), (" 50 % ", 0.5), ("0%", 0.0), ("100%", 1.0)]
 )
-def test_a_share_is_a_number_from_0_to_1(text: str, share: float) -> None:
+def test_a_share_is_parsed_as_a_number_from_0_to_1(text: str, share: float) -> None:
     assert parse_share(text) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("text", ["5", "0.05", "101%", "-5%", "five%", "%", "", 5, 0.05, True, None, "١%"])
-def test_a_bad_share_is_refused(text: object) -> None:
+def test_an_invalid_share_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match=r"such as 5%"):
         parse_share(text)
 
 
-def test_a_share_is_shown_with_its_sign() -> None:
+def test_a_share_is_shown_in_percent() -> None:
     assert [show_share(share) for share in (0.05, 0.1053, 1)] == ["5 %", "10.5 %", "100 %"]

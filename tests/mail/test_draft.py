@@ -166,9 +166,9 @@ def test_the_types_of_the_machine_have_no_effect() -> None:
 def test_a_file_that_cannot_be_attached_is_named(tmp_path: Path, name: str, words: str) -> None:
     (tmp_path / "empty.pdf").touch()
     os.mkfifo(tmp_path / "pipe")  # a reading of a pipe would not end
-    with pytest.raises(MessageError, match=words) as caught:
+    with pytest.raises(MessageError, match=words) as error_info:
         read_attachment(tmp_path / name, max_bytes=9)
-    assert caught.value.field == "Email.Attachments"
+    assert error_info.value.field == "Email.Attachments"
 
 
 # The time in a message file

@@ -132,9 +132,9 @@ def test_the_parts_have_the_standard_structure(changes: dict[str, Any], shape: A
     ],
 )
 def test_a_part_that_no_email_can_hold_is_refused_with_its_field(changes: dict[str, Any], field: str) -> None:
-    with pytest.raises(MessageError) as caught:
+    with pytest.raises(MessageError) as error_info:
         write(**changes)
-    assert caught.value.field == field
+    assert error_info.value.field == field
 
 
 def test_a_page_shows_the_headers_and_the_inline_pictures_and_runs_no_script() -> None:

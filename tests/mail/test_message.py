@@ -138,11 +138,11 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
 
 @pytest.mark.parametrize(("field", "compose"), WRONG, ids=[f"{i}-{field}" for i, (field, _) in enumerate(WRONG)])
 def test_a_part_that_the_document_forbids_is_refused_with_its_field(field: str, compose: Callable[[], object]) -> None:
-    with pytest.raises(MessageError) as caught:
+    with pytest.raises(MessageError) as error_info:
         compose()
-    assert caught.value.field == field
-    assert str(caught.value).startswith(f"{field}: ")
-    assert "example.com\n" not in str(caught.value)
+    assert error_info.value.field == field
+    assert str(error_info.value).startswith(f"{field}: ")
+    assert "example.com\n" not in str(error_info.value)
 
 
 def test_the_repr_of_a_part_shows_no_personal_data() -> None:

@@ -54,11 +54,11 @@ def erase_first(sandbox: SandboxProcess, number: int = 1, **query: object) -> li
     """Erase the `number` subscribers with the smallest ids from the service, and return their ids."""
     before = sandbox.truth()["sequence"]
     sandbox.switch(churn_delete=number, churn_where="head")
-    Calls(sandbox).ask_list(limit=1, **query)
+    Calls(sandbox).request_list(limit=1, **query)
     sandbox.switch(churn_delete=0)
     return [event["id"] for event in sandbox.truth(before)["events"] if event["kind"] == "churn_deleted"]
 
 
 def show_all(sandbox: SandboxProcess) -> dict[str, dict[str, Any]]:
     """Return all listed subscribers by email."""
-    return {Subscriber["Email"]: Subscriber for Subscriber in Calls(sandbox).page(limit=1000)["Subscribers"]}
+    return {Subscriber["Email"]: Subscriber for Subscriber in Calls(sandbox).read_page(limit=1000)["Subscribers"]}

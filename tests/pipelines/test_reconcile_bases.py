@@ -50,7 +50,7 @@ def test_a_base_without_rows_is_compared_if_the_job_names_the_base(connector: Co
 
 def find_bases(connector: Connector) -> dict[str, int]:
     """The id of each base that somebody is in, by its name."""
-    bases = [Subscriber["Base"] for Subscriber in Calls(connector.sandbox).page()["Subscribers"]]
+    bases = [Subscriber["Base"] for Subscriber in Calls(connector.sandbox).read_page()["Subscribers"]]
     return {base["Name"]: base["Id"] for base in bases}
 
 

@@ -1,4 +1,4 @@
-"""A plain client of the sandbox: one connection for each call, and the raw answer."""
+"""A simple client of the sandbox, without the code of the connector. Each call opens its own connection."""
 
 import http.client
 import json
@@ -31,12 +31,12 @@ class Reply:
 class Calls:
     sandbox: SandboxProcess
 
-    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Reply:
-        given = {"Authorization": self.sandbox.token, "Content-Type": "application/json"}
-        given |= {name.replace("_", "-"): value for name, value in headers.items()}
+    def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Reply:
+        all_headers = {"Authorization": self.sandbox.token, "Content-Type": "application/json"}
+        all_headers |= {name.replace("_", "-"): value for name, value in headers.items()}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
         try:
-            connection.request(method, path, body, {name: value for name, value in given.items() if value})
+            connection.request(method, path, body, {name: value for name, value in all_headers.items() if value})
             answer = connection.getresponse()
             return Reply(answer.status, {key.lower(): value for key, value in answer.getheaders()}, answer.read())
         finally:
@@ -50,67 +50,67 @@ class Calls:
         subscriber = {"Base": {"Id": 1} if base is None else base, **fields}
         if email is not None:
             subscriber["Email"] = email
-        return self.ask("POST", CREATE, json.dumps({"Subscriber": subscriber}).encode())
+        return self.request("POST", CREATE, json.dumps({"Subscriber": subscriber}).encode())
 
-    def ask_list(self, **query: object) -> Reply:
-        return self.ask("GET", f"{LIST}?{urlencode(query, quote_via=quote)}" if query else LIST)
+    def request_list(self, **query: object) -> Reply:
+        return self.request("GET", f"{LIST}?{urlencode(query, quote_via=quote)}" if query else LIST)
 
-    def page(self, **query: object) -> dict[str, Any]:
-        reply = self.ask_list(**query)
+    def read_page(self, **query: object) -> dict[str, Any]:
+        reply = self.request_list(**query)
         assert reply.status == 200, reply
         page: dict[str, Any] = reply.json["SubscribersList"]
         return page
 
-    def emails(self, **query: object) -> list[str]:
-        return [subscriber["Email"] for subscriber in self.page(**query)["Subscribers"]]
+    def list_emails(self, **query: object) -> list[str]:
+        return [subscriber["Email"] for subscriber in self.read_page(**query)["Subscribers"]]
 
-    def ids(self, **query: object) -> list[int]:
-        return [subscriber["Id"] for subscriber in self.page(**query)["Subscribers"]]
+    def list_ids(self, **query: object) -> list[int]:
+        return [subscriber["Id"] for subscriber in self.read_page(**query)["Subscribers"]]
 
     def send(self, email: dict[str, Any], **parts: object) -> Reply:
-        return self.ask("POST", SEND, json.dumps({"SendEmail": {"Email": email, **parts}}).encode())
+        return self.request("POST", SEND, json.dumps({"SendEmail": {"Email": email, **parts}}).encode())
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=10)
 
-    def raw_create(self, email: str) -> bytes:
+    def encode_create(self, email: str) -> bytes:
         body = json.dumps({"Subscriber": {"Base": {"Id": 1}, "Email": email}}).encode()
         head = f"POST {CREATE} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {self.sandbox.token}\r\n"
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         return head.encode() + body
 
-    def events(self, kind: str = "created") -> list[dict[str, Any]]:
+    def list_events(self, kind: str = "created") -> list[dict[str, Any]]:
         return [event for event in self.sandbox.truth()["events"] if event["kind"] == kind]
 
 
-def wait_until(is_so: Callable[[], object]) -> None:
-    """Asks again and again, at most a minute: what another process does takes its own time."""
+def wait_until(condition: Callable[[], object]) -> None:
+    """Call `condition` until it is true, for at most a minute. Another process makes it true."""
     deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come about within a minute"
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not become true within a minute"
 
 
 def read_answers(sock: socket.socket, count: int) -> list[tuple[int, bytes]]:
-    """The next `count` answers on a raw connection."""
+    """Read the next `count` answers on a raw connection."""
     answers: list[tuple[int, bytes]] = []
     data = b""
     while len(answers) < count:
-        head, found, rest = data.partition(b"\r\n\r\n")
-        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]) if found else 0
-        if found and len(rest) >= length:
-            answers.append((int(head.split(b" ")[1]), rest[:length]))
-            data = rest[length:]
+        head, separator, body = data.partition(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]) if separator else 0
+        if separator and len(body) >= length:
+            answers.append((int(head.split(b" ")[1]), body[:length]))
+            data = body[length:]
             continue
-        more = sock.recv(65536)
-        if not more:
-            raise ConnectionError(f"ended after {len(answers)} answers and {data!r}")
-        data += more
+        received = sock.recv(65536)
+        if not received:
+            raise ConnectionError(f"the connection ended after {len(answers)} answers and {data!r}")
+        data += received
     return answers
 
 
 def read_to_end(sock: socket.socket) -> bytes:
-    """Everything until the other side closes."""
+    """Read until the other side closes the connection."""
     data = b""
-    while more := sock.recv(65536):
-        data += more
+    while received := sock.recv(65536):
+        data += received
     return data

@@ -1,4 +1,4 @@
-"""Switches, and the control address: setting, seeding, resetting, and the truth log."""
+"""The switches and the control address of the sandbox: set, seed, reset, and read the truth log."""
 
 import json
 from itertools import product
@@ -9,11 +9,11 @@ from connector.sandbox.switches import SandboxSettings, list_switches, parse_set
 from tests.sandbox.calls import CREATE, Calls
 
 
-def test_a_default_of_the_table_is_the_default_setting() -> None:
+def test_the_documented_defaults_of_the_switches_are_the_default_settings() -> None:
     assert parse_settings([f"{switch.name}={switch.default}" for switch in list_switches()]) == SandboxSettings()
 
 
-def test_a_switch_has_a_sentence_of_help() -> None:
+def test_each_switch_has_a_help_text_and_its_values() -> None:
     assert all(switch.help.endswith(".") and switch.values for switch in list_switches())
 
 
@@ -26,15 +26,15 @@ WRONG_SWITCHES: list[tuple[str, object, str]] = [
 ]  # fmt: skip
 
 
-def test_a_wrong_switch_is_refused_with_its_values_and_sets_nothing(calls: Calls) -> None:
-    for name, value, words in WRONG_SWITCHES:
-        with pytest.raises(ValueError, match=f"switch '{name}'") as caught:
+def test_the_error_of_a_wrong_switch_shows_the_allowed_values_and_no_switch_is_set(calls: Calls) -> None:
+    for name, value, expected_text in WRONG_SWITCHES:
+        with pytest.raises(ValueError, match=f"switch '{name}'") as error:
             calls.sandbox.switch(jitter_ms=5, **{name: value})
-        assert words in str(caught.value)
+        assert expected_text in str(error.value)
     assert calls.sandbox.switch()["jitter_ms"] == 0
 
 
-def test_the_switches_that_were_read_can_be_set(calls: Calls) -> None:
+def test_the_switches_can_be_set_to_the_values_that_were_read(calls: Calls) -> None:
     switches = calls.sandbox.switch(base_alias="Old=New", replica_lags_ms=[0, 500], limit_status="503")
     assert (switches["base_alias"], switches["replica_lags_ms"]) == ({"Old": "New"}, [0, 500])
     assert switches["limit_status"] == 503
@@ -42,29 +42,38 @@ def test_the_switches_that_were_read_can_be_set(calls: Calls) -> None:
 
 
 def test_the_truth_log_has_the_stored_subscriber_and_the_answer_of_a_create(calls: Calls) -> None:
-    answered = calls.create(" Ana@example.com", FirstName="Ana").json["Subscriber"]
+    subscriber = calls.create(" Ana@example.com", FirstName="Ana").json["Subscriber"]
     calls.create("nobody")  # rejected: no event
     calls.sandbox.switch(error_after=1)
     calls.create("bob@example.com")
     truth = calls.sandbox.truth()
-    first, second = truth["events"]
-    assert (first["sequence"], first["kind"], first["id"], first["base_id"]) == (1, "created", answered["Id"], 1)
-    assert (first["email"], first["answered"], first["subscriber"]) == (" Ana@example.com", "answered", answered)
-    assert (second["sequence"], second["answered"]) == (2, "server_error")
-    assert first["at"] <= second["at"]
+    first_event, second_event = truth["events"]
+    assert (first_event["sequence"], first_event["kind"], first_event["id"], first_event["base_id"]) == (
+        1,
+        "created",
+        subscriber["Id"],
+        1,
+    )
+    assert (first_event["email"], first_event["answered"], first_event["subscriber"]) == (
+        " Ana@example.com",
+        "answered",
+        subscriber,
+    )
+    assert (second_event["sequence"], second_event["answered"]) == (2, "server_error")
+    assert first_event["at"] <= second_event["at"]
     assert (truth["sequence"], truth["subscribers"], truth["bases"]) == (2, 2, [{"id": 1, "name": "Base 1"}])
-    assert calls.sandbox.truth(after=1)["events"] == [second]
+    assert calls.sandbox.truth(after=1)["events"] == [second_event]
 
 
 def test_reset_removes_subscribers_and_resets_the_switches(calls: Calls) -> None:
     calls.sandbox.seed(5)
-    first = calls.create("a@example.com").json["Subscriber"]["Id"]
+    first_id = calls.create("a@example.com").json["Subscriber"]["Id"]
     calls.sandbox.switch(order="email", latency_ms=3)
     calls.sandbox.reset()
     truth, stats = calls.sandbox.truth(), calls.sandbox.stats()
     assert (truth["events"], truth["subscribers"], truth["bases"], stats["requests"]) == ([], 0, [], {})
     assert calls.sandbox.switch()["order"] == "id"
-    assert calls.create("a@example.com").json["Subscriber"]["Id"] == first - 5
+    assert calls.create("a@example.com").json["Subscriber"]["Id"] == first_id - 5
 
 
 def test_a_wrong_control_request_is_an_error(calls: Calls) -> None:
@@ -76,7 +85,7 @@ def test_a_wrong_control_request_is_an_error(calls: Calls) -> None:
         ("POST", "seed", b"{}", 400),
         ("POST", "seed", b'{"count":1,"colour":"x"}', 400),
     ):
-        reply = calls.ask(method, f"/_sandbox/{action}", body)
+        reply = calls.request(method, f"/_sandbox/{action}", body)
         assert (reply.status, "error" in reply.json) == (status, True)
 
 
@@ -88,7 +97,7 @@ def test_the_control_address_demands_the_plain_token(calls: Calls) -> None:
     for (method, action), template in product(controls, templates):
         authorization = template.replace("{token}", calls.sandbox.token)
         body = b'{"count": 5, "latency_ms": 5}' if method == "POST" else None
-        reply = calls.ask(method, f"/_sandbox/{action}", body, Authorization=authorization)
+        reply = calls.request(method, f"/_sandbox/{action}", body, Authorization=authorization)
         assert (reply.status, list(reply.json)) == (401, ["error"]), action
         assert calls.sandbox.token.encode() not in reply.body
     assert (calls.sandbox.truth()["subscribers"], calls.sandbox.switch()["latency_ms"]) == (0, 0)
@@ -99,35 +108,35 @@ def test_a_control_request_is_not_counted_and_has_no_fault(calls: Calls) -> None
     assert calls.sandbox.stats()["requests"] == {}
 
 
-def test_a_seeded_subscriber_is_listed_and_found_like_a_created_one(calls: Calls) -> None:
+def test_a_seeded_subscriber_is_listed_and_found_like_a_created_subscriber(calls: Calls) -> None:
     seeded = calls.sandbox.seed(300, base_name="Crowd")
-    page = calls.page(limit=1000)
+    page = calls.read_page(limit=1000)
     people = page["Subscribers"]
     assert (page["TotalCount"], len({subscriber["Email"] for subscriber in people})) == (300, 300)
     assert {member["Base"]["Name"] for member in people} == {"Crowd"}
     assert [person["Id"] for person in people] == [seeded["first_id"] + n for n in range(300)]
     assert {member["Gender"] for member in people} == {"male", "female", ""}
-    somebody = people[123]
-    for wanted in ({"Email": somebody["Email"]}, {"ClientUserId": somebody["ClientUserId"]}, {"Id": somebody["Id"]}):
-        assert calls.page(**wanted)["Subscribers"] == [somebody]
+    person = people[123]
+    for query in ({"Email": person["Email"]}, {"ClientUserId": person["ClientUserId"]}, {"Id": person["Id"]}):
+        assert calls.read_page(**query)["Subscribers"] == [person]
     for field in ("FirstName", "Gender"):
-        same = [member for member in people if member[field] == somebody[field]]
-        assert calls.page(limit=1000, **{field: somebody[field]})["Subscribers"] == same
+        matching_people = [member for member in people if member[field] == person[field]]
+        assert calls.read_page(limit=1000, **{field: person[field]})["Subscribers"] == matching_people
     for number in (0, 400, "0123", "²"):  # seeded ids begin at 100,001
-        assert calls.page(ClientUserId=f"seed-{number}")["TotalCount"] == 0
+        assert calls.read_page(ClientUserId=f"seed-{number}")["TotalCount"] == 0
     calls.sandbox.switch(filters="partial")
-    assert calls.page(Email=f"{somebody['Id']}@EXAMPLE")["Subscribers"] == [somebody]
+    assert calls.read_page(Email=f"{person['Id']}@EXAMPLE")["Subscribers"] == [person]
     calls.sandbox.switch(duplicates="reject_409")
-    assert calls.create(somebody["Email"].upper(), base=somebody["Base"]).status == 409
-    assert calls.create(somebody["Email"], base={"Id": 99}).status == 200
+    assert calls.create(person["Email"].upper(), base=person["Base"]).status == 409
+    assert calls.create(person["Email"], base={"Id": 99}).status == 200
 
 
-def test_a_seeded_subscriber_is_a_valid_create(calls: Calls) -> None:
+def test_the_values_of_a_seeded_subscriber_can_be_created(calls: Calls) -> None:
     calls.sandbox.seed(100)
-    people = calls.page(limit=1000)["Subscribers"]
+    people = calls.read_page(limit=1000)["Subscribers"]
     calls.sandbox.reset()
     for person in people:
         sent = {name: value for name, value in person.items() if name != "Id"}
         sent["Address"] = person["Address"] | {"Zip": int(person["Address"]["Zip"])}
-        reply = calls.ask("POST", CREATE, json.dumps({"Subscriber": sent}).encode())
+        reply = calls.request("POST", CREATE, json.dumps({"Subscriber": sent}).encode())
         assert reply.json == {"success": True, "Subscriber": person}

@@ -9,7 +9,7 @@ import pytest
 from connector.sandbox.subscriber import COUNTRY_CODES
 from tests.sandbox.calls import CREATE, SEND, Calls
 
-EVERYTHING: dict[str, Any] = {
+ALL_FIELDS: dict[str, Any] = {
     "Base": {"Name": "Новости"},
     "IsActive": True,
     "Email": "Zoë+x@Exämple.com",
@@ -30,12 +30,12 @@ EVERYTHING: dict[str, Any] = {
 
 
 def test_an_answer_has_the_normalised_fields_with_an_id_and_the_base(calls: Calls) -> None:
-    reply = calls.ask("POST", CREATE, json.dumps({"Subscriber": EVERYTHING}).encode())
-    answered = reply.json["Subscriber"]
-    address = EVERYTHING["Address"] | {"State": "", "Zip": "3511", "Line3": ""}
-    wanted = EVERYTHING | {"Id": answered["Id"], "Base": {"Id": 1, "Name": "Новости"}, "Address": address}
-    assert (reply.status, reply.json["success"], answered) == (200, True, wanted)
-    assert calls.page()["Subscribers"] == [wanted]
+    reply = calls.request("POST", CREATE, json.dumps({"Subscriber": ALL_FIELDS}).encode())
+    subscriber = reply.json["Subscriber"]
+    address = ALL_FIELDS["Address"] | {"State": "", "Zip": "3511", "Line3": ""}
+    expected = ALL_FIELDS | {"Id": subscriber["Id"], "Base": {"Id": 1, "Name": "Новости"}, "Address": address}
+    assert (reply.status, reply.json["success"], subscriber) == (200, True, expected)
+    assert calls.read_page()["Subscribers"] == [expected]
 
 
 WRONG_BASES: list[Any] = [{}, {"Name": ""}, {"Id": "7"}, {"Id": -1}, {"Id": True}, "News"]
@@ -49,37 +49,39 @@ WRONG_VALUES: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-def test_a_create_that_breaks_a_rule_is_refused_by_the_name_of_its_field(calls: Calls) -> None:
+def test_the_refusal_of_a_wrong_create_names_the_field(calls: Calls) -> None:
     for values, field in WRONG_VALUES:
-        reply = calls.ask("POST", CREATE, json.dumps({"Subscriber": {"Base": {"Id": 1}} | values}).encode())
+        reply = calls.request("POST", CREATE, json.dumps({"Subscriber": {"Base": {"Id": 1}} | values}).encode())
         assert (reply.status, reply.json["success"]) == (400, False)
         assert f"Subscriber.{field}" in reply.json["message"]
-    assert calls.events() == []
+    assert calls.list_events() == []
 
 
 def test_a_body_without_its_object_is_answered_400_and_stores_nothing(calls: Calls) -> None:
     for body in (b"", b"{", b"[]", b"{}", b'{"Subscriber":[]}', b'{"SendEmail":{}}', b'"\xff"'):
         for path in (CREATE, SEND):
-            reply = calls.ask("POST", path, body)
+            reply = calls.request("POST", path, body)
             assert (reply.status, reply.json["success"]) == (400, False), body
-    assert calls.events() == []
+    assert calls.list_events() == []
 
 
-def test_the_id_of_a_base_decides_before_its_name_and_a_new_base_is_created(calls: Calls) -> None:
-    named = [calls.create(base=base).json["Subscriber"]["Base"] for base in (
+def test_the_id_of_a_base_counts_more_than_its_name_and_a_new_base_is_created(calls: Calls) -> None:
+    bases = [calls.create(base=base).json["Subscriber"]["Base"] for base in (
         {"Id": 7}, {"Name": "News"}, {"Id": 7, "Name": "News"}, {"Id": None, "Name": "News"}, {"Id": 0, "Name": "News"},
         {"Name": "Base 7"},
     )]  # fmt: skip
-    seven, news = {"Id": 7, "Name": "Base 7"}, {"Id": 8, "Name": "News"}
-    assert named == [seven, news, seven, news, news, seven]
+    base_seven, news = {"Id": 7, "Name": "Base 7"}, {"Id": 8, "Name": "News"}
+    assert bases == [base_seven, news, base_seven, news, news, base_seven]
 
 
-def test_a_create_without_fields_has_the_defaults_and_shows_absent_fields_as_switched(calls: Calls) -> None:
-    shown = []
+def test_a_create_without_fields_has_the_defaults_and_a_switch_selects_how_absent_fields_are_shown(
+    calls: Calls,
+) -> None:
+    answers = []
     for absent in ("omit", "empty", "null"):
         calls.sandbox.switch(absent_fields=absent)
-        shown.append({k: v for k, v in calls.create().json["Subscriber"].items() if k not in ("Id", "Base")})
-    omit, empty, null = shown
+        answers.append({k: v for k, v in calls.create().json["Subscriber"].items() if k not in ("Id", "Base")})
+    omit, empty, null = answers
     assert omit == {"IsActive": False, "Gender": ""}
     assert (empty["Email"], empty["Tags"], empty["Address"]["Zip"]) == ("", [], "")
     assert (null["Email"], null["Tags"], null["Address"]["Zip"], null["IsActive"]) == (None, None, None, False)
@@ -97,7 +99,7 @@ def test_the_country_codes_are_those_of_iso_3166() -> None:
     assert {country.alpha_2 for country in pycountry.countries} == COUNTRY_CODES
 
 
-def test_the_error_status_and_shape_are_switches(calls: Calls) -> None:
+def test_switches_set_the_status_and_the_shape_of_errors(calls: Calls) -> None:
     calls.sandbox.switch(error_status=200, error_shape="nested")
     reply = calls.create("nobody")
     assert (reply.status, reply.json["error"]["code"]) == (200, 200)
@@ -110,14 +112,16 @@ def test_the_error_status_and_shape_are_switches(calls: Calls) -> None:
     assert calls.create("nobody").body == b""
 
 
-def test_created_status_id_step_unknown_and_altered_fields_are_switches(calls: Calls) -> None:
+def test_switches_set_the_status_the_ids_and_the_altered_fields_of_creates(calls: Calls) -> None:
     calls.sandbox.switch(
         created_status=201, id_step=10, unknown_fields="ignore", alter_fields=["FirstName", "Address.City"]
     )
-    first, second = (calls.create("a@example.com", FirstName="Ana", Address={"City": "Lyon"}, New=1) for _ in range(2))
-    assert (first.status, first.json["Subscriber"]["FirstName"]) == (201, "ANA")
-    assert first.json["Subscriber"]["Address"] == {"City": "LYON"}
-    assert second.json["Subscriber"]["Id"] - first.json["Subscriber"]["Id"] == 10
+    first_reply, second_reply = (
+        calls.create("a@example.com", FirstName="Ana", Address={"City": "Lyon"}, New=1) for _ in range(2)
+    )
+    assert (first_reply.status, first_reply.json["Subscriber"]["FirstName"]) == (201, "ANA")
+    assert first_reply.json["Subscriber"]["Address"] == {"City": "LYON"}
+    assert second_reply.json["Subscriber"]["Id"] - first_reply.json["Subscriber"]["Id"] == 10
 
 
 def test_a_duplicate_is_accepted_by_default_and_is_in_the_truth_log(calls: Calls) -> None:
@@ -129,7 +133,9 @@ def test_a_duplicate_is_accepted_by_default_and_is_in_the_truth_log(calls: Calls
 
 @pytest.mark.parametrize("status", [409, 400, 200])
 def test_a_duplicate_is_refused_with_the_status_of_the_switch(calls: Calls, status: int) -> None:
-    calls.sandbox.switch(duplicates=f"reject_{status}", list_lag_ms=60_000)  # hidden ones count, too
+    calls.sandbox.switch(
+        duplicates=f"reject_{status}", list_lag_ms=60_000
+    )  # subscribers that the list does not show yet count, too
     assert calls.create("ana@example.com").json["success"] is True
     reply = calls.create(" ANA@example.com")
     assert (reply.status, reply.json["success"]) == (status, False)
@@ -144,7 +150,7 @@ def test_a_duplicate_is_refused_with_the_status_of_the_switch(calls: Calls, stat
         ("client_user_id", [("a@e.org", "1"), ("b@e.org", "1"), ("a@e.org", "2")], "+-+"),
     ],
 )
-def test_the_client_user_id_is_the_identity_without_an_email_or_as_switched(
+def test_the_client_user_id_is_the_identity_without_an_email_or_by_the_switch(
     calls: Calls, identity: str, sent: list[tuple[str | None, str]], statuses: str
 ) -> None:
     calls.sandbox.switch(duplicates="reject_409", identity=identity)
@@ -155,26 +161,26 @@ def test_the_client_user_id_is_the_identity_without_an_email_or_as_switched(
 
 def test_upsert_updates_the_sent_fields_of_the_existing_subscriber(calls: Calls) -> None:
     calls.sandbox.switch(duplicates="upsert")
-    old = calls.create("ana@example.com", FirstName="Ana", LastName="B", Address={"City": "X", "Zip": 1}).json
-    new = calls.create("ANA@example.com", FirstName="Anna", Address={"Zip": 2}).json["Subscriber"]
-    assert new == old["Subscriber"] | {
+    first_answer = calls.create("ana@example.com", FirstName="Ana", LastName="B", Address={"City": "X", "Zip": 1}).json
+    updated = calls.create("ANA@example.com", FirstName="Anna", Address={"Zip": 2}).json["Subscriber"]
+    assert updated == first_answer["Subscriber"] | {
         "Email": "ANA@example.com", "FirstName": "Anna", "Address": {"City": "X", "Zip": "2"}
     }  # fmt: skip
-    assert calls.page()["Subscribers"] == calls.page(Email="ANA@example.com")["Subscribers"] == [new]
-    assert [event["subscriber"] for event in calls.events("updated")] == [new]
+    assert calls.read_page()["Subscribers"] == calls.read_page(Email="ANA@example.com")["Subscribers"] == [updated]
+    assert [event["subscriber"] for event in calls.list_events("updated")] == [updated]
 
 
-def test_bases_can_be_found_by_folded_names_and_keep_their_own_spelling(calls: Calls) -> None:
-    named = [{"Name": name} for name in ("News", " NEWS ", "news")]
-    exact = [calls.create(base=base).json["Subscriber"]["Base"]["Id"] for base in named]
+def test_bases_can_be_found_by_folded_names_and_keep_their_first_spelling(calls: Calls) -> None:
+    bases = [{"Name": name} for name in ("News", " NEWS ", "news")]
+    exact = [calls.create(base=base).json["Subscriber"]["Base"]["Id"] for base in bases]
     assert exact == [1, 2, 3]
     calls.sandbox.reset()
     calls.sandbox.switch(base_names="folded")
-    assert [calls.create(base=base).json["Subscriber"]["Base"] for base in named] == [{"Id": 1, "Name": "News"}] * 3
+    assert [calls.create(base=base).json["Subscriber"]["Base"] for base in bases] == [{"Id": 1, "Name": "News"}] * 3
 
 
 @pytest.mark.parametrize(
-    ("way", "named", "stored"),
+    ("behaviour", "names", "expected"),
     [
         ("nfd", ("Café", "Cafe\u0301", "CAFÉ"), ((1, "Cafe\u0301"), (1, "Cafe\u0301"), (2, "CAFE\u0301"))),
         ("collapsed", (" a  b", "a b", "A b"), ((1, "a b"), (1, "a b"), (2, "A b"))),
@@ -183,12 +189,12 @@ def test_bases_can_be_found_by_folded_names_and_keep_their_own_spelling(calls: C
         ("accent_blind", ("Café", " CAFE ", "Cafés"), ((1, "Café"), (1, "Café"), (2, "Cafés"))),
     ],
 )
-def test_the_names_of_bases_can_be_stored_and_matched_otherwise(
-    calls: Calls, way: str, named: tuple[str, ...], stored: tuple[tuple[int, str], ...]
+def test_a_switch_changes_how_base_names_are_stored_and_compared(
+    calls: Calls, behaviour: str, names: tuple[str, ...], expected: tuple[tuple[int, str], ...]
 ) -> None:
-    calls.sandbox.switch(base_names=way)
-    answered = [calls.create(base={"Name": name}).json["Subscriber"]["Base"] for name in named]
-    assert [(base["Id"], base["Name"]) for base in answered] == list(stored)
+    calls.sandbox.switch(base_names=behaviour)
+    bases = [calls.create(base={"Name": name}).json["Subscriber"]["Base"] for name in names]
+    assert [(base["Id"], base["Name"]) for base in bases] == list(expected)
 
 
 def test_a_base_can_be_the_alias_of_another_by_name_or_by_id(calls: Calls) -> None:
@@ -197,58 +203,60 @@ def test_a_base_can_be_the_alias_of_another_by_name_or_by_id(calls: Calls) -> No
     answered = [calls.create(base=base).json["Subscriber"]["Base"] for base in sent]
     new, nine = {"Id": 1, "Name": "New"}, {"Id": 9, "Name": "Base 9"}
     assert answered == [new, nine, new, {"Id": 10, "Name": "OLD"}]
-    assert [subscriber["Base"] for subscriber in calls.page()["Subscribers"]] == answered  # stored there, too
+    assert [subscriber["Base"] for subscriber in calls.read_page()["Subscribers"]] == answered  # stored there, too
     calls.sandbox.switch(base_names="folded")
     assert calls.create(base={"Name": "OLD"}).json["Subscriber"]["Base"] == new
 
 
-def test_the_tag_of_an_address_can_be_dropped(calls: Calls) -> None:
+def test_a_switch_removes_the_tag_of_an_address(calls: Calls) -> None:
     calls.sandbox.switch(alter_identity=True, duplicates="reject_409")
     assert calls.create("ann+news@example.com").json["Subscriber"]["Email"] == "ann@example.com"
     assert calls.create("+@example.com").json["Subscriber"]["Email"] == "+@example.com"
     assert calls.create("ann+shop@example.com").status == 409
-    assert calls.emails() == ["ann@example.com", "+@example.com"]
-    assert [event["email"] for event in calls.events()] == ["ann+news@example.com", "+@example.com"]
+    assert calls.list_emails() == ["ann@example.com", "+@example.com"]
+    assert [event["email"] for event in calls.list_events()] == ["ann+news@example.com", "+@example.com"]
 
 
 def test_ids_can_be_texts_in_answers_while_the_truth_has_numbers(calls: Calls) -> None:
     calls.sandbox.switch(numbers_as_text=["ids"])
     answered = calls.create("ann@example.com").json["Subscriber"]
     assert (answered["Base"]["Id"], answered["Id"].isdigit()) == ("1", True)
-    assert [(subscriber["Id"], subscriber["Base"]["Id"]) for subscriber in calls.page()["Subscribers"]] == [
+    assert [(subscriber["Id"], subscriber["Base"]["Id"]) for subscriber in calls.read_page()["Subscribers"]] == [
         (answered["Id"], "1")
     ]
-    assert [event["id"] for event in calls.events()] == [int(answered["Id"])]
+    assert [event["id"] for event in calls.list_events()] == [int(answered["Id"])]
 
 
 def list_members(calls: Calls) -> list[tuple[int | str, str, str]]:
     """Return the Id, the base's name and the email of each subscriber on the list."""
     return [
         (subscriber["Id"], subscriber["Base"]["Name"], subscriber["Email"])
-        for subscriber in calls.page()["Subscribers"]
+        for subscriber in calls.read_page()["Subscribers"]
     ]
 
 
 @pytest.mark.parametrize(
-    ("within", "listed"),
+    ("merge_scope", "expected_list"),
     [
         ("base", [(100_001, "Customers", "ana@e.org"), (100_002, "News", "ANA@e.org")]),
         ("account", [(100_001, "News", "ANA@e.org")]),
     ],
 )
 def test_a_create_in_another_base_stores_or_moves_the_subscriber(
-    calls: Calls, within: str, listed: list[tuple[int, str, str]]
+    calls: Calls, merge_scope: str, expected_list: list[tuple[int, str, str]]
 ) -> None:
-    calls.sandbox.switch(merge_by="Email", merge_within=within)
+    calls.sandbox.switch(merge_by="Email", merge_within=merge_scope)
     calls.create("ana@e.org", base={"Name": "Customers"}, FirstName="Ana")
-    answered = calls.create("ANA@e.org", base={"Name": "News"}).json["Subscriber"]
-    assert list_members(calls) == listed
-    assert (answered["Id"], answered["Base"]["Name"]) == listed[-1][:2]
-    assert [calls.page(BaseId=base_id)["TotalCount"] for base_id in (1, 2)] == [int(len(listed) > 1), 1]
-    assert calls.page(Id=100_001)["TotalCount"] == sum(subscriber_id == 100_001 for subscriber_id, *_ in listed)
-    assert ("FirstName" in answered) == (within != "base")
-    again = calls.create("ana@e.org", base={"Name": "News"}).json["Subscriber"]
-    assert (again["Id"], calls.page()["TotalCount"]) == (answered["Id"], len(listed))
+    second_answer = calls.create("ANA@e.org", base={"Name": "News"}).json["Subscriber"]
+    assert list_members(calls) == expected_list
+    assert (second_answer["Id"], second_answer["Base"]["Name"]) == expected_list[-1][:2]
+    assert [calls.read_page(BaseId=base_id)["TotalCount"] for base_id in (1, 2)] == [int(len(expected_list) > 1), 1]
+    assert calls.read_page(Id=100_001)["TotalCount"] == sum(
+        subscriber_id == 100_001 for subscriber_id, *_ in expected_list
+    )
+    assert ("FirstName" in second_answer) == (merge_scope != "base")
+    third_answer = calls.create("ana@e.org", base={"Name": "News"}).json["Subscriber"]
+    assert (third_answer["Id"], calls.read_page()["TotalCount"]) == (second_answer["Id"], len(expected_list))
 
 
 @pytest.mark.parametrize("field", ["Phone", "ClientUserId"])
@@ -256,16 +264,16 @@ def test_a_create_overwrites_the_subscriber_with_the_same_phone_or_client_user_i
     calls.sandbox.switch(merge_by="Phone,ClientUserId")
     calls.create("ana@e.org", **{field: "31"})
     answered = calls.create("bob@e.org", **{field: "31"}).json["Subscriber"]
-    assert (answered["Id"], [subscriber["Email"] for subscriber in calls.page()["Subscribers"]]) == (
+    assert (answered["Id"], [subscriber["Email"] for subscriber in calls.read_page()["Subscribers"]]) == (
         100_001,
         ["bob@e.org"],
     )
     assert calls.create("cyd@e.org").json["Subscriber"]["Id"] == 100_002
 
 
-def test_the_list_shows_another_id_than_a_provisional_one(calls: Calls) -> None:
+def test_the_list_shows_another_id_than_the_provisional_id_of_the_answer(calls: Calls) -> None:
     calls.sandbox.switch(provisional_ids=True)
     answered = calls.create("ana@e.org").json["Subscriber"]["Id"]
-    listed = calls.page()["Subscribers"][0]["Id"]
+    listed = calls.read_page()["Subscribers"][0]["Id"]
     assert answered != listed
-    assert [calls.page(Id=shown)["TotalCount"] for shown in (answered, listed)] == [0, 1]
+    assert [calls.read_page(Id=shown)["TotalCount"] for shown in (answered, listed)] == [0, 1]

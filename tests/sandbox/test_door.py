@@ -1,4 +1,4 @@
-"""The door of the sandbox: host, token, limiters, latency, capacity, and the order of answers on a connection."""
+"""The checks before a request is served: host, token, limiters, latency and capacity."""
 
 import http.client
 import time
@@ -16,43 +16,43 @@ from tests.sandbox.calls import CREATE, LIST, SEND, Calls, read_answers, wait_un
 @pytest.mark.parametrize(("method", "path"), [("POST", CREATE), ("GET", LIST), ("POST", SEND)])
 def test_an_operation_demands_the_token_in_the_form_of_the_switch(calls: Calls, method: str, path: str) -> None:
     for template in ("", "wrong", "Bearer {token}", "{token}x"):
-        reply = calls.ask(method, path, b"{}", Authorization=template.replace("{token}", calls.sandbox.token))
+        reply = calls.request(method, path, b"{}", Authorization=template.replace("{token}", calls.sandbox.token))
         assert (reply.status, reply.json["success"]) == (401, False)
         assert calls.sandbox.token.encode() not in reply.body
     calls.sandbox.switch(authorization="Bearer {token}", error_shape="empty")
-    reply = calls.ask(method, path)
+    reply = calls.request(method, path)
     assert (reply.status, reply.body) == (401, b"")
-    assert calls.ask(method, path, Authorization=f"Bearer {calls.sandbox.token}").status != 401
+    assert calls.request(method, path, Authorization=f"Bearer {calls.sandbox.token}").status != 401
 
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [("GET", CREATE, 405), ("POST", LIST, 405), ("GET", SEND, 405), ("GET", "/nothing", 404), ("GET", LIST[:-1], 404)],
 )
-def test_only_the_three_operations_are_there(calls: Calls, method: str, path: str, status: int) -> None:
-    assert calls.ask(method, path).status == status
+def test_only_the_three_operations_have_an_address(calls: Calls, method: str, path: str, status: int) -> None:
+    assert calls.request(method, path).status == status
 
 
-def test_a_body_must_be_json_by_its_content_type_and_not_beyond_the_bound(calls: Calls) -> None:
-    assert calls.ask("POST", CREATE, b"{}", Content_Type="text/plain").status == 415
-    assert calls.ask("POST", CREATE, b"{}", Content_Type="application/json; charset=utf-8").status == 400
+def test_a_body_needs_the_content_type_json_and_an_allowed_size(calls: Calls) -> None:
+    assert calls.request("POST", CREATE, b"{}", Content_Type="text/plain").status == 415
+    assert calls.request("POST", CREATE, b"{}", Content_Type="application/json; charset=utf-8").status == 400
     calls.sandbox.switch(max_body_bytes=100)
     assert calls.create("a@example.com", FirstName="x" * 200).status == 413
-    assert calls.events() == []
+    assert calls.list_events() == []
 
 
-def test_redirects_lead_away_before_anything_is_checked(calls: Calls) -> None:
+def test_a_redirect_is_answered_before_any_check(calls: Calls) -> None:
     calls.sandbox.switch(redirect_to="http://127.0.0.1:9/there/")
-    reply = calls.ask("GET", f"{LIST}?limit=5", Authorization="")
+    reply = calls.request("GET", f"{LIST}?limit=5", Authorization="")
     assert (reply.status, reply.headers["location"]) == (307, f"http://127.0.0.1:9/there{LIST}?limit=5")
     assert calls.create("a@example.com").status == 307
-    assert calls.events() == []
+    assert calls.list_events() == []
 
 
 @pytest.mark.parametrize("limiter", ["bucket", "fixed_window", "sliding_window"])
-def test_beyond_the_rate_all_operations_are_refused_together(calls: Calls, limiter: str) -> None:
+def test_a_rate_limit_counts_the_requests_of_all_operations_together(calls: Calls, limiter: str) -> None:
     calls.sandbox.switch(limiter=limiter, rate=0.001, burst=1, window_ms=1_000_000)  # one in a quarter of an hour
-    assert [calls.create("a@example.com").status, calls.ask_list().status, calls.send({}).status] == [200, 429, 429]
+    assert [calls.create("a@example.com").status, calls.request_list().status, calls.send({}).status] == [200, 429, 429]
 
 
 @pytest.mark.parametrize("fault", [False, True])
@@ -74,7 +74,7 @@ def test_retry_after_is_seconds_a_date_a_unix_time_or_nothing(calls: Calls, faul
     assert "retry-after" not in calls.create("a@example.com").headers
 
 
-def test_stats_count_requests_inside_a_retry_after_and_those_that_knew_of_it(calls: Calls) -> None:
+def test_stats_count_requests_inside_a_retry_after_on_any_connection_and_on_its_connection(calls: Calls) -> None:
     calls.sandbox.switch(refuse=1, refuse_retry_after_s=50)
     with closing(http.client.HTTPConnection("127.0.0.1", calls.port, timeout=10)) as connection:
         assert create(connection, calls.sandbox.token) == 429
@@ -96,7 +96,7 @@ def create(connection: http.client.HTTPConnection, token: str) -> int:
 
 
 @pytest.mark.parametrize("limit", [{"rate": 0.001, "burst": 1}, {"refuse": 1}])
-def test_a_limit_can_have_another_status(calls: Calls, limit: dict[str, float]) -> None:
+def test_a_limit_can_refuse_with_403(calls: Calls, limit: dict[str, float]) -> None:
     calls.sandbox.switch(limit_status=403, **limit)
     reply = [calls.create("b@example.com") for _ in range(2)][-1]
     assert (reply.status, int(reply.headers["retry-after"]) > 0) == (403, True)
@@ -104,7 +104,7 @@ def test_a_limit_can_have_another_status(calls: Calls, limit: dict[str, float]) 
 
 @pytest.mark.parametrize("status", [503, 400, 200])
 @pytest.mark.parametrize("retry_after", ["seconds", "none"])
-def test_a_limit_can_refuse_by_any_status_and_without_a_retry_after(
+def test_a_limit_can_refuse_with_any_status_and_without_a_retry_after(
     calls: Calls, status: int, retry_after: str
 ) -> None:
     calls.sandbox.switch(rate=0.001, burst=1, limit_status=status, retry_after=retry_after)
@@ -113,7 +113,7 @@ def test_a_limit_can_refuse_by_any_status_and_without_a_retry_after(
     assert ("retry-after" in reply.headers) == (retry_after == "seconds")
 
 
-def test_the_retry_after_of_a_limit_has_a_least_length(calls: Calls) -> None:
+def test_the_retry_after_of_a_limit_is_not_shorter_than_the_switch(calls: Calls) -> None:
     calls.sandbox.switch(rate=0.05, burst=1, retry_after_s=30)
     assert [calls.create("a@example.com").headers.get("retry-after") for _ in range(2)] == [None, "30"]
     calls.sandbox.switch(rate=0.001)
@@ -121,90 +121,103 @@ def test_the_retry_after_of_a_limit_has_a_least_length(calls: Calls) -> None:
     assert int(calls.create("a@example.com").headers["retry-after"]) > 900
 
 
-def test_more_at_once_than_allowed_are_refused(calls: Calls) -> None:
+def test_a_request_beyond_the_allowed_number_in_flight_is_refused(calls: Calls) -> None:
     calls.sandbox.switch(max_in_flight=2, latency_ms=1500)
     with closing(calls.connect()) as first, closing(calls.connect()) as second:
         for sock, name in ((first, "a"), (second, "b")):
-            sock.sendall(calls.raw_create(f"{name}@example.com"))
+            sock.sendall(calls.encode_create(f"{name}@example.com"))
         wait_until(lambda: calls.sandbox.stats()["in_flight"] == 2)
-        calls.sandbox.switch(latency_ms=0)  # of those that come from now on
-        assert calls.ask_list().status == 429
+        calls.sandbox.switch(latency_ms=0)  # the latency of later requests
+        assert calls.request_list().status == 429
         assert [read_answers(sock, 1)[0][0] for sock in (first, second)] == [200, 200]
     assert calls.create("d@example.com").status == 200
 
 
-def test_a_limiter_lets_a_request_in_or_tells_how_long_to_wait() -> None:
+def test_a_limiter_returns_the_seconds_to_wait_for_a_request() -> None:
     cases: list[tuple[RateLimiter, list[float], list[float]]] = [
         (Bucket(rate=10, burst=3), [5, 5, 5, 5, 5.1, 5.2, 5.25], [0, 0, 0, 0.1, 0, 0, 0.05]),
-        (Bucket(rate=2, burst=0), [0, 0, 0, 0.5], [0, 0, 0.5, 0]),  # one second's worth
+        (
+            Bucket(rate=2, burst=0),
+            [0, 0, 0, 0.5],
+            [0, 0, 0.5, 0],
+        ),  # without a burst, the bucket holds the requests of one second
         (Bucket(rate=0.5, burst=0), [0, 0, 2], [0, 2, 0]),
         (FixedWindow(rate=2, window_s=1.0), [0.9, 0.95, 0.96, 1.0, 1.01, 1.02], [0, 0, 0.04, 0, 0, 0.98]),
         (SlidingWindow(rate=2, window_s=1.0), [0.9, 0.95, 1.0, 1.9, 1.91], [0, 0, 0.9, 0, 0.04]),
         (build_limiter("bucket", 0, 5, 1.0), [0] * 9, [0] * 9),
     ]
-    for limiter, moments, waits in cases:
-        assert [limiter.admit(moment) for moment in moments] == pytest.approx(waits)
+    for limiter, arrival_times, waits in cases:
+        assert [limiter.admit(arrival_time) for arrival_time in arrival_times] == pytest.approx(waits)
 
 
 def create_many(calls: Calls, count: int) -> tuple[list[int], float]:
-    started = time.monotonic()
+    started_at = time.monotonic()
     with ThreadPoolExecutor(count) as pool:
         statuses = list(pool.map(lambda n: calls.create(f"{n}@example.com").status, range(count)))
-    return statuses, time.monotonic() - started
+    return statuses, time.monotonic() - started_at
 
 
-def test_simultaneous_requests_have_their_own_latency(calls: Calls) -> None:
+def test_simultaneous_requests_share_one_latency(calls: Calls) -> None:
     calls.sandbox.switch(latency_ms=150)
-    statuses, took_s = create_many(calls, 8)
-    assert (statuses, took_s >= 0.15) == ([200] * 8, True)
+    statuses, duration_s = create_many(calls, 8)
+    assert (statuses, duration_s >= 0.15) == ([200] * 8, True)
     assert calls.sandbox.stats()["peak_in_flight"] > 1
     calls.sandbox.switch(refuse=1, retry_after="none")
-    statuses, took_s = create_many(calls, 1)
-    assert (statuses, took_s >= 0.15) == ([429], True)
+    statuses, duration_s = create_many(calls, 1)
+    assert (statuses, duration_s >= 0.15) == ([429], True)
 
 
-def test_beyond_its_capacity_requests_wait_in_line(calls: Calls) -> None:
+def test_requests_beyond_the_capacity_wait_for_earlier_requests(calls: Calls) -> None:
     calls.sandbox.switch(latency_ms=50, capacity=2)
-    statuses, took_s = create_many(calls, 8)
-    assert (statuses, took_s >= 0.2) == ([200] * 8, True)
+    statuses, duration_s = create_many(calls, 8)
+    assert (statuses, duration_s >= 0.2) == ([200] * 8, True)
     assert calls.sandbox.stats()["in_flight"] == 0
 
 
-def test_a_reset_cuts_off_open_requests_and_stores_nothing(calls: Calls) -> None:
+def test_a_reset_closes_open_requests_and_stores_nothing(calls: Calls) -> None:
     calls.sandbox.switch(latency_ms=60_000, capacity=1)
-    with calls.connect() as served, calls.connect() as in_line:
-        for sock in (served, in_line):
-            sock.sendall(calls.raw_create("a@example.com"))
+    with calls.connect() as served_socket, calls.connect() as waiting_socket:
+        for sock in (served_socket, waiting_socket):
+            sock.sendall(calls.encode_create("a@example.com"))
         wait_until(lambda: calls.sandbox.stats()["in_flight"] == 2)
         calls.sandbox.reset()
-        assert [sock.recv(100) for sock in (served, in_line)] == [b"", b""]
+        assert [sock.recv(100) for sock in (served_socket, waiting_socket)] == [b"", b""]
     calls.sandbox.switch(capacity=1, max_in_flight=1)
     assert calls.create("b@example.com").status == 200
     stats = calls.sandbox.stats()
     assert (stats["in_flight"], stats["peak_in_flight"]) == (0, 1)
-    assert [event["email"] for event in calls.events()] == ["b@example.com"]
+    assert [event["email"] for event in calls.list_events()] == ["b@example.com"]
 
 
 # connections and hosts
 
 
-OURS = ["localhost", "localhost:8080", "LOCALHOST:1", "127.0.0.1", "127.0.0.1:8080", "127.9.8.7:1", "[::1]", "[::1]:80"]
-FOREIGN = """
+LOCAL_HOSTS = [
+    "localhost",
+    "localhost:8080",
+    "LOCALHOST:1",
+    "127.0.0.1",
+    "127.0.0.1:8080",
+    "127.9.8.7:1",
+    "[::1]",
+    "[::1]:80",
+]
+FOREIGN_HOSTS = """
     x evil.example evil.example:8080 localhost.evil.example localhost:evil.example 127.0.0.1.evil.example
     evil.example@127.0.0.1 127.0.0.1@evil.example localhost. 127.0.0.256 127.1 2130706433 0.0.0.0 10.0.0.1
     192.168.0.1:80 ::1 [::1 [::] [2001:db8::1] [127.0.0.1] [localhost] lоcalhost :8080
 """
-"""One о is Cyrillic."""
+"""The o in the last localhost is Cyrillic."""
 
 
-def test_names_of_this_machine_are_let_in_and_no_other() -> None:
-    foreign = ["", "localhost, evil.example", "localhost localhost", *FOREIGN.split()]
-    assert [host for host in (*OURS, *foreign) if is_loopback_header(host)] == OURS
+def test_only_host_names_of_this_machine_are_allowed() -> None:
+    foreign = ["", "localhost, evil.example", "localhost localhost", *FOREIGN_HOSTS.split()]
+    assert [host for host in (*LOCAL_HOSTS, *foreign) if is_loopback_header(host)] == LOCAL_HOSTS
 
 
 @pytest.mark.parametrize("path", [LIST, "/_sandbox/truth", "/_sandbox/nothing", "/", "/favicon.ico"])
-def test_a_request_for_another_host_is_refused_with_the_token(calls: Calls, path: str) -> None:
+def test_a_request_for_another_host_is_refused_even_with_the_token(calls: Calls, path: str) -> None:
     calls.sandbox.switch(error_shape="html", redirect_to="http://127.0.0.1:9")
-    reply = calls.ask("GET", path, Host="evil.example:8080")
+    reply = calls.request("GET", path, Host="evil.example:8080")
     assert (reply.status, list(reply.json), reply.headers["content-type"]) == (403, ["error"], "application/json")
     assert calls.sandbox.stats()["requests"] == {}

@@ -32,7 +32,7 @@ def read_eml(text: str) -> EmailMessage:
     return message
 
 
-def test_an_email_is_taken_on_and_lies_in_the_outbox(calls: Calls) -> None:
+def test_a_sent_email_is_in_the_outbox(calls: Calls) -> None:
     reply = calls.send(PLAIN)
     sent = reply.json["SendEmail"]
     assert (reply.status, reply.json["success"], sent["SendMessageRequestId"]) == (200, True, 1)
@@ -43,10 +43,10 @@ def test_an_email_is_taken_on_and_lies_in_the_outbox(calls: Calls) -> None:
         "Ana <ana@example.net>", "Shop <hello@example.com>", "Hi",
     )  # fmt: skip
     assert message.get_content().splitlines() == ["Hello"]
-    assert [event["request_id"] for event in calls.events("sent")] == [1]
+    assert [event["request_id"] for event in calls.list_events("sent")] == [1]
 
 
-def test_the_file_of_an_email_has_all_its_parts(calls: Calls) -> None:
+def test_the_outbox_has_all_parts_of_an_email(calls: Calls) -> None:
     everything = PLAIN | {
         "Cc": [{"Email": "bob@example.net"}],
         "Bcc": [{"Email": "cleo@example.net", "Name": "Клео"}],
@@ -70,7 +70,7 @@ def test_the_file_of_an_email_has_all_its_parts(calls: Calls) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "expected_text"),
     [
         ({"TrackingSettings": {"TrackLinks": "yes"}}, "TrackLinks"),
         ({"TrackingSettings": {"TrackAll": True}}, "TrackAll"),
@@ -90,51 +90,53 @@ def test_the_file_of_an_email_has_all_its_parts(calls: Calls) -> None:
         ({"Priority": 1}, "Email.Priority"),
     ],
 )
-def test_an_email_that_breaks_a_rule_is_rejected_by_name(calls: Calls, change: dict[str, Any], words: str) -> None:
+def test_the_refusal_of_a_wrong_email_names_the_field(calls: Calls, change: dict[str, Any], expected_text: str) -> None:
     reply = calls.send(PLAIN, **change) if "Settings" in next(iter(change)) else calls.send(PLAIN | change)
     assert (reply.status, reply.json["success"]) == (400, False)
-    assert words in reply.json["message"]
+    assert expected_text in reply.json["message"]
     assert calls.sandbox.outbox() == []
 
 
-def test_settings_of_an_email_are_stored_and_a_dkim_selector_counts_as_dkim(calls: Calls) -> None:
-    soon = int(time.time()) + 1000
+def test_the_settings_of_an_email_are_stored_and_a_dkim_selector_switches_dkim_on(calls: Calls) -> None:
+    send_at = int(time.time()) + 1000
     calls.send(
         PLAIN,
         TrackingSettings={"TrackOpen": False, "TrackLinks": None},
-        EmailSettings={"UseDkim": False, "UseDkimSelector": "s1", "SendAt": soon},
+        EmailSettings={"UseDkim": False, "UseDkimSelector": "s1", "SendAt": send_at},
     )
     calls.send(PLAIN, EmailSettings={"SendAt": 5, "UseDkim": False, "UseDkimSelector": ""})
     first, second = calls.sandbox.outbox()
     assert (first["tracking"]["TrackOpen"], first["tracking"]["TrackLinks"]) == (False, None)
-    assert (first["settings"]["UseDkim"], first["state"], first["settings"]["SendAt"]) == (True, "scheduled", soon)
+    assert (first["settings"]["UseDkim"], first["state"], first["settings"]["SendAt"]) == (True, "scheduled", send_at)
     assert (second["settings"]["UseDkim"], second["state"]) == (False, "sent")
 
 
-def test_domains_and_protected_headers_are_switches(calls: Calls) -> None:
+def test_switches_set_the_verified_domains_and_the_protected_headers(calls: Calls) -> None:
     calls.sandbox.switch(verified_domains=["*"], protected_headers=["x-mine"])
-    elsewhere = PLAIN | {"From": {"Email": "a@Elsewhere.org"}}
-    assert calls.send(elsewhere | {"Headers": [{"Name": "Subject", "Value": "Other"}]}).status == 200
-    assert calls.send(elsewhere | {"Headers": [{"Name": "Content-Type", "Value": "text/odd"}]}).status == 200
-    assert calls.send(elsewhere | {"Headers": [{"Name": "X-Mine", "Value": "x"}]}).status == 400
+    email_of_other_domain = PLAIN | {"From": {"Email": "a@Elsewhere.org"}}
+    assert calls.send(email_of_other_domain | {"Headers": [{"Name": "Subject", "Value": "Other"}]}).status == 200
+    assert (
+        calls.send(email_of_other_domain | {"Headers": [{"Name": "Content-Type", "Value": "text/odd"}]}).status == 200
+    )
+    assert calls.send(email_of_other_domain | {"Headers": [{"Name": "X-Mine", "Value": "x"}]}).status == 400
     assert read_eml(calls.sandbox.outbox()[0]["eml"])["Subject"] == "Other"
 
 
-def test_a_lost_answer_to_an_email_is_in_the_truth(calls: Calls) -> None:
+def test_the_truth_log_has_an_email_whose_answer_was_lost(calls: Calls) -> None:
     calls.sandbox.switch(error_after=1)
     assert calls.send(PLAIN).status == 500
-    assert [event["answered"] for event in calls.events("sent")] == ["server_error"]
+    assert [event["answered"] for event in calls.list_events("sent")] == ["server_error"]
 
 
-def test_an_email_of_a_sandbox_with_data_is_a_file(tmp_path: Path) -> None:
+def test_a_sandbox_with_a_data_folder_stores_each_email_as_a_file(tmp_path: Path) -> None:
     with SandboxProcess(data=tmp_path) as sandbox:
         calls = Calls(sandbox)
-        first = calls.send(PLAIN).json["SendEmail"]["SendMessageRequestId"]
+        first_id = calls.send(PLAIN).json["SendEmail"]["SendMessageRequestId"]
         sandbox.kill()
         sandbox.start()
-        second = calls.send(PLAIN).json["SendEmail"]["SendMessageRequestId"]
+        second_id = calls.send(PLAIN).json["SendEmail"]["SendMessageRequestId"]
         entries = sandbox.outbox()
     files = sorted((tmp_path / "outbox").iterdir())
-    assert second == first + 1
+    assert second_id == first_id + 1
     assert [entry["file"] for entry in entries] == [str(path) for path in files]
     assert all(path.suffix == ".eml" and read_eml(path.read_text())["Subject"] == "Hi" for path in files)

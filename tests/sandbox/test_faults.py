@@ -1,4 +1,4 @@
-"""The faults on a real socket: the answer to the client, the stored subscribers, and the truth log."""
+"""The faults of the sandbox on a real socket: the answer, the stored subscribers and the truth log."""
 
 import http.client
 import time
@@ -10,31 +10,34 @@ from tests.sandbox.calls import Calls, read_answers, read_to_end, wait_until
 CLOSED = (http.client.RemoteDisconnected, http.client.BadStatusLine, ConnectionResetError, BrokenPipeError)
 
 
-def stored(calls: Calls) -> list[tuple[str, str]]:
-    return [(event["email"], event["answered"]) for event in calls.events()]
+def list_stored(calls: Calls) -> list[tuple[str, str]]:
+    return [(event["email"], event["answered"]) for event in calls.list_events()]
 
 
-def counted(calls: Calls) -> dict[str, int]:
+def count_answers(calls: Calls) -> dict[str, int]:
     answers: dict[str, int] = calls.sandbox.stats()["requests"]["create"]["answers"]
     return answers
 
 
 @pytest.mark.parametrize("cut_by", ["close", "reset"])
 @pytest.mark.parametrize(("fault", "events"), [("drop_before", []), ("drop_after", [("a@example.com", "cut")])])
-def test_a_dropped_connection_carries_no_byte_of_an_answer(
+def test_a_dropped_connection_sends_no_byte_of_an_answer(
     calls: Calls, fault: str, events: list[tuple[str, str]], cut_by: str
 ) -> None:
     with calls.connect() as sock:
-        sock.sendall(calls.raw_create("before@example.com"))
-        assert read_answers(sock, 1)[0][0] == 200  # an answer before the cut arrives whole
+        sock.sendall(calls.encode_create("before@example.com"))
+        assert read_answers(sock, 1)[0][0] == 200  # an answer before the fault is complete
         calls.sandbox.switch(**{fault: 1, "cut_by": cut_by})
-        sock.sendall(calls.raw_create("a@example.com") + calls.raw_create("b@example.com"))
+        sock.sendall(calls.encode_create("a@example.com") + calls.encode_create("b@example.com"))
         if cut_by == "reset":
             with pytest.raises(ConnectionResetError):
                 read_to_end(sock)
         else:
             assert read_to_end(sock) == b""
-    assert (stored(calls), counted(calls)) == ([("before@example.com", "answered"), *events], {"200": 1, "cut": 1})
+    assert (list_stored(calls), count_answers(calls)) == (
+        [("before@example.com", "answered"), *events],
+        {"200": 1, "cut": 1},
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,40 +50,42 @@ def test_a_dropped_connection_carries_no_byte_of_an_answer(
         ("refuse", 429, None),
     ],
 )
-def test_an_error_can_come_before_or_after_storing(calls: Calls, fault: str, status: int, fate: str | None) -> None:
+def test_an_error_answer_can_come_before_or_after_the_create_is_stored(
+    calls: Calls, fault: str, status: int, fate: str | None
+) -> None:
     calls.sandbox.switch(**{fault: 1, "server_error": 502})
     reply = calls.create("a@example.com")
     assert (reply.status, reply.json["success"]) == (status, False)
-    assert stored(calls) == ([("a@example.com", fate)] if fate else [])
-    assert counted(calls) == {str(status): 1}
+    assert list_stored(calls) == ([("a@example.com", fate)] if fate else [])
+    assert count_answers(calls) == {str(status): 1}
 
 
-def test_a_cut_answer_ends_in_its_middle(calls: Calls) -> None:
+def test_a_cut_answer_ends_in_the_middle_of_its_body(calls: Calls) -> None:
     calls.sandbox.switch(cut_answer=1)
     with calls.connect() as sock:
-        sock.sendall(calls.raw_create("a@example.com"))
+        sock.sendall(calls.encode_create("a@example.com"))
         head, _, body = read_to_end(sock).partition(b"\r\n\r\n")
     length = int(head.partition(b"Content-Length: ")[2].split(b"\r\n")[0])
     assert head.startswith(b"HTTP/1.1 200 ")
     assert 0 < len(body) < length
-    assert stored(calls) == [("a@example.com", "cut_in_answer")]
+    assert list_stored(calls) == [("a@example.com", "cut_in_answer")]
 
 
-def test_a_hung_request_is_stored_and_not_answered(calls: Calls) -> None:
+def test_a_create_that_hangs_is_stored_and_not_answered(calls: Calls) -> None:
     calls.sandbox.switch(hang_after=1)
     with calls.connect() as sock:
-        sock.sendall(calls.raw_create("a@example.com") + calls.raw_create("b@example.com"))
-        wait_until(lambda: stored(calls))
+        sock.sendall(calls.encode_create("a@example.com") + calls.encode_create("b@example.com"))
+        wait_until(lambda: list_stored(calls))
         calls.sandbox.switch(hang_after=0)
         assert calls.create("c@example.com").status == 200
         sock.settimeout(0.05)
         with pytest.raises(TimeoutError):
             sock.recv(1)
-    assert stored(calls) == [("a@example.com", "hung"), ("c@example.com", "answered")]
-    assert counted(calls) == {"hung": 1, "200": 1}
+    assert list_stored(calls) == [("a@example.com", "hung"), ("c@example.com", "answered")]
+    assert count_answers(calls) == {"hung": 1, "200": 1}
 
 
-def test_garbage_is_not_a_success_in_any_form(calls: Calls) -> None:
+def test_no_kind_of_garbage_is_a_success(calls: Calls) -> None:
     calls.sandbox.switch(garbage_after=1)
     replies = [calls.create(f"{n}@example.com") for n in range(40)]
     assert len({reply.body for reply in replies}) > 4
@@ -91,89 +96,89 @@ def test_garbage_is_not_a_success_in_any_form(calls: Calls) -> None:
             continue
         is_success = isinstance(answer, dict) and answer.get("success") is True
         assert not (is_success and (answer.get("Subscriber") or {}).get("Id"))
-    assert [fate for _, fate in stored(calls)] == ["garbage"] * 40
+    assert [fate for _, fate in list_stored(calls)] == ["garbage"] * 40
 
 
-def test_a_stored_create_can_be_answered_with_a_status_that_denies_it(calls: Calls) -> None:
+def test_a_stored_create_can_be_answered_as_a_refusal(calls: Calls) -> None:
     calls.sandbox.switch(executed_status=1)
     assert {calls.create(f"{n}@example.com").status for n in range(40)} == {401, 403, 404, 405}
-    assert [fate for _, fate in stored(calls)] == ["answered_as_refused"] * 40
+    assert [fate for _, fate in list_stored(calls)] == ["answered_as_refused"] * 40
     calls.sandbox.switch(executed_statuses=["200"])
     reply = calls.create("last@example.com")
-    assert (reply.status, reply.json["success"], len(stored(calls))) == (200, False, 41)
+    assert (reply.status, reply.json["success"], len(list_stored(calls))) == (200, False, 41)
 
 
 def test_a_wrong_answer_shows_another_subscriber(calls: Calls) -> None:
     calls.sandbox.switch(wrong_answer=1)
     assert calls.create("a@example.com").json["Subscriber"]["Email"] == "somebody.else@example.net"
-    assert calls.emails() == ["a@example.com"]
+    assert calls.list_emails() == ["a@example.com"]
 
 
-def test_a_create_can_be_executed_late_after_its_connection_was_cut_and_a_reset_forgets_it(calls: Calls) -> None:
+def test_a_create_can_be_executed_after_its_connection_was_cut_unless_the_sandbox_is_reset(calls: Calls) -> None:
     calls.sandbox.switch(drop_before=1, late_ms=1000)
-    started = time.monotonic()
+    started_at = time.monotonic()
     with pytest.raises(CLOSED):
         calls.create("a@example.com")
-    assert stored(calls) == []
-    wait_until(lambda: stored(calls))
-    assert time.monotonic() - started > 0.9
-    assert stored(calls) == [("a@example.com", "late")]
+    assert list_stored(calls) == []
+    wait_until(lambda: list_stored(calls))
+    assert time.monotonic() - started_at > 0.9
+    assert list_stored(calls) == [("a@example.com", "late")]
     calls.sandbox.switch(late_ms=100)
     with pytest.raises(CLOSED):
         calls.create("b@example.com")
     calls.sandbox.reset()
     calls.sandbox.switch(latency_ms=200)
     calls.create("c@example.com")
-    assert stored(calls) == [("c@example.com", "answered")]
+    assert list_stored(calls) == [("c@example.com", "answered")]
 
 
-def test_a_create_whose_client_has_left_is_executed_and_is_in_the_truth_log(calls: Calls) -> None:
-    calls.sandbox.switch(latency_ms=500)  # time in which the sandbox sees that the client has gone
+def test_a_create_whose_client_has_disconnected_is_executed(calls: Calls) -> None:
+    calls.sandbox.switch(latency_ms=500)  # during the latency, the sandbox notices that the client has gone
     with calls.connect() as sock:
-        sock.sendall(calls.raw_create("a@example.com"))
-    wait_until(lambda: stored(calls))
-    assert stored(calls) == [("a@example.com", "gone")]
+        sock.sendall(calls.encode_create("a@example.com"))
+    wait_until(lambda: list_stored(calls))
+    assert list_stored(calls) == [("a@example.com", "gone")]
 
 
-def test_a_rejected_create_stays_rejected_under_faults_of_stored_ones(calls: Calls) -> None:
+def test_a_fault_of_stored_creates_does_not_change_a_rejected_create(calls: Calls) -> None:
     calls.sandbox.switch(created_422=1)
     assert calls.create("nobody").status == 400
-    assert stored(calls) == []
+    assert list_stored(calls) == []
 
 
-def test_faults_strike_the_operations_of_the_switch(calls: Calls) -> None:
+def test_a_fault_affects_only_the_operations_of_the_switch(calls: Calls) -> None:
     calls.sandbox.switch(drop_after=1)
-    assert calls.ask_list().status == 200
+    assert calls.request_list().status == 200
     calls.sandbox.switch(fault_operations=["list"])
     assert calls.create("a@example.com").status == 200
     with pytest.raises(CLOSED):
-        calls.ask_list()
+        calls.request_list()
 
 
-def test_faults_recur_with_the_seed_as_shares_of_the_requests_that_earlier_faults_left(calls: Calls) -> None:
+def test_faults_are_repeatable_and_each_affects_a_share_of_the_requests_without_an_earlier_fault(calls: Calls) -> None:
     def list_statuses() -> list[int]:
         calls.sandbox.switch(seed=7, error_before=0.5, error_after=0.5, created_422=1)
         return [calls.create(f"{n}@example.com").status for n in range(200)]
 
-    first = list_statuses()
-    assert 120 < first.count(500) < 180  # three of four
-    assert first.count(422) == 200 - first.count(500)
-    assert list_statuses() == first
+    first_statuses = list_statuses()
+    assert 120 < first_statuses.count(500) < 180  # three quarters of 200
+    assert first_statuses.count(422) == 200 - first_statuses.count(500)
+    assert list_statuses() == first_statuses
 
 
 def list_statuses(calls: Calls, number: int) -> list[int]:
     return [calls.create(f"{index}@example.com").status for index in range(number)]
 
 
-def test_all_creates_from_a_certain_one_on_are_refused_for_a_number_of_creates_or_for_a_time(calls: Calls) -> None:
+def test_creates_can_be_refused_for_a_number_of_creates_or_for_a_time(calls: Calls) -> None:
     calls.sandbox.switch(blocked_from=3, blocked_creates=2, blocked_status=404)
     assert list_statuses(calls, 6) == [200, 200, 404, 404, 200, 200]
     calls.sandbox.switch(blocked_from=0)
     calls.sandbox.switch(blocked_from=1, blocked_creates=0, blocked_ms=300, blocked_status=200, blocked_words="Later")
     assert calls.create("blocked@example.com").json == {"success": False, "message": "Later"}
     wait_until(lambda: calls.create("free@example.com").json["success"])
-    assert calls.ask_list().status == 200
-    assert "blocked@example.com" not in dict(stored(calls))
+    assert calls.request_list().status == 200
+    assert "blocked@example.com" not in dict(list_stored(calls))
 
 
 def test_a_create_beyond_the_quota_is_refused_until_the_quota_is_lifted(calls: Calls) -> None:
@@ -186,16 +191,16 @@ def test_a_create_beyond_the_quota_is_refused_until_the_quota_is_lifted(calls: C
     assert calls.create("more@example.com").json["success"] is True
 
 
-def test_a_stray_refusal_stores_nothing(calls: Calls) -> None:
+def test_a_single_refusal_stores_nothing(calls: Calls) -> None:
     calls.sandbox.switch(stray_refusal=1, stray_statuses="404")
     assert list_statuses(calls, 2) == [404, 404]
-    assert (stored(calls), calls.sandbox.stats()["faults"]) == ([], {"stray_refusal": 2})
+    assert (list_stored(calls), calls.sandbox.stats()["faults"]) == ([], {"stray_refusal": 2})
 
 
-def test_a_create_is_executed_twice_or_answered_without_being_stored(calls: Calls) -> None:
+def test_a_create_can_be_executed_twice_or_answered_without_being_stored(calls: Calls) -> None:
     calls.sandbox.switch(repeat=1)
     calls.create("twice@example.com")
-    assert stored(calls) == [("twice@example.com", "repeated"), ("twice@example.com", "answered")]
+    assert list_stored(calls) == [("twice@example.com", "repeated"), ("twice@example.com", "answered")]
     calls.sandbox.switch(repeat=0, discard=1, fault_operations=["create", "list"])
     assert calls.create("never@example.com").json["Subscriber"]["Email"] == "never@example.com"
-    assert calls.emails() == ["twice@example.com"] * 2
+    assert calls.list_emails() == ["twice@example.com"] * 2

@@ -1,4 +1,4 @@
-"""The page at `/`: it needs the token, loads nothing from elsewhere, and runs no script."""
+"""The page of the sandbox at `/`. It needs the token, loads nothing from other servers, and runs no script."""
 
 import json
 from base64 import b64encode
@@ -10,31 +10,31 @@ from tests.sandbox.calls import SEND, Calls, Reply
 
 def open_page(calls: Calls, path: str = "/", method: str = "GET", body: bytes | None = None, **headers: str) -> Reply:
     basic = b64encode(f"anybody:{calls.sandbox.token}".encode()).decode()
-    return calls.ask(
+    return calls.request(
         method, path, body, **{"Authorization": f"Basic {basic}", "Host": f"127.0.0.1:{calls.port}"} | headers
     )
 
 
 def send_email(calls: Calls, html: str) -> None:
     email = {"To": [{"Email": "ann@example.com"}], "From": {"Email": "a@example.com"}, "Subject": "Hi", "Html": html}
-    assert calls.ask("POST", SEND, json.dumps({"SendEmail": {"Email": email}}).encode()).status == 200
+    assert calls.request("POST", SEND, json.dumps({"SendEmail": {"Email": email}}).encode()).status == 200
 
 
 def test_the_page_shows_the_subscribers_and_the_requests(calls: Calls) -> None:
     calls.create("ann@example.com", base={"Name": "News"}, FirstName="Ann <b>")
     calls.create("bob@example.com", base={"Name": "Shop"})
     calls.create("no address", base={"Name": "Shop"})
-    before = calls.sandbox.stats()
+    stats_before = calls.sandbox.stats()
     page = open_page(calls).body.decode()
-    for shown in ("News", "Shop", "ann@example.com", "bob@example.com", "Ann &lt;b&gt;", "no address", ">400<"):
-        assert shown in page
-    found = open_page(calls, "/?q=ANN%20%3C").body.decode()
-    assert ("ann@example.com</summary>" in found, "bob@example.com</summary>" in found) == (True, False)
+    for expected_text in ("News", "Shop", "ann@example.com", "bob@example.com", "Ann &lt;b&gt;", "no address", ">400<"):
+        assert expected_text in page
+    search_page = open_page(calls, "/?q=ANN%20%3C").body.decode()
+    assert ("ann@example.com</summary>" in search_page, "bob@example.com</summary>" in search_page) == (True, False)
     assert "Headers that an email must not add or override" in page
     assert "(comma-separated" in page
     assert "Nothing is found" in open_page(calls, "/?q=carl").body.decode()
     assert 'http-equiv="refresh"' in open_page(calls, "/?follow").body.decode()
-    assert calls.sandbox.stats() == before  # it is no request of the API
+    assert calls.sandbox.stats() == stats_before  # opening the page is not counted as a request of the API
 
 
 @pytest.mark.parametrize("authorization", ["", "Basic", "Basic !", "Basic YW5uOndyb25n", "Bearer x"])
@@ -46,31 +46,39 @@ def test_the_page_asks_for_the_token(calls: Calls, authorization: str) -> None:
     assert open_page(calls, Authorization=calls.sandbox.token).status == 401
 
 
-def test_a_switch_is_set_from_the_page_itself_and_from_no_other_site(calls: Calls) -> None:
-    ours = {"Origin": f"http://127.0.0.1:{calls.port}", "Content_Type": "application/x-www-form-urlencoded"}
+def test_a_switch_can_be_set_only_by_the_page_itself(calls: Calls) -> None:
+    headers = {"Origin": f"http://127.0.0.1:{calls.port}", "Content_Type": "application/x-www-form-urlencoded"}
     for origin in ("http://evil.example", "null", "", f"https://127.0.0.1:{calls.port}", "http://127.0.0.1:1"):
-        assert open_page(calls, "/", "POST", b"rate=5", **ours | {"Origin": origin}).status == 403
+        assert open_page(calls, "/", "POST", b"rate=5", **headers | {"Origin": origin}).status == 403
     assert calls.sandbox.switch()["rate"] == 0
-    reply = open_page(calls, "/", "POST", b"rate=5&order=email&burst=0&verified_domains=a.example%2Cb.example", **ours)
+    reply = open_page(
+        calls, "/", "POST", b"rate=5&order=email&burst=0&verified_domains=a.example%2Cb.example", **headers
+    )
     assert (reply.status, reply.headers["location"]) == (303, "/?set=rate%2C+order%2C+verified_domains#switches")
-    now = calls.sandbox.switch()
-    assert (now["rate"], now["order"], now["verified_domains"]) == (5, "email", ["a.example", "b.example"])
-    refused = open_page(calls, "/", "POST", b"rate=often&order=id", **ours)
-    assert refused.status == 400
-    assert "switch &#39;rate&#39; cannot be &#39;often&#39;" in refused.body.decode()
+    switches = calls.sandbox.switch()
+    assert (switches["rate"], switches["order"], switches["verified_domains"]) == (
+        5,
+        "email",
+        ["a.example", "b.example"],
+    )
+    refused_reply = open_page(calls, "/", "POST", b"rate=often&order=id", **headers)
+    assert refused_reply.status == 400
+    assert "switch &#39;rate&#39; cannot be &#39;often&#39;" in refused_reply.body.decode()
     assert calls.sandbox.switch()["order"] == "email"
 
 
-def test_the_page_sends_the_switches_back(calls: Calls) -> None:
-    """What the form shows is what its POST compares with: a form that nobody touched changes nothing."""
-    before = calls.sandbox.switch(base_alias="7=News", replica_lags_ms="0,12.5", total_off=-1_000_000, seed=12345678)
+def test_a_form_without_changes_changes_no_switch(calls: Calls) -> None:
+    """The form sends back the values that it shows."""
+    switches_before = calls.sandbox.switch(
+        base_alias="7=News", replica_lags_ms="0,12.5", total_off=-1_000_000, seed=12345678
+    )
     assert "base_alias=7=News" in open_page(calls).body.decode()
-    sent = b"base_alias=7%3DNews&replica_lags_ms=0%2C12.5&total_off=-1000000&seed=12345678"
-    reply = open_page(calls, "/", "POST", sent, Origin=f"http://127.0.0.1:{calls.port}")
-    assert (reply.headers["location"], calls.sandbox.switch()) == ("/#switches", before)
+    form_data = b"base_alias=7%3DNews&replica_lags_ms=0%2C12.5&total_off=-1000000&seed=12345678"
+    reply = open_page(calls, "/", "POST", form_data, Origin=f"http://127.0.0.1:{calls.port}")
+    assert (reply.headers["location"], calls.sandbox.switch()) == ("/#switches", switches_before)
 
 
-def test_an_email_is_shown_in_a_frame_that_runs_and_fetches_nothing(calls: Calls) -> None:
+def test_an_email_is_shown_in_a_frame_that_runs_no_script_and_loads_nothing(calls: Calls) -> None:
     send_email(calls, "<p>one</p>")
     send_email(calls, '<script>alert("two")</script>')
     reply = open_page(calls)

@@ -1,4 +1,4 @@
-"""The sandbox as a process: its life, its data, and its secret token."""
+"""The sandbox as a process: its start and end, its data, and its secret token."""
 
 import os
 import resource
@@ -25,57 +25,57 @@ def run(*arguments: str, token: str | None = "t") -> subprocess.CompletedProcess
     )
 
 
-def ask_ps(pid: int, what: str) -> str:
-    """What everybody on the machine can see of a process; empty when there is none."""
+def ask_ps(pid: int, column: str) -> str:
+    """Return what `ps` shows of a process to every user, or an empty text if the process does not exist."""
     return subprocess.run(
-        ["ps", "-ww", "-o", f"{what}=", "-p", str(pid)], capture_output=True, text=True, check=False
+        ["ps", "-ww", "-o", f"{column}=", "-p", str(pid)], capture_output=True, text=True, check=False
     ).stdout
 
 
-def test_data_survives_a_kill_and_a_torn_last_line(tmp_path: Path) -> None:
+def test_the_data_survives_a_kill_and_an_incomplete_last_line(tmp_path: Path) -> None:
     with SandboxProcess(data=tmp_path, duplicates="upsert", churn_delete=1, churn_where="head") as sandbox:
         calls = Calls(sandbox)
         sandbox.seed(50, base_name="Crowd")
         calls.create("ana@example.com", base={"Name": "News"}, FirstName="Ana")
         calls.create("ANA@example.com", base={"Name": "News"}, LastName="B")
-        calls.ask_list()
-        before, listed = sandbox.truth(), calls.page(limit=1000)
+        calls.request_list()
+        truth_before, page_before = sandbox.truth(), calls.read_page(limit=1000)
         sandbox.kill()
         with (tmp_path / "journal.jsonl").open("ab") as journal:
             journal.write(b'{"sequence":99,"at":1.0,"kind":"crea')
         sandbox.start()
         sandbox.switch(churn_delete=0)
-        after = sandbox.truth()
-        assert after["events"][:-1] == before["events"]  # the last list page deleted one more
-        assert calls.page(limit=1000)["Subscribers"] == listed["Subscribers"][1:]
-        assert calls.create("new@example.com").json["Subscriber"]["Id"] > listed["Subscribers"][-1]["Id"]
-        assert sandbox.truth()["sequence"] == before["sequence"] + 2
+        truth_after = sandbox.truth()
+        assert truth_after["events"][:-1] == truth_before["events"]  # reading the last page deleted one more subscriber
+        assert calls.read_page(limit=1000)["Subscribers"] == page_before["Subscribers"][1:]
+        assert calls.create("new@example.com").json["Subscriber"]["Id"] > page_before["Subscribers"][-1]["Id"]
+        assert sandbox.truth()["sequence"] == truth_before["sequence"] + 2
 
 
 def test_an_answered_create_survives_a_kill(tmp_path: Path) -> None:
     with SandboxProcess(data=tmp_path) as sandbox, Calls(sandbox).connect() as sock:
-        sock.sendall(b"".join(Calls(sandbox).raw_create(f"{n}@example.com") for n in range(500)))
+        sock.sendall(b"".join(Calls(sandbox).encode_create(f"{n}@example.com") for n in range(500)))
         data = sock.recv(1 << 16)
         sandbox.kill()
         with suppress(ConnectionResetError):
-            while more := sock.recv(1 << 16):
-                data += more
+            while received := sock.recv(1 << 16):
+                data += received
         sandbox.start()
         emails = {event["email"] for event in sandbox.truth()["events"]}
-    answered = {part.partition(b'"')[0].decode() for part in data.split(b'"Email":"')[1:] if b"}}" in part}
-    assert answered
-    assert answered <= emails
+    answered_emails = {part.partition(b'"')[0].decode() for part in data.split(b'"Email":"')[1:] if b"}}" in part}
+    assert answered_emails
+    assert answered_emails <= emails
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux can set a limit for another process")
-def test_a_create_without_room_on_the_disk_is_a_server_error_and_stores_nothing(tmp_path: Path) -> None:
+def test_a_create_on_a_full_disk_is_answered_500_and_not_stored(tmp_path: Path) -> None:
     with SandboxProcess(data=tmp_path) as sandbox:
         calls = Calls(sandbox)
         calls.create("a@example.com")
-        room = (tmp_path / "journal.jsonl").stat().st_size + 100
-        resource.prlimit(sandbox.pid, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+        size_limit = (tmp_path / "journal.jsonl").stat().st_size + 100
+        resource.prlimit(sandbox.pid, resource.RLIMIT_FSIZE, (size_limit, resource.RLIM_INFINITY))
         assert calls.create("b@example.com").status == 500
-        assert calls.emails() == ["a@example.com"]
+        assert calls.list_emails() == ["a@example.com"]
         resource.prlimit(sandbox.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         assert calls.create("c@example.com").status == 200
         sandbox.kill()
@@ -83,36 +83,36 @@ def test_a_create_without_room_on_the_disk_is_a_server_error_and_stores_nothing(
         assert [event["email"] for event in sandbox.truth()["events"]] == ["a@example.com", "c@example.com"]
 
 
-def test_a_directory_in_use_or_with_a_damaged_journal_is_refused(tmp_path: Path) -> None:
+def test_a_data_folder_that_is_in_use_or_has_a_damaged_journal_is_refused(tmp_path: Path) -> None:
     with SandboxProcess(data=tmp_path) as sandbox:
         Calls(sandbox).create("a@example.com")
-        ended = run("--data", str(tmp_path))
-        assert (ended.returncode, ended.stdout, "in use by another sandbox" in ended.stderr) == (2, "", True)
+        result = run("--data", str(tmp_path))
+        assert (result.returncode, result.stdout, "in use by another sandbox" in result.stderr) == (2, "", True)
         sandbox.reset()
         assert (tmp_path / "journal.jsonl").read_bytes() == b""
     (tmp_path / "journal.jsonl").write_bytes(b'{"sequence":1,"kind":"churn_deleted","id":5}\nwhat\n')
-    ended = run("--data", str(tmp_path))
-    assert (ended.returncode, "line 1 of the sandbox's journal" in ended.stderr) == (2, True)
+    result = run("--data", str(tmp_path))
+    assert (result.returncode, "line 1 of the sandbox's journal" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "token", "words"),
+    ("arguments", "token", "expected_text"),
     [
         ((), None, "needs a token"),
         (("--set", "colour=red"), "t", "no switch 'colour'"),
         (("--host", "0.0.0.0"), "t", "loopback only"),
     ],
 )
-def test_a_wrong_option_ends_the_sandbox_with_2_and_the_reason(
-    arguments: tuple[str, ...], token: str | None, words: str
+def test_a_wrong_option_ends_the_sandbox_with_exit_code_2_and_a_message(
+    arguments: tuple[str, ...], token: str | None, expected_text: str
 ) -> None:
-    ended = run(*arguments, token=token)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert words in ended.stderr
-    assert "Traceback" not in ended.stderr
+    result = run(*arguments, token=token)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert expected_text in result.stderr
+    assert "Traceback" not in result.stderr
 
 
-def test_a_sandbox_ends_with_its_context_keeps_its_port_and_hides_its_token() -> None:
+def test_a_sandbox_hides_its_token_keeps_its_port_and_ends_with_its_context() -> None:
     sandbox = SandboxProcess()
     with sandbox:
         assert sandbox.token not in ask_ps(sandbox.pid, "args")
@@ -136,4 +136,4 @@ def test_a_sandbox_ends_when_its_parent_is_killed() -> None:
         child = int(parent.stdout.readline())
         assert "connector.sandbox" in ask_ps(child, "args")
         parent.kill()
-    wait_until(lambda: not ask_ps(child, "stat").strip("Z+<Nsl \n"))  # gone, or a zombie until its new parent looks
+    wait_until(lambda: not ask_ps(child, "stat").strip("Z+<Nsl \n"))  # the process is gone, or a zombie

@@ -1,22 +1,24 @@
-"""One attempt at a server of these tests: the two requests, and a transport."""
+"""Helpers to make one attempt at a test server."""
 
 import pytest
 
 from connector.service.settings import Service, Token
 from connector.service.transport import open_transport
 from connector.service.wire import Ambiguous, ListQuery, NotSent, RawAnswer, Request, build_create, build_list
-from tests.service.faults import response
+from tests.service.faults import build_response
 
 CREATE = build_create(b'{"Subscriber":{}}')
 LIST = build_list(ListQuery(email="ann@example.com"))
 REQUESTS = pytest.mark.parametrize("request_", [CREATE, LIST], ids=["POST", "GET"])
-OK = response(b'{"success": true}')
+OK = build_response(b'{"success": true}')
 
 
-def service(base_url: str, timeout_s: float = 5.0, max_connections: int = 8, *, proxy: str | None = None) -> Service:
+def build_service(
+    base_url: str, timeout_s: float = 5.0, max_connections: int = 8, *, proxy: str | None = None
+) -> Service:
     return Service(base_url, Token("s3cret-token"), timeout_s=timeout_s, max_connections=max_connections, proxy=proxy)
 
 
-async def attempt(base_url: str, request: Request, timeout_s: float = 5.0) -> RawAnswer | NotSent | Ambiguous:
-    async with open_transport(service(base_url, timeout_s)) as transport:
+async def make_attempt(base_url: str, request: Request, timeout_s: float = 5.0) -> RawAnswer | NotSent | Ambiguous:
+    async with open_transport(build_service(base_url, timeout_s)) as transport:
         return await transport.send(request)

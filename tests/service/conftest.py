@@ -1,4 +1,4 @@
-"""A module with `LOOPS` runs its coroutines on the event loops of asyncio and of uvloop."""
+"""Runs the coroutine tests of a module that has `LOOPS` on each of these event loops."""
 
 import asyncio
 

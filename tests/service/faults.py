@@ -1,4 +1,4 @@
-"""Small HTTP servers on 127.0.0.1, each with a named fault. They record the received bytes."""
+"""Small HTTP servers on 127.0.0.1, each with one fault. They record the requests."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ Fault = Callable[["Connection"], Awaitable[None]]
 
 
 class Connection:
-    """One connection at the server: the request it is at, and its writer."""
+    """One connection of the server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: "Server") -> None:
         self.reader = reader
@@ -22,7 +22,7 @@ class Connection:
         self.server = server
 
     async def read_request(self) -> bool:
-        """Read one request whole into the server's record; False when the client has closed."""
+        """Read and record a whole request. Return False if the client has closed the connection."""
         try:
             head = await self.reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError:
@@ -47,12 +47,12 @@ class Connection:
 
 
 class Server:
-    """A listening fault: its address, its connections so far, and the requests that arrived whole."""
+    """A server with a fault: its address, the number of its connections, and the requests that it has read."""
 
     def __init__(self, scheme: str) -> None:
         self.scheme = scheme
         self.port = 0
-        self.connections = 0
+        self.connection_count = 0
         self.requests: list[bytes] = []
 
     @property
@@ -68,14 +68,14 @@ async def serve(
     tasks: set[asyncio.Task[None]] = set()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        server.connections += 1
+        server.connection_count += 1
         task = asyncio.current_task()
         assert task is not None
         tasks.add(task)
         try:
             await fault(Connection(reader, writer, server))
         except (OSError, asyncio.CancelledError):
-            pass  # the client closed first, or the test is over
+            pass  # the client has closed the connection, or the test has ended
         finally:
             tasks.discard(task)
             writer.close()
@@ -91,39 +91,41 @@ async def serve(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@functools.cache  # made once for all tests, in memory: no key lies about
+@functools.cache  # the key is made once for all tests and stays in memory
 def make_authority() -> trustme.CA:
-    """Signs the certificate of `tls_server`; nobody trusts it, unless a test says so."""
+    """Return the authority that signs the certificate of `build_tls_context`. Only test_tls.py trusts the authority."""
     return trustme.CA()
 
 
 @functools.cache
-def tls_server() -> ssl.SSLContext:
-    """TLS with a certificate for `localhost`."""
+def build_tls_context() -> ssl.SSLContext:
+    """Return a TLS context of a server with a certificate for `localhost`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     make_authority().issue_cert("localhost").configure_cert(context)
     return context
 
 
-def response(body: bytes, status: str = "200 OK", **headers: str) -> bytes:
+def build_response(body: bytes, status: str = "200 OK", **headers: str) -> bytes:
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
 def answers(*responses: bytes) -> Fault:
-    """No fault: each request in turn has its response, the last one for good; connections are kept alive."""
-    left = list(responses)
+    """Answer the requests with these responses in turn, and all further requests with the last build_response."""
+    remaining_responses = list(responses)
 
     async def answer(connection: Connection) -> None:
         while await connection.read_request():
-            await connection.write(left.pop(0) if len(left) > 1 else left[0])
+            await connection.write(
+                remaining_responses.pop(0) if len(remaining_responses) > 1 else remaining_responses[0]
+            )
 
     return answer
 
 
 def answers_then_cuts(first: bytes) -> Fault:
-    """The first request has its response; the next one on the same connection is read, and the connection closed."""
+    """Answer the first request of a connection, read the second request, and close the connection."""
 
     async def answer(connection: Connection) -> None:
         if await connection.read_request():
@@ -134,7 +136,7 @@ def answers_then_cuts(first: bytes) -> Fault:
 
 
 def answers_then_closes(first: bytes) -> Fault:
-    """Each connection carries one request, though the response does not say so."""
+    """Answer one request of each connection, and close the connection without announcing this."""
 
     async def answer(connection: Connection) -> None:
         if await connection.read_request():
@@ -153,7 +155,7 @@ async def reset_before_answer(connection: Connection) -> None:
 
 
 async def cut_while_reading(connection: Connection) -> None:
-    """Close as soon as the request's first bytes are there."""
+    """Reset the connection after the first bytes of a request."""
     connection.server.requests.append(await connection.reader.read(16))
     connection.reset()
 
@@ -174,7 +176,7 @@ async def cut_in_the_body(connection: Connection) -> None:
 
 async def reset_in_the_body(connection: Connection) -> None:
     await cut_in_the_body(connection)
-    await asyncio.sleep(0.05)  # let the first part arrive: a RST overtakes what was not yet read
+    await asyncio.sleep(0.05)  # the first part must arrive before the RST, which discards unread bytes
     connection.reset()
 
 
@@ -184,19 +186,19 @@ async def cut_in_a_chunk(connection: Connection) -> None:
 
 
 async def cut_without_length(connection: Connection) -> None:
-    """The answer is delimited by the end of the connection, so a cut looks like its end."""
+    """Answer without Content-Length, so that the client cannot tell a cut from the end of the answer."""
     await connection.read_request()
     await connection.write(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"success": true, "Subs')
 
 
 async def hang(connection: Connection) -> None:
-    """Accept, read, and never answer: over plain TCP to a TLS client, a handshake that does not come."""
+    """Read and never answer. A TLS client gets no handshake."""
     while data := await connection.reader.read(65536):
         connection.server.requests.append(data)
 
 
 async def trickle(connection: Connection) -> None:
-    """Answer a byte at a time, for ever."""
+    """Send an answer byte by byte without end."""
     await connection.read_request()
     await connection.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
     while True:
@@ -215,7 +217,7 @@ async def speak_plain_to_tls(connection: Connection) -> None:
     await connection.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
-def unused_port() -> int:
+def find_unused_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,5 @@
-"""The meaning of an answer: success, refusal or uncertainty, its words, its kind, and its wait."""
+"""The meaning of an answer of the service: success, refusal or uncertainty, its message, its kind and its
+Retry-After."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -40,38 +41,38 @@ def test_a_created_subscriber_has_its_id_and_its_fields() -> None:
     assert answer.read("tags") == ["new", "vip, gold"]
 
 
-def test_a_page_has_its_echoes_and_its_subscribers() -> None:
+def test_a_page_has_its_counts_and_its_subscribers() -> None:
     answer = parse_listed(200, {}, LISTED, NOW)
     assert isinstance(answer, ListPage)
     assert (answer.total_count, answer.offset, answer.limit) == (3, 1, 2)
     assert answer.subscribers == orjson.loads(LISTED)["SubscribersList"]["Subscribers"]
 
 
-def test_an_echo_that_is_no_whole_number_of_64_bits_is_none() -> None:
+def test_a_count_that_is_not_a_whole_number_of_64_bits_is_none() -> None:
     for count in ["null", '"3 of 5"', "true", "2.5", "[]", "1180591620717411303424", "1e300"]:
         body = f'{{"success": true, "SubscribersList": {{"TotalCount": {count}, "Limit": 50.0, "Subscribers": []}}}}'
         assert parse_listed(200, {}, body.encode(), NOW) == ListPage([], None, None, 50)
 
 
-def test_an_accepted_email_has_both_ids() -> None:
+def test_an_accepted_email_has_its_request_id_and_its_message_id() -> None:
     assert parse_sent(200, {}, SENT, NOW) == Accepted(991, "<20261121.991@mail.example.com>")
-    untold = b'{"success": true, "SendEmail": {"SendMessageRequestId": 5}}'
-    assert parse_sent(200, {}, untold, NOW) == Accepted(5, "")
+    body_without_message_id = b'{"success": true, "SendEmail": {"SendMessageRequestId": 5}}'
+    assert parse_sent(200, {}, body_without_message_id, NOW) == Accepted(5, "")
 
 
 def test_an_accepted_email_without_a_whole_request_id_is_ambiguous() -> None:
-    for number in ["null", "true", "1.5", '"5a"', "9223372036854775808"]:
-        body = f'{{"success": true, "SendEmail": {{"SendMessageRequestId": {number}, "MessageId": "<m>"}}}}'
+    for request_id in ["null", "true", "1.5", '"5a"', "9223372036854775808"]:
+        body = f'{{"success": true, "SendEmail": {{"SendMessageRequestId": {request_id}, "MessageId": "<m>"}}}}'
         assert isinstance(parse_sent(200, {}, body.encode(), NOW), Ambiguous)
 
 
-def test_a_whole_number_may_be_written_as_a_decimal_and_a_body_may_begin_with_a_bom() -> None:
+def test_an_id_with_decimal_zeros_and_a_body_with_a_byte_order_mark_are_accepted() -> None:
     answer = parse_created(200, {}, b'\xef\xbb\xbf{"success": true, "Subscriber": {"Id": 12.0}}', NOW)
     assert isinstance(answer, Created)
     assert [repr(answer.subscriber_id), repr(answer.read("id"))] == ["12", "12"]
 
 
-def test_a_2xx_that_differs_from_the_document_is_ambiguous() -> None:
+def test_an_answer_2xx_without_the_fields_of_service_api_md_is_ambiguous() -> None:
     for body in [
         b"",
         b"null",
@@ -111,7 +112,7 @@ def test_a_definite_4xx_is_a_refusal() -> None:
             assert answer == Refused(status, "no", 3.0)
 
 
-def test_every_other_status_is_ambiguous() -> None:
+def test_every_status_that_is_neither_2xx_nor_a_definite_4xx_is_ambiguous() -> None:
     for status in [100, 199, 300, 301, 302, 304, 307, 308, 408, 409, 500, 502, 503, 504, 520, 599, 999]:
         for parse in PARSERS:
             answer = parse(status, {"Retry-After": "3"}, b'{"message": "no"}', NOW)
@@ -119,10 +120,10 @@ def test_every_other_status_is_ambiguous() -> None:
 
 
 @pytest.mark.parametrize("status", [200, 201, 299, 400, 408, 409])
-@pytest.mark.parametrize("rest", [b'"message": "no"', b'"message": "no", "Subscriber": {"Id": 12}'])
-def test_an_answer_without_success_is_a_refusal_below_500(status: int, rest: bytes) -> None:
+@pytest.mark.parametrize("fields", [b'"message": "no"', b'"message": "no", "Subscriber": {"Id": 12}'])
+def test_an_answer_with_success_false_is_a_refusal_below_status_500(status: int, fields: bytes) -> None:
     for parse in PARSERS:
-        answer = parse(status, {}, b'{"success": false, ' + rest + b"}", NOW)
+        answer = parse(status, {}, b'{"success": false, ' + fields + b"}", NOW)
         assert isinstance(answer, Refused)
         assert answer.status == status
 
@@ -143,13 +144,13 @@ def test_a_failure_that_claims_success_is_ambiguous() -> None:
 
 def test_a_message_is_masked_before_it_is_cut() -> None:
     body = b"x" * 490 + b"s3cret-token" + b"y" * 100
-    answer = parse_created(401, {}, body, NOW, mask=lambda words: words.replace("s3cret-token", "****"))
+    answer = parse_created(401, {}, body, NOW, mask=lambda expected_text: expected_text.replace("s3cret-token", "****"))
     assert isinstance(answer, Refused)
     assert answer.message == "x" * 490 + "****" + "y" * 6
     assert len(answer.message) == 500
 
 
-def test_numbers_in_quotes_are_numbers() -> None:
+def test_numbers_in_quotes_are_read_as_numbers() -> None:
     row = b'{"Id":"7","Base":{"Id":"3"}}'
     page = b'{"TotalCount":"12","Offset":"0","Limit":"5","Subscribers":[%s]}' % row
     listed = parse_listed(200, {}, b'{"success":true,"SubscribersList":%s}' % page, NOW)
@@ -160,7 +161,7 @@ def test_numbers_in_quotes_are_numbers() -> None:
     assert (created.subscriber_id, created.read("base_id")) == (7, 3)
 
 
-def test_null_rows_are_a_page_only_beyond_the_counted_rows() -> None:
+def test_null_instead_of_rows_is_a_page_only_beyond_the_total_count() -> None:
     cases: list[tuple[bytes, bool]] = [
         (b'"TotalCount":12,"Offset":12', True),
         (b'"TotalCount":"0"', True),
@@ -168,14 +169,14 @@ def test_null_rows_are_a_page_only_beyond_the_counted_rows() -> None:
         (b'"TotalCount":12', False),
         (b'"Offset":12', False),
     ]
-    for echoes, is_page in cases:
-        body = b'{"success":true,"SubscribersList":{%s,"Subscribers":null}}' % echoes
+    for counts, is_page in cases:
+        body = b'{"success":true,"SubscribersList":{%s,"Subscribers":null}}' % counts
         answer = parse_listed(200, {}, body, NOW)
         assert isinstance(answer, ListPage if is_page else Ambiguous)
 
 
 @pytest.mark.parametrize("status", [403, 503])
-def test_a_limit_by_another_status_than_429_is_no_refusal_of_a_row(status: int) -> None:
+def test_a_403_or_503_with_retry_after_is_ambiguous_and_a_limit(status: int) -> None:
     for parse in PARSERS:
         answer = parse(status, {"retry-after": "3"}, b'{"success": false, "message": "slow down"}', NOW)
         assert answer == Ambiguous(status, "slow down", 3.0)
@@ -184,35 +185,33 @@ def test_a_limit_by_another_status_than_429_is_no_refusal_of_a_row(status: int) 
 
 
 @given(st.integers(100, 999), st.binary(max_size=300), st.dictionaries(st.text(), st.text()))
-def test_any_bytes_give_an_answer(status: int, body: bytes, headers: dict[str, str]) -> None:
+def test_any_bytes_are_parsed_as_a_refusal_or_as_ambiguous(status: int, body: bytes, headers: dict[str, str]) -> None:
     for parse in PARSERS:
         assert isinstance(parse(status, headers, body, NOW), Refused | Ambiguous)
 
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    lambda value: st.lists(value, max_size=4) | st.dictionaries(st.text(), value, max_size=4),
     max_leaves=12,
 )
 
 
 @given(st.integers(100, 999), st.sampled_from(["Subscriber", "SubscribersList", "SendEmail"]), JSON)
-def test_any_json_gives_an_answer_with_a_message_of_at_most_500_characters(
-    status: int, key: str, inner: object
-) -> None:
-    body = orjson.dumps({"success": True, key: inner, "message": inner})
+def test_any_json_is_parsed_with_a_message_of_at_most_500_characters(status: int, key: str, value: object) -> None:
+    body = orjson.dumps({"success": True, key: value, "message": value})
     for parse in PARSERS:
         answer = parse(status, {}, body, NOW)
         assert not isinstance(answer, Refused)
         assert len(getattr(answer, "message", "")) <= 500
 
 
-def test_deep_nesting_gives_an_answer() -> None:
+def test_a_body_with_deep_nesting_is_ambiguous() -> None:
     for body in (b"[" * 100_000, b'{"a":' * 900 + b"1" + b"}" * 900, b"<" * 100_000, b"<script" * 10_000):
         assert isinstance(parse_created(500, {"Content-Type": "text/html"}, body, NOW), Ambiguous)
 
 
-def test_half_a_character_does_not_make_a_page_unreadable() -> None:
+def test_a_page_with_half_a_surrogate_pair_can_be_read() -> None:
     page = rb'{"TotalCount":1,"Offset":0,"Limit":50,"Subscribers":[{"Id":1,"FirstName":"\ud83d cut"}]}'
     body = b'{"success":true,"SubscribersList":' + page + b"}"
     answer = parse_listed(200, {}, body, NOW)
@@ -220,23 +219,23 @@ def test_half_a_character_does_not_make_a_page_unreadable() -> None:
     assert answer.subscribers == [{"Id": 1, "FirstName": "\ud83d cut"}]
 
 
-# The service's words, whatever their shape, and what makes two refusals the same kind
+# The message of an error in any format, and the kind of a refusal
 
 HTML = {"Content-Type": "text/html; charset=utf-8"}
 
 
-def test_an_error_in_a_known_shape_is_shown_as_its_text() -> None:
+def test_an_error_in_a_known_format_is_shown_as_its_text() -> None:
     cases: list[tuple[str, str]] = [
         ("refused_plain.json", "Subscriber already exists"),
         ("refused_nested.json", "Subscriber already exists"),
         ("refused_by_field.json", "Validation failed; Email: is taken; Email: is odd; Zip: is no number"),
         ("refused.html", "403 Forbidden You don't have access."),
     ]
-    for sample, words in cases:
-        assert extract_message(403, {}, (SAMPLES / sample).read_bytes()) == words
+    for sample, expected_text in cases:
+        assert extract_message(403, {}, (SAMPLES / sample).read_bytes()) == expected_text
 
 
-def test_an_error_in_another_shape_is_shown_as_text() -> None:
+def test_an_error_in_any_other_format_is_shown_as_text() -> None:
     cases: list[tuple[bytes, str]] = [
         (b"", ""),
         (b"null", ""),
@@ -254,11 +253,11 @@ def test_an_error_in_another_shape_is_shown_as_text() -> None:
         (b"<html><head><title>502 Bad Gateway</title></head><body></body></html>", "502 Bad Gateway"),
         (b"<?xml version='1.0'?><error><code>7</code><text>no &amp; no</text></error>", "7 no & no"),
     ]
-    for body, words in cases:
-        assert extract_message(400, {}, body) == words
+    for body, expected_text in cases:
+        assert extract_message(400, {}, body) == expected_text
 
 
-def test_declared_html_loses_its_tags_and_plain_text_keeps_its_angles() -> None:
+def test_tags_are_removed_from_html_and_not_from_plain_text() -> None:
     assert extract_message(400, HTML, b"no <b>such</b> list") == "no such list"
     assert extract_message(400, {"Content-Type": "text/plain"}, b"no <b>such</b> list") == "no <b>such</b> list"
 
@@ -270,13 +269,13 @@ def test_a_redirect_is_shown_with_its_target() -> None:
     assert extract_message(201, headers, b"Moved") == "Moved"
 
 
-def test_an_error_of_megabytes_is_read_by_its_beginning() -> None:
-    words = extract_message(500, {}, b'{"message": "' + b"x" * 2_000_000 + b'"}')
-    assert words.startswith('{"message": "xxx')
-    assert len(words) < 25_000
+def test_only_the_start_of_an_error_of_megabytes_is_read() -> None:
+    message = extract_message(500, {}, b'{"message": "' + b"x" * 2_000_000 + b'"}')
+    assert message.startswith('{"message": "xxx')
+    assert len(message) < 25_000
 
 
-def test_refusals_that_differ_only_in_the_data_of_a_row_are_one_kind() -> None:
+def test_refusals_that_differ_only_in_the_data_of_a_row_have_the_same_kind() -> None:
     cases: list[tuple[str, str]] = [
         ("a@example.com is taken", "Zoë.B+x@mail.example.org is taken"),
         ("email ann@example.com: taken", "email bob@b.org: taken"),
@@ -290,11 +289,11 @@ def test_refusals_that_differ_only_in_the_data_of_a_row_are_one_kind() -> None:
         ('bad value "cut in the mid', 'bad value "another that was cut'),
         ("too  long\n", "too long"),
     ]
-    for one, other in cases:
-        assert refusal_kind(400, one) == refusal_kind(400, other)
+    for first_message, second_message in cases:
+        assert refusal_kind(400, first_message) == refusal_kind(400, second_message)
 
 
-def test_refusals_for_different_reasons_are_different_kinds() -> None:
+def test_refusals_for_different_reasons_have_different_kinds() -> None:
     cases: list[tuple[str, str]] = [
         ("Email is taken", "Email is invalid"),
         ("code: EMAIL_EXISTS", "code: BAD_ZIP"),
@@ -302,13 +301,13 @@ def test_refusals_for_different_reasons_are_different_kinds() -> None:
         ("CustomField1 is too long", "Line1 is too long"),
         ("Address.Country is unknown", "Address.City is unknown"),
     ]
-    for one, other in cases:
-        assert refusal_kind(400, one) != refusal_kind(400, other)
+    for first_message, second_message in cases:
+        assert refusal_kind(400, first_message) != refusal_kind(400, second_message)
 
 
-# Retry-After in every form that has been seen, and in some that only a fault would make
+# Retry-After in all known formats, and in invalid formats
 
-UNIX = int(NOW.timestamp())
+UNIX_NOW = int(NOW.timestamp())
 
 
 def test_retry_after_is_read_as_seconds_or_none() -> None:
@@ -319,11 +318,11 @@ def test_retry_after_is_read_as_seconds_or_none() -> None:
         ("86400", 86_400.0),
         ("86401", None),
         ("999999999999999999999", None),
-        (f"{UNIX + 30}", 30.0),
-        (f"{UNIX + 30}.5", 30.5),
-        (f"{(UNIX + 30) * 1000}", 30.0),
-        (f"{UNIX - 30}", 0.0),
-        (f"{UNIX + 100 * 86_400}", None),
+        (f"{UNIX_NOW + 30}", 30.0),
+        (f"{UNIX_NOW + 30}.5", 30.5),
+        (f"{(UNIX_NOW + 30) * 1000}", 30.0),
+        (f"{UNIX_NOW - 30}", 0.0),
+        (f"{UNIX_NOW + 100 * 86_400}", None),
         ("Sat, 21 Nov 2026 12:00:30 GMT", 30.0),
         ("Saturday, 21-Nov-26 12:00:30 GMT", 30.0),
         ("Sat Nov 21 12:00:30 2026", 30.0),
@@ -342,7 +341,7 @@ def test_retry_after_is_read_as_seconds_or_none() -> None:
         assert parse_retry_after({"Retry-After": value}, NOW) == seconds
 
 
-def test_the_name_of_retry_after_has_no_case() -> None:
+def test_the_case_of_the_header_retry_after_is_ignored() -> None:
     assert parse_retry_after({"x": "y", "RETRY-after": "4"}, NOW) == 4.0
     assert parse_retry_after({}, NOW) is None
 
@@ -355,6 +354,6 @@ def test_a_date_in_retry_after_is_compared_with_the_date_of_the_answer() -> None
 
 
 @given(st.text())
-def test_any_retry_after_gives_a_bounded_wait_or_none(value: str) -> None:
+def test_any_retry_after_is_read_as_at_most_a_day_or_none(value: str) -> None:
     seconds = parse_retry_after({"Retry-After": value, "Date": value}, NOW)
     assert seconds is None or 0.0 <= seconds <= 86_400.0

@@ -1,4 +1,4 @@
-"""The three operations over real sockets: the bytes of a request, the value of an answer, and the counts."""
+"""The three operations on real sockets: the bytes of the requests, the values of the answers, and the counts."""
 
 import asyncio
 import logging
@@ -18,20 +18,20 @@ from connector.service.request_counts import RequestCounts
 from connector.service.settings import Service, Token
 from connector.service.wire import Accepted, Ambiguous, Created, ListPage, ListQuery, NotSent, Refused
 from tests.service import faults
-from tests.service.faults import Fault, response, serve, unused_port
+from tests.service.faults import Fault, build_response, find_unused_port, serve
 from tests.service.waits import Waits
 
 TOKEN = Token("s3cret-token")
-CREATED = response(b'{"success": true, "Subscriber": {"Id": 5, "Email": "ann@example.com"}}', "201 Created")
-LISTED = response(b'{"success": true, "SubscribersList": {"TotalCount": 1, "Subscribers": [{"Id": 5}]}}')
-SENT = response(b'{"success": true, "SendEmail": {"SendMessageRequestId": 8, "MessageId": "<m>"}}')
-LIMITED = response(b'{"message": "slow down"}', "429 Too Many Requests", Retry_After="2")
-TAKEN = response(b'{"message": "taken"}', "422 Unprocessable")
-BROKEN = response(b"oops", "500 Internal Server Error")
+CREATED = build_response(b'{"success": true, "Subscriber": {"Id": 5, "Email": "ann@example.com"}}', "201 Created")
+LISTED = build_response(b'{"success": true, "SubscribersList": {"TotalCount": 1, "Subscribers": [{"Id": 5}]}}')
+SENT = build_response(b'{"success": true, "SendEmail": {"SendMessageRequestId": 8, "MessageId": "<m>"}}')
+LIMITED = build_response(b'{"message": "slow down"}', "429 Too Many Requests", Retry_After="2")
+TAKEN = build_response(b'{"message": "taken"}', "422 Unprocessable")
+BROKEN = build_response(b"oops", "500 Internal Server Error")
 EMAIL = b'{"SendEmail":{}}'
 
 
-async def test_an_operation_sends_its_request_with_the_token_and_returns_its_success() -> None:
+async def test_an_operation_sends_its_request_with_the_token_and_returns_its_result() -> None:
     async with (
         serve(faults.answers(CREATED, LISTED, SENT)) as server,
         open_client(Service(server.base_url + "/base/", TOKEN, "Bearer {token}")) as client,
@@ -56,17 +56,17 @@ async def test_an_operation_sends_its_request_with_the_token_and_returns_its_suc
         assert request.count(b"\r\nContent-Type: application/json\r\n") == 1
 
 
-async def test_a_large_email_arrives_whole() -> None:
+async def test_a_large_body_is_sent_completely() -> None:
     async with serve(faults.answers(CREATED)) as server, open_client(Service(server.base_url, TOKEN)) as client:
         body = b"0123456789" * 500_000
         assert isinstance(await client.create_subscriber(body), Created)
         assert server.requests[0].endswith(b"\r\n\r\n" + body)
 
 
-def test_any_text_of_a_query_arrives_unchanged() -> None:
+def test_any_text_in_a_query_reaches_the_service_unchanged() -> None:
     texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30).filter(str.strip)
 
-    async def arrives(email: str, name: str) -> None:
+    async def check_query(email: str, name: str) -> None:
         async with serve(faults.answers(LISTED)) as server, open_client(Service(server.base_url, TOKEN)) as client:
             await client.list_subscribers(ListQuery(email=email, first_name=name, is_active=False, gender=""))
             target = server.requests[0].split(b" ")[1].decode("ascii")
@@ -80,12 +80,12 @@ def test_any_text_of_a_query_arrives_unchanged() -> None:
             ]
 
     @given(texts, texts)
-    def claim(email: str, name: str) -> None:
-        asyncio.run(arrives(email, name))
+    def check_any_text(email: str, name: str) -> None:
+        asyncio.run(check_query(email, name))
 
-    claim()
+    check_any_text()
     for email in ("a+b@example.com", "a b&c=d;e%2Bf@example.com", "größe@bücher.example", "a/../b?#@x"):
-        asyncio.run(arrives(email, "+"))
+        asyncio.run(check_query(email, "+"))
 
 
 async def test_an_operation_returns_a_failure_as_a_value() -> None:
@@ -93,19 +93,19 @@ async def test_an_operation_returns_a_failure_as_a_value() -> None:
         (LIMITED, Refused(429, "slow down", 2.0)),
         (TAKEN, Refused(422, "taken", None)),
         (BROKEN, Ambiguous(500, "oops", None)),
-        (response(b'{"success": false}'), Refused(200, "", None)),
-        (response(b"", "302 Found", Location="/login"), Ambiguous(302, "redirect to /login", None)),
+        (build_response(b'{"success": false}'), Refused(200, "", None)),
+        (build_response(b"", "302 Found", Location="/login"), Ambiguous(302, "redirect to /login", None)),
     ]
-    for raw, answer in cases:
+    for response_bytes, answer in cases:
         async with (
-            serve(faults.answers(raw)) as server,
+            serve(faults.answers(response_bytes)) as server,
             open_client(Service(server.base_url, TOKEN), clock=Waits().clock) as client,
         ):
-            assert await all_three(client) == [answer] * 3
+            assert await call_all_operations(client) == [answer] * 3
             assert len(server.requests) == 3
 
 
-async def all_three(client: Client) -> list[object]:
+async def call_all_operations(client: Client) -> list[object]:
     return [
         await client.create_subscriber(b"{}"),
         await client.list_subscribers(ListQuery()),
@@ -127,13 +127,13 @@ async def test_an_operation_counts_its_sent_limited_and_failed_requests() -> Non
             "send": RequestCounts(),
         }
 
-    async with open_client(Service(f"http://127.0.0.1:{unused_port()}", TOKEN)) as client:
-        assert all(isinstance(answer, NotSent) for answer in await all_three(client))
+    async with open_client(Service(f"http://127.0.0.1:{find_unused_port()}", TOKEN)) as client:
+        assert all(isinstance(answer, NotSent) for answer in await call_all_operations(client))
         assert list(client.counts.values()) == [RequestCounts(sent=1, failed=1)] * 3
 
 
 async def test_a_date_in_retry_after_is_read_with_the_clock_of_the_client() -> None:
-    until = response(b"", "503 Unavailable", Retry_After="Sat, 21 Nov 2026 12:00:30 GMT")
+    until = build_response(b"", "503 Unavailable", Retry_After="Sat, 21 Nov 2026 12:00:30 GMT")
     service_at = datetime(2026, 11, 21, 12, 0, 10, tzinfo=UTC)
     async with (
         serve(faults.answers(until)) as server,
@@ -142,8 +142,8 @@ async def test_a_date_in_retry_after_is_read_with_the_clock_of_the_client() -> N
         assert await client.create_subscriber(b"{}") == Ambiguous(503, "", 20.0)
 
 
-LEAKY: list[Fault] = [
-    faults.answers(CREATED, LISTED, response(b"s3cret-token ann@example.com", "401 Unauthorized")),
+FAULTS_WITH_SECRETS: list[Fault] = [
+    faults.answers(CREATED, LISTED, build_response(b"s3cret-token ann@example.com", "401 Unauthorized")),
     faults.cut_before_answer,
     faults.reset_before_answer,
     faults.cut_in_the_head,
@@ -156,30 +156,30 @@ LEAKY: list[Fault] = [
 async def test_no_log_and_no_answer_shows_the_token_or_a_person(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     asyncio.get_running_loop().set_debug(True)
-    for fault in LEAKY:
+    for fault in FAULTS_WITH_SECRETS:
         async with serve(fault) as server, open_client(Service(server.base_url, TOKEN, timeout_s=0.3)) as client:
-            answers = await all_three(client)
+            answers = await call_all_operations(client)
             answers.append(await client.list_subscribers(ListQuery(email="ann@example.com")))
-        shown = caplog.text + repr(answers) + repr(client) + repr(client.counts)
-        assert "s3cret" not in shown, fault
-        assert "ann@" not in shown, fault
+        texts = caplog.text + repr(answers) + repr(client) + repr(client.counts)
+        assert "s3cret" not in texts, fault
+        assert "ann@" not in texts, fault
 
 
-@pytest.mark.parametrize(("ceiling", "limit"), [(100.0, 0), (float("inf"), 20)])
-def test_list_requests_obey_the_ceiling_and_find_the_limit_of_the_service(ceiling: float, limit: int) -> None:
-    async def list_often() -> float:
+@pytest.mark.parametrize(("max_rate", "service_rate"), [(100.0, 0), (float("inf"), 20)])
+def test_list_requests_obey_max_rate_and_find_the_limit_of_the_service(max_rate: float, service_rate: int) -> None:
+    async def send_list_requests() -> float:
         async with open_client(Service(sandbox.base_url, Token(sandbox.token)), rate=rate) as client:
-            began = time.monotonic()
+            started_at = time.monotonic()
             await asyncio.gather(*(client.list_subscribers(ListQuery(limit=1)) for _ in range(21)))
-            return time.monotonic() - began
+            return time.monotonic() - started_at
 
-    with SandboxProcess(rate=limit, burst=2) as sandbox:
-        rate = RateController(ceiling)
-        assert asyncio.run(list_often()) >= 20 / ceiling - 0.01
-        assert (rate.found is not None) == bool(limit)
+    with SandboxProcess(rate=service_rate, burst=2) as sandbox:
+        rate = RateController(max_rate)
+        assert asyncio.run(send_list_requests()) >= 20 / max_rate - 0.01
+        assert (rate.found is not None) == bool(service_rate)
 
 
-def test_a_page_that_waits_for_a_pause_counts_as_sent_after_the_pause() -> None:
+def test_a_page_that_waits_for_the_end_of_a_pause_counts_as_sent_after_the_pause() -> None:
     """A pause begins while the page waits for its turn."""
     sent_times: list[float] = []
 
@@ -189,7 +189,7 @@ def test_a_page_that_waits_for_a_pause_counts_as_sent_after_the_pause() -> None:
 
     async def list_twice() -> float:
         async def begin_pause(number: int) -> None:
-            if number == 1:  # the wait for the rate of the second page
+            if number == 1:  # the second page waits for its turn
                 client.quiet_until = waits.clock.monotonic() + 30.0
 
         waits = Waits(begin_pause)

@@ -1,4 +1,4 @@
-"""The token is masked in the words of the service, in any spelling."""
+"""The token is masked in texts from the service, in any encoding."""
 
 import html
 import json
@@ -13,12 +13,12 @@ from connector.service.client import open_client
 from connector.service.settings import Service, Token
 from connector.service.wire import Ambiguous, ListQuery, Refused
 from tests.service import faults
-from tests.service.faults import response, serve
+from tests.service.faults import build_response, serve
 
 SECRET = 's3cr+et/TOK"EN='
 
-SPELLINGS: dict[str, Callable[[str], str]] = {
-    "as it is": str,
+ENCODINGS: dict[str, Callable[[str], str]] = {
+    "plain": str,
     "percent-encoded": lambda text: quote(text, safe=""),
     "percent-encoded path": quote,
     "percent-encoded in small letters": lambda text: quote(text, safe="").lower(),
@@ -38,24 +38,26 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
 }
 
 
-def test_a_spelling_of_the_token_is_masked() -> None:
-    for spell in SPELLINGS.values():
-        assert build_mask(SECRET)(f"the token {spell(SECRET)} is old") == f"the token {MASKED} is old"
+def test_the_token_is_masked_in_every_encoding() -> None:
+    for encode in ENCODINGS.values():
+        assert build_mask(SECRET)(f"the token {encode(SECRET)} is old") == f"the token {MASKED} is old"
 
 
-PAGE_NUMBERS = {
-    "JSON": response(json.dumps({"message": f"token {SECRET} is old"}).encode(), "401 Unauthorized"),
-    "JSON with a link": response(json.dumps({"message": f"token {quote_plus(SECRET)} is old"}).encode(), "401 No"),
-    "JSON in text": response(f"token {json.dumps(SECRET)[1:-1]} is old".encode(), "401 Unauthorized"),
-    "HTML": response(f"<p>token {html.escape(SECRET)} is old".encode(), "401 No", Content_Type="text/html"),
-    "HTML in JSON": response(json.dumps({"message": f"token {html.escape(SECRET)} is old"}).encode(), "401 No"),
+ANSWERS_WITH_TOKEN = {
+    "JSON": build_response(json.dumps({"message": f"token {SECRET} is old"}).encode(), "401 Unauthorized"),
+    "JSON with a link": build_response(
+        json.dumps({"message": f"token {quote_plus(SECRET)} is old"}).encode(), "401 No"
+    ),
+    "JSON in text": build_response(f"token {json.dumps(SECRET)[1:-1]} is old".encode(), "401 Unauthorized"),
+    "HTML": build_response(f"<p>token {html.escape(SECRET)} is old".encode(), "401 No", Content_Type="text/html"),
+    "HTML in JSON": build_response(json.dumps({"message": f"token {html.escape(SECRET)} is old"}).encode(), "401 No"),
 }
 
 
 async def test_an_answer_shows_no_token() -> None:
-    for echo in PAGE_NUMBERS.values():
+    for answer_with_token in ANSWERS_WITH_TOKEN.values():
         async with (
-            serve(faults.answers(echo)) as server,
+            serve(faults.answers(answer_with_token)) as server,
             open_client(Service(server.base_url, Token(SECRET))) as client,
         ):
             refused = Refused(401, f"token {MASKED} is old", None)
@@ -65,7 +67,7 @@ async def test_an_answer_shows_no_token() -> None:
 
 
 async def test_the_target_of_a_redirect_shows_no_token() -> None:
-    moved = response(b"", "302 Found", Location=f"/login?token={quote(SECRET)}&next=/")
+    moved = build_response(b"", "302 Found", Location=f"/login?token={quote(SECRET)}&next=/")
     async with serve(faults.answers(moved)) as server, open_client(Service(server.base_url, Token(SECRET))) as client:
         answer = await client.create_subscriber(b"{}")
         assert answer == Ambiguous(302, f"redirect to /login?token={MASKED}&next=/", None)
@@ -74,8 +76,11 @@ async def test_the_target_of_a_redirect_shows_no_token() -> None:
 @pytest.mark.parametrize("secret", ["s3cret&amp;token", "s3cret&#38;token", r"s3cret\u0041token"])
 @pytest.mark.parametrize("page", ["<p>token {} is old</p>", '{{"message": "token {} is old"}}'], ids=["HTML", "JSON"])
 async def test_a_token_that_looks_escaped_is_masked(secret: str, page: str) -> None:
-    echo = response(page.format(secret).encode(), "401 Unauthorized")
-    async with serve(faults.answers(echo)) as server, open_client(Service(server.base_url, Token(secret))) as client:
+    answer_with_token = build_response(page.format(secret).encode(), "401 Unauthorized")
+    async with (
+        serve(faults.answers(answer_with_token)) as server,
+        open_client(Service(server.base_url, Token(secret))) as client,
+    ):
         assert await client.create_subscriber(b"{}") == Refused(401, f"token {MASKED} is old", None)
 
 
@@ -84,24 +89,24 @@ PRINTABLE = st.text(
 )
 
 
-@given(PRINTABLE, st.sampled_from(sorted(SPELLINGS)))
+@given(PRINTABLE, st.sampled_from(sorted(ENCODINGS)))
 def test_any_token_is_masked_plain_and_escaped(secret: str, spelling: str) -> None:
-    if "twice" in spelling or spelling == "JSON in JSON":  # of these, what services do, not what a backslash may become
-        spelling = "as it is"
-    shown = build_mask(secret)(f"<{SPELLINGS[spelling](secret)}>")
-    assert secret[:4] not in html.unescape(unquote(shown)).replace(MASKED, ""), "only escapes may be left"
+    if "twice" in spelling or spelling == "JSON in JSON":  # services encode twice only without backslashes
+        spelling = "plain"
+    masked_text = build_mask(secret)(f"<{ENCODINGS[spelling](secret)}>")
+    assert secret[:4] not in html.unescape(unquote(masked_text)).replace(MASKED, ""), "a part of the token is readable"
 
 
-def test_other_words_stay_unchanged() -> None:
-    words = 'The token is old: ask for "another" one at https://example.com/?a=%2B&amp;b=\\u002b'
-    assert build_mask(SECRET)(words) == words
-    assert build_mask("abc")("abc") == "abc", "so short a token is no secret"
+def test_a_text_without_the_token_stays_unchanged() -> None:
+    text = 'The token is old: ask for "another" one at https://example.com/?a=%2B&amp;b=\\u002b'
+    assert build_mask(SECRET)(text) == text
+    assert build_mask("abc")("abc") == "abc", "a token of three characters is not masked"
 
 
-def test_long_words_are_masked() -> None:
+def test_the_token_is_masked_in_long_texts() -> None:
     for secret in [SECRET, "\\" * 60, "%25" * 20, "&amp;" * 20, "\\u005c" * 10, " " * 3 + "a" * 9]:
         mask = build_mask(secret)
-        for words in (
+        for text in (
             "\\" * 20_000 + "x",
             "%25" * 7_000,
             "&amp;" * 4_000,
@@ -109,4 +114,4 @@ def test_long_words_are_masked() -> None:
             secret[:-1] + "!",
             "0" * 20_000,
         ):
-            assert secret not in mask(words)  # A pattern that tries every division does not end.
+            assert secret not in mask(text)  # a pattern that tries every division would never end

@@ -1,4 +1,4 @@
-"""A proxy is used if the settings name a proxy or the environment. A proxy that fails has sent nothing."""
+"""A proxy is used only if the settings select one. A request through a proxy that fails is not sent."""
 
 import os
 
@@ -9,11 +9,11 @@ from connector.service.settings import Service, Token
 from connector.service.transport import open_transport
 from connector.service.wire import NotSent, RawAnswer, build_create
 from tests.service import faults
-from tests.service.faults import response, serve, unused_port
+from tests.service.faults import build_response, find_unused_port, serve
 
 CREATE = build_create(b"{}")
-OK = response(b"{}")
-REFUSES = response(b"", "407 Proxy Authentication Required")
+OK = build_response(b"{}")
+REFUSES = build_response(b"", "407 Proxy Authentication Required")
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-async def attempt(base_url: str, proxy: str | None) -> object:
+async def send_through_proxy(base_url: str, proxy: str | None) -> object:
     async with open_transport(Service(base_url, Token("s3cret"), timeout_s=5.0, proxy=proxy)) as transport:
         return await transport.send(CREATE)
 
@@ -32,12 +32,12 @@ async def attempt(base_url: str, proxy: str | None) -> object:
 async def test_the_proxy_of_the_environment_is_used_only_on_request(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     async with serve(faults.answers(REFUSES)) as proxy:
         monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
-        await attempt("https://localhost:1", None)
+        await send_through_proxy("https://localhost:1", None)
         assert proxy.requests == []
-        await attempt("https://localhost:1", "env")
+        await send_through_proxy("https://localhost:1", "env")
         assert proxy.requests[0].startswith(b"CONNECT localhost:1 HTTP/1.1")
         monkeypatch.setenv("no_proxy", "localhost")
-        await attempt("https://localhost:1", "env")
+        await send_through_proxy("https://localhost:1", "env")
         assert len(proxy.requests) == 1
 
 
@@ -45,14 +45,14 @@ async def test_a_loopback_service_over_plain_http_is_never_reached_through_a_pro
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.setenv(name, f"http://127.0.0.1:{unused_port()}")
+        monkeypatch.setenv(name, f"http://127.0.0.1:{find_unused_port()}")
     async with serve(faults.answers(OK)) as server:
-        assert isinstance(await attempt(server.base_url, "env"), RawAnswer)
+        assert isinstance(await send_through_proxy(server.base_url, "env"), RawAnswer)
 
 
 async def test_a_request_through_a_missing_proxy_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("https_proxy", f"http://user:pass@127.0.0.1:{unused_port()}")
-    answer = await attempt("https://localhost:1", "env")
+    monkeypatch.setenv("https_proxy", f"http://user:pass@127.0.0.1:{find_unused_port()}")
+    answer = await send_through_proxy("https://localhost:1", "env")
     assert answer == NotSent("no connection to the proxy (service.proxy)")
 
 
@@ -60,10 +60,10 @@ async def test_a_request_through_a_missing_proxy_is_not_sent(monkeypatch: pytest
 async def test_a_request_through_a_proxy_that_refuses_is_not_sent_and_hides_the_token(
     monkeypatch: pytest.MonkeyPatch, credentials: str
 ) -> None:
-    """This version of aiohttp sends a session's Authorization to a proxy without credentials of its own."""
+    """This version of aiohttp would send the token of the service to a proxy without credentials."""
     async with serve(faults.answers(REFUSES)) as proxy:
         monkeypatch.setenv("https_proxy", f"http://{credentials}127.0.0.1:{proxy.port}")
-        answer = await attempt("https://localhost:1", "env")
+        answer = await send_through_proxy("https://localhost:1", "env")
         assert answer == NotSent("the proxy (service.proxy) refused to connect (status 407)")
         assert proxy.requests
         assert not [request for request in proxy.requests if b"s3cret" in request]
@@ -72,11 +72,11 @@ async def test_a_request_through_a_proxy_that_refuses_is_not_sent_and_hides_the_
 async def test_the_proxy_of_the_settings_is_used_in_any_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "localhost")
     async with serve(faults.answers(REFUSES)) as proxy:
-        await attempt("https://localhost:1", f"http://127.0.0.1:{proxy.port}")
+        await send_through_proxy("https://localhost:1", f"http://127.0.0.1:{proxy.port}")
         assert proxy.requests[0].startswith(b"CONNECT localhost:1 HTTP/1.1")
 
 
-def test_a_proxy_that_is_no_url_is_refused() -> None:
+def test_a_proxy_that_is_not_a_url_is_refused() -> None:
     for proxy in ["", "proxy:3128", "ftp://proxy", "http://", "http://a b"]:
         with pytest.raises(ConfigurationError, match=r"service\.proxy must be env, or a URL"):
             Service("https://localhost", Token("s3cret"), proxy=proxy)

@@ -1,5 +1,4 @@
-"""The requests that are sent again, and the requests that are never sent again, over real sockets without real
-waits."""
+"""Retries on real sockets, without real waits: which requests are sent again, and which are never sent again."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -14,7 +13,7 @@ from connector.service.retry import Retrier, RetryBudget
 from connector.service.settings import Service, Token
 from connector.service.wire import Ambiguous, Created, ListPage, ListQuery, NotSent, Refused
 from tests.service import faults
-from tests.service.faults import response, serve, unused_port
+from tests.service.faults import build_response, find_unused_port, serve
 from tests.service.waits import Waits
 
 CreateAnswer = Created | Refused | Ambiguous | NotSent
@@ -25,39 +24,43 @@ TOKEN = Token("s3cret-token")
 
 QUERY = ListQuery()
 
-CREATED = response(b'{"success": true, "Subscriber": {"Id": 5}}')
+CREATED = build_response(b'{"success": true, "Subscriber": {"Id": 5}}')
 
-LISTED = response(b'{"success": true, "SubscribersList": {"Subscribers": []}}')
+LISTED = build_response(b'{"success": true, "SubscribersList": {"Subscribers": []}}')
 
-LIMITED = response(b"slow down", "429 Too Many Requests", Retry_After="7")
+LIMITED = build_response(b"slow down", "429 Too Many Requests", Retry_After="7")
 
-UNAVAILABLE = response(b"later", "503 Service Unavailable", Retry_After="4")
+UNAVAILABLE = build_response(b"later", "503 Service Unavailable", Retry_After="4")
 
-BROKEN = response(b"oops", "500 Internal Server Error")
+BROKEN = build_response(b"oops", "500 Internal Server Error")
 
-REFUSED_S = Ambiguous(500, "oops", None)
+BROKEN_ANSWER = Ambiguous(500, "oops", None)
 
 
-def retrier(waits: Waits, attempts: int = 6, longest_s: float = 60.0) -> Retrier:
+def build_retrier(waits: Waits, attempts: int = 6, longest_s: float = 60.0) -> Retrier:
     return Retrier(attempts, longest_s, clock=waits.clock, rng=random.Random(7))
 
 
 def connect(server: faults.Server, waits: Waits) -> AbstractAsyncContextManager[Client]:
-    """A client whose own pauses are not slept either."""
+    """Open a client whose pauses do not sleep."""
     return open_client(Service(server.base_url, TOKEN), clock=waits.clock)
 
 
-def creating(client: Client) -> tuple[Callable[[], Awaitable[CreateAnswer]], RequestCounts]:
+def build_create_call(client: Client) -> tuple[Callable[[], Awaitable[CreateAnswer]], RequestCounts]:
     return lambda: client.create_subscriber(b"{}"), client.counts["create"]
 
 
-def reading(client: Client) -> tuple[Callable[[], Awaitable[ReadAnswer]], RequestCounts]:
+def build_read_call(client: Client) -> tuple[Callable[[], Awaitable[ReadAnswer]], RequestCounts]:
     return lambda: client.list_subscribers(QUERY), client.counts["list"]
 
 
-@pytest.mark.parametrize(("fault", "kind"), [(faults.answers(CREATED), Created), (faults.cut_before_answer, Ambiguous)])
-async def test_a_create_is_tried_until_it_is_sent_once(fault: faults.Fault, kind: type) -> None:
-    port = unused_port()
+@pytest.mark.parametrize(
+    ("fault", "answer_class"), [(faults.answers(CREATED), Created), (faults.cut_before_answer, Ambiguous)]
+)
+async def test_a_create_is_retried_until_the_service_is_reachable_and_is_sent_once(
+    fault: faults.Fault, answer_class: type
+) -> None:
+    port = find_unused_port()
     async with AsyncExitStack() as stack:
 
         async def start_service(wait: int) -> None:
@@ -66,26 +69,26 @@ async def test_a_create_is_tried_until_it_is_sent_once(fault: faults.Fault, kind
 
         server: list[faults.Server] = []
         client = await stack.enter_async_context(open_client(Service(f"http://127.0.0.1:{port}", TOKEN)))
-        assert isinstance(await retrier(Waits(start_service)).send(*creating(client)), kind)
+        assert isinstance(await build_retrier(Waits(start_service)).send(*build_create_call(client)), answer_class)
         assert len(server[0].requests) == 1
         assert (client.counts["create"].sent, client.counts["create"].retried) == (4, 3)
 
 
 async def test_a_create_that_was_sent_is_never_sent_again() -> None:
-    for raw in [
+    for response_bytes in [
         LIMITED,
         UNAVAILABLE,
         BROKEN,
-        response(b"", "400 Bad"),
-        response(b"", "409 Conflict"),
-        response(b"", "302 Found"),
+        build_response(b"", "400 Bad"),
+        build_response(b"", "409 Conflict"),
+        build_response(b"", "302 Found"),
     ]:
         waits = Waits()
         async with (
-            serve(faults.answers(raw, CREATED)) as server,
+            serve(faults.answers(response_bytes, CREATED)) as server,
             open_client(Service(server.base_url, TOKEN)) as client,
         ):
-            assert isinstance(await retrier(waits).send(*creating(client)), Refused | Ambiguous)
+            assert isinstance(await build_retrier(waits).send(*build_create_call(client)), Refused | Ambiguous)
             assert (len(server.requests), waits.seconds, client.counts["create"].retried) == (1, [], 0)
 
 
@@ -98,16 +101,16 @@ async def test_a_create_whose_answer_was_lost_is_never_sent_again() -> None:
         faults.garbage,
     ]
     for fault in cases:
-        waits, timeout_s = Waits(), 1.0 if fault is faults.hang else 10.0  # half of it is for the connection
+        waits, timeout_s = Waits(), 1.0 if fault is faults.hang else 10.0  # half of the timeout is for the connection
         async with serve(fault) as server, open_client(Service(server.base_url, TOKEN, timeout_s=timeout_s)) as client:
-            assert isinstance(await retrier(waits).send(*creating(client)), Ambiguous)
-            assert (len(server.requests), server.connections, waits.seconds) == (1, 1, [])
+            assert isinstance(await build_retrier(waits).send(*build_create_call(client)), Ambiguous)
+            assert (len(server.requests), server.connection_count, waits.seconds) == (1, 1, [])
 
 
-async def test_a_create_that_cannot_be_sent_ends_after_its_attempts_with_growing_waits() -> None:
+async def test_a_create_that_cannot_be_sent_has_a_limited_number_of_attempts_with_growing_waits() -> None:
     waits = Waits()
-    async with open_client(Service(f"http://127.0.0.1:{unused_port()}", TOKEN)) as client:
-        assert isinstance(await retrier(waits, attempts=9).send(*creating(client)), NotSent)
+    async with open_client(Service(f"http://127.0.0.1:{find_unused_port()}", TOKEN)) as client:
+        assert isinstance(await build_retrier(waits, attempts=9).send(*build_create_call(client)), NotSent)
         assert client.counts["create"] == RequestCounts(sent=9, retried=8, failed=9)
     windows = (0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0)
     assert len(waits.seconds) == len(windows)
@@ -123,8 +126,8 @@ async def test_a_create_that_cannot_be_sent_is_not_tried_again_after_a_stop() ->
         waits.append(seconds)
         return len(waits) < 2
 
-    async with open_client(Service(f"http://127.0.0.1:{unused_port()}", TOKEN)) as client:
-        assert isinstance(await retrier(Waits()).send(*creating(client), rest), NotSent)
+    async with open_client(Service(f"http://127.0.0.1:{find_unused_port()}", TOKEN)) as client:
+        assert isinstance(await build_retrier(Waits()).send(*build_create_call(client), rest), NotSent)
         assert len(waits) == 2
         assert client.counts["create"].retried == 1
 
@@ -132,51 +135,53 @@ async def test_a_create_that_cannot_be_sent_is_not_tried_again_after_a_stop() ->
 async def test_a_read_is_sent_again_after_an_uncertain_answer() -> None:
     waits = Waits()
     cut = b"HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n{'success': false}"
-    replies = (BROKEN, response(b'{"success": true}'), cut, response(b"", "408 Timeout"), LIMITED, LISTED)
+    replies = (BROKEN, build_response(b'{"success": true}'), cut, build_response(b"", "408 Timeout"), LIMITED, LISTED)
     async with serve(faults.answers(*replies)) as server, connect(server, waits) as client:
-        assert isinstance(await retrier(waits).read(*reading(client)), ListPage)
+        assert isinstance(await build_retrier(waits).read(*build_read_call(client)), ListPage)
         assert len(server.requests) == len(replies)
         assert client.counts["list"] == RequestCounts(sent=6, retried=5, limited=1, failed=4)
 
 
-@pytest.mark.parametrize(("raw", "asked_s"), [(LIMITED, 7.0), (UNAVAILABLE, 4.0)], ids=["429", "503"])
-async def test_a_read_waits_for_retry_after(raw: bytes, asked_s: float) -> None:
+@pytest.mark.parametrize(("response_bytes", "retry_after_s"), [(LIMITED, 7.0), (UNAVAILABLE, 4.0)], ids=["429", "503"])
+async def test_a_read_waits_for_retry_after(response_bytes: bytes, retry_after_s: float) -> None:
     waits = Waits()
-    async with serve(faults.answers(raw, raw, LISTED)) as server, connect(server, waits) as c:
-        assert isinstance(await retrier(waits).read(*reading(c)), ListPage)
-    assert [asked_s <= waited <= asked_s + 1.0 for waited in waits.seconds] == [True, True]
+    async with serve(faults.answers(response_bytes, response_bytes, LISTED)) as server, connect(server, waits) as c:
+        assert isinstance(await build_retrier(waits).read(*build_read_call(c)), ListPage)
+    assert [retry_after_s <= waited <= retry_after_s + 1.0 for waited in waits.seconds] == [True, True]
 
 
 async def test_a_read_that_was_refused_or_redirected_is_not_sent_again() -> None:
     for status in [400, 401, 403, 404, 405, 422, 301, 302, 307, 308]:
         waits = Waits()
-        refused = response(b"no", f"{status} Whatever")
+        refused = build_response(b"no", f"{status} Whatever")
         async with serve(faults.answers(refused, LISTED)) as server, open_client(Service(server.base_url, TOKEN)) as c:
-            answer = await retrier(waits).read(*reading(c))
+            answer = await build_retrier(waits).read(*build_read_call(c))
             assert isinstance(answer, Refused | Ambiguous)
             assert (answer.status, len(server.requests), waits.seconds) == (status, 1, [])
 
 
-async def test_after_a_failed_read_reads_have_one_attempt_until_a_read_succeeds() -> None:
+async def test_after_a_failed_read_each_read_has_one_attempt_until_a_read_succeeds() -> None:
     waits, replies = Waits(), (BROKEN, BROKEN, BROKEN, LISTED, BROKEN, LISTED)
     async with serve(faults.answers(*replies)) as server, open_client(Service(server.base_url, TOKEN)) as client:
-        again = retrier(waits, attempts=2)
-        assert await again.read(*reading(client)) == REFUSED_S
-        assert await again.read(*reading(client)) == REFUSED_S
+        retrier = build_retrier(waits, attempts=2)
+        assert await retrier.read(*build_read_call(client)) == BROKEN_ANSWER
+        assert await retrier.read(*build_read_call(client)) == BROKEN_ANSWER
         assert len(server.requests) == 3
-        assert isinstance(await again.read(*reading(client)), ListPage)
-        assert isinstance(await again.read(*reading(client)), ListPage)
+        assert isinstance(await retrier.read(*build_read_call(client)), ListPage)
+        assert isinstance(await retrier.read(*build_read_call(client)), ListPage)
         assert len(server.requests) == 6
 
 
 async def test_an_attempt_beyond_the_time_budget_does_not_start() -> None:
     waits = Waits()
     async with serve(faults.answers(LIMITED)) as server, open_client(Service(server.base_url, TOKEN)) as client:
-        assert await retrier(waits, longest_s=6.9).read(*reading(client)) == Refused(429, "slow down", 7.0)
+        assert await build_retrier(waits, longest_s=6.9).read(*build_read_call(client)) == Refused(
+            429, "slow down", 7.0
+        )
         assert (len(server.requests), waits.seconds) == (1, [])
 
 
-# The budget of retries: a tenth of the requests of ten seconds, and never less than ten
+# The budget of retries: a tenth of the requests of ten seconds, and at least ten
 
 
 def test_a_tenth_of_the_requests_may_be_sent_again() -> None:
@@ -186,20 +191,20 @@ def test_a_tenth_of_the_requests_may_be_sent_again() -> None:
         for _ in range(requests):
             budget.record_request(1.0)
         assert [budget.try_spend(2.0) for _ in range(retries + 3)] == [True] * retries + [False] * 3
-        assert budget.try_spend(13.0), "the budget comes back after ten seconds"
+        assert budget.try_spend(13.0), "the budget is not restored after ten seconds"
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.booleans()), max_size=300))
 def test_retries_of_any_ten_seconds_stay_within_the_budget(steps: list[tuple[float, bool]]) -> None:
     budget, now = RetryBudget(), 0.0
-    retried: list[float] = []
-    requested: list[float] = []
+    retry_times: list[float] = []
+    request_times: list[float] = []
     for gap_s, is_retry in steps:
         now += gap_s
         if not is_retry:
             budget.record_request(now)
-            requested.append(now)
+            request_times.append(now)
         elif budget.try_spend(now):
-            retried.append(now)
-            lately = sum(now - 10 < request for request in retried)
-            assert lately <= max(10, 0.1 * sum(now - 11 <= at for at in requested) + 1)
+            retry_times.append(now)
+            recent_count = sum(now - 10 < request for request in retry_times)
+            assert recent_count <= max(10, 0.1 * sum(now - 11 <= at for at in request_times) + 1)

@@ -1,4 +1,4 @@
-"""The URL of the service and the token. A URL that shows the token to a network or in a text is refused."""
+"""The URL of the service and the token. URLs that would show the token to a network are refused."""
 
 import copy
 import pickle
@@ -30,7 +30,7 @@ def test_an_https_or_loopback_url_is_normalised() -> None:
         assert Service(url, TOKEN).base_url == normalised
 
 
-def test_any_other_url_is_refused_with_the_reason() -> None:
+def test_the_error_of_a_refused_url_shows_the_reason() -> None:
     cases: list[tuple[str, str]] = [
         ("", "empty"),
         ("api.example.com", "begin with https"),
@@ -51,24 +51,24 @@ def test_any_other_url_is_refused_with_the_reason() -> None:
         ("http://2130706433", "plain http"),
         ("http://[::ffff:10.0.0.1]", "plain http"),
     ]
-    for url, why in cases:
-        with pytest.raises(ConfigurationError, match=why) as caught:
+    for url, reason in cases:
+        with pytest.raises(ConfigurationError, match=reason) as error_info:
             parse_base_url(url)
-        assert str(caught.value).startswith("The base URL (CONNECTOR_BASE_URL, or service.base_url in the job) ")
+        assert str(error_info.value).startswith("The base URL (CONNECTOR_BASE_URL, or service.base_url in the job) ")
 
 
 @pytest.mark.parametrize("url", ["https://user:s3cret@host", "http://s3cret@127.0.0.1", "https://s3cret@"])
 def test_credentials_in_a_url_are_refused_and_not_shown(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="user name or password") as caught:
+    with pytest.raises(ConfigurationError, match="user name or password") as error_info:
         parse_base_url(url)
-    assert "s3cret" not in str(caught.value)
+    assert "s3cret" not in str(error_info.value)
 
 
 @pytest.mark.parametrize("url", ["https://user:s3cret", "https://user:s3cret/@host", "http://[s3cret:x@host"])
-def test_no_traceback_shows_the_password_of_a_url_that_cannot_be_read(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="no URL") as caught:
+def test_the_traceback_of_an_unreadable_url_shows_no_password(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="no URL") as error_info:
         parse_base_url(url)
-    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+    assert "s3cret" not in "".join(traceback.format_exception(error_info.value))
 
 
 def test_the_authorization_is_the_template_with_the_token() -> None:
@@ -77,7 +77,7 @@ def test_the_authorization_is_the_template_with_the_token() -> None:
     assert Service("https://h", TOKEN, 'Token {id}="{token}"').reveal_authorization() == 'Token {id}="s3cret-token"'
 
 
-def test_a_template_that_is_no_header_is_refused() -> None:
+def test_a_template_that_makes_no_valid_header_is_refused() -> None:
     for template in ["", "Bearer", "{token} {token}", "Bearer\n{token}", "Bearér {token}"]:
         with pytest.raises(ConfigurationError, match=r"service\.authorization"):
             Service("https://h", TOKEN, template)
@@ -89,37 +89,37 @@ def test_a_timeout_that_is_zero_or_endless_is_refused() -> None:
             Service("https://h", TOKEN, timeout_s=timeout_s)
 
 
-# A token shows itself only when asked to
+# A token is shown only by `reveal`
 
-TEXT = "s3cret-token"
+TOKEN_TEXT = "s3cret-token"
 
 
 def test_a_token_is_masked_in_any_text() -> None:
-    token = Token(TEXT)
+    token = Token(TOKEN_TEXT)
     service = Service("https://api.example.com", token)
-    written = [repr(token), str(token), f"{token}", f"{token!s:>20}", "%s" % token, repr([token]), repr(service)]  # noqa: UP031 - logging writes so
-    assert not [text for text in written if TEXT in text]
+    written = [repr(token), str(token), f"{token}", f"{token!s:>20}", "%s" % token, repr([token]), repr(service)]  # noqa: UP031 - logging formats in this way
+    assert not [text for text in written if TOKEN_TEXT in text]
     assert not hasattr(token, "__dict__")
 
 
-@pytest.mark.parametrize("write", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_a_token_is_neither_pickled_nor_copied(write: Callable[[Token], object]) -> None:
-    with pytest.raises(TypeError, match="not pickled") as caught:
-        write(Token(TEXT))
-    assert TEXT not in str(caught.value)
+@pytest.mark.parametrize("serialise", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_token_is_neither_pickled_nor_copied(serialise: Callable[[Token], object]) -> None:
+    with pytest.raises(TypeError, match="not pickled") as error_info:
+        serialise(Token(TOKEN_TEXT))
+    assert TOKEN_TEXT not in str(error_info.value)
 
 
-def test_a_token_that_no_header_may_carry_is_refused_and_not_shown() -> None:
+def test_the_error_of_a_token_that_no_header_can_contain_does_not_show_the_token() -> None:
     for text in [
         "",
         " ",
-        f" {TEXT}",
-        f"{TEXT}\n",
-        f"{TEXT}\r\nX: y",
-        f"s3cret\x00{TEXT}",
-        f"s3cret\x7f{TEXT}",
-        f"{TEXT}é",
+        f" {TOKEN_TEXT}",
+        f"{TOKEN_TEXT}\n",
+        f"{TOKEN_TEXT}\r\nX: y",
+        f"s3cret\x00{TOKEN_TEXT}",
+        f"s3cret\x7f{TOKEN_TEXT}",
+        f"{TOKEN_TEXT}é",
     ]:
-        with pytest.raises(ConfigurationError) as caught:
+        with pytest.raises(ConfigurationError) as error_info:
             Token(text)
-        assert "s3cret" not in str(caught.value)
+        assert "s3cret" not in str(error_info.value)

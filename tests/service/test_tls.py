@@ -1,4 +1,5 @@
-"""TLS with a trusted certificate, in another process: Python reads its trusted certificates at its start."""
+"""TLS with a trusted certificate. It needs another process, because Python reads its trusted certificates at its
+start."""
 
 import asyncio
 import os
@@ -7,12 +8,12 @@ import sys
 from pathlib import Path
 
 from tests.service import faults
-from tests.service.faults import response, serve
+from tests.service.faults import build_response, serve
 
 ROOT = Path(__file__).parents[2]
-CREATED = response(b'{"success": true, "Subscriber": {"Id": 5}}')
+CREATED = build_response(b'{"success": true, "Subscriber": {"Id": 5}}')
 
-CHILD = """
+CHILD_SCRIPT = """
 import asyncio, sys
 from connector.service.settings import Service, Token; from connector.service.client import open_client
 
@@ -26,21 +27,28 @@ for base_url in sys.argv[1:]:
 """
 
 
-async def test_over_tls_a_trusted_certificate_counts_and_only_for_its_own_name(tmp_path: Path) -> None:
-    trusted_by_child = tmp_path / "authority.pem"
-    faults.make_authority().cert_pem.write_to_path(str(trusted_by_child))
-    tls = faults.tls_server()
-    async with serve(faults.answers(CREATED), tls=tls) as good, serve(faults.cut_before_answer, tls=tls) as cutting:
-        urls = (good.base_url, good.base_url.replace("localhost", "127.0.0.1"), cutting.base_url)
+async def test_a_trusted_certificate_is_accepted_only_for_its_own_host_name(tmp_path: Path) -> None:
+    authority_path = tmp_path / "authority.pem"
+    faults.make_authority().cert_pem.write_to_path(str(authority_path))
+    tls = faults.build_tls_context()
+    async with (
+        serve(faults.answers(CREATED), tls=tls) as trusted_server,
+        serve(faults.cut_before_answer, tls=tls) as cutting_server,
+    ):
+        urls = (
+            trusted_server.base_url,
+            trusted_server.base_url.replace("localhost", "127.0.0.1"),
+            cutting_server.base_url,
+        )
         child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-W", "error", "-c", CHILD, *urls),
+            *(sys.executable, "-W", "error", "-c", CHILD_SCRIPT, *urls),
             stdout=subprocess.PIPE,
             cwd=ROOT,
-            env={**os.environ, "SSL_CERT_FILE": str(trusted_by_child)},
+            env={**os.environ, "SSL_CERT_FILE": str(authority_path)},
         )
-        printed, _ = await asyncio.wait_for(child.communicate(), 30)
-        trusted, misnamed, cut = printed.decode().splitlines()
-        assert trusted.startswith("Created")
-        assert misnamed.startswith("NotSent the certificate of 127.0.0.1 is not trusted: IP address mismatch")
-        assert cut == "Ambiguous the connection was cut before the answer"
-        assert (len(good.requests), len(cutting.requests)) == (1, 1)
+        stdout, _ = await asyncio.wait_for(child.communicate(), 30)
+        trusted_line, misnamed_line, cut_line = stdout.decode().splitlines()
+        assert trusted_line.startswith("Created")
+        assert misnamed_line.startswith("NotSent the certificate of 127.0.0.1 is not trusted: IP address mismatch")
+        assert cut_line == "Ambiguous the connection was cut before the answer"
+        assert (len(trusted_server.requests), len(cutting_server.requests)) == (1, 1)

@@ -1,4 +1,4 @@
-"""Failures over real sockets: NotSent only if no byte of the request was written."""
+"""Failures on real sockets. A request counts as not sent only if no byte of the request was written."""
 
 import asyncio
 import gzip
@@ -11,38 +11,38 @@ import pytest
 from connector.service.transport import MAX_ANSWER_BYTES, open_transport
 from connector.service.wire import Ambiguous, NotSent, RawAnswer, Request, build_create
 from tests.service import faults
-from tests.service.attempts import CREATE, LIST, OK, REQUESTS, attempt, service
-from tests.service.faults import Connection, Fault, response, serve, unused_port
+from tests.service.attempts import CREATE, LIST, OK, REQUESTS, build_service, make_attempt
+from tests.service.faults import Connection, Fault, build_response, find_unused_port, serve
 
-LOOPS = ("asyncio", "uvloop")  # whose failures differ in kind
+LOOPS = ("asyncio", "uvloop")  # the two event loops raise different errors
 
-# 1. Before the first byte: NotSent.
+# 1. A failure before the first byte of the request: NotSent.
 
 
 @REQUESTS
 async def test_a_refused_connection_is_not_sent(request_: Request) -> None:
-    port = unused_port()
-    answer = await attempt(f"http://127.0.0.1:{port}", request_)
+    port = find_unused_port()
+    answer = await make_attempt(f"http://127.0.0.1:{port}", request_)
     assert answer == NotSent(f"no connection to 127.0.0.1:{port}: Connection refused")
 
 
 @REQUESTS
 async def test_a_name_that_does_not_resolve_is_not_sent(request_: Request) -> None:
-    answer = await attempt("https://no-such-host.invalid", request_)
+    answer = await make_attempt("https://no-such-host.invalid", request_)
     assert answer == NotSent("the host name no-such-host.invalid could not be resolved")
 
 
 @REQUESTS
 async def test_a_certificate_that_is_not_trusted_is_not_sent(request_: Request) -> None:
-    async with serve(faults.answers(OK), tls=faults.tls_server()) as server:
-        answer = await attempt(server.base_url, request_)
+    async with serve(faults.answers(OK), tls=faults.build_tls_context()) as server:
+        answer = await make_attempt(server.base_url, request_)
         assert answer == NotSent("the certificate of localhost is not trusted: unable to get local issuer certificate")
         assert server.requests == []
 
 
 @REQUESTS
 @pytest.mark.parametrize(
-    ("fault", "words"),
+    ("fault", "expected_text"),
     [
         (faults.speak_plain_to_tls, "no TLS connection to localhost: WRONG_VERSION_NUMBER"),
         (faults.cut_at_accept, "no connection to localhost:"),
@@ -50,41 +50,41 @@ async def test_a_certificate_that_is_not_trusted_is_not_sent(request_: Request) 
     ],
     ids=["plain", "reset", "silent"],
 )
-async def test_a_tls_handshake_that_fails_is_not_sent(request_: Request, fault: Fault, words: str) -> None:
+async def test_a_tls_handshake_that_fails_is_not_sent(request_: Request, fault: Fault, expected_text: str) -> None:
     async with serve(fault, scheme="https") as server:
-        answer = await attempt(server.base_url, request_, timeout_s=1.0 if fault is faults.hang else 10.0)
+        answer = await make_attempt(server.base_url, request_, timeout_s=1.0 if fault is faults.hang else 10.0)
         assert isinstance(answer, NotSent)
-        assert answer.message.startswith(words)
+        assert answer.message.startswith(expected_text)
         assert not [data for data in server.requests if b"HTTP" in data]
 
 
 @REQUESTS
 async def test_a_connection_that_is_not_made_in_time_is_not_sent(request_: Request) -> None:
-    """A listener whose backlog is full: the kernel lets further handshakes wait."""
+    """The backlog of the listener is full, so the kernel does not finish further handshakes."""
     with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
         for filler in (first, second):
             filler.setblocking(False)
             filler.connect_ex(listener.getsockname())
-        answer = await attempt(f"http://127.0.0.1:{listener.getsockname()[1]}", request_, timeout_s=1.0)
+        answer = await make_attempt(f"http://127.0.0.1:{listener.getsockname()[1]}", request_, timeout_s=1.0)
     assert answer == NotSent("no connection within 0.5 s")
 
 
 async def test_a_request_that_gets_no_free_connection_is_not_sent() -> None:
-    async with serve(faults.hang) as server, open_transport(service(server.base_url, 1.0, 1)) as transport:
+    async with serve(faults.hang) as server, open_transport(build_service(server.base_url, 1.0, 1)) as transport:
         first, second = await asyncio.gather(transport.send(CREATE), transport.send(CREATE))
         assert isinstance(first, Ambiguous)
         assert isinstance(second, NotSent)
         assert b"".join(server.requests).count(b"POST") == 1
 
 
-# 2. After it: Ambiguous, and never a second request on the quiet.
+# 2. A failure after the first byte: Ambiguous, and the transport sends no second request.
 
 
 @REQUESTS
 @pytest.mark.parametrize(
-    ("fault", "words"),
+    ("fault", "expected_text"),
     [
         (faults.cut_before_answer, "the connection was cut before the answer"),
         (faults.reset_before_answer, "the connection was cut before the answer"),
@@ -100,52 +100,57 @@ async def test_a_request_that_gets_no_free_connection_is_not_sent() -> None:
     ids=lambda value: getattr(value, "__name__", ""),
 )
 async def test_a_failure_after_the_first_byte_is_ambiguous_and_sent_once(
-    request_: Request, fault: Fault, words: str
+    request_: Request, fault: Fault, expected_text: str
 ) -> None:
     async with serve(fault) as server:
-        answer = await attempt(server.base_url, request_, timeout_s=0.5 if words.endswith("0.5 s") else 10.0)
-        assert answer == Ambiguous(None, words)
-        assert (server.connections, len(server.requests)) == (1, 1)
+        answer = await make_attempt(
+            server.base_url, request_, timeout_s=0.5 if expected_text.endswith("0.5 s") else 10.0
+        )
+        assert answer == Ambiguous(None, expected_text)
+        assert (server.connection_count, len(server.requests)) == (1, 1)
 
 
 @REQUESTS
 async def test_a_connection_that_is_cut_at_accept_is_ambiguous(request_: Request) -> None:
     async with serve(faults.cut_at_accept) as server:
-        assert isinstance(await attempt(server.base_url, request_), Ambiguous)
-        assert server.connections == 1
+        assert isinstance(await make_attempt(server.base_url, request_), Ambiguous)
+        assert server.connection_count == 1
 
 
 async def test_a_body_that_is_cut_off_is_ambiguous() -> None:
     async with serve(faults.cut_while_reading) as server:
-        assert isinstance(await attempt(server.base_url, build_create(b"x" * 5_000_000)), Ambiguous)
-        assert server.connections == 1
+        assert isinstance(await make_attempt(server.base_url, build_create(b"x" * 5_000_000)), Ambiguous)
+        assert server.connection_count == 1
 
 
 @REQUESTS
 async def test_an_answer_that_ends_with_its_connection_is_read(request_: Request) -> None:
-    """Whether it was cut is the reader's to see: no half of a JSON object is one."""
+    """The transport cannot see whether the body is complete. The parser refuses an incomplete JSON object."""
     async with serve(faults.cut_without_length) as server:
-        answer = await attempt(server.base_url, request_)
+        answer = await make_attempt(server.base_url, request_)
         assert isinstance(answer, RawAnswer)
         assert answer.body == b'{"success": true, "Subs'
 
 
-# 3. Stale keep-alive: this version of aiohttp sends a GET again by itself, and a POST never; here neither may be.
+# 3. Stale keep-alive connections. This version of aiohttp retries a GET by itself. The transport must retry nothing.
 
 
 @REQUESTS
-async def test_an_open_connection_that_is_cut_at_its_second_use_is_ambiguous(
+async def test_a_request_on_an_open_connection_that_is_cut_is_ambiguous(
     request_: Request,
 ) -> None:
-    async with serve(faults.answers_then_cuts(OK)) as server, open_transport(service(server.base_url)) as transport:
+    async with (
+        serve(faults.answers_then_cuts(OK)) as server,
+        open_transport(build_service(server.base_url)) as transport,
+    ):
         assert isinstance(await transport.send(request_), RawAnswer)
         assert isinstance(await transport.send(request_), Ambiguous)
-        assert (server.connections, len(server.requests)) == (1, 2)
+        assert (server.connection_count, len(server.requests)) == (1, 2)
 
 
 @REQUESTS
-async def test_an_open_connection_that_closes_unseen_is_ambiguous(request_: Request) -> None:
-    """The server closes while the client's loop is busy, so that the client writes into a closed connection."""
+async def test_a_request_on_a_connection_that_was_closed_unnoticed_is_ambiguous(request_: Request) -> None:
+    """The server closes the connection while the event loop of the client is busy. The client then writes to it."""
     requests: list[bytes] = []
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -159,53 +164,56 @@ async def test_an_open_connection_that_closes_unseen_is_ambiguous(request_: Requ
 
         thread = threading.Thread(target=serve_one_and_close)
         thread.start()
-        async with open_transport(service(f"http://127.0.0.1:{listener.getsockname()[1]}")) as transport:
+        async with open_transport(build_service(f"http://127.0.0.1:{listener.getsockname()[1]}")) as transport:
             assert isinstance(await transport.send(request_), RawAnswer)
-            thread.join()  # blocks the loop on purpose: it does not see the connection close
+            thread.join()  # blocks the event loop on purpose, so that the loop does not notice the close
             assert isinstance(await transport.send(request_), Ambiguous)
     assert len(requests) == 1
 
 
 @REQUESTS
-async def test_a_connection_that_the_client_saw_close_is_not_used(request_: Request) -> None:
-    async with serve(faults.answers_then_closes(OK)) as server, open_transport(service(server.base_url)) as transport:
+async def test_a_connection_is_not_used_after_the_client_has_noticed_its_close(request_: Request) -> None:
+    async with (
+        serve(faults.answers_then_closes(OK)) as server,
+        open_transport(build_service(server.base_url)) as transport,
+    ):
         for _ in range(3):
             assert isinstance(await transport.send(request_), RawAnswer)
-            await asyncio.sleep(0.02)  # the loop's chance to see it
-        assert (server.connections, len(server.requests)) == (3, 3)
+            await asyncio.sleep(0.02)  # the event loop notices the close
+        assert (server.connection_count, len(server.requests)) == (3, 3)
 
 
 @pytest.mark.parametrize(("idle_s", "connections"), [(0.05, 2), (30.0, 1)])
-async def test_an_idle_connection_is_closed_by_the_client_first(idle_s: float, connections: int) -> None:
+async def test_the_client_closes_a_connection_that_was_idle_for_long(idle_s: float, connections: int) -> None:
     async with (
         serve(faults.answers(OK)) as server,
-        open_transport(service(server.base_url), idle_s=idle_s) as transport,
+        open_transport(build_service(server.base_url), idle_s=idle_s) as transport,
     ):
         await transport.send(CREATE)
-        time.sleep(0.1)  # noqa: ASYNC251 - no loop runs meanwhile, so nothing but the age of the connection tells
+        time.sleep(0.1)  # noqa: ASYNC251 - blocks the event loop, so that only the age of the connection counts
         await transport.send(CREATE)
-        assert server.connections == connections
+        assert server.connection_count == connections
 
 
-# 4. What the transport does not do: follow, remember, open too much, mix up answers, or read without end.
+# 4. The transport follows no redirect, keeps no cookie, limits its connections, and mixes up no answers.
 
 
 @REQUESTS
 async def test_a_redirect_is_an_answer_and_is_not_followed(request_: Request) -> None:
     async with serve(faults.answers(OK)) as other:
         for status in ("301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"):
-            moved = response(b"", status, Location=f"{other.base_url}/api")
+            moved = build_response(b"", status, Location=f"{other.base_url}/api")
             async with serve(faults.answers(moved)) as server:
-                answer = await attempt(server.base_url, request_)
+                answer = await make_attempt(server.base_url, request_)
                 assert isinstance(answer, RawAnswer)
                 assert answer.status == int(status[:3])
-                assert (len(server.requests), other.connections) == (1, 0)
+                assert (len(server.requests), other.connection_count) == (1, 0)
 
 
 async def test_a_cookie_is_not_sent_back() -> None:
-    sets = response(b"{}", Set_Cookie="session=1; Path=/")
+    sets = build_response(b"{}", Set_Cookie="session=1; Path=/")
     async with serve(faults.answers(sets)) as server:
-        by_name = service(f"http://localhost:{server.port}")  # of an address aiohttp keeps no cookie anyway
+        by_name = build_service(f"http://localhost:{server.port}")  # aiohttp never keeps cookies of an IP address
         async with open_transport(by_name) as transport:
             await transport.send(LIST)
             await transport.send(LIST)
@@ -214,63 +222,63 @@ async def test_a_cookie_is_not_sent_back() -> None:
 
 
 async def test_the_client_opens_only_the_allowed_connections() -> None:
-    async with serve(faults.answers(OK)) as server, open_transport(service(server.base_url, 5.0, 3)) as transport:
+    async with serve(faults.answers(OK)) as server, open_transport(build_service(server.base_url, 5.0, 3)) as transport:
         answers = await asyncio.gather(*(transport.send(CREATE) for _ in range(30)))
         assert all(isinstance(answer, RawAnswer) for answer in answers)
-        assert (server.connections, len(server.requests)) == (3, 30)
+        assert (server.connection_count, len(server.requests)) == (3, 30)
 
 
 async def test_a_cancelled_request_leaves_no_answer_for_the_next_request() -> None:
-    async def answers_late_then_at_once(connection: Connection) -> None:
+    async def answer_first_late(connection: Connection) -> None:
         while await connection.read_request():
             number = len(connection.server.requests)
             if number == 1:
-                arrived.set()
-                await released.wait()
-            await connection.write(response(f"answer {number}".encode()))
+                has_arrived.set()
+                await may_answer.wait()
+            await connection.write(build_response(f"answer {number}".encode()))
 
-    arrived, released = asyncio.Event(), asyncio.Event()
-    async with serve(answers_late_then_at_once) as server, open_transport(service(server.base_url)) as transport:
-        first = asyncio.create_task(transport.send(CREATE))
-        await arrived.wait()
-        first.cancel()
+    has_arrived, may_answer = asyncio.Event(), asyncio.Event()
+    async with serve(answer_first_late) as server, open_transport(build_service(server.base_url)) as transport:
+        first_task = asyncio.create_task(transport.send(CREATE))
+        await has_arrived.wait()
+        first_task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await first
-        released.set()
+            await first_task
+        may_answer.set()
         answer = await transport.send(CREATE)
         assert isinstance(answer, RawAnswer)
         assert answer.body == b"answer 2"
-        assert server.connections == 2
+        assert server.connection_count == 2
 
 
-# The size of an answer is bounded, announced or not, compressed or not.
+# 5. The size of an answer is limited, also without Content-Length and with compression.
 
 
-def endless(head: bytes, chunk: bytes) -> Fault:
+def answers_without_end(head: bytes, chunk: bytes) -> Fault:
     async def answer(connection: Connection) -> None:
         await connection.read_request()
         await connection.write(head)
         while chunk:
             await connection.write(chunk)
-        await connection.reader.read()  # announced only: until the client closes
+        await connection.reader.read()  # without a chunk: wait until the client closes the connection
 
     return answer
 
 
 MIB = b"x" * 2**20
-TOO_LARGE = Ambiguous(200, f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB and was not read")
+TOO_LARGE_ANSWER = Ambiguous(200, f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB and was not read")
 
 
 async def test_an_answer_beyond_the_bound_is_ambiguous() -> None:
     cases: list[Fault] = [
-        endless(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n", b""),
-        endless(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"100000\r\n" + MIB + b"\r\n"),
-        endless(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", MIB),
-        faults.answers(response(gzip.compress(MIB * 65, 1), Content_Encoding="gzip")),
+        answers_without_end(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n", b""),
+        answers_without_end(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"100000\r\n" + MIB + b"\r\n"),
+        answers_without_end(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", MIB),
+        faults.answers(build_response(gzip.compress(MIB * 65, 1), Content_Encoding="gzip")),
     ]
     for fault in cases:
         async with serve(fault) as server:
-            assert await attempt(server.base_url, LIST, timeout_s=20.0) == TOO_LARGE
+            assert await make_attempt(server.base_url, LIST, timeout_s=20.0) == TOO_LARGE_ANSWER
 
 
 @pytest.mark.parametrize("size", [0, 300_000])
@@ -278,13 +286,13 @@ async def test_a_compressed_or_chunked_answer_is_read_whole(size: int) -> None:
     body = (b"0123456789" * size)[:size]
     chunk = b"%x\r\n" % size + body + b"\r\n" if size else b""
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk + b"0\r\n\r\n"
-    packed = response(gzip.compress(body), Content_Encoding="gzip")
+    compressed = build_response(gzip.compress(body), Content_Encoding="gzip")
     async with (
-        serve(faults.answers(response(body), chunked, packed)) as server,
-        open_transport(service(server.base_url)) as transport,
+        serve(faults.answers(build_response(body), chunked, compressed)) as server,
+        open_transport(build_service(server.base_url)) as transport,
     ):
         for _ in range(3):
             answer = await transport.send(LIST)
             assert isinstance(answer, RawAnswer)
             assert answer.body == body
-        assert server.connections == 1
+        assert server.connection_count == 1

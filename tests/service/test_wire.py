@@ -1,4 +1,4 @@
-"""Requests, the JSON of a subscriber in both directions, and the differences of two values."""
+"""Requests, the JSON of subscribers in both directions, and the comparison of sent and listed values."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from connector.service.wire import (
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
-BY_KIND: dict[Kind, st.SearchStrategy[object]] = {
+VALUES_BY_KIND: dict[Kind, st.SearchStrategy[object]] = {
     Kind.NUMBER: st.integers(1, 2**63 - 1),
     Kind.FLAG: st.booleans(),
     Kind.TEXT: TEXT,
@@ -37,46 +37,48 @@ BY_KIND: dict[Kind, st.SearchStrategy[object]] = {
 
 SENT = tuple(field for field in FIELDS if field.is_sent)
 
-FULL = st.fixed_dictionaries({field.name: BY_KIND[field.kind] for field in SENT})
+FULL_SUBSCRIBERS = st.fixed_dictionaries({field.name: VALUES_BY_KIND[field.kind] for field in SENT})
 
-PARTIAL = st.fixed_dictionaries({}, optional={field.name: st.none() | BY_KIND[field.kind] for field in SENT})
+PARTIAL_SUBSCRIBERS = st.fixed_dictionaries(
+    {}, optional={field.name: st.none() | VALUES_BY_KIND[field.kind] for field in SENT}
+)
 
 
-def wire_of(values: dict[str, object]) -> dict[str, Any]:
+def encode_to_json(values: dict[str, object]) -> dict[str, Any]:
     body = orjson.loads(encode_subscriber(values))
     assert list(body) == ["Subscriber"]
     subscriber: dict[str, Any] = body["Subscriber"]
     return subscriber
 
 
-def paths(wire: dict[str, Any], above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    found: list[tuple[str, ...]] = []
+def list_paths(wire: dict[str, Any], parents: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    paths: list[tuple[str, ...]] = []
     for key, value in wire.items():
-        found += paths(value, (*above, key)) if isinstance(value, dict) else [(*above, key)]
-    return found
+        paths += list_paths(value, (*parents, key)) if isinstance(value, dict) else [(*parents, key)]
+    return paths
 
 
-@given(FULL)
-def test_a_subscriber_with_every_field_is_decoded_as_it_was_encoded(values: dict[str, object]) -> None:
-    wire = wire_of(values)
-    assert paths(wire) == [field.path for field in SENT]
+@given(FULL_SUBSCRIBERS)
+def test_a_subscriber_with_every_field_is_decoded_to_the_encoded_values(values: dict[str, object]) -> None:
+    wire = encode_to_json(values)
+    assert list_paths(wire) == [field.path for field in SENT]
     assert decode_subscriber(wire) == {"id": None, **values}
 
 
-@given(PARTIAL)
+@given(PARTIAL_SUBSCRIBERS)
 def test_a_missing_value_is_not_encoded_and_is_decoded_as_none(values: dict[str, object]) -> None:
-    wire = wire_of(values)
-    assert paths(wire) == [field.path for field in SENT if values.get(field.name) is not None]
+    wire = encode_to_json(values)
+    assert list_paths(wire) == [field.path for field in SENT if values.get(field.name) is not None]
     assert decode_subscriber(wire) == {name: values.get(name) for name in NAMES}
 
 
-@given(PARTIAL)
+@given(PARTIAL_SUBSCRIBERS)
 def test_the_same_values_in_any_order_have_the_same_bytes(values: dict[str, object]) -> None:
-    backwards = dict(reversed(values.items()))
-    assert encode_subscriber(backwards) == encode_subscriber(values)
+    reversed_values = dict(reversed(values.items()))
+    assert encode_subscriber(reversed_values) == encode_subscriber(values)
 
 
-def test_a_body_has_the_form_of_the_document() -> None:
+def test_a_body_has_the_format_of_service_api_md() -> None:
     values = {"base_id": 7, "email": "a@example.com", "address_zip": 1234, "address_state": "", "tags": ["x"]}
     assert encode_subscriber(values) == (
         b'{"Subscriber":{"Base":{"Id":7},"Email":"a@example.com","Tags":["x"],"Address":{"State":"","Zip":1234}}}'
@@ -84,7 +86,7 @@ def test_a_body_has_the_form_of_the_document() -> None:
 
 
 def test_the_id_and_unknown_names_are_not_sent() -> None:
-    assert wire_of({"id": 5, "Email": "x", "_row": 3, "email": "a@b.c"}) == {"Email": "a@b.c"}
+    assert encode_to_json({"id": 5, "Email": "x", "_row": 3, "email": "a@b.c"}) == {"Email": "a@b.c"}
 
 
 def test_numbers_and_lists_of_numpy_are_sent_as_plain_values() -> None:
@@ -95,17 +97,17 @@ def test_numbers_and_lists_of_numpy_are_sent_as_plain_values() -> None:
         "tags": np.array(["a", "b"], dtype=object),
         "email": np.str_("a@b.c"),
     }
-    assert wire_of(values) == {
+    assert encode_to_json(values) == {
         "Base": {"Id": 7},
         "IsActive": True,
         "Email": "a@b.c",
         "Tags": ["a", "b"],
         "Address": {"Zip": 12},
     }
-    assert wire_of({"tags": ("a",)}) == {"Tags": ["a"]}
+    assert encode_to_json({"tags": ("a",)}) == {"Tags": ["a"]}
 
 
-def test_a_value_of_another_type_is_refused_by_name_and_not_shown() -> None:
+def test_the_error_of_a_value_with_a_wrong_type_shows_the_field_and_not_the_value() -> None:
     cases: list[tuple[str, object]] = [
         ("email", float("nan")),
         ("first_name", 5),
@@ -119,13 +121,13 @@ def test_a_value_of_another_type_is_refused_by_name_and_not_shown() -> None:
         ("tags", ["ok", "\udfff"]),
     ]
     for field, value in cases:
-        with pytest.raises(TypeError, match=rf"\b{field}\b") as caught:
+        with pytest.raises(TypeError, match=rf"\b{field}\b") as error_info:
             encode_subscriber({"client_user_id": "secret", field: value})
-        assert "secret" not in str(caught.value)
-        assert repr(value) not in str(caught.value)
+        assert "secret" not in str(error_info.value)
+        assert repr(value) not in str(error_info.value)
 
 
-def test_an_address_that_is_no_object_is_empty() -> None:
+def test_an_address_that_is_not_an_object_is_decoded_as_empty() -> None:
     cases: list[object] = [None, [], "x", 5]
     for address in cases:
         values = decode_subscriber({"Id": 3, "Address": address, "Base": {"Id": 7}, "Unheard": 1})
@@ -133,14 +135,14 @@ def test_an_address_that_is_no_object_is_empty() -> None:
         assert (values["id"], values["base_id"], values["address_zip"]) == (3, 7, None)
 
 
-@given(FULL)
-def test_an_echo_as_in_the_document_is_unaltered(values: dict[str, object]) -> None:
-    answered = wire_of({**values, "base_name": "another"})
+@given(FULL_SUBSCRIBERS)
+def test_an_answer_with_only_documented_changes_counts_as_unaltered(values: dict[str, object]) -> None:
+    answered = encode_to_json({**values, "base_name": "another"})
     answered["Address"]["Zip"] = str(answered["Address"]["Zip"])
     assert altered_fields(values, answered) == ()
 
 
-def test_an_echo_is_altered_unless_the_normalisation_rules_explain_it() -> None:
+def test_an_answered_value_counts_as_altered_unless_a_normalisation_rule_explains_it() -> None:
     cases: list[tuple[str, object, Any, bool]] = [
         ("address_state", "", None, False),
         ("address_line3", None, "", False),
@@ -163,18 +165,18 @@ def test_an_echo_is_altered_unless_the_normalisation_rules_explain_it() -> None:
         ("birthday", "1990-01-02", "1990-02-01", True),
     ]
     for field, sent, answered, is_altered in cases:
-        *above, key = BY_NAME[field].path
-        answered = {above[0]: {key: answered}} if above else {key: answered}
+        *parents, key = BY_NAME[field].path
+        answered = {parents[0]: {key: answered}} if parents else {key: answered}
         assert altered_fields({field: sent}, answered) == ((field,) if is_altered else ())
 
 
-def test_the_id_of_a_base_decides_before_its_name() -> None:
+def test_the_id_of_an_answered_base_counts_more_than_its_name() -> None:
     sent = {"base_id": 7, "base_name": "whatever"}
     assert altered_fields(sent, {"Base": {"Id": 7, "Name": "News"}}) == ()
     assert altered_fields(sent, {"Base": {"Id": 8, "Name": "whatever"}}) == ("base_id",)
 
 
-# The three requests, as service-api.md 4.1 to 4.3 writes them
+# The three requests of service-api.md 4.1 to 4.3
 
 PATH = "/api/subscribers/subscribers-list/"
 
@@ -183,7 +185,7 @@ NUMBERS = ("offset", "limit", "id", "base_id")
 TEXTS = ("client_user_id", "email", "first_name", "last_name")
 
 
-def test_parameters_have_the_names_and_forms_of_the_document() -> None:
+def test_query_parameters_have_the_names_and_formats_of_service_api_md() -> None:
     query = ListQuery(
         offset=5,
         limit=50,
@@ -215,7 +217,7 @@ def test_false_zero_and_empty_are_parameters_and_none_is_not() -> None:
     assert query[2:] == (("Id", "0"), ("IsActive", "0"), ("Gender", ""))
 
 
-def test_a_query_that_the_document_does_not_allow_is_refused() -> None:
+def test_a_query_that_service_api_md_does_not_allow_is_refused() -> None:
     cases: list[dict[str, Any]] = [
         {"offset": -1},
         {"limit": 0},
@@ -225,64 +227,75 @@ def test_a_query_that_the_document_does_not_allow_is_refused() -> None:
         {"first_name": "\udfff"},
         *({name: blank} for name in TEXTS for blank in ("", " \t")),
     ]
-    for wrong in cases:
-        with pytest.raises(ConfigurationError, match=next(iter(wrong))) as caught:
-            ListQuery(**wrong)
-        assert "\\ud" not in str(caught.value)
+    for wrong_options in cases:
+        with pytest.raises(ConfigurationError, match=next(iter(wrong_options))) as error_info:
+            ListQuery(**wrong_options)
+        assert "\\ud" not in str(error_info.value)
 
 
 WRONG_TYPES: list[tuple[str, Any]] = [
-    *((name, wrong) for name in NUMBERS for wrong in (True, np.bool_(True), 1.0, np.float64(1), "1", b"1", [1], pd.NA)),
-    *(("is_active", wrong) for wrong in (1, 0, np.int64(1), 1.0, "true", "", pd.NA)),
-    *((name, wrong) for name in (*TEXTS, "gender") for wrong in (1, True, b"male", ["male"], float("nan"), pd.NA)),
+    *(
+        (name, wrong_options)
+        for name in NUMBERS
+        for wrong_options in (True, np.bool_(True), 1.0, np.float64(1), "1", b"1", [1], pd.NA)
+    ),
+    *(("is_active", wrong_options) for wrong_options in (1, 0, np.int64(1), 1.0, "true", "", pd.NA)),
+    *(
+        (name, wrong_options)
+        for name in (*TEXTS, "gender")
+        for wrong_options in (1, True, b"male", ["male"], float("nan"), pd.NA)
+    ),
     ("offset", None),
     ("limit", None),
 ]
 
 
-def test_a_filter_of_another_type_is_refused_by_its_name() -> None:
-    for name, wrong in WRONG_TYPES:
-        wanted = "a whole number" if name in NUMBERS else "True or False" if name == "is_active" else "a text"
-        with pytest.raises(ConfigurationError) as caught:
-            ListQuery(**{name: wrong})
-        assert str(caught.value) == f"The list's {name} must be {wanted}, not of the type {type(wrong).__name__}."
+def test_the_error_of_a_filter_with_a_wrong_type_shows_the_filter_and_the_types() -> None:
+    for name, wrong_options in WRONG_TYPES:
+        expected_type = "a whole number" if name in NUMBERS else "True or False" if name == "is_active" else "a text"
+        with pytest.raises(ConfigurationError) as error_info:
+            ListQuery(**{name: wrong_options})
+        assert (
+            str(error_info.value)
+            == f"The list's {name} must be {expected_type}, not of the type {type(wrong_options).__name__}."
+        )
 
 
-def test_a_scalar_of_numpy_is_used_as_its_plain_value() -> None:
+def test_a_numpy_scalar_in_a_query_is_converted_to_a_python_value() -> None:
     cases: list[tuple[str, Any, object]] = [
         *((name, kind(7), 7) for name in NUMBERS for kind in (np.int64, np.int32, np.uint8, np.array)),
         ("is_active", np.bool_(True), True),
         ("is_active", np.bool_(False), False),
         *((name, np.str_("male"), "male") for name in (*TEXTS, "gender")),
     ]
-    for name, scalar, plain in cases:
+    for name, scalar, plain_value in cases:
         query = ListQuery(**{name: scalar})
-        taken = getattr(query, name)
-        assert (type(taken), taken) == (type(plain), plain)
-        assert query == ListQuery(**{name: plain})  # type: ignore[arg-type] # a table of values
+        stored_value = getattr(query, name)
+        assert (type(stored_value), stored_value) == (type(plain_value), plain_value)
+        assert query == ListQuery(**{name: plain_value})  # type: ignore[arg-type] # the types are those of the table
 
 
 def test_the_repr_of_a_request_shows_no_data_of_a_person() -> None:
     query = ListQuery(email="ann@example.com", client_user_id="ann-1", first_name="Ann", last_name="Ann")
-    shown = f"{query!r} {build_list(query)!r} {build_create(b'Ann')!r}"
-    assert "ann" not in shown.lower()
+    text = f"{query!r} {build_list(query)!r} {build_create(b'Ann')!r}"
+    assert "ann" not in text.lower()
 
 
-# What counts as a difference between a source and the list, value by value
+# Differences between a value of the source and a value of the list
 
 
-def test_a_listed_value_is_compared_with_the_source() -> None:
+def test_a_listed_value_differs_from_the_source_unless_a_rule_explains_it() -> None:
     cases: list[tuple[str, object, object, bool]] = [
         ("first_name", None, None, False),
-        ("first_name", None, "", False),  # what comes back of a field that was not sent is not shown
+        ("first_name", None, "", False),  # service-api.md does not show the value of a field that was not sent
         ("address_state", None, "", False),
         ("gender", "", None, False),
         ("is_active", None, False, False),  # service-api.md 2.1: the default
         ("tags", None, [], False),
         ("tags", ["a", "b"], ["a", "b"], False),
         ("address_zip", 10115, "10115", False),
-        ("address_zip", "SW1A 1AA", "", False),  # it could not be sent
-        ("address_zip", "02134", "02134", False),  # somebody has entered it there
+        ("address_zip", "SW1A 1AA", "", False),  # this zip cannot be sent
+        ("address_zip", "02134", "02134", False),  # a person may have entered this zip in the service
         ("email", "Ann@X.org", "ann@x.org", False),
         ("email", "zoe@bücher.example", "zoe@xn--bcher-kva.example", False),
         ("client_user_id", "7", " 7 ", False),
@@ -294,7 +307,7 @@ def test_a_listed_value_is_compared_with_the_source() -> None:
         ("is_active", True, None, True),
         ("is_active", None, True, True),
         ("is_active", True, 1, True),
-        ("tags", ["a", "b"], ["b", "a"], True),  # as in the echo of a create
+        ("tags", ["a", "b"], ["b", "a"], True),  # the order counts, as in the answer to a create
         ("tags", ["a"], [], True),
         ("address_zip", 10115, "", True),
         ("address_zip", None, "10115", True),
@@ -305,5 +318,5 @@ def test_a_listed_value_is_compared_with_the_source() -> None:
         ("address_city", "Ulm", {"strange": "thing"}, True),
     ]
     for name, sent, listed, differs in cases:
-        names, others = ["phone", name, "birthday"], "1980-02-29"
-        assert differing_fields(names, ["+1", sent, others], ["+1", listed, others]) == ([1] if differs else [])
+        names, birthday = ["phone", name, "birthday"], "1980-02-29"
+        assert differing_fields(names, ["+1", sent, birthday], ["+1", listed, birthday]) == ([1] if differs else [])

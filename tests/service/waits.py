@@ -1,4 +1,4 @@
-"""Waits that are recorded and do not sleep."""
+"""A replacement of sleep that records the waits and returns at once."""
 
 from collections.abc import Awaitable, Callable
 
@@ -6,11 +6,11 @@ from connector.clock import Clock, system_clock
 
 
 class Waits:
-    """A sleep that returns at once and remembers; it may do something at a given wait."""
+    """A sleep that records its seconds and returns at once. `on_wait` is called with the number of each wait."""
 
-    def __init__(self, act: Callable[[int], Awaitable[None]] | None = None) -> None:
+    def __init__(self, on_wait: Callable[[int], Awaitable[None]] | None = None) -> None:
         self.seconds: list[float] = []
-        self._act = act
+        self._act = on_wait
 
     async def __call__(self, seconds: float) -> None:
         self.seconds.append(seconds)
@@ -19,6 +19,6 @@ class Waits:
 
     @property
     def clock(self) -> Clock:
-        """The machine's, put forward by what was waited for."""
+        """The clock of the machine plus the seconds of all waits."""
         machine = system_clock()
         return Clock(lambda: machine.monotonic() + sum(self.seconds), machine.now, self)

@@ -1,4 +1,4 @@
-"""The facts of every request and of every stored subscriber, from outside: the truth for the checks."""
+"""The requests of a simulation and the subscribers that the service stored, recorded outside the program under test."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,71 +7,65 @@ from connector.service.wire import Operation
 
 
 @dataclass(slots=True)
-class Stored:
-    """Somebody whom the service stored `at` that time and shows from `shown_at` on; `by` None: by another way.
+class StoredSubscriber:
+    """A subscriber that the service stored or updated."""
 
-    `previous` is what the service had under the id before.
-    """
-
-    at: float
-    shown_at: float
+    stored_at: float
+    shown_at: float  # from this time on, the list shows the subscriber
     subscriber_id: int
     base_id: int
     person: int
     first_name: str
     fate: str
     is_update: bool
-    by: "Call | None"
-    previous: "Stored | None" = None
+    call: "Call | None"  # the create; None: the subscriber came from another program
+    previous_version: "StoredSubscriber | None" = None  # the subscriber that had this id before
 
     @property
-    def is_taken(self) -> bool:
-        """Whether the subscriber was in another base before, or somebody else."""
-        before = self.previous
-        return before is not None and (before.base_id, before.person) != (self.base_id, self.person)
+    def is_moved(self) -> bool:
+        """Whether this id belonged to another base or to another person before."""
+        previous = self.previous_version
+        return previous is not None and (previous.base_id, previous.person) != (self.base_id, self.person)
 
 
 @dataclass(slots=True)
 class Call:
-    """One request of a process: when it left, reached the service, and ended as far as the process can tell.
-
-    `seen` is what the process saw of the end: a status, `cut`, `time-out`, `cancelled`, `died`, `not sent`.
-    """
+    """One request of a process, with its times: it left, it reached the service, and it ended for the process."""
 
     number: int
     night: int
     operation: Operation
-    person: int  # 0: of no one
-    about: str  # filters and page of a list request
+    person: int  # the person of a create; 0: nobody
+    query: str  # the query of a list request: filters and page
     sent_at: float
-    tell: Callable[[float, str], None]
-    is_intended: bool = True  # whether the ledger held it as being sent, durably, when it left
+    add_line: Callable[[float, str], None]
+    has_intent: bool = True  # whether a commit had stored the intent when the request left
     arrived_at: float | None = None
     ended_at: float | None = None
-    seen: str = ""
-    is_refusal: bool = False  # whether what was seen is a refusal by the words of architecture 2
-    stored: list[Stored] = field(default_factory=list)
+    ending: str = ""  # for the process: a status, `cut`, `time-out`, `cancelled`, `died` or `not sent`
+    is_refusal: bool = False  # whether the answer is a refusal (architecture 2)
+    stored: list[StoredSubscriber] = field(default_factory=list)
 
     @property
     def has_left(self) -> bool:
-        """Whether it may ever reach the service."""
-        return self.seen != "not sent"
+        """Whether the request can reach the service."""
+        return self.ending != "not sent"
 
-    def end(self, at: float, seen: str) -> None:
-        """The process knows no more of it than this; the first word counts."""
+    def end(self, time: float, ending: str) -> None:
+        """Record how the request ended for the process. Only the first call counts."""
         if self.ended_at is None:
-            self.ended_at, self.seen = at, seen
-            self.tell(at, f"request {self.number}: ends with {seen}")
+            self.ended_at, self.ending = time, ending
+            self.add_line(time, f"request {self.number}: ends with {ending}")
 
 
 @dataclass(slots=True)
-class Record:
-    """All that happened, in its order; `story` is for a person."""
+class EventRecord:
+    """All events in their order. `story_lines` are for a person."""
 
     calls: list[Call] = field(default_factory=list)
-    stored: list[Stored] = field(default_factory=list)
-    story: list[tuple[float, str]] = field(default_factory=list)
+    stored: list[StoredSubscriber] = field(default_factory=list)
+    story_lines: list[tuple[float, str]] = field(default_factory=list)
 
-    def tell(self, at: float, words: str) -> None:
-        """One line of the story."""
-        self.story.append((at, words))
+    def add_line(self, time: float, text: str) -> None:
+        """Add a line to the story."""
+        self.story_lines.append((time, text))

@@ -1,5 +1,5 @@
-"""Plays seeds in copies of the program, each in a process of its own: a fork of one that has imported what the program
-imports from elsewhere, and nothing of the program."""
+"""Plays seeds with changed copies of the program. Each copy runs in a fork of a process that has imported the libraries
+of the program, and no module of the program."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-_IMPORTED_BEFORE = (
+_LIBRARIES = (
     "aiohttp",
     "email_validator",
     "orjson",
@@ -26,44 +26,44 @@ _IMPORTED_BEFORE = (
 
 
 @dataclass(frozen=True)
-class Played:
-    """How `python -m tests.simulation` ended in a copy."""
+class PlayResult:
+    """The exit code and the output of `python -m tests.simulation` in a copy."""
 
     returncode: int
     stdout: str
     stderr: str
 
 
-class Copies:
-    """Asks a process that forks for each copy."""
+class CopyRunner:
+    """The process that forks for each copy."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
-    def play(self, folder: Path, first: int, number: int) -> Played:
-        """`number` seeds from `first` on by the copy in this folder, until one fails."""
+    def play(self, folder: Path, first_seed: int, count: int) -> PlayResult:
+        """Play `count` seeds from `first_seed` on with the copy in this folder, until a seed fails."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        arguments = [str(first), str(first + number), "--stop"]
+        arguments = [str(first_seed), str(first_seed + count), "--stop"]
         self._process.stdin.write(json.dumps([str(folder), arguments]) + "\n")
         self._process.stdin.flush()
         returncode = int(self._process.stdout.readline())
-        written = (folder / name for name in ("stdout", "stderr"))
-        return Played(returncode, *(path.read_text(encoding="utf-8") for path in written))
+        output_paths = (folder / name for name in ("stdout", "stderr"))
+        return PlayResult(returncode, *(path.read_text(encoding="utf-8") for path in output_paths))
 
 
 @contextmanager
-def open_copies() -> Iterator[Copies]:
-    """Starts the process, and ends it."""
+def open_copy_runner() -> Iterator[CopyRunner]:
+    """Start the process, and end it after use."""
     command = [sys.executable, __file__]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        yield Copies(process)
+        yield CopyRunner(process)
         assert process.stdin is not None
         process.stdin.close()
 
 
 def _serve() -> None:
-    for name in _IMPORTED_BEFORE:
+    for name in _LIBRARIES:
         import_module(name)
     for line in sys.stdin:
         folder, arguments = json.loads(line)
@@ -74,15 +74,15 @@ def _serve() -> None:
 
 
 def _play(folder: Path, arguments: list[str]) -> None:
-    """The whole of the forked process."""
+    """Run the program in the forked process, and exit."""
     os.chdir(folder)
     sys.path[0] = str(folder)
-    returncode = 70  # of a program that ended by an error
+    returncode = 70  # the exit code after an exception
     out, err = (folder / "stdout").open("w"), (folder / "stderr").open("w")
     with out, err, redirect_stdout(out), redirect_stderr(err):
         try:
             returncode = import_module("tests.simulation.__main__").main(arguments)
-        except BaseException as error:  # noqa: BLE001 - told by its words; the parent's code must not go on here
+        except BaseException as error:  # noqa: BLE001 - the fork must not continue with the code of its parent
             err.write(repr(error))
     os._exit(returncode)
 

@@ -1,6 +1,6 @@
-"""The phases and settings that the seeds met: the number of seeds, and the number of requests.
+"""Counts how many seeds, and how many requests, have reached each phase and each setting.
 
-Counted by what happened, in the service's own counts and the truth log, and never by what a scenario intended.
+The counts come from events, in the service's counts and in the truth log, and not from the plan of a scenario.
 """
 
 from collections import Counter
@@ -14,32 +14,32 @@ from tests.simulation.truth import Truth
 
 Key = tuple[str, str]
 
-_PHASES = {  # the sandbox's faults, which it counts itself, in the words of the issue
-    "drop_before": "lost before storing",
-    "drop_after": "lost after storing",
+_PHASES = {  # the label of each fault that the sandbox counts
+    "drop_before": "connection lost before storing",
+    "drop_after": "connection lost after storing",
     "cut_answer": "cut in the middle of an answer",
-    "error_before": "5xx before",
-    "error_after": "5xx after",
+    "error_before": "5xx before storing",
+    "error_after": "5xx after storing",
     "hang_after": "hang",
     "garbage_after": "unreadable answer",
     "created_422": "422-but-created",
     "refuse": "429",
     "created_429": "429-but-created",
     "blocked": "all creates refused for a while",
-    "stray_refusal": "a stray refusal",
+    "stray_refusal": "a single refusal",
     "executed_status": "401, 403, 404, 405 or a stated refusal, but created",
-    "wrong_answer": "answer about somebody else",
+    "wrong_answer": "answer about another person",
     "repeat": "executed twice",
     "discard": "answered, but not stored",
     "list_error": "5xx of a list",
 }
-_SEEN = {
+_REQUEST_ENDINGS = {
     "408": "408",
     "409": "409",
     "307": "redirect",
     "time-out": "time-out",
     "not sent": "no connection",
-    "died": "under way at a death",
+    "died": "under way when the process died",
     MIXED_UP: "answers mixed up",
     "cancelled": "under way at a second signal",
 }
@@ -54,100 +54,109 @@ _STANCES = (
     "hide",
     "lost_shard",
 )
-_TRUTH = ("late visibility", "late execution inside the quiet period", "late execution outside the quiet period")
-_ENDINGS = ("died", "stopped by a signal", "ended early", "came to its end")
-_LEDGERS = ("lost", "restored")
-_MOVES = (
+_LATE_EVENTS = ("late visibility", "late execution inside the quiet period", "late execution outside the quiet period")
+_NIGHT_ENDINGS = ("died", "stopped by a signal", "ended early", "came to its end")
+_LEDGER_CHANGES = ("lost", "restored")
+_MOVE_LABELS = (
     "held",
     "answered with another base or identity",
     "given up by the suppression list",
-    "doubted after a refusal",
+    "unknown after a refusal",
 )
 
 KEYS: tuple[Key, ...] = (
-    *(("phase", name) for name in (*_PHASES.values(), *_SEEN.values(), *_TRUTH)),
+    *(("phase", name) for name in (*_PHASES.values(), *_REQUEST_ENDINGS.values(), *_LATE_EVENTS)),
     *(("duplicates", name) for name in DUPLICATES),
     *(("filters", name) for name in FILTERS),
     *(("order", name) for name in ORDERS),
     *(("stance", name) for name in _STANCES),
     *(("error shape", name) for name in ERROR_SHAPES),
-    *(("night", name) for name in _ENDINGS),
-    *(("ledger", name) for name in _LEDGERS),
-    *(("entries", name) for name in _MOVES),
+    *(("night", name) for name in _NIGHT_ENDINGS),
+    *(("ledger", name) for name in _LEDGER_CHANGES),
+    *(("entries", name) for name in _MOVE_LABELS),
 )
 
 
 @dataclass(slots=True)
 class Coverage:
-    """Sums over seeds: how many met a key, and how often all of them together."""
+    """The counts of all seeds: `seeds` has the number of seeds that reached a key, `hits` the number of events."""
 
     seeds: Counter[Key] = field(default_factory=Counter)
     hits: Counter[Key] = field(default_factory=Counter)
 
     def add(self, truth: Truth) -> None:
-        """One more seed."""
-        met = _count(truth)
-        self.hits.update(met)
-        self.seeds.update(key for key, number in met.items() if number)
+        """Add the counts of one seed."""
+        counts = _count(truth)
+        self.hits.update(counts)
+        self.seeds.update(key for key, count in counts.items() if count)
 
-    def list_missed(self) -> list[Key]:
-        """Whatever no seed has met."""
+    def list_missing_keys(self) -> list[Key]:
+        """Return the keys that no seed has reached."""
         return [key for key in KEYS if not self.seeds[key]]
 
     def list_rows(self) -> list[tuple[str, str, int, int]]:
-        """The table: group, name, seeds, hits."""
+        """Return a row for each key: group, name, number of seeds, number of hits."""
         return [(*key, self.seeds[key], self.hits[key]) for key in KEYS]
 
 
 def _count(truth: Truth) -> Counter[Key]:
     world, calls = truth.world, truth.world.record.calls
     settings, faults = world.scenario.settings, world.far_end.state.stats.faults
-    met = _count_nights(truth)
-    met.update({("phase", name): faults[fault] for fault, name in _PHASES.items()})
-    met.update({("phase", name): sum(call.seen == seen for call in calls) for seen, name in _SEEN.items()})
-    met.update({("phase", name): number for name, number in zip(_TRUTH, _count_late(truth), strict=True)})
-    met["duplicates", str(settings["duplicates"])] += sum(_has_met_somebody(truth, call) for call in calls)
-    met["filters", str(settings["filters"])] += sum("Email=" in call.about or "UserId=" in call.about for call in calls)
-    met["order", str(settings["order"])] += sum((call.operation, call.seen) == ("list", "200") for call in calls)
-    met.update({("stance", name): sum(call.has_left for call in calls) for name in _STANCES if name in settings})
-    met["error shape", str(settings["error_shape"])] += sum(call.seen[:1] in ("4", "5") for call in calls)
-    return met
+    counts = _count_nights(truth)
+    counts.update({("phase", name): faults[fault] for fault, name in _PHASES.items()})
+    counts.update(
+        {("phase", name): sum(call.ending == ending for call in calls) for ending, name in _REQUEST_ENDINGS.items()}
+    )
+    counts.update({("phase", name): count for name, count in zip(_LATE_EVENTS, _count_late_events(truth), strict=True)})
+    counts["duplicates", str(settings["duplicates"])] += sum(_finds_person_stored(truth, call) for call in calls)
+    counts["filters", str(settings["filters"])] += sum(
+        "Email=" in call.query or "UserId=" in call.query for call in calls
+    )
+    counts["order", str(settings["order"])] += sum((call.operation, call.ending) == ("list", "200") for call in calls)
+    counts.update({("stance", name): sum(call.has_left for call in calls) for name in _STANCES if name in settings})
+    counts["error shape", str(settings["error_shape"])] += sum(call.ending[:1] in ("4", "5") for call in calls)
+    return counts
 
 
 def _count_nights(truth: Truth) -> Counter[Key]:
-    met = Counter[Key]()
-    for played in truth.world.played:
+    counts = Counter[Key]()
+    for played in truth.world.played_nights:
         if played.report is None:
-            met["night", "died"] += 1
+            counts["night", "died"] += 1
         elif played.report.is_stopped:
-            met["night", "stopped by a signal"] += 1
+            counts["night", "stopped by a signal"] += 1
         else:
-            met["night", "came to its end" if played.is_whole else "ended early"] += 1
-        met["ledger", played.night.ledger] += 1
+            counts["night", "came to its end" if played.is_finished else "ended early"] += 1
+        counts["ledger", played.night.ledger] += 1
         moves = Counter((move.earlier, move.later) for person, move in played.moves if person)
-        met["entries", "held"] += moves[State.UNKNOWN, State.HELD]
-        met["entries", "answered with another base or identity"] += moves[State.SENDING, State.HELD]
-        met["entries", "given up by the suppression list"] += moves[State.UNKNOWN, State.NONE]
-        met["entries", "doubted after a refusal"] += moves[State.REJECTED, State.UNKNOWN]
-    return met
+        counts["entries", "held"] += moves[State.UNKNOWN, State.HELD]
+        counts["entries", "answered with another base or identity"] += moves[State.SENDING, State.HELD]
+        counts["entries", "given up by the suppression list"] += moves[State.UNKNOWN, State.NONE]
+        counts["entries", "unknown after a refusal"] += moves[State.REJECTED, State.UNKNOWN]
+    return counts
 
 
-def _count_late(truth: Truth) -> tuple[int, int, int]:
-    """Of all that our requests stored: whom a list request did not show yet, and who was stored late."""
+def _count_late_events(truth: Truth) -> tuple[int, int, int]:
+    """Return three counts of the subscribers that our requests stored.
+
+    They are: not listed yet at some list request; stored late, but inside the quiet period; stored after that period.
+    """
     hidden = inside = outside = 0
     read_at = [call.arrived_at for call in truth.world.record.calls if call.operation == "list" and call.arrived_at]
     for stored in truth.world.record.stored:
-        if stored.by is None or not stored.person:
+        if stored.call is None or not stored.person:
             continue
-        hidden += stored.shown_at > stored.at and any(stored.at < at < stored.shown_at for at in read_at)
-        late_s = stored.at - truth.when_known_to_end(stored.by)
+        hidden += stored.shown_at > stored.stored_at and any(stored.stored_at < at < stored.shown_at for at in read_at)
+        late_s = stored.stored_at - truth.find_quiet_start(stored.call)
         inside += 0 < late_s <= truth.world.scenario.quiet_s
         outside += late_s > truth.world.scenario.quiet_s
     return hidden, inside, outside
 
 
-def _has_met_somebody(truth: Truth, call: Call) -> bool:
-    """Whether a create reached the service when it had the same person already."""
+def _finds_person_stored(truth: Truth, call: Call) -> bool:
+    """Return whether a create reached the service after the same person had been stored."""
     if call.operation != "create" or call.arrived_at is None:
         return False
-    return any(stored.at < call.arrived_at and stored.by is not call for stored in truth.find_stored(call.person))
+    return any(
+        stored.stored_at < call.arrived_at and stored.call is not call for stored in truth.find_stored(call.person)
+    )

@@ -1,5 +1,7 @@
-"""The service at the far end: the sandbox's own, in the same process and on virtual time, with each deed traced to the
-request that asked for it. It outlives the processes that call it."""
+"""The service of a simulation: the code of the sandbox, in the same process and on virtual time.
+
+Each stored subscriber is traced to its request. The service outlives the processes that call it.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -11,17 +13,17 @@ from connector.sandbox.service import Peer, Sandbox, Service
 from connector.sandbox.subscriber import RejectedError
 from connector.sandbox.switches import SandboxSettings, change_settings
 from connector.sandbox.truth import Fate
-from tests.simulation.calls import Call, Record, Stored
+from tests.simulation.calls import Call, EventRecord, StoredSubscriber
 from tests.simulation.people import People
 from tests.simulation.timeline import Timeline
 
 TOKEN = "a-token-of-the-simulation"
 
 
-class FarEnd:
-    """The service, and those who reach it by another way."""
+class SimulatedService:
+    """The service, and the way by which other programs create subscribers."""
 
-    def __init__(self, timeline: Timeline, settings: Mapping[str, object], people: People, record: Record) -> None:
+    def __init__(self, timeline: Timeline, settings: Mapping[str, object], people: People, record: EventRecord) -> None:
         self._timeline = timeline
         self._people = people
         self._record = record
@@ -29,66 +31,67 @@ class FarEnd:
         self.state = Sandbox(stance, TOKEN, None, timeline.read, timeline.read_wall)
         self._service = Service(self.state, cast("Any", self._call_later))
         lag_s = (stance.list_lag_ms + max(stance.replica_lags_ms, default=0.0)) / 1000
-        self._lag_s = float("inf") if "unconfirmed" in stance.hide else lag_s  # no request shows who was created
-        self._serving: Call | None = None
-        self._traced = 0
-        self._latest: dict[int, Stored] = {}
+        self._lag_s = float("inf") if "unconfirmed" in stance.hide else lag_s  # no request shows created subscribers
+        self._current_call: Call | None = None
+        self._traced_count = 0
+        self._latest_by_id: dict[int, StoredSubscriber] = {}
 
     def receive(self, call: Call, request: Request, peer: Peer) -> None:
-        """A request has arrived."""
+        """Receive a request of a process."""
         call.arrived_at = self._timeline.now_s
         self._serve(call, lambda: self._service.receive(request, peer))
 
-    def put(self, wire: Mapping[str, object]) -> None:
-        """Somebody comes into a base by another way."""
+    def create_by_other_program(self, wire: Mapping[str, object]) -> None:
+        """Create a subscriber as another program does."""
         try:
             self.state.create_subscriber(orjson.dumps({"Subscriber": wire}), Fate.UNASKED)
         except RejectedError:
-            return  # the service has them already, and says so to whomever it was
+            return  # the service has the subscriber already and refuses the other program
         self._trace(None)
 
-    def _call_later(self, delay_s: float, act: Callable[[], None]) -> None:
-        """The service's timers: what they set off later is still the deed of the request being served now."""
-        call = self._serving
-        self._timeline.call_later(delay_s, lambda: self._serve(call, act))
+    def _call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        """Call `callback` later. Its effects count as effects of the request that is being served now."""
+        call = self._current_call
+        self._timeline.call_later(delay_s, lambda: self._serve(call, callback))
 
-    def _serve(self, call: Call | None, act: Callable[[], None]) -> None:
-        outer, self._serving = self._serving, call
+    def _serve(self, call: Call | None, callback: Callable[[], None]) -> None:
+        outer_call, self._current_call = self._current_call, call
         try:
-            act()
+            callback()
         finally:
-            self._serving = outer
+            self._current_call = outer_call
         self._trace(call)
 
     def _trace(self, call: Call | None) -> None:
-        """Read what the truth log has told since, and whose deed it was."""
-        if self.state.truth.sequence == self._traced:
+        """Record the new events of the truth log as effects of the request `call`."""
+        if self.state.truth.sequence == self._traced_count:
             return
-        events = orjson.loads(self.state.truth.read_events(self._traced))
-        self._traced = self.state.truth.sequence
+        events = orjson.loads(self.state.truth.read_events(self._traced_count))
+        self._traced_count = self.state.truth.sequence
         for event in events:
-            stored = self._read(event, call)
-            self._latest[stored.subscriber_id] = stored
+            stored = self._build_stored(event, call)
+            self._latest_by_id[stored.subscriber_id] = stored
             self._record.stored.append(stored)
             if call is not None:
                 call.stored.append(stored)
-            whose = f"by request {call.number}" if call is not None else "by another way"
+            origin = f"by request {call.number}" if call is not None else "by another program"
             verb = "updated" if stored.is_update else "stored"
-            self._record.tell(
-                stored.at, f"service: {verb} {stored.subscriber_id} (person {stored.person}) {whose}, {stored.fate}"
+            self._record.add_line(
+                stored.stored_at,
+                f"service: {verb} {stored.subscriber_id} (person {stored.person}) {origin}, {stored.fate}",
             )
 
-    def _read(self, event: Mapping[str, Any], call: Call | None) -> Stored:
+    def _build_stored(self, event: Mapping[str, Any], call: Call | None) -> StoredSubscriber:
         now, wire = self._timeline.now_s, event["subscriber"]
-        return Stored(
-            at=now,
+        return StoredSubscriber(
+            stored_at=now,
             shown_at=now + self._lag_s,
             subscriber_id=event["id"],
             base_id=event["base_id"],
-            person=self._people.recognise(wire),
+            person=self._people.find_person(wire),
             first_name=wire.get("FirstName") or "",
             fate=event["answered"],
             is_update=event["kind"] == "updated",
-            by=call,
-            previous=self._latest.get(event["id"]),
+            call=call,
+            previous_version=self._latest_by_id.get(event["id"]),
         )

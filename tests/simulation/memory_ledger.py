@@ -1,6 +1,6 @@
-"""A real ledger in memory: SQLite behind SQLAlchemy. The ledger outlives the processes that write it.
+"""A real ledger in memory, by SQLite and SQLAlchemy. The ledger outlives the processes that write it.
 
-A process reaches it by a connection of its own, which death cuts: what was not committed is gone, nothing more gets in.
+Each process has its own connection. When a process dies, its open transaction is rolled back, and it writes no more.
 """
 
 import sqlite3
@@ -19,11 +19,11 @@ from connector.shards import WHOLE, Shard
 from connector.states import State
 from tests.simulation.process import DiedError, Life
 
-_ENTRIES = "SELECT identity, state, subscriber_id, fingerprint, attempts FROM entry ORDER BY identity"
+_ENTRIES_SQL = "SELECT identity, state, subscriber_id, fingerprint, attempts FROM entry ORDER BY identity"
 
-# Every move of every entry, noted in the same transaction, so that what is undone is not told. A missing entry is
-# state 0.
-_WATCH = """
+# Triggers that record each move of an entry in the transaction of the move, so that a rollback removes the record. An
+# entry that does not exist is in state 0.
+_RECORD_MOVES_SQL = """
 CREATE TEMP TABLE move (identity BLOB, earlier INTEGER, later INTEGER);
 CREATE TEMP TRIGGER added AFTER INSERT ON main.entry BEGIN
   INSERT INTO move VALUES (NEW.identity, 0, NEW.state); END;
@@ -36,7 +36,7 @@ CREATE TEMP TRIGGER dropped AFTER DELETE ON main.entry BEGIN
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """An entry of the ledger has gone from one state to another."""
+    """A move of an entry from one state to another."""
 
     identity: bytes
     earlier: State
@@ -49,87 +49,88 @@ class Store:
     def __init__(self, image: bytes) -> None:
         self.database = sqlite3.connect(":memory:", isolation_level=None)
         self.database.deserialize(image)
-        self.database.executescript("PRAGMA foreign_keys = ON;" + _WATCH)
+        self.database.executescript("PRAGMA foreign_keys = ON;" + _RECORD_MOVES_SQL)
 
     def copy(self) -> bytes:
-        """Its content now, as a backup would have it."""
+        """Return the content of the database as a backup has it."""
         return self.database.serialize()
 
     def read_entries(self) -> list[tuple[bytes, int, int | None, bytes | None, int]]:
-        """Every entry: (identity, state, subscriber_id, fingerprint, attempts)."""
-        return self.database.execute(_ENTRIES).fetchall()
+        """Return (identity, state, subscriber_id, fingerprint, attempts) of every entry."""
+        return self.database.execute(_ENTRIES_SQL).fetchall()
 
-    def take_moves(self) -> list[Move]:
-        """What has moved since this was asked last."""
+    def pop_moves(self) -> list[Move]:
+        """Return the moves since the last call, and forget them."""
         rows = self.database.execute("SELECT identity, earlier, later FROM move ORDER BY rowid").fetchall()
         self.database.execute("DELETE FROM move")
         return [Move(identity, State(earlier), State(later)) for identity, earlier, later in rows]
 
     def read_largest_lag(self) -> float:
-        """How late the list has shown a create, as far as the ledger knows; in seconds."""
+        """Return the largest lag of the list that the ledger has recorded, in seconds."""
         return float(self.database.execute("SELECT coalesce(max(largest_lag_s), 0) FROM account").fetchone()[0])
 
     def close(self) -> None:
-        """It is not needed any more."""
+        """Close the database."""
         self.database.close()
 
 
 class ProcessConnection:
-    """What one process sees of the database, by the names of Python's DB-API; of a dead process it takes nothing."""
+    """The connection of one process to the database, with the methods of Python's DB-API. A dead process cannot use
+    it."""
 
     def __init__(self, database: sqlite3.Connection, life: Life) -> None:
         self._database = database
         self._life = life
 
     def cursor(self) -> sqlite3.Cursor:
-        """For one statement."""
-        return self._reach().cursor()
+        """Return a cursor."""
+        return self._require_life().cursor()
 
     def commit(self) -> None:
-        """Make it durable; either side of it is a moment to die."""
-        database = self._reach()
-        if not database.in_transaction:  # as SQLAlchemy's own first questions are not
+        """Commit. A process may die just before or just after the commit."""
+        database = self._require_life()
+        if not database.in_transaction:  # SQLAlchemy asks its first questions outside of a transaction
             return
         try:
-            self._life.note_commit(is_done=False)
+            self._life.record_commit(is_done=False)
         except DiedError:
             database.rollback()
             raise
         database.commit()
-        self._life.note_commit(is_done=True)
+        self._life.record_commit(is_done=True)
 
     def rollback(self) -> None:
-        """Undo; the dead have been undone already."""
+        """Roll back. The transaction of a dead process has been rolled back already."""
         if not self._life.is_over:
             self._database.rollback()
 
     def close(self) -> None:
-        """The database stays."""
+        """Do nothing, because the database outlives the process."""
 
     def create_function(self, *_: Any, **__: Any) -> None:
-        """SQLAlchemy brings functions of its own, which no statement of the ledger uses."""
+        """Do nothing: SQLAlchemy registers functions that no statement of the ledger uses."""
 
-    def _reach(self) -> sqlite3.Connection:
+    def _require_life(self) -> sqlite3.Connection:
         if self._life.is_over:
             raise DiedError
         return self._database
 
 
 class Ledgers:
-    """Opens ledgers for processes: one SQLAlchemy engine for all of them, so that a statement is compiled once."""
+    """Opens ledgers for processes. All share one SQLAlchemy engine, so that each statement is compiled once."""
 
     def __init__(self) -> None:
-        self._next: ProcessConnection | None = None
+        self._next_connection: ProcessConnection | None = None
         self._engine = self._build_engine()
-        self._empty = self._build_empty()
+        self._empty_image = self._build_empty_image()
 
     def create(self, image: bytes | None = None) -> Store:
-        """A ledger with the content of a backup, or an empty one."""
-        return Store(image or self._empty)
+        """Return a ledger with the content of a backup, or an empty ledger."""
+        return Store(image or self._empty_image)
 
     @contextmanager
     def open(self, store: Store, life: Life, shard: Shard = WHOLE) -> Iterator[Ledger]:
-        """The ledger as one process has it, until that ends; what it leaves unfinished is rolled back."""
+        """Yield the ledger for one process. At the end of the process, its open transaction is rolled back."""
         try:
             with self._connect(store, life) as connection:
                 yield Ledger(LedgerStore(connection, "memory"), shard)
@@ -138,11 +139,13 @@ class Ledgers:
             store.database.rollback()
 
     def _connect(self, store: Store, life: Life) -> Connection:
-        self._next = ProcessConnection(store.database, life)
+        self._next_connection = ProcessConnection(store.database, life)
         return self._engine.connect()
 
     def _build_engine(self) -> Engine:
-        engine = create_engine("sqlite://", poolclass=NullPool, creator=lambda: self._next, hide_parameters=True)
+        engine = create_engine(
+            "sqlite://", poolclass=NullPool, creator=lambda: self._next_connection, hide_parameters=True
+        )
 
         @event.listens_for(engine, "begin")
         def begin_immediately(connection: Connection) -> None:
@@ -150,9 +153,9 @@ class Ledgers:
 
         return engine
 
-    def _build_empty(self) -> bytes:
+    def _build_empty_image(self) -> bytes:
         database = sqlite3.connect(":memory:", isolation_level=None)
-        self._next = ProcessConnection(database, Life())
+        self._next_connection = ProcessConnection(database, Life())
         with self._engine.connect() as connection:
             wrap_connection(connection, "memory")
         image = database.serialize()

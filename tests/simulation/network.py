@@ -1,6 +1,6 @@
-"""The way between a process and the service: latency, lost connections and time-outs, in place of sockets.
+"""The network between a process and the service, in place of sockets: latency, lost connections and time-outs.
 
-What it answers with is what the real transport answers with in the same case (tests/service holds that one to it).
+Its answers are those of the real transport in the same case (`test_network.py` compares them).
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from connector.sandbox import connection
 from connector.sandbox.connection import Ending, Response
 from connector.service.wire import Ambiguous, NotSent, RawAnswer, Request
 from tests.simulation.calls import Call
-from tests.simulation.far_end import TOKEN, FarEnd
+from tests.simulation.far_end import TOKEN, SimulatedService
 from tests.simulation.process import Life
 from tests.simulation.timeline import Timeline
 
-_CUT = {
+_CUT_ANSWERS = {
     Ending.CUT: Ambiguous(None, "the connection was cut before the answer"),
     Ending.PART: Ambiguous(None, "the connection was cut in the middle of the answer"),
 }
@@ -29,137 +29,141 @@ _SERVER_ERRORS = range(500, 600)
 _CREATED = (200, 201)
 _UNCERTAIN_4XX = (408, 409)
 
-MIXED_UP = "the answer to another"
-"""What a process has seen of such a request."""
+MIXED_UP = "the answer to another create"
+"""The ending of a request that got the answer to another create."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """Faults of the network. `latency_s` is the largest latency of each way. The share `refused` of the requests finds
-    no connection. The share `delayed` takes up to `delay_s`, so that the process may have given up. The share
-    `mixed_up` of the creates gets the answer to another create. `error_as` replaces the status of a 5xx (0: none).
-    A connection that carries a create of one of the persons `lost` is cut before the service reads the create."""
+    """Faults of the network."""
 
-    latency_s: float = 0.05
-    refused: float = 0.0
-    delayed: float = 0.0
-    delay_s: float = 0.0
-    mixed_up: float = 0.0
-    error_as: int = 0
-    lost: frozenset[int] = frozenset()
+    latency_s: float = 0.05  # the largest latency in each direction
+    refused_share: float = 0.0  # of the requests that get no connection
+    delayed_share: float = 0.0  # of the requests that take up to `delay_s`
+    delay_s: float = 0.0  # may be longer than the timeout of the process
+    mixed_up_share: float = 0.0  # of the creates that get the answer to another create
+    error_status: int = 0  # replaces the status of a 5xx answer; 0: keep the status
+    lost_persons: frozenset[int] = frozenset()  # the connection of their creates is cut before the service reads it
 
 
-class Way:
-    """The connection that one request goes by; the service's side of it is a `Peer`."""
+class Connection:
+    """The connection of one request. The service uses it as a `Peer`."""
 
     def __init__(
         self,
         timeline: Timeline,
         life: Life,
         call: Call,
-        answered: "asyncio.Future[RawAnswer | Ambiguous]",
+        answer_future: "asyncio.Future[RawAnswer | Ambiguous]",
         distort: Callable[[RawAnswer], RawAnswer],
     ) -> None:
         self._timeline = timeline
         self._life = life
         self._call = call
-        self._answered = answered
+        self._answer_future = answer_future
         self._distort = distort
-        self.back_s = 0.0
+        self.return_latency_s = 0.0
         self.is_gone = False
         self.quiet_until = -inf
 
     def finish(self, response: Response, ending: Ending = Ending.WHOLE, cut_by: str = "close") -> None:
-        """The service has done with it; the end travels back."""
+        """Send the response of the service back to the process."""
         if ending is not Ending.SILENT:
-            self._timeline.call_later(self.back_s, partial(self._arrive, response, ending))
+            self._timeline.call_later(self.return_latency_s, partial(self._arrive, response, ending))
 
-    def close(self, seen: str) -> None:
-        """The process knows no more of it, whatever is still on its way."""
+    def close(self, ending: str) -> None:
+        """Close the connection for the process, even if a response is still under way."""
         self.is_gone = True
-        self._call.end(self._timeline.now_s, "died" if self._life.is_over else seen)
+        self._call.end(self._timeline.now_s, "died" if self._life.is_over else ending)
 
     def _arrive(self, response: Response, ending: Ending) -> None:
         if self.is_gone or self._life.is_over:
             return
-        raw: RawAnswer | Ambiguous | None = _CUT.get(ending)
+        raw: RawAnswer | Ambiguous | None = _CUT_ANSWERS.get(ending)
         if raw is None:
             headers = {"Content-Type": response.content_type, **dict(response.headers)}
             raw = self._distort(RawAnswer(response.status, headers, response.body))
         self._call.is_refusal = isinstance(raw, RawAnswer) and _is_refusal(raw)
         self.close("cut" if isinstance(raw, Ambiguous) else str(raw.status))
-        if not self._answered.done():
-            self._answered.set_result(raw)
+        if not self._answer_future.done():
+            self._answer_future.set_result(raw)
 
 
 class Network:
-    """Carries the requests of one process. Whoever lets go of `send`, dying or not, ends the connection; the request is
-    on its way all the same."""
+    """The network of one process. If `send` is cancelled, the connection is closed, but the request may still
+    arrive."""
 
     def __init__(
         self,
         timeline: Timeline,
-        far_end: FarEnd,
+        far_end: SimulatedService,
         life: Life,
-        begin: Callable[[Request], Call],
+        record_call: Callable[[Request], Call],
         random: Random,
         timeout_s: float,
     ) -> None:
         self.weather = Weather()
-        self._timeline, self._far_end, self._life, self._begin = timeline, far_end, life, begin
+        self._timeline, self._far_end, self._life, self._record_call = timeline, far_end, life, record_call
         self._random, self._timeout_s = random, timeout_s
-        self._latest: tuple[int, RawAnswer] | None = None  # the latest create that was answered: whose, and how
+        self._latest_answer: tuple[int, RawAnswer] | None = None  # the person and the answer of the latest create
 
     async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
-        """One attempt, as `connector.service.transport.Transport.send` makes it."""
-        call, weather, random = self._begin(request), self.weather, self._random
-        out_s, back_s = (random.uniform(0.1, 1.0) * weather.latency_s for _ in range(2))
-        if weather.refused and random.random() < weather.refused:
+        """Make one attempt, as `connector.service.transport.Transport.send` does."""
+        call, weather, random = self._record_call(request), self.weather, self._random
+        request_latency_s, return_latency_s = (random.uniform(0.1, 1.0) * weather.latency_s for _ in range(2))
+        if weather.refused_share and random.random() < weather.refused_share:
             call.end(self._timeline.now_s, "not sent")
-            await asyncio.sleep(out_s)
+            await asyncio.sleep(request_latency_s)
             return NotSent("no connection to the service: Connection refused")
-        if call.operation == "create" and call.person in weather.lost:
-            await asyncio.sleep(out_s)
+        if call.operation == "create" and call.person in weather.lost_persons:
+            await asyncio.sleep(request_latency_s)
             call.end(self._timeline.now_s, "cut")
-            return _CUT[Ending.CUT]
-        if weather.delayed and random.random() < weather.delayed:
-            out_s += random.uniform(0.3, 1.0) * weather.delay_s
-        answered: asyncio.Future[RawAnswer | Ambiguous] = asyncio.get_running_loop().create_future()
-        way = Way(self._timeline, self._life, call, answered, partial(self._distort, call, weather))
-        way.back_s = back_s
-        self._timeline.call_later(out_s, partial(self._far_end.receive, call, _encode(request), way))
-        return await self._wait(way, answered)
+            return _CUT_ANSWERS[Ending.CUT]
+        if weather.delayed_share and random.random() < weather.delayed_share:
+            request_latency_s += random.uniform(0.3, 1.0) * weather.delay_s
+        answer_future: asyncio.Future[RawAnswer | Ambiguous] = asyncio.get_running_loop().create_future()
+        connection_to_service = Connection(
+            self._timeline, self._life, call, answer_future, partial(self._distort, call, weather)
+        )
+        connection_to_service.return_latency_s = return_latency_s
+        self._timeline.call_later(
+            request_latency_s, partial(self._far_end.receive, call, _encode(request), connection_to_service)
+        )
+        return await self._wait(connection_to_service, answer_future)
 
     def _distort(self, call: Call, weather: Weather, raw: RawAnswer) -> RawAnswer:
-        """What the way makes of an answer."""
-        if weather.error_as and raw.status in _SERVER_ERRORS:
-            return RawAnswer(weather.error_as, raw.headers, raw.body)
+        """Return the answer after the faults of the network."""
+        if weather.error_status and raw.status in _SERVER_ERRORS:
+            return RawAnswer(weather.error_status, raw.headers, raw.body)
         if call.operation != "create" or raw.status not in _CREATED:
             return raw
-        other, self._latest = self._latest, (call.person, raw)
-        if other is None or other[0] == call.person or self._random.random() >= weather.mixed_up:
+        other_answer, self._latest_answer = self._latest_answer, (call.person, raw)
+        if other_answer is None or other_answer[0] == call.person or self._random.random() >= weather.mixed_up_share:
             return raw
         call.end(self._timeline.now_s, MIXED_UP)
-        return other[1]
+        return other_answer[1]
 
-    async def _wait(self, way: Way, answered: "asyncio.Future[RawAnswer | Ambiguous]") -> RawAnswer | Ambiguous:
-        timed_out = Ambiguous(None, f"no whole answer within {self._timeout_s:g} s")
+    async def _wait(
+        self, connection_to_service: Connection, answer_future: "asyncio.Future[RawAnswer | Ambiguous]"
+    ) -> RawAnswer | Ambiguous:
+        timeout_answer = Ambiguous(None, f"no whole answer within {self._timeout_s:g} s")
 
         def give_up() -> None:
-            way.close("time-out")
-            if not answered.done():
-                answered.set_result(timed_out)
+            connection_to_service.close("time-out")
+            if not answer_future.done():
+                answer_future.set_result(timeout_answer)
 
         timer = asyncio.get_running_loop().call_later(self._timeout_s, give_up)
         try:
-            return await answered
+            return await answer_future
         finally:
             timer.cancel()
-            way.close("cancelled")
+            connection_to_service.close("cancelled")
 
 
 def _is_refusal(raw: RawAnswer) -> bool:
-    """A 429, a definite 4xx, or a JSON object whose `success` is false, below 500 and no redirect."""
+    """Return whether an answer is a definite 4xx, or has `success: false` and a status that is no 5xx and no
+    redirect."""
     try:
         answer = orjson.loads(raw.body)
     except orjson.JSONDecodeError:

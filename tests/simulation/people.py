@@ -1,5 +1,7 @@
-"""The people of a simulation: each is a number, and their addresses and ids carry it, so that they are recognised
-without the program's own idea of what makes two the same."""
+"""The people of a simulation. Each person has a number, and the person's addresses and ids contain the number.
+
+So the checks recognise a person without the code of the program that compares identities.
+"""
 
 import re
 from collections.abc import Mapping
@@ -10,48 +12,45 @@ from typing import Any
 _NUMBER = re.compile(r"\d+")
 _LOCALS = ("{n}", "ann{n}", "{n}", "joann{n}+news", "Ann.Lee{n}", "BOB{n}", "jörg{n}", "o-hara{n}", "łukasz+{n}")
 _DOMAINS = ("x.org", "x.org", "x.org", "Example.com", "bücher.example", "xx.org")
-_COMPOSED = ("ö", "o\u0308")  # one letter, written in two ways
+_COMPOSED = ("ö", "o\u0308")  # two encodings of one letter
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """`spellings`: ways to write the address, all of them one identity; `id` what the client's own system calls them.
-
-    From night `accepted_from` on their rows have all that the service requires (0: always).
-    """
+    """A person, and the values that the rows of the person may have."""
 
     number: int
-    spellings: tuple[str, ...]
+    spellings: tuple[str, ...]  # ways to write the email address, all of one identity
     client_user_id: str
-    accepted_from: int
+    accepted_from: int  # from this night on, the rows have every field that the service requires; 0: always
 
 
 @dataclass(slots=True)
 class People:
-    """Everybody, by number (from 1)."""
+    """All people of a scenario."""
 
-    identity: str  # the field that the job knows them by
-    persons: dict[int, Person] = field(default_factory=dict)
-    _by_id: dict[str, int] = field(default_factory=dict)
+    identity: str  # the identity field of the job
+    persons: dict[int, Person] = field(default_factory=dict)  # by number, from 1
+    _number_by_client_user_id: dict[str, int] = field(default_factory=dict)
 
     def add(self, random: Random, *, accepted_from: int = 0, twin: Person | None = None) -> Person:
-        """One more; a `twin` has an id that differs in its case alone."""
+        """Add and return a person. With `twin`, the ids of the two persons differ only in their case."""
         number = len(self.persons) + 1
         client_user_id = f"u{number}"
-        if twin is not None and twin.client_user_id.upper() not in self._by_id:
+        if twin is not None and twin.client_user_id.upper() not in self._number_by_client_user_id:
             client_user_id = twin.client_user_id.upper()
         person = Person(number, _spell(number, random), client_user_id, accepted_from)
         self.persons[number] = person
-        self._by_id[client_user_id] = number
+        self._number_by_client_user_id[client_user_id] = number
         return person
 
-    def recognise(self, wire: Mapping[str, Any]) -> int:
-        """Who a subscriber in the service's JSON is; 0 for nobody of ours."""
+    def find_person(self, wire: Mapping[str, Any]) -> int:
+        """Return the number of the person that a subscriber in the service's JSON is, or 0 for anybody else."""
         if self.identity == "client_user_id":
-            return self._by_id.get(str(wire.get("ClientUserId") or "").strip(), 0)
+            return self._number_by_client_user_id.get(str(wire.get("ClientUserId") or "").strip(), 0)
         local = str(wire.get("Email") or "").partition("@")[0]
-        found = _NUMBER.search(local)
-        return int(found[0]) if found and int(found[0]) in self.persons else 0
+        match = _NUMBER.search(local)
+        return int(match[0]) if match and int(match[0]) in self.persons else 0
 
 
 def _spell(number: int, random: Random) -> tuple[str, ...]:

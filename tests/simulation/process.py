@@ -1,6 +1,6 @@
-"""A process that can die: an event loop on virtual time that ends at any step, commit or moment.
+"""A process that can die: an event loop on virtual time that can end at any step, commit or moment.
 
-Death is faithful: from then on nothing that the process does reaches its ledger or the service.
+After the death, no action of the process reaches its ledger or the service.
 """
 
 import asyncio
@@ -18,162 +18,161 @@ from tests.simulation.timeline import Timeline
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_MOST_STEPS = 400_000  # a hundred times what the longest night has taken: a process that goes on so long does not end
-_CLOSINGS = 100  # of one task: once for each coroutine in it, and for each await in a finally block
+_MAX_STEPS = 400_000  # 100 times the steps of the longest night: more steps mean that the process never ends
+_MAX_CLOSINGS = 100  # of one task: one for each coroutine, and one for each await in a finally block
 
 
 class DiedError(BaseException):
-    """The process is dead. No `Exception`, since nothing that it runs may catch it and go on."""
+    """The process is dead. The class is not an `Exception`, so that the program does not catch it and continue."""
 
 
 class StuckError(Exception):
-    """The process would wait for ever, or never stops being busy."""
+    """The process waits for an event that never happens, or never ends."""
 
 
 @dataclass(slots=True)
 class Life:
-    """How far a process has come, and where it is to die: before its nth step, or on one side of its nth commit.
+    """The progress of a process, and the point at which it dies."""
 
-    `on_commit` is told the number of each commit that was made.
-    """
-
-    at_step: int | None = None
-    at_commit: int | None = None
-    is_after: bool = False  # after the commit rather than before
-    steps: int = 0
-    commits: int = 0
+    at_step: int | None = None  # die before this step
+    at_commit: int | None = None  # die at this commit
+    is_after: bool = False  # die after the commit instead of before it
+    step_count: int = 0
+    commit_count: int = 0
     is_over: bool = False
-    on_commit: Callable[[int], None] | None = None
+    on_commit: Callable[[int], None] | None = None  # called with the number of each commit after the commit
 
-    def note_step(self) -> None:
-        """Another await is resumed."""
-        self.steps += 1
-        if self.steps == self.at_step:
+    def record_step(self) -> None:
+        """Count a step, and end the life at its last step."""
+        self.step_count += 1
+        if self.step_count == self.at_step:
             self.is_over = True
 
-    def note_commit(self, *, is_done: bool) -> None:
-        """A commit is about to be made, or has been; raises DiedError at the one where this life ends."""
-        self.commits += not is_done
+    def record_commit(self, *, is_done: bool) -> None:
+        """Count a commit before (`is_done` false) and after it. Raise DiedError at the commit where the life ends."""
+        self.commit_count += not is_done
         if is_done and self.on_commit is not None:
-            self.on_commit(self.commits)
-        if self.commits == self.at_commit and is_done == self.is_after:
+            self.on_commit(self.commit_count)
+        if self.commit_count == self.at_commit and is_done == self.is_after:
             self.is_over = True
             raise DiedError
 
 
-class Process(asyncio.BaseEventLoop):  # nothing else than an event loop can run coroutines
-    """Runs coroutines on the timeline. Without threads, sockets and signals: whatever asks for one of them fails."""
+class Process(asyncio.BaseEventLoop):  # only an event loop can run coroutines
+    """An event loop on the timeline. It has no threads, sockets and signals: code that needs one of them fails."""
 
     def __init__(self, timeline: Timeline, life: Life) -> None:
         super().__init__()
         self.life = life
         self._timeline = timeline
-        self._resumed: deque[asyncio.Handle] = deque()
+        self._ready_handles: deque[asyncio.Handle] = deque()
         self._failure: BaseException | None = None
 
     def time(self) -> float:
-        """The timeline's clock."""
+        """Return the time of the timeline."""
         return self._timeline.now_s
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """The next step but those already waiting."""
+        """Add a step behind the steps that are waiting."""
         handle = asyncio.Handle(callback, args, self, context)
-        self._resumed.append(handle)
+        self._ready_handles.append(handle)
         return handle
 
-    call_soon_threadsafe = call_soon  # what its threads do, they do between two of its steps
+    call_soon_threadsafe = call_soon  # the work of threads is done between two steps of the loop
 
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """A step so many seconds later."""
+        """Add a step `delay` seconds from now."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """A step at that time."""
+        """Add a step at the time `when`."""
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         self._timeline.call_at(when, partial(self._resume, handle))
         return handle
 
     def run(self, main: Coroutine[Any, Any, T]) -> T | None:
-        """What `main` gives, or None if the process dies before. Raises what `main` raises, and StuckError."""
+        """Return the result of `main`, or None if the process dies. Raise StuckError if the process never ends."""
         asyncio.set_event_loop(None)
-        asyncio.events._set_running_loop(self)  # as every event loop does while it runs
+        asyncio.events._set_running_loop(self)  # every running event loop does this
         try:
             task = self.create_task(main)
             while not (task.done() or self.life.is_over):
-                self._go_on()
+                self._run_step()
             if not self.life.is_over:
-                self._finish_leftovers()
+                self._cancel_remaining_tasks()
                 return task.result()
             return None
         finally:
-            self._bury()
+            self._close_coroutines()
             asyncio.events._set_running_loop(None)
             self.close()
 
-    def _go_on(self) -> None:
-        if not self._resumed:
+    def _run_step(self) -> None:
+        if not self._ready_handles:
             if not self._timeline.advance():
                 raise StuckError("the process waits for something that will never happen")
             return
-        if self.life.steps >= _MOST_STEPS:
-            raise StuckError(f"the process has not ended after {_MOST_STEPS} steps")
-        handle = self._resumed.popleft()
+        if self.life.step_count >= _MAX_STEPS:
+            raise StuckError(f"the process has not ended after {_MAX_STEPS} steps")
+        handle = self._ready_handles.popleft()
         if not handle.cancelled():
-            self.life.note_step()
+            self.life.record_step()
             if not self.life.is_over:
                 handle._run()
             if self._failure is not None and not self.life.is_over:
                 raise self._failure
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """A callback has failed, which ends the process; or a task's failure was read by nobody, which is logged."""
+        """End the process if a callback has failed. Log the failure of a task that no other task has read."""
         if "handle" in context:
             self._failure = context.get("exception")
         elif not self.life.is_over:
             super().call_exception_handler(context)
 
-    def _finish_leftovers(self) -> None:
-        """What the main coroutine has set off and not waited for, as `asyncio.run` does it: cancelled."""
+    def _cancel_remaining_tasks(self) -> None:
+        """Cancel the tasks that the main coroutine has left running, as `asyncio.run` does."""
         for task in self._list_tasks():
             task.cancel()
-        while self._resumed and not self.life.is_over:
-            self._go_on()
+        while self._ready_handles and not self.life.is_over:
+            self._run_step()
 
     def _list_tasks(self) -> "list[asyncio.Task[Any]]":
-        """All that have not ended, in the order in which they began: each playing of a seed is to be the same."""
+        """Return the running tasks in the order of their start, so that each run of a seed is the same."""
         return sorted(asyncio.all_tasks(self), key=lambda task: int(task.get_name().partition("-")[2]))
 
     def _resume(self, handle: asyncio.TimerHandle) -> None:
         if not (handle.cancelled() or self.life.is_over):
-            self._resumed.append(handle)
+            self._ready_handles.append(handle)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is dropped when its time comes."""
+        """Do nothing: a cancelled timer is ignored at its time."""
 
-    def _bury(self) -> None:
-        """Let go of the coroutines of a dead process. Their finally blocks run; by then they reach nothing."""
+    def _close_coroutines(self) -> None:
+        """Close the coroutines of a dead process. Their finally blocks run, but reach neither ledger nor service."""
         self.life.is_over = True
         for task in self._list_tasks():
-            task._log_destroy_pending = False  # type: ignore[attr-defined] # as asyncio.gather does; nobody waits
-            for _ in range(_CLOSINGS):
-                waiting = _list_waiting(task.get_coro())
-                if not waiting:
+            task._log_destroy_pending = False  # type: ignore[attr-defined] # asyncio.gather does the same
+            for _ in range(_MAX_CLOSINGS):
+                open_coroutines = _list_awaited(task.get_coro())
+                if not open_coroutines:
                     break
-                with suppress(Exception, DiedError):  # it awaits once more, or fails at its cut ledger
-                    waiting[-1].close()
-        self._resumed.clear()
+                with suppress(
+                    Exception, DiedError
+                ):  # the coroutine awaits once more, or fails because the ledger is gone
+                    open_coroutines[-1].close()
+        self._ready_handles.clear()
 
 
-def _list_waiting(coroutine: Any) -> list[Coroutine[Any, Any, Any]]:
-    """A coroutine and those that it awaits, as far as they have not ended; the innermost last."""
-    waiting: list[Coroutine[Any, Any, Any]] = []
+def _list_awaited(coroutine: Any) -> list[Coroutine[Any, Any, Any]]:
+    """Return the coroutine and the coroutines that it awaits, the innermost last. Finished coroutines are left out."""
+    open_coroutines: list[Coroutine[Any, Any, Any]] = []
     while inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) != inspect.CORO_CLOSED:
-        waiting.append(coroutine)
+        open_coroutines.append(coroutine)
         coroutine = coroutine.cr_await
-    return waiting
+    return open_coroutines

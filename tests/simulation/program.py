@@ -1,6 +1,6 @@
-"""What a process of the simulation runs: the frame that `connector/runs/frame.py` puts around loaders, without files.
+"""The program that a process of the simulation runs: like a run of `connector/runs/frame.py`, but without files.
 
-Every exception but those that end a run in order is a finding, and passes through.
+An exception that is not part of a run's normal ends is a fault, and is not caught.
 """
 
 import asyncio
@@ -44,23 +44,22 @@ _ACCOUNT = "simulated"
 
 @dataclass(slots=True)
 class Report:
-    """What a run says of itself: the tally's sums, problems and changes, over `portions` chunks; `reason` if it ended
-    early, `attempts` and `limited` of its creates as the client counted them."""
+    """The report of a run."""
 
-    portions: int = 0
+    portion_count: int = 0  # loaded chunks
     tally: Tally = field(default_factory=lambda: Tally(lambda problem: None))
     problems: list[Problem] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
-    reason: str | None = None
+    reason: str | None = None  # why the run ended early
     is_stopped: bool = False
-    attempts: int = 0
-    limited: int = 0
+    attempts: int = 0  # creates that the client has sent
+    limited_count: int = 0  # creates that were answered 429
 
     def __post_init__(self) -> None:
         self.tally = Tally(self.problems.append, self.changes.append)
 
     def describe(self) -> str:
-        """In one line."""
+        """Return the counts and the reason in one line."""
         sums = ", ".join(f"{number} {outcome}" for outcome, number in self.tally.outcomes.items() if number)
         ending = "; stopped" * self.is_stopped + (f"; {self.reason}" if self.reason else "")
         return f"{self.tally.read} read: {sums}{ending}"
@@ -68,7 +67,7 @@ class Report:
 
 @dataclass(slots=True)
 class Program:
-    """One run of the job, to be run once."""
+    """One run of the job. Call `run` once."""
 
     number: int
     ledger: Ledger
@@ -80,19 +79,19 @@ class Program:
     random: Random
     report: Report = field(default_factory=Report)
     control: Stop = field(init=False)
-    working: "asyncio.Task[None] | None" = None
+    cancellable_task: "asyncio.Task[None] | None" = None  # the task that a second signal cancels
 
     def __post_init__(self) -> None:
         self.control = Stop(self._clock)
 
     async def run(self) -> Report:
-        """Begin, load and settle, close, and record the end."""
+        """Open the ledger, load, settle, close, and record the end of the run."""
         client = Client(self.sender, str, self._clock)
         session = self._open_session(client)
-        loads = self._open_by_row(session) if self.night.is_by_row else None
+        loads = self._open_base_loads(session) if self.night.is_by_row else None
         retry = self.night.retry
         loader = Loader(session, RunMode.LOAD if retry is None else retry.choose_mode(session.journal.base))
-        self.working = asyncio.current_task()
+        self.cancellable_task = asyncio.current_task()
         try:
             await (self._load(session, loader) if loads is None else self._load_by_row(loads))
             if not self.control.is_stopping:
@@ -101,15 +100,15 @@ class Program:
             self.report.reason = str(error)
         except asyncio.CancelledError:
             self.report.reason = "a second signal"
-            if self.working is not None:
-                self.working.uncancel()
-        self.working = None  # what is being recorded, a second signal does not end
+            if self.cancellable_task is not None:
+                self.cancellable_task.uncancel()
+        self.cancellable_task = None  # a second signal does not interrupt the recording
         await (loader if loads is None else loads).close()
         close_waiting(session.waiting, self.report.tally, "the run ended before it was compared")
         if self.report.reason is not None or self.control.is_stopping:
             self.report.tally.count_unsent()
         counts = client.counts["create"]
-        self.report.attempts, self.report.limited = counts.sent, counts.limited
+        self.report.attempts, self.report.limited_count = counts.sent, counts.limited
         with self.ledger.transaction() as connection:
             status = "aborted" if self.report.reason is not None else "stopped" if self.control.is_stopping else "ok"
             finish_run(connection, session.journal.run_key, status, self.timeline.read_wall())
@@ -120,14 +119,14 @@ class Program:
         return Clock(self.timeline.read, self.timeline.read_date, asyncio.sleep)
 
     def stop(self) -> None:
-        """The first signal."""
+        """Stop as after the first signal."""
         self.report.is_stopped = True
         self.control.event.set()
 
     def cut_off(self) -> None:
-        """The second."""
-        if self.working is not None:
-            self.working.cancel()
+        """Stop as after the second signal."""
+        if self.cancellable_task is not None:
+            self.cancellable_task.cancel()
 
     async def _load(self, session: Session, loader: Loader) -> None:
         if (retry := self.night.retry) is not None:
@@ -136,7 +135,7 @@ class Program:
             return
         await loader.begin()
         for portion in self.night.portions:
-            self._count(portion)
+            self._count_portion(portion)
             await loader.load(portion.planned)
             if self.control.is_stopping:
                 break
@@ -145,7 +144,7 @@ class Program:
     async def _load_by_row(self, loads: BaseLoads) -> None:
         await loads.begin()
         for portion in self.night.portions:
-            self._count(portion)
+            self._count_portion(portion)
             await loads.load(portion.planned, self._choose_bases(portion))
             if self.control.is_stopping:
                 return
@@ -153,16 +152,17 @@ class Program:
 
     def _choose_bases(self, portion: Portion) -> RowBases:
         bases = self.night.bases
-        places = [told.person % len(bases) for told in portion.told]
-        asked = tuple(BaseRef(service_id=base) for base in bases)
-        return RowBases(np.array(places, dtype=np.int64), asked)
+        base_indexes = [row.person % len(bases) for row in portion.rows]
+        base_refs = tuple(BaseRef(service_id=base) for base in bases)
+        return RowBases(np.array(base_indexes, dtype=np.int64), base_refs)
 
-    def _open_by_row(self, session: Session) -> BaseLoads:
-        """Loads of all bases that the rows say, with what this one session would have shared."""
-        policy, nowhere = session.policy, Path(os.devnull)
+    def _open_base_loads(self, session: Session) -> BaseLoads:
+        """Return the loads of all bases that the rows name. They share the ledger, tally and commits of this
+        session."""
+        policy, no_path = session.policy, Path(os.devnull)
         service = Service("http://localhost", Token("token"))
-        place = _ACCOUNT, "sqlite://", nowhere
-        frame = Frame("sync", JOB, JOB, (), lambda _ledger: [], policy, service, *place, None, wait_s=0.0)
+        frame_arguments = _ACCOUNT, "sqlite://", no_path
+        frame = Frame("sync", JOB, JOB, (), lambda _ledger: [], policy, service, *frame_arguments, None, wait_s=0.0)
         run = Run(
             frame,
             start_report("sync", JOB, self._clock.now()),
@@ -180,11 +180,11 @@ class Program:
             suppression=session.suppression,
         )
 
-        def make(session: Session, mode: RunMode, presence: BasePresence) -> Loader:
+        def build_loader(session: Session, mode: RunMode, presence: BasePresence) -> Loader:
             session.access.draw = self.random.randbytes
             return Loader(session, mode, presence)
 
-        return BaseLoads(run, BaseColumn("list"), make=make)
+        return BaseLoads(run, BaseColumn("list"), make=build_loader)
 
     def _open_session(self, client: Client) -> Session:
         policy, suppression = self._choose_policy(), self.night.suppression
@@ -211,12 +211,12 @@ class Program:
         return session
 
     def _choose_policy(self) -> LoadPolicy:
-        """The job's, but for a retry, which knows no job unless it is told: what is to be held, the ledger tells it."""
+        """Return the policy of the job. A retry does not know the job; the ledger shows which entries must be held."""
         return self.policy if self.night.retry is None else replace(self.policy, on_unknown="resend")
 
-    def _count(self, portion: Portion) -> None:
-        self.report.tally.read += portion.read
-        self.report.portions += 1
-        self.report.tally.count(Outcome.INVALID, portion.invalid)
-        self.report.tally.count(Outcome.DUPLICATE, portion.repeated)
-        self.report.tally.count(Outcome.SUPPRESSED, portion.suppressed)
+    def _count_portion(self, portion: Portion) -> None:
+        self.report.tally.read += portion.read_count
+        self.report.portion_count += 1
+        self.report.tally.count(Outcome.INVALID, portion.invalid_count)
+        self.report.tally.count(Outcome.DUPLICATE, portion.duplicate_count)
+        self.report.tally.count(Outcome.SUPPRESSED, portion.suppressed_count)

@@ -1,4 +1,4 @@
-"""The report of a run against the truth log and the ledger: its sums, and the rows in its files."""
+"""Claims that compare the report of a run with the truth log and the ledger: its counts, and the rows in its files."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -6,249 +6,320 @@ from collections.abc import Callable, Iterator
 from connector.outcomes import Outcome
 from connector.states import State
 from tests.simulation.program import Report
-from tests.simulation.rows import Told
+from tests.simulation.rows import ValidRow
 from tests.simulation.truth import Truth
-from tests.simulation.world import Kept, Played
+from tests.simulation.world import EntryValues, PlayedNight
 
-_IN_DOUBT = (State.UNKNOWN, State.HELD)
+_UNKNOWN_STATES = (State.UNKNOWN, State.HELD)
 
 
-def the_outcomes_sum_to_the_rows_read(truth: Truth) -> Iterator[str]:
-    """Each row read has one outcome."""
+def the_outcomes_add_up_to_the_rows_read(truth: Truth) -> Iterator[str]:
+    """Check that each row read has exactly one outcome."""
     for played, report in _list_reports(truth):
         total = sum(report.tally.outcomes.values())
         if total != report.tally.read:
             yield f"night {played.number} read {report.tally.read} rows, and {total} have an outcome"
 
 
-def created_is_what_the_night_made(truth: Truth) -> Iterator[str]:
-    """Whoever was sent in it, and is confirmed. Somebody whose create was lost and who came by another way meanwhile
-    may count as created: from outside the two are alike. Whoever was there as another before the night, and was merged
-    or moved by it, never counts; nor need they who came in the night."""
+def the_created_count_is_the_number_of_new_subscribers(truth: Truth) -> Iterator[str]:
+    """Check the count of created rows.
+
+    A row counts if a create of the night stored its person. A row may count if its create was lost and another program
+    created the person meanwhile, because the connector cannot tell the two cases apart. A row never counts if the
+    service merged or moved a subscriber that was listed before the night.
+    """
     for played, report in _list_reports(truth):
-        certain, possible = 0, 0
-        for told, kept in _list_confirmed(truth, played, report):
-            calls = truth.find_calls(told.person, played.number)
-            stored = [subscriber for call in calls for subscriber in call.stored if subscriber.at <= played.ended_at]
-            taken = [
-                subscriber.previous for subscriber in stored if subscriber.is_taken and subscriber.previous is not None
+        certain_count, possible_count = 0, 0
+        for row, entry in _list_confirmed(truth, played, report):
+            calls = truth.find_calls(row.person, played.number)
+            stored = [
+                subscriber for call in calls for subscriber in call.stored if subscriber.stored_at <= played.ended_at
             ]
-            if any(accepted.shown_at <= played.began_at for accepted in taken):
+            moved_subscribers = [
+                subscriber.previous_version
+                for subscriber in stored
+                if subscriber.is_moved and subscriber.previous_version is not None
+            ]
+            if any(moved.shown_at <= played.began_at for moved in moved_subscribers):
                 continue
-            is_made = any(not subscriber.is_taken for subscriber in stored)
-            is_as_told = kept.fingerprint == told.fingerprint
-            certain += is_made and is_as_told
-            possible += bool(calls) and not is_made
-        counted = report.tally.outcomes[Outcome.CREATED]
-        if not certain <= counted <= certain + possible:
-            yield f"night {played.number} reports {counted} created, and made {certain} (to {certain + possible})"
+            is_stored = any(not subscriber.is_moved for subscriber in stored)
+            has_row_values = entry.fingerprint == row.fingerprint
+            certain_count += is_stored and has_row_values
+            possible_count += bool(calls) and not is_stored
+        reported_count = report.tally.outcomes[Outcome.CREATED]
+        if not certain_count <= reported_count <= certain_count + possible_count:
+            yield (
+                f"night {played.number} reports {reported_count} created, but stored {certain_count} to "
+                f"{certain_count + possible_count}"
+            )
 
 
-def changed_are_those_whose_row_differs_from_what_was_sent(truth: Truth) -> Iterator[str]:
-    """By the ledger's fingerprint; and in a whole night all who are confirmed and were not made in it exist. A retry
-    takes up, too, those whose refusal it has come to doubt; it compares none, and the fingerprint of who was held or
-    rejected goes once they are found. Excused: rows of subscribers who were there before, in a night that says that it
-    could not compare some rows."""
+def the_changed_count_is_the_number_of_different_rows(truth: Truth) -> Iterator[str]:
+    """Check the count of changed rows against the fingerprints of the ledger, and the sum of created, exists and
+    changed.
+
+    In a finished night, every confirmed row is in this sum. A retry also settles entries that it moves from REJECTED to
+    UNKNOWN. It compares no values, and its found entries have no fingerprint if they were held or rejected before.
+    Exception: rows without a fingerprint in a night whose report says that some rows were not compared.
+    """
     for played, report in _list_reports(truth):
-        doubted = sum((move.earlier, move.later) == (State.REJECTED, State.UNKNOWN) for _, move in played.moves)
-        more = doubted if played.night.retry is not None else 0
+        reopened_count = sum((move.earlier, move.later) == (State.REJECTED, State.UNKNOWN) for _, move in played.moves)
+        additional_count = reopened_count if played.night.retry is not None else 0
         confirmed = _list_confirmed(truth, played, report)
         is_retry = played.night.retry is not None
-        differ = sum(
-            kept.fingerprint != told.fingerprint and not (is_retry and kept.fingerprint is None)
-            for told, kept in confirmed
+        different_count = sum(
+            entry.fingerprint != row.fingerprint and not (is_retry and entry.fingerprint is None)
+            for row, entry in confirmed
         )
         is_uncompared = any("were not compared" in message for message in report.tally.row_messages)
-        excused = sum(kept.fingerprint is None for _, kept in confirmed) if is_uncompared else 0
+        excused_count = sum(entry.fingerprint is None for _, entry in confirmed) if is_uncompared else 0
         outcomes = report.tally.outcomes
-        counted = outcomes[Outcome.CHANGED]
-        there = sum(outcomes[outcome] for outcome in (Outcome.CREATED, Outcome.EXISTS, Outcome.CHANGED))
-        if counted > differ or (played.is_whole and counted < differ - excused):
-            yield f"night {played.number} reports {counted} changed, and {differ} rows differ from what was sent"
-        if there > len(confirmed) + more or (played.is_whole and there < len(confirmed)):
-            yield f"night {played.number} reports {there} who are there, and {len(confirmed)} are confirmed"
+        reported_count = outcomes[Outcome.CHANGED]
+        present_count = sum(outcomes[outcome] for outcome in (Outcome.CREATED, Outcome.EXISTS, Outcome.CHANGED))
+        if reported_count > different_count or (
+            played.is_finished and reported_count < different_count - excused_count
+        ):
+            yield (
+                f"night {played.number} reports {reported_count} changed, and {different_count} rows "
+                "differ from what was sent"
+            )
+        if present_count > len(confirmed) + additional_count or (played.is_finished and present_count < len(confirmed)):
+            yield (
+                f"night {played.number} reports {present_count} present rows, and {len(confirmed)} "
+                "entries are confirmed"
+            )
 
 
-def every_changed_row_is_told_with_its_fields(truth: Truth) -> Iterator[str]:
-    """Once, and with no field that rows never change: they keep their ids, and with an id for an identity they may be
-    spelt in another way. What the service and the source have of a field is not the same."""
+def every_changed_row_is_reported_with_its_fields(truth: Truth) -> Iterator[str]:
+    """Check that each changed row is reported once, with only fields that differ and that can differ.
+
+    The names can differ. If client_user_id is the identity, the spelling of the email can differ as well.
+    """
     may_change = {"first_name", "last_name"}
     if truth.world.scenario.people.identity == "client_user_id":
         may_change.add("email")
     if any(night.newcomers for night in truth.world.scenario.nights):
-        may_change.add("client_user_id")  # whoever came by another way came without one
+        may_change.add("client_user_id")  # subscribers of other programs may have none
     for played, report in _list_reports(truth):
         if len(report.changes) != report.tally.outcomes[Outcome.CHANGED]:
-            yield f"night {played.number} tells of {len(report.changes)} of its changed rows"
+            yield (
+                f"night {played.number} reports the fields of {len(report.changes)} changed rows, and "
+                f"counts {report.tally.outcomes[Outcome.CHANGED]}"
+            )
         if len({(change.row.file, change.row.number) for change in report.changes}) != len(report.changes):
-            yield f"night {played.number} tells of a changed row twice"
-        wrong = {name for changed in report.changes for name, _, _ in changed.fields} - may_change
-        alike = [name for changed in report.changes for name, was, now in changed.fields if was == now]
-        bare = [changed for changed in report.changes if not (changed.fields or changed.reason or changed.is_known)]
-        if wrong or alike or bare:
-            yield f"night {played.number} names fields that have not changed: {wrong}, {alike}, {bare}"
+            yield f"night {played.number} reports a changed row twice"
+        impossible_fields = {name for change in report.changes for name, _, _ in change.fields} - may_change
+        equal_fields = [name for change in report.changes for name, earlier, later in change.fields if earlier == later]
+        rows_without_fields = [
+            change for change in report.changes if not (change.fields or change.reason or change.is_known)
+        ]
+        if impossible_fields or equal_fields or rows_without_fields:
+            yield (
+                f"night {played.number} reports wrong differences: {impossible_fields}, {equal_fields}, "
+                f"{rows_without_fields}"
+            )
 
 
-def unknown_are_those_whom_the_ledger_holds_in_doubt(truth: Truth) -> Iterator[str]:
-    """In a night that was cut short, somebody in doubt whose row was not reached may be unsent; nobody sent in it."""
+def unknown_rows_are_those_of_unknown_and_held_entries(truth: Truth) -> Iterator[str]:
+    """Check the rows reported as unknown. In an unfinished night, an unknown entry may be missing if nothing was
+    sent."""
     for played, report in _list_reports(truth):
         reported = _list_problems(truth, report, Outcome.UNKNOWN)
-        for told in _list_told(played, report):
-            kept = played.ledger.get(told.person)
-            is_in_doubt = kept is not None and kept.state in _IN_DOUBT
-            is_sent = any(truth.is_in_doubt(call) for call in truth.find_calls(told.person, played.number))
-            if told.person in reported and not is_in_doubt:
-                yield f"night {played.number} reports person {told.person} as unknown: {kept}"
-            elif told.person not in reported and is_in_doubt and (played.is_whole or is_sent):
-                yield f"night {played.number} does not report person {told.person} as unknown: {kept}"
+        for row in _list_loaded_rows(played, report):
+            entry = played.ledger.get(row.person)
+            is_in_doubt = entry is not None and entry.state in _UNKNOWN_STATES
+            is_sent = any(truth.is_in_doubt(call) for call in truth.find_calls(row.person, played.number))
+            if row.person in reported and not is_in_doubt:
+                yield f"night {played.number} reports person {row.person} as unknown: {entry}"
+            elif row.person not in reported and is_in_doubt and (played.is_finished or is_sent):
+                yield f"night {played.number} does not report person {row.person} as unknown: {entry}"
 
 
-def rejected_are_those_whom_the_ledger_holds_as_rejected(truth: Truth) -> Iterator[str]:
-    """In a night that was cut short, somebody rejected earlier whose row was not reached may be unsent; in a retry,
-    somebody rejected may be suppressed."""
+def rejected_rows_are_those_of_rejected_entries(truth: Truth) -> Iterator[str]:
+    """Check the rows reported as rejected.
+
+    Exceptions: an unfinished night may not have reached the row, and a retry may report the row as suppressed.
+    """
     for played, report in _list_reports(truth):
         reported = _list_problems(truth, report, Outcome.REJECTED)
-        for told in _list_told(played, report):
-            kept = played.ledger.get(told.person)
-            is_rejected = kept is not None and kept.state is State.REJECTED
-            if told.person in reported and not is_rejected:
-                yield f"night {played.number} reports person {told.person} as rejected: {kept}"
-            elif played.is_whole and is_rejected and told.person not in reported | played.night.suppressed:
-                yield f"night {played.number} does not report person {told.person} as rejected: {kept}"
+        for row in _list_loaded_rows(played, report):
+            entry = played.ledger.get(row.person)
+            is_rejected = entry is not None and entry.state is State.REJECTED
+            if row.person in reported and not is_rejected:
+                yield f"night {played.number} reports person {row.person} as rejected: {entry}"
+            elif played.is_finished and is_rejected and row.person not in reported | played.night.suppressed:
+                yield f"night {played.number} does not report person {row.person} as rejected: {entry}"
 
 
-def nobody_reported_rejected_is_shown_by_the_list(truth: Truth) -> Iterator[str]:
-    """In a whole night, and where the list does not lag: there the next night finds out. Excused: a held entry that a
-    person has dropped in that night."""
+def no_person_reported_as_rejected_was_created_by_us(truth: Truth) -> Iterator[str]:
+    """Check, in finished nights and for lists that do not lag, that none of our creates of a rejected person was
+    stored.
+
+    If the list lags, the next night finds the subscriber. Exception: a held entry that was dropped in the night.
+    """
     if truth.world.scenario.lag_s:
         return
     for played, report in _list_reports(truth):
         moves = played.moves
-        dropped = {person for person, move in moves if (move.earlier, move.later) == (State.HELD, State.REJECTED)}
-        rejected = _list_problems(truth, report, Outcome.REJECTED) - dropped
-        seen = {row for row in rejected if not truth.is_hidden_by_spelling(played, row)}
-        for person in sorted(seen) if played.is_whole else ():
-            ours = [own for own in truth.find_ours(person) if own.at <= played.ended_at and truth.is_foreseen(own)]
-            if ours:
-                yield f"night {played.number} reports person {person} as rejected: stored as {ours[0].subscriber_id}"
+        dropped_persons = {
+            person for person, move in moves if (move.earlier, move.later) == (State.HELD, State.REJECTED)
+        }
+        rejected_persons = _list_problems(truth, report, Outcome.REJECTED) - dropped_persons
+        visible_persons = {row for row in rejected_persons if not truth.is_hidden_by_spelling(played, row)}
+        for person in sorted(visible_persons) if played.is_finished else ():
+            our_subscribers = [
+                subscriber
+                for subscriber in truth.find_ours(person)
+                if subscriber.stored_at <= played.ended_at and truth.is_covered(subscriber)
+            ]
+            if our_subscribers:
+                yield (
+                    f"night {played.number} reports person {person} as rejected: stored as "
+                    f"{our_subscribers[0].subscriber_id}"
+                )
 
 
-def unsent_were_not_sent(truth: Truth) -> Iterator[str]:
-    """Nobody of whom a create left counts as unsent, unless each was refused for its rate alone. In a whole night those
-    are unsent whom a person has dropped."""
+def no_unsent_row_was_sent(truth: Truth) -> Iterator[str]:
+    """Check that a row counts as unsent only if none of its creates left, apart from creates that were refused.
+
+    In a finished night, only entries that were dropped count as unsent.
+    """
     for played, report in _list_reports(truth):
-        told = _list_told(played, report)
-        still = sum(not any(map(truth.is_in_doubt, truth.find_calls(row.person, played.number))) for row in told)
-        counted = report.tally.outcomes[Outcome.UNSENT]
-        if counted > still:
-            yield f"night {played.number} reports {counted} unsent, and {len(told) - still} of {len(told)} were sent"
-        dropped = sum((move.earlier, move.later) == (State.HELD, State.NONE) for _, move in played.moves)
-        if played.is_whole and counted != dropped:
-            yield f"night {played.number} came to its end, left {counted} unsent and dropped {dropped}"
+        rows = _list_loaded_rows(played, report)
+        unsent_row_count = sum(
+            not any(map(truth.is_in_doubt, truth.find_calls(row.person, played.number))) for row in rows
+        )
+        reported_count = report.tally.outcomes[Outcome.UNSENT]
+        if reported_count > unsent_row_count:
+            yield (
+                f"night {played.number} reports {reported_count} unsent, and "
+                f"{len(rows) - unsent_row_count} of {len(rows)} were sent"
+            )
+        dropped_count = sum((move.earlier, move.later) == (State.HELD, State.NONE) for _, move in played.moves)
+        if played.is_finished and reported_count != dropped_count:
+            yield (
+                f"night {played.number} finished with {reported_count} unsent rows and {dropped_count} dropped entries"
+            )
 
 
-def what_was_stored_is_what_the_row_said(truth: Truth) -> Iterator[str]:
-    """Of everybody whom the night reports as created; a retry has no rows."""
+def created_subscribers_have_the_values_of_their_rows(truth: Truth) -> Iterator[str]:
+    """Check the first names of the subscribers that a night has created. A retry has no rows."""
     for played, report in _list_reports(truth):
-        for told, kept in _list_confirmed(truth, played, report):
-            is_as_told = told.first_name and kept.fingerprint == told.fingerprint
-            for call in truth.find_calls(told.person, played.number) if is_as_told else ():
+        for row, entry in _list_confirmed(truth, played, report):
+            has_row_values = row.first_name and entry.fingerprint == row.fingerprint
+            for call in truth.find_calls(row.person, played.number) if has_row_values else ():
                 for stored in call.stored:
-                    if stored.subscriber_id == kept.subscriber_id and stored.first_name != told.first_name:
-                        yield f"person {told.person} was stored as {stored.first_name} and is {told.first_name}"
+                    if stored.subscriber_id == entry.subscriber_id and stored.first_name != row.first_name:
+                        yield (
+                            f"person {row.person} was stored as {stored.first_name}, and the row says {row.first_name}"
+                        )
 
 
-def settled_are_those_who_left_the_unknown(truth: Truth) -> Iterator[str]:
-    """Found: all whose entry went from UNKNOWN to CONFIRMED. Absent: all others who left it, each time.
+def the_settled_counts_are_the_moves_out_of_unknown(truth: Truth) -> Iterator[str]:
+    """Check the counts of found and absent entries against the moves out of UNKNOWN.
 
-    Found may be, too, who was refused or held and turned out to be there, and either who had two entries, of which one
-    went when two lines of the ledger turned out to be one base. Not absent need be whom the run did not come to send:
-    what it knew of them may have been too old by then, each time. Neither need those be who were rejected when the
-    night began, and whom it leaves so.
+    Found are the moves to CONFIRMED. Absent are the other moves. Exceptions:
+
+    - An entry that was refused or held, and is found, may count as found.
+    - An entry that is merged with another entry, because two records turn out to be one base, may count as either.
+    - An entry that the run did not come to send may be missing in the absent count, because its look-up was too old.
+    - An entry that goes from REJECTED to UNKNOWN and back may be missing in the absent count.
     """
     for played, report in _list_reports(truth):
         moves = Counter((move.earlier, move.later) for _, move in played.moves)
-        found, merged = moves[State.UNKNOWN, State.CONFIRMED], moves[State.UNKNOWN, State.NONE]
-        again = moves[State.UNKNOWN, State.SENDING]
-        absent = again + moves[State.UNKNOWN, State.HELD] + moves[State.UNKNOWN, State.REJECTED]
-        unsent = again - _count_sent_again(truth, played) + _count_left_rejected(played)
-        settled = report.tally.settled_found, report.tally.settled_absent
-        others = merged + moves[State.REJECTED, State.CONFIRMED] + moves[State.HELD, State.CONFIRMED]
-        if not found <= settled[0] <= found + others:
-            yield f"night {played.number} reports {settled[0]} found, and {found} entries say so"
-        if not absent - unsent <= settled[1] <= absent + merged:
-            yield f"night {played.number} reports {settled[1]} absent, and {absent} entries say so"
+        found_count, merged_count = moves[State.UNKNOWN, State.CONFIRMED], moves[State.UNKNOWN, State.NONE]
+        sending_count = moves[State.UNKNOWN, State.SENDING]
+        absent_count = sending_count + moves[State.UNKNOWN, State.HELD] + moves[State.UNKNOWN, State.REJECTED]
+        excused_count = sending_count - _count_sent_again(truth, played) + _count_rejected_again(played)
+        settled_counts = report.tally.settled_found, report.tally.settled_absent
+        other_found_count = merged_count + moves[State.REJECTED, State.CONFIRMED] + moves[State.HELD, State.CONFIRMED]
+        if not found_count <= settled_counts[0] <= found_count + other_found_count:
+            yield f"night {played.number} reports {settled_counts[0]} found, and {found_count} entries moved so"
+        if not absent_count - excused_count <= settled_counts[1] <= absent_count + merged_count:
+            yield f"night {played.number} reports {settled_counts[1]} absent, and {absent_count} entries moved so"
 
 
-def _count_left_rejected(played: Played) -> int:
-    """How many entries went from REJECTED to UNKNOWN and back."""
-    doubted, returned = (
-        {person for person, move in played.moves if (move.earlier, move.later) == ends}
-        for ends in ((State.REJECTED, State.UNKNOWN), (State.UNKNOWN, State.REJECTED))
+def _count_rejected_again(played: PlayedNight) -> int:
+    """Return the number of entries that went from REJECTED to UNKNOWN and back."""
+    reopened_persons, returned_persons = (
+        {person for person, move in played.moves if (move.earlier, move.later) == move_states}
+        for move_states in ((State.REJECTED, State.UNKNOWN), (State.UNKNOWN, State.REJECTED))
     )
-    return len(doubted & returned)
+    return len(reopened_persons & returned_persons)
 
 
-def _count_sent_again(truth: Truth, played: Played) -> int:
-    """How many at least of those who were to be sent once more left in that night, each time."""
-    begun = [(person, move.earlier is State.UNKNOWN) for person, move in played.moves if move.later is State.SENDING]
-    again, anew = (Counter(person for person, is_again in begun if is_again is wanted) for wanted in (True, False))
-    calls = [other for other in truth.world.record.calls if (other.night, other.operation) == (played.number, "create")]
-    sent = Counter(call.person for call in calls if call.has_left and call.seen != "429")
-    return sum(((sent - anew) & again).values())
+def _count_sent_again(truth: Truth, played: PlayedNight) -> int:
+    """Return the least number of repeated creates that left in the night."""
+    sending_moves = [
+        (person, move.earlier is State.UNKNOWN) for person, move in played.moves if move.later is State.SENDING
+    ]
+    sent_again, sent_first = (
+        Counter(person for person, is_repeated in sending_moves if is_repeated is expected)
+        for expected in (True, False)
+    )
+    calls = [call for call in truth.world.record.calls if (call.night, call.operation) == (played.number, "create")]
+    sent_calls = Counter(call.person for call in calls if call.has_left and call.ending != "429")
+    return sum(((sent_calls - sent_first) & sent_again).values())
 
 
-def the_requests_are_counted(truth: Truth) -> Iterator[str]:
-    """Creates: how many were attempted, and how many of them were refused for their rate."""
+def the_report_counts_every_request(truth: Truth) -> Iterator[str]:
+    """Check the number of creates that were sent, and the number of creates that were answered 429."""
     for played, report in _list_reports(truth):
-        calls = [
-            other for other in truth.world.record.calls if (other.night, other.operation) == (played.number, "create")
-        ]
-        limited = sum(call.seen == "429" for call in calls)
-        if (report.attempts, report.limited) != (len(calls), limited):
-            yield f"night {played.number} counts {report.attempts} ({report.limited}), made {len(calls)} ({limited})"
+        calls = [call for call in truth.world.record.calls if (call.night, call.operation) == (played.number, "create")]
+        limited = sum(call.ending == "429" for call in calls)
+        if (report.attempts, report.limited_count) != (len(calls), limited):
+            yield (
+                f"night {played.number} counts {report.attempts} ({report.limited_count}), made "
+                f"{len(calls)} ({limited})"
+            )
 
 
 CLAIMS: tuple[Callable[[Truth], Iterator[str]], ...] = (
-    the_outcomes_sum_to_the_rows_read,
-    created_is_what_the_night_made,
-    changed_are_those_whose_row_differs_from_what_was_sent,
-    every_changed_row_is_told_with_its_fields,
-    unknown_are_those_whom_the_ledger_holds_in_doubt,
-    rejected_are_those_whom_the_ledger_holds_as_rejected,
-    nobody_reported_rejected_is_shown_by_the_list,
-    unsent_were_not_sent,
-    what_was_stored_is_what_the_row_said,
-    settled_are_those_who_left_the_unknown,
-    the_requests_are_counted,
+    the_outcomes_add_up_to_the_rows_read,
+    the_created_count_is_the_number_of_new_subscribers,
+    the_changed_count_is_the_number_of_different_rows,
+    every_changed_row_is_reported_with_its_fields,
+    unknown_rows_are_those_of_unknown_and_held_entries,
+    rejected_rows_are_those_of_rejected_entries,
+    no_person_reported_as_rejected_was_created_by_us,
+    no_unsent_row_was_sent,
+    created_subscribers_have_the_values_of_their_rows,
+    the_settled_counts_are_the_moves_out_of_unknown,
+    the_report_counts_every_request,
 )
 
 
-def _list_reports(truth: Truth) -> list[tuple[Played, Report]]:
-    """The nights whose process lived to tell of them."""
-    return [(played, played.report) for played in truth.world.played if played.report is not None]
+def _list_reports(truth: Truth) -> list[tuple[PlayedNight, Report]]:
+    """Return the nights whose process did not die, with their reports."""
+    return [(played, played.report) for played in truth.world.played_nights if played.report is not None]
 
 
-def _list_told(played: Played, report: Report) -> list[Told]:
-    """The rows that the night took up, each of another person; of a retry the entries, with the refusals that are not
-    final."""
+def _list_loaded_rows(played: PlayedNight, report: Report) -> list[ValidRow]:
+    """Return the rows of the loaded chunks, one for each person. For a retry, return a row for each entry that it
+    settles."""
     retry = played.night.retry
     if retry is None:
-        return [told for portion in played.night.portions[: report.portions] for told in portion.told]
-    taken = {*_IN_DOUBT, State.SENDING, *((State.REJECTED,) if retry.is_rejected else ())}
-    moved = {person for person, move in played.moves if (move.earlier, move.later) == (State.REJECTED, State.UNKNOWN)}
-    entries = [(person, kept) for person, kept in played.before.items() if kept.state in taken or person in moved]
-    return [Told(person, b"", kept.fingerprint or b"", "") for person, kept in entries]
+        return [told for portion in played.night.portions[: report.portion_count] for told in portion.rows]
+    states = {*_UNKNOWN_STATES, State.SENDING, *((State.REJECTED,) if retry.is_rejected else ())}
+    reopened_persons = {
+        person for person, move in played.moves if (move.earlier, move.later) == (State.REJECTED, State.UNKNOWN)
+    }
+    entries = [
+        (person, entry)
+        for person, entry in played.entries_before.items()
+        if entry.state in states or person in reopened_persons
+    ]
+    return [ValidRow(person, b"", entry.fingerprint or b"", "") for person, entry in entries]
 
 
-def _list_confirmed(truth: Truth, played: Played, report: Report) -> list[tuple[Told, Kept]]:
-    kept = ((told, played.ledger.get(told.person)) for told in _list_told(played, report))
-    return [(told, entry) for told, entry in kept if entry is not None and entry.state is State.CONFIRMED]
+def _list_confirmed(truth: Truth, played: PlayedNight, report: Report) -> list[tuple[ValidRow, EntryValues]]:
+    entries = ((row, played.ledger.get(row.person)) for row in _list_loaded_rows(played, report))
+    return [(row, entry) for row, entry in entries if entry is not None and entry.state is State.CONFIRMED]
 
 
 def _list_problems(truth: Truth, report: Report, outcome: Outcome) -> set[int]:
-    """Whom the rows tell of that a person is shown with this outcome."""
+    """Return the persons of the rows that the report lists with this outcome."""
     rows = [problem.row for problem in report.problems if problem.outcome is outcome]
     cells = [dict(zip(row.columns, row.cells, strict=True)) for row in rows]
-    recognise = truth.world.scenario.people.recognise
+    recognise = truth.world.scenario.people.find_person
     return {recognise({"Email": cell["email"], "ClientUserId": cell["client_user_id"]}) for cell in cells}

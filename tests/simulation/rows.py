@@ -1,6 +1,7 @@
 """The source of a night: rows of a file that the product maps, validates and plans.
 
-All nights of a seed are validated in one go, which is what makes a seed cheap; a row's fate depends on no other row.
+All nights of a seed are validated together, which saves most of the time. This is correct, because the validation of a
+row does not depend on other rows.
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ _TODAY = date(2026, 11, 1)
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """One row as its source has it, and the person whom it tells of."""
+    """The cells of a row in the source, and the number of its person."""
 
     person: int
     email: str
@@ -44,8 +45,8 @@ _MAPPING = FieldMapping({name: ColumnRule(name) for name in _COLUMNS if name != 
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A valid row, the first of its identity in its night: digest, fingerprint, and what it says."""
+class ValidRow:
+    """A valid row, the first row of its identity in the night."""
 
     person: int
     identity: bytes
@@ -55,68 +56,77 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """One chunk of a night, ready to be loaded, and what `pipelines` would count of it; `told` as in `planned`."""
+    """A chunk of a night that is ready to be loaded, with its counts. `rows` has the rows of `planned`."""
 
     planned: PlannedChunk
-    read: int
-    invalid: int
-    repeated: int
-    suppressed: int
-    told: tuple[Told, ...]
+    read_count: int
+    invalid_count: int
+    duplicate_count: int
+    suppressed_count: int
+    rows: tuple[ValidRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What one night is told: rows, chunk by chunk, and the job's suppression list."""
+    """The input of a night: the rows of each chunk, and the suppression list of the job."""
 
     chunks: Sequence[Sequence[Cells]]
     suppression: Suppression | None = None
 
 
 def prepare_nights(sources: Sequence[Source], identity: str) -> list[tuple[Portion, ...]]:
-    """For each night its chunks, prepared; `identity` is the field that makes two rows the same."""
-    flat = [astuple(cells) for source in sources for chunk in source.chunks for cells in chunk]
-    frame = pd.DataFrame(flat, columns=list(_COLUMNS)).astype({"person": "str"})
-    valid = validate_rows(apply_mapping(frame, _MAPPING).frame, ValidationRules(identity), today=_TODAY).subscribers
-    identities = compute_identities(valid[identity], identity)
-    fingerprints = compute_fingerprints(valid, identity)
-    places = valid.index.to_numpy()
-    prepared, start = [], 0
+    """Return the prepared chunks of each night. `identity` is the identity field of the job."""
+    cell_tuples = [astuple(cells) for source in sources for chunk in source.chunks for cells in chunk]
+    frame = pd.DataFrame(cell_tuples, columns=list(_COLUMNS)).astype({"person": "str"})
+    valid_rows = validate_rows(
+        apply_mapping(frame, _MAPPING).frame, ValidationRules(identity), today=_TODAY
+    ).subscribers
+    identities = compute_identities(valid_rows[identity], identity)
+    fingerprints = compute_fingerprints(valid_rows, identity)
+    row_indexes = valid_rows.index.to_numpy()
+    nights, start = [], 0
     for source in sources:
-        seen, first_number, portions = SeenIdentities(), 1, []
+        seen_identities, first_number, portions = SeenIdentities(), 1, []
         for chunk in source.chunks:
             rows = slice(start, start + len(chunk))
-            inside = slice(*np.searchsorted(places, (rows.start, rows.stop)))
-            repeats, _ = seen.add(identities[inside], fingerprints[inside], find_inactive(valid.iloc[inside]))
-            suppressed = _find_suppressed(source.suppression, identities[inside]) & ~repeats
-            left = ~repeats & ~suppressed
-            subscribers = valid.iloc[inside]
-            planned = PlannedChunk(
-                _cut(frame.iloc[rows], first_number),
-                subscribers.set_axis(subscribers.index - rows.start)[left],
-                identities[inside][left],
-                fingerprints[inside][left],
+            valid_slice = slice(*np.searchsorted(row_indexes, (rows.start, rows.stop)))
+            duplicate_mask, _ = seen_identities.add(
+                identities[valid_slice], fingerprints[valid_slice], find_inactive(valid_rows.iloc[valid_slice])
             )
-            counts = (len(chunk), len(chunk) - len(repeats), int(repeats.sum()), int(suppressed.sum()))
-            portions.append(Portion(planned, *counts, _tell(planned, chunk)))
+            suppressed_mask = _find_suppressed(source.suppression, identities[valid_slice]) & ~duplicate_mask
+            loaded_mask = ~duplicate_mask & ~suppressed_mask
+            subscribers = valid_rows.iloc[valid_slice]
+            planned = PlannedChunk(
+                _build_chunk(frame.iloc[rows], first_number),
+                subscribers.set_axis(subscribers.index - rows.start)[loaded_mask],
+                identities[valid_slice][loaded_mask],
+                fingerprints[valid_slice][loaded_mask],
+            )
+            counts = (
+                len(chunk),
+                len(chunk) - len(duplicate_mask),
+                int(duplicate_mask.sum()),
+                int(suppressed_mask.sum()),
+            )
+            portions.append(Portion(planned, *counts, _list_rows(planned, chunk)))
             start, first_number = rows.stop, first_number + len(chunk)
-        prepared.append(tuple(portions))
-    return prepared
+        nights.append(tuple(portions))
+    return nights
 
 
 def _find_suppressed(suppression: Suppression | None, identities: Digests) -> Mask:
     return np.zeros(len(identities), dtype=bool) if suppression is None else suppression.find(identities)
 
 
-def _cut(rows: pd.DataFrame, first_number: int) -> Chunk:
+def _build_chunk(rows: pd.DataFrame, first_number: int) -> Chunk:
     numbers = np.arange(first_number, first_number + len(rows), dtype=np.int64)
     return Chunk(rows.reset_index(drop=True), numbers, (), "people.csv")
 
 
-def _tell(planned: PlannedChunk, chunk: Sequence[Cells]) -> tuple[Told, ...]:
+def _list_rows(planned: PlannedChunk, chunk: Sequence[Cells]) -> tuple[ValidRow, ...]:
     identities, fingerprints = split_digests(planned.identities), split_digests(planned.fingerprints)
     rows = [chunk[position] for position in planned.subscribers.index]
     return tuple(
-        Told(row.person, identity, fingerprint, row.first_name)
+        ValidRow(row.person, identity, fingerprint, row.first_name)
         for row, identity, fingerprint in zip(rows, identities, fingerprints, strict=True)
     )

@@ -1,4 +1,4 @@
-"""The input of a simulation: the stance of the service, the people, and the nights of a job."""
+"""The input of a simulation: the behaviour of the service, the people, and the nights of a job."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ BASE_NAME = "News"
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """What befalls requests from `after_s` to `until_s` of a night: switches of the sandbox, and the way to it."""
+    """Faults from `after_s` to `until_s` of a night: switches of the sandbox, and faults of the network."""
 
     switches: Mapping[str, object] = field(default_factory=dict)
     weather: Weather = field(default_factory=Weather)
@@ -28,53 +28,51 @@ class Storm:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a night ends: by itself (all None), by death at a step, commit or second, or by a first signal at
-    `stop_at_s` and a second one at `cut_at_s`."""
+    """The end of a night: by itself (all None), by the death of the process, or by one or two signals."""
 
     at_step: int | None = None
     at_commit: int | None = None
-    is_after: bool = False
+    is_after: bool = False  # die after the commit instead of before it
     die_at_s: float | None = None
-    stop_at_s: float | None = None
-    cut_at_s: float | None = None
+    first_signal_at_s: float | None = None  # the time of the first signal
+    second_signal_at_s: float | None = None  # the time of the second signal
 
 
 @dataclass(frozen=True, slots=True)
 class Newcomer:
-    """Somebody who comes into a base by another way, so long after the night's beginning (before it: negative)."""
+    """A subscriber whom another program creates. `comes_at_s`: seconds after the start of the night; negative:
+    before."""
 
-    at_s: float
+    comes_at_s: float
     wire: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """One run of the job, `gap_s` after the one before; with `retry` it has no source, and takes up what was left."""
+    """One run of the job, `gap_s` after the previous run. With `retry`, the run has no source and finishes old
+    entries."""
 
     portions: tuple[Portion, ...]
     gap_s: float = 60.0
-    is_by_name: bool = False
+    is_by_name: bool = False  # the job gives the name of the base instead of its id
     storm: Storm | None = None
     ending: Ending = field(default_factory=Ending)
     newcomers: tuple[Newcomer, ...] = ()
     suppressed: frozenset[int] = frozenset()  # the persons on the job's suppression list
     suppression: Suppression | None = None
     retry: RetrySelection | None = None
-    ledger: Literal["kept", "lost", "restored"] = "kept"  # restored: as it was when the night before began
-    is_by_row: bool = False  # each row says the base:
-    bases: tuple[int, ...] = ()  # which of these (ids) is the person's
-    shard: Shard = WHOLE  # the portions have rows of this shard alone
+    ledger: Literal["kept", "lost", "restored"] = "kept"  # restored: as before the previous night
+    is_by_row: bool = False  # each row names its base
+    bases: tuple[int, ...] = ()  # the ids of the bases of the rows; each person has one of them
+    shard: Shard = WHOLE  # the portions have only rows of this shard
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Everything that is decided before it begins; `seed` is what the chances of its course are drawn from.
-
-    `settings` are the sandbox's switches that stay, its stance; `strangers` are already in its bases.
-    """
+    """The whole input of a simulation. The random events during the simulation are drawn with `seed`."""
 
     seed: int
-    settings: Mapping[str, object]
+    settings: Mapping[str, object]  # switches of the sandbox that do not change
     people: People
     policy: LoadPolicy
     nights: tuple[Night, ...]
@@ -82,28 +80,29 @@ class Scenario:
     latency_s: float = 0.05
     commit_s: float = 0.005
     has_base: bool = True
-    base_name: str = BASE_NAME  # as the service spells it
-    strangers: tuple[Mapping[str, object], ...] = ()
+    base_name: str = BASE_NAME  # the spelling of the service
+    strangers: tuple[Mapping[str, object], ...] = ()  # subscribers who exist before the first night
 
     @property
     def quiet_s(self) -> float:
-        """The job's quiet period."""
+        """The quiet period of the job in seconds."""
         return self.policy.quiet_period_s
 
     @property
     def lag_s(self) -> float:
-        """How late the list shows people."""
+        """The largest lag of the list in seconds."""
         value = self.settings.get("list_lag_ms", 0.0)
         lag_ms = float(value) if isinstance(value, int | float) else 0.0
         return (lag_ms + max(self.replica_lags_ms, default=0.0)) / 1000
 
     @property
     def replica_lags_ms(self) -> tuple[float, ...]:
-        """How much later still each of the replicas that the list is read from shows them."""
+        """The additional lag of each replica of the list in milliseconds."""
         value = self.settings.get("replica_lags_ms", ())
         return value if isinstance(value, tuple) else ()
 
     @property
-    def is_astray(self) -> bool:
-        """Whether the service answers creates with another base or identity than was sent, or merges subscribers."""
+    def is_misanswering(self) -> bool:
+        """Whether the service answers creates with another base or identity than the create had, or merges
+        subscribers."""
         return any(name in self.settings for name in ("base_alias", "alter_identity", "merge_by"))

@@ -1,4 +1,4 @@
-"""Plays one seed and returns its findings, or plays many seeds until one fails."""
+"""Plays one scenario, or the scenarios of many seeds, and returns the faults."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,31 +10,31 @@ from tests.simulation.scenario import Scenario
 from tests.simulation.truth import Truth
 from tests.simulation.world import World
 
-FAILED = "the_program_ends_in_order"
-"""The claim that the program raises nothing but what ends a run, and comes to an end at all."""
+FAILED = "the_program_ends_without_an_exception"
+"""The claim that the program ends, and raises no unexpected exception."""
 
-_BUILT_TOGETHER = 50
+_BUILT_TOGETHER = 50  # scenarios whose rows are validated together
 
 
 @dataclass(slots=True)
 class Result:
-    """A scenario that was played, and what speaks against it."""
+    """A scenario that was played, and the faults that it showed."""
 
     world: World
     faults: list[str]
 
     def describe(self) -> str:
-        """The failure, with the one line that plays it again."""
+        """Return the first faults, after the command that plays the seed again."""
         seed = self.world.scenario.seed
         return "\n".join([f"python -m tests.simulation {seed}", *(f"  {fault}" for fault in self.faults[:8])])
 
 
 def simulate(scenario: Scenario, ledgers: Ledgers) -> Result:
-    """Play it and check every claim; a program that fails is a finding like any other."""
+    """Play the scenario and check every claim. An exception of the program is a fault."""
     world = World(scenario, ledgers)
     try:
         world.play()
-    except Exception as error:  # noqa: BLE001 - whatever the program fails with is what a seed is to find
+    except Exception as error:  # noqa: BLE001 - every exception of the program is a fault that a seed has found
         return Result(world, [f"{FAILED}: {type(error).__name__}: {error}"])
     finally:
         world.close()
@@ -42,7 +42,7 @@ def simulate(scenario: Scenario, ledgers: Ledgers) -> Result:
 
 
 def simulate_seeds(seeds: range, ledgers: Ledgers) -> Iterator[Result]:
-    """Each seed's own scenario, played."""
+    """Play the scenario of each seed, and yield the results."""
     for start in range(seeds.start, seeds.stop, _BUILT_TOGETHER):
         for scenario in build_scenarios(range(start, min(start + _BUILT_TOGETHER, seeds.stop))):
             yield simulate(scenario, ledgers)

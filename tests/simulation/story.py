@@ -1,14 +1,14 @@
-"""The story of a seed for a reader: the scenario, then every request, deed, death and signal with its time."""
+"""The story of a seed for a reader: the scenario, and then every event with its time."""
 
 from tests.simulation.scenario import Night, Scenario
 from tests.simulation.simulate import Result
 
 
 def tell_story(result: Result) -> str:
-    """One line for each thing that happened."""
+    """Return the story, with one line for each event."""
     world = result.world
     lines = [*_describe_scenario(world.scenario), ""]
-    lines += [f"{at:12.3f}  {words}" for at, words in world.record.story]
+    lines += [f"{time:12.3f}  {text}" for time, text in world.record.story_lines]
     lines += ["", *(result.faults or ["every claim holds"])]
     return "\n".join(lines)
 
@@ -18,15 +18,16 @@ def _describe_scenario(scenario: Scenario) -> list[str]:
     policy = f"policy: {scenario.policy}, a commit takes {scenario.commit_s} s"
     lines = [f"seed {scenario.seed}", f"service: {stance}", policy]
     lines += [
-        f"person {who.number}: {who.spellings[0]}, {who.client_user_id}, accepted from night {who.accepted_from} on"
-        for who in scenario.people.persons.values()
+        f"person {person.number}: {person.spellings[0]}, {person.client_user_id}, accepted from night "
+        f"{person.accepted_from}"
+        for person in scenario.people.persons.values()
     ]
     lines += [f"night {number}: {_describe_night(night)}" for number, night in enumerate(scenario.nights, 1)]
     return lines
 
 
 def _describe_night(night: Night) -> str:
-    rows = " | ".join(" ".join(str(told.person) for told in portion.told) for portion in night.portions)
+    rows = " | ".join(" ".join(str(row.person) for row in portion.rows) for portion in night.portions)
     naming = "name" if night.is_by_name else "id"
     parts = (f"gap {night.gap_s:.1f} s", f"by {naming}", night.ending, night.storm, f"people {rows}")
     return f"{', '.join(map(str, parts))}, suppressed {sorted(night.suppressed)}"

@@ -1,4 +1,4 @@
-"""Prints the coverage of the simulation at the end of a test run. The figures are in the reports of the tests."""
+"""Prints the coverage of the simulation at the end of a test run. The tests record the figures as properties."""
 
 import json
 from collections import defaultdict
@@ -8,27 +8,27 @@ from _pytest.terminal import TerminalReporter
 
 
 def print_summary(terminal: TerminalReporter) -> None:
-    """The table of phases and settings, and the points at which a process died; nothing where none was met."""
+    """Print the table of phases and settings, and the points at which processes died. Print nothing without figures."""
     reports = terminal.getreports("passed") + terminal.getreports("failed")
-    told = [
+    recorded_properties = [
         (name, json.loads(str(value))) for report in reports for name, value in report.user_properties if name in _PRINT
     ]
-    for wanted, show in _PRINT.items():
-        values = [value for name, value in told if name == wanted]
+    for property_name, print_values in _PRINT.items():
+        values = [value for name, value in recorded_properties if name == property_name]
         if values:
-            show(terminal, values)
+            print_values(terminal, values)
 
 
 def _print_coverage(terminal: TerminalReporter, values: list[Any]) -> None:
-    for seeds, rows in values:
-        terminal.section(f"the simulation met, in {seeds} seeds")
+    for seed_total, rows in values:
+        terminal.section(f"phases and settings that the simulation reached in {seed_total} seeds")
         terminal.write_line(f"{'':14}{'':44}{'seeds':>8}{'hits':>8}")
-        for group, name, met, hits in rows:
-            terminal.write_line(f"{group:14}{name:44}{met:8}{hits:8}")
+        for group, name, seed_count, hits in rows:
+            terminal.write_line(f"{group:14}{name:44}{seed_count:8}{hits:8}")
 
 
 def _print_deaths(terminal: TerminalReporter, values: list[Any]) -> None:
-    terminal.section("the process died at each of so many points")
+    terminal.section("number of points at which a process died")
     deaths: dict[str, list[str]] = defaultdict(list)
     for name, way, number in values:
         deaths[name].append(f"{number} {way}")

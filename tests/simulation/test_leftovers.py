@@ -1,4 +1,4 @@
-"""Faults that hit some creates only: leftovers of a dead run that are lost again, and several bases that fail."""
+"""Faults of some creates: entries of a dead run whose creates are lost again, and several bases that fail."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,17 +17,18 @@ from tests.simulation.scenario import BASE_ID, Ending, Night, Scenario, Storm
 from tests.simulation.simulate import Result, simulate
 
 BASES = (BASE_ID, 9, 11)
-MOST_CREATES = 5  # of one entry and one run, each lost and proved absent
-LOST = frozenset({2, 5})
+MAX_CREATES = 5  # lost creates of one entry in one run, each proved absent
+LOST_PERSONS = frozenset({2, 5})
 
 
-def play(nights: Sequence[Night], number: int = 12) -> Result:
+def play(nights: Sequence[Night], person_count: int = 12) -> Result:
     """Play nights of a job with one row for each person. A retry has no rows."""
     people = People("email")
-    for _ in range(number):
+    for _ in range(person_count):
         people.add(Random(3))
     people.persons = {
-        person: replace(details, spellings=(f"{person}@x.org",)) for person, details in people.persons.items()
+        person: replace(person_details, spellings=(f"{person}@x.org",))
+        for person, person_details in people.persons.items()
     }
     rows = [Cells(person, f"{person}@x.org", "", "Ann", "Lee") for person in people.persons]
     prepared = prepare_nights([Source([rows])] * len(nights), "email")
@@ -45,53 +46,53 @@ def play(nights: Sequence[Night], number: int = 12) -> Result:
 
 
 def count_creates(result: Result, night: int, persons: frozenset[int]) -> list[int]:
-    """Return how many creates of each of these persons left in a night."""
+    """Return the number of creates of each of these persons that left in a night."""
     calls = [call for call in result.world.record.calls if (call.operation, call.night) == ("create", night)]
     return [sum(call.person == person for call in calls) for person in sorted(persons)]
 
 
 @pytest.mark.parametrize("is_retry", [False, True], ids=["with the source", "as a retry"])
-def test_a_leftover_that_is_lost_again_is_held_after_five_creates_of_the_run(is_retry: bool) -> None:
-    storm = Storm(weather=Weather(lost=LOST))
-    died = Night((), 1.0, storm=storm, ending=Ending(die_at_s=5.0))
-    second = Night((), 100.0, storm=storm, retry=RetrySelection() if is_retry else None)
-    result = play([died, second, Night((), 100.0)])
-    first, second_played, last = result.world.played
-    assert first.report is None
-    assert {first.ledger[person].state for person in LOST} <= {State.UNKNOWN, State.SENDING}
-    assert count_creates(result, 2, LOST) == [MOST_CREATES] * len(LOST)
-    assert {second_played.ledger[person].state for person in LOST} == {State.HELD}
-    assert count_creates(result, 3, LOST) == [0] * len(LOST)
-    assert (last.is_whole, result.faults) == (True, [])
+def test_an_entry_of_a_dead_run_is_held_after_five_lost_creates_of_the_next_run(is_retry: bool) -> None:
+    storm = Storm(weather=Weather(lost_persons=LOST_PERSONS))
+    dying_night = Night((), 1.0, storm=storm, ending=Ending(die_at_s=5.0))
+    second_night = Night((), 100.0, storm=storm, retry=RetrySelection() if is_retry else None)
+    result = play([dying_night, second_night, Night((), 100.0)])
+    first_played, second_played, last_played = result.world.played_nights
+    assert first_played.report is None
+    assert {first_played.ledger[person].state for person in LOST_PERSONS} <= {State.UNKNOWN, State.SENDING}
+    assert count_creates(result, 2, LOST_PERSONS) == [MAX_CREATES] * len(LOST_PERSONS)
+    assert {second_played.ledger[person].state for person in LOST_PERSONS} == {State.HELD}
+    assert count_creates(result, 3, LOST_PERSONS) == [0] * len(LOST_PERSONS)
+    assert (last_played.is_finished, result.faults) == (True, [])
 
 
 @pytest.mark.parametrize(
-    ("switches", "number", "most"),
+    ("switches", "person_count", "expected_count"),
     [({"required": ["Phone"]}, 30, 20), ({"error_before": 1.0}, 6, 3)],
     ids=["refused", "lost"],
 )
 def test_bases_that_fail_from_the_start_share_the_limit_on_first_creates(
-    switches: dict[str, object], number: int, most: int
+    switches: dict[str, object], person_count: int, expected_count: int
 ) -> None:
-    """No base alone has enough rows for the limit."""
+    """No base by itself has enough rows to reach the limit."""
     nights = [Night((), gap_s, is_by_row=True, bases=BASES) for gap_s in (1.0, 100.0)]
-    result = play([replace(nights[0], storm=Storm(switches)), nights[1]], number)
-    first, second = result.world.played
-    assert first.report is not None
-    assert "the run's first" in (first.report.reason or "")
-    assert sum(count_creates(result, 1, frozenset(range(1, number + 1)))) == most
-    assert second.is_whole
+    result = play([replace(nights[0], storm=Storm(switches)), nights[1]], person_count)
+    first_played, second_played = result.world.played_nights
+    assert first_played.report is not None
+    assert "the run's first" in (first_played.report.reason or "")
+    assert sum(count_creates(result, 1, frozenset(range(1, person_count + 1)))) == expected_count
+    assert second_played.is_finished
 
 
-def test_a_base_whose_creates_are_lost_from_the_start_costs_no_row_of_the_other_bases() -> None:
-    of_one_base = frozenset(range(3, 13, 3))  # the base of a row is BASES[person % 3]
-    storm = Storm(weather=Weather(lost=of_one_base))
+def test_a_base_whose_creates_are_lost_does_not_stop_the_other_bases() -> None:
+    persons_of_base = frozenset(range(3, 13, 3))  # the base of a row is BASES[person % 3]
+    storm = Storm(weather=Weather(lost_persons=persons_of_base))
     nights = [Night((), gap_s, is_by_row=True, bases=BASES) for gap_s in (1.0, 100.0)]
     result = play([replace(nights[0], storm=storm), nights[1]])
-    first, second = result.world.played
-    assert first.report is not None
-    assert "base 7: the run's first creates got no usable answer" in (first.report.reason or "")
-    assert {person for person, entry in first.ledger.items() if entry.state is State.CONFIRMED} == set(
+    first_played, second_played = result.world.played_nights
+    assert first_played.report is not None
+    assert "base 7: the run's first creates got no usable answer" in (first_played.report.reason or "")
+    assert {person for person, entry in first_played.ledger.items() if entry.state is State.CONFIRMED} == set(
         range(1, 13)
-    ) - of_one_base
-    assert (second.is_whole, result.faults) == (True, [])
+    ) - persons_of_base
+    assert (second_played.is_finished, result.faults) == (True, [])

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.copies import Copies, open_copies
+from tests.simulation.copies import CopyRunner, open_copy_runner
 from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.simulate import FAILED, simulate_seeds
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 200
-"""Three times as many as a mutation needs: the course of a seed changes with the program."""
+"""Three times as many as a mutation needs now: the events of a seed change with every change of the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +29,17 @@ class Edit:
         path = root / "connector" / self.file
         text = path.read_text(encoding="utf-8")
         if (count := text.count(self.old)) != 1:
-            raise ValueError(f"connector/{self.file} contains {count} times what a mutation replaces: {self.old!r}")
+            raise ValueError(f"connector/{self.file} contains the text of a mutation {count} times: {self.old!r}")
         path.write_text(text.replace(self.old, self.new), encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One way to break the program, which one of `SEEDS` seeds from `first` on must notice."""
+    """One way to break the program. At least one of `SEEDS` seeds from `first_seed` on must fail."""
 
     name: str
     edits: tuple[Edit, ...]
-    first: int = 0  # a later seed saves the time of the seeds that do not notice the mutation
+    first_seed: int = 0  # a later first seed saves the time of the seeds that do not notice the mutation
 
 
 _RESOLUTION = "load/resolution.py"
@@ -64,15 +64,15 @@ MUTATIONS = (
                 "return len(values)",
             ),
         ),
-        first=12,
+        first_seed=12,
     ),
     Mutation(
         "4.4 the suppression list is not asked before a create is sent again",
         (Edit(_RESOLUTION, "session.is_suppressed(entry.identity, self._read_newest(entry))", "False"),),
-        first=352,
+        first_seed=352,
     ),
     Mutation(
-        "4.5 no quiet period is waited for",
+        "4.5 the run does not wait for quiet periods",
         (
             Edit(
                 _RESOLUTION,
@@ -82,7 +82,7 @@ MUTATIONS = (
             Edit(_RESOLUTION, "        quiet_s = self._session.policy.quiet_period_s", "        quiet_s = 0.0"),
             Edit(_RESOLUTION, "unresolved.missed_at + session.policy.quiet_period_s", "unresolved.missed_at"),
         ),
-        first=16,
+        first_seed=16,
     ),
     Mutation(
         "4.5 one look-up proves absence",
@@ -93,10 +93,10 @@ MUTATIONS = (
                 "result.started_at < unresolved.missed_at",
             ),
         ),
-        first=16,
+        first_seed=16,
     ),
     Mutation(
-        "4.5 absence needs no sentinel that came later",
+        "4.5 absence needs no later sentinel",
         (
             Edit(
                 _RESOLUTION,
@@ -104,12 +104,12 @@ MUTATIONS = (
                 "return True",
             ),
         ),
-        first=406,
+        first_seed=406,
     ),
     Mutation(
-        "4.6 hold is ignored",
+        "4.6 the choice hold is ignored",
         (Edit(_RESOLUTION, "if is_holding and not unresolved.is_refused:", "if False:"),),
-        first=36,
+        first_seed=36,
     ),
     Mutation(
         "4.7 no subscriber is looked up before the create",
@@ -124,34 +124,34 @@ MUTATIONS = (
                 "            pass\n",
             ),
         ),
-        first=52,
+        first_seed=52,
     ),
     Mutation(
         "4.9 a base that was answered as another is forgotten",
         (Edit("load/checks.py", "    if not base.is_misanswered:\n", "    if base:\n"),),
-        first=2,
+        first_seed=2,
     ),
 )
 
 
 @pytest.fixture(scope="module")
-def copies() -> Iterator[Copies]:
-    with open_copies() as opened:
-        yield opened
+def copy_runner() -> Iterator[CopyRunner]:
+    with open_copy_runner() as runner:
+        yield runner
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
-def test_the_simulation_notices_that(mutation: Mutation, copies: Copies, tmp_path: Path) -> None:
+def test_a_seed_fails_without_the_precaution(mutation: Mutation, copy_runner: CopyRunner, tmp_path: Path) -> None:
     for name in ("connector", "tests/simulation"):
-        shutil.copytree(ROOT / name, tmp_path / name)  # with the compiled modules, which save seconds
+        shutil.copytree(ROOT / name, tmp_path / name)  # the compiled modules are copied, too, which saves seconds
     (tmp_path / "tests" / "__init__.py").touch()
     for edit in mutation.edits:
         edit.apply(tmp_path)
-    ended = copies.play(tmp_path, mutation.first, SEEDS)
-    assert ended.returncode == 1, "the simulation noticed nothing"
-    assert ended.stdout.startswith("python -m tests.simulation "), ended.stderr
-    assert FAILED not in ended.stdout, f"the mutation is a fault of another kind: {ended.stdout}"
-    seed = int(ended.stdout.split()[3])
+    result = copy_runner.play(tmp_path, mutation.first_seed, SEEDS)
+    assert result.returncode == 1, "the simulation noticed nothing"
+    assert result.stdout.startswith("python -m tests.simulation "), result.stderr
+    assert FAILED not in result.stdout, f"the mutation is a fault of another kind: {result.stdout}"
+    seed = int(result.stdout.split()[3])
     assert [result.faults for result in simulate_seeds(range(seed, seed + 1), Ledgers())] == [[]], (
         "the seed fails without the mutation too"
     )

@@ -1,4 +1,4 @@
-"""The base of the simulation: virtual time only jumps, and a dead process does nothing."""
+"""The basis of the simulation: virtual time passes without waiting, and a dead process does nothing."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,8 +16,8 @@ ACCOUNT = "account"
 Main = Callable[[Ledger], Awaitable[None]]
 
 
-def live(main: Main, life: Life) -> tuple[list[str | None], float]:
-    """Run a process to its end, whichever that is; the names of the bases in its ledger then, and the time it took."""
+def run_process(main: Main, life: Life) -> tuple[list[str | None], float]:
+    """Run a process until it ends or dies. Return the names of the bases in its ledger, and the virtual seconds."""
     timeline, ledgers = Timeline(), Ledgers()
     store, began_at = ledgers.create(), timeline.now_s
 
@@ -36,25 +36,25 @@ def read_names(ledgers: Ledgers, store: Store) -> list[str | None]:
         return [base.name for base in list_bases(connection, ACCOUNT)]
 
 
-def write(ledger: Ledger, name: str) -> None:
+def write_base(ledger: Ledger, name: str) -> None:
     with ledger.transaction() as connection:
         find_or_add_base(connection, ACCOUNT, None, name)
 
 
-async def write_first_and_last(ledger: Ledger) -> None:
-    """Two commits, and every way of Python to do something at the last moment."""
+async def write_in_every_block(ledger: Ledger) -> None:
+    """Make two commits, and try to write in each block that Python runs at the end of a coroutine."""
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(asyncio.sleep(3))
-            write(ledger, "first")
+            write_base(ledger, "first")
             await asyncio.sleep(1)
     except BaseException:
-        write(ledger, "in an except block")
+        write_base(ledger, "in an except block")
         raise
     finally:
-        write(ledger, "last")
+        write_base(ledger, "last")
         await asyncio.sleep(1)
-        write(ledger, "after the last")
+        write_base(ledger, "after the last")
 
 
 @pytest.mark.parametrize(
@@ -71,28 +71,28 @@ async def write_first_and_last(ledger: Ledger) -> None:
     ids=str,
 )
 def test_a_dead_process_does_not_reach_the_ledger(life: Life, names: list[str]) -> None:
-    assert live(write_first_and_last, life)[0] == names
+    assert run_process(write_in_every_block, life)[0] == names
 
 
-def test_hours_pass_in_no_time() -> None:
+def test_hours_of_virtual_time_pass_without_waiting() -> None:
     async def sleep(_ledger: Ledger) -> None:
         await asyncio.gather(asyncio.sleep(3600), asyncio.sleep(7200))
 
-    assert live(sleep, Life())[1] == 7200
+    assert run_process(sleep, Life())[1] == 7200
 
 
-def test_a_process_that_waits_for_nothing_is_found_out() -> None:
+def test_a_process_that_waits_for_an_event_that_never_happens_raises() -> None:
     async def wait(_ledger: Ledger) -> None:
         await asyncio.Event().wait()
 
     with pytest.raises(StuckError, match="never happen"):
-        live(wait, Life())
+        run_process(wait, Life())
 
 
-def test_a_process_that_never_ends_is_found_out() -> None:
+def test_a_process_that_never_ends_raises() -> None:
     async def spin(_ledger: Ledger) -> None:
         for _ in count():
             await asyncio.sleep(0)
 
     with pytest.raises(StuckError, match="not ended"):
-        live(spin, Life())
+        run_process(spin, Life())

@@ -1,6 +1,6 @@
-"""Seeded nights of loader, ledger and service on virtual time: every stance, every fault, and death at any moment.
+"""Nights that are drawn from seeds: loader, ledger and service on virtual time, with faults and deaths at any moment.
 
-A failure names the line that plays its seed again and prints the story.
+A failure shows the command that plays its seed again and prints the story.
 """
 
 import json
@@ -16,31 +16,35 @@ from tests.simulation.simulate import simulate_seeds
 from tests.simulation.story import tell_story
 from tests.simulation.truth import Truth
 
-USUAL_SEEDS = 100
-SEEDS = int(os.environ.get("CONNECTOR_TEST_SEEDS", USUAL_SEEDS))
+DEFAULT_SEED_COUNT = 100
+SEED_COUNT = int(os.environ.get("CONNECTOR_TEST_SEEDS", DEFAULT_SEED_COUNT))
 _RARE = (115, 116, 155, 229, 356, 9231)
-"""Seeds that meet what no other seed meets: a create that is executed twice, a create that is executed after the quiet
-period, a 429 that created, a create that updates an existing subscriber, an entry that the suppression list gives up,
-and a lag that is not on record."""
-_ENOUGH = 10  # failures to begin with
+"""Seeds with events that no other seed has: a create that is executed twice, a create that is executed after the quiet
+period, a 429 whose create took effect, a create that updates an existing subscriber, an entry that the suppression list
+gives up, and a lag that the ledger does not know."""
+_MAX_FAILURES = 10  # failures after which the test stops
 
 
-def test_every_claim_holds_and_every_phase_and_setting_is_met(record_property: Callable[[str, object], None]) -> None:
+def test_every_claim_holds_and_the_seeds_reach_every_phase_and_setting(
+    record_property: Callable[[str, object], None],
+) -> None:
     ledgers, coverage, failures = Ledgers(), Coverage(), list[str]()
-    blocks = (range(SEEDS), *(range(seed, seed + 1) for seed in _RARE if seed >= SEEDS))
+    blocks = (range(SEED_COUNT), *(range(seed, seed + 1) for seed in _RARE if seed >= SEED_COUNT))
     for result in chain.from_iterable(simulate_seeds(seeds, ledgers) for seeds in blocks):
         failures += [f"python -m tests.simulation {result.world.scenario.seed}  # {fault}" for fault in result.faults]
         coverage.add(Truth(result.world))
-        if len(failures) >= _ENOUGH:
+        if len(failures) >= _MAX_FAILURES:
             break
     assert failures == [], "\n".join(failures)
-    record_property("simulated", json.dumps([SEEDS, coverage.list_rows()]))
-    if SEEDS < USUAL_SEEDS:
-        pytest.skip(f"{SEEDS} seeds need not meet every phase and setting")
-    assert coverage.list_missed() == []
+    record_property("simulated", json.dumps([SEED_COUNT, coverage.list_rows()]))
+    if SEED_COUNT < DEFAULT_SEED_COUNT:
+        pytest.skip(f"{SEED_COUNT} seeds do not have to reach every phase and setting")
+    assert coverage.list_missing_keys() == []
 
 
 def test_a_seed_has_the_same_story_twice() -> None:
     ledgers = Ledgers()
-    first, second = ([tell_story(result) for result in simulate_seeds(range(4), ledgers)] for _ in range(2))
-    assert first == second
+    first_stories, second_stories = (
+        [tell_story(result) for result in simulate_seeds(range(4), ledgers)] for _ in range(2)
+    )
+    assert first_stories == second_stories

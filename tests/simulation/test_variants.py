@@ -1,6 +1,6 @@
-"""Seeded nights in other shapes: rows that name their base, and runs of one shard. Every claim holds as in whole runs.
+"""The claims of the simulation hold for rows that name their base, and for runs of shards.
 
-The runs of the shards of a night follow each other at once, so that each run finds what the other runs have left.
+The runs of a night's shards follow each other at once, so that each run finds the entries of the other runs.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,20 +15,25 @@ from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.rows import Portion
 from tests.simulation.scenario import BASE_ID, Night, Scenario
 from tests.simulation.simulate import simulate
-from tests.simulation.test_seeds import SEEDS
+from tests.simulation.test_seeds import SEED_COUNT
 
 _BASES = (BASE_ID, 9, 11)
 _SHARD_COUNTS = (2, 3, 1, 2)
 _GAP_S = 1.0
-_SHOWN = 10  # failures
+_MAX_SHOWN_FAILURES = 10
 
 
 def build_by_row(seeds: range) -> Iterator[Scenario]:
-    """Yield the scenarios of these seeds by row. Left out are scenarios whose base has no id yet or is answered as
-    another (a listing then finds subscribers of two bases of the run), and retries."""
+    """Yield the scenarios of these seeds with a base in each row.
+
+    Left out are scenarios with retries, scenarios whose base has no id yet, and scenarios whose base is answered as
+    another: there a listing finds one person in two bases of the run.
+    """
 
     def change(night: Night) -> Night:
-        return replace(night, is_by_row=True, bases=_BASES, newcomers=())  # a newcomer comes into one base
+        return replace(
+            night, is_by_row=True, bases=_BASES, newcomers=()
+        )  # the newcomers of a seed belong to a single base
 
     for scenario in build_scenarios(seeds):
         is_alias = "base_alias" in scenario.settings
@@ -37,7 +42,8 @@ def build_by_row(seeds: range) -> Iterator[Scenario]:
 
 
 def build_sharded(seeds: range) -> Iterator[Scenario]:
-    """Yield the scenarios of these seeds in shards. Left out are bases without an id, and retries."""
+    """Yield the scenarios of these seeds in shards. Left out are scenarios with bases without an id, and with
+    retries."""
     for scenario in build_scenarios(seeds):
         if scenario.has_base and not any(night.retry or night.is_by_name for night in scenario.nights):
             counts = (_SHARD_COUNTS[index % len(_SHARD_COUNTS)] for index in range(len(scenario.nights)))
@@ -49,26 +55,26 @@ def divide(night: Night, count: int) -> Iterator[Night]:
     """Yield the runs of all shards of a night. Events between two nights happen before the first run."""
     for index in range(1, count + 1):
         shard = Shard(index, count)
-        own = tuple(select(portion, shard) for portion in night.portions)
+        shard_portions = tuple(select(portion, shard) for portion in night.portions)
         if index == 1:
-            yield replace(night, portions=own, shard=shard)
+            yield replace(night, portions=shard_portions, shard=shard)
         else:
-            yield replace(night, portions=own, shard=shard, gap_s=_GAP_S, newcomers=(), ledger="kept")
+            yield replace(night, portions=shard_portions, shard=shard, gap_s=_GAP_S, newcomers=(), ledger="kept")
 
 
 def select(portion: Portion, shard: Shard) -> Portion:
     """Return the rows of a shard. The first shard also has the rows whose outcome needs no ledger."""
     planned = portion.planned.select(np.flatnonzero(shard.contains(portion.planned.identities)))
-    told = tuple(row for row in portion.told if shard.holds(row.identity))
+    shard_rows = tuple(row for row in portion.rows if shard.holds(row.identity))
     if shard.index > 1:
-        return Portion(planned, len(told), 0, 0, 0, told)
-    elsewhere = len(portion.told) - len(told)
-    return replace(portion, planned=planned, read=portion.read - elsewhere, told=told)
+        return Portion(planned, len(shard_rows), 0, 0, 0, shard_rows)
+    rows_of_other_shards = len(portion.rows) - len(shard_rows)
+    return replace(portion, planned=planned, read_count=portion.read_count - rows_of_other_shards, rows=shard_rows)
 
 
-@pytest.mark.parametrize(("build", "seeds"), [(build_by_row, SEEDS // 10), (build_sharded, SEEDS // 5)])
+@pytest.mark.parametrize(("build", "seeds"), [(build_by_row, SEED_COUNT // 10), (build_sharded, SEED_COUNT // 5)])
 def test_every_claim_holds(build: Callable[[range], Iterator[Scenario]], seeds: int) -> None:
     ledgers = Ledgers()
     results = (simulate(scenario, ledgers) for scenario in build(range(seeds)))
     failures = [f"seed {result.world.scenario.seed}: {fault}" for result in results for fault in result.faults]
-    assert failures == [], "\n".join([f"{len(failures)} failures:", *failures[:_SHOWN]])
+    assert failures == [], "\n".join([f"{len(failures)} failures:", *failures[:_MAX_SHOWN_FAILURES]])

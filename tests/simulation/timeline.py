@@ -1,70 +1,70 @@
-"""Virtual time: the events in their order. Nothing waits; the clock jumps to the next event."""
+"""Virtual time: no code waits, because the clock jumps to the next event."""
 
 import heapq
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 _EPOCH = datetime(2026, 11, 2, tzinfo=UTC).timestamp()
-_BEGINNING_S = 1000.0  # not 0: a time that nobody set must not look like one
+_START_S = 1000.0  # not 0, so that no time equals a value that was never set
 
 
 class Timer:
-    """Something that is to happen, unless it is cancelled."""
+    """An event that happens unless it is cancelled."""
 
-    __slots__ = ("act", "is_cancelled")
+    __slots__ = ("callback", "is_cancelled")
 
-    def __init__(self, act: Callable[[], None]) -> None:
-        self.act = act
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback = callback
         self.is_cancelled = False
 
     def cancel(self) -> None:
-        """It is not to happen."""
+        """Cancel the event."""
         self.is_cancelled = True
 
 
 class Timeline:
-    """The clock that the service and every process share; what is due at the same moment happens in order of asking."""
+    """The clock of the service and of every process. Events of the same time happen in the order of their calls."""
 
     def __init__(self) -> None:
-        self.now_s = _BEGINNING_S
-        self._due: list[tuple[float, int, Timer]] = []
-        self._asked = 0
+        self.now_s = _START_S
+        self._events: list[tuple[float, int, Timer]] = []
+        self._call_count = 0
 
     def read(self) -> float:
-        """Seconds, never going back."""
+        """Return the time in seconds. It never goes back."""
         return self.now_s
 
     def read_wall(self) -> float:
-        """The same moment in Unix seconds."""
+        """Return the time in Unix seconds."""
         return _EPOCH + self.now_s
 
     def read_date(self) -> datetime:
-        """The same moment, aware."""
+        """Return the time as a datetime with a time zone."""
         return datetime.fromtimestamp(self.read_wall(), UTC)
 
-    def call_at(self, when_s: float, act: Callable[[], None]) -> Timer:
-        """Let it happen then, or next if that is past."""
-        timer = Timer(act)
-        self._asked += 1
-        heapq.heappush(self._due, (max(when_s, self.now_s), self._asked, timer))
+    def call_at(self, when_s: float, callback: Callable[[], None]) -> Timer:
+        """Call `callback` at this time, or next if the time is past."""
+        timer = Timer(callback)
+        self._call_count += 1
+        heapq.heappush(self._events, (max(when_s, self.now_s), self._call_count, timer))
         return timer
 
-    def call_later(self, delay_s: float, act: Callable[[], None]) -> Timer:
-        """Let it happen so much later."""
-        return self.call_at(self.now_s + delay_s, act)
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
+        """Call `callback` after `delay_s` seconds."""
+        return self.call_at(self.now_s + delay_s, callback)
 
     def advance(self, until_s: float = float("inf")) -> bool:
-        """Let the next thing happen; False when there is none before `until_s`."""
-        while self._due and self._due[0][0] <= until_s:
-            when_s, _, timer = heapq.heappop(self._due)
+        """Let the next event happen. Return False if there is no event before `until_s`."""
+        while self._events and self._events[0][0] <= until_s:
+            when_s, _, timer = heapq.heappop(self._events)
             if not timer.is_cancelled:
                 self.now_s = when_s
-                timer.act()
+                timer.callback()
                 return True
         return False
 
     def pass_until(self, until_s: float) -> None:
-        """Let everything happen that is due until then, and let that be now."""
+        """Let all events until `until_s` happen, and set the clock to `until_s`."""
         while self.advance(until_s):
             pass
         self.now_s = max(self.now_s, until_s)

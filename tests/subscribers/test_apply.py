@@ -1,4 +1,4 @@
-"""A mapping turns columns of text into fields: the steps of a rule alone, and in their order."""
+"""A mapping turns columns of text into fields: each step of a rule, and the order of the steps."""
 
 import json
 import subprocess
@@ -20,15 +20,15 @@ def build_frame(**columns: list[str | None]) -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series(cells, dtype="str") for name, cells in columns.items()})
 
 
-def apply_one(cells: list[str | None], field: str, rule: ColumnRule) -> list[object]:
+def apply_rule(cells: list[str | None], field: str, rule: ColumnRule) -> list[object]:
     mapped = apply_mapping(build_frame(cell=cells), FieldMapping({field: rule})).frame
-    return [to_plain(cell) for cell in mapped[field]]
+    return [to_python_value(cell) for cell in mapped[field]]
 
 
-def to_plain(cell: object) -> object:
+def to_python_value(cell: object) -> object:
     if pd.api.types.is_list_like(cell):
-        return list(cell)  # type: ignore[call-overload] # pandas says that it is one
-    return None if pd.isna(cell) else cell  # type: ignore[call-overload] # a scalar, then
+        return list(cell)  # type: ignore[call-overload] # pandas has checked that the cell is a list
+    return None if pd.isna(cell) else cell  # type: ignore[call-overload] # the cell is a scalar here
 
 
 def test_columns_become_fields_in_the_order_of_the_field_table() -> None:
@@ -40,9 +40,9 @@ def test_columns_become_fields_in_the_order_of_the_field_table() -> None:
 
 
 APOSTROPHES = ["'62", " '+31 6", "'10001-1", "''62", "'s-Gravenhage", "6'2", "'", "", None]
-FORMS = ("%d/%m/%Y", "%m/%d/%Y", "%Y-%m-%d", "%d %b %Y")
-STEPS: list[tuple[str, dict[str, Any], list[str | None], list[object]]] = [
-    # field, rule of the column, its cells, what comes of them
+DATE_FORMATS = ("%d/%m/%Y", "%m/%d/%Y", "%Y-%m-%d", "%d %b %Y")
+CASES: list[tuple[str, dict[str, Any], list[str | None], list[object]]] = [
+    # field, options of the rule, cells, expected values
     ("phone", {}, [" a ", "\u00a0b\u2003", "", "  ", None, "007", "NA"], ["a", "b", None, None, None, "007", "NA"]),
     ("phone", {"is_trimmed": False}, [" a ", "  ", "", None], [" a ", "  ", None, None]),
     ("phone", {"is_trimmed": False, "values": {" a ": " b "}}, [" a ", "a", "  "], [" b ", "a", "  "]),
@@ -106,9 +106,9 @@ STEPS: list[tuple[str, dict[str, Any], list[str | None], list[object]]] = [
      ["2000-02-29", "31/02/2000", "2000-02-29", "soon", None, "2000-02-29"]),
     ("birthday", {"format": ("%d.%m.%Y",)}, ["1.2.1999"], ["1999-02-01"]),
     ("birthday", {"format": ("%Y-%m-%dT%H:%M:%S",)}, ["2001-02-03T04:05:06"], ["2001-02-03"]),
-    ("birthday", {"format": FORMS}, ["05/06/1990", "1990-06-05", "5 Jun 1990", "31/31/90"],
+    ("birthday", {"format": DATE_FORMATS}, ["05/06/1990", "1990-06-05", "5 Jun 1990", "31/31/90"],
      ["1990-06-05", "1990-06-05", "1990-06-05", "31/31/90"]),
-    ("birthday", {},  # a column of timestamps; midnight at +01:00 is the day before for whoever keeps it in UTC
+    ("birthday", {},  # a column of timestamps; midnight at +01:00 is the day before in UTC
      ["1980-02-29T00:00:00", "1980-02-29 00:00:00.000", "1980-02-29T00:00:00+00:00", "1980-02-29T00:00:00.000Z",
       "1980-02-29T00:00", "1980-02-29T00:00:00+01:00", "1980-02-29T23:00:00"],
      [*["1980-02-29"] * 5, "1980-02-29T00:00:00+01:00", "1980-02-29T23:00:00"]),
@@ -117,15 +117,15 @@ STEPS: list[tuple[str, dict[str, Any], list[str | None], list[object]]] = [
 
 
 def test_a_rule_reads_the_cells_of_its_column() -> None:
-    for field, rule, cells, expected in STEPS:
-        assert apply_one(cells, field, ColumnRule(column="cell", **rule)) == expected
+    for field, rule, cells, expected in CASES:
+        assert apply_rule(cells, field, ColumnRule(column="cell", **rule)) == expected
 
 
 @pytest.mark.parametrize(
     ("field", "value", "expected"), [("is_active", " true ", "true"), ("tags", "a, b", ["a", "b"]), ("phone", "", None)]
 )
-def test_a_constant_fills_all_rows(field: str, value: str, expected: object) -> None:
-    assert apply_one(["x", None], field, ColumnRule(value=value)) == [expected] * 2
+def test_a_constant_is_the_value_of_every_row(field: str, value: str, expected: object) -> None:
+    assert apply_rule(["x", None], field, ColumnRule(value=value)) == [expected] * 2
 
 
 def test_a_cell_of_tags_is_read_as_a_list() -> None:
@@ -164,13 +164,15 @@ def test_a_cell_of_tags_is_read_as_a_list() -> None:
         ('"', None, None),
     ]
     for cell, split, tags in cases:
-        alone = apply_one([cell], "tags", ColumnRule(column="cell", split=split))
-        among = apply_one(["x", cell, '["y"]', None, "z"], "tags", ColumnRule(column="cell", split=split))
-        assert alone == [tags]
-        assert among == [["x"], tags, ["y"], None, ["z"]]
+        single_result = apply_rule([cell], "tags", ColumnRule(column="cell", split=split))
+        result_among_others = apply_rule(
+            ["x", cell, '["y"]', None, "z"], "tags", ColumnRule(column="cell", split=split)
+        )
+        assert single_result == [tags]
+        assert result_among_others == [["x"], tags, ["y"], None, ["z"]]
 
 
-def test_a_list_of_anything_but_plain_values_makes_no_tags_and_is_a_fault() -> None:
+def test_a_list_with_nested_or_broken_values_is_a_fault_and_no_tags() -> None:
     for cell in [
         '[{"id": 1, "name": "VIP"}]', '[["a"], ["b"]]', '{"name": "VIP"}', r'["\ud800"]', "[vip, news]",
         "[12345678901234567890123]", "[1e999]",
@@ -180,27 +182,27 @@ def test_a_list_of_anything_but_plain_values_makes_no_tags_and_is_a_fault() -> N
         "{vip,new", '["a"], ["b"]', "[VIP, news] x", 'x, ["a"',
     ]:  # fmt: skip
         mapped = apply_mapping(build_frame(cell=["x", cell, None]), FieldMapping({"tags": ColumnRule(column="cell")}))
-        assert [to_plain(tags) for tags in mapped.frame["tags"]] == [["x"], None, None]
+        assert [to_python_value(tags) for tags in mapped.frame["tags"]] == [["x"], None, None]
         assert [(fault.position, fault.field, fault.code) for fault in mapped.faults] == [(1, "tags", "list")]
 
 
-def test_tags_that_another_sign_divides_are_a_fault_until_a_job_names_the_sign() -> None:
+def test_tags_with_an_unknown_separator_are_a_fault_whose_message_shows_the_option() -> None:
     for cell in ["VIP;News", "VIP|News", "VIP\nNews", "VIP;"]:
         mapped = apply_mapping(build_frame(cell=["x", cell, None]), FieldMapping({"tags": ColumnRule(column="cell")}))
         assert [(fault.position, fault.field, fault.code) for fault in mapped.faults] == [(1, "tags", "split")]
         assert 'split: ";"' in mapped.faults[0].message
 
 
-def test_an_array_of_numpy_is_not_read_as_one_tag() -> None:
+def test_the_text_of_a_numpy_array_is_not_read_as_one_tag() -> None:
     cells: list[str | None] = ["['vip' 'news']", "['vip', 'news']"]
     mapped = apply_mapping(build_frame(cell=cells), FieldMapping({"tags": ColumnRule(column="cell")}))
-    assert [to_plain(tags) for tags in mapped.frame["tags"]] == [None, ["vip", "news"]]
+    assert [to_python_value(tags) for tags in mapped.frame["tags"]] == [None, ["vip", "news"]]
 
 
 @given(st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(str.strip).filter(bool))))
 def test_tags_in_json_are_read_unchanged(lists: list[list[str]]) -> None:
     cells: list[str | None] = [json.dumps(tags, ensure_ascii=len(tags) % 2 == 0) for tags in lists]
-    assert apply_one(cells, "tags", ColumnRule(column="cell")) == lists
+    assert apply_rule(cells, "tags", ColumnRule(column="cell")) == lists
 
 
 def test_a_year_of_two_digits_is_not_in_the_future() -> None:
@@ -212,8 +214,8 @@ def test_a_year_of_two_digits_is_not_in_the_future() -> None:
         ("1/2/69", "%m/%d/%y", "1969-01-02"),
         ("01.01.2045", "%d.%m.%Y", "2045-01-01"),
     ]
-    for cell, form, day in cases:
-        mapping = FieldMapping({"birthday": ColumnRule(column="cell", format=(form,))})
+    for cell, date_format, day in cases:
+        mapping = FieldMapping({"birthday": ColumnRule(column="cell", format=(date_format,))})
         assert apply_mapping(build_frame(cell=[cell]), mapping, today=date(2026, 11, 25)).frame[
             "birthday"
         ].tolist() == [day]
@@ -240,20 +242,20 @@ def test_a_column_that_the_frame_lacks_is_an_error() -> None:
         apply_mapping(build_frame(email=["a"]), FieldMapping({"email": ColumnRule(column="Email")}))
 
 
-def test_the_steps_go_in_their_order() -> None:
+def test_the_steps_of_a_rule_are_applied_in_their_order() -> None:
     rule = ColumnRule(
         template="{{ cell.partition(':')[2] }}", case="lower", values={"m": "male", "f": "female"}, default="male"
     )
-    assert apply_one(["sex: M ", "sex:F", "sex:", "none"], "gender", rule) == ["male", "female", "male", "male"]
-    joined = ColumnRule(template="{{ y }}-{{ m }}-{{ d }}", format=("%Y-%m-%d",))
+    assert apply_rule(["sex: M ", "sex:F", "sex:", "none"], "gender", rule) == ["male", "female", "male", "male"]
+    joined_rule = ColumnRule(template="{{ y }}-{{ m }}-{{ d }}", format=("%Y-%m-%d",))
     frame = build_frame(y=["1990", "1990"], m=["2", "2"], d=["3", "31"])
-    assert apply_mapping(frame, FieldMapping({"birthday": joined})).frame["birthday"].tolist() == [
+    assert apply_mapping(frame, FieldMapping({"birthday": joined_rule})).frame["birthday"].tolist() == [
         "1990-02-03",
         "1990-2-31",
     ]
 
 
-def test_none_in_a_name_is_a_fault_unless_another_cell_of_the_row_shows_a_program() -> None:
+def test_the_name_none_is_a_fault_unless_the_row_has_another_cell_without_a_value() -> None:
     frame = build_frame(
         first=["Ann", "None", "None", "Eve", "None"],
         last=["None", "Lee", "None", "NULL", "Lee"],
@@ -267,23 +269,23 @@ def test_none_in_a_name_is_a_fault_unless_another_cell_of_the_row_shows_a_progra
         (1, "first_name", "null"), (0, "last_name", "null"),
     ]  # fmt: skip
     assert 'values: {"None": ""}' in mapped.faults[0].message
-    assert [to_plain(cell) for cell in mapped.frame["first_name"]] == ["Ann", None, None, "Eve", None]
+    assert [to_python_value(cell) for cell in mapped.frame["first_name"]] == ["Ann", None, None, "Eve", None]
 
 
-def fill(template: str, **columns: list[str | None]) -> MappedChunk:
+def apply_template(template: str, **columns: list[str | None]) -> MappedChunk:
     return apply_mapping(build_frame(**columns), FieldMapping({"first_name": ColumnRule(template=template)}))
 
 
-def test_the_columns_of_a_template_are_the_mappings() -> None:
+def test_a_mapping_has_the_columns_of_its_templates() -> None:
     rule = ColumnRule(template="{{ a }} {{ row['b c'] }} {% if d %}{{ a }}{% endif %}")
     assert FieldMapping({"first_name": rule, "phone": ColumnRule(column="a")}).columns == ("a", "b c", "d")
     with pytest.raises(ConfigurationError, match="'b c'"):
-        fill("{{ row['b c'] }}", a=["x"])
+        apply_template("{{ row['b c'] }}", a=["x"])
 
 
-def test_a_row_for_which_a_template_fails_costs_that_row_alone() -> None:
-    mapped = fill("{{ a[0] }}", a=["x1", "", "y2", None])
-    assert [to_plain(cell) for cell in mapped.frame["first_name"]] == ["x", None, "y", None]
+def test_a_template_that_fails_for_a_row_makes_only_that_row_faulty() -> None:
+    mapped = apply_template("{{ a[0] }}", a=["x1", "", "y2", None])
+    assert [to_python_value(cell) for cell in mapped.frame["first_name"]] == ["x", None, "y", None]
     message = "FirstName: the template asks in line 1 for something that this row does not have"
     assert mapped.faults == tuple(Fault(row, "first_name", "template", message) for row in (1, 3))
 
@@ -293,5 +295,5 @@ def test_a_mapping_without_a_template_does_not_load_jinja() -> None:
         "import sys\nfrom connector.subscribers.rules import ColumnRule\n"
         "ColumnRule(column='a')\nprint('jinja2' in sys.modules)"
     )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert ended.stdout == "False\n"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout == "False\n"

@@ -1,4 +1,4 @@
-"""The vectorised checks against slow checks of one value, and the schemas of the field table."""
+"""Compares the checks of whole columns with slow checks of single values, and tests the schemas of the field table."""
 
 import json
 from datetime import date, timedelta
@@ -26,8 +26,10 @@ from connector.subscribers.checks import (
 from connector.subscribers.countries import find_country, list_whole_names, simplify
 from connector.subscribers.validation import build_listed_schema, read_phones
 
-_part = st.text(alphabet="aZ0._+-'é", min_size=1, max_size=8)
-_addresses = st.builds("{}@{}".format, _part, st.lists(_part, min_size=1, max_size=3).map(".".join)) | st.sampled_from(
+ADDRESS_PARTS = st.text(alphabet="aZ0._+-'é", min_size=1, max_size=8)
+ADDRESSES = st.builds(
+    "{}@{}".format, ADDRESS_PARTS, st.lists(ADDRESS_PARTS, min_size=1, max_size=3).map(".".join)
+) | st.sampled_from(
     ["a@x.test", "a@x.local", "a@" + "b" * 63 + ".com", "a" * 64 + "@x.com", "a" * 65 + "@x.com", "a@1.2.3.com"]
 )
 
@@ -44,8 +46,8 @@ def is_valid(text: str) -> bool:
     return True
 
 
-@given(st.lists(_addresses, max_size=5))
-def test_an_address_is_valid_exactly_if_email_validator_accepts_the_address(texts: list[str]) -> None:
+@given(st.lists(ADDRESSES, max_size=5))
+def test_an_address_is_valid_exactly_if_the_library_email_validator_accepts_it(texts: list[str]) -> None:
     assert is_email(build_cells(texts)).to_pylist() == [is_valid(text) for text in texts]
 
 
@@ -54,47 +56,49 @@ def test_a_missing_address_is_neither_valid_nor_invalid() -> None:
     assert is_email(build_cells([])).to_pylist() == []
 
 
-def test_only_the_days_of_the_calendar_are_dates() -> None:
+def test_only_days_that_exist_are_dates() -> None:
     days = [date(1890, 1, 1) + timedelta(days=day) for day in range(220 * 366)]
     texts = [f"{year}-{month:02}-{day:02}" for year in range(1890, 2110) for month in range(14) for day in range(33)]
-    real = {day.isoformat() for day in days}
-    assert is_date(build_cells(texts)).to_pylist() == [text in real for text in texts]
+    real_days = {day.isoformat() for day in days}
+    assert is_date(build_cells(texts)).to_pylist() == [text in real_days for text in texts]
 
 
 @given(
     st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.none(), max_size=8), st.integers(0, 3)
 )
-def test_a_control_character_is_found_in_any_place(texts: list[str | None], start: int) -> None:
+def test_a_control_character_is_found_anywhere_in_a_text(texts: list[str | None], start: int) -> None:
     expected = [text is None or not any(ord(sign) < 32 and sign not in "\t\n\r" for sign in text) for text in texts]
-    found = does_not_match(build_cells(texts).slice(start), CONTROL_PATTERN, CONTROL_CHARACTERS).to_pylist()
-    assert [one is None or one for one in found] == expected[start:]
+    checked = does_not_match(build_cells(texts).slice(start), CONTROL_PATTERN, CONTROL_CHARACTERS).to_pylist()
+    assert [is_valid is None or is_valid for is_valid in checked] == expected[start:]
 
 
 @given(st.integers(-10, 2**64) | st.sampled_from([2**53 - 1, 2**53, 10**15, 10**16]))
-def test_a_zip_is_sendable_if_every_reader_of_json_reads_the_same_number(number: int) -> None:
-    survives = number >= 0 and str(int(float(number))) == str(number) and number < 2**53
-    assert is_sendable_zip(build_cells([str(number)])).to_pylist() == [survives]
-    if survives:
+def test_a_zip_can_be_sent_if_every_json_reader_reads_the_same_number(number: int) -> None:
+    is_exact = number >= 0 and str(int(float(number))) == str(number) and number < 2**53
+    assert is_sendable_zip(build_cells([str(number)])).to_pylist() == [is_exact]
+    if is_exact:
         assert json.loads(json.dumps(number)) == number
 
 
 @given(st.lists(st.none() | st.sampled_from(["x" * 10_000, "x" * 10_001, "é" * 10_000, "é" * 10_001, "", "a"])))
 def test_the_length_of_a_text_is_its_number_of_characters(texts: list[str | None]) -> None:
-    found = is_short(build_cells(texts)).to_pylist()
-    assert [one is not False for one in found] == [text is None or len(text) <= LARGEST_TEXT_LENGTH for text in texts]
+    checked = is_short(build_cells(texts)).to_pylist()
+    assert [is_valid is not False for is_valid in checked] == [
+        text is None or len(text) <= LARGEST_TEXT_LENGTH for text in texts
+    ]
 
 
 @given(
     st.lists(st.none() | st.lists(st.sampled_from(["", "é" * 5_000, "x" * 5_001, "x"]), max_size=3)), st.integers(0, 2)
 )
-def test_the_tags_of_a_row_are_counted_together(lists: list[list[str] | None], start: int) -> None:
-    found = is_short(pa.array(lists, pa.list_(pa.string())).slice(start)).to_pylist()
-    assert [one is not False for one in found] == [
+def test_the_length_limit_counts_all_tags_of_a_row_together(lists: list[list[str] | None], start: int) -> None:
+    checked = is_short(pa.array(lists, pa.list_(pa.string())).slice(start)).to_pylist()
+    assert [is_valid is not False for is_valid in checked] == [
         sum(map(len, tags or [])) <= LARGEST_TEXT_LENGTH for tags in lists[start:]
     ]
 
 
-def test_a_phone_is_written_as_e164() -> None:
+def test_a_phone_is_converted_to_e164() -> None:
     cases: list[tuple[str | None, str | None]] = [
         ("030 1234567", "+49301234567"),
         ("+49 (0)30 / 1234567", "+49301234567"),
@@ -121,7 +125,7 @@ def test_a_country_is_read_from_its_codes_and_names(case: object) -> None:
         assert [find_country(text) for text in [*codes, *map(case, names)]] == [country.alpha_2] * 5
 
 
-def test_other_names_of_countries() -> None:
+def test_a_country_is_read_from_its_other_names() -> None:
     cases: list[tuple[str, str | None]] = [
         ("USA", "US"), ("U.S.A.", "US"), ("united states of america", "US"), ("United States (US)", "US"),
         ("Great Britain", "GB"), ("England", "GB"), ("Northern Ireland", "GB"), ("The Netherlands", "NL"),
@@ -151,11 +155,11 @@ def test_other_names_of_countries() -> None:
         ("Dominica (Republic)", None), ("Korea, Japan", None), ("Yugoslavia", None), ("ROC", None),
         ("Korea", None), ("Virgin Islands", None), ("Kosovo", None), ("S.A.", None), ("the", None), ("Narnia", None),
     ]  # fmt: skip
-    for word, code in cases:
-        assert find_country(word) == code
+    for name, code in cases:
+        assert find_country(name) == code
 
 
-def test_no_name_means_two_countries() -> None:
+def test_each_name_means_only_one_country() -> None:
     meanings: dict[str, set[str]] = {}
     for name, code in list_whole_names():
         meanings.setdefault(simplify(name), set()).add(code)
@@ -164,24 +168,26 @@ def test_no_name_means_two_countries() -> None:
     assert set().union(*meanings.values()) == known
 
 
-def build_listed(**columns: object) -> pd.DataFrame:
+def build_listed_frame(**columns: object) -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series([None], dtype=object) for name in NAMES} | columns)
 
 
 def test_a_listed_frame_gets_the_types_of_the_field_table() -> None:
-    frame = build_listed(id=[1], is_active=[True], tags=[["a"]], birthday=[date(2000, 1, 1)], address_zip=["02134"])
+    frame = build_listed_frame(
+        id=[1], is_active=[True], tags=[["a"]], birthday=[date(2000, 1, 1)], address_zip=["02134"]
+    )
     listed = build_listed_schema().validate(frame)
-    special = {"id": "Int64", "base_id": "Int64", "is_active": "boolean", "tags": "list<item: string>[pyarrow]",
+    special_types = {"id": "Int64", "base_id": "Int64", "is_active": "boolean", "tags": "list<item: string>[pyarrow]",
                "birthday": "date32[day][pyarrow]"}  # fmt: skip
     assert {name: str(listed[name].dtype) for name in NAMES} == {
-        field.name: special.get(field.name, str(TEXT)) for field in FIELDS
+        field.name: special_types.get(field.name, str(TEXT)) for field in FIELDS
     }
     assert listed["birthday"].tolist() == [date(2000, 1, 1)]
     assert listed["address_zip"].tolist() == ["02134"]
 
 
-def test_a_wrong_type_and_a_missing_column_are_found() -> None:
+def test_the_schema_of_a_listed_frame_refuses_a_wrong_type_and_a_missing_column() -> None:
     with pytest.raises(pandera.errors.SchemaErrors):
-        build_listed_schema().validate(build_listed(id=["seven"]), lazy=True)
+        build_listed_schema().validate(build_listed_frame(id=["seven"]), lazy=True)
     with pytest.raises(pandera.errors.SchemaErrors):
-        build_listed_schema().validate(build_listed().drop(columns="email"), lazy=True)
+        build_listed_schema().validate(build_listed_frame().drop(columns="email"), lazy=True)

@@ -1,4 +1,4 @@
-"""Columns that tell who wants no email: the columns that the connector notices, and their effect on is_active."""
+"""Columns that show who wants no email: which columns the connector recognises, and their effect on is_active."""
 
 import pandas as pd
 
@@ -13,7 +13,7 @@ from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRule
 from connector.subscribers.validation import validate_rows
 from tests.subscribers.test_rows import TODAY
 
-NOTICED = {
+CONSENT_COLUMNS = {
     "unsubscribed": ["ja", "", "nein"],
     "Unsubscribed?": ["TRUE", "FALSE", "false"],
     "opt-out": ["1", "0", ""],
@@ -64,7 +64,7 @@ NOTICED = {
     "email_allowed": ["false", "true", "true"],
 }
 
-REFUSALS = (
+REFUSING_HEADERS = (
     "no_newsletter", "Refus newsletter", "geen nieuwsbrief", "Keine E-Mail", "Keine Werbung", "Baja", "do_not_email",
     "email_opt_out", "No quiero correo", "Kein Newsletter", "keine weiteren Werbemails", "Ohne Newsletter",
     "Nicht anschreiben", "nicht per E-Mail kontaktieren", "Newsletter abgelehnt", "Werbewiderspruch", "Mailsperre",
@@ -82,7 +82,7 @@ REFUSALS = (
     "Newsletter annulé", "no_emails", "No Email", "Email refused", "Désabonnement newsletter", "No e-mail",
     "Email/SMS opt-out",
 )  # fmt: skip
-"""Headers by which a yes refuses emails."""
+"""Headers of columns in which "yes" means: no emails."""
 
 OTHER_HEADERS = (
     "status", "newsletter_name", "order_status", "Newsletter", "Newsletter ja/nein", "Newsletter yes/no by email",
@@ -100,7 +100,7 @@ OTHER_HEADERS = (
 )  # fmt: skip
 
 
-def check_noticed(header: str, cells: list[str], is_active: list[bool]) -> None:
+def check_recognised(header: str, cells: list[str], is_active: list[bool]) -> None:
     frame = pd.DataFrame({"email": [f"p{row}@x.com" for row in range(len(cells))], header: cells}, dtype="str")
     assert find_consent_columns(frame, guess_mapping(["email", header]), ()) == [header]
     mapping = FieldMapping({"email": ColumnRule(column="email"), "is_active": build_consent_rule(header)})
@@ -109,15 +109,15 @@ def check_noticed(header: str, cells: list[str], is_active: list[bool]) -> None:
     assert valid.subscribers["is_active"].tolist() == is_active, header
 
 
-def test_a_header_that_refuses_emails_is_noticed_and_makes_subscribers_inactive() -> None:
-    for header in REFUSALS:
-        check_noticed(header, ["x", ""], [False, True])
+def test_a_header_that_refuses_emails_is_recognised_and_makes_subscribers_inactive() -> None:
+    for header in REFUSING_HEADERS:
+        check_recognised(header, ["x", ""], [False, True])
     assert [header for header in OTHER_HEADERS if is_unsubscribed_header(header)] == []
 
 
-def test_a_column_of_unsubscribed_people_is_noticed_and_makes_them_inactive() -> None:
-    for header, cells in NOTICED.items():
-        check_noticed(header, cells, [False, True, True])
+def test_a_column_of_unsubscribed_people_is_recognised_and_makes_them_inactive() -> None:
+    for header, cells in CONSENT_COLUMNS.items():
+        check_recognised(header, cells, [False, True, True])
     frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], "opt-out": ["1", ""]}, dtype="str")
     assert find_consent_columns(frame, FieldMapping({"is_active": ColumnRule(value="true")}), ()) == ["opt-out"]
     assert find_consent_columns(frame, FieldMapping({"is_active": ColumnRule(value="false")}), ()) == []
@@ -125,7 +125,7 @@ def test_a_column_of_unsubscribed_people_is_noticed_and_makes_them_inactive() ->
     assert find_consent_columns(frame, FieldMapping({}), ["opt-out"]) == []
 
 
-def test_a_column_with_other_words_than_yes_and_no_is_noticed() -> None:
+def test_a_column_with_other_words_than_yes_and_no_is_recognised() -> None:
     cases: list[tuple[str, list[str]]] = [
         ("Newsletter", ["Ja", "nein", "k.A."]),
         ("Newsletter", ["ja", "Nein, danke"]),
@@ -148,13 +148,13 @@ OTHER_COLUMNS = [
 ]  # fmt: skip
 
 
-def test_a_column_about_something_else_is_not_noticed() -> None:
+def test_a_column_about_another_subject_is_not_recognised() -> None:
     for header, cells in OTHER_COLUMNS:
         frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], header: cells}, dtype="str")
         assert find_consent_columns(frame, guess_mapping(["email", header]), ()) == [], header
 
 
-def test_beside_a_mapped_consent_only_a_column_of_unsubscribed_people_is_noticed() -> None:
+def test_if_a_consent_column_is_mapped_only_a_column_of_unsubscribed_people_is_recognised() -> None:
     frame = pd.DataFrame({"opted_in": ["yes"], "newsletter": ["no"], "unsubscribed": ["yes"]}, dtype="str")
     mapping = FieldMapping({"is_active": ColumnRule(column="opted_in")})
     assert find_consent_columns(frame, mapping, ()) == ["unsubscribed"]

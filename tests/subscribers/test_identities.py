@@ -1,4 +1,4 @@
-"""Identities: their normal form, their spellings, the suppression list, and repeats within a run."""
+"""Identities: their normal form, their spellings, the suppression list, and duplicates within a run."""
 
 from typing import Any
 
@@ -40,8 +40,8 @@ def test_spellings_of_one_address_are_one_identity() -> None:
         ("jose\u0301@example.com", "josé@example.com"),
         ("ANN@BÜCHER.example", "ann@bu\u0308cher.example"),
     ]
-    for one, other in cases:
-        assert digest_identity("email", one) == digest_identity("email", other)
+    for value, other_value in cases:
+        assert digest_identity("email", value) == digest_identity("email", other_value)
 
 
 def test_different_values_are_different_identities() -> None:
@@ -51,23 +51,23 @@ def test_different_values_are_different_identities() -> None:
         ("client_user_id", "A1", "a1"),
         ("client_user_id", "007", "7"),
     ]
-    for field, one, other in cases:
-        assert digest_identity(field, one) != digest_identity(field, other)
+    for field, value, other_value in cases:
+        assert digest_identity(field, value) != digest_identity(field, other_value)
 
 
 @given(st.lists(st.binary(min_size=16, max_size=16)))
-def test_digests_survive_the_array_with_their_trailing_zeros(digests: list[bytes]) -> None:
+def test_digests_keep_their_trailing_zeros_when_joined_and_split_again(digests: list[bytes]) -> None:
     assert split_digests(join_digests(digests, 16)) == digests
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=12) | st.emails()))
 @pytest.mark.parametrize("field", ["email", "client_user_id"])
 def test_a_column_of_texts_has_the_digests_of_its_texts(field: str, values: list[str]) -> None:
-    given_values = [*values, *(value.upper() for value in values), *(f"\x1c {value}\x85\t" for value in values)]
+    all_values = [*values, *(value.upper() for value in values), *(f"\x1c {value}\x85\t" for value in values)]
 
-    digests = compute_identities(pd.Series(given_values, dtype="str"), field)
+    digests = compute_identities(pd.Series(all_values, dtype="str"), field)
 
-    assert split_digests(digests) == [digest_identity(field, value) for value in given_values]
+    assert split_digests(digests) == [digest_identity(field, value) for value in all_values]
 
 
 ROW = {
@@ -81,7 +81,7 @@ ROW = {
 
 
 @given(st.lists(st.fixed_dictionaries(ROW), min_size=2, max_size=2))
-def test_two_rows_have_one_fingerprint_exactly_if_their_creates_are_equal(rows: list[dict[str, object]]) -> None:
+def test_two_rows_have_the_same_fingerprint_exactly_if_their_creates_are_equal(rows: list[dict[str, object]]) -> None:
     frame = build_frame(**{name: [row[name] for row in rows] for name in ROW})
     first, second = split_digests(compute_fingerprints(frame, "client_user_id"))
     assert (first == second) is (rows[0] == rows[1])
@@ -99,24 +99,24 @@ def test_the_spelling_of_the_identity_does_not_change_the_fingerprint() -> None:
     assert len(set(split_digests(compute_fingerprints(frame, "client_user_id")))) == 2
 
 
-def test_digests_and_fingerprints_keep_the_format_of_ledgers() -> None:
+def test_the_formats_of_digests_and_fingerprints_in_ledgers_have_not_changed() -> None:
     frame = build_frame(email=["ann@example.com"], is_active=[True], tags=[["a", "b"]], address_zip=[1012])
     assert split_digests(compute_fingerprints(frame, "client_user_id"))[0].hex() == "14a5c080d546eb64"
     assert digest_identity("email", "ann@example.com").hex() == "f9832139108cc79de37fd27da9ffcfec"
 
 
-def test_digests_are_separated_by_their_group() -> None:
-    same, other = digest_identity("email", "ann@x.org"), digest_identity("email", "bob@x.org")
-    digests = join_digests([same, other, same, same, b"\0" * 16], 16)
+def test_equal_digests_differ_after_they_are_combined_with_different_groups() -> None:
+    digest, other_digest = digest_identity("email", "ann@x.org"), digest_identity("email", "bob@x.org")
+    digests = join_digests([digest, other_digest, digest, digest, b"\0" * 16], 16)
     groups = join_digests([digest_text(text) for text in ("7", "7", "9", "7", "9")], 16)
-    mixed = split_digests(separate_digests(digests, groups))
-    assert mixed[0] == mixed[3]
-    assert len(set(mixed)) == 4
-    assert mixed[4] == digest_text("9")
+    combined = split_digests(separate_digests(digests, groups))
+    assert combined[0] == combined[3]
+    assert len(set(combined)) == 4
+    assert combined[4] == digest_text("9")
     assert len(separate_digests(digests[:0], groups[:0])) == 0
 
 
-def test_an_identity_has_the_spelling_as_sent_and_the_normal_spellings() -> None:
+def test_an_identity_is_looked_up_as_sent_and_in_its_normal_spellings() -> None:
     cases: list[tuple[str, str, tuple[str, ...]]] = [
         ("email", "ann@x.org", ("ann@x.org",)),
         ("email", "ann+b@x.org", ("ann+b@x.org",)),
@@ -135,14 +135,14 @@ def test_an_identity_has_the_spelling_as_sent_and_the_normal_spellings() -> None
 
 
 @given(st.sampled_from(["email", "client_user_id"]), st.text(min_size=1))
-def test_spellings_have_one_identity_and_include_the_normal_form(field: str, value: str) -> None:
+def test_all_spellings_have_the_same_identity_and_include_the_normal_form(field: str, value: str) -> None:
     spellings, normal = build_spellings(field, value), normalise_identity(field, value)
     assert spellings[0] == value
     assert normal in spellings
     assert all(normalise_identity(field, text) == normal for text in spellings)
 
 
-def test_a_text_has_the_traits_that_plain_texts_lack() -> None:
+def test_a_text_has_a_trait_for_each_difference_from_plain_texts() -> None:
     cases: list[tuple[str, str, set[str]]] = [
         ("email", "ann.lee-1_2@x-y.org", set()),
         ("email", "Ann@x.org", {"local: capitals"}),
@@ -192,7 +192,7 @@ def test_a_plain_text_has_no_trait(field: str, text: str) -> None:
         assert not text.startswith("0")
 
 
-def test_only_letters_beyond_ascii_have_spellings_that_differ_in_more_than_case() -> None:
+def test_only_texts_beyond_ascii_have_spellings_that_differ_in_more_than_case() -> None:
     cases: list[tuple[str, str, bool]] = [
         ("email", "Ann+b@X.org", True),
         ("email", "jörg@x.org", False),
@@ -200,15 +200,15 @@ def test_only_letters_beyond_ascii_have_spellings_that_differ_in_more_than_case(
         ("email", "ann@xn--bcher-kva.de", False),
         ("client_user_id", "É7", True),
     ]
-    for field, value, is_so in cases:
-        assert spellings_differ_only_in_case(field, value) is is_so
+    for field, value, expected in cases:
+        assert spellings_differ_only_in_case(field, value) is expected
 
 
-def build(field: str, *values: str) -> Suppression:
+def build_suppression(field: str, *values: str) -> Suppression:
     return Suppression("nightly", field, (digest_identity(field, value) for value in values))
 
 
-def test_a_suppression_list_holds_the_normal_form_of_its_field() -> None:
+def test_a_suppression_list_contains_an_identity_in_any_spelling_of_its_field() -> None:
     cases: list[tuple[str, str, dict[str, object], bool]] = [
         ("email", "ann@example.com", {"email": "ann@example.com"}, True),
         ("email", " Ann@EXAMPLE.com ", {"email": "ann@example.com"}, True),
@@ -219,7 +219,7 @@ def test_a_suppression_list_holds_the_normal_form_of_its_field() -> None:
         ("client_user_id", "7", {"client_user_id": 7}, False),
     ]
     for field, listed, values, is_held in cases:
-        suppression = build(field, "somebody-else@example.com", listed)
+        suppression = build_suppression(field, "somebody-else@example.com", listed)
         assert suppression.holds(values) is is_held
         frame = pd.DataFrame({name: pd.Series([value], dtype="str") for name, value in values.items() if value != 7})
         if len(frame):
@@ -230,45 +230,45 @@ VALUES = st.sampled_from([f"person{number}@example.com" for number in range(12)]
 
 
 @given(st.lists(VALUES), st.lists(st.none() | VALUES))
-def test_the_mask_of_a_frame_equals_the_answers_for_its_rows(listed: list[str], column: list[str | None]) -> None:
-    suppression = build("email", *listed)
+def test_the_mask_of_a_frame_equals_the_results_for_single_rows(listed: list[str], column: list[str | None]) -> None:
+    suppression = build_suppression("email", *listed)
     frame = pd.DataFrame({"email": pd.Series(column, dtype="str", index=range(5, 5 + len(column)))})
     assert suppression.build_mask(frame).tolist() == [value in listed for value in column]
     assert [suppression.holds({"email": value}) for value in column] == [value in listed for value in column]
 
 
 @given(st.lists(st.integers(0, 255), min_size=1, unique=True))
-def test_digests_that_end_in_zeros_are_found(lasts: list[int]) -> None:
-    digests = [bytes([last]) * 3 + b"\0" * 13 for last in lasts]
+def test_suppressed_digests_that_end_in_zeros_are_found(last_bytes: list[int]) -> None:
+    digests = [bytes([last_byte]) * 3 + b"\0" * 13 for last_byte in last_bytes]
     suppression = Suppression("nightly", "email", digests[::2])
-    found = suppression.find(join_digests(digests, 16)).tolist()
-    assert found == [place % 2 == 0 for place in range(len(digests))]
+    found_mask = suppression.find(join_digests(digests, 16)).tolist()
+    assert found_mask == [index % 2 == 0 for index in range(len(digests))]
 
 
 Row = tuple[int, int]
 CHUNKS = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 1)), max_size=12), max_size=12)
 
 
-def expect(chunks: list[list[Row]]) -> list[list[tuple[bool, bool]]]:
+def find_duplicates(chunks: list[list[Row]]) -> list[list[tuple[bool, bool]]]:
     first: dict[int, int] = {}
     expected = []
     for chunk in chunks:
-        repeats = []
+        duplicates = []
         for identity, fingerprint in chunk:
-            is_repeat = identity in first
-            repeats.append((is_repeat, is_repeat and first[identity] != fingerprint))
+            is_duplicate = identity in first
+            duplicates.append((is_duplicate, is_duplicate and first[identity] != fingerprint))
             first.setdefault(identity, fingerprint)
-        expected.append(repeats)
+        expected.append(duplicates)
     return expected
 
 
 @given(CHUNKS)
-def test_repeats_are_the_repeats_that_a_dictionary_finds(chunks: list[list[Row]]) -> None:
+def test_seen_identities_finds_the_duplicates_that_a_dictionary_finds(chunks: list[list[Row]]) -> None:
     seen = SeenIdentities()
-    repeats = []
+    duplicates = []
     for chunk in chunks:
         identities = join_digests((bytes([identity]) * 15 + b"\0" for identity, _ in chunk), 16)
         fingerprints = join_digests((bytes([fingerprint]) * 8 for _, fingerprint in chunk), 8)
         is_duplicate, is_different = seen.add(identities, fingerprints, np.zeros(len(chunk), dtype=bool))
-        repeats.append(list(zip(is_duplicate.tolist(), is_different.tolist(), strict=True)))
-    assert repeats == expect(chunks)
+        duplicates.append(list(zip(is_duplicate.tolist(), is_different.tolist(), strict=True)))
+    assert duplicates == find_duplicates(chunks)

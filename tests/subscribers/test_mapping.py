@@ -1,4 +1,4 @@
-"""The field of a column: guesses from the headers of real programs, and `--map`."""
+"""The guess which column belongs to which field, and its correction by `--map`."""
 
 import pandas as pd
 import pytest
@@ -19,44 +19,46 @@ from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import MAPPABLE, ColumnRule, FieldMapping, normalise_header, require_columns
 
 
-def show(mapping: FieldMapping) -> dict[str, str | None]:
+def list_columns(mapping: FieldMapping) -> dict[str, str | None]:
     return {name: rule.column for name, rule in mapping.rules.items()}
 
 
-def test_our_own_names_are_recognised_and_the_base_is_not_taken_from_a_file() -> None:
-    assert show(guess_mapping(NAMES)) == {name: name for name in MAPPABLE}
+def test_our_field_names_are_recognised_except_those_of_the_base() -> None:
+    assert list_columns(guess_mapping(NAMES)) == {name: name for name in MAPPABLE}
 
 
 def test_the_names_of_the_api_are_recognised() -> None:
     columns = [wire_name(field) for field in FIELDS]
-    assert show(guess_mapping(columns)) == {field.name: wire_name(field) for field in FIELDS if field.name in MAPPABLE}
+    assert list_columns(guess_mapping(columns)) == {
+        field.name: wire_name(field) for field in FIELDS if field.name in MAPPABLE
+    }
 
 
-def test_the_best_header_is_mapped_in_any_place() -> None:
-    assert show(guess_mapping(["billing_email", "Email Address", "E-Mail", "Email (2)"])) == {"email": "E-Mail"}
+def test_the_most_exact_header_is_mapped_in_any_order_of_columns() -> None:
+    assert list_columns(guess_mapping(["billing_email", "Email Address", "E-Mail", "Email (2)"])) == {"email": "E-Mail"}
 
 
-def test_no_header_and_foreign_headers_map_to_nothing() -> None:
-    assert show(guess_mapping([])) == {}
-    assert show(guess_mapping(["Größe", "会社", ""])) == {}
+def test_unknown_headers_are_not_mapped() -> None:
+    assert list_columns(guess_mapping([])) == {}
+    assert list_columns(guess_mapping(["Größe", "会社", ""])) == {}
 
 
-PLAIN = "first_name last_name email phone address_zip address_city"
+COMMON_FIELDS = "first_name last_name email phone address_zip address_city"
 
 
-def test_the_words_of_eight_languages_are_recognised() -> None:
+def test_headers_in_eight_languages_are_recognised() -> None:
     cases: list[tuple[str, str]] = [
         ("fname lname email opted_in", "first_name last_name email is_active"),
-        ("Vorname Nachname E-Mail-Adresse Telefonnummer PLZ Wohnort Straße", f"{PLAIN} address_line1"),
-        ("Prénom Nom_de_famille Courriel Téléphone Code_postal Ville", PLAIN),
-        ("Primer_nombre Apellidos Correo_electrónico Móvil Código_postal Ciudad", PLAIN),
-        ("Nome_proprio Cognome Indirizzo_email Cellulare CAP Città", PLAIN),
-        ("Primeiro_nome Sobrenome Endereço_de_email Celular CEP Cidade", PLAIN),
-        ("Voornaam Achternaam E-mailadres Telefoonnummer Postcode Woonplaats", PLAIN),
-        ("Imię Nazwisko Adres_e-mail Numer_telefonu Kod_pocztowy Miasto", PLAIN),
+        ("Vorname Nachname E-Mail-Adresse Telefonnummer PLZ Wohnort Straße", f"{COMMON_FIELDS} address_line1"),
+        ("Prénom Nom_de_famille Courriel Téléphone Code_postal Ville", COMMON_FIELDS),
+        ("Primer_nombre Apellidos Correo_electrónico Móvil Código_postal Ciudad", COMMON_FIELDS),
+        ("Nome_proprio Cognome Indirizzo_email Cellulare CAP Città", COMMON_FIELDS),
+        ("Primeiro_nome Sobrenome Endereço_de_email Celular CEP Cidade", COMMON_FIELDS),
+        ("Voornaam Achternaam E-mailadres Telefoonnummer Postcode Woonplaats", COMMON_FIELDS),
+        ("Imię Nazwisko Adres_e-mail Numer_telefonu Kod_pocztowy Miasto", COMMON_FIELDS),
     ]
     for headers, fields in cases:
-        assert show(guess_mapping(headers.split())) == dict(zip(fields.split(), headers.split(), strict=True))
+        assert list_columns(guess_mapping(headers.split())) == dict(zip(fields.split(), headers.split(), strict=True))
 
 
 def test_a_column_of_whole_names_is_mapped_to_the_first_name() -> None:
@@ -65,13 +67,13 @@ def test_a_column_of_whole_names_is_mapped_to_the_first_name() -> None:
         "Nombre y apellidos", "Volledige naam", "Imię i nazwisko", "Vor- und Nachname", "Contact Name",
     ]:  # fmt: skip
         mapping = guess_mapping(["email", header])
-        assert show(mapping) == {"email": "email", "first_name": header}
+        assert list_columns(mapping) == {"email": "email", "first_name": header}
         assert mapping.whole_name_column == header
         assert override_mapping(mapping, {"phone": "email"}, ["email", header]).whole_name_column == header
         assert override_mapping(mapping, {"first_name": ""}, ["email", header]).whole_name_column is None
 
 
-def test_a_column_of_names_beside_others_is_mapped_only_if_its_meaning_is_clear() -> None:
+def test_a_column_of_names_among_other_name_columns_is_mapped_only_if_its_meaning_is_clear() -> None:
     cases: list[tuple[list[str], dict[str, str], str | None, str | None]] = [
         (["Nome", "Cognome"], {"first_name": "Nome", "last_name": "Cognome"}, None, None),
         (["Nombre", "Apellidos"], {"first_name": "Nombre", "last_name": "Apellidos"}, None, None),
@@ -84,12 +86,12 @@ def test_a_column_of_names_beside_others_is_mapped_only_if_its_meaning_is_clear(
     ]  # fmt: skip
     for headers, fields, whole_name_column, unused in cases:
         mapping = guess_mapping(headers)
-        assert show(mapping) == fields
+        assert list_columns(mapping) == fields
         assert mapping.whole_name_column == whole_name_column
         assert find_name_column([header for header in headers if header not in mapping.columns]) == unused
 
 
-def test_a_header_means_one_field_and_a_field_has_headers() -> None:
+def test_each_header_means_only_one_field_and_each_field_has_headers() -> None:
     keys = [normalise_header(header) for headers in HEADERS.values() for header in headers]
     assert len(keys) == len(set(keys))
     assert tuple(HEADERS) == MAPPABLE
@@ -101,7 +103,7 @@ def test_a_header_means_one_field_and_a_field_has_headers() -> None:
 COLUMNS = ["Email", "Phone", "Mail", "Labels"]
 
 
-def test_an_override_changes_its_field_and_no_other() -> None:
+def test_an_override_changes_only_its_field() -> None:
     mapping = override_mapping(guess_mapping(COLUMNS), {"email": "Mail", "custom_field1": "Phone"}, COLUMNS)
     assert {name: rule.column for name, rule in mapping.rules.items()} == {
         "email": "Mail", "phone": "Phone", "tags": "Labels", "custom_field1": "Phone",
@@ -125,26 +127,26 @@ def test_an_override_with_an_empty_column_removes_a_field() -> None:
     assert "phone" not in mapping.rules
 
 
-def test_an_unknown_field_or_column_is_refused_with_the_known_names() -> None:
+def test_the_error_of_an_unknown_field_or_column_shows_the_known_names() -> None:
     cases: list[tuple[dict[str, str], list[str]]] = [
         ({"emial": "Mail"}, ["field 'emial'", "Did you mean email?", "client_user_id"]),
         ({"base_id": "Mail"}, ["field 'base_id'"]),
         ({"email": "mial"}, ["column 'mial'", "Did you mean", "Mail", "Email, Phone, Mail, Labels"]),
         ({"email": "mail"}, ["Did you mean Mail"]),
     ]
-    for overrides, words in cases:
-        with pytest.raises(ConfigurationError) as caught:
+    for overrides, expected_texts in cases:
+        with pytest.raises(ConfigurationError) as error_info:
             override_mapping(guess_mapping(COLUMNS), overrides, COLUMNS)
-        assert all(word in str(caught.value) for word in words)
+        assert all(text in str(error_info.value) for text in expected_texts)
 
 
-def test_one_error_names_all_missing_columns() -> None:
+def test_one_error_shows_all_missing_columns() -> None:
     mapping = FieldMapping({"email": ColumnRule(column="A"), "phone": ColumnRule(column="B")})
     with pytest.raises(ConfigurationError, match=r"'A'.*'B'"):
         require_columns(mapping, COLUMNS)
 
 
-def test_a_rule_that_no_job_file_can_hold_is_refused() -> None:
+def test_a_rule_that_no_job_file_can_contain_is_refused() -> None:
     cases: list[dict[str, object]] = [
         {},
         {"column": "a", "split": ""},
@@ -165,7 +167,7 @@ def test_a_rule_that_does_not_fit_its_field_is_refused(name: str, rule: ColumnRu
         FieldMapping({name: rule})
 
 
-def test_a_mapping_is_immutable() -> None:
+def test_a_mapping_does_not_change_with_the_dicts_it_was_made_of() -> None:
     values = {"M": "male"}
     rules = {"gender": ColumnRule(column="sex", values=values)}
     mapping = FieldMapping(rules)

@@ -23,7 +23,7 @@ NO_IDENTITY = ValidationRules(identity="client_user_id")
 
 
 def build_frame(**columns: Sequence[object]) -> pd.DataFrame:
-    """As `apply_mapping` makes it: what is empty is missing."""
+    """Return a frame like those of `apply_mapping`, in which empty cells are missing."""
     types = {"tags": pd.ArrowDtype(pa.list_(pa.string()))}
     return pd.DataFrame(
         {
@@ -41,9 +41,9 @@ def validate_cells(
     field: str,
     cells: Sequence[object],
     *,
-    zip: str = "omit",  # noqa: A002 - the rule's word
+    zip: str = "omit",  # noqa: A002 - the name of the rule
 ) -> tuple[list[list[str]], list[object]]:
-    """Return the codes of the faults of each cell, and the value of each cell that is sent (None: nothing)."""
+    """Return the fault codes of each cell, and the value that is sent for each cell (None: no value)."""
     identity = "email" if field == "client_user_id" else "client_user_id"
     identities = [f"p{row}@x.org" if identity == "email" else f"p{row}" for row in range(len(cells))]
     validated = validate(ValidationRules(identity=identity, zip=zip), **{identity: identities, field: cells})
@@ -76,7 +76,7 @@ def list_faults(faults: Sequence[Fault]) -> list[tuple[int, str, str]]:
     return [(fault.position, fault.field, fault.code) for fault in faults]
 
 
-SENT_AS_THEY_ARE = {
+UNCHANGED_CELLS = {
     "email": "Ann.Doe+news@Example.COM | josé@münchen.de | o'hara!#$%@x-y.co.uk | 用户@例え.jp | a@xn--mnchen-3ya.de"
     " | a@try.test",
     "birthday": "2000-02-29 | 1900-01-01 | 2026-11-21",
@@ -85,7 +85,7 @@ SENT_AS_THEY_ARE = {
     "last_name": "True | False | Inf | Null",
     "address_state": "true",
 }
-SENT_CHANGED: list[tuple[str, object, object]] = [
+CHANGED_CELLS: list[tuple[str, object, object]] = [
     ("email", " a@x.com ", "a@x.com"),
     ("email", "a@x.com\n", "a@x.com"),
     ("email", "jose\u0301@x.com", "jos\u00e9@x.com"),
@@ -107,15 +107,15 @@ SENT_CHANGED: list[tuple[str, object, object]] = [
 
 
 def test_a_valid_cell_is_sent_in_the_form_of_its_field() -> None:
-    for field, texts in SENT_AS_THEY_ARE.items():
+    for field, texts in UNCHANGED_CELLS.items():
         cells = texts.split(" | ")
         check_sent(field, cells, cells)
-    for field in {field for field, _, _ in SENT_CHANGED}:
-        pairs = [(cell, sent) for name, cell, sent in SENT_CHANGED if name == field]
+    for field in {field for field, _, _ in CHANGED_CELLS}:
+        pairs = [(cell, sent) for name, cell, sent in CHANGED_CELLS if name == field]
         check_sent(field, [cell for cell, _ in pairs], [sent for _, sent in pairs])
 
 
-NOT_SENT = {
+REFUSED_CELLS = {
     "email: email": "ann | ann@ | @x.com | a@b@x.com | a b@x.com | a@localhost | a@test | a@TEST | a@x.invalid"
     " | ä@x.LOCAL | a@x.LOCAL"
     " | a..b@x.com | .a@x.com | a@x..com | a@-x.com | a@x.com. | a@x.123 | Ann <a@x.com> | a@x.com, b@x.com"
@@ -134,21 +134,21 @@ NOT_SENT = {
 }
 
 
-def test_an_invalid_cell_is_refused_by_its_code() -> None:
-    for fault, cells in NOT_SENT.items():
+def test_an_invalid_cell_has_a_fault_with_the_right_code() -> None:
+    for fault, cells in REFUSED_CELLS.items():
         field, code = fault.split(": ")
         check_refused(field, cells.split(" | "), code)
     check_refused("tags", [["a", "b\x07"]], "control")
 
 
-def test_the_fault_of_a_word_that_values_can_translate_names_values_and_hides_the_word() -> None:
+def test_the_fault_of_an_unknown_word_suggests_the_option_values_and_hides_the_word() -> None:
     faults = validate(email=["a@x.com"], gender=["vrouw"], is_active=["geabonneerd"]).faults
     assert [fault.field for fault in faults] == ["is_active", "gender"]
     assert all("`values:` map" in fault.message for fault in faults)
     assert not any(word in fault.message for fault in faults for word in ("vrouw", "geabonneerd"))
 
 
-def test_the_job_decides_what_happens_to_a_zip_that_is_no_number() -> None:
+def test_the_job_decides_what_happens_to_a_zip_that_is_not_a_number() -> None:
     codes = ["02134", "SW1A 1AA", "12345-6789", "-1", "1.5", "02134.0", "1e3", "９", str(2**53), "9" * 40]
     check_sent("address_zip", codes, [None] * len(codes))
     assert validate_cells("address_zip", codes, zip="reject")[0] == [["zip"]] * len(codes)
@@ -161,7 +161,7 @@ def test_the_job_decides_what_happens_to_a_zip_that_is_no_number() -> None:
     assert moved.omitted_zips.tolist() == []
 
 
-def test_a_zip_with_zeros_as_decimals_is_the_number() -> None:
+def test_a_zip_with_only_zeros_as_decimals_is_a_number() -> None:
     codes, values = validate_cells("address_zip", ["10115", "10115.0", "90210.00", "0"], zip="reject")
     assert (codes, values) == ([[]] * 4, [10115, 10115, 90210, 0])
 
@@ -193,7 +193,7 @@ def test_an_error_of_a_spreadsheet_is_refused() -> None:
         check_sent(field, texts, texts)
 
 
-CODES = [
+FOREIGN_CODE = [
     "b'Ann'", 'b"O\'Neil"', r"M\u00fcller", r"M\xfcller", "=?UTF-8?B?TcO8bGxlcg==?=", "M=C3=BCller", "Jos%C3%A9",
     "Ann%20Lee", "[object Object]", 'a:1:{i:0;s:3:"VIP";}', "System.String[]", "Ann_x000D_",
     "=PROPER(B2)", '=A2&" "&B2', "=B2",
@@ -202,9 +202,9 @@ CODES = [
 ]  # fmt: skip
 
 
-def test_a_text_in_the_code_of_another_program_is_refused() -> None:
-    check_text_refused("first_name address_line1 phone tags", CODES, "code")
-    check_sent("custom_field1", CODES, CODES)
+def test_a_text_that_is_code_of_another_program_is_refused() -> None:
+    check_text_refused("first_name address_line1 phone tags", FOREIGN_CODE, "code")
+    check_sent("custom_field1", FOREIGN_CODE, FOREIGN_CODE)
     similar = [
         "100% Ann",
         "a_x_b",
@@ -229,7 +229,7 @@ def test_a_list_or_an_object_is_refused_for_a_field_with_one_text() -> None:
     check_sent("last_name", texts, texts)
 
 
-def test_omitted_zips_have_the_positions_of_valid_rows() -> None:
+def test_the_positions_of_omitted_zips_are_those_of_valid_rows() -> None:
     validated = validate(
         email=["bad", "a@x.com", "b@x.com", "c@x.com", "d@x.com"], address_zip=["01", "01", "2", "x", None]
     )
@@ -252,7 +252,7 @@ def test_the_faults_of_a_row_are_in_the_order_of_the_field_table() -> None:
     assert validated.subscribers.index.tolist() == [1]
 
 
-def test_a_fault_names_the_field_of_the_service_and_shows_no_data_of_a_person() -> None:
+def test_the_message_of_a_fault_has_the_field_name_of_the_service_and_no_data_of_a_person() -> None:
     validated = validate(email=["secret"], address_country=["secret"], birthday=["secret"], gender=["secret"])
     assert len(validated.faults) == 4
     assert validated.faults[0].message.startswith("Email is not an email address: write")
@@ -300,7 +300,7 @@ def test_a_chunk_with_no_valid_row_keeps_its_columns_and_types(rows: int) -> Non
     }  # fmt: skip
 
 
-def test_positions_count_from_the_beginning_of_the_chunk() -> None:
+def test_positions_of_faults_count_from_the_start_of_the_chunk() -> None:
     frame = build_frame(email=["a@x.com", "bad", "c@x.com"], phone=["1", "2", "3"]).set_axis([10, 10, 12])
     validated = validate_rows(frame, ValidationRules(), today=TODAY)
     assert validated.subscribers.index.tolist() == [0, 2]
@@ -309,25 +309,31 @@ def test_positions_count_from_the_beginning_of_the_chunk() -> None:
 
 def test_the_mapped_frame_stays_unchanged() -> None:
     frame = build_frame(email=["jose\u0301@x.com"], gender=["MALE"])
-    before = frame.copy(deep=True)
+    copy_before = frame.copy(deep=True)
     validate_rows(frame, ValidationRules(zip="omit"), today=TODAY)
-    pd.testing.assert_frame_equal(frame, before)
+    pd.testing.assert_frame_equal(frame, copy_before)
 
 
-def test_a_row_has_the_same_faults_alone_and_among_others() -> None:
+def test_a_row_has_the_same_faults_alone_and_among_other_rows() -> None:
     cells = ["", "a@x.com", "bad", "male", "yes", "NL", "02134", "7", "2000-01-01", "\x00", "é", None]
     names = ["email", "first_name", "gender", "is_active", "address_zip", "birthday"]
     rows = [
         {name: cells[(row + 5 * column) % len(cells)] for column, name in enumerate(names)} for row in range(len(cells))
     ]
-    together = validate(ValidationRules(zip="omit"), **{name: [row[name] for row in rows] for name in names})
-    alone = [validate(ValidationRules(zip="omit"), **{name: [cell] for name, cell in row.items()}) for row in rows]
-    found = [(index, fault.field, fault.code) for index, one in enumerate(alone) for fault in one.faults]
-    assert list_faults(together.faults) == found
-    assert together.subscribers.index.tolist() == [index for index, one in enumerate(alone) if len(one.subscribers)]
+    joint_result = validate(ValidationRules(zip="omit"), **{name: [row[name] for row in rows] for name in names})
+    single_results = [
+        validate(ValidationRules(zip="omit"), **{name: [cell] for name, cell in row.items()}) for row in rows
+    ]
+    expected_faults = [
+        (index, fault.field, fault.code) for index, result in enumerate(single_results) for fault in result.faults
+    ]
+    assert list_faults(joint_result.faults) == expected_faults
+    assert joint_result.subscribers.index.tolist() == [
+        index for index, result in enumerate(single_results) if len(result.subscribers)
+    ]
 
 
-def test_rules_that_do_not_exist_are_refused() -> None:
+def test_unknown_values_of_rules_are_refused() -> None:
     wrong: tuple[dict[str, Any], ...] = ({"identity": "phone"}, {"required": frozenset({"id"})}, {"zip": "keep"})
     for rules in wrong:
         with pytest.raises(ConfigurationError, match=next(iter(rules))):
@@ -344,9 +350,9 @@ def test_a_cell_of_more_than_10000_characters_is_refused() -> None:
     assert validate_cells("custom_field1", [file[:10_000] for file in files])[0] == [[], []]
 
 
-def test_a_phone_is_any_text_if_the_job_asks_for_no_form() -> None:
+def test_a_phone_is_any_text_unless_the_job_requires_e164() -> None:
     phones = ["030 1234567", "+49301234567", "call me", "", "+49 30 1234567 x8"]
-    columns = {"email": [f"{place}@x.com" for place in range(5)], "phone": phones}
+    columns = {"email": [f"{index}@x.com" for index in range(5)], "phone": phones}
     assert validate(**columns).subscribers["phone"].fillna("").tolist() == phones
     strict = validate(ValidationRules(e164=PhoneRule("de")), **columns)
     assert list_faults(strict.faults) == [(2, "phone", "phone"), (4, "phone", "phone")]
@@ -359,25 +365,27 @@ def test_a_phone_is_any_text_if_the_job_asks_for_no_form() -> None:
 def test_a_fault_of_the_mapping_is_reported_once() -> None:
     frame = build_frame(email=["a@x.com", None], first_name=[None, "Ann"], birthday=["x", "y"])
     known = [Fault(0, "first_name", "template", "words"), Fault(1, "email", "template", "words")]
-    found = validate_rows(frame, ValidationRules(required=frozenset({"first_name"})), today=TODAY, known_faults=known)
-    assert list_faults(found.faults) == [
+    validated = validate_rows(
+        frame, ValidationRules(required=frozenset({"first_name"})), today=TODAY, known_faults=known
+    )
+    assert list_faults(validated.faults) == [
         (0, "first_name", "template"), (0, "birthday", "date"), (1, "email", "template"), (1, "birthday", "date"),
     ]  # fmt: skip
-    assert len(found.subscribers) == 0
+    assert len(validated.subscribers) == 0
 
 
-def test_a_phone_rule_without_the_library_names_the_extra() -> None:
+def test_the_error_of_a_phone_rule_without_its_library_shows_the_extra() -> None:
     script = (
         "import sys\nsys.modules['phonenumbers'] = None  # as if it were not installed\n"
         "from connector.subscribers.rules import PhoneRule, ValidationRules\nValidationRules()\nPhoneRule('DE')"
     )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert "pip install 'subscriber-connector[phone]'" in ended.stderr.splitlines()[-1]
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "pip install 'subscriber-connector[phone]'" in result.stderr.splitlines()[-1]
 
 
 def validate_birthdays(birthdays: list[str | None], **rules: object) -> ValidRows:
     frame = pd.DataFrame({"email": [f"p{n}@x.com" for n in range(len(birthdays))], "birthday": birthdays}, dtype="str")
-    return validate_rows(frame, ValidationRules(**rules), today=date(2026, 11, 22))  # type: ignore[arg-type] # as given
+    return validate_rows(frame, ValidationRules(**rules), today=date(2026, 11, 22))  # type: ignore[arg-type] # any rule
 
 
 def test_a_birthday_without_a_year_is_omitted_and_counted() -> None:

@@ -101,11 +101,11 @@ def test_a_quote_that_encloses_other_rows_refuses_the_file_with_its_line(
     tmp_path: Path, content: str, ending: str, chunk_bytes: int | None
 ) -> None:
     path = write(tmp_path, content.replace("\n", ending))
-    with open_csv(path, chunk_bytes=chunk_bytes) as source, pytest.raises(SourceError) as caught:
+    with open_csv(path, chunk_bytes=chunk_bytes) as source, pytest.raises(SourceError) as error_info:
         list(source.chunks())
-    assert f"{path}: the record that begins on line 4 has a quote that is " in str(caught.value)
-    assert "or save the file again as CSV" in str(caught.value)
-    assert "Ann" not in str(caught.value)
+    assert f"{path}: the record that begins on line 4 has a quote that is " in str(error_info.value)
+    assert "or save the file again as CSV" in str(error_info.value)
+    assert "Ann" not in str(error_info.value)
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_a_quote_that_encloses_other_rows_refuses_the_file_with_its_line(
 )
 def test_spaces_before_a_quote_refuse_the_file_with_the_line(tmp_path: Path, row: str, chunk_bytes: int | None) -> None:
     path = write(tmp_path, f'a,b\n1,2\n"x, ""y"" ",2\n{row}\n5, 6\n')
-    with open_csv(path, chunk_bytes=chunk_bytes) as source, pytest.raises(SourceError) as caught:
+    with open_csv(path, chunk_bytes=chunk_bytes) as source, pytest.raises(SourceError) as error_info:
         list(source.chunks())
-    assert "line 4 has spaces between the beginning of a cell and its quote" in str(caught.value)
+    assert "line 4 has spaces between the beginning of a cell and its quote" in str(error_info.value)
     with pytest.raises(SourceError, match="line 2 of its header has spaces"):
         open_csv(write(tmp_path, '\n"a", "b"\n1,2\n'))
 

@@ -138,16 +138,16 @@ def test_column_names_are_trimmed_named_and_unique(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_no_csv_is_refused_with_the_reason(tmp_path: Path, content: bytes, words: str) -> None:
     path = write(tmp_path, content)
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(SourceError) as error_info:
         open_csv(path)
-    assert words in str(caught.value)
-    assert str(path) in str(caught.value)
+    assert words in str(error_info.value)
+    assert str(path) in str(error_info.value)
 
 
 def test_a_refusal_shows_no_data_of_a_person(tmp_path: Path) -> None:
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(SourceError) as error_info:
         open_csv(write(tmp_path, "secret@x.com,Ann\n"))
-    assert "secret" not in str(caught.value)
+    assert "secret" not in str(error_info.value)
 
 
 def test_a_delimiter_or_an_encoding_that_cannot_be_used_is_refused(tmp_path: Path) -> None:

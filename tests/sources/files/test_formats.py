@@ -85,9 +85,9 @@ def test_a_file_that_does_not_fit_its_format_or_its_options_is_refused(
     tmp_path: Path, name: str, content: bytes | str, options: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     path = write(tmp_path, name, content)
-    with pytest.raises(error, match=words) as caught:
+    with pytest.raises(error, match=words) as error_info:
         open_file(path, **options)
-    assert str(caught.value).startswith(str(path)) or options == {"format": "xml"}
+    assert str(error_info.value).startswith(str(path)) or options == {"format": "xml"}
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:

@@ -83,9 +83,9 @@ def test_an_object_whose_name_reads_like_an_option_is_named(put: Put) -> None:
 )
 def test_an_object_that_does_not_exist_is_named_by_its_url(put: Put, name: str, words: str) -> None:
     url = put("inbox/a.csv", ANN).replace("a.csv", name)
-    with pytest.raises(SourceError, match=words) as caught:
+    with pytest.raises(SourceError, match=words) as error_info:
         open_pattern(url)
-    assert url.partition("#")[0] in str(caught.value)
+    assert url.partition("#")[0] in str(error_info.value)
 
 
 def test_a_url_that_cannot_be_used_is_refused_without_its_password() -> None:
@@ -100,9 +100,9 @@ def test_a_url_that_cannot_be_used_is_refused_without_its_password() -> None:
         ("s3://buck*/a.csv", "names no object"),
     ]
     for url, words in cases:
-        with pytest.raises(ConfigurationError, match=words) as caught:
+        with pytest.raises(ConfigurationError, match=words) as error_info:
             open_pattern(url)
-        assert "pass-word" not in str(caught.value)
+        assert "pass-word" not in str(error_info.value)
 
 
 def test_a_store_that_cannot_be_reached_or_refuses_is_an_error_without_a_secret(
@@ -110,9 +110,9 @@ def test_a_store_that_cannot_be_reached_or_refuses_is_an_error_without_a_secret(
 ) -> None:
     set_environ(monkeypatch, bucket.environ | {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_MAX_ATTEMPTS": "1"})
     fsspec.filesystem("s3").clear_instance_cache()
-    with pytest.raises(SourceError, match="cannot be read: Could not connect to the endpoint") as caught:
+    with pytest.raises(SourceError, match="cannot be read: Could not connect to the endpoint") as error_info:
         open_pattern(bucket.url("a.csv"))
-    assert SECRET not in str(caught.value)
+    assert SECRET not in str(error_info.value)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

@@ -38,10 +38,10 @@ DAMAGES: list[tuple[str, Callable[[bytes], bytes]]] = [
 def test_a_file_that_is_cut_off_or_damaged_is_refused_before_a_row(tmp_path: Path) -> None:
     for pack, damage in DAMAGES:
         path = write(tmp_path, f"people.csv.{pack}", damage(PACKS[pack](build_rows(2_000))))
-        with pytest.raises(SourceError, match=r"cut off(,| or) damaged (or encrypted )?\(.+\); fetch it") as caught:
+        with pytest.raises(SourceError, match=r"cut off(,| or) damaged (or encrypted )?\(.+\); fetch it") as error_info:
             open_file(path)
-        assert str(caught.value).startswith(f"{path}: ")
-        assert str(caught.value).count(str(path)) == 1
+        assert str(error_info.value).startswith(f"{path}: ")
+        assert str(error_info.value).count(str(path)) == 1
 
 
 def test_parts_that_follow_each_other_are_one_file(tmp_path: Path) -> None:
@@ -79,9 +79,9 @@ def test_one_file_of_an_archive_is_read_by_its_name(tmp_path: Path) -> None:
     for member, name in members.items():
         assert [row[1] for row in read_rows(Path(f"{path}#{member}"))] == [name]
     for member, words in (("*.csv", "3 of them match"), ("none.csv", "none of them is"), ("", "there is no such file")):
-        with pytest.raises(SourceError, match=words) as caught:
+        with pytest.raises(SourceError, match=words) as error_info:
             open_file(f"{path}#{member}")
-        assert all(name in str(caught.value) for name in MAILCHIMP) or not member
+        assert all(name in str(error_info.value) for name in MAILCHIMP) or not member
 
 
 def test_a_member_of_a_plain_file_is_refused_and_a_file_name_may_have_a_number_sign(tmp_path: Path) -> None:

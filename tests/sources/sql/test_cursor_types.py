@@ -160,9 +160,9 @@ def test_a_value_that_only_reading_shows_is_refused_at_the_end() -> None:
 def test_an_example_that_may_be_an_address_is_not_shown() -> None:
     with OPEN["sqlite"]() as database:
         fill(database, "", ["'ann@secret.example'"])
-        with pytest.raises(ConfigurationError, match="a text that is not shown") as caught:
+        with pytest.raises(ConfigurationError, match="a text that is not shown") as error_info:
             read(database, "2026-01-01")
-        assert "secret" not in str(caught.value)
+        assert "secret" not in str(error_info.value)
 
 
 def test_the_message_about_a_type_names_the_type_and_a_remedy() -> None:

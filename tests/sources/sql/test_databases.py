@@ -160,9 +160,9 @@ def test_an_endless_result_is_read_in_chunks_and_closed(database: Database) -> N
 
 
 def test_a_table_that_is_not_there_is_named_without_any_password(database: Database) -> None:
-    with pytest.raises(SourceError, match="nobody") as caught:
+    with pytest.raises(SourceError, match="nobody") as error_info:
         open_sql(database.url, table="nobody")
-    assert database.kind in str(caught.value)
+    assert database.kind in str(error_info.value)
 
 
 TYPES: dict[str, list[tuple[str, str | None]]] = {

@@ -85,11 +85,11 @@ def test_a_database_that_cannot_be_opened_is_an_error_without_the_password() -> 
         ("postgresql://u:hunter2@h:port/x", ConfigurationError, "database URL"),
     ]
     for url, error, words in cases:
-        with pytest.raises(error) as caught:
+        with pytest.raises(error) as error_info:
             open_sql(url, query="select 1")
-        assert words in str(caught.value)
-        assert "hunter2" not in str(caught.value)
-        assert caught.value.__suppress_context__ or caught.value.__context__ is None
+        assert words in str(error_info.value)
+        assert "hunter2" not in str(error_info.value)
+        assert error_info.value.__suppress_context__ or error_info.value.__context__ is None
 
 
 def test_an_at_sign_outside_the_password_stays_in_its_part_of_the_url() -> None:
