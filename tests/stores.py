@@ -1,4 +1,4 @@
-"""A real S3 for tests: the server of moto as a process, read with boto3; and the memory of this process."""
+"""An S3 server for tests: the server of moto as a process, and buckets on it."""
 
 import os
 import subprocess
@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 KEY, SECRET = "AKIDEXAMPLE000000000", "s3cr3t-of-the-store-0123456789"
-_SERVE = (
+SERVER_SCRIPT = (
     "import sys; from moto.server import ThreadedMotoServer; "
     "server = ThreadedMotoServer('127.0.0.1', 0, verbose=False); server.start(); "
     "print(server.get_host_and_port()[1], flush=True); sys.stdin.read(); server.stop()"
 )
-_NUMBERS = count()
+BUCKET_NUMBERS = count()
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """An empty bucket of S3, and what the environment must say to reach it."""
+    """A bucket of S3, and the environment variables to reach it."""
 
     name: str
     endpoint: str
@@ -41,7 +41,7 @@ class Bucket:
 
     @property
     def client(self) -> Any:
-        import boto3  # not every run of the tests needs it
+        import boto3  # boto3 is slow to import, and most runs of the tests do not need it
 
         return boto3.client(
             "s3",
@@ -60,13 +60,13 @@ class Bucket:
         return self.url(key)
 
     def read(self) -> dict[str, bytes]:
-        """Every object, by its key."""
+        """Return the content of every object, by its key."""
         client = self.client
-        found = client.list_objects_v2(Bucket=self.name).get("Contents", [])
-        return {entry["Key"]: client.get_object(Bucket=self.name, Key=entry["Key"])["Body"].read() for entry in found}
+        entries = client.list_objects_v2(Bucket=self.name).get("Contents", [])
+        return {entry["Key"]: client.get_object(Bucket=self.name, Key=entry["Key"])["Body"].read() for entry in entries}
 
     def download(self, folder: Path) -> Path:
-        """Every object as a file of the folder."""
+        """Write every object as a file into the folder."""
         for key, content in self.read().items():
             path = folder / key
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,15 +74,15 @@ class Bucket:
         return folder
 
     def list_uploads(self) -> list[Any]:
-        """Uploads in parts that were begun and not ended: no reader sees them, and they are paid for."""
+        """Return unfinished uploads. Readers do not see them, but S3 charges for them."""
         uploads: list[Any] = self.client.list_multipart_uploads(Bucket=self.name).get("Uploads", [])
         return uploads
 
 
 @contextmanager
 def open_s3() -> Iterator[str]:
-    """The address of a server, which ends with this."""
-    command = [sys.executable, "-c", _SERVE]
+    """Start a server, yield its URL, and stop the server."""
+    command = [sys.executable, "-c", SERVER_SCRIPT]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
@@ -93,13 +93,13 @@ def open_s3() -> Iterator[str]:
 
 
 def make_bucket(endpoint: str) -> Bucket:
-    """A new bucket."""
-    bucket = Bucket(f"bucket-{os.getpid()}-{next(_NUMBERS)}", endpoint)
+    """Create a new bucket."""
+    bucket = Bucket(f"bucket-{os.getpid()}-{next(BUCKET_NUMBERS)}", endpoint)
     bucket.client.create_bucket(Bucket=bucket.name)
     return bucket
 
 
 def set_environ(monkeypatch: pytest.MonkeyPatch, environ: Mapping[str, str]) -> None:
-    """Reach a store from this process."""
+    """Set these environment variables for the test."""
     for name, value in environ.items():
         monkeypatch.setenv(name, value)

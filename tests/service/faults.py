@@ -112,7 +112,7 @@ def build_response(body: bytes, status: str = "200 OK", **headers: str) -> bytes
 
 
 def answers(*responses: bytes) -> Fault:
-    """Answer the requests with these responses in turn, and all further requests with the last build_response."""
+    """Answer the requests with these responses in turn, and all further requests with the last response."""
     remaining_responses = list(responses)
 
     async def answer(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""Sources that are read twice, each time from the beginning."""
+"""Sources that are read several times, each time from the start."""
 
 import os
 import sqlite3
@@ -18,7 +18,7 @@ from tests.databases import OPEN
 from tests.sources.files.people import pack_gzip, write_parquet, write_xlsx
 
 CSV = b"email,number\na@x.org,1\nb@x.org,2\n"
-TEXTS: dict[str, Callable[[], bytes]] = {
+CONTENTS: dict[str, Callable[[], bytes]] = {
     "csv": lambda: CSV,
     "gz": lambda: pack_gzip(CSV),
     "jsonl": lambda: b'{"email": "a@x.org"}\n{"email": "b@x.org"}\n',
@@ -27,52 +27,52 @@ TEXTS: dict[str, Callable[[], bytes]] = {
 }
 
 
-def read(source: Source) -> list[str]:
+def read_emails(source: Source) -> list[str]:
     return [str(cell) for chunk in source.chunks() for cell in chunk.frame["email"]]
 
 
-@pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.parametrize("kind", CONTENTS)
 def test_a_file_a_pipe_and_a_pattern_are_read_repeatedly(tmp_path: Path, kind: str) -> None:
     path, pipe = tmp_path / "file", tmp_path / "pipe"
-    path.write_bytes(TEXTS[kind]())
+    path.write_bytes(CONTENTS[kind]())
     os.mkfifo(pipe)
-    writer = threading.Thread(target=pipe.write_bytes, args=(TEXTS[kind](),))
+    writer = threading.Thread(target=pipe.write_bytes, args=(CONTENTS[kind](),))
     writer.start()
     for source in (open_file(path), open_file(pipe), open_files(tmp_path / "f*", open_file)):
         with source:
-            first = read(source)
-            assert len(first) >= 2
-            assert [read(source), read(source)] == [first, first]
+            first_emails = read_emails(source)
+            assert len(first_emails) >= 2
+            assert [read_emails(source), read_emails(source)] == [first_emails, first_emails]
     writer.join()
 
 
 @pytest.mark.parametrize("kind", sorted(OPEN))
-def test_a_query_is_read_repeatedly_also_before_its_end(kind: str) -> None:
+def test_a_query_can_be_read_again_before_its_end_and_after(kind: str) -> None:
     with OPEN[kind]() as database:
         database.run("create table people (email varchar(20))", "insert into people values ('a@x.org'), ('b@x.org')")
         with open_sql(database.url, query="select email from people order by email") as source:
             next(source.chunks())
-            assert [read(source), read(source)] == [["a@x.org", "b@x.org"]] * 2
+            assert [read_emails(source), read_emails(source)] == [["a@x.org", "b@x.org"]] * 2
 
 
 def test_a_file_that_changed_after_its_first_reading_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     path.write_text("email\na@x.org\n")
     with open_file(path) as source:
-        read(source)
+        read_emails(source)
         path.write_text("email\nc@x.org\nd@x.org\n")
         with pytest.raises(SourceError, match="has changed since it was opened"):
-            read(source)
+            read_emails(source)
 
 
-def test_a_second_reading_of_an_incremental_source_begins_anew(tmp_path: Path) -> None:
+def test_a_second_reading_of_an_incremental_source_starts_again(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "crm.db")) as crm, crm:
         crm.execute("create table people (email, number)")
         crm.executemany("insert into people values (?, ?)", [("a@x.org", 1), ("b@x.org", 2)])
     url = f"sqlite:///{tmp_path}/crm.db"
     with IncrementalSource(url, table="people", column="number", kind=CursorKind.INTEGER) as source:
         source.begin_at(1)
-        assert read(source) == ["a@x.org", "b@x.org"]
+        assert read_emails(source) == ["a@x.org", "b@x.org"]
         assert (source.is_read_to_end, source.watch.largest) == (True, 2)
         with closing(sqlite3.connect(tmp_path / "crm.db")) as crm, crm:
             crm.execute("delete from people where number = 2")

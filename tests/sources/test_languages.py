@@ -1,4 +1,4 @@
-"""Files of names in 29 languages and their usual encodings: the source reads a file right, or refuses it.
+"""Files of names in 29 languages and their usual encodings: the source reads a file correctly, or refuses to guess.
 
 A campaign (`CONNECTOR_LANGUAGE_SEEDS=20`) reads more files of each kind.
 """
@@ -14,13 +14,13 @@ import pytest
 from connector.sources.encoding import decide_encoding
 from tests.sources.csv.reading import read, write
 
-_WESTERN = "French German Spanish Portuguese Italian Catalan Dutch Danish Swedish Norwegian Finnish Icelandic"
-_CENTRAL = "Polish Czech Slovak Hungarian Slovenian Croatian Albanian Romanian"
-_CYRILLIC = "Russian Ukrainian Bulgarian Serbian Belarusian"
-_OF = {  # the encodings in which files in these languages usually are
-    "cp1252 iso8859-1 iso8859-15": _WESTERN,
-    "cp1250 iso8859-2": _CENTRAL,
-    "cp1251 iso8859-5": _CYRILLIC,
+WESTERN_LANGUAGES = "French German Spanish Portuguese Italian Catalan Dutch Danish Swedish Norwegian Finnish Icelandic"
+CENTRAL_LANGUAGES = "Polish Czech Slovak Hungarian Slovenian Croatian Albanian Romanian"
+CYRILLIC_LANGUAGES = "Russian Ukrainian Bulgarian Serbian Belarusian"
+LANGUAGES_BY_ENCODINGS = {  # the usual encodings of files in these languages
+    "cp1252 iso8859-1 iso8859-15": WESTERN_LANGUAGES,
+    "cp1250 iso8859-2": CENTRAL_LANGUAGES,
+    "cp1251 iso8859-5": CYRILLIC_LANGUAGES,
     "cp1253 iso8859-7": "Greek",
     "cp1254 iso8859-9": "Turkish",
     "cp1257 iso8859-15": "Estonian",
@@ -28,7 +28,11 @@ _OF = {  # the encodings in which files in these languages usually are
     "cp1255 iso8859-8": "Hebrew",
     "cp1256 iso8859-6": "Arabic",
 }
-ENCODINGS = {language: tuple(encodings.split()) for encodings, names in _OF.items() for language in names.split()}
+ENCODINGS = {
+    language: tuple(encodings.split())
+    for encodings, names in LANGUAGES_BY_ENCODINGS.items()
+    for language in names.split()
+}
 UTF = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le")
 
 
@@ -43,7 +47,7 @@ NAMES = _read_names()
 
 
 SEEDS = int(os.environ.get("CONNECTOR_LANGUAGE_SEEDS", "3"))
-FOREIGN = {  # encodings of DOS, Macs and KOI8, which are read when they are named
+OLD_ENCODINGS = {  # encodings of DOS and KOI8, which are read only if the job names them
     "cp850 cp437": "French German Spanish Danish Swedish Portuguese Italian",
     "cp852": "Polish Czech Hungarian",
     "cp866 koi8-r": "Russian Bulgarian",
@@ -70,26 +74,26 @@ def build_files(rows: int) -> Iterator[tuple[str, str, str]]:
             yield from ((language, encoding, text) for encoding in encodings if not text.isascii())
 
 
-def measure(rows: int) -> Counter[str]:
-    found: Counter[str] = Counter()
+def count_results(rows: int) -> Counter[str]:
+    counts: Counter[str] = Counter()
     for _, encoding, text in build_files(rows):
         content = text.encode(encoding)
         guess = decide_encoding(content).encoding
-        found["refused" if guess is None else "right" if content.decode(guess, "replace") == text else "wrong"] += 1
-    return found
+        counts["refused" if guess is None else "right" if content.decode(guess, "replace") == text else "wrong"] += 1
+    return counts
 
 
-def test_few_files_are_refused_and_hardly_any_file_is_read_wrong() -> None:
-    by_rows = {rows: measure(rows) for rows in (3, 10, 40)}
-    total = sum(by_rows.values(), Counter[str]())
+def test_at_least_95_percent_of_the_files_are_read_correctly_and_hardly_any_wrongly() -> None:
+    counts_by_rows = {rows: count_results(rows) for rows in (3, 10, 40)}
+    total = sum(counts_by_rows.values(), Counter[str]())
     shares = {kind: total[kind] / total.total() for kind in ("right", "wrong")}
-    assert shares["right"] >= 0.95, by_rows
-    assert shares["wrong"] <= 0.005, by_rows
-    assert by_rows[40]["right"] >= 0.98 * by_rows[40].total(), by_rows
+    assert shares["right"] >= 0.95, counts_by_rows
+    assert shares["wrong"] <= 0.005, counts_by_rows
+    assert counts_by_rows[40]["right"] >= 0.98 * counts_by_rows[40].total(), counts_by_rows
 
 
 @pytest.mark.parametrize("encoding", UTF)
-def test_a_file_in_any_language_is_read_in_a_utf(tmp_path: Path, encoding: str) -> None:
+def test_a_utf_file_in_any_language_is_read_correctly(tmp_path: Path, encoding: str) -> None:
     for language in NAMES:
         text = build_text(language, 10, 0)
         (chunk,) = read(write(tmp_path, text.encode(encoding)))
@@ -97,12 +101,12 @@ def test_a_file_in_any_language_is_read_in_a_utf(tmp_path: Path, encoding: str) 
 
 
 def test_a_file_in_an_encoding_of_dos_or_koi8_is_not_read_as_another_encoding() -> None:
-    for encodings, languages in FOREIGN.items():
+    for encodings, languages in OLD_ENCODINGS.items():
         for encoding in encodings.split():
             for language in languages.split():
                 for rows in (3, 10, 40):
                     text = build_text(language, rows, 0)
                     if text.isascii() or text.encode(encoding, "ignore").decode(encoding) != text:
-                        continue  # a letter that the encoding has not
+                        continue  # the encoding does not have all letters of the text
                     guess = decide_encoding(text.encode(encoding)).encoding
                     assert guess is None, (encoding, language, rows, guess)

@@ -1,4 +1,4 @@
-"""Values of databases as texts."""
+"""The conversion of values of databases to texts."""
 
 import uuid
 from datetime import UTC, date, datetime, time, timedelta
@@ -9,7 +9,7 @@ import pytest
 from connector.sources.cell_text import write_text
 
 
-def test_a_value_is_written_as_its_text() -> None:
+def test_a_value_of_a_database_is_converted_to_its_text() -> None:
     cases: list[tuple[object, str]] = [
         ("007", "007"),
         ("", ""),

@@ -1,4 +1,4 @@
-"""A cell that holds no text costs its row only if the row's column is used."""
+"""A cell that cannot be read as text rejects its row only if its column is used."""
 
 import sqlite3
 from collections.abc import Callable
@@ -68,17 +68,17 @@ OPENERS = [open_parquet, open_far_dates, open_json_lines, open_workbook, open_da
 
 
 @pytest.mark.parametrize("open_source", OPENERS)
-def test_a_cell_that_is_no_text_costs_its_row_only_in_a_column_that_is_used(
+def test_a_cell_that_cannot_be_read_as_text_rejects_its_row_only_in_a_used_column(
     open_source: Callable[[Path], Source], tmp_path: Path
 ) -> None:
     with open_source(tmp_path) as source:
-        for used in (None, ["junk"], ["email", "junk"]):
-            (chunk,) = source.chunks(used)
+        for used_columns in (None, ["junk"], ["email", "junk"]):
+            (chunk,) = source.chunks(used_columns)
             assert chunk.frame["email"].tolist() == EMAILS[1:]
-            assert [malformed.number for malformed in chunk.malformed] == [int(chunk.numbers[0]) - 1]
+            assert [row.number for row in chunk.malformed] == [int(chunk.numbers[0]) - 1]
             assert "junk" in chunk.malformed[0].message or "B2" in chunk.malformed[0].message
-        for unused in ([], ["email"]):
-            (chunk,) = source.chunks(unused)
+        for other_columns in ([], ["email"]):
+            (chunk,) = source.chunks(other_columns)
             assert (chunk.frame["email"].tolist(), chunk.malformed) == (EMAILS, ())
 
 

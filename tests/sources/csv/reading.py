@@ -1,4 +1,4 @@
-"""Write CSV files for a test, and read them whole."""
+"""Helpers to write a CSV file for a test, and to read all of it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The encoding of a file: the source finds and reports it, refuses rows if it is not certain, or obeys the job."""
+"""The encoding of a file: the source guesses and reports it, rejects rows if it is not certain, or obeys the job."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ NAMES = {
     "Polish": "Łukasz Małgorzata Wiśniewski Wójcik Kowalczyk Dąbrowski Łódź Gdańsk Poznań Świętosław",
     "Russian": "Иванов Петрова Сергей Анна Кузнецов Смирнова Дмитрий Екатерина Владимир",
 }
-FOUND = [
+CASES = [
     ("German", "cp1252"), ("German", "utf-16-be"), ("French", "iso8859-15"), ("Polish", "iso8859-2"),
     ("Russian", "cp1251"), ("Russian", "utf-16-le"),
 ]  # fmt: skip
@@ -26,8 +26,8 @@ def write_people(folder: Path, names: str, encoding: str) -> tuple[Path, list[li
     return write(folder, text.encode(encoding)), rows
 
 
-@pytest.mark.parametrize(("language", "encoding"), FOUND)
-def test_an_encoding_is_found_and_reported(tmp_path: Path, language: str, encoding: str) -> None:
+@pytest.mark.parametrize(("language", "encoding"), CASES)
+def test_an_encoding_is_guessed_and_reported(tmp_path: Path, language: str, encoding: str) -> None:
     path, rows = write_people(tmp_path, NAMES[language], encoding)
     (chunk,) = read(path)
     assert chunk.frame.to_numpy().tolist() == rows
@@ -58,17 +58,19 @@ def test_an_encoding_that_is_not_certain_is_not_guessed(tmp_path: Path, names: s
     assert [row.code for row in chunk.malformed] == ["encoding"] * (len(rows) - 2)
     (message,) = chunk.messages
     assert re.search(f"its encoding is not certain: {reason}", message)
-    (named,) = read(path, encoding=encoding)
-    assert named.frame.to_numpy().tolist() == rows
-    assert named.messages == ()
+    (named_chunk,) = read(path, encoding=encoding)
+    assert named_chunk.frame.to_numpy().tolist() == rows
+    assert named_chunk.messages == ()
 
 
-@pytest.mark.parametrize(("good", "bad"), [(40, 1), (3, 1), (5, 10)])
-def test_a_utf8_file_with_some_bad_bytes_is_read_as_utf8(tmp_path: Path, good: int, bad: int) -> None:
-    lines = [f"{n},Müller".encode() for n in range(good)] + [f"{n},Müller".encode("cp1252") for n in range(bad)]
+@pytest.mark.parametrize(("good_count", "bad_count"), [(40, 1), (3, 1), (5, 10)])
+def test_a_utf8_file_with_some_bad_bytes_is_read_as_utf8(tmp_path: Path, good_count: int, bad_count: int) -> None:
+    lines = [f"{n},Müller".encode() for n in range(good_count)] + [
+        f"{n},Müller".encode("cp1252") for n in range(bad_count)
+    ]
     (chunk,) = read(write(tmp_path, b"id,name\n" + b"\n".join(lines)))
-    assert chunk.frame["name"].tolist() == ["Müller"] * good
-    assert [row.code for row in chunk.malformed] == ["encoding"] * bad
+    assert chunk.frame["name"].tolist() == ["Müller"] * good_count
+    assert [row.code for row in chunk.malformed] == ["encoding"] * bad_count
     assert chunk.messages == ()
 
 
@@ -79,7 +81,7 @@ def test_a_file_that_is_half_in_utf8_is_not_read_as_another_encoding(tmp_path: P
     assert any("not certain" in message for message in chunk.messages)
 
 
-def test_an_encoding_is_found_by_a_sign_anywhere_in_the_file(tmp_path: Path) -> None:
+def test_an_encoding_is_guessed_by_characters_anywhere_in_the_file(tmp_path: Path) -> None:
     plain = [[f"{n}", "Ann Lee"] for n in range(200_000)]
     rows = [*plain, *([f"{n}", name] for n, name in enumerate(NAMES["Polish"].split() * 200))]
     path = write(tmp_path, ("id,name\n" + "".join(f"{a},{b}\n" for a, b in rows)).encode("cp1250"))

@@ -1,4 +1,4 @@
-"""Records that are no rows: the source reports their numbers and lines, and reads the other rows."""
+"""Malformed records: the source reports their numbers and lines, and reads the other rows."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -9,18 +9,18 @@ from connector.errors import SourceError
 from tests.sources.csv.reading import open_csv, read, write
 
 
-def test_a_ragged_row_is_reported_by_number_and_line(tmp_path: Path) -> None:
+def test_a_row_with_a_wrong_number_of_cells_is_reported_with_its_number_and_line(tmp_path: Path) -> None:
     path = write(tmp_path, 'a,b\n1,"x\ny"\n\nshort\n3,4\n5,6,7\n8,9\n')
     (chunk,) = read(path)
     assert chunk.frame.to_numpy().tolist() == [["1", "x\ny"], ["3", "4"], ["8", "9"]]
     assert chunk.numbers.tolist() == [1, 3, 5]
-    short, long = chunk.malformed
-    assert (short.number, short.line, short.raw, short.code) == (2, 5, "short", "ragged")
-    assert (long.number, long.line, long.raw, long.code) == (4, 7, "5,6,7", "ragged")
-    assert "1 cells where the header has 2" in short.message
+    short_row, long_row = chunk.malformed
+    assert (short_row.number, short_row.line, short_row.raw, short_row.code) == (2, 5, "short", "ragged")
+    assert (long_row.number, long_row.line, long_row.raw, long_row.code) == (4, 7, "5,6,7", "ragged")
+    assert "1 cells where the header has 2" in short_row.message
 
 
-def test_an_undecodable_byte_costs_its_row_and_not_the_file(tmp_path: Path) -> None:
+def test_a_byte_that_cannot_be_decoded_rejects_only_its_row(tmp_path: Path) -> None:
     path = write(tmp_path, "a,b\nMüller,1\n".encode() + b"M\xfcller,2\nragged\xff,1,2\n" + "Ω,3\n".encode())
     (chunk,) = read(path)
     assert chunk.frame["a"].tolist() == ["Müller", "Ω"]
@@ -35,7 +35,7 @@ def test_an_undecodable_byte_costs_its_row_and_not_the_file(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "junk", [b"M\xfcller", b"a\x00b", b"\xed\xa0\x80", b'"\xff, ""x"""', b'"\xc3"', b'"a\n\xff\nb"']
 )
-def test_a_byte_that_is_no_text_costs_its_row_only_in_a_column_that_is_used(
+def test_a_byte_that_is_not_text_rejects_its_row_only_in_a_used_column(
     tmp_path: Path, junk: bytes, ending: bytes, chunk_bytes: int | None
 ) -> None:
     rows = [
@@ -47,14 +47,14 @@ def test_a_byte_that_is_no_text_costs_its_row_only_in_a_column_that_is_used(
     ]
     path = write(tmp_path, ending.join(rows) + ending)
     with open_csv(path, chunk_bytes=chunk_bytes, encoding="utf-8") as source:
-        for used, people in (
+        for columns, people in (
             (["email"], "abcd"),
             (["name"], "abd"),
             (["email", "junk"], "bd"),
             (None, "bd"),
             ([], "abcd"),
         ):
-            chunks = list(source.chunks(used))
+            chunks = list(source.chunks(columns))
             found = [row for chunk in chunks for row in chunk.frame["email"].tolist()]
             numbers = [number for chunk in chunks for number in chunk.numbers.tolist()]
             assert found == [f"{letter}@x.org" for letter in people]
@@ -64,7 +64,7 @@ def test_a_byte_that_is_no_text_costs_its_row_only_in_a_column_that_is_used(
             ]
 
 
-def test_a_fault_that_may_shift_cells_costs_its_row_also_in_a_column_that_nothing_uses(tmp_path: Path) -> None:
+def test_a_fault_that_may_shift_cells_rejects_its_row_even_in_an_unused_column(tmp_path: Path) -> None:
     path = write(
         tmp_path, b'email,junk,name\na@x.org,"a"b\xff,Ann\nb@x.org,\xff,x,Bob\nc@x.org,"\x00"d,C\nd@x.org,,D\n'
     )
@@ -81,12 +81,12 @@ def test_surrogates_and_overlong_bytes_are_not_utf8(tmp_path: Path) -> None:
     assert [row.code for row in chunk.malformed] == ["encoding", "encoding"]
 
 
-def test_the_text_of_a_malformed_row_has_no_control_characters(tmp_path: Path) -> None:
+def test_the_reported_text_of_a_malformed_row_has_no_control_characters(tmp_path: Path) -> None:
     controls = bytes(octet for octet in (*range(32), 127) if octet not in b"\r\n")
     (chunk,) = read(write(tmp_path, b"a,b\n" + controls + b"\xff," + b"x" * 400 + b"\n"))
     (row,) = chunk.malformed
-    shown = "".join("\t" if octet == 9 else f"\\x{octet:02x}" for octet in (*controls, 0xFF))
-    assert row.raw == f"{shown},{'x' * 400}"
+    expected_text = "".join("\t" if octet == 9 else f"\\x{octet:02x}" for octet in (*controls, 0xFF))
+    assert row.raw == f"{expected_text},{'x' * 400}"
     (ragged,) = read(write(tmp_path, b'a,b\n"\x1b\t\r\n",2,3\n'))[0].malformed
     assert ragged.raw == '"\\x1b\t\r\n",2,3'
 
@@ -97,7 +97,7 @@ def test_the_text_of_a_malformed_row_has_no_control_characters(tmp_path: Path) -
     ['a,b\n1,2\n\n3,"Ann\n5,6\n', 'a,b\n1,2\n\n3,"Ann\n5,6\n9,"Dan"\n7,8', 'a,b\n1,2\n\n"3","Ann\n"5","Ben"\n"7","8"\n',
      'a,b\n1,2\n\n3,"Ann\n' + "5,6\n" * 30 + '4,"Ben\n7,8'],
 )  # fmt: skip
-def test_a_quote_that_encloses_other_rows_refuses_the_file_with_its_line(
+def test_a_file_with_a_quote_that_encloses_other_rows_is_refused_with_the_line(
     tmp_path: Path, content: str, ending: str, chunk_bytes: int | None
 ) -> None:
     path = write(tmp_path, content.replace("\n", ending))
@@ -111,7 +111,9 @@ def test_a_quote_that_encloses_other_rows_refuses_the_file_with_its_line(
 @pytest.mark.parametrize(
     ("row", "chunk_bytes"), [('3, "Ann"', None), ('  "3",Ann', 8), ('3,   "Ann, Jr."', 8), ('3, "Ann', 8)]
 )
-def test_spaces_before_a_quote_refuse_the_file_with_the_line(tmp_path: Path, row: str, chunk_bytes: int | None) -> None:
+def test_a_file_with_spaces_before_a_quote_is_refused_with_the_line(
+    tmp_path: Path, row: str, chunk_bytes: int | None
+) -> None:
     path = write(tmp_path, f'a,b\n1,2\n"x, ""y"" ",2\n{row}\n5, 6\n')
     with open_csv(path, chunk_bytes=chunk_bytes) as source, pytest.raises(SourceError) as error_info:
         list(source.chunks())
@@ -120,7 +122,7 @@ def test_spaces_before_a_quote_refuse_the_file_with_the_line(tmp_path: Path, row
         open_csv(write(tmp_path, '\n"a", "b"\n1,2\n'))
 
 
-def test_a_quote_that_is_open_at_the_end_of_the_last_line_costs_that_row(tmp_path: Path) -> None:
+def test_a_quote_that_is_open_at_the_end_of_the_last_line_rejects_this_row(tmp_path: Path) -> None:
     (chunk,) = read(write(tmp_path, 'a,b\n1,2\n3,"Ann'))
     assert chunk.frame.to_numpy().tolist() == [["1", "2"]]
     assert [(row.number, row.line, row.code, row.raw) for row in chunk.malformed] == [
@@ -128,14 +130,14 @@ def test_a_quote_that_is_open_at_the_end_of_the_last_line_costs_that_row(tmp_pat
     ]
 
 
-def test_a_quote_that_is_not_closed_within_16_mebibytes_refuses_the_file(tmp_path: Path) -> None:
+def test_a_file_with_a_quote_that_is_not_closed_within_16_mebibytes_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, 'a,b\n1,2\n3,"' + "no row\n" * 2_500_000)
     with open_csv(path) as source, pytest.raises(SourceError, match="begins on line 3 is longer than 16 MiB"):
         list(source.chunks())
 
 
 @pytest.mark.parametrize("row", ['3,"as I said\nyesterday"s mail', '3,"one\ntwo" x', '"3\n"x,y'])
-def test_lines_of_a_cell_are_not_read_as_rows(tmp_path: Path, row: str) -> None:
+def test_the_lines_of_a_faulty_cell_are_not_read_as_rows(tmp_path: Path, row: str) -> None:
     (chunk,) = read(write(tmp_path, f"a,b\n1,2\n{row}\n5,6\n"))
     assert chunk.frame["a"].tolist() == ["1", "5"]
     (malformed,) = chunk.malformed
@@ -149,7 +151,7 @@ def test_lines_of_a_cell_are_not_read_as_rows(tmp_path: Path, row: str) -> None:
      'q5@ex.com,"a"""b', '"a\nb"c,"d"', '"a"b,ragged,too'],
 )  # fmt: skip
 @pytest.mark.parametrize("chunk_bytes", [None, 20])
-def test_a_cell_that_goes_on_after_its_quote_costs_its_row_and_no_other(
+def test_a_cell_with_text_after_its_closing_quote_rejects_only_its_row(
     tmp_path: Path, stray: str, chunk_bytes: int | None
 ) -> None:
     path = write(tmp_path, f'email,name\n"1@x.com","one\nline"\n{stray}\n2@x.com,"a ""b"""\n{stray}\n3@x.com,c')
@@ -158,14 +160,17 @@ def test_a_cell_that_goes_on_after_its_quote_costs_its_row_and_no_other(
         ["1@x.com", "one\nline"], ["2@x.com", 'a "b"'], ["3@x.com", "c"],
     ]  # fmt: skip
     malformed = [row for chunk in chunks for row in chunk.malformed]
-    later = 6 + stray.count("\n")
-    assert [(row.number, row.line, row.code) for row in malformed] == [(2, 4, "stray_quote"), (4, later, "stray_quote")]
+    later_line = 6 + stray.count("\n")
+    assert [(row.number, row.line, row.code) for row in malformed] == [
+        (2, 4, "stray_quote"),
+        (4, later_line, "stray_quote"),
+    ]
     assert {row.raw for row in malformed} == {stray}
     assert "twice" in malformed[0].message
     assert "@" not in malformed[0].message
 
 
-def test_the_beginning_of_an_oversized_record_is_shown(tmp_path: Path) -> None:
+def test_a_record_that_is_too_large_is_reported_with_its_first_characters(tmp_path: Path) -> None:
     cell = "x" * (1 << 20)
     (chunk,) = read(write(tmp_path, f"a,b\n1,2\n3,{cell}\n5,6\n"))
     (row,) = chunk.malformed
@@ -179,20 +184,20 @@ def test_malformed_rows_are_in_the_chunk_of_the_rows_around_them(tmp_path: Path)
     content = "a,b\n" + "".join("1,\n" if n % 10_000 else "ragged\n" for n in range(1, 120_001))
     chunks = read(write(tmp_path, content), chunk_bytes=1 << 20)
     assert max(len(chunk.frame) for chunk in chunks) == 50_000
-    seen = [number for chunk in chunks for number in chunk.numbers.tolist()]
-    assert sorted(seen + [row.number for chunk in chunks for row in chunk.malformed]) == list(range(1, 120_001))
-    for before, after in pairwise(chunks):
-        assert max(row.number for row in before.malformed) < min(after.numbers)
+    numbers = [number for chunk in chunks for number in chunk.numbers.tolist()]
+    assert sorted(numbers + [row.number for chunk in chunks for row in chunk.malformed]) == list(range(1, 120_001))
+    for earlier_chunk, later_chunk in pairwise(chunks):
+        assert max(row.number for row in earlier_chunk.malformed) < min(later_chunk.numbers)
 
 
-def test_a_file_of_only_malformed_rows_gives_empty_frames(tmp_path: Path) -> None:
+def test_a_file_with_only_malformed_rows_is_read_as_empty_frames(tmp_path: Path) -> None:
     (chunk,) = read(write(tmp_path, "a,b\n1\n2\n"))
     assert chunk.frame.shape == (0, 2)
     assert [str(dtype) for dtype in chunk.frame.dtypes] == ["str", "str"]
     assert [row.number for row in chunk.malformed] == [1, 2]
 
 
-def test_a_file_that_is_not_in_the_named_encoding_costs_its_rows(tmp_path: Path) -> None:
+def test_rows_that_are_not_in_the_named_encoding_are_rejected(tmp_path: Path) -> None:
     path = write(tmp_path, b"a,b\n" + b"M\xfcller,2\n" * 50_000)
     chunks = read(path, encoding="utf-8")
     assert sum(len(chunk.malformed) for chunk in chunks) == 50_000

@@ -1,16 +1,16 @@
-"""Polluted files give rows or rejections by line. No value moves into another column."""
+"""Polluted CSV files: each row is read correctly or rejected with its line. No value moves into another column."""
 
 from pathlib import Path
 
 import pytest
 
 from connector.errors import SourceError
-from tests.sources.csv.polluted_files import OPENED, READ, READING, Case
+from tests.sources.csv.polluted_files import READABLE_FILES, REFUSED_AT_OPENING, REFUSED_AT_READING, Case
 from tests.sources.csv.reading import open_csv, read, write
 
 
-@pytest.mark.parametrize("case", READ, ids=lambda case: case.kind)
-def test_a_polluted_file_gives_rows_or_rejections_by_line(tmp_path: Path, case: Case) -> None:
+@pytest.mark.parametrize("case", READABLE_FILES, ids=lambda case: case.kind)
+def test_each_row_of_a_polluted_file_is_read_or_rejected_with_its_line(tmp_path: Path, case: Case) -> None:
     assert case.why or not case.rejected
     for chunk_bytes in (None, 16):
         with open_csv(write(tmp_path, case.content), chunk_bytes=chunk_bytes) as source:
@@ -20,23 +20,27 @@ def test_a_polluted_file_gives_rows_or_rejections_by_line(tmp_path: Path, case: 
         malformed = [row for chunk in chunks for row in chunk.malformed]
         assert tuple((row.line, row.code) for row in malformed) == case.rejected
         messages = [message for chunk in chunks for message in chunk.messages]
-        assert len(messages) == (1 if case.says else 0)
-        assert case.says in "".join(messages)
+        assert len(messages) == (1 if case.message else 0)
+        assert case.message in "".join(messages)
 
 
-@pytest.mark.parametrize(("kind", "content", "words"), OPENED, ids=[kind for kind, _, _ in OPENED])
+@pytest.mark.parametrize(
+    ("kind", "content", "expected_text"), REFUSED_AT_OPENING, ids=[kind for kind, _, _ in REFUSED_AT_OPENING]
+)
 def test_a_file_without_a_certain_header_is_refused_at_opening(
-    tmp_path: Path, kind: str, content: str | bytes, words: str
+    tmp_path: Path, kind: str, content: str | bytes, expected_text: str
 ) -> None:
-    with pytest.raises(SourceError, match=words):
+    with pytest.raises(SourceError, match=expected_text):
         open_csv(write(tmp_path, content))
 
 
-@pytest.mark.parametrize(("kind", "content", "words"), READING, ids=[kind for kind, _, _ in READING])
+@pytest.mark.parametrize(
+    ("kind", "content", "expected_text"), REFUSED_AT_READING, ids=[kind for kind, _, _ in REFUSED_AT_READING]
+)
 def test_a_small_file_that_hides_rows_is_refused_before_its_first_row(
-    tmp_path: Path, kind: str, content: str, words: str
+    tmp_path: Path, kind: str, content: str, expected_text: str
 ) -> None:
-    with open_csv(write(tmp_path, content)) as source, pytest.raises(SourceError, match=words):
+    with open_csv(write(tmp_path, content)) as source, pytest.raises(SourceError, match=expected_text):
         next(source.chunks())
 
 
@@ -47,8 +51,8 @@ def test_a_file_may_have_17000_columns(tmp_path: Path) -> None:
         assert [chunk.frame.to_numpy().tolist() for chunk in source.chunks()] == [[cells]]
 
 
-GOOD = "a@x.org,Ann,Lee,\n" * 9
-ROWS = [["a@x.org", "Ann", "Lee"]] * 9
+GOOD_ROWS = "a@x.org,Ann,Lee,\n" * 9
+EXPECTED_ROWS = [["a@x.org", "Ann", "Lee"]] * 9
 
 
 @pytest.mark.parametrize(
@@ -57,10 +61,13 @@ ROWS = [["a@x.org", "Ann", "Lee"]] * 9
 def test_a_delimiter_at_the_end_of_every_row_is_left_out(
     tmp_path: Path, delimiter: str, ending: str, chunk_bytes: int | None
 ) -> None:
-    text = f'email,first,last\n{GOOD}b@x.org,"Bo, Jr.",,\n,,,\n'.replace("\n", ending)
+    text = f'email,first,last\n{GOOD_ROWS}b@x.org,"Bo, Jr.",,\n,,,\n'.replace("\n", ending)
     text = text.replace("Bo, Jr.", "Bo~ Jr.").replace(",", delimiter).replace("~", ",")
     chunks = read(write(tmp_path, text), chunk_bytes=chunk_bytes)
-    assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == [*ROWS, ["b@x.org", "Bo, Jr.", ""]]
+    assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == [
+        *EXPECTED_ROWS,
+        ["b@x.org", "Bo, Jr.", ""],
+    ]
     assert [row for chunk in chunks for row in chunk.malformed] == []
     assert ["its rows end with a delimiter" in message for chunk in chunks for message in chunk.messages] == [True]
 
@@ -68,21 +75,28 @@ def test_a_delimiter_at_the_end_of_every_row_is_left_out(
 @pytest.mark.parametrize(
     "row", ["b@x.org,Bob,Vos", "b@x.org,Bob,", "b@x.org,Vos, Bob,Jr.", "b@x.org,Vos, Bob,Jr.,"], ids=len
 )
-def test_a_row_that_ends_otherwise_is_rejected_and_nothing_is_shifted(tmp_path: Path, row: str) -> None:
+def test_a_row_that_does_not_end_with_the_delimiter_is_rejected_and_no_cell_is_shifted(
+    tmp_path: Path, row: str
+) -> None:
     for chunk_bytes in (None, 20):
-        chunks = read(write(tmp_path, f"email,first,last\n{GOOD}{row}\n{GOOD}"), chunk_bytes=chunk_bytes)
-        assert [cells for chunk in chunks for cells in chunk.frame.to_numpy().tolist()] == ROWS * 2
-        malformed = [malformed for chunk in chunks for malformed in chunk.malformed]
-        assert [(bad.number, bad.line, bad.code, bad.raw) for bad in malformed] == [(10, 11, "ragged", row)]
+        chunks = read(write(tmp_path, f"email,first,last\n{GOOD_ROWS}{row}\n{GOOD_ROWS}"), chunk_bytes=chunk_bytes)
+        assert [cells for chunk in chunks for cells in chunk.frame.to_numpy().tolist()] == EXPECTED_ROWS * 2
+        malformed = [row for chunk in chunks for row in chunk.malformed]
+        assert [
+            (malformed_row.number, malformed_row.line, malformed_row.code, malformed_row.raw)
+            for malformed_row in malformed
+        ] == [(10, 11, "ragged", row)]
 
 
-@pytest.mark.parametrize("rows", ["a@x.org,Ann,Lee,x\n" * 9, "a@x.org,Ann,Lee,,\n" * 9, "a@x.org,Ann,Lee\n" * 9 + GOOD])
-def test_rows_of_another_width_are_ragged_still(tmp_path: Path, rows: str) -> None:
+@pytest.mark.parametrize(
+    "rows", ["a@x.org,Ann,Lee,x\n" * 9, "a@x.org,Ann,Lee,,\n" * 9, "a@x.org,Ann,Lee\n" * 9 + GOOD_ROWS]
+)
+def test_rows_with_more_cells_than_the_header_are_still_rejected(tmp_path: Path, rows: str) -> None:
     chunks = read(write(tmp_path, f"email,first,last\n{rows}"))
     assert {row.code for chunk in chunks for row in chunk.malformed} == {"ragged"}
     assert sum(len(chunk.malformed) for chunk in chunks) == 9
 
 
-def test_a_delimiter_that_the_header_has_too_is_a_column_without_a_name(tmp_path: Path) -> None:
-    with open_csv(write(tmp_path, f"email,first,last,\n{GOOD}")) as source:
+def test_a_delimiter_at_the_end_of_the_header_makes_a_column_without_a_name(tmp_path: Path) -> None:
+    with open_csv(write(tmp_path, f"email,first,last,\n{GOOD_ROWS}")) as source:
         assert source.columns == ("email", "first", "last", "column 4")

@@ -1,4 +1,4 @@
-"""CSV files: delimiters, quotes, blanks, encodings, names of columns, and refusals."""
+"""CSV files: delimiters, quotes, blanks, encodings, names of columns, and refused files."""
 
 import gzip
 from pathlib import Path
@@ -21,14 +21,14 @@ def test_a_cell_is_read_as_unchanged_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "shift_jis"])
-def test_a_character_that_two_reads_share_is_read_whole(tmp_path: Path, encoding: str) -> None:
+def test_a_character_across_the_border_of_two_chunks_is_read_correctly(tmp_path: Path, encoding: str) -> None:
     rows = [[str(number), "山田" * 20_000] for number in range(5)]
     path = write(tmp_path, ("a,b\n" + "".join(f"{a},{b}\n" for a, b in rows)).encode(encoding))
     chunks = read(path, encoding=encoding, chunk_bytes=1000)
     assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == rows
 
 
-def test_a_delimiter_in_most_cells_does_not_mislead(tmp_path: Path) -> None:
+def test_another_delimiter_inside_most_cells_does_not_change_the_guess(tmp_path: Path) -> None:
     path = write(tmp_path, "email;name\n" + "a@x.com;Doe, Ann, Dr\n" * 50)
     assert read_rows(path)[0] == ["a@x.com", "Doe, Ann, Dr"]
 
@@ -37,19 +37,19 @@ def test_the_delimiter_that_gives_more_cells_is_used(tmp_path: Path) -> None:
     assert read_rows(write(tmp_path, "a|b|c;d\n1|2|3;4\n")) == [["1", "2", "3;4"]]
 
 
-def test_a_named_delimiter_is_obeyed(tmp_path: Path) -> None:
+def test_a_delimiter_from_the_options_is_used(tmp_path: Path) -> None:
     assert read_rows(write(tmp_path, "a:b\n1:2\n"), delimiter=":") == [["1", "2"]]
     assert read_rows(write(tmp_path, "a\tb\n1\t2\n"), delimiter="tab") == [["1", "2"]]
 
 
-def test_the_delimiter_line_of_excel_is_no_header(tmp_path: Path) -> None:
+def test_the_delimiter_line_of_excel_is_not_the_header(tmp_path: Path) -> None:
     path = write(tmp_path, "sep=;\r\nemail;name\r\na@x.com;Ann\r\nragged\r\n")
     (chunk,) = read(path)
     assert chunk.frame.to_dict("list") == {"email": ["a@x.com"], "name": ["Ann"]}
     assert chunk.malformed[0].line == 4
 
 
-def test_a_quote_within_a_bare_cell_is_a_quote(tmp_path: Path) -> None:
+def test_a_quote_inside_a_cell_without_quotes_is_text(tmp_path: Path) -> None:
     path = write(tmp_path, 'size,name\n5" pipe,Ann\nx,Bob "the" Lee\n12" screen,"a, b"\n"x ""y""",z\n')
     assert read_rows(path) == [['5" pipe', "Ann"], ["x", 'Bob "the" Lee'], ['12" screen', "a, b"], ['x "y"', "z"]]
 
@@ -58,20 +58,24 @@ def test_a_quote_within_a_bare_cell_is_a_quote(tmp_path: Path) -> None:
     "row",
     ['Ann"Lee, Jr",Graz', 'Ann "Lee, Jr"', '5",6",7', 'Ann ""Lee, Jr"",Graz', 'a,Ann \\"Lee, Jr\\"', 'a"b"c"d,e"f,g'],
 )
-def test_quotes_inside_a_bare_cell_that_enclose_a_delimiter_cost_their_row(tmp_path: Path, row: str) -> None:
-    """The row fits the header with the quotes as signs, and has fewer cells with the quotes as quotes."""
+def test_quotes_inside_an_unquoted_cell_that_enclose_a_delimiter_reject_the_row(tmp_path: Path, row: str) -> None:
+    """The row fits the header if its quotes are text, and has fewer cells if its quotes enclose cells."""
     width = row.count(",") + 1
-    header, good = ",".join(f"c{place}" for place in range(width)), ",".join(["x"] * width)
+    header, good_row = ",".join(f"c{place}" for place in range(width)), ",".join(["x"] * width)
     for chunk_bytes in (None, 16):
-        chunks = read(write(tmp_path, f"{header}\n{good}\n{row}\n{good}\n"), delimiter=",", chunk_bytes=chunk_bytes)
+        chunks = read(
+            write(tmp_path, f"{header}\n{good_row}\n{row}\n{good_row}\n"), delimiter=",", chunk_bytes=chunk_bytes
+        )
         assert [cells for chunk in chunks for cells in chunk.frame.to_numpy().tolist()] == [["x"] * width] * 2
-        assert [(bad.line, bad.code, bad.raw) for chunk in chunks for bad in chunk.malformed] == [
-            (3, "ambiguous_quote", row)
-        ]
+        assert [
+            (malformed_row.line, malformed_row.code, malformed_row.raw)
+            for chunk in chunks
+            for malformed_row in chunk.malformed
+        ] == [(3, "ambiguous_quote", row)]
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_a_line_of_blanks_alone_is_no_record(tmp_path: Path, delimiter: str) -> None:
+def test_a_line_with_only_blanks_is_not_a_record(tmp_path: Path, delimiter: str) -> None:
     lines = ["  ", "a,b,c", " ", "1,2,3", "   ", "", "ragged ", ",,", "4,5, ", "  \r"]
     path = write(tmp_path, "\n".join(lines).replace(",", delimiter))
     (chunk,) = read(path)
@@ -84,11 +88,11 @@ def test_a_delimiter_does_not_count_as_a_blank(tmp_path: Path) -> None:
     (chunk,) = read(write(tmp_path, "a\tb\tc\n1\t2\t3\n\t\n\t\t\n"))
     assert chunk.numbers.tolist() == [1]
     assert [(row.number, row.code) for row in chunk.malformed] == [(2, "ragged")]
-    (comma,) = read(write(tmp_path, "a,b\n1,2\n\t \t\n"))
-    assert comma.malformed == ()
+    (comma_chunk,) = read(write(tmp_path, "a,b\n1,2\n\t \t\n"))
+    assert comma_chunk.malformed == ()
 
 
-def test_a_byte_that_the_named_encoding_lacks_costs_its_row(tmp_path: Path) -> None:
+def test_a_byte_that_the_named_encoding_does_not_have_rejects_its_row(tmp_path: Path) -> None:
     (chunk,) = read(write(tmp_path, b"a,b\n1,\x81\n2,\xe9\n"), encoding="cp1252")
     assert chunk.frame.to_numpy().tolist() == [["2", "é"]]
     assert [(row.number, row.code, row.raw) for row in chunk.malformed] == [(1, "encoding", "1,\ufffd")]
@@ -96,12 +100,14 @@ def test_a_byte_that_the_named_encoding_lacks_costs_its_row(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("shift", range(3))
-def test_a_character_at_the_border_of_two_reads_is_decoded(tmp_path: Path, shift: int) -> None:
-    cell = "x" * shift + "€" * 100_000  # three bytes each: one of the shifts cuts one, wherever it cuts
+def test_a_character_at_any_place_of_a_read_is_decoded(tmp_path: Path, shift: int) -> None:
+    cell = (
+        "x" * shift + "€" * 100_000
+    )  # each sign has three bytes, so one of the three shifts has a character across the border of two reads
     assert read_rows(write(tmp_path, f"a,b\n{cell},1\n")) == [[cell, "1"]]
 
 
-def test_a_bom_after_the_first_bytes_stays_in_the_text(tmp_path: Path) -> None:
+def test_a_byte_order_mark_after_the_first_bytes_stays_in_the_text(tmp_path: Path) -> None:
     with open_csv(write(tmp_path, "abc,\ufeffd\n1,2\n")) as source:
         assert source.columns == ("abc", "\ufeffd")
 
@@ -118,13 +124,13 @@ def test_numbers_and_lines_continue_over_chunks(tmp_path: Path) -> None:
     assert sum(len(chunk.malformed) for chunk in chunks) == 200
 
 
-def test_column_names_are_trimmed_named_and_unique(tmp_path: Path) -> None:
+def test_column_names_are_trimmed_and_made_unique_and_missing_names_are_added(tmp_path: Path) -> None:
     with open_csv(write(tmp_path, '\ufeff"Email", Name ,,Email,Email (2),"two\nlines"\n1,2,3,4,5,6\n')) as source:
         assert source.columns == ("Email", "Name", "column 3", "Email (3)", "Email (2)", "two\nlines")
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "expected_text"),
     [
         (b"\xef\xbb\xbf", "is empty"),
         (b"PK\x03\x04....", "cut off or damaged"),
@@ -136,15 +142,17 @@ def test_column_names_are_trimmed_named_and_unique(tmp_path: Path) -> None:
         (b'"Email"x,Name\n1,2\n', "header cannot be read"),
     ],
 )
-def test_a_file_that_is_no_csv_is_refused_with_the_reason(tmp_path: Path, content: bytes, words: str) -> None:
+def test_the_error_of_a_file_that_is_not_csv_shows_the_reason(
+    tmp_path: Path, content: bytes, expected_text: str
+) -> None:
     path = write(tmp_path, content)
     with pytest.raises(SourceError) as error_info:
         open_csv(path)
-    assert words in str(error_info.value)
+    assert expected_text in str(error_info.value)
     assert str(path) in str(error_info.value)
 
 
-def test_a_refusal_shows_no_data_of_a_person(tmp_path: Path) -> None:
+def test_the_error_of_a_refused_file_shows_no_data_of_a_person(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as error_info:
         open_csv(write(tmp_path, "secret@x.com,Ann\n"))
     assert "secret" not in str(error_info.value)

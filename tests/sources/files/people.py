@@ -1,4 +1,4 @@
-"""The same people in a file of every format, written by common libraries."""
+"""The same people in a file of each format, written with common libraries."""
 
 import csv
 import gzip
@@ -33,11 +33,11 @@ PEOPLE: tuple[Person, ...] = (
 COLUMNS = tuple(PEOPLE[0])
 
 SAMPLES = Path(__file__).parent / "samples"
-"""What no library writes any more: `people.xls` is PEOPLE, and a row with #N/A, as programs of 2003 saved them."""
+"""Files that no library writes today. `people.xls` has PEOPLE and a row with #N/A, in the format of Excel 2003."""
 
 
 def write_text(value: object) -> str:
-    """A value as a person writes it in a CSV."""
+    """Return the value as a person writes it in a CSV file."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return json.dumps(value) if isinstance(value, list) else f"{value:.0f}" if value == 1e16 else str(value)

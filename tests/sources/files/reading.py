@@ -1,4 +1,4 @@
-"""Write files for a test, and read them whole."""
+"""Helpers to write a file for a test, and to read all of it."""
 
 from pathlib import Path
 from typing import Any
@@ -42,4 +42,4 @@ def read_until_error(path: Path) -> tuple[list[Chunk], str]:
             chunks.extend(source.chunks())
         except SourceError as error:
             return chunks, str(error)
-    raise AssertionError(f"{path} was read to its end")
+    raise AssertionError(f"{path} was read without an error")

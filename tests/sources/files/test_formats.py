@@ -1,4 +1,4 @@
-"""One opener for every format: the content decides, then the name of the file, and options of the job are obeyed."""
+"""`open_file` reads every format. The content of the file decides the format, then its name, unless the job does."""
 
 from pathlib import Path
 from typing import Any
@@ -26,27 +26,29 @@ TAGS = FieldMapping({"tags": ColumnRule(column="tags")})
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_of_any_format_gives_the_same_people(tmp_path: Path, name: str) -> None:
+def test_a_file_of_any_format_has_the_same_people(tmp_path: Path, name: str) -> None:
     frame = read_frame(write(tmp_path, name, FILES[name]()))
     assert frame.drop(columns="tags").equals(EXPECTED)
     assert [str(dtype) for dtype in frame.dtypes] == ["str"] * len(frame.columns)
     tags = apply_mapping(frame, TAGS).frame["tags"].tolist()
-    assert [list(tagged) if tagged is not None else [] for tagged in tags] == [person["tags"] for person in PEOPLE]
+    assert [list(tag_list) if tag_list is not None else [] for tag_list in tags] == [
+        person["tags"] for person in PEOPLE
+    ]
 
 
-LOOKS: list[tuple[str, bytes | str, tuple[str, ...]]] = [
-    ("a.tsv", "a\tb,c,d\n1\t2,3,4\n", ("a", "b,c,d")),  # the suffix tells the delimiter
+CASES: list[tuple[str, bytes | str, tuple[str, ...]]] = [
+    ("a.tsv", "a\tb,c,d\n1\t2,3,4\n", ("a", "b,c,d")),  # the suffix decides the delimiter
     ("a.csv", "a\tb\n1\t2\n", ("a", "b")),
-    ("a.tsv", "a,b\n1,2\n", ("a", "b")),  # no tab in it: misnamed
+    ("a.tsv", "a,b\n1,2\n", ("a", "b")),  # the suffix is wrong, because the file has no tab
     ("a.tsv.gz", pack_gzip(b"a\tb,c,d\n1\t2,3,4\n"), ("a", "b,c,d")),
     ("a.zip", pack_zip(b"a\tb,c,d\n1\t2,3,4\n", "a.tsv"), ("a", "b,c,d")),
     ("a.csv", '\ufeff{"a": 1, "b": 2}\n', ("a", "b")),
-    ("a.csv", "{a},[b]\n1,2\n", ("{a}", "[b]")),  # odd names, and no JSON
+    ("a.csv", "{a},[b]\n1,2\n", ("{a}", "[b]")),  # this is a CSV file with odd column names, and not JSON
     ("a.jsonl", "\n\n  \n{}\n" + '{"a": 1, "b": 2}', ("a", "b")),
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "columns"), LOOKS, ids=[name for name, *_ in LOOKS])
+@pytest.mark.parametrize(("name", "content", "columns"), CASES, ids=[name for name, *_ in CASES])
 def test_the_content_and_the_name_of_a_file_decide_its_format(
     tmp_path: Path, name: str, content: bytes | str, columns: tuple[str, ...]
 ) -> None:
@@ -54,14 +56,14 @@ def test_the_content_and_the_name_of_a_file_decide_its_format(
         assert source.columns == columns
 
 
-def test_the_options_of_a_file_are_obeyed(tmp_path: Path) -> None:
+def test_the_options_of_a_file_override_the_guess(tmp_path: Path) -> None:
     path = write(tmp_path, "a.dat", "na\xefve|x;y\n1|2\n".encode("cp1252"))
     assert read_rows(path, delimiter="pipe", encoding="cp1252") == [["1", "2"]]
     assert read_rows(write(tmp_path, "b.tsv", "a;\tb\n1;2\n"), delimiter=";") == [["1", "2"]]
     assert read_rows(write(tmp_path, "b.dat", "a\tb\n1\t2\n"), format="tsv") == [["1", "2"]]
 
 
-REFUSED: list[tuple[str, bytes | str, dict[str, str], type[Exception], str]] = [
+REFUSED_FILES: list[tuple[str, bytes | str, dict[str, str], type[Exception], str]] = [
     ("a", "x\n", {"format": "xml"}, ConfigurationError, "use auto, csv, tsv, excel, parquet, jsonl"),
     ("a.csv", write_parquet(), {"format": "csv"}, SourceError, "is a Parquet file, and not csv"),
     ("a.xlsx", write_xlsx(), {"format": "jsonl"}, SourceError, "is an Excel workbook, and not"),
@@ -80,12 +82,14 @@ REFUSED: list[tuple[str, bytes | str, dict[str, str], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "options", "error", "words"), REFUSED, ids=[row[-1] for row in REFUSED])
+@pytest.mark.parametrize(
+    ("name", "content", "options", "error", "expected_text"), REFUSED_FILES, ids=[row[-1] for row in REFUSED_FILES]
+)
 def test_a_file_that_does_not_fit_its_format_or_its_options_is_refused(
-    tmp_path: Path, name: str, content: bytes | str, options: dict[str, Any], error: type[Exception], words: str
+    tmp_path: Path, name: str, content: bytes | str, options: dict[str, Any], error: type[Exception], expected_text: str
 ) -> None:
     path = write(tmp_path, name, content)
-    with pytest.raises(error, match=words) as error_info:
+    with pytest.raises(error, match=expected_text) as error_info:
         open_file(path, **options)
     assert str(error_info.value).startswith(str(path)) or options == {"format": "xml"}
 
@@ -99,7 +103,7 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
         open_file("nul\0.csv")
 
 
-def test_a_source_may_be_closed_at_any_time_and_twice(tmp_path: Path) -> None:
+def test_a_source_can_be_closed_before_its_end_and_twice(tmp_path: Path) -> None:
     for name in FILES:
         source = open_file(write(tmp_path, name, FILES[name]()))
         source.close()
@@ -107,7 +111,7 @@ def test_a_source_may_be_closed_at_any_time_and_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["people.csv", "people.jsonl", "people.parquet", "people.xlsx"])
-def test_a_chunk_has_the_share_of_the_file_that_was_read(tmp_path: Path, name: str) -> None:
+def test_each_chunk_has_the_share_of_the_file_that_is_read(tmp_path: Path, name: str) -> None:
     rows, path = [[f"person{number}@example.com", "x" * 200] for number in range(35_000)], tmp_path / name
     match name.partition(".")[2]:
         case "csv":
@@ -119,6 +123,6 @@ def test_a_chunk_has_the_share_of_the_file_that_was_read(tmp_path: Path, name: s
         case _:
             path.write_bytes(write_xlsx([["email", "notes"], *rows]))
     chunks = read(path)
-    read_by_then = np.cumsum([len(chunk.frame) for chunk in chunks]) / len(rows)
+    expected_shares = np.cumsum([len(chunk.frame) for chunk in chunks]) / len(rows)
     assert len(chunks) > 1
-    assert [chunk.share for chunk in chunks] == pytest.approx(read_by_then.tolist(), abs=0.05)
+    assert [chunk.share for chunk in chunks] == pytest.approx(expected_shares.tolist(), abs=0.05)

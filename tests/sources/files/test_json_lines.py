@@ -1,4 +1,4 @@
-"""JSON Lines: one object in a line. A line without an object is rejected alone."""
+"""JSON Lines: each line has one object. A line without an object is rejected, and the other lines are read."""
 
 import json
 import string
@@ -23,7 +23,7 @@ from tests.sources.files.reading import read, read_frame, read_malformed, write
         ("1e3", "1000"),
         ("0.1", "0.1"),
         ("1e-7", "0.0000001"),
-        ("18446744073709551617", "18446744073709551617"),  # more than 64 bits: no digit is lost
+        ("18446744073709551617", "18446744073709551617"),  # a number of more than 64 bits keeps all digits
         ("12345678901234567890.25", "12345678901234567890.25"),
         ("true", "true"),
         ("null", None),
@@ -38,7 +38,7 @@ def test_a_value_of_json_is_read_as_its_text(tmp_path: Path, value: str, text: s
     assert frame.astype(object).where(frame.notna(), None)["key"].tolist() == [text]
 
 
-def test_nested_objects_are_flattened_and_a_key_may_appear_late(tmp_path: Path) -> None:
+def test_nested_objects_are_flattened_and_later_lines_can_have_new_keys(tmp_path: Path) -> None:
     lines = (
         '{"email": "a", "address": {"city": "X", "geo": {"lat": 1.5}}}',
         '{"email": "b", "address": null}',
@@ -53,12 +53,12 @@ def test_nested_objects_are_flattened_and_a_key_may_appear_late(tmp_path: Path) 
     ]
 
 
-def test_a_key_with_objects_and_values_gives_both_columns(tmp_path: Path) -> None:
+def test_a_key_with_an_object_in_one_line_and_a_value_in_another_makes_both_columns(tmp_path: Path) -> None:
     frame = read_frame(write(tmp_path, "a.jsonl", '{"address": "Main St 1"}\n{"address": {"city": "Y"}}\n'))
     assert list(frame.columns) == ["address", "address.city"]
 
 
-def test_an_object_among_other_values_costs_its_row_if_only_the_other_values_are_used(tmp_path: Path) -> None:
+def test_an_object_in_a_column_of_values_rejects_its_row_if_the_column_is_used(tmp_path: Path) -> None:
     lines = (
         '{"email": "a", "tags": "vip"}',
         '{"email": "b", "tags": {"vip": true}}',
@@ -68,13 +68,13 @@ def test_an_object_among_other_values_costs_its_row_if_only_the_other_values_are
         (chunk,) = source.chunks(["email", "tags"])
         assert [(row.number, "column tags holds an object" in row.message) for row in chunk.malformed] == [(2, True)]
         assert chunk.frame["email"].tolist() == ["a", "c"]
-        for used in (["email"], ["email", "tags", "tags.vip"]):
-            (chunk,) = source.chunks(used)
+        for columns in (["email"], ["email", "tags", "tags.vip"]):
+            (chunk,) = source.chunks(columns)
             assert (chunk.malformed, len(chunk.frame)) == ((), 3)
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "expected_text"),
     [
         (b"nope", "is not JSON: "),
         (b'{"a": 1', "is not JSON: "),
@@ -84,7 +84,9 @@ def test_an_object_among_other_values_costs_its_row_if_only_the_other_values_are
         (b'{"a": "M\xfcller"}', "is not JSON: "),
     ],
 )
-def test_a_line_that_is_no_object_is_rejected_by_its_number(tmp_path: Path, line: bytes, words: str) -> None:
+def test_a_line_that_is_not_an_object_is_rejected_with_its_number(
+    tmp_path: Path, line: bytes, expected_text: str
+) -> None:
     path = write(tmp_path, "a.jsonl", b'{"a": 1}\r\n\n' + line + b'\n{"a": 2}\n')
     chunks = read(path)
     assert [
@@ -95,7 +97,7 @@ def test_a_line_that_is_no_object_is_rejected_by_its_number(tmp_path: Path, line
     ]
     (row,) = read_malformed(path)
     assert (row.number, row.line, row.code) == (3, 3, "json")
-    assert row.message.startswith(words) or words in row.message
+    assert row.message.startswith(expected_text) or expected_text in row.message
     assert len(row.raw) < 1500
 
 
@@ -112,11 +114,9 @@ def test_a_line_that_is_no_object_is_rejected_by_its_number(tmp_path: Path, line
         ('{"email":"a@x","address":{"email":"b@x"}}', None),
     ],
 )
-def test_a_key_that_is_twice_in_an_object_costs_the_row_if_it_is_used(
-    tmp_path: Path, line: str, key: str | None
-) -> None:
-    whole = '{"email": "a", "address": {"city": "c", "zip": 1}, "tags": "t"}'
-    with open_file(str(write(tmp_path, "a.jsonl", f"{whole}\n{line}\n"))) as source:
+def test_a_repeated_key_rejects_its_row_if_the_key_is_used(tmp_path: Path, line: str, key: str | None) -> None:
+    complete_line = '{"email": "a", "address": {"city": "c", "zip": 1}, "tags": "t"}'
+    with open_file(str(write(tmp_path, "a.jsonl", f"{complete_line}\n{line}\n"))) as source:
         (chunk,) = source.chunks(["email", "address.city", "tags"])
         messages = [row.message.partition(":")[0] for row in chunk.malformed]
         assert messages == ([] if key is None else [f"has the key {key} more than once"])
@@ -128,13 +128,13 @@ def test_a_file_without_an_object_is_refused(tmp_path: Path) -> None:
         open_file(write(tmp_path, "a.jsonl", "[1]\n"))
 
 
-def test_a_line_of_more_than_a_mebibyte_refuses_the_file(tmp_path: Path) -> None:
+def test_a_file_with_a_line_of_more_than_a_mebibyte_is_refused(tmp_path: Path) -> None:
     line = b'{"a": "' + b"x" * 9_000_000 + b'"}'
     with pytest.raises(SourceError, match="line 3 is longer than 1 MiB"):
         open_file(write(tmp_path, "a.jsonl", b'{"a": 1}\r\n\n' + line + b'\n{"a": 2}\n'))
 
 
-def test_a_key_for_each_person_is_refused(tmp_path: Path) -> None:
+def test_a_file_with_more_than_10000_keys_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="more than 10,000 keys"):
         open_file(write(tmp_path, "a.jsonl", "".join(f'{{"p{n}": 1}}\n' for n in range(10_001))))
 
@@ -152,10 +152,10 @@ OBJECTS = st.dictionaries(st.text(string.ascii_letters, min_size=1), VALUES, max
 
 
 @given(OBJECTS)
-def test_any_object_of_plain_values_is_read_exactly(written: dict[str, object]) -> None:
-    exact = {
+def test_any_object_of_plain_values_is_read_exactly(original: dict[str, object]) -> None:
+    expected = {
         key: Decimal(repr(value)) if isinstance(value, float) and abs(value) >= 2**53 else value
-        for key, value in written.items()
+        for key, value in original.items()
     }
-    line = json.dumps(written).encode()
-    assert read_row(load_object(line), line) == exact
+    line = json.dumps(original).encode()
+    assert read_row(load_object(line), line) == expected

@@ -1,4 +1,4 @@
-"""The files of a pattern as one source."""
+"""A pattern of file names: all files that match are one source."""
 
 from pathlib import Path
 
@@ -23,18 +23,18 @@ def test_the_files_of_a_pattern_are_read_in_the_order_of_their_names(tmp_path: P
     (tmp_path / "d.csv").mkdir()
     with open_pattern(tmp_path / "*.csv") as source:
         assert source.name == str(tmp_path / "*.csv")
-        first, second = source.chunks()
-    assert (first.name, first.numbers.tolist(), first.frame["email"].tolist()) == (
+        first_chunk, second_chunk = source.chunks()
+    assert (first_chunk.name, first_chunk.numbers.tolist(), first_chunk.frame["email"].tolist()) == (
         str(tmp_path / "a.csv"),
         [1],
         ["a@x.org"],
     )
-    assert (second.name, second.numbers.tolist()) == (str(tmp_path / "b.csv"), [1, 3])
-    assert second.frame["email"].tolist() == ["b@x.org", "c@x.org"]
-    assert [row.number for row in second.malformed] == [2]
+    assert (second_chunk.name, second_chunk.numbers.tolist()) == (str(tmp_path / "b.csv"), [1, 3])
+    assert second_chunk.frame["email"].tolist() == ["b@x.org", "c@x.org"]
+    assert [row.number for row in second_chunk.malformed] == [2]
 
 
-def test_columns_are_matched_by_name(tmp_path: Path) -> None:
+def test_the_columns_of_several_files_are_matched_by_name(tmp_path: Path) -> None:
     write(tmp_path, "a.csv", "email,name\na@x.org,Ann\n")
     write(tmp_path, "b.csv.gz", pack_gzip(b"phone;email\n+31;b@x.org\n"))
     with open_pattern(tmp_path / "*") as source:
@@ -47,7 +47,7 @@ def test_columns_are_matched_by_name(tmp_path: Path) -> None:
     assert [str(dtype) for frame in frames for dtype in frame.dtypes] == ["str"] * 6
 
 
-def test_a_file_that_lacks_a_column_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_the_error_of_a_missing_column_shows_the_file_and_the_column(tmp_path: Path) -> None:
     write(tmp_path, "a.csv", "email,name,phone\na@x.org,Ann,1\n")
     write(tmp_path, "b.csv", "email\nb@x.org\n")
     with open_pattern(tmp_path / "*.csv") as source:
@@ -55,7 +55,7 @@ def test_a_file_that_lacks_a_column_is_refused_by_its_name(tmp_path: Path) -> No
         with pytest.raises(ConfigurationError, match=r"b.csv: has no column name, which other files of .* \(1 more"):
             refuse_missing_columns(source, ["email", "name", "phone"])
     with open_pattern(tmp_path / "b.csv") as single:
-        refuse_missing_columns(single, ["name"])  # of a single file its own check speaks
+        refuse_missing_columns(single, ["name"])  # the check of the mapping reports missing columns of a single file
 
 
 def test_a_pattern_that_matches_no_file_is_refused(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_pattern_that_matches_no_file_is_refused(tmp_path: Path) -> None:
         open_pattern(tmp_path / "none.csv")
 
 
-def test_brackets_in_the_name_of_a_file_that_is_there_are_not_a_pattern(tmp_path: Path) -> None:
+def test_brackets_in_the_name_of_an_existing_file_are_not_a_pattern(tmp_path: Path) -> None:
     folder = tmp_path / "crm [old]"
     folder.mkdir()
     path = write(folder, "people [1].csv", "email\na@x.org\n")
@@ -85,7 +85,7 @@ def test_a_file_whose_columns_change_during_the_run_ends_the_run(tmp_path: Path)
             list(source.chunks())
 
 
-def test_a_bad_file_is_refused_before_any_file_is_read(tmp_path: Path) -> None:
+def test_a_faulty_file_of_a_pattern_is_refused_before_any_file_is_read(tmp_path: Path) -> None:
     write(tmp_path, "a.csv", "email\na@x.org\n")
     write(tmp_path, "b.csv", "")
     with pytest.raises(SourceError, match=r"b\.csv: is empty"):

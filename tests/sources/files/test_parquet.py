@@ -1,4 +1,4 @@
-"""Parquet: typed columns as texts, in batches."""
+"""Parquet files: typed values are read as texts, in batches."""
 
 import datetime as dt
 import io
@@ -37,7 +37,10 @@ def write_table(folder: Path, table: pa.Table, **options: object) -> Path:
         (pa.array([dt.date(1980, 2, 29)]), "1980-02-29"),
         (pa.array([1577934245000], pa.timestamp("ms")), "2020-01-02T03:04:05"),
         (pa.array([1577934245123456789], pa.timestamp("ns", "UTC")), "2020-01-02T03:04:05.123456789+00:00"),
-        (pa.array([253402300800], pa.timestamp("s")), "10000-01-01 00:00:00.000"),  # beyond Python's dates
+        (
+            pa.array([253402300800], pa.timestamp("s")),
+            "10000-01-01 00:00:00.000",
+        ),  # a year that Python's datetime does not have
         (pa.array([dt.time(13, 5)]), "13:05:00"),
         (pa.array([["a", "b, c", None]]), '["a","b, c"]'),
         (pa.array([[1, 2]]), '["1","2"]'),
@@ -65,7 +68,7 @@ def test_structs_are_flattened_at_any_depth(tmp_path: Path) -> None:
     ]
 
 
-def test_bytes_that_are_not_utf8_cost_their_row(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_reject_their_row(tmp_path: Path) -> None:
     broken = pa.Array.from_buffers(pa.string(), 3, [None, *pa.array([b"ok", b"M\xfc", b"x"]).buffers()[1:]])
     (chunk,) = read(write_table(tmp_path, pa.table({"email": broken, "n": [1, 2, 3]})))
     assert chunk.frame["email"].tolist() == ["ok", "x"]
@@ -76,7 +79,7 @@ def test_bytes_that_are_not_utf8_cost_their_row(tmp_path: Path) -> None:
     assert row.raw == r'{"email":"M\\xfc","n":"2"}'
 
 
-def test_bytes_that_are_not_utf8_within_lists_and_objects_cost_their_row(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_in_lists_and_objects_reject_their_row(tmp_path: Path) -> None:
     texts = pa.Array.from_buffers(pa.string(), 2, [None, *pa.array([b"ok", b"M\xfc"]).buffers()[1:]])
     for cells in (
         [b"ok", b"\xff"], [[b"ok"], [b"\xff"]], [[{"k": b"ok"}], [{"k": b"\xff"}]],
@@ -95,7 +98,7 @@ def test_many_rows_are_read_in_batches_with_continuous_numbers(tmp_path: Path) -
     assert [text for chunk in chunks for text in chunk.frame["n"]] == [str(n) for n in range(50_000)]
 
 
-def test_damage_in_the_middle_ends_the_reading_after_the_rows_before_it(tmp_path: Path) -> None:
+def test_damage_in_the_middle_ends_the_reading_after_the_undamaged_rows(tmp_path: Path) -> None:
     path = write_table(tmp_path, pa.table({"n": range(60_000)}), row_group_size=20_000, use_dictionary=False)
     content = bytearray(path.read_bytes())
     content[len(content) // 2 : len(content) // 2 + 20_000] = b"\xff" * 20_000

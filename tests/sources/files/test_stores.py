@@ -1,4 +1,4 @@
-"""Objects of a store as sources: the same rows as from a disk. An error names the object and shows no credential."""
+"""Objects of a store as sources. They are read like local files, and errors show the object and no credentials."""
 
 import gzip
 import io
@@ -50,27 +50,31 @@ def put(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Put:
 
 
 def test_objects_of_a_store_are_read_packed_in_archives_and_by_patterns(put: Put) -> None:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
+    archive_bytes = io.BytesIO()
+    with zipfile.ZipFile(archive_bytes, "w") as archive:
         archive.writestr("ann.csv", ANN)
         archive.writestr("bob.csv", BOB)
-    ann, bob = put("inbox/a.csv.gz", gzip.compress(ANN.encode())), put("inbox/b.csv", BOB)
-    zipped = put("inbox/both.zip", packed.getvalue())
+    ann_url, bob_url = put("inbox/a.csv.gz", gzip.compress(ANN.encode())), put("inbox/b.csv", BOB)
+    zip_url = put("inbox/both.zip", archive_bytes.getvalue())
     put("inbox/.c.csv", "email\nhidden@x.org\n")
     put("inbox/below/d.csv", "email\nbelow@x.org\n")
-    named = put("inbox/odd[1].csv", ANN)
-    if ann.startswith("s3"):
-        put("inbox/folder.csv/", "")  # as consoles of stores mark a folder
-    folder = ann.removesuffix("a.csv.gz")
-    a, b = ["ann@x.org", "Ann"], ["bob@x.org", "Bob"]
-    assert read_rows(ann) == [(ann, a)]
-    assert read_rows(f"{folder}[ab].csv*") == [(ann, a), (bob, b)], "in the order of names"
-    assert read_rows(f"{folder}*.csv") == [(bob, b), (named, a)], "hidden ones and folders below are no match"
-    assert read_rows(f"{zipped}#bob.csv") == [(zipped, b)]
-    assert read_rows(named) == [(named, a)], "a name is taken as it is before it is a pattern"
+    url_with_brackets = put("inbox/odd[1].csv", ANN)
+    if ann_url.startswith("s3"):
+        put("inbox/folder.csv/", "")  # the web consoles of stores mark a folder in this way
+    folder = ann_url.removesuffix("a.csv.gz")
+    ann_row, bob_row = ["ann@x.org", "Ann"], ["bob@x.org", "Bob"]
+    assert read_rows(ann_url) == [(ann_url, ann_row)]
+    assert read_rows(f"{folder}[ab].csv*") == [(ann_url, ann_row), (bob_url, bob_row)], "not in the order of names"
+    assert read_rows(f"{folder}*.csv") == [(bob_url, bob_row), (url_with_brackets, ann_row)], (
+        "hidden objects or objects in folders were read"
+    )
+    assert read_rows(f"{zip_url}#bob.csv") == [(zip_url, bob_row)]
+    assert read_rows(url_with_brackets) == [(url_with_brackets, ann_row)], (
+        "the name of an existing object was used as a pattern"
+    )
 
 
-def test_an_object_whose_name_reads_like_an_option_is_named(put: Put) -> None:
+def test_the_error_of_an_object_name_that_looks_like_an_option_shows_the_name(put: Put) -> None:
     folder = put("inbox/a.csv", ANN).removesuffix("a.csv")
     put("inbox/?x=1.csv", BOB)
     with pytest.raises(SourceError, match=r"\?x=1.csv' reads like the option of a URL; rename it"):
@@ -78,17 +82,17 @@ def test_an_object_whose_name_reads_like_an_option_is_named(put: Put) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "expected_text"),
     [("none.csv", "there is no such object"), ("*.tsv", "no file matches"), ("a.csv#b.csv", "is not a ZIP archive")],
 )
-def test_an_object_that_does_not_exist_is_named_by_its_url(put: Put, name: str, words: str) -> None:
+def test_the_error_of_an_object_that_does_not_exist_shows_the_url(put: Put, name: str, expected_text: str) -> None:
     url = put("inbox/a.csv", ANN).replace("a.csv", name)
-    with pytest.raises(SourceError, match=words) as error_info:
+    with pytest.raises(SourceError, match=expected_text) as error_info:
         open_pattern(url)
     assert url.partition("#")[0] in str(error_info.value)
 
 
-def test_a_url_that_cannot_be_used_is_refused_without_its_password() -> None:
+def test_the_error_of_a_url_that_cannot_be_used_shows_no_password() -> None:
     cases: list[tuple[str, str]] = [
         ("s3://me:pass-word@bucket/a.csv", r"s3://\*\*\*@bucket/a.csv: a URL may hold no credentials"),
         ("s3://me:pass/word@bucket/a.csv", r"s3://\*\*\*@bucket/a.csv: a URL may hold no"),
@@ -99,13 +103,13 @@ def test_a_url_that_cannot_be_used_is_refused_without_its_password() -> None:
         ("s3://bucket", "names no object"),
         ("s3://buck*/a.csv", "names no object"),
     ]
-    for url, words in cases:
-        with pytest.raises(ConfigurationError, match=words) as error_info:
+    for url, expected_text in cases:
+        with pytest.raises(ConfigurationError, match=expected_text) as error_info:
             open_pattern(url)
         assert "pass-word" not in str(error_info.value)
 
 
-def test_a_store_that_cannot_be_reached_or_refuses_is_an_error_without_a_secret(
+def test_the_error_of_a_store_that_cannot_be_reached_or_refuses_access_shows_no_secret(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_environ(monkeypatch, bucket.environ | {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_MAX_ATTEMPTS": "1"})
@@ -122,7 +126,7 @@ def test_a_store_that_cannot_be_reached_or_refuses_is_an_error_without_a_secret(
     fsspec.filesystem("s3").clear_instance_cache()
 
 
-def test_a_missing_library_is_named_by_its_extra_and_other_sources_need_none(tmp_path: Path) -> None:
+def test_the_error_of_a_missing_library_shows_the_extra_and_local_files_need_no_library(tmp_path: Path) -> None:
     write(tmp_path, "people.csv", ANN)
     code = (
         "import sys; from connector.sources.files import open_file\n"

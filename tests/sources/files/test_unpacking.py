@@ -21,17 +21,17 @@ PACKS: dict[str, Callable[[bytes], bytes]] = {"gz": pack_gzip, "zip": pack_zip, 
 
 
 def build_rows(number: int) -> bytes:
-    """A CSV whose cells do not pack to nothing."""
+    """Return a CSV file with cells that cannot be compressed much."""
     return b"email,key\n" + b"".join(b"p%d@example.com,%s\n" % (n, os.urandom(8).hex().encode()) for n in range(number))
 
 
 DAMAGES: list[tuple[str, Callable[[bytes], bytes]]] = [
     ("gz", lambda packed: packed[:-1000]),
     ("zst", lambda packed: packed[:-1000]),
-    ("gz", lambda packed: packed[:-8] + bytes([packed[-8] ^ 1]) + packed[-7:]),  # its checksum
+    ("gz", lambda packed: packed[:-8] + bytes([packed[-8] ^ 1]) + packed[-7:]),  # damages the checksum
     ("zip", lambda packed: packed[:20_000] + bytes(50) + packed[20_050:]),
-    ("zip", lambda packed: packed.replace(b"\0\x08\0", b"\0\x61\0")),  # the number of no packing
-    ("zip", lambda packed: packed[:-40]),  # its directory
+    ("zip", lambda packed: packed.replace(b"\0\x08\0", b"\0\x61\0")),  # a number of a compression that does not exist
+    ("zip", lambda packed: packed[:-40]),  # cuts the directory off
 ]
 
 
@@ -44,13 +44,13 @@ def test_a_file_that_is_cut_off_or_damaged_is_refused_before_a_row(tmp_path: Pat
         assert str(error_info.value).count(str(path)) == 1
 
 
-def test_parts_that_follow_each_other_are_one_file(tmp_path: Path) -> None:
+def test_several_compressed_parts_in_a_file_are_read_as_one_file(tmp_path: Path) -> None:
     for name, pack in (("a.gz", pack_gzip), ("a.zst", pack_zstd)):
         assert read_rows(write(tmp_path, name, pack(b"a,b\n1,2\n") + pack(b"3,4\n"))) == [["1", "2"], ["3", "4"]]
 
 
 @pytest.mark.parametrize(
-    ("others", "words"),
+    ("others", "expected_text"),
     [
         (
             {"b.csv": b"x", "c.csv": b"x"},
@@ -59,10 +59,10 @@ def test_parts_that_follow_each_other_are_one_file(tmp_path: Path) -> None:
         ({f"{n}.csv": b"" for n in range(99)}, r"holds people\.csv, 0\.csv, .*18\.csv and 80 more; name the one"),
     ],
 )
-def test_an_archive_of_several_files_is_refused_by_their_names(
-    tmp_path: Path, others: dict[str, bytes], words: str
+def test_the_error_of_an_archive_with_several_files_shows_their_names(
+    tmp_path: Path, others: dict[str, bytes], expected_text: str
 ) -> None:
-    with pytest.raises(SourceError, match=words):
+    with pytest.raises(SourceError, match=expected_text):
         open_file(write(tmp_path, "people.zip", pack_zip(write_csv(), others=others)))
 
 
@@ -73,18 +73,24 @@ MAILCHIMP = {
 }
 
 
-def test_one_file_of_an_archive_is_read_by_its_name(tmp_path: Path) -> None:
+def test_one_file_of_an_archive_can_be_chosen_by_its_name(tmp_path: Path) -> None:
     path = write(tmp_path, "export.zip", pack_zip(b"#", "readme.txt", others=MAILCHIMP))
     members = {"cleaned_email_audience_export_1f.csv": "Cem", "subscribed*": "Ann", "unsubscribed_*.csv": "Ben"}
     for member, name in members.items():
         assert [row[1] for row in read_rows(Path(f"{path}#{member}"))] == [name]
-    for member, words in (("*.csv", "3 of them match"), ("none.csv", "none of them is"), ("", "there is no such file")):
-        with pytest.raises(SourceError, match=words) as error_info:
+    for member, expected_text in (
+        ("*.csv", "3 of them match"),
+        ("none.csv", "none of them is"),
+        ("", "there is no such file"),
+    ):
+        with pytest.raises(SourceError, match=expected_text) as error_info:
             open_file(f"{path}#{member}")
         assert all(name in str(error_info.value) for name in MAILCHIMP) or not member
 
 
-def test_a_member_of_a_plain_file_is_refused_and_a_file_name_may_have_a_number_sign(tmp_path: Path) -> None:
+def test_a_member_of_a_file_that_is_not_an_archive_is_refused_and_a_file_name_can_have_a_number_sign(
+    tmp_path: Path,
+) -> None:
     path = write(tmp_path, "people.csv", b"a\n1\n")
     with pytest.raises(SourceError, match=r"is not a ZIP archive, so it does not contain b\.csv"):
         open_file(f"{path}#b.csv")
@@ -103,7 +109,7 @@ def test_folders_and_files_of_macos_in_an_archive_do_not_count(tmp_path: Path) -
     assert read_rows(path) == [["1"]]
 
 
-_READ = """
+READ_SCRIPT = """
 import resource, sys
 from connector.errors import SourceError
 from connector.sources.files import open_file
@@ -118,56 +124,56 @@ print(rows, peak() - before, error)
 """
 
 
-def read_apart(path: Path) -> tuple[int, int, str]:
-    """Return the number of rows that a process reads, the MB that the process takes, and its error."""
-    ran = subprocess.run([sys.executable, "-c", _READ, path], check=True, capture_output=True, text=True)
-    rows, megabytes, error = ran.stdout.split(" ", 2)
+def read_in_process(path: Path) -> tuple[int, int, str]:
+    """Read the file in another process. Return the number of rows, the memory of the reading in MB, and the error."""
+    result = subprocess.run([sys.executable, "-c", READ_SCRIPT, path], check=True, capture_output=True, text=True)
+    rows, megabytes, error = result.stdout.split(" ", 2)
     return int(rows), int(megabytes), error
 
 
 @pytest.mark.parametrize("pack", PACKS)
-def test_a_file_that_unpacks_to_too_much_is_refused_and_memory_stays_flat(tmp_path: Path, pack: str) -> None:
+def test_a_file_that_unpacks_to_too_much_is_refused_without_using_much_memory(tmp_path: Path, pack: str) -> None:
     line = b"bomb@example.com," + b"x" * 10_000 + b"\n"
     path = write(tmp_path, f"bomb.csv.{pack}", PACKS[pack](b"email,key\n" + line * 8_000))
-    _, megabytes, message = read_apart(path)
+    _, megabytes, message = read_in_process(path)
     assert megabytes < 100
     assert f"{path}: unpacks to more than 500 times its size" in message
 
 
-def test_a_short_file_may_pack_to_nothing(tmp_path: Path) -> None:
+def test_a_small_file_can_unpack_to_more_than_500_times_its_size(tmp_path: Path) -> None:
     line = b"ann@example.com," + b"x" * 10_000 + b"\n"
     path = write(tmp_path, "people.csv.gz", pack_gzip(b"email,key\n" + line * 2_000))
     assert path.stat().st_size * 500 < 20_000_000
     assert len(read_rows(path)) == 2_000
 
 
-ROWS, ROWS_AT_ONCE = 60_000, 3_000  # 120 MB, forty times a chunk
+ROW_COUNT, WRITTEN_TOGETHER = 60_000, 3_000  # 120 MB, which are forty chunks
 
 
 def build_people() -> list[dict[str, object]]:
-    return [{"email": f"p{n}@example.com", "n": n, "notes": os.urandom(1000).hex()} for n in range(ROWS_AT_ONCE)]
+    return [{"email": f"p{n}@example.com", "n": n, "notes": os.urandom(1000).hex()} for n in range(WRITTEN_TOGETHER)]
 
 
 def write_gzip(path: Path) -> None:
-    """A CSV, which is read as one that is not packed, once it is unpacked."""
+    """Write a compressed CSV file."""
     text = "".join(",".join(map(str, person.values())) + "\n" for person in build_people())
-    content = "email,n,notes\n" + text * (ROWS // ROWS_AT_ONCE)
+    content = "email,n,notes\n" + text * (ROW_COUNT // WRITTEN_TOGETHER)
     path.write_bytes(gzip.compress(content.encode(), compresslevel=1))
 
 
 def write_json_lines(path: Path) -> None:
     text = "".join(json.dumps(person) + "\n" for person in build_people())
-    path.write_text(text * (ROWS // ROWS_AT_ONCE), encoding="utf-8")
+    path.write_text(text * (ROW_COUNT // WRITTEN_TOGETHER), encoding="utf-8")
 
 
 def write_parquet(path: Path) -> None:
     table = pa.Table.from_pylist(build_people())
-    pq.write_table(pa.concat_tables([table] * (ROWS // ROWS_AT_ONCE)), path, use_dictionary=False)
+    pq.write_table(pa.concat_tables([table] * (ROW_COUNT // WRITTEN_TOGETHER)), path, use_dictionary=False)
 
 
 @pytest.mark.parametrize("write", [write_gzip, write_json_lines, write_parquet])
-def test_a_large_file_costs_the_memory_of_chunks(tmp_path: Path, write: Callable[[Path], None]) -> None:
+def test_a_large_file_is_read_with_the_memory_of_a_few_chunks(tmp_path: Path, write: Callable[[Path], None]) -> None:
     write(tmp_path / "people")
-    rows, megabytes, _ = read_apart(tmp_path / "people")
-    assert rows == ROWS
-    assert megabytes < 150  # 170 and more if the chunks were kept
+    rows, megabytes, _ = read_in_process(tmp_path / "people")
+    assert rows == ROW_COUNT
+    assert megabytes < 150  # the reading would need 170 MB and more if it kept all chunks

@@ -1,4 +1,4 @@
-"""Workbooks: the source reads the cells as a sheet shows them. A cell that cannot be read costs its row."""
+"""Workbooks: the source reads the cells as a sheet shows them, and rejects a row with a cell that cannot be read."""
 
 import datetime as dt
 import io
@@ -32,13 +32,13 @@ def test_times_and_durations_are_read_as_the_sheet_shows_them(tmp_path: Path) ->
         page = book.add_worksheet()
         page.write_row(0, 0, ["moment", "time", "duration"])
         moment = book.add_format({"num_format": "yyyy-mm-dd hh:mm"})
-        page.write_datetime(1, 0, dt.datetime(2020, 2, 29, 13, 5), moment)  # noqa: DTZ001 - a sheet has no zone
+        page.write_datetime(1, 0, dt.datetime(2020, 2, 29, 13, 5), moment)  # noqa: DTZ001 - a sheet has no time zones
         page.write_datetime(1, 1, dt.time(13, 5), book.add_format({"num_format": "hh:mm"}))
         page.write_datetime(1, 2, dt.timedelta(hours=30), book.add_format({"num_format": "[h]:mm"}))
     assert read_rows(write(tmp_path, "a.xlsx", out.getvalue())) == [["2020-02-29T13:05:00", "13:05:00", "30:00:00"]]
 
 
-def test_a_row_with_an_error_is_rejected_by_its_number_in_the_sheet(tmp_path: Path) -> None:
+def test_a_row_with_an_error_is_rejected_with_its_number_in_the_sheet(tmp_path: Path) -> None:
     rows: list[list[object]] = [
         ["email", "name"],
         ["a@x.org", "Ann"],
@@ -58,26 +58,31 @@ def test_a_row_with_an_error_is_rejected_by_its_number_in_the_sheet(tmp_path: Pa
     assert chunk.malformed[0].raw == '{"email":"b@x.org","name":""}'
 
 
-def test_an_old_workbook_gives_the_same_people(tmp_path: Path) -> None:
+def test_an_old_workbook_is_read_with_the_same_people(tmp_path: Path) -> None:
     content = (SAMPLES / "people.xls").read_bytes()
-    place = content.index(b"\x05\x02\x08\x00\x05\x00\x02\x00")  # its one error, #N/A: now the boolean FALSE
-    path = write(tmp_path, "people.xls", content[: place + 10] + b"\x00\x00" + content[place + 12 :])
+    error_index = content.index(
+        b"\x05\x02\x08\x00\x05\x00\x02\x00"
+    )  # the only error, #N/A; it is replaced by the boolean FALSE
+    path = write(tmp_path, "people.xls", content[: error_index + 10] + b"\x00\x00" + content[error_index + 12 :])
     (chunk,) = read(path)
     assert chunk.frame.drop(columns="tags").head(3).equals(EXPECTED)
     assert chunk.malformed == ()
 
 
 @pytest.mark.parametrize("sheet", [None, "Other"])
-def test_an_error_in_an_old_workbook_refuses_the_file(sheet: str | None) -> None:
+def test_an_old_workbook_with_an_error_is_refused(sheet: str | None) -> None:
     with pytest.raises(SourceError, match=r"holds an error, such as #N/A, in a cell; save it as \.xlsx"):
         open_file(SAMPLES / "people.xls", sheet=sheet)
 
 
-def test_a_workbook_with_a_password_is_refused_with_the_reason(tmp_path: Path) -> None:
-    new, old = (SAMPLES / "protected.xlsx").read_bytes(), bytearray((SAMPLES / "people.xls").read_bytes())
-    after_start = old.index(b"\x09\x08\x10\x00") + 20
-    old[after_start : after_start + 2] = b"\x2f\x00"  # FILEPASS: all that follows is encrypted
-    for name, content in (("a.xlsx", new), ("a.xls", bytes(old))):
+def test_the_error_of_a_workbook_with_a_password_shows_the_reason(tmp_path: Path) -> None:
+    new_workbook, old_workbook = (
+        (SAMPLES / "protected.xlsx").read_bytes(),
+        bytearray((SAMPLES / "people.xls").read_bytes()),
+    )
+    after_start = old_workbook.index(b"\x09\x08\x10\x00") + 20
+    old_workbook[after_start : after_start + 2] = b"\x2f\x00"  # FILEPASS: the records that follow are encrypted
+    for name, content in (("a.xlsx", new_workbook), ("a.xls", bytes(old_workbook))):
         with pytest.raises(SourceError, match=f"{name}: is protected by a password; save it without one"):
             open_file(write(tmp_path, name, content))
 
@@ -95,14 +100,14 @@ def test_rows_have_the_numbers_that_the_sheet_shows(tmp_path: Path) -> None:
     assert list(chunk.frame.columns) == ["email", "name"]
 
 
-def test_a_cell_beyond_the_header_costs_its_row(tmp_path: Path) -> None:
+def test_a_cell_beyond_the_header_rejects_its_row(tmp_path: Path) -> None:
     rows = [["email", "name"], ["a@x.org", "Ann"], ["a@x.org", "Ann", ""], ["a@x.org", "Ann", "more"], ["a@x.org"]]
     path = write(tmp_path, "a.xlsx", write_xlsx(rows))
     assert [(row.number, row.code) for row in read_malformed(path)] == [(4, "ragged")]
     assert len(read_frame(path)) == 3
 
 
-def test_merged_and_formatted_empty_cells_are_no_rows_and_no_columns(tmp_path: Path) -> None:
+def test_merged_and_formatted_empty_cells_make_no_rows_and_no_columns(tmp_path: Path) -> None:
     out = io.BytesIO()
     with xlsxwriter.Workbook(out) as book:
         page, bold = book.add_worksheet(), book.add_format({"bold": True})
@@ -130,8 +135,8 @@ def write_sheets(sheets: Mapping[str, Sequence[Sequence[str]]], hidden: str = ""
     with xlsxwriter.Workbook(out) as book:
         for name, rows in sheets.items():
             page = book.add_worksheet(name)
-            for at, row in enumerate(rows):
-                page.write_row(at, 0, row)
+            for row_index, row in enumerate(rows):
+                page.write_row(row_index, 0, row)
             if name == hidden:
                 page.hide()
             elif hidden:
@@ -140,7 +145,7 @@ def write_sheets(sheets: Mapping[str, Sequence[Sequence[str]]], hidden: str = ""
     return out.getvalue()
 
 
-def test_a_job_names_a_sheet_or_its_number_and_the_first_visible_sheet_is_the_default(tmp_path: Path) -> None:
+def test_a_sheet_is_chosen_by_name_or_number_and_the_first_visible_sheet_is_the_default(tmp_path: Path) -> None:
     sheets = {"Lookup": [["z"], ["1"]], "1st": [["a"], ["1"]], "Two": [["b"], ["1"]]}
     path = write(tmp_path, "a.xlsx", write_sheets(sheets, hidden="Lookup"))
     for sheet, column in ((None, "a"), ("Two", "b"), ("2", "a"), ("1", "z"), ("3", "b")):
@@ -162,18 +167,18 @@ def test_the_number_cells_of_a_column_are_counted(tmp_path: Path) -> None:
     assert chunk.number_cells == {"phone": 2, "id": 1}
 
 
-def test_a_sheet_that_spans_more_than_memory_is_refused_before_it_is_loaded(tmp_path: Path) -> None:
+def test_a_sheet_that_is_too_large_for_the_memory_is_refused_before_it_is_loaded(tmp_path: Path) -> None:
     out = io.BytesIO()
     with xlsxwriter.Workbook(out) as book:
         page = book.add_worksheet()
         page.write(0, 0, "email")
-        page.write(1_048_575, 16_383, "x")  # loaded, it would take 512 GiB and end the process
-    words = "spans 17,179,869,184 cells, down to XFD1048576, and 12,000,000 are the most"
-    with pytest.raises(SourceError, match=words):
+        page.write(1_048_575, 16_383, "x")  # loading the sheet would need 512 GiB and end the process
+    expected_text = "spans 17,179,869,184 cells, down to XFD1048576, and 12,000,000 are the most"
+    with pytest.raises(SourceError, match=expected_text):
         open_file(write(tmp_path, "a.xlsx", out.getvalue()))
 
 
-def test_an_opendocument_spreadsheet_is_refused_with_the_way_to_save_it(tmp_path: Path) -> None:
+def test_the_error_of_an_opendocument_spreadsheet_shows_how_to_save_it(tmp_path: Path) -> None:
     content = pack_zip(
         b"<office:document-content/>", "content.xml", {"mimetype": b"application/vnd.oasis.opendocument"}
     )
@@ -181,9 +186,9 @@ def test_an_opendocument_spreadsheet_is_refused_with_the_way_to_save_it(tmp_path
         open_file(write(tmp_path, "people.ods", content))
 
 
-def test_a_workbook_that_is_too_large_by_its_directory_is_refused(tmp_path: Path) -> None:
-    at = (book := write_xlsx()).rindex(b"xl/sharedStrings.xml") - 46
-    large = book[: at + 24] + (3 << 30).to_bytes(4, "little") + book[at + 28 :]
+def test_a_workbook_whose_zip_directory_shows_too_many_bytes_is_refused(tmp_path: Path) -> None:
+    row_index = (book := write_xlsx()).rindex(b"xl/sharedStrings.xml") - 46
+    large = book[: row_index + 24] + (3 << 30).to_bytes(4, "little") + book[row_index + 28 :]
     with pytest.raises(SourceError, match="unpacks to more than 2 GiB; save the sheet as CSV instead"):
         open_file(write(tmp_path, "a.xlsx", large))
 
@@ -197,7 +202,7 @@ def test_a_large_sheet_is_read_in_chunks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "words"),
+    ("rows", "expected_text"),
     [
         ([], "is empty"),
         ([["ann@example.com", "Ann"]], "has no header: its first row looks like a subscriber's"),
@@ -205,9 +210,9 @@ def test_a_large_sheet_is_read_in_chunks(tmp_path: Path) -> None:
         ([["email", "=NA()"]], "its header cannot be used: the cell B1 holds an error"),
     ],
 )
-def test_a_sheet_without_a_header_is_refused(tmp_path: Path, rows: list[list[object]], words: str) -> None:
+def test_a_sheet_without_a_header_is_refused(tmp_path: Path, rows: list[list[object]], expected_text: str) -> None:
     path = write(tmp_path, "a.xlsx", write_xlsx(rows or [[""]]))
-    with pytest.raises(SourceError, match=words):
+    with pytest.raises(SourceError, match=expected_text):
         open_file(path)
 
 
@@ -228,9 +233,9 @@ def test_titles_above_the_header_are_left_out_and_reported(tmp_path: Path) -> No
         [["name"], ["Ann"], ["Ben", "x"], ["Cem"]],
         [["email"], ["a@x.org"], ["b@x.org", "x"], ["c@x.org", "x"], ["d@x.org", "x"]],
     ],
-    ids=["hardly any row has two cells", "below it is somebody"],
+    ids=["hardly any row has two cells", "the row below is a subscriber"],
 )
-def test_a_header_of_one_cell_is_not_taken_for_a_title(tmp_path: Path, rows: list[list[object]]) -> None:
+def test_a_header_with_one_cell_is_not_read_as_a_title(tmp_path: Path, rows: list[list[object]]) -> None:
     with open_file(write(tmp_path, "a.xlsx", write_xlsx(rows))) as source:
         assert source.columns == (rows[0][0],)
 
@@ -257,7 +262,7 @@ def test_a_formula_that_was_never_computed_has_no_value(tmp_path: Path) -> None:
 
 
 def test_a_formula_without_any_value_was_never_computed(tmp_path: Path) -> None:
-    """So openpyxl writes formulas."""
+    """openpyxl writes formulas in this way."""
     path = write_formulas(tmp_path / "a.xlsx", ("=PROPER(D2)", "Ann"), ("=1+1", 2))
     edit_sheet(path, lambda xml: xml.replace("<v>2</v>", "<v/>"))
     (chunk,) = read(path)
@@ -265,7 +270,7 @@ def test_a_formula_without_any_value_was_never_computed(tmp_path: Path) -> None:
 
 
 def test_a_computed_zero_and_a_computed_empty_text_are_values(tmp_path: Path) -> None:
-    """So Excel and LibreOffice save formulas: with their results, and without asking for another computation."""
+    """Excel and LibreOffice save formulas with their results, and do not request another computation."""
     path = write_formulas(tmp_path / "a.xlsx", ("=1-1", 0), ('=""', ""), ("=D2", "x"))
     edit_sheet(path, lambda xml: xml.replace(' fullCalcOnLoad="1"', ""), "xl/workbook.xml")
     (chunk,) = read(path)
@@ -282,7 +287,7 @@ def edit_sheet(path: Path, edit: Callable[[str], str], part: str = "xl/worksheet
             archive.writestr(name, content)
 
 
-def test_a_workbook_whose_directory_lies_about_sizes_is_refused(tmp_path: Path) -> None:
+def test_a_workbook_whose_zip_directory_has_wrong_sizes_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.xlsx"
     with xlsxwriter.Workbook(path) as book:
         page = book.add_worksheet()
@@ -290,7 +295,9 @@ def test_a_workbook_whose_directory_lies_about_sizes_is_refused(tmp_path: Path) 
     content = path.read_bytes()
     with zipfile.ZipFile(path) as archive:
         size = archive.getinfo("xl/sharedStrings.xml").file_size
-    entry = content.rindex(b"xl/sharedStrings.xml") - 46  # of the central directory; the size is 24 bytes further on
+    entry = (
+        content.rindex(b"xl/sharedStrings.xml") - 46
+    )  # the entry in the central directory; the size is 24 bytes after its start
     assert content[entry : entry + 4] == b"PK\x01\x02"
     assert int.from_bytes(content[entry + 24 : entry + 28], "little") == size
     path.write_bytes(content[: entry + 24] + (100).to_bytes(4, "little") + content[entry + 28 :])

@@ -1,4 +1,4 @@
-"""The `:cursor` of a query and texts that only look like it; the values of a cursor, and their order."""
+"""Cursors: their kinds, the order of their values, and the parameter `:cursor` in a query."""
 
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -21,7 +21,7 @@ from connector.sources.cursor import (
 from connector.sources.sql import IncrementalSource
 from tests.databases import OPEN, read_all
 
-NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - as databases give it
+NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - databases return it without a time zone
 EAST = timezone(timedelta(hours=2))
 
 
@@ -42,7 +42,7 @@ def test_the_start_decides_the_kind_of_the_cursor() -> None:
         assert find_kind(text) is kind
 
 
-def test_a_start_that_is_no_value_of_its_kind_is_refused() -> None:
+def test_a_start_that_is_not_a_valid_value_of_its_kind_is_refused() -> None:
     for text in ["2026-13-01", "2026-02-30T10:00:00", "2026-11-21T25:00", "9" * 30]:
         with pytest.raises(ValueError, match="must be"):
             parse_cursor(text, find_kind(text))
@@ -57,14 +57,18 @@ VALUES: dict[CursorKind, st.SearchStrategy[CursorValue]] = {
 
 
 @given(st.sampled_from(CursorKind).flatmap(lambda kind: st.tuples(st.just(kind), VALUES[kind])))
-def test_a_value_that_is_saved_as_text_is_read_back_unchanged(drawn: tuple[CursorKind, CursorValue]) -> None:
-    kind, value = drawn
+def test_a_cursor_value_that_is_saved_as_text_is_read_back_unchanged(
+    kind_and_value: tuple[CursorKind, CursorValue],
+) -> None:
+    kind, value = kind_and_value
     assert parse_cursor(write_cursor(value), kind) == value
 
 
 @given(st.sampled_from(CursorKind).flatmap(lambda kind: st.tuples(st.just(kind), st.lists(VALUES[kind], min_size=1))))
-def test_the_largest_value_is_found_in_any_order_and_any_chunks(drawn: tuple[CursorKind, list[CursorValue]]) -> None:
-    kind, values = drawn
+def test_the_watch_finds_the_largest_value_in_any_order_and_chunks(
+    kind_and_value: tuple[CursorKind, list[CursorValue]],
+) -> None:
+    kind, values = kind_and_value
     values = [value for value in values if read_value(value, kind) is not None]
     watch = CursorWatch("c", kind)
     for start in range(0, len(values), 3):
@@ -74,7 +78,7 @@ def test_the_largest_value_is_found_in_any_order_and_any_chunks(drawn: tuple[Cur
     assert watch.strays == 0
 
 
-def test_a_value_of_a_database_is_read_as_the_kind_of_the_cursor() -> None:
+def test_a_value_of_a_database_is_converted_to_the_kind_of_the_cursor() -> None:
     cases: list[tuple[object, CursorKind, CursorValue | None]] = [
         (NOON, CursorKind.TIMESTAMP, NOON),
         (date(2026, 11, 21), CursorKind.TIMESTAMP, datetime(2026, 11, 21)),  # noqa: DTZ001
@@ -99,8 +103,8 @@ def test_a_value_of_a_database_is_read_as_the_kind_of_the_cursor() -> None:
         ("Ünï", CursorKind.TEXT, "Ünï"),
         (None, CursorKind.TEXT, None),
     ]
-    for value, kind, read in cases:
-        assert read_value(value, kind) == read
+    for value, kind, expected in cases:
+        assert read_value(value, kind) == expected
 
 
 def test_values_are_compared_as_their_kind_and_not_as_text() -> None:
@@ -131,7 +135,7 @@ def test_a_value_of_another_kind_is_counted_with_its_first_record() -> None:
     assert watch.missing == 2
 
 
-def test_a_lookback_moves_the_beginning_back() -> None:
+def test_a_lookback_moves_the_start_back() -> None:
     cases: list[tuple[CursorValue, float, CursorValue]] = [
         (NOON, 600, NOON - timedelta(minutes=10)),
         (datetime(1, 1, 1, 0, 5, tzinfo=UTC), 600, datetime(1, 1, 2, 0, 5, tzinfo=UTC)),
@@ -145,7 +149,7 @@ def test_a_lookback_moves_the_beginning_back() -> None:
         assert look_back(value, lookback_s) == earlier
 
 
-EVERYWHERE = [
+CASES_FOR_ALL_DATABASES = [
     ("a >= :cursor", True),
     ("a::date > :cursor::date", True),
     ("a = ':cursor'", False),
@@ -159,7 +163,7 @@ EVERYWHERE = [
     ("a = 'never closed and b = :cursor", True),
     ("a = :cursors or a[1:cursor] = ::cursor", False),
 ]
-OF_SOME = [
+CASES_FOR_SOME_DATABASES = [
     ("postgresql", "a = $x$ it's :cursor $x$ and b = :b", False),
     ("postgresql", "a = $$ :cursor $$", False),
     ("postgresql", "a = 'C:\\' and b = :cursor and c = 'x'", True),
@@ -171,14 +175,19 @@ OF_SOME = [
 
 
 @pytest.mark.parametrize(
-    ("database", "query", "is_there"),
-    [*((database, *case) for database in ("sqlite", "mariadb") for case in EVERYWHERE), *OF_SOME],
+    ("database", "query", "expected"),
+    [
+        *((database, *case) for database in ("sqlite", "mariadb") for case in CASES_FOR_ALL_DATABASES),
+        *CASES_FOR_SOME_DATABASES,
+    ],
 )
-def test_a_cursor_in_a_text_or_a_comment_of_a_query_does_not_count(database: str, query: str, is_there: bool) -> None:
-    assert uses_cursor(query, database) is is_there
+def test_the_word_cursor_in_a_text_or_a_comment_of_a_query_is_not_the_parameter(
+    database: str, query: str, expected: bool
+) -> None:
+    assert uses_cursor(query, database) is expected
 
 
-def test_a_cursor_in_a_text_or_a_comment_is_not_replaced() -> None:
+def test_the_word_cursor_in_a_text_or_a_comment_is_not_replaced() -> None:
     for kind in sorted(OPEN):
         cast = ":cursor::integer" if kind in ("postgresql", "duckdb") else ":cursor"
         comments = "/* not :cursor */ -- nor it's :cursor"

@@ -1,5 +1,7 @@
-"""The types of a cursor column, and the kinds of `start`, on every database. A value that cannot be compared ends the
-run: the message names the number of rows and an example."""
+"""The types of a cursor column and the kinds of `start` on every database.
+
+A value that cannot be compared with the cursor ends the run. The message has the number of rows and an example.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -18,46 +20,46 @@ STARTS = {
     CursorKind.INTEGER: "0",
     CursorKind.TEXT: "''",
 }
-ZONED = "1970-01-01T00:00:00+00:00"
-TIMES = {CursorKind.TIMESTAMP, CursorKind.DATE}
-NUMBERS, TEXTS = {CursorKind.INTEGER}, {CursorKind.TEXT}
-REFUSED = r"cannot be compared|Correct the row|; compare :cursor with|Illegal parameter data types|Could not convert"
+START_WITH_ZONE = "1970-01-01T00:00:00+00:00"
+TIME_KINDS = {CursorKind.TIMESTAMP, CursorKind.DATE}
+NUMBER_KINDS, TEXT_KINDS = {CursorKind.INTEGER}, {CursorKind.TEXT}
+REFUSAL = r"cannot be compared|Correct the row|; compare :cursor with|Illegal parameter data types|Could not convert"
 NIL_UUID = "00000000-0000-0000-0000-000000000000"
 UUID = "018f0000-0000-7000-8000-000000000001"
-ISO = "2026-11-21 10:00:00"
+ISO_TIME = "2026-11-21 10:00:00"
 
 TYPES: dict[str, list[tuple[str, str, set[CursorKind]]]] = {
-    # (type of the column, a value, the kinds of start that it is compared with)
+    # the type of the column, a value, and the kinds of start that the column can be compared with
     "postgresql": [
-        ("integer", "7", NUMBERS), ("bigint", "1764000000", NUMBERS), ("numeric(12, 2)", "7.5", NUMBERS),
-        ("double precision", "7.5", NUMBERS), ("text", f"'{ISO}'", TEXTS), ("varchar(40)", f"'{ISO}'", TEXTS),
-        ("date", "'2026-11-21'", TIMES), ("timestamp", f"'{ISO}'", TIMES), ("timestamptz", f"'{ISO}+00'", TIMES),
-        ("boolean", "true", set()), ("uuid", f"'{UUID}'", TEXTS), ("time", "'10:00'", set()),
+        ("integer", "7", NUMBER_KINDS), ("bigint", "1764000000", NUMBER_KINDS), ("numeric(12, 2)", "7.5", NUMBER_KINDS),
+        ("double precision", "7.5", NUMBER_KINDS), ("text", f"'{ISO_TIME}'", TEXT_KINDS), ("varchar(40)", f"'{ISO_TIME}'", TEXT_KINDS),
+        ("date", "'2026-11-21'", TIME_KINDS), ("timestamp", f"'{ISO_TIME}'", TIME_KINDS), ("timestamptz", f"'{ISO_TIME}+00'", TIME_KINDS),
+        ("boolean", "true", set()), ("uuid", f"'{UUID}'", TEXT_KINDS), ("time", "'10:00'", set()),
         ("jsonb", "'{}'", set()), ("bytea", "'a'", set()), ("interval", "'1 day'", set()),
     ],
     "mariadb": [
-        ("integer", "7", NUMBERS), ("bigint", "1764000000", NUMBERS), ("decimal(12, 2)", "7.5", NUMBERS),
-        ("double", "7.5", NUMBERS), ("text", f"'{ISO}'", TEXTS | TIMES), ("varchar(40)", f"'{ISO}'", TEXTS | TIMES),
-        ("date", "'2026-11-21'", TIMES), ("datetime(6)", f"'{ISO}'", TIMES), ("timestamp(6) null", f"'{ISO}'", TIMES),
-        ("boolean", "true", NUMBERS), ("uuid", f"'{UUID}'", TEXTS), ("time", "'10:00'", set()),
-        ("varchar(40)", "'24.11.2026 10:00'", TEXTS), ("varchar(40)", "'2026-11-21T10:00:00+02:00'", TEXTS),
-        ("varchar(40)", "''", TEXTS), ("varchar(40)", "'1764000000'", TEXTS), ("varchar(40)", "'2026-13-01'", TEXTS),
+        ("integer", "7", NUMBER_KINDS), ("bigint", "1764000000", NUMBER_KINDS), ("decimal(12, 2)", "7.5", NUMBER_KINDS),
+        ("double", "7.5", NUMBER_KINDS), ("text", f"'{ISO_TIME}'", TEXT_KINDS | TIME_KINDS), ("varchar(40)", f"'{ISO_TIME}'", TEXT_KINDS | TIME_KINDS),
+        ("date", "'2026-11-21'", TIME_KINDS), ("datetime(6)", f"'{ISO_TIME}'", TIME_KINDS), ("timestamp(6) null", f"'{ISO_TIME}'", TIME_KINDS),
+        ("boolean", "true", NUMBER_KINDS), ("uuid", f"'{UUID}'", TEXT_KINDS), ("time", "'10:00'", set()),
+        ("varchar(40)", "'24.11.2026 10:00'", TEXT_KINDS), ("varchar(40)", "'2026-11-21T10:00:00+02:00'", TEXT_KINDS),
+        ("varchar(40)", "''", TEXT_KINDS), ("varchar(40)", "'1764000000'", TEXT_KINDS), ("varchar(40)", "'2026-13-01'", TEXT_KINDS),
     ],
     "sqlite": [
-        ("integer", "7", NUMBERS), ("integer", "1764000000", NUMBERS), ("numeric", "7.5", NUMBERS),
-        ("real", "7.5", NUMBERS), ("text", f"'{ISO}'", TEXTS | TIMES), ("date", "'2026-11-21'", TEXTS | TIMES),
-        ("datetime", f"'{ISO}'", TEXTS | TIMES), ("", "'2026-11-21T10:00:00+02:00'", TEXTS | TIMES),
-        ("boolean", "true", NUMBERS), ("text", f"'{UUID}'", TEXTS), ("text", "'24.11.2026 10:00'", TEXTS),
-        ("text", "'2026-11-21T10:00:00.000Z'", TEXTS | TIMES), ("text", "'2026-11-21 10:00:00+0200'", TEXTS | TIMES),
-        ("text", "'10:00'", TEXTS), ("text", "''", TEXTS), ("text", "'0000-00-00'", TEXTS), ("", "x'ff'", set()),
-        ("text", "'2026-02-30 10:00'", TEXTS), ("text", "' 2026-11-21'", TEXTS), ("text", "'now'", TEXTS),
-        ("text", "'2026-11-21 soon'", TEXTS), ("text", "'1764000000'", TEXTS), ("text", "'21/11/2026'", TEXTS),
+        ("integer", "7", NUMBER_KINDS), ("integer", "1764000000", NUMBER_KINDS), ("numeric", "7.5", NUMBER_KINDS),
+        ("real", "7.5", NUMBER_KINDS), ("text", f"'{ISO_TIME}'", TEXT_KINDS | TIME_KINDS), ("date", "'2026-11-21'", TEXT_KINDS | TIME_KINDS),
+        ("datetime", f"'{ISO_TIME}'", TEXT_KINDS | TIME_KINDS), ("", "'2026-11-21T10:00:00+02:00'", TEXT_KINDS | TIME_KINDS),
+        ("boolean", "true", NUMBER_KINDS), ("text", f"'{UUID}'", TEXT_KINDS), ("text", "'24.11.2026 10:00'", TEXT_KINDS),
+        ("text", "'2026-11-21T10:00:00.000Z'", TEXT_KINDS | TIME_KINDS), ("text", "'2026-11-21 10:00:00+0200'", TEXT_KINDS | TIME_KINDS),
+        ("text", "'10:00'", TEXT_KINDS), ("text", "''", TEXT_KINDS), ("text", "'0000-00-00'", TEXT_KINDS), ("", "x'ff'", set()),
+        ("text", "'2026-02-30 10:00'", TEXT_KINDS), ("text", "' 2026-11-21'", TEXT_KINDS), ("text", "'now'", TEXT_KINDS),
+        ("text", "'2026-11-21 soon'", TEXT_KINDS), ("text", "'1764000000'", TEXT_KINDS), ("text", "'21/11/2026'", TEXT_KINDS),
     ],
     "duckdb": [
-        ("integer", "7", NUMBERS), ("bigint", "1764000000", NUMBERS), ("decimal(12, 2)", "7.5", NUMBERS),
-        ("double", "7.5", NUMBERS), ("varchar", f"'{ISO}'", TEXTS), ("date", "'2026-11-21'", TIMES),
-        ("timestamp", f"'{ISO}'", TIMES), ("timestamp_s", f"'{ISO}'", TIMES), ("timestamptz", f"'{ISO}+00'", TIMES),
-        ("boolean", "true", set()), ("uuid", f"'{UUID}'", TEXTS), ("time", "'10:00'", set()),
+        ("integer", "7", NUMBER_KINDS), ("bigint", "1764000000", NUMBER_KINDS), ("decimal(12, 2)", "7.5", NUMBER_KINDS),
+        ("double", "7.5", NUMBER_KINDS), ("varchar", f"'{ISO_TIME}'", TEXT_KINDS), ("date", "'2026-11-21'", TIME_KINDS),
+        ("timestamp", f"'{ISO_TIME}'", TIME_KINDS), ("timestamp_s", f"'{ISO_TIME}'", TIME_KINDS), ("timestamptz", f"'{ISO_TIME}+00'", TIME_KINDS),
+        ("boolean", "true", set()), ("uuid", f"'{UUID}'", TEXT_KINDS), ("time", "'10:00'", set()),
         ("blob", "'a'", set()), ("integer[]", "[1]", set()), ("interval", "interval 1 day", set()),
     ],
 }  # fmt: skip
@@ -65,75 +67,82 @@ TYPES: dict[str, list[tuple[str, str, set[CursorKind]]]] = {
 
 @pytest.fixture(scope="module", params=sorted(OPEN))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
-    with OPEN[request.param]() as opened:
-        yield opened
+    with OPEN[request.param]() as new_database:
+        yield new_database
 
 
-def fill(database: Database, type_: str, values: Sequence[str]) -> None:
+def fill_table(database: Database, sql_type: str, values: Sequence[str]) -> None:
     rows = ", ".join(f"({number}, {value})" for number, value in enumerate(values))
     database.run(
-        "drop table if exists t", f"create table t (id integer, v {type_})", f"insert into t values {rows}"
+        "drop table if exists t", f"create table t (id integer, v {sql_type})", f"insert into t values {rows}"
     )  # fmt: skip
 
 
-def read(database: Database, start: str, *, is_table: bool = True) -> list[str]:
-    """Read from the start on, and return the ids."""
+def read_ids(database: Database, start: str, *, is_table: bool = True) -> list[str]:
+    """Read the rows from `start` on, and return their ids."""
     text = "" if start == "''" else start
     kind = find_kind(text)
-    what = {"table": "t"} if is_table else {"query": "select * from t where v >= :cursor"}
-    with IncrementalSource(database.url, column="v", kind=kind, **what) as source:
+    source_options = {"table": "t"} if is_table else {"query": "select * from t where v >= :cursor"}
+    with IncrementalSource(database.url, column="v", kind=kind, **source_options) as source:
         source.begin_at(parse_cursor(text, kind))
         ids = [str(number) for chunk in source.chunks() for number in chunk.frame["id"]]
         assert source.watch.largest is not None
     return ids
 
 
-def test_a_type_is_compared_with_its_kinds_of_start_and_refused_with_all_others(database: Database) -> None:
-    for number, (type_, value, kinds) in enumerate(TYPES[database.kind]):
-        fill(database, type_, [value])
-        for place, (kind, start) in enumerate(STARTS.items()):
+def test_a_column_type_is_compared_with_its_kinds_of_start_and_refused_with_the_other_kinds(database: Database) -> None:
+    for number, (sql_type, value, kinds) in enumerate(TYPES[database.kind]):
+        fill_table(database, sql_type, [value])
+        for kind_index, (kind, start) in enumerate(STARTS.items()):
             if kind in kinds:
                 for is_table in (True, False):
-                    first = NIL_UUID if type_ == "uuid" else start  # '' is no UUID
-                    assert read(database, first, is_table=is_table) == ["0"], (type_, value, start)
+                    start_text = NIL_UUID if sql_type == "uuid" else start  # an empty text is not a UUID
+                    assert read_ids(database, start_text, is_table=is_table) == ["0"], (sql_type, value, start)
                 continue
-            with pytest.raises((ConfigurationError, SourceError), match=REFUSED):
-                read(database, start, is_table=(number + place) % 2 == 0)
+            with pytest.raises((ConfigurationError, SourceError), match=REFUSAL):
+                read_ids(database, start, is_table=(number + kind_index) % 2 == 0)
         if CursorKind.TIMESTAMP in kinds:
-            assert read(database, ZONED) == ["0"], (type_, value)
+            assert read_ids(database, START_WITH_ZONE) == ["0"], (sql_type, value)
 
 
-MIXED = ["'2026-11-21 10:00:00'", "'2026-11-21T10:00:00Z'", "'13.11.2026 10:00'", "1764000000", "null", "'24.11.2026'"]
+MIXED_VALUES = [
+    "'2026-11-21 10:00:00'",
+    "'2026-11-21T10:00:00Z'",
+    "'13.11.2026 10:00'",
+    "1764000000",
+    "null",
+    "'24.11.2026'",
+]
 
 
 def test_values_that_cannot_be_compared_are_counted_with_an_example() -> None:
     with OPEN["sqlite"]() as database:
-        fill(database, "", MIXED)
+        fill_table(database, "", MIXED_VALUES)
         for is_table in (True, False):
             with pytest.raises(ConfigurationError, match=r"3 rows have no timestamp in v .*for example \"1764000000\""):
-                read(database, "2026-01-01T00:00:00", is_table=is_table)
+                read_ids(database, "2026-01-01T00:00:00", is_table=is_table)
             with pytest.raises(ConfigurationError, match=r"4 rows have no whole number in v"):
-                read(database, "0", is_table=is_table)
+                read_ids(database, "0", is_table=is_table)
 
 
 def test_a_zero_date_of_mysql_is_counted_and_refused() -> None:
     with OPEN["mariadb"]() as database:
-        for type_, is_table in (("datetime(6) null", True), ("date null", False), ("timestamp null", True)):
+        for sql_type, is_table in (("datetime(6) null", True), ("date null", False), ("timestamp null", True)):
             database.run(
                 "set sql_mode = ''",
                 "drop table if exists t",
-                f"create table t (id integer, v {type_})",
+                f"create table t (id integer, v {sql_type})",
                 "insert into t values (1, '0000-00-00'), (2, '2026-11-21'), (3, null), (4, '0000-00-00')",
             )
             with pytest.raises(ConfigurationError, match=r"2 rows have no timestamp in v .*for example \"0000-00-00"):
-                read(database, "1970-01-01T00:00:00", is_table=is_table)
+                read_ids(database, "1970-01-01T00:00:00", is_table=is_table)
             database.run("delete from t where id in (1, 4)")
-            assert read(database, "1970-01-01T00:00:00", is_table=is_table) == (["2", "3"] if is_table else ["2"])
+            assert read_ids(database, "1970-01-01T00:00:00", is_table=is_table) == (["2", "3"] if is_table else ["2"])
 
 
-def test_a_query_of_mysql_may_name_two_columns_alike_and_end_in_a_comment() -> None:
+def test_a_query_of_mysql_can_have_two_columns_of_one_name_and_end_with_a_comment() -> None:
     with OPEN["mariadb"]() as database:
-        fill(database, "datetime", [f"'{ISO}'"])
+        fill_table(database, "datetime", [f"'{ISO_TIME}'"])
         query = (
             "with everybody as (select * from t) select a.id, b.id, a.v from everybody a join t b on b.id = a.id "
             "where a.v >= :cursor -- what is new"
@@ -143,32 +152,32 @@ def test_a_query_of_mysql_may_name_two_columns_alike_and_end_in_a_comment() -> N
 
 
 @pytest.mark.parametrize("kind", ["mariadb", "postgresql", "duckdb"])
-def test_a_text_that_is_no_uuid_is_refused_for_a_column_of_uuids(kind: str) -> None:
+def test_a_start_that_is_not_a_uuid_is_refused_for_a_column_of_uuids(kind: str) -> None:
     with OPEN[kind]() as database:
-        fill(database, "uuid", [f"'{UUID}'"])
+        fill_table(database, "uuid", [f"'{UUID}'"])
         with pytest.raises((ConfigurationError, SourceError), match=r"(?i)uuid"):
-            read(database, "''")
+            read_ids(database, "''")
 
 
-def test_a_value_that_only_reading_shows_is_refused_at_the_end() -> None:
+def test_a_value_that_is_noticed_only_while_reading_is_refused_at_the_end() -> None:
     with OPEN["postgresql"]() as database:
-        fill(database, "double precision", ["1", "'NaN'", "'NaN'"])
+        fill_table(database, "double precision", ["1", "'NaN'", "'NaN'"])
         with pytest.raises(ConfigurationError, match=r"2 rows have no whole number in v .*record 2: \"nan\""):
-            read(database, "0")
+            read_ids(database, "0")
 
 
 def test_an_example_that_may_be_an_address_is_not_shown() -> None:
     with OPEN["sqlite"]() as database:
-        fill(database, "", ["'ann@secret.example'"])
+        fill_table(database, "", ["'ann@secret.example'"])
         with pytest.raises(ConfigurationError, match="a text that is not shown") as error_info:
-            read(database, "2026-01-01")
+            read_ids(database, "2026-01-01")
         assert "secret" not in str(error_info.value)
 
 
-def test_the_message_about_a_type_names_the_type_and_a_remedy() -> None:
-    for kind, type_ in product(CursorKind, ColumnType):
-        message = explain_type("v", kind, type_, "postgresql", is_table=True)
-        assert (message == "") is (type_ in COMPARABLE[kind])
+def test_the_message_about_a_column_type_shows_the_type_and_a_remedy() -> None:
+    for kind, sql_type in product(CursorKind, ColumnType):
+        message = explain_type("v", kind, sql_type, "postgresql", is_table=True)
+        assert (message == "") is (sql_type in COMPARABLE[kind])
         if message:
-            assert type_ in message
+            assert sql_type in message
             assert any(remedy in message for remedy in ("write start as", "choose a column", "use a query"))

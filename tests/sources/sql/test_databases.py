@@ -17,15 +17,15 @@ from tests.databases import OPEN, Database, read_all
 
 @pytest.fixture(scope="module", params=sorted(OPEN))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
-    with OPEN[request.param]() as opened:
-        opened.run(
+    with OPEN[request.param]() as new_database:
+        new_database.run(
             "create table people (id integer, email varchar(80), note varchar(80))",
             "insert into people values (1, 'ann@example.com', 'é 😀'), (2, 'bob@example.com', null), (3, null, '')",
         )
-        yield opened
+        yield new_database
 
 
-def test_a_table_comes_row_by_row_with_its_nulls_and_its_letters(database: Database) -> None:
+def test_a_table_is_read_with_its_nulls_and_all_characters(database: Database) -> None:
     rows = read_all(open_sql(database.url, table="people"))
     assert sorted(rows, key=str) == [
         {"id": "1", "email": "ann@example.com", "note": "é 😀"},
@@ -34,7 +34,7 @@ def test_a_table_comes_row_by_row_with_its_nulls_and_its_letters(database: Datab
     ]
 
 
-def test_a_query_has_its_colons(database: Database) -> None:
+def test_a_query_keeps_its_colons(database: Database) -> None:
     query = "select email, '12:30 :draft 100%' as t from people where id >= 2 order by id"
     rows = read_all(open_sql(database.url, query=query))
     assert [(row["email"], row["t"]) for row in rows] == [
@@ -42,7 +42,7 @@ def test_a_query_has_its_colons(database: Database) -> None:
     ]  # fmt: skip
 
 
-WRITES = [
+WRITING_QUERIES = [
     "insert into people values (9, 'x', 'y')",
     "insert into people values (9, 'x', 'y') returning id",
     "update people set note = 'x'",
@@ -63,7 +63,7 @@ WRITES = [
 
 
 def test_a_query_that_writes_is_refused_and_nothing_is_written(database: Database) -> None:
-    for query in WRITES:
+    for query in WRITING_QUERIES:
         with pytest.raises((SourceError, ConfigurationError)):
             read_all(open_sql(database.url, query=query))
         assert len(read_all(open_sql(database.url, table="people"))) == 3, query
@@ -73,15 +73,15 @@ def test_a_query_that_writes_is_refused_and_nothing_is_written(database: Databas
 
 def test_a_statement_of_sqlite_that_writes_files_is_refused(tmp_path: Path) -> None:
     with OPEN["sqlite"]() as database:
-        before = Path(database.url.removeprefix("sqlite:///")).read_bytes()
+        bytes_before = Path(database.url.removeprefix("sqlite:///")).read_bytes()
         for query in ("vacuum into '{}/copy.db'", "attach '{}/new.db' as new", "pragma journal_mode = wal"):
             with pytest.raises(ConfigurationError, match="a source only reads"):
                 open_sql(database.url, query=query.format(tmp_path))
-            assert Path(database.url.removeprefix("sqlite:///")).read_bytes() == before, query
+            assert Path(database.url.removeprefix("sqlite:///")).read_bytes() == bytes_before, query
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_procedure_with_a_transaction_of_its_own_is_refused() -> None:
+def test_a_procedure_with_its_own_transaction_is_refused() -> None:
     with OPEN["mariadb"]() as database:
         database.run(
             "create table t (id integer)",
@@ -94,7 +94,7 @@ def test_a_procedure_with_a_transaction_of_its_own_is_refused() -> None:
 
 @pytest.fixture
 def other_crm() -> Iterator[Database]:
-    """SQLite under a name that the connector does not know, as a database without a read-only session."""
+    """SQLite under a name that the connector does not know. It stands for a database without read-only sessions."""
     sa.dialects.registry.register("othersql", "sqlalchemy.dialects.sqlite.pysqlite", "SQLiteDialect_pysqlite")
     with OPEN["sqlite"]() as database:
         database.run("create table people (id integer)", "insert into people values (1), (2), (3)")
@@ -102,7 +102,7 @@ def other_crm() -> Iterator[Database]:
 
 
 def test_a_query_that_writes_is_refused_for_a_database_that_the_connector_does_not_know(other_crm: Database) -> None:
-    for query in WRITES:
+    for query in WRITING_QUERIES:
         if "temporary" not in query:
             with pytest.raises(ConfigurationError, match="a source only reads"):
                 open_sql(other_crm.url, query=query)
@@ -119,11 +119,13 @@ def test_a_query_that_writes_is_refused_for_a_database_that_the_connector_does_n
         "values (1), (2), (3)",
     ],
 )
-def test_a_query_that_only_names_what_writes_is_read(other_crm: Database, query: str) -> None:
+def test_a_query_with_writing_keywords_only_in_texts_names_and_comments_is_read(
+    other_crm: Database, query: str
+) -> None:
     assert len(read_all(open_sql(other_crm.url, query=query))) == 3
 
 
-ENDLESS = {
+ENDLESS_QUERIES = {
     "postgresql": "select generate_series(1, 1000000000000) as n, repeat('x', 100) as t",
     "mariadb": "select seq as n, repeat('x', 100) as t from seq_1_to_1000000000000",
     "sqlite": (
@@ -133,10 +135,10 @@ ENDLESS = {
     "duckdb": "select range as n, repeat('x', 100) as t from range(1000000000000)",
 }
 
-READ_SOME = """
+READ_CHUNKS_SCRIPT = """
 import resource, sys
 from connector.sources.cursor import CursorKind; from connector.sources.sql import IncrementalSource, open_sql
-resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))  # who buffers it all ends here, and not the machine
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))  # a process that buffers the whole result ends here
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 with open_sql(sys.argv[1], query=sys.argv[2]) as source:
     chunks = source.chunks()
@@ -149,23 +151,23 @@ print(rows, peak() - before)
 
 
 def test_an_endless_result_is_read_in_chunks_and_closed(database: Database) -> None:
-    """A source that buffers the result, or that reads on before it closes, never ends."""
-    command = [sys.executable, "-c", READ_SOME, database.url, ENDLESS[database.kind]]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.stderr == ""
-    # DuckDB takes `-c` for a person's own interpreter, in which it draws a bar when a query is slow
-    rows, megabytes = map(int, ended.stdout.split()[-2:])
+    """A source that buffers the result, or reads to its end before closing, would never end."""
+    command = [sys.executable, "-c", READ_CHUNKS_SCRIPT, database.url, ENDLESS_QUERIES[database.kind]]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.stderr == ""
+    # DuckDB takes a process with `-c` for an interactive one, and prints a progress bar before the numbers
+    rows, megabytes = map(int, result.stdout.split()[-2:])
     assert rows == 200_000
-    assert megabytes < 30  # ten chunks of 2.5 MB are 25, of which two are held
+    assert megabytes < 30  # ten chunks would need 25 MB; the source holds two chunks
 
 
-def test_a_table_that_is_not_there_is_named_without_any_password(database: Database) -> None:
+def test_the_error_of_a_missing_table_shows_the_table_and_no_password(database: Database) -> None:
     with pytest.raises(SourceError, match="nobody") as error_info:
         open_sql(database.url, table="nobody")
     assert database.kind in str(error_info.value)
 
 
-TYPES: dict[str, list[tuple[str, str | None]]] = {
+VALUES_AND_TEXTS: dict[str, list[tuple[str, str | None]]] = {
     "mariadb": [
         ("cast(12.50 as decimal(10, 2))", "12.5"),
         ("cast(100000000000000000000 as decimal(30, 0))", "100000000000000000000"),
@@ -234,21 +236,23 @@ TYPES: dict[str, list[tuple[str, str | None]]] = {
 }
 
 
-def test_every_type_comes_as_a_person_would_write_it(database: Database) -> None:
-    written = TYPES[database.kind]
-    query = "select " + ", ".join(f"{expression} as c{number}" for number, (expression, _) in enumerate(written))
+def test_a_value_of_every_type_is_read_as_a_person_would_write_it(database: Database) -> None:
+    expected_texts = VALUES_AND_TEXTS[database.kind]
+    query = "select " + ", ".join(f"{expression} as c{number}" for number, (expression, _) in enumerate(expected_texts))
     (row,) = read_all(open_sql(database.url, query=query))
-    assert dict(zip((expression for expression, _ in written), row.values(), strict=True)) == dict(written)
+    assert dict(zip((expression for expression, _ in expected_texts), row.values(), strict=True)) == dict(
+        expected_texts
+    )
 
 
-def test_a_column_of_flags_in_mariadb_is_read_as_the_numbers_that_mariadb_shows() -> None:
-    """A TINYINT(1) may hold any small number."""
+def test_a_column_of_flags_in_mariadb_is_read_as_numbers() -> None:
+    """MariaDB stores flags as TINYINT(1), which can contain other small numbers."""
     with OPEN["mariadb"]() as database:
         database.run("create table t (a boolean, b bit(1), c tinyint(1))", "insert into t values (true, b'0', 5)")
         assert read_all(open_sql(database.url, table="t")) == [{"a": "1", "b": "0", "c": "5"}]
 
 
-def test_arrays_of_own_types_in_postgresql_are_tags_of_plain_values() -> None:
+def test_arrays_of_user_defined_types_in_postgresql_are_read_as_tags() -> None:
     with OPEN["postgresql"]() as database:
         database.run(
             "create type seg as enum ('vip', 'news, weekly')",
@@ -267,7 +271,7 @@ def test_arrays_of_own_types_in_postgresql_are_tags_of_plain_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "words"),
+    ("url", "expected_text"),
     [
         ("duckdb:///:memory:", "needs a file"),
         ("duckdb://host/crm.duckdb", "needs a file"),
@@ -275,12 +279,12 @@ def test_arrays_of_own_types_in_postgresql_are_tags_of_plain_values() -> None:
         ("duckdb:///none.duckdb", "no such DuckDB database"),
     ],
 )
-def test_a_duckdb_that_cannot_be_opened_says_why(url: str, words: str) -> None:
-    with pytest.raises((ConfigurationError, SourceError), match=words):
+def test_the_error_of_a_duckdb_url_that_cannot_be_opened_shows_the_reason(url: str, expected_text: str) -> None:
+    with pytest.raises((ConfigurationError, SourceError), match=expected_text):
         open_sql(url, table="people")
 
 
-def test_a_statement_of_duckdb_that_is_no_select_is_refused() -> None:
+def test_a_statement_of_duckdb_that_is_not_a_select_is_refused() -> None:
     with OPEN["duckdb"]() as database:
         for query in (
             "copy t to 'out.csv'",
@@ -293,20 +297,20 @@ def test_a_statement_of_duckdb_that_is_no_select_is_refused() -> None:
                 open_sql(database.url, query=query)
 
 
-BREAKS = {
+FAILING_QUERIES = {
     "postgresql": "select 1 / (25000 - n) as n from generate_series(1, 30000) as n",
     "mariadb": "select if(seq = 25000, (select 1 union select 2), seq) as n from seq_1_to_30000",
     "duckdb": "select case when range = 25000 then error('broken') else range end as n from range(30000000)",
 }
 
 
-@pytest.mark.parametrize("kind", sorted(BREAKS))
-def test_an_error_in_the_middle_of_a_result_is_an_error_of_the_source(kind: str) -> None:
+@pytest.mark.parametrize("kind", sorted(FAILING_QUERIES))
+def test_an_error_in_the_middle_of_a_result_is_raised_as_a_source_error(kind: str) -> None:
     with OPEN[kind]() as database, pytest.raises(SourceError, match=r"after row 20000|boom|broken|more than 1 row"):
-        read_all(open_sql(database.url, query=BREAKS[kind]))
+        read_all(open_sql(database.url, query=FAILING_QUERIES[kind]))
 
 
-KILL = {
+KILL_SQL = {
     "postgresql": "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
     "where backend_type = 'client backend' and pid <> pg_backend_pid()",
     "mariadb": "begin not atomic for each_ in (select id from information_schema.processlist where info like "
@@ -314,17 +318,17 @@ KILL = {
 }
 
 
-@pytest.mark.parametrize("kind", sorted(KILL))
-def test_a_connection_that_is_lost_in_the_middle_is_one_error(
+@pytest.mark.parametrize("kind", sorted(KILL_SQL))
+def test_a_connection_that_is_lost_in_the_middle_of_a_result_raises_one_error(
     kind: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with OPEN[kind]() as database:
-        source = open_sql(database.url, query=ENDLESS[kind])
+        source = open_sql(database.url, query=ENDLESS_QUERIES[kind])
         chunks = source.chunks()
         assert len(next(chunks).frame) == 20_000
-        database.run(KILL[kind].replace("%", "%%"))
+        database.run(KILL_SQL[kind].replace("%", "%%"))
         with pytest.raises(SourceError, match="reading stopped after row"):
-            for _ in zip(range(50), chunks, strict=False):  # The chunks that the server has sent are read first.
+            for _ in zip(range(50), chunks, strict=False):  # the chunks that the server has already sent are read first
                 pass
         source.close()
     assert caplog.records == []

@@ -1,4 +1,4 @@
-"""Incremental sources on every database: the source reads the rows from the cursor on, and knows the largest value."""
+"""Incremental sources on every database: the source reads the rows from the cursor on and finds the largest value."""
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -10,18 +10,18 @@ from connector.sources.cursor import CursorKind, CursorValue, find_kind, parse_c
 from connector.sources.sql import IncrementalSource
 from tests.databases import OPEN, Database
 
-NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - as databases give it
+NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - databases return it without a time zone
 EAST = timezone(timedelta(hours=2))
 
 
 @pytest.fixture(scope="module", params=sorted(OPEN))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A table of times, days, numbers and codes. The third row has no value."""
-    with OPEN[request.param]() as opened:
-        time = {"mariadb": "datetime(6)", "sqlite": "text"}.get(opened.kind, "timestamp")
-        day = {"sqlite": "text"}.get(opened.kind, "date")
-        opened.run(f"create table people (id integer, moment {time}, day {day}, number bigint, code varchar(20))")
-        opened.fill(
+    with OPEN[request.param]() as new_database:
+        time = {"mariadb": "datetime(6)", "sqlite": "text"}.get(new_database.kind, "timestamp")
+        day = {"sqlite": "text"}.get(new_database.kind, "date")
+        new_database.run(f"create table people (id integer, moment {time}, day {day}, number bigint, code varchar(20))")
+        new_database.fill(
             "people",
             [
                 (1, "2026-11-21 09:00:00", "2026-11-20", 9, "A-9"),
@@ -29,11 +29,11 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
                 (3, None, None, None, None),
             ],
         )
-        yield opened
+        yield new_database
 
 
-BEGINNINGS: list[tuple[str, str, list[str], CursorValue]] = [
-    # (column, beginning, ids of the rows, largest value)
+CASES: list[tuple[str, str, list[str], CursorValue]] = [
+    # column, start, ids of the rows from the start on, largest value
     ("moment", "1970-01-01T00:00:00", ["1", "2", "3"], datetime(2026, 11, 21, 10, 0, 0, 500_000)),  # noqa: DTZ001
     ("moment", "2026-11-21T09:00:00", ["1", "2", "3"], datetime(2026, 11, 21, 10, 0, 0, 500_000)),  # noqa: DTZ001
     ("moment", "2026-11-21T09:00:00.000001", ["2", "3"], datetime(2026, 11, 21, 10, 0, 0, 500_000)),  # noqa: DTZ001
@@ -47,24 +47,24 @@ BEGINNINGS: list[tuple[str, str, list[str], CursorValue]] = [
 
 
 def test_rows_from_the_cursor_on_are_read_and_the_source_knows_the_largest_value(database: Database) -> None:
-    for column, begin, found, largest in BEGINNINGS:
-        kind = find_kind(begin)
+    for column, start, expected_ids, largest_value in CASES:
+        kind = find_kind(start)
         query = f"select people.* from people where {column} >= :cursor or {column} is null"
-        for what in ({"table": "people"}, {"query": query}):
-            with IncrementalSource(database.url, column=column, kind=kind, **what) as source:
-                source.begin_at(parse_cursor(begin, kind))
+        for source_options in ({"table": "people"}, {"query": query}):
+            with IncrementalSource(database.url, column=column, kind=kind, **source_options) as source:
+                source.begin_at(parse_cursor(start, kind))
                 ids = [number for chunk in source.chunks() for number in chunk.frame["id"]]
-            assert sorted(ids) == found, (what, begin)
-            assert (source.watch.largest, source.watch.strays, source.is_read_to_end) == (largest, 0, True), begin
+            assert sorted(ids) == expected_ids, (source_options, start)
+            assert (source.watch.largest, source.watch.strays, source.is_read_to_end) == (largest_value, 0, True), start
 
 
 def test_a_cursor_that_is_not_in_the_result_is_refused(database: Database) -> None:
-    for column, query, words in (
+    for column, query, expected_text in (
         ("changed_a", "select id, number as changed_at from people where moment >= :cursor", "did you mean changed_at"),
         ("changed_a", "select id, number from people where moment >= :cursor", "select it, too"),
         ("changed", "select moment as changed, moment as changed from people where moment >= :cursor", "more than one"),
     ):
-        with pytest.raises(ConfigurationError, match=words):
+        with pytest.raises(ConfigurationError, match=expected_text):
             IncrementalSource(database.url, query=query, column=column, kind=CursorKind.TIMESTAMP)
     with pytest.raises((ConfigurationError, SourceError), match="changed"):
         IncrementalSource(database.url, table="people", column="changed", kind=CursorKind.TIMESTAMP)
@@ -86,7 +86,7 @@ def test_timestamps_with_a_zone_are_compared_as_moments_in_postgresql_and_duckdb
                 assert [chunk.frame["id"].tolist() for chunk in source.chunks()] == [["1", "2"]]
 
 
-def test_in_sqlite_one_moment_in_other_spellings_is_one_moment() -> None:
+def test_sqlite_compares_all_spellings_of_a_moment_as_equal() -> None:
     spellings = (
         "2026-11-21 10:00:00", "2026-11-21T10:00:00", "2026-11-21 10:00:00.000000", "2026-11-21T10:00:00Z",
         "2026-11-21T10:00:00+00:00", "2026-11-21T10:00:00.000Z",
@@ -99,13 +99,13 @@ def test_in_sqlite_one_moment_in_other_spellings_is_one_moment() -> None:
             assert source.watch.largest is not None
 
 
-def test_a_uuid_that_is_a_cursor_is_compared_as_one() -> None:
+def test_a_cursor_on_a_uuid_column_is_compared_as_a_uuid() -> None:
     with OPEN["postgresql"]() as database:
         database.run("create table t (id uuid)")
-        small, large = "018f0000-0000-7000-8000-000000000001", "018f0000-0000-7000-8000-00000000000a"
-        database.fill("t", [(small,), (large,)])
+        small_uuid, large_uuid = "018f0000-0000-7000-8000-000000000001", "018f0000-0000-7000-8000-00000000000a"
+        database.fill("t", [(small_uuid,), (large_uuid,)])
         source = IncrementalSource(database.url, table="t", column="id", kind=CursorKind.TEXT)
-        source.begin_at(large)
+        source.begin_at(large_uuid)
         with source:
-            assert [chunk.frame["id"].tolist() for chunk in source.chunks()] == [[large]]
-        assert source.watch.largest == large
+            assert [chunk.frame["id"].tolist() for chunk in source.chunks()] == [[large_uuid]]
+        assert source.watch.largest == large_uuid

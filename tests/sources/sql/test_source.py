@@ -1,4 +1,4 @@
-"""SQL sources: SQLite files, a real PostgreSQL, and databases that do not exist."""
+"""SQL sources: SQLite files, a PostgreSQL server, and databases that cannot be opened."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def postgres() -> Iterator[str]:
         yield database.url
 
 
-def test_bytes_that_are_not_utf8_cost_their_row(crm: str) -> None:
+def test_bytes_that_are_not_utf8_reject_their_row(crm: str) -> None:
     with sqlite3.connect(crm.removeprefix("sqlite:///")) as connection:
         connection.execute("insert into people values (4, cast(x'4dfc' as text), x'ff00', 'y'), (5, 'b@x.com', 1, 'z')")
     connection.close()
@@ -47,7 +47,7 @@ def test_bytes_that_are_not_utf8_cost_their_row(crm: str) -> None:
     assert "column email" in row.message
 
 
-def test_an_empty_result_gives_no_chunk(crm: str) -> None:
+def test_an_empty_result_has_no_chunk(crm: str) -> None:
     with open_sql(crm, query="select * from people where 0") as source:
         assert source.columns == ("id", "email", "note", "Group")
         assert list(source.chunks()) == []
@@ -64,7 +64,7 @@ def test_a_missing_database_is_refused_and_not_created(tmp_path: Path) -> None:
         open_sql(f"sqlite:///{tmp_path}/text.db", table="people")
 
 
-def test_a_database_that_cannot_be_opened_is_an_error_without_the_password() -> None:
+def test_the_error_of_a_database_that_cannot_be_opened_shows_no_password() -> None:
     cases: list[tuple[str, type[Exception], str]] = [
         ("postgresql://u:hunter2@127.0.0.1:1/x", SourceError, "127.0.0.1"),
         ("mysql://u:hunter2@127.0.0.1:1/x?ssl_key=hunter2", SourceError, "127.0.0.1"),
@@ -84,10 +84,10 @@ def test_a_database_that_cannot_be_opened_is_an_error_without_the_password() -> 
         ("u:hunter2@h", ConfigurationError, "database URL"),
         ("postgresql://u:hunter2@h:port/x", ConfigurationError, "database URL"),
     ]
-    for url, error, words in cases:
+    for url, error, expected_text in cases:
         with pytest.raises(error) as error_info:
             open_sql(url, query="select 1")
-        assert words in str(error_info.value)
+        assert expected_text in str(error_info.value)
         assert "hunter2" not in str(error_info.value)
         assert error_info.value.__suppress_context__ or error_info.value.__context__ is None
 
@@ -105,14 +105,14 @@ def test_an_at_sign_outside_the_password_stays_in_its_part_of_the_url() -> None:
         assert (parsed.host, parsed.database) == (host, database)
 
 
-def test_either_a_query_or_a_table_is_needed(crm: str) -> None:
+def test_a_source_needs_either_a_query_or_a_table(crm: str) -> None:
     with pytest.raises(ConfigurationError, match="either a query or a table"):
         open_sql(crm)
     with pytest.raises(ConfigurationError, match="either a query or a table"):
         open_sql(crm, query="select 1", table="people")
 
 
-def test_postgresql_tables_in_schemas_are_quoted(postgres: str) -> None:
+def test_the_names_of_a_schema_and_a_table_in_postgresql_are_quoted(postgres: str) -> None:
     engine = sa.create_engine(postgres.replace("postgresql://", "postgresql+psycopg://"))
     with engine.begin() as connection:
         connection.execute(sa.text('create schema "Sales"'))
@@ -122,7 +122,7 @@ def test_postgresql_tables_in_schemas_are_quoted(postgres: str) -> None:
         assert [chunk.frame.to_dict("list") for chunk in source.chunks()] == [{"id": ["1"]}]
 
 
-def test_postgresql_is_asked_to_write_nothing(postgres: str) -> None:
+def test_a_session_in_postgresql_is_read_only(postgres: str) -> None:
     engine = sa.create_engine(postgres.replace("postgresql://", "postgresql+psycopg://"))
     with engine.begin() as connection:
         connection.execute(sa.text("create sequence numbers"))
@@ -131,7 +131,7 @@ def test_postgresql_is_asked_to_write_nothing(postgres: str) -> None:
         list(source.chunks())
 
 
-def test_a_password_that_a_driver_repeats_is_masked() -> None:
+def test_a_password_in_the_error_of_a_driver_is_masked() -> None:
     url = parse_url("postgresql://u:hunter2@h/x?sslpassword=hunter3")
     assert explain(ValueError("cannot use hunter2 or hunter3\nat all"), url) == "cannot use *** or ***"
     assert show_url(url) == "postgresql://u:***@h/x"

@@ -1,4 +1,4 @@
-"""Values of types that only one database has: the source reads a usual text, or refuses the row by its column."""
+"""Values of types that only one database has: they are read as usual texts, or their row is rejected."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ import pytest
 from connector.sources.sql import open_sql
 from tests.databases import OPEN, Database, read_all
 
-TEXTS = {
+VALUES_AND_TEXTS = {
     "postgresql": [
         ("interval '1 year 2 days'", "1 year 2 days"),
         ("array[interval '1 month']", '["1 mon"]'),
@@ -39,28 +39,28 @@ TEXTS = {
 }
 
 
-UNREADABLE = {
+UNREADABLE_VALUES = {
     "postgresql": ["row(1, 'a')::pair", "array[row(1, 'a')::pair]", "int4range(1, 2)"],
-    # Arrow would lose these values.
+    # Arrow would lose these values
     "duckdb": ["[date 'infinity']", "map {'at': '04:05:06+02'::timetz}", "[[1::uhugeint]]", "[{'at': time '04:05'}]"],
 }
 
 
-@pytest.fixture(scope="module", params=sorted(TEXTS))
+@pytest.fixture(scope="module", params=sorted(VALUES_AND_TEXTS))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
-    with OPEN[request.param]() as opened:
-        yield opened
+    with OPEN[request.param]() as new_database:
+        yield new_database
 
 
-def test_a_value_of_a_databases_own_type_is_read_as_its_text(database: Database) -> None:
-    for value, text in TEXTS[database.kind]:
+def test_a_value_of_a_type_of_one_database_is_read_as_its_text(database: Database) -> None:
+    for value, text in VALUES_AND_TEXTS[database.kind]:
         assert read_all(open_sql(database.url, query=f"select {value} as v")) == [{"v": text}], value
 
 
-def test_a_value_that_cannot_be_read_costs_its_row_only_if_its_column_is_used(database: Database) -> None:
+def test_a_value_that_cannot_be_read_rejects_its_row_only_if_its_column_is_used(database: Database) -> None:
     if database.kind == "postgresql":
         database.run("create type pair as (a integer, b text)")
-    for value in UNREADABLE[database.kind]:
+    for value in UNREADABLE_VALUES[database.kind]:
         with open_sql(database.url, query=f"select 'a@x.org' as email, {value} as v") as source:
             (chunk,) = source.chunks(["v"])
             assert [row.message.split(" holds")[0] for row in chunk.malformed] == ["column v"], value
