@@ -21,45 +21,45 @@ STARTS = {
     CursorKind.TEXT: "''",
 }
 START_WITH_ZONE = "1970-01-01T00:00:00+00:00"
-TIME_KINDS = {CursorKind.TIMESTAMP, CursorKind.DATE}
-NUMBER_KINDS, TEXT_KINDS = {CursorKind.INTEGER}, {CursorKind.TEXT}
+TIMES = {CursorKind.TIMESTAMP, CursorKind.DATE}
+NUMBERS, TEXTS = {CursorKind.INTEGER}, {CursorKind.TEXT}
 REFUSAL = r"cannot be compared|Correct the row|; compare :cursor with|Illegal parameter data types|Could not convert"
 NIL_UUID = "00000000-0000-0000-0000-000000000000"
 UUID = "018f0000-0000-7000-8000-000000000001"
-ISO_TIME = "2026-11-21 10:00:00"
+ISO = "2026-11-21 10:00:00"
 
 TYPES: dict[str, list[tuple[str, str, set[CursorKind]]]] = {
     # the type of the column, a value, and the kinds of start that the column can be compared with
     "postgresql": [
-        ("integer", "7", NUMBER_KINDS), ("bigint", "1764000000", NUMBER_KINDS), ("numeric(12, 2)", "7.5", NUMBER_KINDS),
-        ("double precision", "7.5", NUMBER_KINDS), ("text", f"'{ISO_TIME}'", TEXT_KINDS), ("varchar(40)", f"'{ISO_TIME}'", TEXT_KINDS),
-        ("date", "'2026-11-21'", TIME_KINDS), ("timestamp", f"'{ISO_TIME}'", TIME_KINDS), ("timestamptz", f"'{ISO_TIME}+00'", TIME_KINDS),
-        ("boolean", "true", set()), ("uuid", f"'{UUID}'", TEXT_KINDS), ("time", "'10:00'", set()),
+        ("integer", "7", NUMBERS), ("bigint", "1764000000", NUMBERS), ("numeric(12, 2)", "7.5", NUMBERS),
+        ("double precision", "7.5", NUMBERS), ("text", f"'{ISO}'", TEXTS), ("varchar(40)", f"'{ISO}'", TEXTS),
+        ("date", "'2026-11-21'", TIMES), ("timestamp", f"'{ISO}'", TIMES), ("timestamptz", f"'{ISO}+00'", TIMES),
+        ("boolean", "true", set()), ("uuid", f"'{UUID}'", TEXTS), ("time", "'10:00'", set()),
         ("jsonb", "'{}'", set()), ("bytea", "'a'", set()), ("interval", "'1 day'", set()),
     ],
     "mariadb": [
-        ("integer", "7", NUMBER_KINDS), ("bigint", "1764000000", NUMBER_KINDS), ("decimal(12, 2)", "7.5", NUMBER_KINDS),
-        ("double", "7.5", NUMBER_KINDS), ("text", f"'{ISO_TIME}'", TEXT_KINDS | TIME_KINDS), ("varchar(40)", f"'{ISO_TIME}'", TEXT_KINDS | TIME_KINDS),
-        ("date", "'2026-11-21'", TIME_KINDS), ("datetime(6)", f"'{ISO_TIME}'", TIME_KINDS), ("timestamp(6) null", f"'{ISO_TIME}'", TIME_KINDS),
-        ("boolean", "true", NUMBER_KINDS), ("uuid", f"'{UUID}'", TEXT_KINDS), ("time", "'10:00'", set()),
-        ("varchar(40)", "'24.11.2026 10:00'", TEXT_KINDS), ("varchar(40)", "'2026-11-21T10:00:00+02:00'", TEXT_KINDS),
-        ("varchar(40)", "''", TEXT_KINDS), ("varchar(40)", "'1764000000'", TEXT_KINDS), ("varchar(40)", "'2026-13-01'", TEXT_KINDS),
+        ("integer", "7", NUMBERS), ("bigint", "1764000000", NUMBERS), ("decimal(12, 2)", "7.5", NUMBERS),
+        ("double", "7.5", NUMBERS), ("text", f"'{ISO}'", TEXTS | TIMES), ("varchar(40)", f"'{ISO}'", TEXTS | TIMES),
+        ("date", "'2026-11-21'", TIMES), ("datetime(6)", f"'{ISO}'", TIMES), ("timestamp(6) null", f"'{ISO}'", TIMES),
+        ("boolean", "true", NUMBERS), ("uuid", f"'{UUID}'", TEXTS), ("time", "'10:00'", set()),
+        ("varchar(40)", "'24.11.2026 10:00'", TEXTS), ("varchar(40)", "'2026-11-21T10:00:00+02:00'", TEXTS),
+        ("varchar(40)", "''", TEXTS), ("varchar(40)", "'1764000000'", TEXTS), ("varchar(40)", "'2026-13-01'", TEXTS),
     ],
     "sqlite": [
-        ("integer", "7", NUMBER_KINDS), ("integer", "1764000000", NUMBER_KINDS), ("numeric", "7.5", NUMBER_KINDS),
-        ("real", "7.5", NUMBER_KINDS), ("text", f"'{ISO_TIME}'", TEXT_KINDS | TIME_KINDS), ("date", "'2026-11-21'", TEXT_KINDS | TIME_KINDS),
-        ("datetime", f"'{ISO_TIME}'", TEXT_KINDS | TIME_KINDS), ("", "'2026-11-21T10:00:00+02:00'", TEXT_KINDS | TIME_KINDS),
-        ("boolean", "true", NUMBER_KINDS), ("text", f"'{UUID}'", TEXT_KINDS), ("text", "'24.11.2026 10:00'", TEXT_KINDS),
-        ("text", "'2026-11-21T10:00:00.000Z'", TEXT_KINDS | TIME_KINDS), ("text", "'2026-11-21 10:00:00+0200'", TEXT_KINDS | TIME_KINDS),
-        ("text", "'10:00'", TEXT_KINDS), ("text", "''", TEXT_KINDS), ("text", "'0000-00-00'", TEXT_KINDS), ("", "x'ff'", set()),
-        ("text", "'2026-02-30 10:00'", TEXT_KINDS), ("text", "' 2026-11-21'", TEXT_KINDS), ("text", "'now'", TEXT_KINDS),
-        ("text", "'2026-11-21 soon'", TEXT_KINDS), ("text", "'1764000000'", TEXT_KINDS), ("text", "'21/11/2026'", TEXT_KINDS),
+        ("integer", "7", NUMBERS), ("integer", "1764000000", NUMBERS), ("numeric", "7.5", NUMBERS),
+        ("real", "7.5", NUMBERS), ("text", f"'{ISO}'", TEXTS | TIMES), ("date", "'2026-11-21'", TEXTS | TIMES),
+        ("datetime", f"'{ISO}'", TEXTS | TIMES), ("", "'2026-11-21T10:00:00+02:00'", TEXTS | TIMES),
+        ("boolean", "true", NUMBERS), ("text", f"'{UUID}'", TEXTS), ("text", "'24.11.2026 10:00'", TEXTS),
+        ("text", "'2026-11-21T10:00:00.000Z'", TEXTS | TIMES), ("text", "'2026-11-21 10:00:00+0200'", TEXTS | TIMES),
+        ("text", "'10:00'", TEXTS), ("text", "''", TEXTS), ("text", "'0000-00-00'", TEXTS), ("", "x'ff'", set()),
+        ("text", "'2026-02-30 10:00'", TEXTS), ("text", "' 2026-11-21'", TEXTS), ("text", "'now'", TEXTS),
+        ("text", "'2026-11-21 soon'", TEXTS), ("text", "'1764000000'", TEXTS), ("text", "'21/11/2026'", TEXTS),
     ],
     "duckdb": [
-        ("integer", "7", NUMBER_KINDS), ("bigint", "1764000000", NUMBER_KINDS), ("decimal(12, 2)", "7.5", NUMBER_KINDS),
-        ("double", "7.5", NUMBER_KINDS), ("varchar", f"'{ISO_TIME}'", TEXT_KINDS), ("date", "'2026-11-21'", TIME_KINDS),
-        ("timestamp", f"'{ISO_TIME}'", TIME_KINDS), ("timestamp_s", f"'{ISO_TIME}'", TIME_KINDS), ("timestamptz", f"'{ISO_TIME}+00'", TIME_KINDS),
-        ("boolean", "true", set()), ("uuid", f"'{UUID}'", TEXT_KINDS), ("time", "'10:00'", set()),
+        ("integer", "7", NUMBERS), ("bigint", "1764000000", NUMBERS), ("decimal(12, 2)", "7.5", NUMBERS),
+        ("double", "7.5", NUMBERS), ("varchar", f"'{ISO}'", TEXTS), ("date", "'2026-11-21'", TIMES),
+        ("timestamp", f"'{ISO}'", TIMES), ("timestamp_s", f"'{ISO}'", TIMES), ("timestamptz", f"'{ISO}+00'", TIMES),
+        ("boolean", "true", set()), ("uuid", f"'{UUID}'", TEXTS), ("time", "'10:00'", set()),
         ("blob", "'a'", set()), ("integer[]", "[1]", set()), ("interval", "interval 1 day", set()),
     ],
 }  # fmt: skip
@@ -142,7 +142,7 @@ def test_a_zero_date_of_mysql_is_counted_and_refused() -> None:
 
 def test_a_query_of_mysql_can_have_two_columns_of_one_name_and_end_with_a_comment() -> None:
     with OPEN["mariadb"]() as database:
-        fill_table(database, "datetime", [f"'{ISO_TIME}'"])
+        fill_table(database, "datetime", [f"'{ISO}'"])
         query = (
             "with everybody as (select * from t) select a.id, b.id, a.v from everybody a join t b on b.id = a.id "
             "where a.v >= :cursor -- what is new"
