@@ -1,4 +1,4 @@
-"""A ledger in each store: a test with `ledger` or `ledger_url` runs on both stores."""
+"""Ledgers for the tests. A test with the fixture `ledger` or `ledger_url` runs on SQLite and on PostgreSQL."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,13 +20,13 @@ def postgres() -> str:
 
 @pytest.fixture
 def postgres_url(postgres: str) -> str:
-    """Where a ledger can be kept in PostgreSQL; nothing is there yet."""
+    """The URL of an empty schema in PostgreSQL."""
     return add_schema(postgres)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a ledger can be kept, on each of the stores; nothing is there yet."""
+    """The URL of a ledger that does not exist yet, on SQLite and on PostgreSQL."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/ledger.db"
     return str(request.getfixturevalue("postgres_url"))
@@ -34,7 +34,7 @@ def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def ledger(ledger_url: str) -> Iterator[Ledger]:
-    """An open ledger, on each of the stores, with one run begun."""
-    with open_ledger(ledger_url) as opened:
-        begin_run(opened)
-        yield opened
+    """An open ledger in which a run has begun, on SQLite and on PostgreSQL."""
+    with open_ledger(ledger_url) as new_ledger:
+        begin_run(new_ledger)
+        yield new_ledger

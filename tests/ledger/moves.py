@@ -1,4 +1,4 @@
-"""The moves of the table of entries as calls of the store, and the ways into each state."""
+"""The call of the ledger for each move of an entry, and the events that lead to each state."""
 
 from collections.abc import Callable
 
@@ -44,7 +44,10 @@ MOVES: dict[Move, Callable[[Ledger, Base], object]] = {
     (State.REJECTED, Event.FORGOTTEN): lambda ledger, base: ledger.mark_forgotten(base, State.REJECTED, [IDENTITY]),
     (State.CONFIRMED, Event.FORGOTTEN): lambda ledger, base: ledger.mark_forgotten(base, State.CONFIRMED, [IDENTITY]),
 }
-TOLERANT = {(State.NONE, Event.FOUND), (State.SENDING, Event.DIED)}  # they speak of many entries: those that fit move
+TOLERANT_MOVES = {
+    (State.NONE, Event.FOUND),
+    (State.SENDING, Event.DIED),
+}  # calls about many entries, which skip entries in other states
 
 PATHS: dict[State, tuple[Event, ...]] = {
     State.NONE: (),
@@ -57,7 +60,7 @@ PATHS: dict[State, tuple[Event, ...]] = {
 
 
 def begin_run(ledger: Ledger) -> None:
-    """The run that all these moves are made by."""
+    """Start the run that makes all moves."""
     with ledger.transaction() as connection:
         assert start_run(connection, "run-1", "job", "import", 0.0) == RUN
 
@@ -67,13 +70,13 @@ def add_base(ledger: Ledger, service_id: int | None = 7, name: str | None = None
         return find_or_add_base(connection, "account", service_id, name)
 
 
-def bring_to(ledger: Ledger, base: Base, state: State) -> None:
-    """Take IDENTITY, which has no entry, to `state`, each move in a transaction of its own."""
-    at = State.NONE
+def move_to(ledger: Ledger, base: Base, state: State) -> None:
+    """Move IDENTITY, which has no entry, to `state`, with a transaction for each move."""
+    current_state = State.NONE
     for event in PATHS[state]:
         with ledger.transaction():
-            MOVES[at, event](ledger, base)
-        at = ENTRY.transitions[at, event]
+            MOVES[current_state, event](ledger, base)
+        current_state = ENTRY.transitions[current_state, event]
 
 
 def read_entry(ledger: Ledger, base: Base, identity: bytes = IDENTITY) -> Entry | None:
@@ -87,7 +90,7 @@ def read_state(ledger: Ledger, base: Base, identity: bytes = IDENTITY) -> State:
 
 
 def read_body(ledger: Ledger, base: Base, identity: bytes = IDENTITY) -> bytes | None:
-    """The body as it is stored, whatever the entry's state."""
+    """Return the stored body of an entry in any state."""
     with ledger.transaction() as connection:
         rows = connection.exec_driver_sql("SELECT base_key, identity, body FROM entry").all()
     return {(row[0], row[1]): row[2] for row in rows}.get((base.key, identity))

@@ -1,4 +1,4 @@
-"""The places of ledgers in tests: SQLite files, and schemas in a real PostgreSQL server."""
+"""URLs of ledgers for tests: SQLite files, and schemas on a PostgreSQL server."""
 
 from contextlib import AbstractContextManager
 from itertools import count
@@ -11,7 +11,7 @@ SCHEMAS = count()
 
 
 def add_schema(postgres: str) -> str:
-    """The URL of an empty schema in the server at `postgres`."""
+    """Create an empty schema on the server at `postgres`, and return its URL."""
     name = f"ledger_{next(SCHEMAS)}"
     run_sql(postgres, f"CREATE SCHEMA {name}")
     url = make_url(postgres).update_query_dict({"options": f"-csearch_path={name}"})
@@ -19,20 +19,20 @@ def add_schema(postgres: str) -> str:
 
 
 def run_sql(url: str, statement: str) -> list[tuple[object, ...]]:
-    """What one statement gives, carried out in PostgreSQL by somebody else than the ledger, and committed."""
+    """Run and commit a statement in PostgreSQL as another program, and return its rows."""
     engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"), poolclass=NullPool)
     with engine.begin() as connection:
         result = connection.exec_driver_sql(statement)
         return [tuple(row) for row in result] if result.returns_rows else []
 
 
-def url_of(path: Path) -> str:
-    """The URL of a ledger in a SQLite file."""
+def build_file_url(path: Path) -> str:
+    """Return the URL of a ledger in this file."""
     return f"sqlite:///{path}"
 
 
 def check_refused(opening: AbstractContextManager[object], error: type[Exception], match: str) -> str:
-    """What is said of a ledger that is not opened."""
-    with pytest.raises(error, match=match) as raised, opening:
+    """Check that opening a ledger raises this error, and return its message."""
+    with pytest.raises(error, match=match) as error_info, opening:
         pass
-    return str(raised.value)
+    return str(error_info.value)

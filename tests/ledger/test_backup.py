@@ -1,4 +1,4 @@
-"""A backup is one whole file of one moment. Another process may write to the ledger, which stays unchanged."""
+"""Backups: a backup is one file with the ledger at one moment, even while another process writes to the ledger."""
 
 import os
 import sqlite3
@@ -16,21 +16,21 @@ from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, finish_run
 from connector.ledger.sqlite import hold_lock
 from connector.states import State
-from tests.ledger.moves import IDENTITY, RUN, add_base, begin_run, bring_to, read_state
-from tests.ledger.places import url_of
+from tests.ledger.moves import IDENTITY, RUN, add_base, begin_run, move_to, read_state
+from tests.ledger.places import build_file_url
 from tests.pipelines.conftest import wait_for
 
-BACKUPS = 3
-BATCH = 64
+BACKUP_COUNT = 3
+BATCH_SIZE = 64
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """A ledger in which one create is being sent."""
     path = tmp_path / "state" / "ledger.db"
-    with open_ledger(url_of(path)) as ledger:
+    with open_ledger(build_file_url(path)) as ledger:
         begin_run(ledger)
-        bring_to(ledger, add_base(ledger), State.SENDING)
+        move_to(ledger, add_base(ledger), State.SENDING)
     return path
 
 
@@ -40,10 +40,10 @@ def read_people(path: Path) -> list[int]:
 
 
 @contextmanager
-def a_writer(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Start a process that commits batches and sometimes opens the ledger again, until the caller ends it."""
+def run_writer(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Start a process that commits batches and sometimes opens the ledger again. End the process after the block."""
     process = subprocess.Popen(
-        [sys.executable, "-c", _WRITER, url_of(path), str(BATCH)],
+        [sys.executable, "-c", WRITER_SCRIPT, build_file_url(path), str(BATCH_SIZE)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -59,11 +59,11 @@ def a_writer(path: Path) -> Iterator[subprocess.Popen[str]]:
         process.wait(30)
 
 
-_WRITER = """
+WRITER_SCRIPT = """
 import select, sys
 from connector.ledger.records import find_or_add_base; from connector.ledger.opening import open_ledger
 
-SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835  # so that each commit touches pages all over the file
+SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835  # spreads identities, so that each commit changes pages in the whole file
 url, size, start = sys.argv[1], int(sys.argv[2]), 0
 while not select.select([sys.stdin], [], [], 0)[0]:
     with open_ledger(url, wait_s=60.0) as ledger:
@@ -78,36 +78,36 @@ while not select.select([sys.stdin], [], [], 0)[0]:
 """
 
 
-def test_a_backup_beside_a_writer_is_a_whole_prefix_of_its_commits(tmp_path: Path) -> None:
+def test_a_backup_during_writing_has_all_commits_up_to_one_moment(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    targets = [tmp_path / f"backup-{number}.db" for number in range(BACKUPS)]
-    with a_writer(path) as writer:
-        numbers = [back_up_ledger(url_of(path), target).entries or 0 for target in targets[:-1]]
-        wait_for(lambda: len(read_people(path)) > numbers[0])
-        numbers.append(back_up_ledger(url_of(path), targets[-1]).entries or 0)
+    targets = [tmp_path / f"backup-{entry_count}.db" for entry_count in range(BACKUP_COUNT)]
+    with run_writer(path) as writer:
+        entry_counts = [back_up_ledger(build_file_url(path), target).entries or 0 for target in targets[:-1]]
+        wait_for(lambda: len(read_people(path)) > entry_counts[0])
+        entry_counts.append(back_up_ledger(build_file_url(path), targets[-1]).entries or 0)
         assert writer.poll() is None
     assert writer.returncode == 0
-    last = read_people(path)
-    assert last == list(range(len(last)))
-    assert numbers == sorted(numbers)
-    assert numbers[0] < numbers[-1] <= len(last)
-    for number, target in zip(numbers, targets, strict=True):
-        assert number % BATCH == 0
-        assert read_people(target) == list(range(number))
+    people_at_end = read_people(path)
+    assert people_at_end == list(range(len(people_at_end)))
+    assert entry_counts == sorted(entry_counts)
+    assert entry_counts[0] < entry_counts[-1] <= len(people_at_end)
+    for entry_count, target in zip(entry_counts, targets, strict=True):
+        assert entry_count % BATCH_SIZE == 0
+        assert read_people(target) == list(range(entry_count))
         with closing(sqlite3.connect(target)) as connection:
             assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        with open_ledger(url_of(target)):
+        with open_ledger(build_file_url(target)):
             pass
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 def read_files(path: Path) -> dict[str, bytes]:
-    """Return the bytes of ledger and WAL. Not for a ledger that this process has open."""
+    """Return the bytes of the ledger and its WAL. This process must not have the ledger open."""
     return {file.name: file.read_bytes() for file in path.parent.glob(f"{path.name}*") if file.suffix != ".db-shm"}
 
 
-def leave_a_journal(path: Path) -> None:
+def leave_journal(path: Path) -> None:
     """Kill a process after its commit: only the WAL holds the rows."""
     code = (
         "import os, sys\nfrom connector.ledger.records import find_or_add_base\n"
@@ -119,26 +119,26 @@ def leave_a_journal(path: Path) -> None:
         "        ledger.record_listed(base, 'email', people)\n"
         "    os.kill(os.getpid(), 9)"
     )
-    assert subprocess.run([sys.executable, "-c", code, url_of(path)], check=False).returncode == -9
+    assert subprocess.run([sys.executable, "-c", code, build_file_url(path)], check=False).returncode == -9
     assert path.with_name(path.name + "-wal").stat().st_size > 10_000
 
 
 def test_a_backup_of_a_locked_ledger_does_not_change_the_ledger(source: Path, tmp_path: Path) -> None:
-    leave_a_journal(source)
-    before = read_files(source)
-    with hold_lock(source.with_name("ledger.db.lock")):  # somebody holds it, and is not there to make a checkpoint
-        before["ledger.db.lock"] = read_files(source)["ledger.db.lock"]
-        assert back_up_ledger(url_of(source), tmp_path / "backup.db") == Backup(501, None)
-        assert read_files(source) == before
-    with open_ledger(url_of(source)) as ledger:
+    leave_journal(source)
+    files_before = read_files(source)
+    with hold_lock(source.with_name("ledger.db.lock")):  # the ledger is locked, and no process makes a checkpoint
+        files_before["ledger.db.lock"] = read_files(source)["ledger.db.lock"]
+        assert back_up_ledger(build_file_url(source), tmp_path / "backup.db") == Backup(501, None)
+        assert read_files(source) == files_before
+    with open_ledger(build_file_url(source)) as ledger:
         assert read_state(ledger, add_base(ledger)) is State.SENDING
 
 
-def test_a_backup_of_a_free_ledger_holds_the_lock_and_includes_the_wal_of_a_killed_run(
+def test_a_backup_of_a_free_ledger_takes_the_lock_and_includes_the_wal_of_a_killed_run(
     source: Path, tmp_path: Path
 ) -> None:
-    leave_a_journal(source)
-    assert back_up_ledger(url_of(source), tmp_path / "backup.db") == Backup(501, None)
+    leave_journal(source)
+    assert back_up_ledger(build_file_url(source), tmp_path / "backup.db") == Backup(501, None)
     assert sorted(file.name for file in source.parent.iterdir()) == ["ledger.db", "ledger.db.lock"]
     assert str(os.getpid()) in source.with_name("ledger.db.lock").read_text()
     assert len(read_people(source)) == 501
@@ -146,10 +146,10 @@ def test_a_backup_of_a_free_ledger_holds_the_lock_and_includes_the_wal_of_a_kill
 
 def test_an_entry_that_is_being_sent_is_unknown_in_the_backup(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "backup.db"
-    assert back_up_ledger(url_of(source), target) == Backup(1, None)
-    with open_ledger(url_of(target)) as ledger, ledger.transaction():
+    assert back_up_ledger(build_file_url(source), target) == Backup(1, None)
+    with open_ledger(build_file_url(target)) as ledger, ledger.transaction():
         assert ledger.mark_died() == 1
-    with open_ledger(url_of(target)) as ledger:
+    with open_ledger(build_file_url(target)) as ledger:
         base = add_base(ledger)
         assert read_state(ledger, base) is State.UNKNOWN
         with ledger.transaction() as connection:
@@ -160,18 +160,18 @@ def test_an_entry_that_is_being_sent_is_unknown_in_the_backup(source: Path, tmp_
 def test_a_backup_is_one_file_that_only_its_owner_may_read(source: Path, tmp_path: Path) -> None:
     folder = tmp_path / "backups"
     folder.mkdir()
-    back_up_ledger(url_of(source), folder / "backup.db")
+    back_up_ledger(build_file_url(source), folder / "backup.db")
     assert [file.name for file in folder.iterdir()] == ["backup.db"]
     assert (folder / "backup.db").stat().st_mode & 0o777 == 0o600
-    assert (folder / "backup.db").read_bytes()[18:20] == b"\1\1"  # no WAL is needed to read it
+    assert (folder / "backup.db").read_bytes()[18:20] == b"\1\1"  # the file header says that no WAL is needed
 
 
-def test_a_target_that_cannot_hold_a_backup_is_refused(source: Path, tmp_path: Path) -> None:
+def test_a_target_that_cannot_be_a_backup_is_refused(source: Path, tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to(source)
     (tmp_path / "first.db-wal").write_text("of another database")
     (tmp_path / "second.db-journal").write_text("of another database")
     (tmp_path / "third.db").write_text("precious")
-    for target, words in (
+    for target, expected_text in (
         ("state/ledger.db", "is the ledger itself"),
         ("state/ledger-emails.db", "is the ledger itself"),
         ("state/ledger.db.lock", "is there already"),
@@ -182,27 +182,27 @@ def test_a_target_that_cannot_hold_a_backup_is_refused(source: Path, tmp_path: P
         ("state", "is there already"),
         ("nowhere/backup.db", "Cannot write in .*/nowhere"),
     ):
-        with pytest.raises(ConfigurationError, match=words):
-            back_up_ledger(url_of(source), tmp_path / target)
+        with pytest.raises(ConfigurationError, match=expected_text):
+            back_up_ledger(build_file_url(source), tmp_path / target)
     assert {file.name for file in tmp_path.glob("*.db")} == {"link.db", "third.db"}
     assert (tmp_path / "third.db").read_text() == "precious"
     assert len(read_people(source)) == 1
 
 
-def test_a_missing_ledger_or_a_file_that_is_no_ledger_is_not_copied(tmp_path: Path) -> None:
+def test_a_missing_ledger_or_a_file_that_is_not_a_ledger_is_not_copied(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="there is no ledger"):
-        back_up_ledger(url_of(tmp_path / "ledger.db"), tmp_path / "backup.db")
+        back_up_ledger(build_file_url(tmp_path / "ledger.db"), tmp_path / "backup.db")
     assert list(tmp_path.iterdir()) == []
     for content in (b"", b"no database" * 1000):
         (tmp_path / "ledger.db").write_bytes(content)
         with pytest.raises(LedgerError, match=r"no such table|not a database"):
-            back_up_ledger(url_of(tmp_path / "ledger.db"), tmp_path / "backup.db")
+            back_up_ledger(build_file_url(tmp_path / "ledger.db"), tmp_path / "backup.db")
         assert not (tmp_path / "backup.db").exists()
 
 
 def test_the_copy_of_a_damaged_ledger_is_removed(source: Path, tmp_path: Path) -> None:
-    with open_ledger(url_of(source)) as ledger, ledger.transaction():
-        people = [(number.to_bytes(16, "big"), number) for number in range(5000)]
+    with open_ledger(build_file_url(source)) as ledger, ledger.transaction():
+        people = [(entry_count.to_bytes(16, "big"), entry_count) for entry_count in range(5000)]
         ledger.record_listed(find_or_add_base(ledger.connection, "account", 8, None), "email", people)
     with source.open("r+b") as file:
         file.seek(20 * 4096)
@@ -210,7 +210,7 @@ def test_the_copy_of_a_damaged_ledger_is_removed(source: Path, tmp_path: Path) -
     folder = tmp_path / "backups"
     folder.mkdir()
     with pytest.raises(LedgerError, match=r"damaged|malformed"):
-        back_up_ledger(url_of(source), folder / "backup.db")
+        back_up_ledger(build_file_url(source), folder / "backup.db")
     assert list(folder.iterdir()) == []
 
 
@@ -220,15 +220,15 @@ def test_a_full_disk_leaves_nothing_at_the_target(source: Path, tmp_path: Path) 
     code = (
         "import resource, sys\nfrom pathlib import Path\nfrom connector.errors import LedgerError\n"
         "from connector.ledger.copies import Backup, back_up_ledger\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (40000, 40000))\n"  # room for the journal's index, 32 kB
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (40000, 40000))\n"  # enough for the index of the journal, 32 kB
         "try:\n    back_up_ledger(sys.argv[1], Path(sys.argv[2]))\n"
         "except LedgerError as error:\n    print(error)"
     )
-    with open_ledger(url_of(source)) as ledger, ledger.transaction():
-        people = [(number.to_bytes(16, "big"), number) for number in range(5000)]
+    with open_ledger(build_file_url(source)) as ledger, ledger.transaction():
+        people = [(entry_count.to_bytes(16, "big"), entry_count) for entry_count in range(5000)]
         ledger.record_listed(find_or_add_base(ledger.connection, "account", 8, None), "email", people)
-    arguments = [sys.executable, "-c", code, url_of(source), str(folder / "backup.db")]
-    ended = subprocess.run(arguments, capture_output=True, text=True, check=True)
-    assert "cannot be copied" in ended.stdout
+    arguments = [sys.executable, "-c", code, build_file_url(source), str(folder / "backup.db")]
+    result = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert "cannot be copied" in result.stdout
     assert list(folder.iterdir()) == []
     assert len(read_people(source)) == 5001

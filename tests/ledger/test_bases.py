@@ -1,4 +1,4 @@
-"""A base is one line, by its id and by its name, on SQLite and on PostgreSQL."""
+"""The bases of the ledger: each base has one record, by its id and by its name, on SQLite and on PostgreSQL."""
 
 from itertools import product
 
@@ -13,51 +13,51 @@ from connector.ledger.records import (
     list_bases,
 )
 from connector.states import State
-from tests.ledger.moves import INTENT, add_base, bring_to, read_body, read_state
+from tests.ledger.moves import INTENT, add_base, move_to, read_body, read_state
 
 
-def test_a_base_is_one_line_by_id_and_by_name(ledger: Ledger) -> None:
-    by_name = add_base(ledger, None, "News")
+def test_a_base_has_one_record_by_id_and_by_name(ledger: Ledger) -> None:
+    base_by_name = add_base(ledger, None, "News")
     with ledger.transaction() as connection:
-        learned = learn_base(connection, by_name, 7, "News")
-        assert list_bases(connection, "account") == [learned]
+        learned_base = learn_base(connection, base_by_name, 7, "News")
+        assert list_bases(connection, "account") == [learned_base]
         assert list_bases(connection, "other") == []
-    assert add_base(ledger, 7) == learned
-    assert add_base(ledger, None, "News") == learned
-    assert learned.service_id == 7
+    assert add_base(ledger, 7) == learned_base
+    assert add_base(ledger, None, "News") == learned_base
+    assert learned_base.service_id == 7
 
 
 STRONGEST_FIRST = (State.CONFIRMED, State.UNKNOWN, State.HELD, State.REJECTED, State.NONE)
 
 
-def test_a_learned_id_merges_the_lines_of_a_base(ledger: Ledger) -> None:
-    for number, (under_name, under_id) in enumerate(product(STRONGEST_FIRST, repeat=2)):
-        expected = min(under_name, under_id, key=STRONGEST_FIRST.index)
-        by_name, by_id = add_base(ledger, None, f"News {number}"), add_base(ledger, number)
-        bring_to(ledger, by_name, under_name)
-        bring_to(ledger, by_id, under_id)
+def test_a_learned_id_merges_the_two_records_of_a_base(ledger: Ledger) -> None:
+    for number, (state_by_name, state_by_id) in enumerate(product(STRONGEST_FIRST, repeat=2)):
+        expected = min(state_by_name, state_by_id, key=STRONGEST_FIRST.index)
+        base_by_name, base_by_id = add_base(ledger, None, f"News {number}"), add_base(ledger, number)
+        move_to(ledger, base_by_name, state_by_name)
+        move_to(ledger, base_by_id, state_by_id)
         with ledger.transaction() as connection:
-            learned = learn_base(connection, by_name, number, f"News {number}")
-        assert read_state(ledger, learned) is expected, (under_name, under_id)
-        assert read_body(ledger, learned) == (None if expected in (State.CONFIRMED, State.NONE) else INTENT.body)
+            learned_base = learn_base(connection, base_by_name, number, f"News {number}")
+        assert read_state(ledger, learned_base) is expected, (state_by_name, state_by_id)
+        assert read_body(ledger, learned_base) == (None if expected in (State.CONFIRMED, State.NONE) else INTENT.body)
 
 
-def test_a_base_that_was_renamed_in_the_service_is_still_the_same(ledger: Ledger) -> None:
+def test_a_base_that_was_renamed_in_the_service_keeps_its_record(ledger: Ledger) -> None:
     base = add_base(ledger, 7)
     with ledger.transaction() as connection:
         learn_base(connection, base, 7, "News")
-        renamed = learn_base(connection, base, 7, "Letters")
-        assert list_bases(connection, "account") == [renamed]
+        renamed_base = learn_base(connection, base, 7, "Letters")
+        assert list_bases(connection, "account") == [renamed_base]
     assert add_base(ledger, None, "Letters").key == base.key
 
 
-def test_bases_of_two_accounts_are_two(ledger: Ledger) -> None:
+def test_bases_with_the_same_id_in_two_accounts_are_different(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         one, other = (find_or_add_base(connection, account, 7, None) for account in ("one", "other"))
     assert one.key != other.key
 
 
-def test_a_name_that_several_bases_bear_is_refused(ledger: Ledger) -> None:
+def test_a_name_that_several_bases_have_is_refused(ledger: Ledger) -> None:
     for service_id in (1, 2):
         base = add_base(ledger, service_id)
         with ledger.transaction() as connection:
@@ -67,14 +67,14 @@ def test_a_name_that_several_bases_bear_is_refused(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("state", [State.UNKNOWN, State.HELD])
-def test_doubts_under_a_line_that_may_be_the_same_base_are_counted(ledger: Ledger, state: State) -> None:
-    by_name, by_id = add_base(ledger, None, "News"), add_base(ledger, 7)
-    bring_to(ledger, by_name, state)
+def test_unsettled_entries_of_a_record_that_may_be_the_same_base_are_counted(ledger: Ledger, state: State) -> None:
+    base_by_name, base_by_id = add_base(ledger, None, "News"), add_base(ledger, 7)
+    move_to(ledger, base_by_name, state)
     with ledger.transaction() as connection:
-        assert count_unsettled_elsewhere(connection, by_id) == 1
-        assert count_unsettled_elsewhere(connection, by_name) == 0
-        whole = learn_base(connection, by_name, 7, "News")
-        assert count_unsettled_elsewhere(connection, whole) == 0
+        assert count_unsettled_elsewhere(connection, base_by_id) == 1
+        assert count_unsettled_elsewhere(connection, base_by_name) == 0
+        merged_base = learn_base(connection, base_by_name, 7, "News")
+        assert count_unsettled_elsewhere(connection, merged_base) == 0
 
 
 @pytest.mark.parametrize("name", ["a\0b", "half \ud83d of a pair"])
@@ -82,5 +82,5 @@ def test_a_base_whose_name_is_stored_escaped_is_found(ledger: Ledger, name: str)
     base = add_base(ledger, None, name)
     assert add_base(ledger, None, name) == base
     with ledger.transaction() as connection:
-        learned = learn_base(connection, base, 7, name)
-    assert add_base(ledger, None, name) == learned
+        learned_base = learn_base(connection, base, 7, name)
+    assert add_base(ledger, None, name) == learned_base

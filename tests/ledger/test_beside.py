@@ -1,4 +1,4 @@
-"""The limit that a load found is the first guess of runs beside the ledger."""
+"""The rate limit that a load has found is the first guess of runs that do not hold the ledger."""
 
 import asyncio
 import time
@@ -13,13 +13,13 @@ from connector.ledger.records import record_found_limit
 from connector.pace.rate import Found
 from connector.service.settings import Service, Token
 from connector.settings import Settings
-from tests.ledger.places import url_of
+from tests.ledger.places import build_file_url
 from tests.ledger.test_versions import write_meta
 
 FIRST, SECOND = Found(5.0, 6.0, 1.0, 0.0), Found(50.0, 60.0, 1.0, 0.5)
 
 
-def record(url: str, *limits: Found) -> None:
+def record_limits(url: str, *limits: Found) -> None:
     now = system_clock().now().timestamp()
     with open_ledger(url) as ledger:
         for limit in limits:
@@ -33,8 +33,8 @@ def read_guess(url: str, account: str = "main") -> Found | None:
     return pace.rate.found
 
 
-def test_a_run_begins_at_the_limit_that_the_last_load_of_its_account_found(ledger_url: str) -> None:
-    record(ledger_url, FIRST, SECOND)
+def test_a_run_starts_with_the_limit_that_the_last_load_of_its_account_found(ledger_url: str) -> None:
+    record_limits(ledger_url, FIRST, SECOND)
     guess = read_guess(ledger_url)
     assert guess is not None
     assert SECOND.low <= guess.high <= 2 * SECOND.high
@@ -42,20 +42,24 @@ def test_a_run_begins_at_the_limit_that_the_last_load_of_its_account_found(ledge
 
 
 @pytest.mark.parametrize(("name", "value"), [("schema_version", "5"), ("identity_rule", "0")])
-def test_a_ledger_of_another_version_gives_no_guess(ledger_url: str, name: str, value: str) -> None:
-    record(ledger_url, FIRST)
+def test_a_ledger_of_another_version_is_not_used_for_the_guess(ledger_url: str, name: str, value: str) -> None:
+    record_limits(ledger_url, FIRST)
     write_meta(ledger_url, name, value)
     assert read_guess(ledger_url) is None
 
 
 def test_reading_the_guess_creates_no_ledger(tmp_path: Path, postgres_url: str) -> None:
-    for url in (url_of(tmp_path / "ledger.db"), url_of(tmp_path / "folder" / "ledger.db"), postgres_url):
+    for url in (
+        build_file_url(tmp_path / "ledger.db"),
+        build_file_url(tmp_path / "folder" / "ledger.db"),
+        postgres_url,
+    ):
         assert read_guess(url) is None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_ledger_that_cannot_be_reached_gives_no_estimate_and_no_error() -> None:
+def test_an_unreachable_ledger_is_no_error_and_the_run_starts_without_a_guess() -> None:
     for url in ["postgresql://u:secret@127.0.0.1:1/x", "postgresql://u@h:port/x", "nonsense", "sqlite://"]:
-        begun = time.monotonic()
+        started_at = time.monotonic()
         assert read_guess(url) is None
-        assert time.monotonic() - begun < 30
+        assert time.monotonic() - started_at < 30

@@ -1,4 +1,5 @@
-"""Steps that coroutines request: one transaction for each step, in their order, also after a cancellation."""
+"""Steps that coroutines request: each step is one transaction, and steps run in their order, even after a
+cancellation."""
 
 import asyncio
 import gc
@@ -18,44 +19,44 @@ from connector.ledger.store import Base, StaleMoveError
 from connector.states import State
 from tests.ledger.moves import IDENTITY, INTENT, RUN, add_base, read_state
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 class HeldThread(ThreadPoolExecutor):
-    """A thread that does nothing until it is let go on: a disk, or a server, that takes its time."""
+    """A thread that waits until `may_continue` is set. It stands for a slow disk or server."""
 
     def __init__(self) -> None:
         super().__init__(1)
-        self.let_go_on = threading.Event()
-        self.submit(self.let_go_on.wait, PATIENCE_S)
+        self.may_continue = threading.Event()
+        self.submit(self.may_continue.wait, TIMEOUT_S)
 
 
 @contextmanager
-def hold(ledger: Ledger) -> Iterator[tuple[Commits, HeldThread]]:
+def hold_thread(ledger: Ledger) -> Iterator[tuple[Commits, HeldThread]]:
     with HeldThread() as thread:
         yield Commits(ledger, thread), thread
-        thread.let_go_on.set()
+        thread.may_continue.set()
 
 
-def intend(base: Base) -> Callable[[Ledger], None]:
+def build_intent_step(base: Base) -> Callable[[Ledger], None]:
     return lambda ledger: ledger.mark_intended(base, RUN, [INTENT])
 
 
-def answer(base: Base) -> Callable[[Ledger], None]:
+def build_answer_step(base: Base) -> Callable[[Ledger], None]:
     return lambda ledger: ledger.mark_answered(base, [(IDENTITY, 7)])
 
 
-def drop(base: Base) -> Callable[[Ledger], None]:
+def build_drop_step(base: Base) -> Callable[[Ledger], None]:
     return lambda ledger: ledger.mark_not_sent(base, [IDENTITY])
 
 
-def refer_to_nothing(ledger: Ledger) -> None:
-    ledger.connection.execute(text("PRAGMA defer_foreign_keys = ON"))  # seen at the commit alone
+def fail_at_commit(ledger: Ledger) -> None:
+    ledger.connection.execute(text("PRAGMA defer_foreign_keys = ON"))  # the error appears only at the commit
     ledger.mark_intended(Base(99, "nobody", 9, "none"), RUN, [INTENT])
 
 
-def run(main: Awaitable[None]) -> None:
-    asyncio.run(asyncio.wait_for(main, PATIENCE_S))
+def run_main(main: Awaitable[None]) -> None:
+    asyncio.run(asyncio.wait_for(main, TIMEOUT_S))
 
 
 def test_steps_run_in_the_order_of_their_requests(ledger: Ledger) -> None:
@@ -63,9 +64,14 @@ def test_steps_run_in_the_order_of_their_requests(ledger: Ledger) -> None:
 
     async def ask_together() -> None:
         with open_commits(ledger) as commits:
-            await asyncio.gather(*(commits.ask(step(base)) for step in (intend, drop, intend, answer)))
+            await asyncio.gather(
+                *(
+                    commits.ask(step(base))
+                    for step in (build_intent_step, build_drop_step, build_intent_step, build_answer_step)
+                )
+            )
 
-    run(ask_together())
+    run_main(ask_together())
     assert read_state(ledger, base) is State.CONFIRMED
 
 
@@ -73,18 +79,20 @@ def test_a_step_is_not_done_before_its_commit(ledger: Ledger) -> None:
     base = add_base(ledger)
 
     async def ask() -> None:
-        with hold(ledger) as (commits, thread):
-            asked = [asyncio.ensure_future(commits.ask(step(base))) for step in (intend, answer)]
+        with hold_thread(ledger) as (commits, thread):
+            requests = [
+                asyncio.ensure_future(commits.ask(step(base))) for step in (build_intent_step, build_answer_step)
+            ]
             await asyncio.sleep(0.05)
-            assert not any(request.done() for request in asked)
-            thread.let_go_on.set()
-            await asyncio.gather(*asked)
+            assert not any(request.done() for request in requests)
+            thread.may_continue.set()
+            await asyncio.gather(*requests)
 
-    run(ask())
+    run_main(ask())
     assert read_state(ledger, base) is State.CONFIRMED
 
 
-def test_a_step_that_fails_fails_alone_and_changes_nothing(ledger: Ledger) -> None:
+def test_a_step_that_fails_changes_nothing_and_the_other_steps_succeed(ledger: Ledger) -> None:
     base = add_base(ledger)
 
     def fail_late(ledger: Ledger) -> None:
@@ -93,70 +101,73 @@ def test_a_step_that_fails_fails_alone_and_changes_nothing(ledger: Ledger) -> No
 
     async def ask_together() -> list[object]:
         with open_commits(ledger) as commits:
-            asked = (commits.ask(step) for step in (intend(base), fail_late, drop(base), intend(base)))
-            return list(await asyncio.gather(*asked, return_exceptions=True))
+            requests = (
+                commits.ask(step)
+                for step in (build_intent_step(base), fail_late, build_drop_step(base), build_intent_step(base))
+            )
+            return list(await asyncio.gather(*requests, return_exceptions=True))
 
-    first, failed, *others = asyncio.run(ask_together())
-    assert isinstance(failed, StaleMoveError)
-    assert [first, *others] == [None] * 3
+    first_result, failed_result, *other_results = asyncio.run(ask_together())
+    assert isinstance(failed_result, StaleMoveError)
+    assert [first_result, *other_results] == [None] * 3
     assert read_state(ledger, base) is State.SENDING
 
 
-@pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)  # PostgreSQL checks what refers to others at once
-def test_a_commit_that_fails_fails_alone(ledger: Ledger) -> None:
+@pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)  # PostgreSQL checks foreign keys at once
+def test_the_steps_after_a_failed_commit_succeed(ledger: Ledger) -> None:
     base = add_base(ledger)
 
     async def ask_together() -> list[object]:
         with open_commits(ledger) as commits:
-            asked = (commits.ask(step) for step in (refer_to_nothing, intend(base)))
-            return list(await asyncio.gather(*asked, return_exceptions=True))
+            requests = (commits.ask(step) for step in (fail_at_commit, build_intent_step(base)))
+            return list(await asyncio.gather(*requests, return_exceptions=True))
 
-    failed, made = asyncio.run(ask_together())
-    assert isinstance(failed, LedgerError)
-    assert made is None
+    failed_result, result = asyncio.run(ask_together())
+    assert isinstance(failed_result, LedgerError)
+    assert result is None
     assert read_state(ledger, base) is State.SENDING
 
 
-@pytest.mark.parametrize("place", [0, 1], ids=["begun", "waiting"])
-def test_a_cancelled_task_waits_for_its_step(ledger: Ledger, place: int) -> None:
+@pytest.mark.parametrize("index", [0, 1], ids=["begun", "waiting"])
+def test_a_cancelled_task_waits_for_its_step(ledger: Ledger, index: int) -> None:
     base = add_base(ledger)
-    steps = [intend(base), answer(base)]
-    followed: list[None] = []
+    steps = [build_intent_step(base), build_answer_step(base)]
+    follow_ups: list[None] = []
 
     async def give_up() -> None:
-        with hold(ledger) as (commits, thread):
-            asked = [asyncio.ensure_future(commits.ask(step, followed.append)) for step in steps]
+        with hold_thread(ledger) as (commits, thread):
+            requests = [asyncio.ensure_future(commits.ask(step, follow_ups.append)) for step in steps]
             await asyncio.sleep(0)
             for _ in range(3):
-                asked[place].cancel()
+                requests[index].cancel()
                 await asyncio.sleep(0.01)
-            assert not asked[place].done()
-            assert followed == []
-            thread.let_go_on.set()
-            await asked[1 - place]
-            await asyncio.wait((asked[place],))
-            assert asked[place].cancelled()
-            assert followed == [None, None]
+            assert not requests[index].done()
+            assert follow_ups == []
+            thread.may_continue.set()
+            await requests[1 - index]
+            await asyncio.wait((requests[index],))
+            assert requests[index].cancelled()
+            assert follow_ups == [None, None]
 
-    run(give_up())
+    run_main(give_up())
     assert read_state(ledger, base) is State.CONFIRMED
 
 
 @pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
 def test_a_cancelled_task_raises_the_error_of_its_commit(ledger: Ledger) -> None:
-    followed: list[None] = []
+    follow_ups: list[None] = []
 
     async def give_up() -> None:
-        with hold(ledger) as (commits, thread):
-            asked = asyncio.ensure_future(commits.ask(refer_to_nothing, followed.append))
+        with hold_thread(ledger) as (commits, thread):
+            requests = asyncio.ensure_future(commits.ask(fail_at_commit, follow_ups.append))
             await asyncio.sleep(0)
-            asked.cancel()
-            thread.let_go_on.set()
+            requests.cancel()
+            thread.may_continue.set()
             with pytest.raises(LedgerError):
-                await asked
+                await requests
 
-    run(give_up())
-    assert followed == []
+    run_main(give_up())
+    assert follow_ups == []
 
 
 def test_the_follow_up_of_a_step_runs_before_the_next_step(ledger: Ledger) -> None:
@@ -167,29 +178,27 @@ def test_the_follow_up_of_a_step_runs_before_the_next_step(ledger: Ledger) -> No
             first = commits.ask(lambda _: order.append("first"), lambda _: order.append("what follows"))
             await asyncio.gather(first, commits.ask(lambda _: order.append("second")))
 
-    run(ask())
+    run_main(ask())
     assert order == ["first", "what follows", "second"]
 
 
-def test_the_thread_of_commits_waits_for_the_disk_or_the_server(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dialect, committed_by, made_by = ledger.connection.engine.dialect, [], []
+def test_commits_run_in_their_own_thread(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    dialect, commit_threads, step_threads = ledger.connection.engine.dialect, [], []
     commit = dialect.do_commit
 
-    def note_and_commit(connection: PoolProxiedConnection) -> None:
-        committed_by.append(threading.current_thread())
+    def record_and_commit(connection: PoolProxiedConnection) -> None:
+        commit_threads.append(threading.current_thread())
         commit(connection)
 
-    monkeypatch.setattr(dialect, "do_commit", note_and_commit)
+    monkeypatch.setattr(dialect, "do_commit", record_and_commit)
 
     async def ask() -> None:
         with open_commits(ledger) as commits:
-            await commits.ask(lambda _: made_by.append(threading.current_thread()))
+            await commits.ask(lambda _: step_threads.append(threading.current_thread()))
 
-    run(ask())
+    run_main(ask())
     main = threading.main_thread()
-    assert ([thread is main for thread in made_by], [thread is main for thread in committed_by]) == (
+    assert ([thread is main for thread in step_threads], [thread is main for thread in commit_threads]) == (
         [ledger.is_file],
         [False],
     )
@@ -200,21 +209,23 @@ def test_a_step_that_was_requested_before_the_end_runs(ledger: Ledger) -> None:
 
     async def leave() -> None:
         with open_commits(ledger) as commits:
-            asked = [asyncio.ensure_future(commits.ask(step(base))) for step in (intend, answer)]
+            requests = [
+                asyncio.ensure_future(commits.ask(step(base))) for step in (build_intent_step, build_answer_step)
+            ]
             await asyncio.sleep(0)
         assert read_state(ledger, base) is State.CONFIRMED
-        await asyncio.gather(*asked)
+        await asyncio.gather(*requests)
 
-    run(leave())
+    run_main(leave())
 
 
 class Digests(list[bytes]):
-    """A chunk's, which a weak reference may be made to."""
+    """A list of digests that can have a weak reference."""
 
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """What is free without the garbage collector, which comes seldom, is free at once."""
+    """Switch the garbage collector off, so that only unreferenced objects are freed."""
     gc.collect()
     gc.disable()
     yield

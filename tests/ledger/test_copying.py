@@ -1,4 +1,4 @@
-"""A ledger in SQLite moves to PostgreSQL: every row, once, and no command uses the old ledger again."""
+"""Copying a ledger from SQLite to PostgreSQL: all rows are copied, and no command uses the old ledger again."""
 
 from pathlib import Path
 
@@ -14,20 +14,20 @@ from connector.ledger.schema import emails_metadata, entry, metadata
 from connector.ledger.store import Store
 from connector.states import State
 from tests.ledger.emails.moves import add_campaign
-from tests.ledger.moves import PATHS, add_base, begin_run, bring_to
-from tests.ledger.places import run_sql, url_of
+from tests.ledger.moves import PATHS, add_base, begin_run, move_to
+from tests.ledger.places import build_file_url, run_sql
 
-AT = system_clock().now()
+COPIED_AT = system_clock().now()
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> str:
-    """The URL of a ledger with an entry in each state, each in a base of its own, and with emails."""
-    url = url_of(tmp_path / "state" / "ledger.db")
+    """The URL of a ledger with an entry in each state, each in its own base, and with emails."""
+    url = build_file_url(tmp_path / "state" / "ledger.db")
     with open_ledger(url) as ledger:
         begin_run(ledger)
         for number, state in enumerate(state for state in PATHS if state is not State.NONE):
-            bring_to(ledger, add_base(ledger, number + 1, f"Base {number}"), state)
+            move_to(ledger, add_base(ledger, number + 1, f"Base {number}"), state)
     with open_emails(url) as log:
         add_campaign(log)
         with log.transaction():
@@ -54,15 +54,15 @@ def test_all_rows_are_copied_and_both_ledgers_agree(source: str, postgres_url: s
         rows = read_rows(ledger.store)
     with open_emails(source) as log:
         emails = read_rows(log.store)
-    assert copy_ledger(source, postgres_url, at=AT) == (len(PATHS) - 1, 1)
+    assert copy_ledger(source, postgres_url, at=COPIED_AT) == (len(PATHS) - 1, 1)
     with open_ledger(postgres_url) as ledger:
-        copied = read_rows(ledger.store)
-    assert {name: copied[name] for name in rows} == rows
-    assert {name: copied[name] for name in emails} == emails
+        copied_rows = read_rows(ledger.store)
+    assert {name: copied_rows[name] for name in rows} == rows
+    assert {name: copied_rows[name] for name in emails} == emails
 
 
 def test_keys_continue_after_the_copied_keys(source: str, postgres_url: str) -> None:
-    copy_ledger(source, postgres_url, at=AT)
+    copy_ledger(source, postgres_url, at=COPIED_AT)
     with open_ledger(postgres_url) as ledger:
         with ledger.transaction() as connection:
             assert start_run(connection, "run-2", "job", "import", 1.0) == 2
@@ -71,15 +71,15 @@ def test_keys_continue_after_the_copied_keys(source: str, postgres_url: str) -> 
         assert log.mark_single_intended("account", "run-2", "bob@example.com", at=2.0) == 2
 
 
-def test_the_old_ledger_is_refused_from_then_on(source: str, postgres_url: str, tmp_path: Path) -> None:
-    copy_ledger(source, postgres_url, at=AT)
-    for use in (open_ledger, open_emails):
-        with pytest.raises(ConfigurationError, match=r"was copied to .* and is closed"), use(source):
+def test_the_old_ledger_is_refused_after_the_copy(source: str, postgres_url: str, tmp_path: Path) -> None:
+    copy_ledger(source, postgres_url, at=COPIED_AT)
+    for open_old in (open_ledger, open_emails):
+        with pytest.raises(ConfigurationError, match=r"was copied to .* and is closed"), open_old(source):
             pass
     with pytest.raises(ConfigurationError, match="was copied to"):
-        copy_ledger(source, postgres_url, at=AT)
+        copy_ledger(source, postgres_url, at=COPIED_AT)
     back_up_ledger(source, tmp_path / "copy.db")
-    with pytest.raises(ConfigurationError, match="was copied to"), open_ledger(url_of(tmp_path / "copy.db")):
+    with pytest.raises(ConfigurationError, match="was copied to"), open_ledger(build_file_url(tmp_path / "copy.db")):
         pass
 
 
@@ -87,18 +87,18 @@ def test_a_target_with_rows_is_refused_and_nothing_changes(source: str, postgres
     with open_ledger(postgres_url) as ledger:
         begin_run(ledger)
     with pytest.raises(ConfigurationError, match=r"has rows in the table run\. Nothing was copied"):
-        copy_ledger(source, postgres_url, at=AT)
+        copy_ledger(source, postgres_url, at=COPIED_AT)
     with open_ledger(source) as ledger, ledger.transaction() as connection:
         assert len(connection.execute(select(entry)).all()) == len(PATHS) - 1
     run_sql(postgres_url, "DELETE FROM run")
-    assert copy_ledger(source, postgres_url, at=AT)[0] == len(PATHS) - 1
+    assert copy_ledger(source, postgres_url, at=COPIED_AT)[0] == len(PATHS) - 1
 
 
 def test_a_run_that_holds_one_of_the_ledgers_prevents_the_copy(source: str, postgres_url: str) -> None:
-    for held in (source, postgres_url):
-        with open_ledger(held), pytest.raises(LockedError):
-            copy_ledger(source, postgres_url, at=AT)
-    assert copy_ledger(source, postgres_url, at=AT)[0] == len(PATHS) - 1
+    for ledger_url in (source, postgres_url):
+        with open_ledger(ledger_url), pytest.raises(LockedError):
+            copy_ledger(source, postgres_url, at=COPIED_AT)
+    assert copy_ledger(source, postgres_url, at=COPIED_AT)[0] == len(PATHS) - 1
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_run_that_holds_one_of_the_ledgers_prevents_the_copy(source: str, post
         ("sqlite:///other.db", "use connector ledger backup"),
     ],
 )
-def test_another_kind_of_target_is_refused(source: str, url: str, message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message) as refused:
-        copy_ledger(source, url, at=AT)
-    assert "secret" not in str(refused.value)
+def test_a_target_that_is_not_an_open_postgresql_is_refused(source: str, url: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as error_info:
+        copy_ledger(source, url, at=COPIED_AT)
+    assert "secret" not in str(error_info.value)

@@ -1,4 +1,4 @@
-"""Cursors of incremental sources, in both stores."""
+"""Cursors of incremental sources in the ledger, on SQLite and on PostgreSQL."""
 
 import pytest
 
@@ -9,39 +9,39 @@ from tests.ledger.moves import RUN
 SOURCE, OTHER = b"s" * 16, b"o" * 16
 
 
-def read(ledger: Ledger, job: str = "crm", source: bytes = SOURCE) -> KeptCursor | None:
+def read_job_cursor(ledger: Ledger, job: str = "crm", source: bytes = SOURCE) -> KeptCursor | None:
     with ledger.transaction() as connection:
         return read_cursor(connection, job, source)
 
 
-def move(ledger: Ledger, value: str, job: str = "crm", source: bytes = SOURCE, run: int = RUN) -> None:
+def move_job_cursor(ledger: Ledger, value: str, job: str = "crm", source: bytes = SOURCE, run: int = RUN) -> None:
     with ledger.transaction() as connection:
         move_cursor(connection, job, source, value, run)
 
 
 def test_a_cursor_that_was_never_moved_is_none(ledger: Ledger) -> None:
-    assert read(ledger) is None
+    assert read_job_cursor(ledger) is None
 
 
-def test_a_job_has_a_cursor_for_its_source(ledger: Ledger) -> None:
-    move(ledger, "1")
-    move(ledger, "2", job="shop")
-    move(ledger, "3", source=OTHER)
-    assert [read(ledger), read(ledger, job="shop"), read(ledger, source=OTHER)] == [
+def test_each_job_has_its_own_cursor_for_each_source(ledger: Ledger) -> None:
+    move_job_cursor(ledger, "1")
+    move_job_cursor(ledger, "2", job="shop")
+    move_job_cursor(ledger, "3", source=OTHER)
+    assert [read_job_cursor(ledger), read_job_cursor(ledger, job="shop"), read_job_cursor(ledger, source=OTHER)] == [
         KeptCursor("1", "run-1"), KeptCursor("2", "run-1"), KeptCursor("3", "run-1"),
     ]  # fmt: skip
-    assert read(ledger, job="shop", source=OTHER) is None
+    assert read_job_cursor(ledger, job="shop", source=OTHER) is None
 
 
-def test_a_cursor_has_the_run_that_moved_the_cursor_and_may_go_back(ledger: Ledger) -> None:
-    move(ledger, "2026-11-21")
+def test_a_cursor_records_the_run_that_moved_it_and_can_be_moved_back(ledger: Ledger) -> None:
+    move_job_cursor(ledger, "2026-11-21")
     with ledger.transaction() as connection:
-        second = start_run(connection, "run-2", "crm", "sync", 1.0)
-    move(ledger, "2026-11-20", run=second)
-    assert read(ledger) == KeptCursor("2026-11-20", "run-2")
+        second_run_key = start_run(connection, "run-2", "crm", "sync", 1.0)
+    move_job_cursor(ledger, "2026-11-20", run=second_run_key)
+    assert read_job_cursor(ledger) == KeptCursor("2026-11-20", "run-2")
 
 
 @pytest.mark.parametrize("job", ["a\0b", "\ud800", "Ünïcode 😀"])
 def test_any_name_of_a_job_can_be_stored(ledger: Ledger, job: str) -> None:
-    move(ledger, "1", job=job)
-    assert read(ledger, job=job) == KeptCursor("1", "run-1")
+    move_job_cursor(ledger, "1", job=job)
+    assert read_job_cursor(ledger, job=job) == KeptCursor("1", "run-1")

@@ -1,4 +1,5 @@
-"""A ledger that is damaged or cannot be written ends the run before the first create: full disk, no rights, damage."""
+"""Ledgers that are damaged or cannot be written: missing rights, a full disk, and damage. The run ends with an
+error."""
 
 import os
 import subprocess
@@ -14,25 +15,25 @@ from connector.errors import LedgerError
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import finish_run, start_run
 from tests.ledger.moves import add_base
-from tests.ledger.places import check_refused, url_of
+from tests.ledger.places import build_file_url, check_refused
 
 NOBODY = 65534
 PAGE = 4096
 
 
-def fill(path: Path, number: int = 5000, *, is_finished: bool = True) -> None:
+def fill_ledger(path: Path, entry_count: int = 5000, *, is_finished: bool = True) -> None:
     """Write a ledger with `number` listed people and one run."""
-    with open_ledger(url_of(path)) as ledger:
+    with open_ledger(build_file_url(path)) as ledger:
         base = add_base(ledger)
         with ledger.transaction() as connection:
             run = start_run(connection, "run-1", "job", "import", 0.0)
-            ledger.record_listed(base, "email", [(identity_of(person), person) for person in range(number)])
+            ledger.record_listed(base, "email", [(build_identity(person), person) for person in range(entry_count)])
             if is_finished:
                 finish_run(connection, run, "ok", 1.0)
 
 
-def identity_of(number: int) -> bytes:
-    return number.to_bytes(16, "big")
+def build_identity(entry_count: int) -> bytes:
+    return entry_count.to_bytes(16, "big")
 
 
 def spoil_the_middle(path: Path) -> None:
@@ -44,7 +45,7 @@ def spoil_the_middle(path: Path) -> None:
 
 
 @contextmanager
-def an_ordinary_user(folder: Path) -> Iterator[None]:
+def use_rights_of_ordinary_user(folder: Path) -> Iterator[None]:
     """Take the rights of an ordinary user. Root ignores permissions."""
     if os.geteuid() != 0:
         yield
@@ -65,13 +66,13 @@ def ledger_file() -> Iterator[Path]:
     with TemporaryDirectory(prefix="connector-ledger-") as outer:
         folder = Path(outer) / "state"
         folder.mkdir()
-        fill(folder / "ledger.db", 10)
+        fill_ledger(folder / "ledger.db", 10)
         yield folder / "ledger.db"
         folder.chmod(0o700)
 
 
 @pytest.mark.parametrize(
-    ("file_mode", "folder_mode", "opened", "words"),
+    ("file_mode", "folder_mode", "file_name", "expected_text"),
     [
         (0o400, 0o700, "ledger.db", "readonly database"),
         (0o600, 0o500, "ledger.db", r"unable to open|readonly database"),
@@ -80,12 +81,12 @@ def ledger_file() -> Iterator[Path]:
     ],
 )
 def test_a_ledger_without_write_rights_is_refused(
-    ledger_file: Path, file_mode: int, folder_mode: int, opened: str, words: str
+    ledger_file: Path, file_mode: int, folder_mode: int, file_name: str, expected_text: str
 ) -> None:
-    with an_ordinary_user(ledger_file.parent):
+    with use_rights_of_ordinary_user(ledger_file.parent):
         ledger_file.chmod(file_mode)
         ledger_file.parent.chmod(folder_mode)
-        check_refused(open_ledger(url_of(ledger_file.with_name(opened))), LedgerError, words)
+        check_refused(open_ledger(build_file_url(ledger_file.with_name(file_name))), LedgerError, expected_text)
         assert not ledger_file.with_name("other.db").exists()
 
 
@@ -93,52 +94,52 @@ def test_a_path_that_cannot_be_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "ledger.db").touch()
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
-    for where, words in (
+    for path_name, expected_text in (
         ("folder", "it is a folder"),
         ("folder/ledger.db/deeper.db", "Not a directory|File exists"),
         ("circle", r"circle|symbolic links"),
     ):
-        check_refused(open_ledger(url_of(tmp_path / where)), LedgerError, words)
+        check_refused(open_ledger(build_file_url(tmp_path / path_name)), LedgerError, expected_text)
 
 
-def test_a_file_that_is_no_database_is_refused_and_stays_unchanged(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_refused_and_stays_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     for content in (b"email,first_name\n" * 1000, b"SQLite format 3\0" + b"\xa5" * 9000):
         path.write_bytes(content)
-        check_refused(open_ledger(url_of(path)), LedgerError, "not a database")
+        check_refused(open_ledger(build_file_url(path)), LedgerError, "not a database")
         assert path.read_bytes() == content
 
 
-def test_a_ledger_without_its_head_or_its_end_is_refused(tmp_path: Path) -> None:
+def test_a_ledger_without_its_first_or_its_last_bytes_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    fill(path)
+    fill_ledger(path)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    check_refused(open_ledger(url_of(path)), LedgerError, "malformed|damaged")
+    check_refused(open_ledger(build_file_url(path)), LedgerError, "malformed|damaged")
     path.write_bytes(b"\xa5" * 100 + content[100:])
-    check_refused(open_ledger(url_of(path)), LedgerError, "not a database")
+    check_refused(open_ledger(build_file_url(path)), LedgerError, "not a database")
 
 
-def test_damage_is_found_at_opening_when_the_last_run_did_not_end(tmp_path: Path) -> None:
+def test_damage_is_noticed_at_opening_if_the_last_run_did_not_finish(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    fill(path, is_finished=False)
-    with open_ledger(url_of(path)):
+    fill_ledger(path, is_finished=False)
+    with open_ledger(build_file_url(path)):
         pass
     spoil_the_middle(path)
-    check_refused(open_ledger(url_of(path)), LedgerError, r"damaged \(.*put a backup in its place")
+    check_refused(open_ledger(build_file_url(path)), LedgerError, r"damaged \(.*put a backup in its place")
 
 
-def test_damage_is_found_at_opening_when_the_last_process_was_killed(tmp_path: Path) -> None:
+def test_damage_is_noticed_at_opening_if_the_last_process_was_killed(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    fill(path)
-    killed = subprocess.run([sys.executable, "-c", _KILLED, url_of(path)], check=False)
-    assert killed.returncode == -9
+    fill_ledger(path)
+    result = subprocess.run([sys.executable, "-c", KILLED_WRITER, build_file_url(path)], check=False)
+    assert result.returncode == -9
     assert path.with_name("ledger.db-wal").stat().st_size > 0
     spoil_the_middle(path)
-    check_refused(open_ledger(url_of(path)), LedgerError, "damaged")
+    check_refused(open_ledger(build_file_url(path)), LedgerError, "damaged")
 
 
-_KILLED = """
+KILLED_WRITER = """
 import os, sys
 from connector.ledger.records import finish_run, start_run; from connector.ledger.opening import open_ledger
 
@@ -149,18 +150,18 @@ with open_ledger(sys.argv[1]) as ledger:
 """
 
 
-def test_damage_that_a_query_meets_ends_the_run(tmp_path: Path) -> None:
+def test_damage_that_a_query_reads_raises_an_error(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    fill(path)
+    fill_ledger(path)
     spoil_the_middle(path)
-    with open_ledger(url_of(path)) as ledger:
+    with open_ledger(build_file_url(path)) as ledger:
         base = add_base(ledger)
         with pytest.raises(LedgerError, match="malformed"), ledger.transaction():
-            ledger.find_entries(base, [identity_of(person) for person in range(5000)])
+            ledger.find_entries(base, [build_identity(person) for person in range(5000)])
 
 
-# A limit on the size of files replaces a full disk: the write fails with an error.
-_LIMITED = """
+# A limit on the size of files stands for a full disk: writing fails with an error.
+LIMIT_SCRIPT = """
 import resource, sys
 from connector.errors import LedgerError
 from connector.ledger.records import find_or_add_base, start_run; from connector.ledger.opening import open_ledger
@@ -169,11 +170,11 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
 
 
 def run_limited(path: Path, limit: int, code: str) -> subprocess.CompletedProcess[str]:
-    arguments = [sys.executable, "-c", _LIMITED + code, url_of(path), str(limit)]
+    arguments = [sys.executable, "-c", LIMIT_SCRIPT + code, build_file_url(path), str(limit)]
     return subprocess.run(arguments, capture_output=True, text=True, check=False)
 
 
-_OPEN = """
+OPEN_SCRIPT = """
 try:
     with open_ledger(sys.argv[1]):
         print("opened")
@@ -186,15 +187,15 @@ except LedgerError as error:
 def test_a_full_disk_is_an_error_at_opening(tmp_path: Path, limit: int, is_new: bool) -> None:
     path = tmp_path / "ledger.db"
     if not is_new:
-        fill(path)
-    ended = run_limited(path, limit, _OPEN)
-    assert ended.stdout.startswith("LedgerError the ledger"), ended
-    with open_ledger(url_of(path)) as ledger, ledger.transaction() as connection:
-        number = connection.exec_driver_sql("SELECT count(*) FROM entry").scalar_one()
-    assert number == (0 if is_new else 5000)
+        fill_ledger(path)
+    result = run_limited(path, limit, OPEN_SCRIPT)
+    assert result.stdout.startswith("LedgerError the ledger"), result
+    with open_ledger(build_file_url(path)) as ledger, ledger.transaction() as connection:
+        entry_count = connection.exec_driver_sql("SELECT count(*) FROM entry").scalar_one()
+    assert entry_count == (0 if is_new else 5000)
 
 
-_WRITE = """
+WRITE_SCRIPT = """
 with open_ledger(sys.argv[1]) as ledger:
     with ledger.transaction() as connection:
         base = find_or_add_base(connection, "account", 7, None)
@@ -213,11 +214,11 @@ with open_ledger(sys.argv[1]) as ledger:
 
 def test_a_disk_that_fills_up_during_a_run_loses_no_commit(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    ended = run_limited(path, 1_000_000, _WRITE)
-    *commits, error = ended.stdout.splitlines()
-    assert error.startswith("LedgerError"), ended
+    result = run_limited(path, 1_000_000, WRITE_SCRIPT)
+    *commits, error = result.stdout.splitlines()
+    assert error.startswith("LedgerError"), result
     assert "Nothing more was sent" in error
     assert len(commits) > 5
-    with open_ledger(url_of(path)) as ledger, ledger.transaction() as connection:  # it checks every page
-        found = connection.exec_driver_sql("SELECT subscriber_id FROM entry ORDER BY identity").scalars().all()
-    assert found == list(range(int(commits[-1])))
+    with open_ledger(build_file_url(path)) as ledger, ledger.transaction() as connection:  # opening checks every page
+        ids = connection.exec_driver_sql("SELECT subscriber_id FROM entry ORDER BY identity").scalars().all()
+    assert ids == list(range(int(commits[-1])))

@@ -1,4 +1,4 @@
-"""Opening a ledger: one run at a time. An exception inside is not an error of the ledger."""
+"""Opening a ledger: only one run at a time holds it, on SQLite and on PostgreSQL."""
 
 import os
 import subprocess
@@ -15,58 +15,58 @@ from connector.ledger.opening import open_ledger, wrap_connection
 from connector.ledger.records import find_or_add_base
 from connector.ledger.store import StaleMoveError
 from connector.states import State
-from tests.ledger.moves import IDENTITY, INTENT, RUN, add_base, begin_run, bring_to, read_state
+from tests.ledger.moves import IDENTITY, INTENT, RUN, add_base, begin_run, move_to, read_state
 from tests.ledger.places import check_refused
 
 
-def test_the_error_of_a_second_run_names_the_holder(ledger_url: str) -> None:
+def test_the_error_of_a_second_run_shows_the_process_of_the_first_run(ledger_url: str) -> None:
     holder = (
         f"held by process {os.getpid()} on .*, since 20[0-9-]{{8}} [0-9:]{{8}} UTC.*: wait for that run, or use --wait"
     )
-    with open_ledger(ledger_url), pytest.raises(LockedError, match=holder) as raised, open_ledger(ledger_url):
+    with open_ledger(ledger_url), pytest.raises(LockedError, match=holder) as error_info, open_ledger(ledger_url):
         pass
-    assert "connector:" not in str(raised.value)
+    assert "connector:" not in str(error_info.value)
 
 
 def test_a_ledger_that_must_exist_is_not_created(ledger_url: str) -> None:
     check_refused(open_ledger(ledger_url, may_make=False), LedgerError, r"there is no ledger at .*CONNECTOR_LEDGER")
     with open_ledger(ledger_url) as ledger:
         begin_run(ledger)
-    with open_ledger(ledger_url, wait_s=60.0, may_make=False):  # PostgreSQL sees the end of a session a moment later
+    with open_ledger(ledger_url, wait_s=60.0, may_make=False):  # PostgreSQL notices the end of a session a moment later
         pass
 
 
-def after_asking(number: int, act: Callable[[], object]) -> Callable[[], bool]:
-    """Return an `is_stopped` that calls `act` at its `number`th call, and returns False."""
-    asked: list[bool] = []
+def call_at(call_number: int, callback: Callable[[], object]) -> Callable[[], bool]:
+    """Return an `is_stopped` that always returns False. Its call number `call_number` calls `callback`."""
+    calls: list[bool] = []
 
     def is_stopped() -> bool:
-        asked.append(False)
-        if len(asked) == number:
-            act()
+        calls.append(False)
+        if len(calls) == call_number:
+            callback()
         return False
 
     return is_stopped
 
 
 def test_a_run_that_waits_gets_the_ledger_when_it_is_free(ledger_url: str) -> None:
-    with ExitStack() as first:
-        first.enter_context(open_ledger(ledger_url))
-        with open_ledger(ledger_url, wait_s=60.0, is_stopped=after_asking(2, first.close)) as ledger:
+    with ExitStack() as first_holder:
+        first_holder.enter_context(open_ledger(ledger_url))
+        with open_ledger(ledger_url, wait_s=60.0, is_stopped=call_at(2, first_holder.close)) as ledger:
             begin_run(ledger)
 
 
 def test_a_run_that_waits_ends_at_its_limit_or_when_it_is_stopped(ledger_url: str) -> None:
-    asked: list[int] = []
+    calls: list[int] = []
 
     def is_stopped() -> bool:
-        asked.append(1)
+        calls.append(1)
         return True
 
     with open_ledger(ledger_url):
         check_refused(open_ledger(ledger_url, wait_s=0.2), LockedError, "held by process")
         check_refused(open_ledger(ledger_url, wait_s=3600.0, is_stopped=is_stopped), LockedError, "held by process")
-    assert asked == [1]
+    assert calls == [1]
 
 
 def test_the_lock_of_a_killed_process_is_free(ledger_url: str) -> None:
@@ -75,11 +75,11 @@ def test_the_lock_of_a_killed_process_is_free(ledger_url: str) -> None:
         "with open_ledger(sys.argv[1]):\n    os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", code, ledger_url], check=False).returncode == -9
-    with open_ledger(ledger_url, wait_s=60.0):  # PostgreSQL sees the end of the session a moment later
+    with open_ledger(ledger_url, wait_s=60.0):  # PostgreSQL notices the end of a session a moment later
         pass
 
 
-def test_an_exception_inside_is_not_an_error_of_the_ledger(ledger_url: str) -> None:
+def test_an_exception_of_the_caller_is_raised_unchanged(ledger_url: str) -> None:
     with pytest.raises(FileNotFoundError), open_ledger(ledger_url):
         raise FileNotFoundError
     with open_ledger(ledger_url) as ledger, pytest.raises(FileNotFoundError), ledger.transaction():
@@ -89,21 +89,21 @@ def test_an_exception_inside_is_not_an_error_of_the_ledger(ledger_url: str) -> N
 def test_a_ledger_works_on_a_connection_of_the_caller() -> None:
     engine = create_engine("sqlite://")
     with engine.connect() as connection:
-        first = wrap_connection(connection, "memory")
-        begin_run(first)
-        base = add_base(first)
-        bring_to(first, base, State.SENDING)
-        with pytest.raises(StaleMoveError), first.transaction():
-            first.mark_intended(base, RUN, [Intent(b"j" * 16, b"f" * 8, b"{}"), INTENT])
-        second = wrap_connection(connection, "memory")  # as the next process would
-        assert read_state(second, base, b"j" * 16) is State.NONE
-        with second.transaction():
-            assert second.mark_died() == 1
-        assert read_state(second, base, IDENTITY) is State.UNKNOWN
+        first_ledger = wrap_connection(connection, "memory")
+        begin_run(first_ledger)
+        base = add_base(first_ledger)
+        move_to(first_ledger, base, State.SENDING)
+        with pytest.raises(StaleMoveError), first_ledger.transaction():
+            first_ledger.mark_intended(base, RUN, [Intent(b"j" * 16, b"f" * 8, b"{}"), INTENT])
+        second_ledger = wrap_connection(connection, "memory")  # the next process does the same
+        assert read_state(second_ledger, base, b"j" * 16) is State.NONE
+        with second_ledger.transaction():
+            assert second_ledger.mark_died() == 1
+        assert read_state(second_ledger, base, IDENTITY) is State.UNKNOWN
     engine.dispose()
 
 
-def test_an_id_that_no_base_can_have_is_refused(ledger_url: str) -> None:
+def test_a_base_id_beyond_64_bits_is_refused(ledger_url: str) -> None:
     with (
         open_ledger(ledger_url) as ledger,
         ledger.transaction() as connection,
@@ -112,11 +112,11 @@ def test_an_id_that_no_base_can_have_is_refused(ledger_url: str) -> None:
         find_or_add_base(connection, "account", 2**63, None)
 
 
-def test_a_number_that_no_database_can_store_is_an_error_of_the_ledger(ledger_url: str) -> None:
+def test_a_subscriber_id_beyond_64_bits_is_an_error_and_changes_nothing(ledger_url: str) -> None:
     with open_ledger(ledger_url) as ledger:
         begin_run(ledger)
         base = add_base(ledger)
-        bring_to(ledger, base, State.SENDING)
+        move_to(ledger, base, State.SENDING)
         with pytest.raises(LedgerError), ledger.transaction():
             ledger.mark_answered(base, [(IDENTITY, 2**63)])
         assert read_state(ledger, base) is State.SENDING

@@ -1,4 +1,4 @@
-"""CONNECTOR_LEDGER: the accepted and the refused places. No message shows a password."""
+"""The setting CONNECTOR_LEDGER: accepted and refused URLs, and messages without passwords."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from connector.databases import mask_secrets, parse_ledger_location, show_ledger
 from connector.errors import ConfigurationError
 
 
-def test_a_file_is_named_by_its_path() -> None:
+def test_the_url_of_a_file_is_parsed_as_its_path() -> None:
     cases: list[tuple[str, str]] = [
         ("sqlite:////var/lib/ledger.db", "/var/lib/ledger.db"),
         ("sqlite:///ledger.db", "ledger.db"),
@@ -23,7 +23,7 @@ def test_a_file_is_named_by_its_path() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
-def test_postgresql_is_reached_by_psycopg_and_shown_without_its_password(scheme: str) -> None:
+def test_a_postgresql_url_uses_psycopg_and_is_shown_without_its_password(scheme: str) -> None:
     place = parse_ledger_location(f"{scheme}://me:hunter2@db.example.com:5433/ledger?sslpassword=hunter3")
     assert isinstance(place, URL)
     assert place.drivername == "postgresql+psycopg"
@@ -32,7 +32,7 @@ def test_postgresql_is_reached_by_psycopg_and_shown_without_its_password(scheme:
     assert "hunter" not in repr(place)[: repr(place).index("?")]
 
 
-def test_a_place_that_cannot_hold_a_ledger_is_refused_and_not_shown() -> None:
+def test_the_error_of_a_url_that_cannot_be_a_ledger_shows_no_password() -> None:
     for text in [
         "nonsense",
         "",
@@ -49,10 +49,10 @@ def test_a_place_that_cannot_hold_a_ledger_is_refused_and_not_shown() -> None:
         "postgresql://u/x:secret@h:1/db",
         "u:secret@h",
     ]:
-        with pytest.raises(ConfigurationError, match=r"sqlite:////path|%40") as raised:
+        with pytest.raises(ConfigurationError, match=r"sqlite:////path|%40") as error_info:
             parse_ledger_location(text)
-        assert "secret" not in str(raised.value)
-        assert raised.value.__suppress_context__ or raised.value.__context__ is None
+        assert "secret" not in str(error_info.value)
+        assert error_info.value.__suppress_context__ or error_info.value.__context__ is None
 
 
 def test_an_escaped_at_sign_in_a_password_is_read() -> None:
@@ -61,7 +61,7 @@ def test_an_escaped_at_sign_in_a_password_is_read() -> None:
     assert (place.password, place.host) == ("p@s/w", "h")
 
 
-def test_a_password_in_the_words_of_a_driver_is_masked() -> None:
+def test_a_password_in_the_message_of_a_driver_is_masked() -> None:
     place = parse_ledger_location("postgresql://u:hunter2@h/x?sslpassword=hunter2more&user=u")
     assert isinstance(place, URL)
     assert mask_secrets("no hunter2more, no hunter2: u", place) == "no ***, no ***: u"

@@ -1,4 +1,4 @@
-"""The ledger of a plan: it has the content of the ledger, and does not change the ledger."""
+"""The ledger of a plan: it reads the real ledger and never changes it."""
 
 import multiprocessing
 import os
@@ -23,15 +23,15 @@ from connector.ledger.records import (
 )
 from connector.states import State
 from tests.ledger.moves import RUN, begin_run
-from tests.ledger.places import check_refused, run_sql, url_of
+from tests.ledger.places import build_file_url, check_refused, run_sql
 
 ACCOUNT = "account"
 SOURCE = b"s" * 16
 ANN, BOB, CEM, STRANGER, DAN, EVE = (letter * 16 for letter in (b"a", b"b", b"c", b"d", b"e", b"f"))
 
 
-def fill(url: str) -> None:
-    """People in several states, of two accounts; a cursor."""
+def fill_ledger(url: str) -> None:
+    """Write a ledger with people in several states in two accounts, and a cursor."""
     with open_ledger(url) as ledger:
         begin_run(ledger)
         with ledger.transaction() as connection:
@@ -55,7 +55,7 @@ def read_states(url: str, account: str = ACCOUNT) -> dict[bytes, State]:
 
 
 def test_a_plan_has_the_entries_of_the_account(ledger_url: str) -> None:
-    fill(ledger_url)
+    fill_ledger(ledger_url)
     assert read_states(ledger_url) == {ANN: State.CONFIRMED, BOB: State.SENDING, CEM: State.REJECTED}
     assert read_states(ledger_url, "another") == {STRANGER: State.CONFIRMED}
     with open_planned_ledger(ledger_url, ACCOUNT) as planned, planned.transaction() as connection:
@@ -73,15 +73,15 @@ def test_a_plan_has_the_entries_of_the_account(ledger_url: str) -> None:
         ]
 
 
-def test_a_plan_without_a_ledger_has_an_empty_one_and_makes_none(ledger_url: str, tmp_path: Path) -> None:
+def test_a_plan_without_a_ledger_is_empty_and_creates_no_ledger(ledger_url: str, tmp_path: Path) -> None:
     assert read_states(ledger_url) == {}
     assert list(tmp_path.iterdir()) == []
     if not ledger_url.startswith("sqlite"):
         assert run_sql(ledger_url, "SELECT to_regclass('meta') IS NULL") == [(True,)]
 
 
-def test_a_plan_reads_its_own_records_and_the_ledger_has_none_of_them(ledger_url: str) -> None:
-    fill(ledger_url)
+def test_the_records_of_a_plan_are_visible_only_in_the_plan(ledger_url: str) -> None:
+    fill_ledger(ledger_url)
     with open_planned_ledger(ledger_url, ACCOUNT) as planned, planned.transaction() as connection:
         assert planned.mark_died() == 1
         news = list_bases(connection, ACCOUNT)[0]
@@ -100,23 +100,23 @@ def test_a_plan_reads_its_own_records_and_the_ledger_has_none_of_them(ledger_url
         assert cursor.value == "7"
 
 
-def test_a_base_that_the_plan_meets_first_has_no_entries_of_a_base_that_a_load_adds_meanwhile(ledger_url: str) -> None:
-    fill(ledger_url)
+def test_a_new_base_of_the_plan_has_no_entries_of_a_base_that_a_load_adds_meanwhile(ledger_url: str) -> None:
+    fill_ledger(ledger_url)
     with (
         open_planned_ledger(ledger_url, ACCOUNT) as planned,
         open_ledger(ledger_url) as ledger,
         ledger.transaction() as connection,
     ):
-        added = find_or_add_base(connection, ACCOUNT, 8, "Shop")
-        ledger.record_listed(added, "email", [(DAN, 9)])
+        added_base = find_or_add_base(connection, ACCOUNT, 8, "Shop")
+        ledger.record_listed(added_base, "email", [(DAN, 9)])
         with planned.transaction() as memory:
-            for service_id in (11, 12, 13):  # one of them gets the key of the base that the load has added
+            for service_id in (11, 12, 13):  # one of these bases gets the key of the base that the load has added
                 base = find_or_add_base(memory, ACCOUNT, service_id, None)
                 assert planned.find_entries(base, [DAN]) == {}
 
 
 def test_a_plan_sees_the_commits_of_a_running_load(ledger_url: str) -> None:
-    fill(ledger_url)
+    fill_ledger(ledger_url)
     with open_ledger(ledger_url) as ledger, open_planned_ledger(ledger_url, ACCOUNT) as planned:
         with ledger.transaction() as connection:
             assert ledger.mark_died() == 1  # the plan does not disturb the load
@@ -125,13 +125,13 @@ def test_a_plan_sees_the_commits_of_a_running_load(ledger_url: str) -> None:
             ledger.record_listed(news, "email", [(EVE, 4)])
         with planned.transaction():
             entries = planned.find_entries(news, [DAN, EVE])
-            assert entries[DAN].state is State.UNKNOWN  # so that the plan looks it up
+            assert entries[DAN].state is State.UNKNOWN  # the plan looks unknown entries up
             assert entries[EVE].state is State.CONFIRMED
             assert [known.identity for known in planned.find_confirmed(news, b"", 9)] == [ANN, EVE]
 
 
-def test_entries_of_a_run_that_has_not_ended_need_not_show_yet(ledger_url: str) -> None:
-    fill(ledger_url)
+def test_the_list_does_not_have_to_show_entries_of_an_unfinished_run_yet(ledger_url: str) -> None:
+    fill_ledger(ledger_url)
     with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
         ledger.mark_answered(list_bases(connection, ACCOUNT)[0], [(BOB, 2)])
     with open_planned_ledger(ledger_url, ACCOUNT) as planned, planned.transaction() as connection:
@@ -140,38 +140,36 @@ def test_entries_of_a_run_that_has_not_ended_need_not_show_yet(ledger_url: str) 
 
 
 @pytest.mark.parametrize("service_id", [None, 7])
-def test_entries_under_a_base_name_are_found_once_the_plan_learns_the_id(
-    ledger_url: str, service_id: int | None
-) -> None:
+def test_entries_of_a_base_name_are_found_after_the_plan_learns_the_id(ledger_url: str, service_id: int | None) -> None:
     with open_ledger(ledger_url) as ledger:
         begin_run(ledger)
         with ledger.transaction() as connection:
-            by_name = find_or_add_base(connection, ACCOUNT, None, "News")
-            ledger.mark_intended(by_name, RUN, [Intent(identity, b"f" * 8, b"{}") for identity in (ANN, BOB)])
-            ledger.mark_answered(by_name, [(ANN, 1)])
+            base_by_name = find_or_add_base(connection, ACCOUNT, None, "News")
+            ledger.mark_intended(base_by_name, RUN, [Intent(identity, b"f" * 8, b"{}") for identity in (ANN, BOB)])
+            ledger.mark_answered(base_by_name, [(ANN, 1)])
     with open_planned_ledger(ledger_url, ACCOUNT) as planned, planned.transaction() as connection:
         base = learn_base(connection, find_or_add_base(connection, ACCOUNT, service_id, "News"), 7, "NEWS")
         assert planned.find_different(base, [(ANN, b"f" * 8), (BOB, b"f" * 8)]) == {BOB: True}
         assert [entry[0] for entry in planned.list_entries(base, "email", b"", 9)] == [ANN, BOB]
 
 
-def describe(folder: Path) -> dict[str, tuple[bytes, int]]:
+def list_files(folder: Path) -> dict[str, tuple[bytes, int]]:
     return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in sorted(folder.iterdir())}
 
 
 @pytest.fixture
-def killed(tmp_path: Path) -> str:
-    """The URL of a ledger whose writer was killed: its journal holds what it last wrote."""
-    url = url_of(tmp_path / "ledger.db")
-    writer = multiprocessing.get_context("spawn").Process(target=_write_and_die, args=(url,))
+def ledger_of_killed_writer(tmp_path: Path) -> str:
+    """The URL of a ledger whose writer was killed. Its last commit is only in the WAL."""
+    url = build_file_url(tmp_path / "ledger.db")
+    writer = multiprocessing.get_context("spawn").Process(target=write_and_exit, args=(url,))
     writer.start()
     writer.join()
     assert (tmp_path / "ledger.db-wal").stat().st_size > 0
     return url
 
 
-def _write_and_die(url: str) -> None:
-    fill(url)
+def write_and_exit(url: str) -> None:
+    fill_ledger(url)
     with open_ledger(url) as ledger:
         with ledger.transaction() as connection:
             ledger.mark_lost(list_bases(connection, ACCOUNT)[0], [BOB])
@@ -179,39 +177,43 @@ def _write_and_die(url: str) -> None:
 
 
 def test_a_plan_does_not_change_the_file_and_its_folder(tmp_path: Path) -> None:
-    url = url_of(tmp_path / "ledger.db")
-    fill(url)
+    url = build_file_url(tmp_path / "ledger.db")
+    fill_ledger(url)
     (tmp_path / "ledger.db.lock").unlink()
-    before = describe(tmp_path)
-    assert list(before) == ["ledger.db"]
+    files_before = list_files(tmp_path)
+    assert list(files_before) == ["ledger.db"]
     read_states(url)
-    assert describe(tmp_path) == before
+    assert list_files(tmp_path) == files_before
 
 
-def test_a_plan_reads_the_journal_of_a_killed_writer_and_leaves_it(tmp_path: Path, killed: str) -> None:
-    before = {
-        name: content for name, content in describe(tmp_path).items() if not name.endswith("-shm")
-    }  # SQLite's index
-    assert read_states(killed)[BOB] is State.UNKNOWN
-    after = {name: content for name, content in describe(tmp_path).items() if not name.endswith("-shm")}
-    assert after == before
+def test_a_plan_reads_the_wal_of_a_killed_writer_without_changing_it(
+    tmp_path: Path, ledger_of_killed_writer: str
+) -> None:
+    files_before = {
+        name: content for name, content in list_files(tmp_path).items() if not name.endswith("-shm")
+    }  # SQLite changes the index of the WAL
+    assert read_states(ledger_of_killed_writer)[BOB] is State.UNKNOWN
+    files_after = {name: content for name, content in list_files(tmp_path).items() if not name.endswith("-shm")}
+    assert files_after == files_before
 
 
-def test_a_plan_beyond_its_memory_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_that_exceeds_its_memory_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SQLITE_TMPDIR", str(tmp_path))
-    url = url_of(tmp_path / "ledger.db")
-    fill(url)
+    url = build_file_url(tmp_path / "ledger.db")
+    fill_ledger(url)
     with open_planned_ledger(url, ACCOUNT) as planned, planned.transaction() as connection:
         connection.exec_driver_sql("PRAGMA cache_size = 10")
         news = list_bases(connection, ACCOUNT)[0]
-        many = [(number.to_bytes(16, "big"), number) for number in range(1, 5_000)]  # more than its cache holds
-        planned.record_listed(news, "email", many)
+        identities = [
+            (number.to_bytes(16, "big"), number) for number in range(1, 5_000)
+        ]  # more entries than fit into the cache
+        planned.record_listed(news, "email", identities)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger.db", "ledger.db.lock"]
 
 
-def test_a_file_that_changes_during_a_reading_is_read_again(tmp_path: Path) -> None:
-    url = url_of(tmp_path / "ledger.db")
-    fill(url)
+def test_a_ledger_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    url = build_file_url(tmp_path / "ledger.db")
+    fill_ledger(url)
     counts = list[int]()
 
     def count_and_add(ledger: Ledger) -> int:
@@ -227,4 +229,4 @@ def test_a_file_that_changes_during_a_reading_is_read_again(tmp_path: Path) -> N
 
 def test_a_file_that_is_not_a_ledger_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ledger.db").write_text("no database")
-    check_refused(open_planned_ledger(url_of(tmp_path / "ledger.db"), ACCOUNT), LedgerError, r"ledger\.db")
+    check_refused(open_planned_ledger(build_file_url(tmp_path / "ledger.db"), ACCOUNT), LedgerError, r"ledger\.db")

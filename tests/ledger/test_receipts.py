@@ -1,4 +1,4 @@
-"""The receipt of a create is what its entry supports, whichever run reads it."""
+"""Receipts: the outcome and the evidence of a receipt come from the entry, whichever run reads the entry."""
 
 import pytest
 
@@ -30,14 +30,14 @@ CASES = {
 }
 
 
-def begin(ledger: Ledger, run_id: str) -> int:
+def start_receipt_run(ledger: Ledger, run_id: str) -> int:
     return start_run(ledger.connection, run_id, "crm", "sync", 1.0, account="main")
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_each_state_of_an_entry_has_its_receipt(ledger: Ledger, case: str) -> None:
+def test_the_receipt_of_an_entry_has_the_outcome_and_the_evidence_of_its_state(ledger: Ledger, case: str) -> None:
     with ledger.transaction() as connection:
-        run_key = begin(ledger, "receipts-1")
+        run_key = start_receipt_run(ledger, "receipts-1")
         base = find_or_add_base(connection, "main", 7, "News")
         ledger.mark_intended(base, run_key, [Intent(IDENTITY, b"f" * 8, b"{}")])
         record_pending(ledger, run_key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.SENT, "ann@x.org")])
@@ -58,46 +58,46 @@ def test_each_state_of_an_entry_has_its_receipt(ledger: Ledger, case: str) -> No
         if case == "found after a refusal":
             ledger.record_listed(base, "email", [(IDENTITY, 9)])
         if case == "checked by a later run":
-            ledger.record_checked(base, begin(ledger, "receipts-2"), [IDENTITY], 2.0)
+            ledger.record_checked(base, start_receipt_run(ledger, "receipts-2"), [IDENTITY], 2.0)
         receipts, place = read_receipts(connection, run_key, FIRST_PLACE, 10)
         assert [(receipt.outcome, receipt.service_id, receipt.evidence) for receipt in receipts] == [CASES[case]]
         assert place is not None
         assert read_receipts(connection, run_key, place, 10) == ([], None)
 
 
-def test_a_create_that_was_not_sent_or_was_sent_again_by_a_later_run_has_no_receipt_of_the_first(
+def test_a_run_has_no_receipt_of_a_create_that_was_not_sent_or_that_a_later_run_sent_again(
     ledger: Ledger,
 ) -> None:
     with ledger.transaction() as connection:
-        first, second = begin(ledger, "receipts-1"), begin(ledger, "receipts-2")
+        first_key, second_key = start_receipt_run(ledger, "receipts-1"), start_receipt_run(ledger, "receipts-2")
         base = find_or_add_base(connection, "main", 7, "News")
         intent = Intent(IDENTITY, b"f" * 8, b"{}")
-        for run_key in (first, second):
+        for run_key in (first_key, second_key):
             record_pending(ledger, run_key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.SENT, "ann@x.org")])
-        assert read_receipts(connection, first, FIRST_PLACE, 10)[0] == []
-        ledger.mark_intended(base, first, [intent])
+        assert read_receipts(connection, first_key, FIRST_PLACE, 10)[0] == []
+        ledger.mark_intended(base, first_key, [intent])
         ledger.mark_lost(base, [IDENTITY])
-        ledger.mark_absent(base, second, [intent])
+        ledger.mark_absent(base, second_key, [intent])
         ledger.mark_answered(base, [(IDENTITY, 9)])
-        assert read_receipts(connection, first, FIRST_PLACE, 10)[0] == []
-        assert [each.outcome for each in read_receipts(connection, second, FIRST_PLACE, 10)[0]] == ["created"]
+        assert read_receipts(connection, first_key, FIRST_PLACE, 10)[0] == []
+        assert [receipt.outcome for receipt in read_receipts(connection, second_key, FIRST_PLACE, 10)[0]] == ["created"]
 
 
-def test_receipts_of_a_base_that_was_known_by_its_name_move_to_the_base_with_the_id(ledger: Ledger) -> None:
+def test_the_receipts_of_a_base_name_move_to_the_base_with_the_learned_id(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
-        run_key = begin(ledger, "receipts-1")
+        run_key = start_receipt_run(ledger, "receipts-1")
         base = find_or_add_base(connection, "main", None, "News")
         ledger.mark_intended(base, run_key, [Intent(IDENTITY, b"f" * 8, b"{}")])
         record_pending(ledger, run_key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.SENT, "ann@x.org")])
-        whole = learn_base(connection, base, 7, "News")
-        ledger.mark_answered(whole, [(IDENTITY, 9)])
-        assert [each.service_id for each in read_receipts(connection, run_key, FIRST_PLACE, 10)[0]] == [9]
+        merged_base = learn_base(connection, base, 7, "News")
+        ledger.mark_answered(merged_base, [(IDENTITY, 9)])
+        assert [receipt.service_id for receipt in read_receipts(connection, run_key, FIRST_PLACE, 10)[0]] == [9]
 
 
-def test_a_run_delivers_its_own_receipts_and_those_of_runs_that_have_ended(ledger: Ledger) -> None:
+def test_a_run_delivers_its_own_receipts_and_the_receipts_of_finished_runs(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         base = find_or_add_base(connection, "main", 7, "News")
-        keys = [begin(ledger, f"receipts-{number}") for number in range(3)]
+        keys = [start_receipt_run(ledger, f"receipts-{number}") for number in range(3)]
         for key in keys:
             record_pending(ledger, key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.KNOWN, "ann@x.org")])
         finish_run(connection, keys[0], "aborted", 2.0)

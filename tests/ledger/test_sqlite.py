@@ -1,4 +1,4 @@
-"""A ledger in a SQLite file: its settings, its size, and the data of persons that it erases."""
+"""A ledger in a SQLite file: its settings, its size, its permissions, and the erasure of personal data."""
 
 import sqlite3
 from pathlib import Path
@@ -10,9 +10,9 @@ from connector.ledger.entries import Intent, Ledger
 from connector.ledger.opening import open_ledger
 from connector.states import State
 from tests.ledger.moves import IDENTITY, RUN, add_base, begin_run
-from tests.ledger.places import check_refused, url_of
+from tests.ledger.places import build_file_url, check_refused
 
-SECRET = Intent(IDENTITY, b"f" * 8, b"somebody@example.com" * 20)
+INTENT_WITH_EMAIL = Intent(IDENTITY, b"f" * 8, b"somebody@example.com" * 20)
 ENTRIES = 10_000
 
 
@@ -20,9 +20,9 @@ def read_all(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.glob("ledger.db*"))
 
 
-def test_a_new_ledger_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+def test_only_the_owner_may_read_a_new_ledger(tmp_path: Path) -> None:
     path = tmp_path / "state" / "ledger.db"
-    with open_ledger(url_of(path)) as ledger, ledger.transaction():
+    with open_ledger(build_file_url(path)) as ledger, ledger.transaction():
         assert {file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {0o600}
     assert {file.name: oct(file.stat().st_mode & 0o777) for file in path.parent.iterdir()} == {
         "ledger.db": "0o600",
@@ -31,7 +31,7 @@ def test_a_new_ledger_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
     assert path.parent.stat().st_mode & 0o077 == 0
 
 
-def test_a_file_that_others_may_read_loses_their_rights(tmp_path: Path) -> None:
+def test_opening_a_ledger_removes_the_rights_of_other_users(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     with open_ledger(f"sqlite:///{path}"):
         pass
@@ -40,9 +40,9 @@ def test_a_file_that_others_may_read_loses_their_rights(tmp_path: Path) -> None:
         assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_ledger_in_a_file_has_durable_settings(tmp_path: Path) -> None:
+def test_the_settings_of_a_ledger_in_a_file_make_each_commit_durable(tmp_path: Path) -> None:
     names = ("journal_mode", "synchronous", "secure_delete", "locking_mode", "foreign_keys")
-    with open_ledger(url_of(tmp_path / "ledger.db")) as ledger, ledger.transaction() as connection:
+    with open_ledger(build_file_url(tmp_path / "ledger.db")) as ledger, ledger.transaction() as connection:
         pragmas = [connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names]
     assert pragmas == ["wal", 2, 1, "normal", 1]
 
@@ -51,16 +51,16 @@ def test_a_ledger_in_a_file_has_durable_settings(tmp_path: Path) -> None:
 def test_the_body_of_an_entry_is_erased_after_the_last_state_that_needs_the_body(
     tmp_path: Path, is_rejected: bool
 ) -> None:
-    with open_ledger(url_of(tmp_path / "ledger.db")) as ledger:
+    with open_ledger(build_file_url(tmp_path / "ledger.db")) as ledger:
         begin_run(ledger)
         base = add_base(ledger)
         with ledger.transaction():
-            ledger.mark_intended(base, RUN, [SECRET])
+            ledger.mark_intended(base, RUN, [INTENT_WITH_EMAIL])
         if is_rejected:
             with ledger.transaction():
                 ledger.mark_refused(base, State.SENDING, [(IDENTITY, 422, "no")])
     assert b"somebody" in read_all(tmp_path)
-    with open_ledger(url_of(tmp_path / "ledger.db")) as ledger, ledger.transaction():
+    with open_ledger(build_file_url(tmp_path / "ledger.db")) as ledger, ledger.transaction():
         if is_rejected:
             ledger.mark_forgotten(base, State.REJECTED, [IDENTITY])
         else:
@@ -68,38 +68,38 @@ def test_the_body_of_an_entry_is_erased_after_the_last_state_that_needs_the_body
     assert b"somebody" not in read_all(tmp_path)
 
 
-def settle(ledger: Ledger, number: int) -> None:
-    """That many creates as a run makes them: 64 intents a commit, with the answers to those before."""
+def create_and_confirm(ledger: Ledger, number: int) -> None:
+    """Record `number` creates as a run does: 64 intents in a commit, with the answers to the previous intents."""
     base = add_base(ledger)
     identities = [(index * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128).to_bytes(16, "big") for index in range(number)]
-    answered: list[tuple[bytes, int]] = []
+    answered_entries: list[tuple[bytes, int]] = []
     for start in range(0, number + 64, 64):
-        part = identities[start : start + 64]
+        batch = identities[start : start + 64]
         with ledger.transaction():
-            ledger.mark_answered(base, answered)
-            ledger.mark_intended(base, RUN, [Intent(identity, b"f" * 8, b"{}" * 200) for identity in part])
-        answered = [(identity, 10**9 + start) for identity in part]
+            ledger.mark_answered(base, answered_entries)
+            ledger.mark_intended(base, RUN, [Intent(identity, b"f" * 8, b"{}" * 200) for identity in batch])
+        answered_entries = [(identity, 10**9 + start) for identity in batch]
 
 
-def test_an_entry_costs_about_a_hundred_bytes_once_settled(tmp_path: Path) -> None:
+def test_a_confirmed_entry_takes_at_most_a_hundred_bytes(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    with open_ledger(url_of(path)) as ledger:
+    with open_ledger(build_file_url(path)) as ledger:
         begin_run(ledger)
-    empty = path.stat().st_size
-    with open_ledger(url_of(path)) as ledger:
-        settle(ledger, ENTRIES)
+    empty_size = path.stat().st_size
+    with open_ledger(build_file_url(path)) as ledger:
+        create_and_confirm(ledger, ENTRIES)
         with ledger.transaction() as connection:
             assert connection.exec_driver_sql("SELECT count(*) FROM entry WHERE state = 4").scalar_one() == ENTRIES
-    assert sum(file.stat().st_size for file in tmp_path.iterdir()) - empty < 100 * ENTRIES
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) - empty_size < 100 * ENTRIES
 
 
-def test_one_ledger_under_two_names_has_one_lock(tmp_path: Path) -> None:
-    path, other = tmp_path / "ledger.db", tmp_path / "folder" / "other.db"
-    other.parent.mkdir()
-    other.symlink_to(path)
-    with open_ledger(url_of(path)), pytest.raises(LockedError), open_ledger(url_of(other)):
+def test_a_ledger_and_a_link_to_it_have_the_same_lock(tmp_path: Path) -> None:
+    path, link = tmp_path / "ledger.db", tmp_path / "folder" / "other.db"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    with open_ledger(build_file_url(path)), pytest.raises(LockedError), open_ledger(build_file_url(link)):
         pass
-    with open_ledger(url_of(other)), pytest.raises(LockedError), open_ledger(url_of(path)):
+    with open_ledger(build_file_url(link)), pytest.raises(LockedError), open_ledger(build_file_url(path)):
         pass
 
 
@@ -109,7 +109,7 @@ def test_a_database_of_another_program_is_refused_and_stays_unchanged(tmp_path: 
     connection.execute("CREATE TABLE people (email)")
     connection.commit()
     connection.close()
-    check_refused(open_ledger(url_of(path)), LedgerError, r"tables of something else \(people\)")
+    check_refused(open_ledger(build_file_url(path)), LedgerError, r"tables of something else \(people\)")
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("people",)]
     connection.close()

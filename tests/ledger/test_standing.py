@@ -1,4 +1,4 @@
-"""The state of a ledger for commands outside a run, on SQLite and on PostgreSQL."""
+"""Queries of the ledger by commands outside a run, on SQLite and on PostgreSQL."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from connector.states import State
 
 @pytest.fixture
 def ledger(ledger_url: str) -> Iterator[Ledger]:
-    """One in which no run has begun."""
+    """A ledger in which no run has begun."""
     with open_ledger(ledger_url) as ledger:
         yield ledger
 
@@ -24,7 +24,7 @@ def add_entries(ledger: Ledger, base: Base, run_key: int, numbers: range) -> lis
     return identities
 
 
-def test_a_run_is_found_by_its_id_and_the_latest_come_first(ledger: Ledger) -> None:
+def test_a_run_is_found_by_its_id_and_runs_are_listed_from_the_latest(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         keys = [start_run(connection, f"run-{number}", "crm", "sync", float(number)) for number in range(4)]
         finish_run(connection, keys[2], "partial", 9.0)
@@ -38,22 +38,24 @@ def test_a_run_is_found_by_its_id_and_the_latest_come_first(ledger: Ledger) -> N
 def test_unsettled_entries_are_counted_by_account(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         run_key = start_run(connection, "run", "crm", "sync", 0.0)
-        here, there = (find_or_add_base(connection, account, 7, None) for account in ("here", "there"))
-        other = find_or_add_base(connection, "here", 8, None)
-        done = find_or_add_base(connection, "done", 7, None)
-        add_entries(ledger, here, run_key, range(1))  # being sent
-        unknown, held = add_entries(ledger, here, run_key, range(1, 3))
-        ledger.mark_lost(here, [unknown, held])
-        ledger.mark_withheld(here, [(held, None)])
-        ledger.mark_lost(other, add_entries(ledger, other, run_key, range(5, 6)))
-        ledger.mark_lost(there, add_entries(ledger, there, run_key, range(6, 8)))
-        confirmed, rejected = add_entries(ledger, done, run_key, range(9, 11))
-        ledger.mark_answered(done, [(confirmed, 1)])
-        ledger.mark_refused(done, State.SENDING, [(rejected, 422, "no")])
+        first_base, base_of_other_account = (
+            find_or_add_base(connection, account, 7, None) for account in ("here", "there")
+        )
+        second_base = find_or_add_base(connection, "here", 8, None)
+        base_without_unsettled = find_or_add_base(connection, "done", 7, None)
+        add_entries(ledger, first_base, run_key, range(1))  # this entry stays in the state SENDING
+        unknown, held = add_entries(ledger, first_base, run_key, range(1, 3))
+        ledger.mark_lost(first_base, [unknown, held])
+        ledger.mark_withheld(first_base, [(held, None)])
+        ledger.mark_lost(second_base, add_entries(ledger, second_base, run_key, range(5, 6)))
+        ledger.mark_lost(base_of_other_account, add_entries(ledger, base_of_other_account, run_key, range(6, 8)))
+        confirmed, rejected = add_entries(ledger, base_without_unsettled, run_key, range(9, 11))
+        ledger.mark_answered(base_without_unsettled, [(confirmed, 1)])
+        ledger.mark_refused(base_without_unsettled, State.SENDING, [(rejected, 422, "no")])
         assert count_unsettled(connection) == {"here": 4, "there": 2}
 
 
-def test_the_entries_that_have_a_subscriber_id_are_found_in_every_base_of_the_account(ledger: Ledger) -> None:
+def test_entries_are_found_by_subscriber_id_in_every_base_of_the_account(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         start_run(connection, "run", "crm", "sync", 0.0)
         news, other = find_or_add_base(connection, "here", 7, "News"), find_or_add_base(connection, "here", 8, None)
@@ -66,7 +68,7 @@ def test_the_entries_that_have_a_subscriber_id_are_found_in_every_base_of_the_ac
         assert set(holders) == {Holder(5, news.key, 7, "News", None), Holder(5, other.key, 8, None, None)}
 
 
-def test_entries_that_the_list_has_shown_are_found_from_anywhere_on(ledger: Ledger) -> None:
+def test_entries_that_the_list_has_shown_are_found_from_any_identity_on(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         start_run(connection, "run", "crm", "sync", 0.0)
         base = find_or_add_base(connection, "here", 7, "News")

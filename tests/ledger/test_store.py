@@ -1,4 +1,4 @@
-"""The store: every move from every state, and whole transactions, on SQLite and on PostgreSQL."""
+"""The entries of the ledger: every move from every state, transactions, and constraints, on both databases."""
 
 from dataclasses import replace
 from itertools import product
@@ -18,10 +18,10 @@ from tests.ledger.moves import (
     INTENT,
     MOVES,
     RUN,
-    TOLERANT,
+    TOLERANT_MOVES,
     Move,
     add_base,
-    bring_to,
+    move_to,
     read_body,
     read_entry,
     read_state,
@@ -30,7 +30,7 @@ from tests.ledger.moves import (
 OTHER = b"j" * 16
 
 
-def test_the_store_has_a_function_for_every_move_of_the_table_and_no_other() -> None:
+def test_the_list_of_moves_under_test_has_exactly_the_moves_of_the_state_table() -> None:
     assert MOVES.keys() == ENTRY.transitions.keys()
 
 
@@ -40,13 +40,13 @@ def test_a_move_follows_the_table_or_raises_and_changes_nothing(ledger: Ledger) 
 
 
 def check_move(ledger: Ledger, base: Base, state: State, move: Move) -> None:
-    bring_to(ledger, base, state)
-    before = read_entry(ledger, base)
+    move_to(ledger, base, state)
+    entry_before = read_entry(ledger, base)
     if state is move[0]:
         with ledger.transaction():
             MOVES[move](ledger, base)
         assert read_state(ledger, base) is ENTRY.transitions[move], move
-    elif move in TOLERANT:
+    elif move in TOLERANT_MOVES:
         with ledger.transaction():
             MOVES[move](ledger, base)
         is_found = move[1] is Event.FOUND and state in (State.REJECTED, State.HELD)
@@ -54,31 +54,31 @@ def check_move(ledger: Ledger, base: Base, state: State, move: Move) -> None:
     else:
         with pytest.raises(StaleMoveError), ledger.transaction():
             MOVES[move](ledger, base)
-        assert read_entry(ledger, base) == before, (state, move)
+        assert read_entry(ledger, base) == entry_before, (state, move)
 
 
-_SAME = INTENT.fingerprint
-AFTER: dict[Move, tuple[object, ...]] = {
-    (State.NONE, Event.INTENDED): (None, None, _SAME, None, None, 1),
+SAME_FINGERPRINT = INTENT.fingerprint
+COLUMNS_AFTER: dict[Move, tuple[object, ...]] = {
+    (State.NONE, Event.INTENDED): (None, None, SAME_FINGERPRINT, None, None, 1),
     (State.NONE, Event.FOUND): (HOW["found"], 7, None, None, None, 0),
-    (State.SENDING, Event.ANSWERED): (HOW["created"], 7, _SAME, None, None, 1),
-    (State.SENDING, Event.REFUSED): (None, None, _SAME, 422, "no", 1),
-    (State.SENDING, Event.MISANSWERED): (None, 7, _SAME, None, "of another", 1),
-    (State.SENDING, Event.LOST): (None, None, _SAME, None, None, 1),
-    (State.SENDING, Event.DIED): (None, None, _SAME, None, None, 1),
-    (State.UNKNOWN, Event.FOUND): (HOW["settled"], 7, _SAME, None, None, 1),
-    (State.UNKNOWN, Event.ABSENT): (None, None, _SAME, None, None, 2),
-    (State.UNKNOWN, Event.WITHHELD): (None, None, _SAME, None, None, 1),
-    (State.UNKNOWN, Event.REFUSED): (None, None, _SAME, 200, "no", 1),
+    (State.SENDING, Event.ANSWERED): (HOW["created"], 7, SAME_FINGERPRINT, None, None, 1),
+    (State.SENDING, Event.REFUSED): (None, None, SAME_FINGERPRINT, 422, "no", 1),
+    (State.SENDING, Event.MISANSWERED): (None, 7, SAME_FINGERPRINT, None, "of another", 1),
+    (State.SENDING, Event.LOST): (None, None, SAME_FINGERPRINT, None, None, 1),
+    (State.SENDING, Event.DIED): (None, None, SAME_FINGERPRINT, None, None, 1),
+    (State.UNKNOWN, Event.FOUND): (HOW["settled"], 7, SAME_FINGERPRINT, None, None, 1),
+    (State.UNKNOWN, Event.ABSENT): (None, None, SAME_FINGERPRINT, None, None, 2),
+    (State.UNKNOWN, Event.WITHHELD): (None, None, SAME_FINGERPRINT, None, None, 1),
+    (State.UNKNOWN, Event.REFUSED): (None, None, SAME_FINGERPRINT, 200, "no", 1),
     (State.HELD, Event.FOUND): (HOW["settled"], 7, None, None, None, 1),
-    (State.HELD, Event.REOPENED): (None, None, _SAME, None, None, 1),
-    (State.HELD, Event.DROPPED): (None, None, _SAME, 0, "given up", 1),
-    (State.HELD, Event.ACCEPTED): (HOW["accepted"], 7, _SAME, None, None, 1),
-    (State.REJECTED, Event.INTENDED): (None, None, _SAME, None, None, 2),
+    (State.HELD, Event.REOPENED): (None, None, SAME_FINGERPRINT, None, None, 1),
+    (State.HELD, Event.DROPPED): (None, None, SAME_FINGERPRINT, 0, "given up", 1),
+    (State.HELD, Event.ACCEPTED): (HOW["accepted"], 7, SAME_FINGERPRINT, None, None, 1),
+    (State.REJECTED, Event.INTENDED): (None, None, SAME_FINGERPRINT, None, None, 2),
     (State.REJECTED, Event.FOUND): (HOW["found"], 7, None, None, None, 1),
-    (State.REJECTED, Event.UNRESOLVED): (None, None, _SAME, None, None, 1),
+    (State.REJECTED, Event.UNRESOLVED): (None, None, SAME_FINGERPRINT, None, None, 1),
 }
-"""How, subscriber id, fingerprint, status, words and attempts of an entry after a move that leaves one."""
+"""`how`, subscriber id, fingerprint, status, message and attempts of the entry after each move that keeps an entry."""
 
 
 def test_a_move_sets_and_clears_the_columns_of_an_entry(ledger: Ledger) -> None:
@@ -87,41 +87,49 @@ def test_a_move_sets_and_clears_the_columns_of_an_entry(ledger: Ledger) -> None:
     )
     for number, move in enumerate(MOVES):
         base = add_base(ledger, number)
-        bring_to(ledger, base, move[0])
+        move_to(ledger, base, move[0])
         with ledger.transaction() as connection:
             MOVES[move](ledger, base)
             rows = connection.execute(columns, {"base_key": base.key}).all()
-        assert [tuple(row) for row in rows] == ([AFTER[move]] if move in AFTER else []), move
+        assert [tuple(row) for row in rows] == ([COLUMNS_AFTER[move]] if move in COLUMNS_AFTER else []), move
         has_body = ENTRY.transitions[move] not in (State.NONE, State.CONFIRMED)
         assert read_body(ledger, base) == (INTENT.body if has_body else None), move
 
 
-def test_a_move_touches_only_the_entries_that_it_names_and_only_in_their_base(ledger: Ledger) -> None:
+def test_a_move_changes_only_its_own_entries_in_their_base(ledger: Ledger) -> None:
     for number, move in enumerate(MOVES):
-        check_others(ledger, add_base(ledger, 2 * number), add_base(ledger, 2 * number + 1), move)
+        check_other_entries(ledger, add_base(ledger, 2 * number), add_base(ledger, 2 * number + 1), move)
 
 
-def check_others(ledger: Ledger, base: Base, elsewhere: Base, move: Move) -> None:
+def check_other_entries(ledger: Ledger, base: Base, other_base: Base, move: Move) -> None:
     other = Intent(OTHER, b"o" * 8, b"{}")
-    for place in (base, elsewhere):
+    for some_base in (base, other_base):
         with ledger.transaction():
-            ledger.mark_intended(place, RUN, [other])
-            ledger.mark_lost(place, [OTHER])
-    bring_to(ledger, elsewhere, move[0])
-    if move[1] is Event.DIED:  # The move is of all bases.
+            ledger.mark_intended(some_base, RUN, [other])
+            ledger.mark_lost(some_base, [OTHER])
+    move_to(ledger, other_base, move[0])
+    if move[1] is Event.DIED:  # this move changes the entries of all bases
         with ledger.transaction():
-            ledger.mark_lost(elsewhere, [IDENTITY])
-    before = [read_entry(ledger, elsewhere), read_entry(ledger, elsewhere, OTHER), read_entry(ledger, base, OTHER)]
-    bring_to(ledger, base, move[0])
+            ledger.mark_lost(other_base, [IDENTITY])
+    entries_before = [
+        read_entry(ledger, other_base),
+        read_entry(ledger, other_base, OTHER),
+        read_entry(ledger, base, OTHER),
+    ]
+    move_to(ledger, base, move[0])
     with ledger.transaction():
         MOVES[move](ledger, base)
-    after = [read_entry(ledger, elsewhere), read_entry(ledger, elsewhere, OTHER), read_entry(ledger, base, OTHER)]
-    assert after == before, move
+    entries_after = [
+        read_entry(ledger, other_base),
+        read_entry(ledger, other_base, OTHER),
+        read_entry(ledger, base, OTHER),
+    ]
+    assert entries_after == entries_before, move
 
 
-def test_one_entry_out_of_step_undoes_the_whole_transaction(ledger: Ledger) -> None:
+def test_one_entry_in_a_wrong_state_rolls_the_transaction_back(ledger: Ledger) -> None:
     base = add_base(ledger)
-    bring_to(ledger, base, State.SENDING)
+    move_to(ledger, base, State.SENDING)
     with pytest.raises(StaleMoveError, match="1 of 2 entries"), ledger.transaction():
         ledger.mark_lost(base, [IDENTITY, OTHER])
     assert read_state(ledger, base) is State.SENDING
@@ -138,22 +146,22 @@ def test_an_identity_that_is_listed_twice_keeps_its_first_id(ledger: Ledger) -> 
     base = add_base(ledger)
     with ledger.transaction():
         ledger.record_listed(base, "email", [(IDENTITY, 7), (OTHER, 8), (IDENTITY, 9)])
-        found = {known.identity: known.subscriber_id for known in ledger.find_confirmed(base, b"", 9)}
-    assert found == {IDENTITY: 7, OTHER: 8}
+        id_by_identity = {known.identity: known.subscriber_id for known in ledger.find_confirmed(base, b"", 9)}
+    assert id_by_identity == {IDENTITY: 7, OTHER: 8}
 
 
 @pytest.mark.parametrize("state", [State.UNKNOWN, State.HELD, State.REJECTED])
-def test_an_unfinished_entry_has_all_that_a_second_create_needs(ledger: Ledger, state: State) -> None:
+def test_an_unfinished_entry_has_every_value_that_a_second_create_needs(ledger: Ledger, state: State) -> None:
     base = add_base(ledger)
-    bring_to(ledger, base, state)
+    move_to(ledger, base, state)
     with ledger.transaction():
         (entry,) = ledger.find_unfinished(base, state)
-        others = {other for other in State if other is not state and ledger.find_unfinished(base, other)}
+        other_states = {other for other in State if other is not state and ledger.find_unfinished(base, other)}
     assert (entry.identity, entry.fingerprint, entry.body) == (IDENTITY, INTENT.fingerprint, INTENT.body)
     assert (entry.field, entry.attempts, entry.run_id, entry.suppressed_by) == ("email", 1, "run-1", None)
-    words = {State.REJECTED: (422, "no"), State.HELD: (None, "of another")}
-    assert (entry.status, entry.message) == words.get(state, (None, None))
-    assert others == set()
+    answers = {State.REJECTED: (422, "no"), State.HELD: (None, "of another")}
+    assert (entry.status, entry.message) == answers.get(state, (None, None))
+    assert other_states == set()
 
 
 def test_an_unknown_entry_has_its_field_and_its_suppression_list(ledger: Ledger) -> None:
@@ -166,9 +174,9 @@ def test_an_unknown_entry_has_its_field_and_its_suppression_list(ledger: Ledger)
     assert (entry.field, entry.run_id, entry.suppressed_by) == ("client_user_id", "run-2", "crm")
 
 
-def test_a_second_intent_replaces_body_fingerprint_and_run_and_counts_the_attempt(ledger: Ledger) -> None:
+def test_a_second_intent_replaces_the_body_the_fingerprint_and_the_run_and_counts_an_attempt(ledger: Ledger) -> None:
     base = add_base(ledger)
-    bring_to(ledger, base, State.REJECTED)
+    move_to(ledger, base, State.REJECTED)
     newer = Intent(IDENTITY, b"g" * 8, b"newer")
     with ledger.transaction() as connection:
         run = start_run(connection, "run-2", "job", "import", 0.0)
@@ -179,17 +187,17 @@ def test_a_second_intent_replaces_body_fingerprint_and_run_and_counts_the_attemp
     assert (entry.status, entry.message) == (None, None)
 
 
-def test_confirmed_entries_are_read_from_any_place_and_around(ledger: Ledger) -> None:
-    base, elsewhere = add_base(ledger), add_base(ledger, 8)
-    people = [bytes([number]) * 16 for number in range(5)]
+def test_confirmed_entries_are_read_from_any_identity_on_and_then_from_the_first(ledger: Ledger) -> None:
+    base, other_base = add_base(ledger), add_base(ledger, 8)
+    people = [bytes([count]) * 16 for count in range(5)]
     with ledger.transaction():
         ledger.record_listed(base, "email", [(person, person[0]) for person in people])
-        ledger.record_listed(elsewhere, "email", [(b"e" * 16, 50)])
-        ledger.mark_intended(base, RUN, [INTENT])  # not confirmed
+        ledger.record_listed(other_base, "email", [(b"e" * 16, 50)])
+        ledger.mark_intended(base, RUN, [INTENT])  # this entry is not confirmed
 
-    def find(start: bytes, number: int) -> list[int]:
+    def find(start: bytes, count: int) -> list[int]:
         with ledger.transaction():
-            return [known.subscriber_id for known in ledger.find_confirmed(base, start, number)]
+            return [known.subscriber_id for known in ledger.find_confirmed(base, start, count)]
 
     assert find(b"", 3) == [0, 1, 2]
     assert find(people[3], 1) == [3]
@@ -202,7 +210,7 @@ def test_confirmed_entries_are_read_from_any_place_and_around(ledger: Ledger) ->
 
 def test_a_confirmed_entry_has_the_end_of_its_run_as_its_age(ledger: Ledger) -> None:
     base = add_base(ledger)
-    bring_to(ledger, base, State.CONFIRMED)
+    move_to(ledger, base, State.CONFIRMED)
     with ledger.transaction() as connection:
         ledger.record_listed(base, "email", [(OTHER, 8)])
         assert ledger.find_confirmed(base, b"", 9) == [Known(IDENTITY, 7, inf), Known(OTHER, 8, None)]
@@ -212,7 +220,7 @@ def test_a_confirmed_entry_has_the_end_of_its_run_as_its_age(ledger: Ledger) -> 
 
 def test_a_listing_that_confirms_a_refused_entry_clears_the_fingerprint_of_its_row(ledger: Ledger) -> None:
     base = add_base(ledger)
-    bring_to(ledger, base, State.REJECTED)
+    move_to(ledger, base, State.REJECTED)
     with ledger.transaction():
         ledger.record_listed(base, "email", [(IDENTITY, 7)])
     entry = read_entry(ledger, base)
@@ -233,19 +241,19 @@ def test_only_a_confirmed_entry_gets_a_fingerprint(ledger: Ledger) -> None:
     assert (entry.fingerprint, entry.reported, entry.reported_at) == (b"f" * 8, None, None)
 
 
-def test_identities_beyond_one_statement_are_found_and_moved(ledger: Ledger) -> None:
+def test_more_identities_than_one_statement_can_have_are_found_and_moved(ledger: Ledger) -> None:
     base = add_base(ledger)
     identities = [number.to_bytes(16, "big") for number in range(2500)]
     with ledger.transaction():
         ledger.mark_intended(base, RUN, [Intent(identity, b"f" * 8, b"{}") for identity in identities])
         ledger.mark_answered(base, [(identity, number) for number, identity in enumerate(identities)])
-        found = ledger.find_entries(base, identities)
-        assert [found[identity].subscriber_id for identity in identities] == list(range(2500))
+        entries = ledger.find_entries(base, identities)
+        assert [entries[identity].subscriber_id for identity in identities] == list(range(2500))
         ledger.mark_forgotten(base, State.CONFIRMED, identities)
         assert ledger.find_entries(base, identities) == {}
 
 
-def test_only_a_confirmed_entry_with_the_same_fingerprint_is_equal(ledger: Ledger) -> None:
+def test_a_row_is_equal_only_to_a_confirmed_entry_with_the_same_fingerprint(ledger: Ledger) -> None:
     base = add_base(ledger)
     sent, changed, listed, refused, unknown, nobody = (bytes([number]) * 16 for number in range(6))
     with ledger.transaction():
@@ -257,13 +265,13 @@ def test_only_a_confirmed_entry_with_the_same_fingerprint_is_equal(ledger: Ledge
         ledger.mark_lost(base, [unknown])
         ledger.record_listed(base, "email", [(listed, 2)])
         rows = [(person, b"f" * 8) for person in (sent, listed, refused, unknown, nobody)]
-        found = ledger.find_different(base, [*rows, (changed, b"g" * 8)])
-    assert found == {changed: True, listed: True, refused: True, unknown: True, nobody: False}
+        differences = ledger.find_different(base, [*rows, (changed, b"g" * 8)])
+    assert differences == {changed: True, listed: True, refused: True, unknown: True, nobody: False}
 
 
 def test_a_constraint_refuses_an_impossible_entry(ledger: Ledger) -> None:
     base = add_base(ledger)
-    bring_to(ledger, base, State.SENDING)
+    move_to(ledger, base, State.SENDING)
     for statement in (
         "UPDATE entry SET state = 4",
         "UPDATE entry SET state = 9",
@@ -285,21 +293,21 @@ def test_a_constraint_refuses_an_impossible_entry(ledger: Ledger) -> None:
 def test_an_error_of_the_database_shows_no_data_of_a_person(ledger: Ledger) -> None:
     base = add_base(ledger)
     person = Intent(b"short", b"f" * 8, b"somebody@example.com")
-    with pytest.raises(LedgerError) as raised, ledger.transaction():
+    with pytest.raises(LedgerError) as error_info, ledger.transaction():
         ledger.mark_intended(base, RUN, [person])
-    message = str(raised.value)
+    message = str(error_info.value)
     assert not any(secret in message for secret in ("somebody", person.body.hex(), person.identity.hex()))
     assert "\n" not in message
-    assert raised.value.__suppress_context__
+    assert error_info.value.__suppress_context__
 
 
-def test_any_text_of_the_service_can_be_stored(ledger: Ledger) -> None:
-    for number, words in enumerate(("a\0b", "half \ud83d of a pair", "\x00\udcff", "plain, é, 😀 and \\x00")):
+def test_any_message_of_the_service_can_be_stored(ledger: Ledger) -> None:
+    for number, message in enumerate(("a\0b", "half \ud83d of a pair", "\x00\udcff", "plain, é, 😀 and \\x00")):
         base = add_base(ledger, number)
-        bring_to(ledger, base, State.SENDING)
+        move_to(ledger, base, State.SENDING)
         with ledger.transaction():
-            ledger.mark_refused(base, State.SENDING, [(IDENTITY, 400, words)])
+            ledger.mark_refused(base, State.SENDING, [(IDENTITY, 400, message)])
         entry = read_entry(ledger, base)
         assert entry is not None
-        escaped = words.replace("\0", r"\x00").replace("\ud83d", r"\ud83d").replace("\udcff", r"\udcff")
+        escaped = message.replace("\0", r"\x00").replace("\ud83d", r"\ud83d").replace("\udcff", r"\udcff")
         assert entry.message == escaped

@@ -1,5 +1,4 @@
-"""A ledger of this version is read. A ledger of another version is refused and stays unchanged. The queries of a run
-are fast."""
+"""Versions of the ledger: other versions are refused or upgraded. The queries of a run use their index."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,10 +16,10 @@ from connector.ledger.planned import open_planned_ledger
 from connector.ledger.problems import find_problems
 from connector.ledger.schema import SCHEMA_VERSION, emails_metadata, metadata
 from connector.states import State
-from tests.ledger.moves import IDENTITY, add_base, begin_run, bring_to
+from tests.ledger.moves import IDENTITY, add_base, begin_run, move_to
 from tests.ledger.places import check_refused
 
-MANY = 5_000
+ENTRY_COUNT = 5_000
 
 
 def write_meta(url: str, name: str, value: str) -> None:
@@ -38,10 +37,10 @@ def test_a_ledger_of_another_version_is_refused_and_stays_unchanged(ledger_url: 
 
 
 def write_version_1(url: str) -> None:
-    """Make the ledger, which has no entries, one of version 0.2.0."""
+    """Turn a ledger without entries into a ledger of version 0.2.0."""
     with open_ledger(url) as ledger, ledger.transaction() as connection:
-        made = CreateTable(metadata.tables["entry"]).compile(dialect=connection.dialect).string
-        columns_of_version_1 = [line for line in made.splitlines() if "opted_out" not in line]
+        create_sql = CreateTable(metadata.tables["entry"]).compile(dialect=connection.dialect).string
+        columns_of_version_1 = [line for line in create_sql.splitlines() if "opted_out" not in line]
         connection.execute(text("DROP TABLE entry"))
         for table in ("problem", "receipt"):
             connection.execute(text(f"DROP TABLE {table}"))
@@ -55,7 +54,7 @@ def test_a_run_upgrades_a_ledger_of_version_0_2(ledger_url: str) -> None:
     with open_ledger(ledger_url) as ledger:
         begin_run(ledger)
         base = add_base(ledger)
-        bring_to(ledger, base, State.CONFIRMED)
+        move_to(ledger, base, State.CONFIRMED)
         with ledger.transaction():
             ledger.record_opt_outs(base, "crm", [IDENTITY])
     with open_ledger(ledger_url) as ledger, ledger.transaction():
@@ -65,8 +64,9 @@ def test_a_run_upgrades_a_ledger_of_version_0_2(ledger_url: str) -> None:
         assert planned.find_opt_outs(base, "crm") == [IDENTITY]
 
 
-def test_other_columns_of_a_table_are_another_version() -> None:
-    """A ledger with other columns would fail in the middle of a run: SCHEMA_VERSION rises with these columns."""
+def test_a_change_of_the_columns_needs_a_new_schema_version() -> None:
+    """A ledger with other columns would fail in the middle of a run, so each change of columns must raise
+    SCHEMA_VERSION."""
     names = ("meta", "run", "base", "entry", "account", "source_cursor", "problem", "receipt")
     tables = [*(metadata.tables[name] for name in names), *emails_metadata.sorted_tables]
     columns = " ".join(f"{table.name}.{column.name}" for table in tables for column in table.columns)
@@ -74,37 +74,37 @@ def test_other_columns_of_a_table_are_another_version() -> None:
 
 
 @contextmanager
-def heard(ledger: Ledger) -> Iterator[list[tuple[str, Any]]]:
-    """Every statement that is carried out meanwhile, with its values."""
+def record_statements(ledger: Ledger) -> Iterator[list[tuple[str, Any]]]:
+    """Yield a list of the statements that run inside the block, each with its values."""
     statements: list[tuple[str, Any]] = []
 
-    def hear(_connection: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+    def record_statement(_connection: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
         statements.append((statement, values))
 
     engine = ledger.connection.engine
-    event.listen(engine, "before_cursor_execute", hear)
+    event.listen(engine, "before_cursor_execute", record_statement)
     try:
         yield statements
     finally:
-        event.remove(engine, "before_cursor_execute", hear)
+        event.remove(engine, "before_cursor_execute", record_statement)
 
 
 def test_the_queries_for_unfinished_entries_read_no_confirmed_entry(ledger: Ledger) -> None:
     base = add_base(ledger)
     with ledger.transaction() as connection:
-        ledger.record_listed(base, "email", [(number.to_bytes(16, "big"), number) for number in range(1, MANY)])
-    bring_to(ledger, base, State.UNKNOWN)
+        ledger.record_listed(base, "email", [(number.to_bytes(16, "big"), number) for number in range(1, ENTRY_COUNT)])
+    move_to(ledger, base, State.UNKNOWN)
     is_sqlite = ledger.is_file
     with ledger.transaction() as connection:
         connection.exec_driver_sql("ANALYZE")
-        with heard(ledger) as statements:
+        with record_statements(ledger) as statements:
             ledger.mark_died()
             assert [entry.identity for entry in ledger.find_unfinished(base, State.UNKNOWN)] == [IDENTITY]
             assert count_unsettled(connection) == {"account": 1}
         assert len(statements) == 3
-        explain = "EXPLAIN QUERY PLAN " if is_sqlite else "EXPLAIN "
+        explain_sql = "EXPLAIN QUERY PLAN " if is_sqlite else "EXPLAIN "
         for statement, values in statements:
-            plan = "\n".join(str(row) for row in connection.exec_driver_sql(explain + statement, values))
+            plan = "\n".join(str(row) for row in connection.exec_driver_sql(explain_sql + statement, values))
             assert "unfinished_entries" in plan, plan
             assert "SCAN entry" not in plan, plan
             assert "Seq Scan on entry" not in plan, plan

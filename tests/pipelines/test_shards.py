@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.ledger.places import run_sql
-from tests.ledger.test_postgres import SESSIONS
+from tests.ledger.test_postgres import SESSIONS_SQL
 from tests.pipelines.conftest import Connector, count_stored, has_stored, wait_for
 from tests.pipelines.sharded import (
     FAULTS,
@@ -114,7 +114,7 @@ def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(shar
         shared.sandbox.switch(refuse=0)
     time.sleep(0.5)
     os.kill(resting.pid, signal.SIGSTOP)
-    run_sql(shared.environ["CONNECTOR_LEDGER"], f"SELECT pg_terminate_backend(pid, 5000) {SESSIONS}")
+    run_sql(shared.environ["CONNECTOR_LEDGER"], f"SELECT pg_terminate_backend(pid, 5000) {SESSIONS_SQL}")
     following = shared.run_json("sync", "job.yaml", "--wait", "60s")
     os.kill(resting.pid, signal.SIGCONT)
     late = end(resting)

@@ -1,4 +1,4 @@
-"""A ledger of emails in each store: a test with `log` runs on both stores."""
+"""Ledgers of emails for the tests. A test with the fixture `log` runs on SQLite and on PostgreSQL."""
 
 from collections.abc import Iterator
 
@@ -11,12 +11,12 @@ from tests.ledger.emails.moves import add_campaign
 
 @pytest.fixture
 def log(ledger_url: str) -> Iterator[EmailLog]:
-    """An open ledger of emails, on each of the stores."""
-    with open_emails(ledger_url) as opened:
-        yield opened
+    """An open ledger of emails, on SQLite and on PostgreSQL."""
+    with open_emails(ledger_url) as new_ledger:
+        yield new_ledger
 
 
 @pytest.fixture
 def campaign(log: EmailLog) -> Campaign:
-    """A campaign in it."""
+    """A campaign in the ledger of emails."""
     return add_campaign(log)

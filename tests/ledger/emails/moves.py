@@ -1,4 +1,4 @@
-"""The moves of the table of emails as calls of the store, and the ways into each state."""
+"""The call of the ledger of emails for each move of an email, and the events that lead to each state."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ MOVES: dict[Move, Callable[[EmailLog, Campaign], object]] = {
     (S.SENDING, E.DIED): lambda log, at: log.mark_died(at),
     (S.REFUSED, E.ALLOWED): lambda log, at: log.mark_allowed(at, [RECIPIENT]),
 }
-TOLERANT = {(S.SENDING, E.DIED)}  # it speaks of many emails: those that fit move
+TOLERANT_MOVES = {(S.SENDING, E.DIED)}  # a call about many emails, which skips emails in other states
 
 SINGLE_MOVES: dict[EmailEvent, Callable[[EmailLog, int], object]] = {
     E.ACCEPTED: lambda log, key: log.mark_single_accepted(key, 7, "<7@shop>", at=2.0),
@@ -51,13 +51,13 @@ def add_single(log: EmailLog, account: str = "account") -> int:
         return log.mark_single_intended(account, RUN, ADDRESS, at=1.0)
 
 
-def bring_to(log: EmailLog, campaign: Campaign, state: EmailState) -> None:
-    """Take the email to RECIPIENT, which is not there, to `state`, each move in a transaction of its own."""
-    at = S.NONE
+def move_to(log: EmailLog, campaign: Campaign, state: EmailState) -> None:
+    """Move the email to RECIPIENT, which has no entry, to `state`, with a transaction for each move."""
+    current_state = S.NONE
     for event in PATHS[state]:
         with log.transaction():
-            MOVES[at, event](log, campaign)
-        at = EMAIL.transitions[at, event]
+            MOVES[current_state, event](log, campaign)
+        current_state = EMAIL.transitions[current_state, event]
 
 
 def read_entry(log: EmailLog, campaign: Campaign, recipient: bytes = RECIPIENT) -> EmailEntry | None:
@@ -71,12 +71,12 @@ def read_state(log: EmailLog, campaign: Campaign, recipient: bytes = RECIPIENT) 
 
 
 def read_single(log: EmailLog, key: int) -> tuple[EmailState, str | None]:
-    """State and addresses as they are stored."""
+    """Return the state and the stored address of a single email."""
     with log.transaction() as connection:
         rows = connection.exec_driver_sql("SELECT email_key, state, address FROM email").all()
     return {row[0]: (S(row[1]), row[2]) for row in rows}.get(key, (S.NONE, None))
 
 
 def find_file(url: str) -> Path:
-    """The emails' file of a ledger in SQLite."""
+    """Return the file with the emails of a ledger in SQLite."""
     return find_emails(Path(url.removeprefix("sqlite:///")))

@@ -1,4 +1,4 @@
-"""A backup of the ledger includes the emails. Without the emails, recipients get a campaign twice."""
+"""A backup of the ledger includes the emails, so that a restored ledger sends no campaign twice."""
 
 import subprocess
 import sys
@@ -11,72 +11,74 @@ from connector.ledger.copies import Backup, back_up_ledger
 from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
 from connector.ledger.store import StaleMoveError
 from connector.states import EmailState
-from tests.ledger.emails.moves import RECIPIENT, RUN, add_campaign, bring_to, read_state
+from tests.ledger.emails.moves import RECIPIENT, RUN, add_campaign, move_to, read_state
 from tests.ledger.moves import begin_run
-from tests.ledger.places import url_of
+from tests.ledger.places import build_file_url
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """An empty ledger, and beside it one email that was sent."""
+    """A ledger without entries, with one sent email."""
     path = tmp_path / "state" / "ledger.db"
-    with open_ledger(url_of(path)) as ledger:
+    with open_ledger(build_file_url(path)) as ledger:
         begin_run(ledger)
-    send_one(path)
+    record_sent_email(path)
     return path
 
 
-def send_one(path: Path) -> None:
-    with open_emails(url_of(path)) as log:
-        bring_to(log, add_campaign(log), EmailState.SENT)
+def record_sent_email(path: Path) -> None:
+    with open_emails(build_file_url(path)) as log:
+        move_to(log, add_campaign(log), EmailState.SENT)
 
 
-def test_a_copy_sends_no_email_twice(source: Path, tmp_path: Path) -> None:
+def test_a_restored_backup_sends_no_email_twice(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "backups" / "copy.db"
     target.parent.mkdir()
-    assert back_up_ledger(url_of(source), target) == Backup(entries=0, emails=1)
+    assert back_up_ledger(build_file_url(source), target) == Backup(entries=0, emails=1)
     assert sorted(file.name for file in target.parent.iterdir()) == ["copy-emails.db", "copy.db"]
     assert {file.stat().st_mode & 0o777 for file in target.parent.iterdir()} == {0o600}
-    with open_ledger(url_of(target)), open_emails(url_of(target)) as log:
+    with open_ledger(build_file_url(target)), open_emails(build_file_url(target)) as log:
         campaign = add_campaign(log)
         with pytest.raises(StaleMoveError), log.transaction():
             log.mark_intended(campaign, RUN, [(RECIPIENT, "ann@example.com")], at=3.0)
 
 
 def test_emails_without_a_ledger_are_copied(tmp_path: Path) -> None:
-    send_one(tmp_path / "ledger.db")
-    assert back_up_ledger(url_of(tmp_path / "ledger.db"), tmp_path / "copy.db") == Backup(entries=None, emails=1)
+    record_sent_email(tmp_path / "ledger.db")
+    assert back_up_ledger(build_file_url(tmp_path / "ledger.db"), tmp_path / "copy.db") == Backup(
+        entries=None, emails=1
+    )
     assert not (tmp_path / "copy.db").exists()
-    with open_existing_emails(url_of(tmp_path / "copy.db")) as log:
+    with open_existing_emails(build_file_url(tmp_path / "copy.db")) as log:
         assert log is not None
         assert read_state(log, add_campaign(log)) is EmailState.SENT
 
 
-def test_the_emails_of_a_linked_ledger_are_beside_the_ledger(source: Path, tmp_path: Path) -> None:
+def test_a_backup_by_a_link_to_the_ledger_includes_the_emails(source: Path, tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to(source)
-    assert back_up_ledger(url_of(tmp_path / "link.db"), tmp_path / "copy.db").emails == 1
+    assert back_up_ledger(build_file_url(tmp_path / "link.db"), tmp_path / "copy.db").emails == 1
 
 
 def test_existing_emails_beside_the_target_are_not_overwritten(source: Path, tmp_path: Path) -> None:
     (tmp_path / "copy-emails.db").write_text("precious")
     with pytest.raises(ConfigurationError, match=r"copy-emails\.db is there already"):
-        back_up_ledger(url_of(source), tmp_path / "copy.db")
+        back_up_ledger(build_file_url(source), tmp_path / "copy.db")
     assert [file.read_text() for file in tmp_path.iterdir() if file.is_file()] == ["precious"]
 
 
 def test_a_ledger_with_damaged_emails_is_not_copied(source: Path, tmp_path: Path) -> None:
     source.with_name("ledger-emails.db").write_bytes(b"no database" * 1000)
     with pytest.raises(LedgerError, match=r"ledger-emails\.db .*not a database"):
-        back_up_ledger(url_of(source), tmp_path / "copy.db")
+        back_up_ledger(build_file_url(source), tmp_path / "copy.db")
     assert [file.name for file in tmp_path.iterdir()] == ["state"]
 
 
-_KILLED = """
+KILLED_WRITER = """
 import os, sys
 from connector.ledger.opening import open_emails
 
 with open_emails(sys.argv[1]) as log:
-    log.connection.exec_driver_sql("PRAGMA cache_size = 1")  # changes are in the file before the commit
+    log.connection.exec_driver_sql("PRAGMA cache_size = 1")  # so that changes are written before the commit
     log.connection.rollback()
     with log.hold_campaign("account", "welcome") as campaign, log.transaction():
         people = [(number.to_bytes(16, "big"), "p@example.com") for number in range(1000)]
@@ -86,7 +88,7 @@ with open_emails(sys.argv[1]) as log:
 
 
 def test_the_half_written_transaction_of_a_killed_process_is_not_in_the_copy(source: Path, tmp_path: Path) -> None:
-    assert subprocess.run([sys.executable, "-c", _KILLED, url_of(source)], check=False).returncode == -9
+    assert subprocess.run([sys.executable, "-c", KILLED_WRITER, build_file_url(source)], check=False).returncode == -9
     assert source.with_name("ledger-emails.db-journal").exists()
-    assert back_up_ledger(url_of(source), tmp_path / "copy.db").emails == 1
+    assert back_up_ledger(build_file_url(source), tmp_path / "copy.db").emails == 1
     assert not source.with_name("ledger-emails.db-journal").exists()

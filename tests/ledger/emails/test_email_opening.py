@@ -15,7 +15,7 @@ from connector.ledger.emails import EmailLog
 from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
 from connector.ledger.planned import open_planned_ledger
 from connector.states import EmailState
-from tests.ledger.emails.moves import add_campaign, add_single, bring_to, find_file, read_single, read_state
+from tests.ledger.emails.moves import add_campaign, add_single, find_file, move_to, read_single, read_state
 from tests.ledger.moves import begin_run
 from tests.ledger.places import check_refused
 
@@ -23,14 +23,14 @@ from tests.ledger.places import check_refused
 def test_an_email_is_stored_while_a_load_holds_the_ledger(ledger_url: str) -> None:
     with open_ledger(ledger_url) as ledger, open_emails(ledger_url) as log:
         begin_run(ledger)
-        bring_to(log, add_campaign(log), EmailState.SENT)
+        move_to(log, add_campaign(log), EmailState.SENT)
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["emails first", "ledger first"])
-def test_ledger_and_emails_share_a_place_in_either_order(ledger_url: str, is_first: bool) -> None:
+def test_the_ledger_and_the_emails_can_be_created_in_either_order(ledger_url: str, is_first: bool) -> None:
     if is_first:
         with open_emails(ledger_url) as log:
-            bring_to(log, add_campaign(log), EmailState.SENT)
+            move_to(log, add_campaign(log), EmailState.SENT)
     with open_ledger(ledger_url) as ledger:
         begin_run(ledger)
     with open_emails(ledger_url) as log:
@@ -41,7 +41,7 @@ def test_ledger_and_emails_share_a_place_in_either_order(ledger_url: str, is_fir
         assert connection.exec_driver_sql("SELECT count(*) FROM run").scalar_one() == 1
 
 
-def test_threads_that_create_the_emails_at_once_open_the_same_emails(ledger_url: str) -> None:
+def test_threads_that_create_the_ledger_of_emails_together_use_the_same_ledger(ledger_url: str) -> None:
     def send(_: int) -> int:
         with open_emails(ledger_url) as log:
             return add_single(log)
@@ -53,17 +53,17 @@ def test_threads_that_create_the_emails_at_once_open_the_same_emails(ledger_url:
         assert {read_single(log, key)[0] for key in keys} == {EmailState.SENDING}
 
 
-def test_a_reader_of_the_emails_creates_no_file(ledger_url: str, tmp_path: Path) -> None:
+def test_reading_emails_creates_no_file(ledger_url: str, tmp_path: Path) -> None:
     folder = tmp_path / "nowhere"
     for url in (ledger_url, ledger_url.replace(str(tmp_path), str(folder))):
         with open_existing_emails(url) as log:
             assert log is None
     assert list(tmp_path.iterdir()) == []
     with open_emails(ledger_url) as log:
-        bring_to(log, add_campaign(log), EmailState.SENT)
-    with open_existing_emails(ledger_url) as found:
-        assert found is not None
-        assert read_state(found, add_campaign(found)) is EmailState.SENT
+        move_to(log, add_campaign(log), EmailState.SENT)
+    with open_existing_emails(ledger_url) as emails:
+        assert emails is not None
+        assert read_state(emails, add_campaign(emails)) is EmailState.SENT
 
 
 def write_meta(url: str, name: str, value: str) -> None:
@@ -76,7 +76,7 @@ def write_meta(url: str, name: str, value: str) -> None:
     ("name", "value"), [("schema_version", "2"), ("schema_version", "one"), ("identity_rule", "0")]
 )
 def test_emails_of_another_version_are_refused(ledger_url: str, name: str, value: str) -> None:
-    """Under another rule for addresses a person is another recipient, and gets the email again."""
+    """With another rule for addresses, a person would be a new recipient and get the email again."""
     write_meta(ledger_url, name, value)
     for opening in (open_emails, open_existing_emails):
         check_refused(opening(ledger_url), ConfigurationError, rf"{name} {value}.*use the version of the connector")
@@ -87,17 +87,17 @@ def test_emails_of_another_version_are_refused(ledger_url: str, name: str, value
 # Campaigns
 
 
-def test_the_error_of_a_second_run_of_a_campaign_names_the_holder(ledger_url: str) -> None:
+def test_the_error_of_a_second_run_of_a_campaign_shows_the_first_process(ledger_url: str) -> None:
     holder = f"the campaign welcome is held by process {os.getpid()} on .*: wait for that run, or use --wait"
     with open_emails(ledger_url) as first, open_emails(ledger_url) as second, first.hold_campaign("one", "welcome"):
-        for account in ("one", "two"):  # which may be the same account, spelt otherwise
+        for account in ("one", "two"):  # the two names may mean the same account
             check_refused(second.hold_campaign(account, "welcome"), LockedError, holder)
         with second.hold_campaign("one", "farewell"):
             pass
         add_single(second)
 
 
-def test_a_campaign_is_not_held_twice_by_one_run(log: EmailLog) -> None:
+def test_a_run_cannot_hold_a_campaign_twice(log: EmailLog) -> None:
     for _ in range(2):
         with (
             log.hold_campaign("account", "welcome"),
@@ -108,19 +108,19 @@ def test_a_campaign_is_not_held_twice_by_one_run(log: EmailLog) -> None:
 
 
 def test_a_run_that_waits_gets_the_campaign_when_it_is_free(ledger_url: str) -> None:
-    asked: list[bool] = []
+    calls: list[bool] = []
     with open_emails(ledger_url) as first, open_emails(ledger_url) as second, ExitStack() as holding:
         holding.enter_context(first.hold_campaign("account", "welcome"))
 
-        def free_it() -> bool:
-            asked.append(True)
-            if len(asked) == 2:
+        def release_at_second_call() -> bool:
+            calls.append(True)
+            if len(calls) == 2:
                 holding.close()
             return False
 
-        with second.hold_campaign("account", "welcome", wait_s=60.0, is_stopped=free_it) as campaign:
-            bring_to(second, campaign, EmailState.SENT)
-    assert len(asked) == 2
+        with second.hold_campaign("account", "welcome", wait_s=60.0, is_stopped=release_at_second_call) as campaign:
+            move_to(second, campaign, EmailState.SENT)
+    assert len(calls) == 2
 
 
 def test_an_exception_inside_a_campaign_frees_the_campaign(ledger_url: str) -> None:
@@ -131,13 +131,13 @@ def test_an_exception_inside_a_campaign_frees_the_campaign(ledger_url: str) -> N
             pass
 
 
-_KILLED = """
+KILLED_WRITER = """
 import os, sys
 from connector.ledger.opening import open_emails
 
 with open_emails(sys.argv[1]) as log, log.hold_campaign("account", "welcome") as campaign:
     if sys.argv[1].startswith("sqlite"):
-        log.connection.exec_driver_sql("PRAGMA cache_size = 1")  # changes are in the file before the commit
+        log.connection.exec_driver_sql("PRAGMA cache_size = 1")  # so that changes are written before the commit
         log.connection.rollback()
     with log.transaction():
         people = [(number.to_bytes(16, "big"), f"p{number}@example.com") for number in range(300)]
@@ -151,12 +151,12 @@ with open_emails(sys.argv[1]) as log, log.hold_campaign("account", "welcome") as
 
 
 def test_emails_of_a_run_that_was_killed_in_a_commit_are_unknown_and_are_not_sent_again(ledger_url: str) -> None:
-    killed = subprocess.run([sys.executable, "-c", _KILLED, ledger_url], check=False)
-    assert killed.returncode == -9
-    if ledger_url.startswith("sqlite"):  # The journal holds the half-written transaction.
+    result = subprocess.run([sys.executable, "-c", KILLED_WRITER, ledger_url], check=False)
+    assert result.returncode == -9
+    if ledger_url.startswith("sqlite"):  # the journal has the unfinished transaction
         file = find_file(ledger_url)
         assert file.with_name(f"{file.name}-journal").exists()
-    people = [number.to_bytes(16, "big") for number in range(300)]
+    people = [batch_count.to_bytes(16, "big") for batch_count in range(300)]
     with open_emails(ledger_url) as log, log.hold_campaign("account", "welcome", wait_s=60.0) as campaign:
         with log.transaction():
             assert log.mark_died(campaign) == 299
@@ -166,13 +166,15 @@ def test_emails_of_a_run_that_was_killed_in_a_commit_are_unknown_and_are_not_sen
             )
             unsettled = log.read_unsettled(campaign)
         assert (counts[EmailState.SENT], counts[EmailState.UNKNOWN]) == (1, 299)
-        assert [email.address for email in unsettled] == [f"p{number}@example.com" for number in range(1, 300)]
-        for who in (people[0], people[1]):
+        assert [email.address for email in unsettled] == [
+            f"p{batch_count}@example.com" for batch_count in range(1, 300)
+        ]
+        for person in (people[0], people[1]):
             with pytest.raises(LedgerError, match="1 of 1 entries"), log.transaction():
-                log.mark_intended(campaign, "run-2", [(who, "p@example.com")], at=3.0)
+                log.mark_intended(campaign, "run-2", [(person, "p@example.com")], at=3.0)
 
 
-_WRITER = """
+WRITER_SCRIPT = """
 import sys
 from connector.ledger.opening import open_emails
 
@@ -197,11 +199,11 @@ with open_emails(url) as log:
 """
 
 
-def test_a_campaign_and_single_emails_are_written_by_processes_at_once(ledger_url: str) -> None:
-    number = 10
+def test_two_processes_can_write_a_campaign_and_single_emails_at_the_same_time(ledger_url: str) -> None:
+    batch_count = 10
     writers = [
         subprocess.Popen(
-            [sys.executable, "-c", _WRITER, ledger_url, kind, str(number)],
+            [sys.executable, "-c", WRITER_SCRIPT, ledger_url, kind, str(batch_count)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -219,9 +221,9 @@ def test_a_campaign_and_single_emails_are_written_by_processes_at_once(ledger_ur
         writer.communicate(timeout=120)
     assert [writer.returncode for writer in writers] == [0, 0]
     with open_emails(ledger_url) as log, log.transaction() as connection:
-        mailed = "SELECT count(*) FROM email WHERE campaign_key IS NOT NULL AND state = 2"
-        assert connection.exec_driver_sql(mailed).scalar_one() == number * 8
-        singles = "SELECT count(*) FROM email WHERE campaign_key IS NULL AND state = 2"
-        assert connection.exec_driver_sql(singles).scalar_one() == number
+        campaign_count_sql = "SELECT count(*) FROM email WHERE campaign_key IS NOT NULL AND state = 2"
+        assert connection.exec_driver_sql(campaign_count_sql).scalar_one() == batch_count * 8
+        single_count_sql = "SELECT count(*) FROM email WHERE campaign_key IS NULL AND state = 2"
+        assert connection.exec_driver_sql(single_count_sql).scalar_one() == batch_count
         if connection.dialect.name == "sqlite":
             assert connection.exec_driver_sql("PRAGMA integrity_check").scalars().all() == ["ok"]

@@ -1,4 +1,4 @@
-"""The ledger of emails: every move from every state, and whole transactions, on SQLite and on PostgreSQL."""
+"""The ledger of emails: every move from every state, transactions, and constraints, on SQLite and on PostgreSQL."""
 
 from itertools import product
 
@@ -15,11 +15,11 @@ from tests.ledger.emails.moves import (
     RECIPIENT,
     RUN,
     SINGLE_MOVES,
-    TOLERANT,
+    TOLERANT_MOVES,
     Move,
     add_campaign,
     add_single,
-    bring_to,
+    move_to,
     read_entry,
     read_single,
     read_state,
@@ -28,7 +28,7 @@ from tests.ledger.emails.moves import (
 OTHER = b"o" * 16
 
 
-def test_the_store_has_a_function_for_every_move_of_the_table_and_no_other() -> None:
+def test_the_list_of_moves_under_test_has_exactly_the_moves_of_the_state_table() -> None:
     assert MOVES.keys() == EMAIL.transitions.keys()
 
 
@@ -38,75 +38,75 @@ def test_a_move_follows_the_table_or_raises_and_changes_nothing(log: EmailLog) -
 
 
 def check_move(log: EmailLog, campaign: Campaign, state: EmailState, move: Move) -> None:
-    bring_to(log, campaign, state)
-    before = read_entry(log, campaign)
+    move_to(log, campaign, state)
+    entry_before = read_entry(log, campaign)
     if state is move[0]:
         with log.transaction():
             MOVES[move](log, campaign)
         assert read_state(log, campaign) is EMAIL.transitions[move], move
-    elif move in TOLERANT:
+    elif move in TOLERANT_MOVES:
         with log.transaction():
             assert MOVES[move](log, campaign) == 0
-        assert read_entry(log, campaign) == before, (state, move)
+        assert read_entry(log, campaign) == entry_before, (state, move)
     else:
         with pytest.raises(StaleMoveError), log.transaction():
             MOVES[move](log, campaign)
-        assert read_entry(log, campaign) == before, (state, move)
+        assert read_entry(log, campaign) == entry_before, (state, move)
 
 
-def test_a_move_touches_only_the_emails_that_it_names_and_only_in_their_campaign(log: EmailLog) -> None:
+def test_a_move_changes_only_its_own_emails_in_their_campaign(log: EmailLog) -> None:
     for move in MOVES:
-        check_others(log, add_campaign(log, f"{move}"), add_campaign(log, f"{move} elsewhere"), move)
+        check_other_emails(log, add_campaign(log, f"{move}"), add_campaign(log, f"{move} elsewhere"), move)
 
 
-def check_others(log: EmailLog, campaign: Campaign, elsewhere: Campaign, move: Move) -> None:
+def check_other_emails(log: EmailLog, campaign: Campaign, other_campaign: Campaign, move: Move) -> None:
     single = add_single(log)
-    for place in (campaign, elsewhere):
+    for some_campaign in (campaign, other_campaign):
         with log.transaction():
-            log.mark_intended(place, RUN, [(OTHER, "otto@example.com")], at=1.0)
-            log.mark_lost(place, [OTHER])
-    bring_to(log, elsewhere, move[0])
-    untouched = [(elsewhere, RECIPIENT), (elsewhere, OTHER), (campaign, OTHER)]
-    before = [read_entry(log, *entry) for entry in untouched]
-    bring_to(log, campaign, move[0])
+            log.mark_intended(some_campaign, RUN, [(OTHER, "otto@example.com")], at=1.0)
+            log.mark_lost(some_campaign, [OTHER])
+    move_to(log, other_campaign, move[0])
+    untouched = [(other_campaign, RECIPIENT), (other_campaign, OTHER), (campaign, OTHER)]
+    entries_before = [read_entry(log, *entry) for entry in untouched]
+    move_to(log, campaign, move[0])
     with log.transaction():
         MOVES[move](log, campaign)
-    assert [read_entry(log, *place) for place in untouched] == before, move
+    assert [read_entry(log, *entry) for entry in untouched] == entries_before, move
     assert read_single(log, single) == (EmailState.SENDING, ADDRESS)
 
 
 def test_a_transaction_with_an_impossible_move_changes_nothing(log: EmailLog) -> None:
-    for move in MOVES.keys() - TOLERANT:
+    for move in MOVES.keys() - TOLERANT_MOVES:
         campaign = add_campaign(log, f"{move}")
-        bring_to(log, campaign, move[0])
-        before = read_entry(log, campaign)
+        move_to(log, campaign, move[0])
+        entry_before = read_entry(log, campaign)
         with pytest.raises(StaleMoveError, match="1 of 1 entries"):
-            make_twice(log, campaign, move)
-        assert read_entry(log, campaign) == before, move
+            move_twice(log, campaign, move)
+        assert read_entry(log, campaign) == entry_before, move
 
 
-def make_twice(log: EmailLog, campaign: Campaign, move: Move) -> None:
+def move_twice(log: EmailLog, campaign: Campaign, move: Move) -> None:
     with log.transaction():
         MOVES[move](log, campaign)
         MOVES[move](log, campaign)
 
 
 def test_an_email_has_the_values_of_its_state(log: EmailLog, campaign: Campaign) -> None:
-    values_of = {
+    values_by_state = {
         EmailState.SENDING: (None, None, None, None, None),
         EmailState.SENT: (7, "<7@shop>", 2.0, None, None),
         EmailState.UNKNOWN: (None, None, None, None, None),
         EmailState.REFUSED: (None, None, None, 422, "no"),
     }
-    for number, (state, rest) in enumerate(values_of.items()):
-        at = add_campaign(log, f"campaign {number}")
-        bring_to(log, at, state)
-        assert read_entry(log, at) == EmailEntry(state, *rest, RUN)
+    for number, (state, values) in enumerate(values_by_state.items()):
+        state_campaign = add_campaign(log, f"campaign {number}")
+        move_to(log, state_campaign, state)
+        assert read_entry(log, state_campaign) == EmailEntry(state, *values, RUN)
         with log.transaction():
-            assert log.find(at, [OTHER]) == {}
+            assert log.find(state_campaign, [OTHER]) == {}
 
 
-def test_a_recipient_that_is_named_twice_is_refused(log: EmailLog, campaign: Campaign) -> None:
+def test_a_step_with_the_same_recipient_twice_is_refused(log: EmailLog, campaign: Campaign) -> None:
     with pytest.raises(StaleMoveError), log.transaction():
         log.mark_intended(campaign, RUN, [(RECIPIENT, ADDRESS), (OTHER, "o@x"), (RECIPIENT, ADDRESS)], at=1.0)
     assert [read_state(log, campaign, identity) for identity in (RECIPIENT, OTHER)] == [EmailState.NONE] * 2
@@ -127,7 +127,7 @@ def test_an_unsettled_email_has_its_address_and_time(log: EmailLog, campaign: Ca
 
 
 def test_a_refused_email_can_be_allowed_and_intended_again(log: EmailLog, campaign: Campaign) -> None:
-    bring_to(log, campaign, EmailState.REFUSED)
+    move_to(log, campaign, EmailState.REFUSED)
     with log.transaction():
         log.mark_allowed(campaign, [RECIPIENT])
         log.mark_intended(campaign, "run-2", [(RECIPIENT, ADDRESS)], at=9.0)
@@ -136,49 +136,49 @@ def test_a_refused_email_can_be_allowed_and_intended_again(log: EmailLog, campai
 
 
 def test_a_campaign_is_identified_by_account_and_name(log: EmailLog) -> None:
-    first, other = add_campaign(log, "welcome", "one"), add_campaign(log, "welcome", "two")
-    assert first.key != other.key
-    assert add_campaign(log, "welcome", "one") == first
+    first_campaign, second_campaign = add_campaign(log, "welcome", "one"), add_campaign(log, "welcome", "two")
+    assert first_campaign.key != second_campaign.key
+    assert add_campaign(log, "welcome", "one") == first_campaign
     with log.transaction():
-        assert log.find_campaign("one", "welcome") == first
+        assert log.find_campaign("one", "welcome") == first_campaign
         assert log.find_campaign("one", "Welcome") is None
 
 
-# Emails sent by themselves
+# Single emails
 
 
-def test_a_single_email_ends_once(log: EmailLog) -> None:
+def test_a_single_email_has_only_one_final_move(log: EmailLog) -> None:
     for left, event in product([None, *SINGLE_MOVES], SINGLE_MOVES):
         check_single(log, left, event)
 
 
-def check_single(log: EmailLog, left: EmailEvent | None, event: EmailEvent) -> None:
+def check_single(log: EmailLog, first_event: EmailEvent | None, second_event: EmailEvent) -> None:
     key, other = add_single(log), add_single(log)
-    if left is None:
+    if first_event is None:
         with log.transaction():
-            SINGLE_MOVES[event](log, key)
-        state = EMAIL.transitions[EmailState.SENDING, event]
+            SINGLE_MOVES[second_event](log, key)
+        state = EMAIL.transitions[EmailState.SENDING, second_event]
         has_address = state in (EmailState.UNKNOWN, EmailState.REFUSED)
         assert read_single(log, key) == (state, ADDRESS if has_address else None)
     else:
         with log.transaction():
-            SINGLE_MOVES[left](log, key)
-        before = read_single(log, key)
+            SINGLE_MOVES[first_event](log, key)
+        entry_before = read_single(log, key)
         with pytest.raises(StaleMoveError), log.transaction():
-            SINGLE_MOVES[event](log, key)
-        assert read_single(log, key) == before
+            SINGLE_MOVES[second_event](log, key)
+        assert read_single(log, key) == entry_before
     assert read_single(log, other) == (EmailState.SENDING, ADDRESS)
 
 
-def test_an_email_of_a_campaign_is_no_single_email(log: EmailLog, campaign: Campaign) -> None:
-    bring_to(log, campaign, EmailState.SENDING)
+def test_an_email_of_a_campaign_cannot_be_moved_as_a_single_email(log: EmailLog, campaign: Campaign) -> None:
+    move_to(log, campaign, EmailState.SENDING)
     with log.transaction() as connection:
         key = connection.exec_driver_sql("SELECT email_key FROM email").scalar_one()
     with pytest.raises(StaleMoveError), log.transaction() as connection:
         log.mark_single_lost(key)
 
 
-# What the database itself refuses
+# Constraints of the database
 
 _VALUES = {
     "campaign_key": "1", "account": "NULL", "recipient": "'0123456789abcdef'", "state": "1", "address": "'a'",
@@ -191,12 +191,12 @@ _SINGLE = {"campaign_key": "NULL", "recipient": "NULL", "account": "'account'"}
 
 
 def test_the_database_accepts_a_possible_email(log: EmailLog) -> None:
-    for lawful in ({}, _ANSWER, _REFUSAL, _SINGLE, _SINGLE | _ANSWER, {"state": "3"}):
-        insert_row(log, add_campaign(log, f"{lawful}"), lawful)
+    for valid_values in ({}, _ANSWER, _REFUSAL, _SINGLE, _SINGLE | _ANSWER, {"state": "3"}):
+        insert_row(log, add_campaign(log, f"{valid_values}"), valid_values)
 
 
 def test_the_database_refuses_an_impossible_email(log: EmailLog, campaign: Campaign) -> None:
-    for unlawful, constraint in (
+    for invalid_values, constraint in (
         ({"state": "0"}, "state_is_known"),
         ({"state": "5"}, "state_is_known"),
         ({"state": "2"}, "sent_means|an_address_until_sent"),
@@ -219,25 +219,25 @@ def test_the_database_refuses_an_impossible_email(log: EmailLog, campaign: Campa
         ({"campaign_key": "99"}, "(?i)foreign key"),
     ):
         with pytest.raises(LedgerError, match=constraint):
-            insert_row(log, campaign, unlawful)
+            insert_row(log, campaign, invalid_values)
 
 
 def insert_row(log: EmailLog, campaign: Campaign, values: dict[str, str]) -> None:
-    """A line as somebody else would write it; the recipient as bytes, however the database spells them."""
+    """Insert a row into the table of emails as another program would do."""
     row = _VALUES | {"campaign_key": str(campaign.key)} | values
     recipients = {"NULL": None, "short": b"too short"}
     recipient = recipients.get(row.pop("recipient"), RECIPIENT)
-    columns, written = ", ".join(row), ", ".join(row.values())
+    columns_sql, values_sql = ", ".join(row), ", ".join(row.values())
     with log.transaction() as connection:
-        statement = text(f"INSERT INTO email (recipient, {columns}) VALUES (:recipient, {written})")
+        statement = text(f"INSERT INTO email (recipient, {columns_sql}) VALUES (:recipient, {values_sql})")
         connection.execute(statement, {"recipient": recipient})
 
 
-def test_no_message_holds_an_address(log: EmailLog, campaign: Campaign) -> None:
-    with pytest.raises(LedgerError) as raised, log.transaction():
+def test_the_error_of_a_refused_email_shows_no_address(log: EmailLog, campaign: Campaign) -> None:
+    with pytest.raises(LedgerError) as error_info, log.transaction():
         log.mark_intended(campaign, RUN, [(b"too short", ADDRESS)], at=1.0)
-    assert "example.com" not in str(raised.value)
-    assert raised.value.__suppress_context__
+    assert "example.com" not in str(error_info.value)
+    assert error_info.value.__suppress_context__
 
 
 def test_a_text_that_no_database_can_store_is_stored_escaped(log: EmailLog) -> None:
