@@ -13,13 +13,13 @@ ever faster, until a refusal gives the bounds of the next ramp.
 3. Windows. If everything is refused for longer than the service asked for, the limiter counts in windows. Then the rate
    of the window is known, and a ramp takes no less than two such windows.
 4. Chance. A limit cannot refuse a rate below its lower bound. So a refusal there is chance, or the limit has fallen. A
-   limit that has fallen also refuses most requests that were in flight behind the refused one; chance serves them. A
-   refusal by chance costs its pause and leaves the rate as it is.
+   limit that has fallen also refuses requests that were in flight behind the refused one; chance serves them. A refusal
+   by chance costs its pause and leaves the rate as it is.
 
-`record_refused` records the refusal; the rate stays, and answers to the requests in
-flight behind it are counted. When the pause is over, the next request to leave makes `_decide` choose: chance or a
-ramp. Without a pause `_decide` runs at once. After a limit's refusal, the first served request makes `_resume` begin
-the ramp: until then the rate stays at the ramp's begin, and single probes leave if everything is refused.
+`record_refused` records the refusal; the rate stays, and answers to the requests in flight behind it are counted. When
+the pause is over, the next request to leave makes `_decide` choose: chance or a ramp. Without a pause `_decide` runs at
+once. After a limit's refusal, the first served request makes `_resume` begin the ramp: until then the rate stays at the
+ramp's begin, and single probes leave if everything is refused.
 
 Rates are measured between the times at which requests were sent, in seconds of a clock that does not go back. Pure: the
 time `now` comes in.
@@ -35,15 +35,21 @@ _SHORTEST_S = 0.3  # least seconds that count as a pause in a short ramp
 _ROOM = 0.015  # a ramp begins at least this share below its end; half of it is lost
 _PROBE_S = 2.0  # seconds in which the excess over a ramp's end grows e-fold
 _LARGEST_FACTOR = 16.0  # assumed: a limit is at least a sixteenth of the rate that it refused
-_REPEATS = 3  # refusals without a pause that show a limit, and answers that tell a rule from an accident
+_REFUSALS = 3  # refusals without a pause that show a limit
+_LEAST_BEHIND = 3  # requests served behind a refused one, and none refused, are evidence of chance
+_SAMPLE = 6  # so many served requests behind a refused one measure the rate at which they were served
 _ALL_REFUSED = 5  # refusals in a row after which single probes leave
 _LONGEST_WINDOW_S = 61.0  # if everything is refused for longer than a minute, the service is out of order
-_DEAR_S = 10.0  # a longer pause is never taken for chance: a wrong guess costs the pause once more
-_FREQUENT_PAUSES = 20.0  # refusals that are farther apart cost little, whatever their cause
+_WINDOW_ROOM = 0.1  # a ramp after a full window ends this share above the mean rate of the window
+_LONGEST_CHANCE_PAUSE_S = 10.0  # a refusal with a longer pause counts as a limit's: a wrong guess costs the pause again
 _TOLERATED = {"search": 0.5, "limit": 0.01, "chance": 0.2}  # refusals for each served request that do not count
-_CHANCE_FOR = 7  # refusals without signs of chance, after which chance is not expected any more
+_BELOW = 0.95  # a refusal at this share of the lower bound contradicts the bound: windows make it a little too high
+_CHANCE_FOR = 7  # refusals without evidence of chance, after which chance is not expected any more
+_SERVED_BETWEEN = 8.0  # without a pause, chance lets at least so many requests pass for each one that it refuses
 _SLACK_S = 0.005  # a sender that wakes up late makes up for this much at once: one turn of the event loop
 _HALVED_IN_S = 86_400.0  # a day halves the low end of an earlier limit: limits change with contracts
+_SURE = 0.9  # share of the rate served behind the first refusal at which the ramp begins: a sample is not exact
+_LOWEST_RATE = 1 / 86_400.0  # requests/s: one a day
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +77,7 @@ class _Ramp:
         self.growth = log(high / low) / length_s
 
     def move(self, seconds: float) -> float:
-        """Go on by this time, by a fifth of the rate at most, and return the rate there (requests/s)."""
-        if self.at_s < self.length_s:
-            seconds = min(seconds, 0.2 / self.growth)
+        """Go on by this time, and return the rate there (requests/s)."""
         self.at_s += max(seconds, 0.0)
         if self.at_s < self.length_s:
             return self.low * exp(self.growth * self.at_s)
@@ -90,12 +94,19 @@ class _Refusal:
     served: int = 0
     sent_s: float = 1.0
     rate: float = 1.0
-    proved: float = 0.0  # the lower bound of the limit that the refusal gives (requests/s)
+    filled_s: float = 1.0  # time in which the limiter has allowed `served`
+    counted: int = 0  # requests served since the first of the refusals that show the limit
     is_first: bool = True  # no limit had shown
     is_undecided: bool = False  # `_decide` has not run for the refusal
     awaits_served: bool = False  # no request has been served since the refusal by a limit
     served_after: int = 0
     refused_after: int = 0
+    served_behind: float = 0.0  # requests/s at which the requests in flight behind were served; 0: not measured
+
+    @property
+    def proved(self) -> float:
+        """The lower bound of the limit (requests/s)."""
+        return self.served / self.filled_s
 
 
 class RateController:
@@ -117,10 +128,11 @@ class RateController:
         self._served = 0  # requests since the last pause
         self._refused_in_row = 0
         self._excess = 0.0  # refusals beyond the tolerated share
+        self._excess_from = 0  # requests that were served before the first of these refusals
         self._last = _Refusal()
         self._pause_s = self._window_s = 0.0  # as in `Found`
-        self._proved = 0.0  # the highest lower bound since the limit has shown clearly (requests/s)
-        self._chance_for = 0  # refusals without signs of chance until chance is not expected; 0: it is not
+        self._proved = 0.0  # the highest lower bound since the limit was seen to fall (requests/s)
+        self._chance_for = 0  # refusals without evidence of chance until chance is not expected; 0: it is not
         if found is not None:
             self._pause_s, self._window_s = found.pause_s, found.window_s
             least = min(_FIRST_RATE, found.low / 4)  # however old the found limit is, the first guess is not lower
@@ -128,7 +140,9 @@ class RateController:
 
     @property
     def found(self) -> Found | None:
-        """The limit as known now, or None while no limit has shown."""
+        """The limit as known now, or None while no limit has shown. A refusal whose pause runs counts."""
+        if self._last.is_undecided:
+            self._decide(self._paused_until)
         ramp = self._ramp
         if ramp is None:
             return None
@@ -180,13 +194,13 @@ class RateController:
         self._paused_until = max(self._paused_until, now + pause_s)
         if sent_at < self._old_answers_until:
             last.refused_after += sent_at > last.sent_at
-            if last.is_undecided and last.refused_after >= max(_REPEATS, last.served_after):
-                self._decide(self._paused_until)  # now, because the run may end before the next request leaves
             return
         self._refused_in_row += 1
         if last.awaits_served:
             self._old_answers_until = max(now, self._paused_until)
             return
+        if not self._excess:
+            self._excess_from = self._served
         self._excess += 1
         if not pause_s and self._excess < self._needed:
             return
@@ -198,9 +212,9 @@ class RateController:
         filled_s = sent_s + max(pause_s, 1.0)  # a fresh limiter has saved up more than a pause is worth
         if last.sent_at > -inf:
             filled_s = max(sent_s + pause_s, sent_at - last.sent_at)
-        proved = self._served / filled_s
+        counted = self._served - self._excess_from
         self._last = _Refusal(
-            sent_at, self._served, sent_s, rate, proved, is_first, is_undecided=True, awaits_served=True
+            *(sent_at, self._served, sent_s, rate, filled_s, counted, is_first), is_undecided=True, awaits_served=True
         )
         if not pause_s:  # with a pause, answers to the requests in flight are counted first
             self._decide(now)
@@ -227,14 +241,15 @@ class RateController:
     @property
     def _needed(self) -> int:
         """The refusals beyond the tolerated share that show a limit."""
-        return 2 * _REPEATS if self._chance_for else _REPEATS
+        return 2 * _REFUSALS if self._chance_for else _REFUSALS
 
     def _decide(self, at: float) -> None:
         """Classify the last refusal as chance, or begin a ramp. The next request leaves at `at`."""
         last = self._last
         last.is_undecided = False
-        is_chance = self._is_chance_in_search() if self._ramp is None else self._is_chance_in_ramp()
-        if is_chance:
+        if last.served_after >= _SAMPLE and self._left_at > last.sent_at:
+            last.served_behind = (last.served_after - 1) / (self._left_at - last.sent_at)
+        if self._is_chance():
             last.awaits_served = False
             self._resumed_at, self._served, self._refused_in_row = inf, 0, 0
             return
@@ -242,34 +257,28 @@ class RateController:
         if not self._pause_s:
             self._due_at = max(self._due_at, at + 1 / self.rate)
 
-    def _is_chance_in_search(self) -> bool:
-        """Return whether most requests behind the refused one were served, though the rate was doubling."""
+    def _is_chance(self) -> bool:
+        """Return whether the last refusal is taken for chance, and record the evidence."""
         last = self._last
-        is_chance = last.served_after >= 2 and last.refused_after <= last.served_after / 2
-        if not is_chance or not 0 < self._pause_s < _DEAR_S:
-            return False
-        self._chance_for = _CHANCE_FOR
-        return True
-
-    def _is_chance_in_ramp(self) -> bool:
-        """Return whether chance is expected and explains the last refusal; record the evidence for and against chance.
-
-        A refusal below the proved rate is evidence if most requests around the refused one were served. Refusals that
-        come rarely, or with most of the requests behind them, are a limit's. Such a refusal sets the proved rate anew.
-        """
-        last = self._last
-        is_frequent = last.sent_s < _FREQUENT_PAUSES * max(self._pause_s, 0.2) and self._pause_s < _DEAR_S
-        could_be_chance = is_frequent and last.refused_after <= 1 + last.served_after / 2
-        are_others_served = last.served_after >= max(_REPEATS, 5 * last.refused_after)
-        if not self._pause_s:
-            are_others_served = self._refused_in_row == 1
-        if could_be_chance and are_others_served and last.rate < self._proved and last.served >= 8 * self._excess:
-            self._chance_for = _CHANCE_FOR
-        elif not could_be_chance:
+        may_be_chance = 0 < self._pause_s < _LONGEST_CHANCE_PAUSE_S
+        are_most_served = last.served_after >= 2 and last.refused_after <= last.served_after / 2
+        if self._ramp is None:  # the rate doubles, so a limit refuses most requests behind the refused one
+            if may_be_chance and are_most_served:
+                self._chance_for = _CHANCE_FOR
+            return may_be_chance and are_most_served
+        if self._pause_s:
+            is_single = may_be_chance and last.served_after >= _LEAST_BEHIND and not last.refused_after
+        else:
+            is_single = last.counted >= _SERVED_BETWEEN * self._excess
+        if last.rate < _BELOW * self._proved:
+            if is_single:
+                self._chance_for = _CHANCE_FOR
+            else:
+                self._proved, self._chance_for = 0.0, max(self._chance_for - 1, 0)  # the limit has fallen
+        else:
             self._chance_for = max(self._chance_for - 1, 0)
-            self._proved = last.proved
-        self._proved = max(self._proved, last.proved)
-        return could_be_chance and self._pause_s > 0 and self._chance_for > 0 and self._excess < self._needed
+        self._proved = max(self._proved, (last.served - 1) / last.filled_s, last.served_behind)
+        return may_be_chance and are_most_served and self._chance_for > 0
 
     def _resume(self, sent_at: float) -> None:
         """Begin the ramp anew, because a request that left at `sent_at` is the first one served since the refusal."""
@@ -279,22 +288,23 @@ class RateController:
             mean = last.served / (last.sent_s + paused_s)  # the rate of a window
             if last.is_first or mean > last.rate / _LARGEST_FACTOR:  # otherwise an outage
                 self._window_s = max(self._window_s, paused_s)
-                self._begin_ramp(mean, 1.1 * mean)
+                self._begin_ramp(mean, (1 + _WINDOW_ROOM) * mean)
         last.awaits_served, self._resumed_at = False, sent_at
 
     def _begin_ramp_after(self, refusal: _Refusal) -> None:
-        is_overshoot = refusal.is_first and not self._pause_s  # the rate has grown for a round trip after the limit
-        low = refusal.proved if is_overshoot else (refusal.proved * refusal.rate) ** 0.5
-        self._begin_ramp(max(low, refusal.rate / _LARGEST_FACTOR), refusal.rate)
+        low, high = max((refusal.proved * refusal.rate) ** 0.5, refusal.rate / _LARGEST_FACTOR), refusal.rate
+        if refusal.is_first:
+            low, high = max(low, _SURE * refusal.served_behind), max(high, refusal.served_behind)
+        self._begin_ramp(low, high)
 
     def _begin_ramp(self, low: float, high: float) -> None:
-        low = max(min(low, (1 - _ROOM) * high), 1 / _HALVED_IN_S)
+        low = max(min(low, (1 - _ROOM) * high), _LOWEST_RATE)
         high = max(high, (1 + _ROOM) * low)
         self.rate = min(low, self._ceiling)
         width = log(high / low)
-        cost_s = max(self._pause_s, (1 if self._pause_s else _REPEATS) / self.rate)
+        cost_s = max(self._pause_s, (1 if self._pause_s else _REFUSALS) / self.rate)
         length_s = max(2 * max(cost_s, _SHORTEST_S) / min(width, 1.0), 4 * self._trip_s * width)
         length_s = min(length_s, _LONGEST_RAMP_PAUSES * max(cost_s, _LEAST_COST_S))
-        probe_s = max(_PROBE_S, 2 * _REPEATS * self._trip_s, self._window_s)
+        probe_s = max(_PROBE_S, self._window_s)
         self._ramp = _Ramp(low, high, max(length_s, 2 * self._window_s), probe_s)
         self._resumed_at, self._served, self._excess = inf, 0, 0.0

@@ -18,7 +18,7 @@ def settle(rate: float, seconds: float = 30.0) -> RateController:
     """A controller that has found the rate of a bucket by then."""
     client = RateAlone()
     run(client, World("bucket", [(0, rate)], TRIP_S), seconds, seed=1)
-    assert client.rate.rate == pytest.approx(rate, rel=0.25)  # it may be probing
+    assert 0.5 * rate <= client.rate.rate <= 1.25 * rate  # the controller may be probing, or a ramp has just begun
     return client.rate
 
 
