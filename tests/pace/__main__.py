@@ -43,7 +43,7 @@ This page is for you if you want every measurement of [the pace](pace.md). `pyth
 The limits are {rates} requests/s. Each cell is the mean of {plays} plays, and each chance cell of {chance_plays}.
 """
 _MISSES = "These cells do not keep their promise (`tests/pace/matrix.py:read_promise`):"
-_RULES = "What each rule is worth (one play of the cells at 5 and 50/s and 20 ms, and of the chance cells):"
+_RULES = "What each rule is worth (one play of the cells at 5 and 50/s, of 11 cells at 500/s, and of the chance cells):"
 _WIDTH, _HEIGHT, _LEFT, _TOP = 36, 22, 150, 40
 
 Result = tuple[Cell, Shown]

@@ -6,7 +6,17 @@ from contextlib import contextmanager
 from connector.pace import rate
 from connector.pace.rate import RateController
 from tests.pace.chance import measure_chance
-from tests.pace.matrix import ALONE, ROUND_TRIPS_S, Cell, list_cells, list_chance_cells, measure, play
+from tests.pace.matrix import (
+    ALONE,
+    END_S,
+    LIMITERS,
+    SHARED,
+    Cell,
+    list_cells,
+    list_chance_cells,
+    measure,
+    play,
+)
 
 
 class _WithoutMean(RateController):
@@ -15,17 +25,13 @@ class _WithoutMean(RateController):
 
 
 class _WithoutChance(RateController):
-    def _is_chance_in_search(self) -> bool:
-        return False
-
-    def _is_chance_in_ramp(self) -> bool:
+    def _is_chance(self) -> bool:
         return False
 
 
 class _WithoutChanceInRamps(RateController):
-    def _is_chance_in_ramp(self) -> bool:
-        self._chance_for = 0
-        return False
+    def _is_chance(self) -> bool:
+        return self._ramp is None and super()._is_chance()
 
 
 @contextmanager
@@ -39,28 +45,38 @@ def _set_constant(name: str, value: float) -> Iterator[None]:
 
 
 RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
-    ("all rules", RateController, "_REPEATS", 3),
-    ("a ramp begins at the lower bound, not at the geometric mean", _WithoutMean, "_REPEATS", 3),
+    ("all rules", RateController, "_REFUSALS", 3),
+    ("a ramp begins at the lower bound, not at the geometric mean", _WithoutMean, "_REFUSALS", 3),
     ("without windows", RateController, "_LONGEST_WINDOW_S", 0.0),
     ("a ramp of at most 5 pauses", RateController, "_LONGEST_RAMP_PAUSES", 5.0),
     ("a ramp of at most 60 pauses", RateController, "_LONGEST_RAMP_PAUSES", 60.0),
-    ("without chance", _WithoutChance, "_REPEATS", 3),
-    ("chance only while the rate doubles", _WithoutChanceInRamps, "_REPEATS", 3),
+    ("a pause counts as it is in the longest ramp", RateController, "_LEAST_COST_S", 0.0),
+    ("a pause counts as it is in a short ramp", RateController, "_SHORTEST_S", 0.0),
+    ("one refusal without a pause shows a limit", RateController, "_REFUSALS", 1),
+    ("requests behind the first refusal measure no rate", RateController, "_SAMPLE", 1e9),
+    ("without chance", _WithoutChance, "_REFUSALS", 3),
+    ("chance only while the rate doubles", _WithoutChanceInRamps, "_REFUSALS", 3),
+    ("chance ends after two refusals without evidence", RateController, "_CHANCE_FOR", 2),
+    ("chance with pauses of any length", RateController, "_LONGEST_CHANCE_PAUSE_S", 1e9),
 )
 
 
 def write_rules() -> str:
-    """Return in Markdown what the cells at 5 and 50/s and 20 ms, and the chance cells, reach without each rule."""
-    alone = [cell for cell in list_cells() if cell.scene == ALONE and cell.trip_s == ROUND_TRIPS_S[0]]
-    alone = [cell for cell in alone if cell.rate <= 50]
+    """Return in Markdown what the cells at 5 and 50/s, at 500/s with 300 ms and 5 s, and the chance cells reach without
+    each rule."""
+    slow = [cell for cell in list_cells() if cell.rate <= 50]
+    alone = [cell for cell in slow if cell.scene == ALONE]
+    alone += [Cell(kind, span_s, 5.0, 500.0, 0.3) for kind, span_s in LIMITERS]
+    shared = [cell for cell in slow if cell.scene == SHARED and cell.rate == 50 and cell.trip_s == 0.3]
     chance = [cell for cell in list_chance_cells() if cell.status == 429]
     lines = [
-        "| rules | goodput: mean, least, < 85 % | first minute | refused > 3 % | chance: mean, least, < 85 % |",
-        "|---|---|---|---|---|",
+        "| rules | goodput: mean, least, < 85 % | first: mean, < 70 % | refused > 3 % | beside: least | chance |",
+        "|---|---|---|---|---|---|",
     ]
     for name, build, constant, value in RULES:
         with _set_constant(constant, value):
-            lines.append(f"| {name} | {_describe(alone, build)} | {_describe_chance(chance, build)} |")
+            beside = min(measure(cell, play(cell, build(), length_s=END_S[SHARED])).beside for cell in shared)
+            lines.append(f"| {name} | {_describe(alone, build)} | {beside:.2f} | {_describe_chance(chance, build)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -69,7 +85,7 @@ def _describe(cells: list[Cell], build: Callable[[], RateController]) -> str:
     goodput, first = [each.goodput for each in shown], [each.first for each in shown]
     lost, refused = sum(each < 0.85 for each in goodput), sum(each.refused > 0.03 for each in shown)
     mean = f"{sum(goodput) / len(goodput):.3f}, {min(goodput):.3f}, {lost}"
-    return f"{mean} | {sum(first) / len(first):.3f} | {refused}"
+    return f"{mean} | {sum(first) / len(first):.3f}, {sum(each < 0.7 for each in first)} | {refused}"
 
 
 def _describe_chance(cells: list[Cell], build: Callable[[], RateController]) -> str:
