@@ -42,7 +42,6 @@ from connector.warehouse.servers import MysqlDatabase, PostgresDatabase
 from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.statements import MODE_COLUMNS, RUN_COLUMNS, Column, read_kinds
 from pipelines.cli import cli
-from pipelines.cli.help import group_options
 from pipelines.cli.ledger import LedgerReport
 from pipelines.cli.runs import PruneReport
 from pipelines.flows.check import CheckReport
@@ -53,6 +52,7 @@ from pipelines.flows.validate import VALIDATION_KEYS, ValidationReport
 from pipelines.report.differences import DIFFERENCE_COLUMNS, DifferencesReport
 
 FOLDER = Path(__file__).parent / "reference"
+_HELP_WIDTH = 78  # characters: click leaves two columns of a terminal empty
 _MODULE = re.compile(r"(?:\w+\.)+(?=\w)")
 _NOTE = "<!-- written by docs/generate_reference.py -->"
 
@@ -64,11 +64,12 @@ def build_pages() -> dict[str, str]:
     return {
         "commands.md": _build_page(
             "Commands",
-            "This page is for you if you want every option. `connector COMMAND --help` shows the same text, and "
-            "`connector --version` the version. An option without a value is off by default. Durations have a unit: "
-            "`500ms`, `30s`, `10m`, `2h`, `90d`. The options of the group Output may also precede the command: "
-            "`connector --json status`.",
-            *_describe_commands(click.Context(cli, info_name="connector"), cli),
+            "This page is for you if you want every option. It has the help of each command, as `connector COMMAND "
+            "--help` shows it on a terminal of 80 columns. An option without a value is off by default. Durations have "
+            "a unit: `500ms`, `30s`, `10m`, `2h`, `90d`. [Outputs](outputs.md) shows what the commands print.",
+            *_describe_commands(
+                click.Context(cli, info_name="connector", terminal_width=_HELP_WIDTH, **cli.context_settings)
+            ),
         ),
         "job-file.md": _build_page(
             "Keys of a job file",
@@ -213,25 +214,19 @@ def _build_columns(columns: Mapping[str, str]) -> str:
     return _build_table(("column", "what it says"), [(f"`{name}`", meaning) for name, meaning in columns.items()])
 
 
-def _describe_commands(context: click.Context, group: click.Group) -> Iterator[str]:
-    """Each command of a group; of a group within it, its commands."""
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        if isinstance(command, click.Group):
-            yield from _describe_commands(click.Context(command, info_name=name, parent=context), command)
-        elif command is not None:
-            yield _describe_command(context, command)
-
-
-def _describe_command(parent: click.Context, command: click.Command) -> str:
-    context = click.Context(command, info_name=command.name, parent=parent)
-    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-    tables = [
-        _build_table((group, "what it does"), [(f"`{name}`", text) for name, text in rows])
-        for group, rows in group_options(command, context).items()
-    ]
-    text = inspect.cleandoc(command.help or "")
-    return "\n\n".join([f"## {context.command_path}", f"`{usage}`", text, "\n".join(tables)])
+def _describe_commands(context: click.Context) -> Iterator[str]:
+    """Yield the help of a command, as a terminal of 80 columns shows it. If it is a group, also yield the help of its
+    commands."""
+    command = context.command
+    yield f"## {context.command_path}\n\n```text\n{command.get_help(context).rstrip()}\n```\n"
+    if not isinstance(command, click.Group):
+        return
+    for name in command.list_commands(context):
+        inner = command.get_command(context, name)
+        if inner is not None:
+            yield from _describe_commands(
+                click.Context(inner, info_name=name, parent=context, terminal_width=_HELP_WIDTH)
+            )
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ def cli(**_options: Any) -> None:
 
     For details: connector COMMAND --help. For a first look: connector demo.
 
-    The options below may also stand after the command.
+    You can write the options below before or after the command.
     """
 
 

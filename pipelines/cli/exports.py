@@ -64,8 +64,8 @@ _OF_A_FILE = (
     default="replace",
     group="Destination",
     default_text="replace",
-    help="What to do with rows that the destination has. replace: overwrite all rows; upsert: update rows by id, and "
-    "mark subscribers that left the list; append: keep them beside the new rows; history: keep each version of a row.",
+    help="What to do with the rows of the destination. replace: overwrite all rows; upsert: update rows by id, and "
+    "mark subscribers that left the list; append: add the new rows to them; history: keep each version of a row.",
 )
 @option(
     "--table",
@@ -101,7 +101,8 @@ _OF_A_FILE = (
     metavar="PERCENT",
     group="Destination",
     default_text="50%",
-    help="Refuse the export if the list shrank by more than this share since the last certified export.",
+    help="Largest share of its subscribers that the list may have lost since the last certified export. An export with "
+    "a larger loss is refused.",
 )
 @option(
     "--columns",
@@ -109,7 +110,7 @@ _OF_A_FILE = (
     callback=_split_names,
     group="Columns",
     default_text="all",
-    help="Export only these fields. The id and the columns of the run are always there.",
+    help="Export only these fields, for example email,is_active. The id is always exported.",
 )
 @option(
     "--run-columns/--no-run-columns",
@@ -134,8 +135,7 @@ _OF_A_FILE = (
     default="standard",
     group="File",
     default_text="standard",
-    help="How to write CSV. standard: plain UTF-8; excel: with a byte order mark, and tags as a|b, so that Excel shows "
-    "all letters.",
+    help="How to write CSV. standard: plain UTF-8; excel: for Excel, with a byte order mark and with tags as a|b.",
 )
 @option(
     "--delimiter",
@@ -143,20 +143,20 @@ _OF_A_FILE = (
     metavar="CHAR",
     group="File",
     default_text=",",
-    help="Character between two cells of CSV: , ; | or tab. Excel expects ; in countries with decimal commas.",
+    help="Character between two cells of a CSV file: , ; | or tab. Excel expects ; in countries with decimal commas.",
 )
 @option(
     "--guard-formulas/--no-guard-formulas",
     default=False,
     group="File",
     default_text="no apostrophe",
-    help="Put an apostrophe before CSV cells that a spreadsheet would run as a formula.",
+    help="Put an apostrophe before each CSV cell that a spreadsheet would run as a formula.",
 )
 @option(
     "--group-readable",
     is_flag=True,
     group="File",
-    help="Allow the file's group to read the file (mode 0640). Otherwise only the owner can read the file.",
+    help="Allow the group of the file to read the file (mode 0640). Otherwise only the owner can read the file.",
 )
 @option(
     "--id",
@@ -197,7 +197,7 @@ _OF_A_FILE = (
     default=None,
     group="Filters",
     default_text="both",
-    help="Export only active, or only inactive subscribers.",
+    help="Export only active subscribers, or only inactive subscribers.",
 )
 @option(
     "--first-name",
@@ -228,7 +228,7 @@ _OF_A_FILE = (
     is_flag=True,
     group="Service's list",
     help="Write the list even if the connector cannot prove that the list is complete. In mode replace, the "
-    "destination must not exist.",
+    "destination must be new or empty.",
 )
 @ignore_total_count_option
 @allow_truncated_option
@@ -315,21 +315,21 @@ def _refuse_clash(plan: ExportPlan, output: Output) -> None:
     metavar="FILE",
     group="Differences",
     default_text="no file",
-    help="Write one line per difference to this CSV file.",
+    help="Write a line for each difference to this CSV file.",
 )
 @option(
     "--forget-missing",
     is_flag=True,
     group="Differences",
-    help="Delete the ledger entries of subscribers that the service lists no longer. The next sync "
-    "creates the subscribers that the source still has.",
+    help="Delete the ledger entries of vanished subscribers. If the source still has such a subscriber, the next sync "
+    "creates the subscriber again.",
 )
 @option(
     "--yes",
     "is_sure",
     is_flag=True,
     group="Differences",
-    help="With --forget-missing: delete the entries even if a base has lost all its subscribers.",
+    help="With --forget-missing: also delete the entries of a base that has lost all its subscribers.",
 )
 @ignore_total_count_option
 @allow_truncated_option
@@ -349,9 +349,17 @@ def reconcile_command(
 ) -> None:
     """Compare a job's source with the ledger and the service.
 
-    The report counts subscribers that are missing in the service, extra, duplicated, different (drifted), or vanished:
-    confirmed by an earlier run and no longer listed. The command only reads. With --forget-missing it also locks the
-    ledger, lists a second time, and deletes the entries of vanished subscribers.
+    The report counts these differences:
+
+    \b
+      missing     in the source, not in the service
+      extra       in the service, not in the source
+      duplicated  in the service more than once
+      drifted     in both, with different values
+      vanished    confirmed by an earlier run, no longer in the service
+
+    The command only reads. With --forget-missing, it also locks the ledger, reads the list a second time, and deletes
+    the ledger entries of vanished subscribers.
     """
     from connector.jobs.reader import load_job, read_settings
     from pipelines.flows.reconciles import plan_reconcile, run_reconcile

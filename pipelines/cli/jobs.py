@@ -68,8 +68,8 @@ def init_command(
     SOURCE is a file, an object such as s3://bucket/people.csv, or a database URL. If the URL has a password, put the
     URL into an environment variable and write '${NAME}' as SOURCE.
 
-    The command guesses which column is which, and shows its guesses and their reasons on standard error. The job file
-    has unsure guesses as comments. Check the job with `connector validate`.
+    The command guesses which column fills which field, and shows its guesses and their reasons on standard error. In
+    the job file, unsure guesses are comments. Check the job with `connector validate`.
     """
     from connector.atomic_file import PartialFile
     from connector.jobs.draft import draft_job, guess_fields, propose_cursor
@@ -190,10 +190,15 @@ def _show(guesses: Sequence[GuessedField], rows: int) -> None:
 def schema_command() -> None:
     """Print the JSON Schema of job files, for editors.
 
-    With the schema, an editor completes and checks job files. Run `connector schema > job.schema.json` in the folder of
-    your jobs, and begin each job with this line:
+    With the schema, an editor completes and checks job files. In the folder of your jobs, run:
 
-    # yaml-language-server: $schema=job.schema.json
+    \b
+      connector schema > job.schema.json
+
+    Then begin each job with this line:
+
+    \b
+      # yaml-language-server: $schema=job.schema.json
     """
     from connector.jobs.schema import build_schema
 

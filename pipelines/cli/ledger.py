@@ -31,7 +31,7 @@ _FROM_STDIN = "-"
 @click.argument("identity")
 @output_options
 def explain_command(identity: str, output: Output) -> None:
-    """Show what the ledger and past runs say of one subscriber.
+    """Show what the ledger and past runs know about one subscriber.
 
     The command shows the state of the subscriber in each base, the run that sent it, and what to do next. It sends
     nothing, needs no token, and works while a run is active. The exit code is 1 if the ledger does not know the
@@ -60,7 +60,7 @@ def explain_command(identity: str, output: Output) -> None:
     metavar="FIELD",
     group=MAPPING_GROUP,
     default_text="either",
-    help="Field that IDENTITY is a value of: email or client_user_id.",
+    help="Field of IDENTITY: email or client_user_id.",
 )
 @only_base_options
 @job_option("Use the account of this job file.", "the account of CONNECTOR_BASE_URL")
@@ -78,7 +78,7 @@ def forget_command(
     """Delete an erased subscriber from the ledger.
 
     Use this command after somebody erased the subscriber in the service. The next row with this identity counts as new.
-    The command sends nothing and needs no token. An entry whose create has no answer yet is not deleted.
+    The command sends nothing and needs no token. It does not delete an entry whose create has no answer yet.
 
     IDENTITY is an email address or a client_user_id; with - the command reads IDENTITY from standard input, because
     arguments are visible in process lists.
@@ -136,8 +136,9 @@ class LedgerReport(TypedDict):
 def backup_command(target: Path, output: Output) -> None:
     """Copy the ledger to the new file TARGET.
 
-    The copy is consistent even while a run is active. The record of sent emails goes to a second file: for copy.db,
-    copy-emails.db. Use `connector ledger restore` to put a backup back. A backup does not contain what was sent later.
+    The copy is consistent even while a run is active. The record of sent emails goes to a second file, for example
+    copy-emails.db beside copy.db. To use the backup, run `connector ledger restore`. A backup does not contain what was
+    sent later.
     """
     from connector.ledger.copies import back_up_ledger
     from connector.ledger.sqlite import find_emails
@@ -164,10 +165,10 @@ def copy_command(url: str, output: Output) -> None:
     """Copy a ledger from SQLite to PostgreSQL.
 
     The command copies the ledger and the record of sent emails to an empty ledger at URL, such as
-    postgresql://user@host/database, and closes the old ledger: no command uses the old ledger again. Then set
-    CONNECTOR_LEDGER to URL. No run may be active.
+    postgresql://user@host/database. Then it closes the old ledger, so that no command uses the old ledger again. After
+    the copy, set CONNECTOR_LEDGER to URL. No run may be active.
 
-    Arguments are visible in process lists, so URL cannot contain a password. Use PGPASSWORD or ~/.pgpass.
+    URL cannot contain a password, because arguments are visible in process lists. Use PGPASSWORD or ~/.pgpass.
     """
     from connector.ledger.copies import copy_ledger
     from connector.settings import read_state
@@ -191,10 +192,10 @@ def copy_command(url: str, output: Output) -> None:
 def restore_command(source: Path, output: Output) -> None:
     """Copy the backup SOURCE to the place of the ledger.
 
-    The command overwrites nothing: if there is a ledger, move the ledger and the record of sent emails away before.
+    The command overwrites nothing. If a ledger exists, first move the ledger and the record of sent emails away.
 
-    A backup does not contain what was sent later. The next load finds later subscribers by its look-up. Emails cannot
-    be looked up, so `connector mail` refuses every campaign until you run the campaign with --reopen.
+    A backup does not contain what was sent later. The next load looks up later subscribers in the service. Emails
+    cannot be looked up, so `connector mail` refuses every campaign until you run the campaign with --reopen.
     """
     from connector.ledger.copies import restore_ledger
     from connector.settings import read_state

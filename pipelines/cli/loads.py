@@ -73,7 +73,8 @@ if TYPE_CHECKING:
     type=click.Choice(["auto", "none"]),
     group=SENDING_GROUP,
     default_text="auto",
-    help="auto: look up each subscriber before creating it; none: create without a look-up.",
+    help="How to find subscribers that exist already. auto: look them up before creating them; none: create without a "
+    "look-up.",
 )
 @allow_truncated_option
 @ignore_total_count_option
@@ -103,10 +104,11 @@ def import_command(
     """Create the subscribers of a file.
 
     FILE is a CSV, Excel, Parquet or JSON Lines file, compressed or not; an object such as s3://bucket/people.csv.gz; a
-    pattern such as 'inbox/*.csv'; or - for standard input. FILE needs no job: the headers say which column is which.
+    pattern such as 'inbox/*.csv'; or - for standard input. No job file is needed: the column
+    headers show which column fills which field.
 
-    Subscribers that exist already are not created again, so the same import can run again. On a terminal, the
-    command shows what it would create and asks first.
+    Subscribers that exist already are not created again, so you can run the same import twice. On a terminal, the
+    command shows what it would create, and asks before it creates anything.
 
     With --job, the values of the job file replace the defaults below.
     """
@@ -225,7 +227,7 @@ def load_target(target: Path, row_options: Mapping[str, Any]) -> Job:
     metavar="I/N",
     group="Shards",
     default_text="the whole source",
-    help="Load only the rows of shard I of N, for example 2/4. Other runs may load the other shards at the same time.",
+    help="Load only the rows of shard I of N, for example 2/4. Other runs can load the other shards at the same time.",
 )
 @option(
     "--engine",
@@ -281,7 +283,7 @@ def sync_command(
     """Create the new subscribers of the source in a job file.
 
     With several job files, the command runs the jobs one after another. Subscribers that exist already are not created
-    again. If the source has a cursor, only rows since the last finished run are read.
+    again. If the source has a cursor, the command reads only rows that are newer than the last finished run.
     """
     from connector.imports.flow import run_load
     from connector.jobs.arguments import override_receipts, spell_option
@@ -379,7 +381,7 @@ def _run_all(jobs: list[Job], runs: list[Callable[[], Report]], output: Output, 
     metavar="FILE",
     group=OUTPUT_GROUP,
     default_text="no file",
-    help="Write one line per row to this new CSV file.",
+    help="Write a line for each row to this new CSV file, with the outcome of the row and the values to send.",
 )
 @output_options
 def plan_command(
@@ -393,8 +395,8 @@ def plan_command(
     """Show what a sync or an import would do with each row.
 
     The argument is a job file, as for sync, or a file, as for import. The command reads the service's list and creates
-    nothing. The ledger is not locked, so a plan works while another run is active. The service may still reject a row
-    of the plan.
+    nothing. You can make a plan while another run is active. The service may still reject a row that the plan would
+    create.
     """
     from connector.imports.flow import run_load
     from connector.jobs.load_planner import RunRequest, plan_sync
@@ -440,7 +442,7 @@ def validate_command(target: Path | str, row_options: Mapping[str, Any], rejects
     """Check every row of a source or file without the service.
 
     The argument is a job file, as for sync, or a file, as for import. The report counts the invalid rows by error and
-    shows examples. The command sends nothing, needs no token, and does not use the ledger.
+    shows examples. The command sends nothing, and needs no token and no ledger.
     """
     from connector.jobs.load_planner import plan_validation
     from pipelines.flows.validate import run_validation
@@ -492,8 +494,8 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
     type=click.Choice(["resend", "accept", "drop"]),
     group="What to retry",
     default_text="leave them held",
-    help="What to do with held creates. resend: send them again once they are proved absent; accept: take the "
-    "subscriber that the service answered; drop: give them up until their rows change.",
+    help="What to do with held creates. resend: send them again if their subscribers are proved absent; accept: accept "
+    "the subscribers that the service answered; drop: do not send them again until their rows change.",
 )
 @only_base_options
 @job_option("Use the account, suppression list and load section of this job file.", "none")
@@ -515,9 +517,9 @@ def retry_command(
 ) -> None:
     """Finish the creates of earlier runs that got no answer.
 
-    The command looks up each such create in the service. A subscriber that is found is confirmed; a subscriber that is
-    proved absent is created again. The source is not needed. With RUN, an id of the status command, only creates that
-    this run sent last are retried.
+    The command looks up each such create in the service. If the subscriber exists, the create is confirmed. If the
+    subscriber is proved absent, the create is sent again. The command does not read the source. With RUN, a run id from
+    `connector status`, the command retries only creates that this run sent last.
 
     With --job, the values of the job file replace the defaults below.
     """

@@ -56,14 +56,14 @@ _MESSAGE_FILES = (".yaml", ".yml", ".json")
     metavar="FILE",
     group="Email",
     default_text="none",
-    help="Attach this file, beside the attachments of FILE. Repeatable.",
+    help="Attach this file, in addition to the attachments of FILE. Repeatable.",
 )
 @option(
     "--dry-run",
     "is_dry",
     is_flag=True,
     group=RUN_GROUP,
-    help="Show the email and write it to an .eml file, and send nothing.",
+    help="Show the email, write it to an .eml file, and send nothing.",
 )
 @option(
     "--eml",
@@ -77,11 +77,11 @@ _MESSAGE_FILES = (".yaml", ".yml", ".json")
 def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Output, **options: Any) -> None:
     """Send one email from a message file, from options, or both.
 
-    FILE is a message file (.yaml, .yml or .json), described in docs/reference/message-file.md. An option replaces the
-    same key of FILE; files of --attach are added.
+    FILE is a message file (.yaml, .yml or .json); docs/reference/message-file.md lists its keys. An option replaces the
+    same key of FILE, but --attach adds files to those of FILE.
 
     The command sends the email at most once. If the answer is lost, the email counts as unknown (exit code 1) and is
-    not sent again. Running the command a second time sends a second email.
+    not sent again. A second run of the command sends a second email.
     """
     from connector.jobs.mail_planner import draft_file
     from connector.jobs.reader import read_settings
@@ -153,28 +153,28 @@ def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:
     group="Preview",
     default_text="no test",
     callback=refuse_empty,
-    help="Send the email of the first row to this address of yours, at once, and record nothing.",
+    help="Send the email of the first row to this address, for example your own. The ledger does not record the email.",
 )
 @option(
     "--rejected",
     "allows_rejected",
     is_flag=True,
     group="Campaign",
-    help="Also send the emails that the service refused in an earlier run.",
+    help="Also send emails that the service refused in an earlier run.",
 )
 @option(
     "--new-account",
     "is_new_account",
     is_flag=True,
     group="Campaign",
-    help="Send the campaign from this account, although the ledger has the campaign under another account.",
+    help="Send the campaign from this account, even if the ledger has the campaign under another account.",
 )
 @option(
     "--reopen",
     "is_reopening",
     is_flag=True,
     group="Campaign",
-    help="Continue a campaign after a ledger restore. Emails sent after the backup may be sent a second time.",
+    help="Continue a campaign after a restore of the ledger. Emails that were sent after the backup may be sent twice.",
 )
 @limit_option
 @wait_option
@@ -196,7 +196,8 @@ def mail_command(
     """Send a campaign: one email to each row of a job's source.
 
     The command checks every row before it sends the first email. Each recipient gets the email of a campaign once, even
-    if the command runs again. An email whose answer is lost is not sent again; the rejects file has its recipient.
+    if the command runs again. If the answer to an email is lost, the email is not sent again, and the rejects file has
+    its recipient.
     """
     from connector.jobs.mail_planner import plan_mail
     from connector.jobs.reader import load_job, read_settings

@@ -51,29 +51,29 @@ wait_option = option(
     default=0.0,
     group=RUN_GROUP,
     default_text="0s",
-    help="Wait this long for the lock if another run holds it, for example 10m.",
+    help="If another run uses the ledger, wait this long for the end of that run, for example 10m.",
 )
 ignore_total_count_option = option(
     "--ignore-total-count",
     is_flag=True,
     default=None,
     group="Service's list",
-    help="Accept the list even if its TotalCount is missing or disagrees.",
+    help="Accept the service's list of subscribers even if its TotalCount is missing or wrong.",
 )
 allow_truncated_option = option(
     "--allow-truncated",
     is_flag=True,
     default=None,
     group="Service's list",
-    help="Accept the list even if the service may have cut it off, for example at 10,000 subscribers.",
+    help="Accept the service's list of subscribers even if the service may have cut it off, for example at 10,000.",
 )
 receipts_option = option(
     "--receipts",
     metavar="PATH",
     group=OUTPUT_GROUP,
-    default_text="the job's receipts.to; without a job none",
-    help="Write a row for each subscriber that the run creates, finds changed or leaves open to this folder "
-    "(receipts.parquet, receipts.csv) or database URL.",
+    default_text="receipts.to of the job",
+    help="Folder (such as receipts.parquet or receipts.csv) or database URL for receipts: one row for each subscriber "
+    "that the run creates, finds changed or leaves open.",
 )
 dry_run_option = option(
     "--dry-run", "is_dry", is_flag=True, group=RUN_GROUP, help="Show what the command would do, and send nothing."
@@ -84,7 +84,7 @@ limit_option = option(
     metavar="N",
     group=RUN_GROUP,
     default_text="all rows",
-    help="Use only the first N rows. Later rows are read only to find people who are inactive.",
+    help="Use only the first N rows. Later rows are only read to find people who are inactive.",
 )
 
 
@@ -103,8 +103,9 @@ def job_option(help_text: str, default_text: str) -> Callable[[CommandFunction],
 
 def base_options(command: CommandFunction) -> CommandFunction:
     """Add `--base-id` and `--base-name`, one of which names the base that rows go to."""
-    purpose = "of the base that the subscribers go to. Give an id or a name."
-    return _add_base_options(command, f"Id {purpose}", f"Name {purpose}", default_text="none")
+    id_help = "Id of the base that gets the subscribers. Use either --base-id or --base-name."
+    name_help = "Name of the base that gets the subscribers. Use either --base-name or --base-id."
+    return _add_base_options(command, id_help, name_help, default_text="none")
 
 
 def only_base_options(command: CommandFunction) -> CommandFunction:
@@ -139,7 +140,7 @@ def format_options(command: CommandFunction) -> CommandFunction:
             metavar="SHEET",
             group=FILE_GROUP,
             default_text="the first sheet",
-            help="Sheet of an Excel workbook, by name or by number.",
+            help="Sheet of an Excel workbook: its name, or its number from 1.",
         ),
         option(
             "--encoding",
@@ -153,7 +154,7 @@ def format_options(command: CommandFunction) -> CommandFunction:
             metavar="CHAR",
             group=FILE_GROUP,
             default_text="detected",
-            help="Character between two cells of a CSV file; write tab for a tab.",
+            help="Character between two cells of a CSV file. Write tab for a tab.",
         ),
     )
 
@@ -180,8 +181,8 @@ def sending_options(command: CommandFunction) -> CommandFunction:
             metavar="DURATION",
             group=SENDING_GROUP,
             default_text="30s",
-            help="Longest time that the service needs to list a new subscriber. The connector waits this long before a "
-            "missing subscriber counts as absent.",
+            help="Longest time that the service needs to list a new subscriber, for example 30s or 2m. The connector "
+            "waits this long before a missing subscriber counts as absent.",
         ),
         option(
             "--max-concurrency",
@@ -189,7 +190,7 @@ def sending_options(command: CommandFunction) -> CommandFunction:
             metavar="N",
             group=SENDING_GROUP,
             default_text="512",
-            help="Maximum number of creates in flight, from 1 to 1000.",
+            help="Maximum number of creates that wait for an answer at the same time, from 1 to 1000.",
         ),
         option(
             "--max-rate",
@@ -219,14 +220,15 @@ def cursor_options(command: CommandFunction) -> CommandFunction:
             "is_full",
             is_flag=True,
             group="Source",
-            help="Read all rows from the start of the cursor, not only the rows since the last finished run.",
+            help="Read all rows from the cursor's start value on, not only rows that are newer than the last finished "
+            "run.",
         ),
         option(
             "--since",
             metavar="VALUE",
             group="Source",
-            default_text="the last finished run",
-            help="Read the rows from this cursor value on, for example 2026-11-20.",
+            default_text="where the last finished run ended",
+            help="Read the rows from this value of the cursor column on, for example 2026-11-20.",
         ),
     )
 
@@ -262,7 +264,7 @@ def refuse_empty(_context: click.Context, parameter: click.Parameter, value: str
 
 
 _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
-    job_option("Use the mapping, base and rules of this job file for FILE.", "none"),
+    job_option("Load FILE with the mapping, the base and the rules of this job file.", "none"),
     option(
         "--map",
         "mapped",
@@ -270,7 +272,7 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
         metavar="FIELD=COLUMN",
         group=MAPPING_GROUP,
         default_text="by column headers",
-        help="Read FIELD from COLUMN; with FIELD= the field stays empty. Repeatable.",
+        help="Fill FIELD from COLUMN. FIELD= leaves the field empty. Repeatable.",
     ),
     option(
         "--ignore",
@@ -279,7 +281,7 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
         metavar="COLUMN",
         group=MAPPING_GROUP,
         default_text="none",
-        help="Do not use COLUMN, although its header or values look like a consent or an opt-out. Repeatable.",
+        help="Do not use COLUMN, even if it looks like a column of consents or opt-outs. Repeatable.",
     ),
     option(
         "--identity",
@@ -294,8 +296,8 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
         "active",
         default=None,
         group=MAPPING_GROUP,
-        default_text="as the file's column says",
-        help="Make every new subscriber active, or every one inactive.",
+        default_text="from the file's column; required without such a column",
+        help="Create every subscriber as active, or every subscriber as inactive.",
     ),
     option(
         "--zip",
@@ -345,7 +347,7 @@ def output_declarations(command: CommandFunction) -> CommandFunction:
             metavar="FILE",
             group=OUTPUT_GROUP,
             default_text="no file",
-            help="Write the report to FILE, too: as a page if the name ends in .html, else as JSON.",
+            help="Also write the report to FILE: as an HTML page if the name ends in .html, otherwise as JSON.",
         ),
         option("--quiet", is_flag=True, group=OUTPUT_GROUP, help="Print nothing if all is well."),
         option(

@@ -199,8 +199,8 @@ def output_options(command: CommandFunction) -> CommandFunction:
 def run_options(command: CommandFunction) -> CommandFunction:
     """Add what `output_options` adds, and `--metrics`: for a command that carries out a run, or several."""
 
-    @metrics_option
     @output_options
+    @metrics_option
     @wraps(command)
     def wrapped(*args: Any, metrics_path: Path | None, output: Output, **kwargs: Any) -> Any:
         if metrics_path is not None:

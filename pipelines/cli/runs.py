@@ -30,10 +30,10 @@ def check_command(job_path: Path | None, output: Output) -> None:
     """Check whether a job can run: settings, source and service.
 
     Without JOB, the command checks the settings, the service and the ledger. With JOB, the command also reads the first
-    rows of the source, and connects to the destination of an export. The command sends about ten list requests and
+    rows of the source, and connects to the destination of an export. The command sends about fifteen list requests and
     creates nothing.
 
-    The result shows the page size of the service's list, its order, how filters match, and whether the list may be cut
+    The checks of the service's list show its page size, its order, how its filters match, and whether it may be cut
     off. Exit code 2: correct what failed. Exit code 3: try again later.
     """
     import uvloop
@@ -67,7 +67,7 @@ def check_command(job_path: Path | None, output: Output) -> None:
     metavar="N",
     group="Runs",
     default_text="10; with --html 30",
-    help="Number of runs to show; with --html, the number for each job.",
+    help="Number of runs to show. With --html: number of runs of each job.",
 )
 @option(
     "--html",
@@ -76,7 +76,7 @@ def check_command(job_path: Path | None, output: Output) -> None:
     metavar="FILE",
     group=OUTPUT_GROUP,
     default_text="no file",
-    help="Write a page with the last runs of each job to FILE. FILE must be new or an earlier page.",
+    help="Also write an HTML page with the last runs of each job to FILE. FILE must be new, or an earlier page.",
 )
 @output_options
 def status_command(
@@ -84,8 +84,8 @@ def status_command(
 ) -> None:
     """Show the last runs, open problems and what to do next.
 
-    With RUN, the id of a run, the command shows the whole report of this run. The command needs no token and no lock,
-    so it works while a run is active.
+    With RUN, the id of a run, the command shows the whole report of this run. The command needs no token, and works
+    while a run is active.
     """
     from connector.settings import read_state
     from pipelines.flows.status import read_health, read_status

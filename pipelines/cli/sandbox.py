@@ -22,7 +22,7 @@ from pipelines.cli.output import Output, run_flow
     default=8080,
     group="Sandbox",
     default_text="8080",
-    help="Port on this machine; 0 uses a free port.",
+    help="Port on this machine. With 0, any free port.",
 )
 @option(
     "--token",
@@ -48,13 +48,13 @@ from pipelines.cli.output import Output, run_flow
     metavar="NAME=VALUE",
     group="Sandbox",
     default_text="none",
-    help="Set a switch, for example latency_ms=200 or page_size=50. docs/reference/sandbox.md lists all. Repeatable.",
+    help="Set a switch, for example latency_ms=200. docs/reference/sandbox.md lists all switches. Repeatable.",
 )
 def sandbox_command(port: int, token: str, data: Path | None, settings: tuple[str, ...]) -> None:
-    """Serve an imitation of the service to try jobs on.
+    """Run an imitation of the service, to try jobs.
 
-    The sandbox answers on 127.0.0.1 as the real service would, until you press Ctrl-C. Open its address in a browser to
-    see the subscribers and to switch faults on.
+    The sandbox answers on 127.0.0.1 like the real service, until you press Ctrl-C. Open its address in a browser to see
+    the subscribers and to switch faults on.
     """
     from connector.sandbox.server import serve
 
@@ -100,8 +100,8 @@ def sandbox_command(port: int, token: str, data: Path | None, settings: tuple[st
 def demo_command(folder: Path | None, people: int, seed: int) -> None:
     """Import, sync and export made-up people in a sandbox.
 
-    The sandbox of the demo loses answers and limits requests. At the end, the demo compares the service, the ledger and
-    the exported table.
+    The sandbox of the demo loses answers and limits the rate of requests. At the end, the demo compares the service,
+    the ledger and the exported table.
     """
     from pipelines.demo import run_story
     from pipelines.report.console import PlainConsole

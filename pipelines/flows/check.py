@@ -129,7 +129,7 @@ async def _ask_service(settings: Settings) -> AsyncGenerator[CheckResult]:
             retrier = Retrier(_ATTEMPTS, _LONGEST_S)
             page = await fetch_page(client, retrier, ListQuery(limit=1))
             yield CheckResult(
-                "service", f"{settings.service.base_url} takes the token; TotalCount is {page.total_count}"
+                "service", f"{settings.service.base_url} accepts the token; TotalCount is {page.total_count}"
             )
             async for trait, message in _describe_list(client, retrier):
                 yield CheckResult(trait, message)
@@ -141,7 +141,7 @@ def _read_ledger(job: Job | None, settings: Settings) -> str:
     check_ledger_rights(settings.ledger_url)
     may_be_new = settings.may_make_ledger or job is None or job.subscriber is None
     number = sum(open_entry.number for open_entry in count_open_entries(settings.ledger_url, may_be_new=may_be_new))
-    found = "nothing is unresolved"
+    found = "no entry is unresolved"
     if number:
         found = f"{count(number, 'entry', 'entries')} unresolved, held or rejected (see: connector status)"
     lag_s = read_lag(settings.ledger_url, settings.account)
@@ -173,7 +173,7 @@ async def _describe_list(client: Client, retrier: Retrier) -> AsyncGenerator[tup
     if len(_read_ids(page)) < len(page.subscribers):
         raise ListFailed(NO_WHOLE_ID)
     of_total = f" of {page.total_count:,}" if page.total_count is not None else ""
-    limit = f", the limit is {page.limit:,}" if page.limit is not None else ""
+    limit = f"; the limit of a page is {page.limit:,}" if page.limit is not None else ""
     yield "page size", f"a page held {len(page.subscribers):,}{of_total} subscribers{limit}"
 
     async def ask(query: ListQuery) -> ListPage | None:
@@ -245,7 +245,7 @@ async def _look_for_window(ask: Ask, total: int | None) -> str:
             )
     for name, words in _CLASSES.items():
         if results[name] is Says.AGREES:
-            return f"no: its {words} subscribers add up to its TotalCount, {total:,}"
+            return f"no: the counts of {words} subscribers add up to the TotalCount, {total:,}"
     if is_window_size(total):
         return f"the list may be cut off: {total:,} is a typical limit, and nothing shows that the list goes on"
     return f"nothing suggests it: TotalCount is {total:,}"

@@ -83,8 +83,8 @@ def forget(
             end_problems_of(ledger, account, digests)
             forgotten = [base for base, _, _ in found]
             message = (
-                f"forgotten in {describe_bases(list(dict.fromkeys(forgotten)))}: the next run that reads "
-                "its row creates it (a job with a cursor needs sync --full)"
+                f"Deleted from the ledger in {describe_bases(list(dict.fromkeys(forgotten)))}. The next run that reads "
+                "a row of this subscriber creates the subscriber again. A job with a cursor needs sync --full"
             )
     return {
         "status": "ok" if forgotten else "partial",

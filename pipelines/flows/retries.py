@@ -26,7 +26,7 @@ from connector.runs.frame import Frame, Run, carry_out
 from connector.runs.report import Report, RunScope, describe_asked_base, describe_policy, drop_empty
 from connector.settings import Settings, bound_in_flight, build_service
 from connector.states import State
-from connector.texts import count
+from connector.texts import agree, count
 from connector.warehouse.destination import Destination
 
 _RUNS_NAMED = 5  # the latest, for a mistyped id of a run
@@ -170,24 +170,28 @@ class _Retry:
         return any(self._plan.selection.concerns(entry) for entry in held)
 
     def _remark(self, run: Run, waiting: list[Base], *, is_anything_held: bool) -> Iterator[str]:
-        """What a person should know beyond the sums."""
+        """Yield messages that add to the counts."""
         if not run.bases:
-            asked = ", held or rejected" if self._plan.selection.is_rejected else " or held"
+            states = "unknown, held or rejected" if self._plan.selection.is_rejected else "unknown or held"
             if self._besides:
-                others = f"{self._besides} others of the account are"
-                yield f"there is nothing to do: nothing of what was asked for is unknown{asked}; {others}"
+                others = count(self._besides, "other entry of the account is", "other entries of the account are")
+                yield f"Nothing to do: no selected entry is {states}. {others} unknown or held"
             else:
-                yield f"there is nothing to do: nothing is unknown{asked} in the account {self._plan.settings.account}"
+                yield f"Nothing to do: no entry of the account {self._plan.settings.account} is {states}"
         for job, number in sorted(self._left_to.items()):
             yield (
-                f"entries that the job {job}, which has a suppression list, has left: {number:,}; only a "
-                "run of that job may send them again, or `connector retry --job` with its file"
+                f"{count(number, 'entry', 'entries')} of the job {job}: only a run of that job can send "
+                f"{agree(number, 'it', 'them')} again, or `connector retry --job` with the file of the job, because "
+                "the job has a suppression list"
             )
         if waiting:
-            yield f"not taken up, since the run ended before: {describe_bases(waiting)}"
+            yield f"The run ended before it retried the entries of {describe_bases(waiting)}"
         if is_anything_held and self._plan.selection.held == "leave":
             yield f"Held entries wait for your decision: {DECIDE_HELD}"
         for account, number in sorted(self._elsewhere.items()):
-            yield (f"entries that are unknown or held in another account of this ledger, {account}: {number:,}")
+            entries = (
+                f"{count(number, 'entry', 'entries')} of another account of this ledger {agree(number, 'is', 'are')}"
+            )
+            yield f"{entries} unknown or held: {account}"
         for name, number in sorted(run.tally.altered.items()):
-            yield f"the service altered {name} of {count(number, 'subscriber')} created"
+            yield f"the service stored another {name} than was sent, for {count(number, 'created subscriber')}"

@@ -184,7 +184,7 @@ def show_runs(runs: Sequence[Mapping[str, Any]], console: Console) -> None:
         began_at = datetime.fromisoformat(run["started_at"])
         line = Text(f"{run['run_id']}  {began_at:%Y-%m-%d %H:%M:%S} UTC  {_show_length(run):>9}  ")
         line.append(f"{run['status']:8}", STYLES.get(run["status"], "red"))
-        console.print(line.append(f"  {run['command']} {run['job']}"), soft_wrap=True, highlight=False)
+        console.print(line.append(f"  {run['command']} {run['job']}".rstrip()), soft_wrap=True, highlight=False)
         if rows := ", ".join(_join_row(name, number) for name, number in list_rows(run)):
             console.print(f"    {rows}", soft_wrap=True, highlight=False)
 

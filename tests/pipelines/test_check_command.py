@@ -22,10 +22,10 @@ TRAITS = ("page size", "order", "filters", "cut off")
 EXACT = "email: exact; client_user_id: exact"
 PARTIAL = EXACT.replace("exact", "partial, a part of a value found the subscriber")
 PLAIN = {
-    "page size": "a page held 40 of 40 subscribers, the limit is 1,000",
+    "page size": "a page held 40 of 40 subscribers; the limit of a page is 1,000",
     "order": "by id, ascending",
     "filters": EXACT,
-    "cut off": "no: its active and inactive subscribers add up to its TotalCount, 40",
+    "cut off": "no: the counts of active and inactive subscribers add up to the TotalCount, 40",
 }
 EXPORTING = "job: warehouse\nexport: {to: 'sqlite:///w.db'}\n"
 
@@ -98,7 +98,7 @@ def test_a_ledger_without_write_permission_fails_the_check(connector: Connector,
     ("switches", "different"),
     [
         ({}, {}),
-        ({"max_limit": 20}, {"page size": "a page held 20 of 40 subscribers, the limit is 20"}),
+        ({"max_limit": 20}, {"page size": "a page held 20 of 40 subscribers; the limit of a page is 20"}),
         ({"order": "id_desc"}, {"order": "by id, descending"}),
         ({"order": "email"}, {"order": "not by id; the same page, requested twice, came in the same order"}),
         ({"order": "shuffled"}, {"order": "the same page, requested twice, came in two orders"}),

@@ -9,7 +9,7 @@ import pytest
 from pipelines.cli import COMMANDS, cli
 from pipelines.cli.help import Option
 from pipelines.cli.options import ParsedOption
-from tests.pipelines.conftest import Connector
+from tests.pipelines.conftest import ROOT, Connector
 
 
 def walk(command: click.Command, context: click.Context) -> Iterator[tuple[str, click.Command]]:
@@ -22,7 +22,8 @@ def walk(command: click.Command, context: click.Context) -> Iterator[tuple[str, 
             yield from walk(inner, click.Context(inner, info_name=name, parent=context))
 
 
-ALL = dict(walk(cli, click.Context(cli, info_name="connector")))
+REFERENCE = ROOT / "docs" / "reference" / "commands.md"
+ALL = dict(walk(cli, click.Context(cli, info_name="connector", **cli.context_settings)))
 OPTIONS = {
     f"{path} {parameter.opts[-1]}": parameter
     for path, command in ALL.items()
@@ -32,10 +33,11 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("path", ALL)
-def test_each_help_is_ascii_and_fits_80_columns(connector: Connector, path: str) -> None:
+def test_each_help_is_ascii_fits_80_columns_and_is_in_the_reference(connector: Connector, path: str) -> None:
     ended = connector.run(*path.split()[1:], "--help", environ={"COLUMNS": "80"})
     assert ended.code == 0
     assert [line for line in ended.stdout.splitlines() if len(line) > 80 or not line.isascii()] == []
+    assert f"## {path}\n\n```text\n{ended.stdout}```\n" in REFERENCE.read_text("utf-8")
 
 
 def test_the_help_shows_each_command_once_with_a_whole_sentence(connector: Connector) -> None:

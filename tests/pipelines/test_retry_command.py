@@ -96,7 +96,7 @@ def test_a_retry_without_open_entries_says_so_and_sends_no_request(connector: Co
     requests = connector.sandbox.stats()["requests"]
     ended = retry(connector)
     assert (ended.code, ended.report["status"], ended.report["rows"]["read"]) == (0, "ok", 0)
-    assert any("nothing is unknown" in message for message in ended.report["messages"])
+    assert any("Nothing to do: no entry" in message for message in ended.report["messages"])
     assert connector.sandbox.stats()["requests"] == requests
 
 
@@ -107,7 +107,7 @@ def test_open_entries_of_another_account_are_reported(connector: Connector, tmp_
     write_csv(tmp_path / "gone.csv", "address")
     ended = connector.run_json("retry", "--job", job)
     assert (ended.code, ended.report["rows"]["read"]) == (0, 0)
-    words = f"entries that are unknown or held in another account of this ledger, {connector.sandbox.base_url}: 3"
+    words = f"3 entries of another account of this ledger are unknown or held: {connector.sandbox.base_url}"
     assert words in ended.report["messages"]
     assert read_states(connector) == [State.UNKNOWN] * 3
 
@@ -119,7 +119,7 @@ def test_a_list_that_fails_ends_the_retry_with_every_entry_accounted_for(connect
     connector.sandbox.switch(list_error=1)
     ended = retry(connector, clock=skip_waits())
     assert (ended.code, ended.report["status"]) == (3, "aborted")
-    assert "not taken up" in ended.stderr
+    assert "The run ended before it retried the entries of" in ended.stderr
     connector.sandbox.switch(list_error=0)
     assert retry(connector, "--held", "resend").rows == {"read": 6, "created": 6}
     assert set(count_stored(connector.sandbox).values()) == {1}
@@ -135,7 +135,7 @@ def test_a_signal_while_absence_is_being_proved_ends_the_retry(connector: Connec
         ended = end(process)
     assert (ended.code, ended.report["status"]) == (130, "stopped")
     assert ended.rows == {"read": 3, "unknown": 3}
-    assert "not taken up, since the run ended before: Shop" in ended.stderr
+    assert "The run ended before it retried the entries of Shop" in ended.stderr
     assert read_states(connector) == [State.UNKNOWN] * 6
 
 
@@ -292,7 +292,7 @@ def test_unknown_entries_of_a_job_with_a_list_are_sent_again_only_with_the_list(
     job = leave_by_a_listed_job(connector, sandbox, tmp_path)
     ended = retry(connector)
     assert (ended.code, ended.rows) == (1, {"read": 3, "unknown": 3})
-    assert any("the job news, which has a suppression list" in message for message in ended.report["messages"])
+    assert any("because the job has a suppression list" in message for message in ended.report["messages"])
     assert not any("wait for your decision" in message for message in ended.report["messages"])
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.UNKNOWN] * 3)
     namesake = connector.import_file(write_csv(tmp_path / "news.csv", "email", "z@x.org"))
