@@ -1,0 +1,131 @@
+"""Write docs/reference/outputs.md: what each command prints on a terminal of 80 columns, from real runs.
+
+`python docs/capture_reports.py` runs the commands against a sandbox. A test fails if the page is out of date.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from connector.sandbox import SandboxProcess
+
+PAGE = Path(__file__).parent / "reference" / "outputs.md"
+
+Run = Callable[[Sequence[str]], str]
+"""Runs a command in the folder of the files, and returns its standard error and its standard output."""
+
+FILES: Mapping[str, str] = {
+    "people.csv": """\
+email,first_name,last_name,is_active,company
+ann@example.com,Ann,Lee,true,Acme
+bob@example.com,Bob,Ray,false,Acme
+eve@example.com,Eve,Fox,true,Initech
+max@example,Max,Ohm,true,Acme
+EVE@example.com,Eva,Fox,true,Initech
+""",
+    "crm.yaml": """\
+job: crm
+source: {file: {path: people.csv}}
+subscriber: {base: {name: Newsletter}}
+load: {quiet_period: 1s}
+""",
+    "news.yaml": """\
+job: news
+source: {file: {path: people.csv}}
+mail:
+  campaign: 2026-11
+  to: email
+  from: News <hello@example.com>
+  subject: "Hello {{ first_name }}"
+  text: {content: "Hello {{ first_name }}"}
+""",
+    "hello.txt": "Hello\n",
+}
+"""The files that the commands read."""
+
+COMMANDS: Mapping[str, str] = {
+    "validate crm.yaml": "Two rows are not loaded: an invalid address, and a second row of one subscriber.",
+    "plan crm.yaml": "A plan creates nothing.",
+    "sync crm.yaml": "The first run of a job.",
+    "import people.csv --base-name Newsletter": "An import of the same people creates nobody again.",
+    "retry": "Nothing is left to do.",
+    "explain eve@example.com": "The ledger has an entry for each base.",
+    "export people.parquet": "The export has a certificate.",
+    "reconcile crm.yaml": "The source, the ledger and the service agree.",
+    "send --to ann@example.com --from hello@example.com --subject Hello --text hello.txt --dry-run": (
+        "A dry run shows the email."
+    ),
+    "send --to ann@example.com --from hello@example.com --subject Hello --text hello.txt": "One email.",
+    "mail news.yaml --preview 1": "A preview writes emails to files.",
+    "mail news.yaml": "A campaign goes to active people only.",
+    "check crm.yaml": "Each line is one check.",
+    "status": "The last runs, and what to do next.",
+    "forget bob@example.com": "The ledger forgets a subscriber.",
+    "ledger backup copy.db": "A backup has two files.",
+    "prune": "Nothing is older than 90 days.",
+    "init people.csv --base-name Newsletter": "The guesses go to standard error, and the job to standard output.",
+}
+"""The commands in their order, each with a sentence about its output."""
+
+_LOGGED = re.compile(r"^\d{4}-\d\d-\d\dT\S+ \w+ .*\n", re.MULTILINE)
+_MASKS = {
+    r"\b20\d{6}T\d{6}-[0-9a-f]{6}\b": "20261126T080000-1a2b3c",
+    r"\b20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC": "2026-11-26 08:00:00 UTC",
+    r"(?<=UTC) +\d+(?:\.\d+)? m?s\b": "      1.2 s",
+    r"http://127\.0\.0\.1:\d+": "https://api.example.com",
+    r"(?<=<)[0-9a-f]{32}(?=@sandbox)": "1a2b3c4d5e6f708192a3b4c5d6e7f809",
+    r"\bsince 20\d\d-\d\d-\d\d\b": "since 2026-11-26",
+}
+"""Texts that differ in each run, and what the page shows instead."""
+
+
+_INTRODUCTION = """\
+<!-- written by docs/capture_reports.py -->
+# Outputs of the commands
+
+This page is for you if you want to see what a command prints before you run it. The commands ran in this order on a
+terminal of 80 columns, with the files below in the folder. [Reports](report.md) describes the same reports as JSON.
+"""
+
+
+def build_page(run: Run, folder: Path) -> str:
+    """Run the commands in the folder, and return the page."""
+    for name, text in FILES.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    parts = [_INTRODUCTION, *(f"`{name}`:\n\n```text\n{text}```\n" for name, text in FILES.items())]
+    for command, sentence in COMMANDS.items():
+        output = _LOGGED.sub("", run(command.split()))
+        for pattern, shown in _MASKS.items():
+            output = re.sub(pattern, shown, output)
+        output = output.replace(str(folder.resolve()), "/home/ann").rstrip()
+        title = " ".join(command.split()[: 2 if command.startswith("ledger") else 1])
+        parts.append(f"## {title}\n\n{sentence}\n\n```text\n$ connector {command}\n{output}\n```\n")
+    return "\n".join(parts)
+
+
+def main() -> None:
+    """Write the page."""
+    with tempfile.TemporaryDirectory() as name, SandboxProcess() as sandbox:
+        settings = {
+            "CONNECTOR_BASE_URL": sandbox.base_url,
+            "CONNECTOR_TOKEN": sandbox.token,
+            "CONNECTOR_STATE_DIR": f"{name}/state",
+            "COLUMNS": "80",
+        }
+
+        def run(arguments: Sequence[str]) -> str:
+            command = [sys.executable, "-m", "pipelines", *arguments]
+            ended = subprocess.run(  # noqa: S603
+                command, cwd=name, env=os.environ | settings, capture_output=True, text=True, stdin=subprocess.DEVNULL
+            )
+            return ended.stderr + ended.stdout
+
+        PAGE.write_text(build_page(run, Path(name)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""The page of outputs shows what the commands print."""
+
+import runpy
+from collections.abc import Sequence
+from pathlib import Path
+
+from connector.sandbox import SandboxProcess
+from tests.pipelines.conftest import Connector
+
+SCRIPT = Path(__file__).parents[2] / "docs" / "capture_reports.py"
+
+
+def test_the_page_of_outputs_is_what_the_commands_print(sandbox: SandboxProcess, tmp_path: Path) -> None:
+    connector, script = Connector(sandbox, tmp_path), runpy.run_path(str(SCRIPT))
+
+    def run(arguments: Sequence[str]) -> str:
+        result = connector.run(*arguments, environ={"COLUMNS": "80"})
+        return result.stderr + result.stdout
+
+    page = script["PAGE"].read_text("utf-8")
+    assert script["build_page"](run, tmp_path) == page, "run: python docs/capture_reports.py"
