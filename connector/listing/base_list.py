@@ -187,9 +187,9 @@ async def sweep_for(groups: Sequence[KeyGroup]) -> list[LookupResult]:
     certificate, seen_ids = await _sweep([group.access for group in groups], search, sentinel_ids)
     visibility = read_visibility(sentinels, seen_ids, previous_seen_ids, certificate, started_at)
     results = list[LookupResult]()
-    for identities, id_sets, unclear in zip(search.identities, search.found_ids, search.unclear, strict=True):
+    for identities, id_sets in zip(search.identities, search.found_ids, strict=True):
         found_ids = {identity: tuple(sorted(ids)) for identity, ids in id_sets.items()}
-        absent = identities.difference(found_ids, unclear) if certificate.is_complete else frozenset()
+        absent = identities.difference(found_ids) if certificate.is_complete else frozenset()
         results.append(LookupResult(found_ids, absent, visibility.seen_sentinels, visibility.lag_s, started_at))
     return results
 
@@ -202,17 +202,11 @@ class _SearchSink:
         self._readers = [build_reader(group.access, sorted({key.field for key in group.keys})) for group in groups]
         self.identities = [frozenset(key.identity for key in group.keys) for group in groups]
         self.found_ids: list[dict[bytes, set[int]]] = [{} for _ in groups]
-        self.unclear: list[set[bytes]] = [set() for _ in groups]  # identities in rows that may be of another base
 
     def start_sweep(self, number: int) -> None:
         """Do nothing: a subscriber counts as found if any sweep shows it."""
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        for reader, identities, unclear in zip(self._readers, self.identities, self.unclear, strict=True):
-            rows = [wire for wire in wire_objects if reader.is_unclear(wire.get("Base"))]
-            unclear |= {
-                identity for wire in rows for identity, _ in reader.read_identities(wire) if identity in identities
-            }
         for reader, identities, found_ids in zip(self._readers, self.identities, self.found_ids, strict=True):
             for identity, subscriber_id in reader.read(wire_objects):
                 if identity in identities:

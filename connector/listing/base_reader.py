@@ -48,8 +48,8 @@ class BaseReader:
     `fields` are the identity fields to read (email, client_user_id). Inactive subscribers of every base are recorded in
     `inactive_identities`.
 
-    Raises ConfigurationError if several bases have the job's base name (trimmed and case-folded), and RunAborted if the
-    base no longer has the job's base name.
+    Raises ConfigurationError if several bases have the job's base name (trimmed and case-folded) or a row does not show
+    its base, and RunAborted if the base no longer has the job's base name.
     """
 
     def __init__(
@@ -95,20 +95,18 @@ class BaseReader:
             if isinstance(text, str) and text.strip()
         ]
 
-    def is_unclear(self, base: object) -> bool:
-        """Return whether a listed `Base` may be this base or another base: it has no Id, or it has no name while the Id
-        of this base is not known yet. A `Base` with another name than the job's base name is another base."""
-        if not isinstance(base, dict):
-            return True
-        name = base.get("Name")
-        if self._asked_name is not None and isinstance(name, str):
-            return type(base.get("Id")) is not int and fold_base_name(name) == self._folded_name
-        return type(base.get("Id")) is not int or self.service_id is None
-
     def is_of_base(self, base: object) -> bool:
-        """Return whether a listed `Base` is certainly this base. Raises as the class."""
-        if not isinstance(base, dict) or self.is_unclear(base):
-            return False
+        """Return whether a listed `Base` is this base. Raises as the class, and ConfigurationError if the `Base` may be
+        this base or another base: it has no Id, or it has no name while the Id of this base is not known yet."""
+        if not isinstance(base, dict):
+            base = {}
+        name, has_id = base.get("Name"), type(base.get("Id")) is int
+        if self._asked_name is not None and isinstance(name, str):
+            is_unclear = not has_id and fold_base_name(name) == self._folded_name
+        else:
+            is_unclear = not has_id or self.service_id is None
+        if is_unclear:
+            raise self._build_unclear_error("its Id and its name" if has_id else "its Id")
         service_id, name = base.get("Id"), base.get("Name")
         if self._asked_name is None or not isinstance(name, str):
             return bool(service_id == self.service_id)
@@ -123,6 +121,16 @@ class BaseReader:
         if self.service_id is not None and service_id == self.service_id:
             raise RunAborted(f"the base {service_id} is no longer called {self._asked_name}: give the base by its id")
         return False
+
+    def _build_unclear_error(self, missing: str) -> ConfigurationError:
+        advice = "Set load.look to none to create without looking, which creates existing subscribers a second time"
+        if self._asked_name is not None:
+            advice = "Give the base by its id: that is enough if the list shows the Ids of bases"
+        asked = self._asked_name if self._asked_name is not None else self.service_id
+        return ConfigurationError(
+            f"the list does not show the base of a subscriber by {missing}, so nothing tells who is in the base "
+            f"{asked}. No more rows were sent. {advice}"
+        )
 
 
 class SweptRows:
@@ -150,7 +158,6 @@ class SweptRows:
         self._sorted_emails: dict[ListedBase, int] = {}  # the number of emails of a base when they were sorted
         self.began_at = accesses[0].clock.now().timestamp()  # Unix seconds
         self.last_id = 0
-        self.unclear_id: int | None = None  # the Id of a subscriber that may or may not be in a base of the run
 
     @property
     def bases(self) -> Sequence[ListedBase]:
@@ -169,7 +176,7 @@ class SweptRows:
         if self._emails is not None:
             self._emails.clear()
             self._sorted_emails.clear()
-        self.last_id, self.unclear_id = 0, None
+        self.last_id = 0
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Keep the subscribers of a page.
@@ -183,13 +190,11 @@ class SweptRows:
         for wire in wire_objects:
             listed_base = wire.get("Base")
             if not isinstance(listed_base, dict) or type(listed_base.get("Id")) is not int:
-                if any(base_reader.is_unclear(listed_base) for base_reader in self._readers):
-                    self.unclear_id = wire["Id"]
+                for base_reader in self._readers:
+                    base_reader.is_of_base(listed_base)  # raises if the base may be a base of the run
                 continue
             name = listed_base.get("Name")
             base = listed_base["Id"], name if isinstance(name, str) else None
-            if base[1] is None and any(base_reader.is_unclear(listed_base) for base_reader in self._readers):
-                self.unclear_id = wire["Id"]
             if not (self._is_of_run(base) or self._keeps_all):
                 rows_elsewhere.append(wire)
                 continue

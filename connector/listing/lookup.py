@@ -383,9 +383,7 @@ class _FilterLookup:
 
         An answer with one subscriber may have only the first match, unless the filter has listed several subscribers in
         another answer."""
-        if not answer.is_whole or any(self.reader.is_unclear(row.get("Base")) for row in answer.rows):
-            return False
-        return len(answer.rows) != 1 or name in self.access.state.plural_fields
+        return answer.is_whole and (len(answer.rows) != 1 or name in self.access.state.plural_fields)
 
     async def _check(self, *, is_again: bool = False) -> FilterCheck:
         with_case = any(question.needs_case_blind for question in self.questions)

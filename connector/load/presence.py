@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from connector.errors import ConfigurationError, RunAborted
+from connector.errors import RunAborted
 from connector.ledger.entries import Ledger
 from connector.ledger.store import Base
 from connector.listing.access import KeyGroup, ListAccess, LookupKey, keep_shown
@@ -256,7 +256,6 @@ class AccountPresence:
         session = wants[0].base.session
         keys = [key for want in wants for key in want.keys]
         listing = await list_account(self._shown_accesses, keys, keeps_all=self._has_many_bases)
-        check_bases(session.access, listing.rows)
         if listing.certificate.hidden:
             session.tally.add_message(describe_hidden(listing.certificate))
         for want in wants:
@@ -322,7 +321,6 @@ class AccountPresence:
         """Read a hidden base by itself, and cover the base. Raises RunAborted if the reading is incomplete."""
         base = want.base
         listing = await list_account([base.access], want.keys)
-        check_bases(base.access, listing.rows)
         await base.record(listing)
         if not listing.is_complete:
             raise RunAborted(self._explain_inconclusive([want]))
@@ -394,22 +392,6 @@ class AccountPresence:
             f"{because}, and its filters do not show whether {whether}, so no more rows were sent. Run again, or set "
             "load.look to none to create without looking, which creates existing subscribers a second time"
         )
-
-
-def check_bases(access: ListAccess, rows: SweptRows) -> None:
-    """Raise ConfigurationError if rows of the list leave open whether their subscribers are in the base."""
-    if rows.unclear_id is None:
-        return
-    words = f"the list does not show the base of subscriber {rows.unclear_id}"
-    if access.asked_name is not None:
-        raise ConfigurationError(
-            f"{words} by its name and its Id, so nothing tells who is in the base {access.asked_name}. No more rows "
-            "were sent. Give the base by its id: that is enough if the list shows the Ids of bases"
-        )
-    raise ConfigurationError(
-        f"{words}, so nothing tells who is in the base {access.journal.base.service_id}. No more rows were sent. Set "
-        "load.look to none to create without looking, which creates existing subscribers a second time"
-    )
 
 
 def _is_too_old(session: Session, began_at: float) -> bool:

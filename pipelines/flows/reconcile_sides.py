@@ -73,7 +73,11 @@ class Sides:
         with self._ledger.transaction() as connection:
             base = find_or_add_base(connection, self._account, asked.service_id, asked.name)
             reader = BaseReader(base, name, [])
-            indexes = [index for index, wire_base in enumerate(wire_bases) if reader.is_of_base(wire_base)]
+            indexes = [
+                index
+                for index, wire_base in enumerate(wire_bases)
+                if type(wire_base["Id"]) is int and reader.is_of_base(wire_base)
+            ]
             name, service_id = name or self._find_name(indexes), reader.service_id
             if service_id is not None and name is not None and (base.service_id, base.name) != (service_id, name):
                 base = learn_base(connection, base, service_id, name)

@@ -81,7 +81,7 @@ def test_a_list_that_shows_bases_by_id_serves_a_job_that_gives_the_id_and_no_oth
 
     by_name = load(connector, people, NEWS)
     assert by_name.code == 2
-    assert "by its name and its Id, so nothing tells who is in the base News" in by_name.stderr
+    assert "by its Id and its name, so nothing tells who is in the base News" in by_name.stderr
     assert "Give the base by its id" in by_name.stderr
 
     by_id = load(connector, people, base)
@@ -103,5 +103,5 @@ def test_a_list_without_the_ids_of_bases_ends_a_load_before_its_first_create(
     connector.sandbox.switch(base_in_rows=shown)
     ended = load(connector, people, base if option == "--base-id" else NEWS)
     assert ended.code == 2, ended.stdout
-    assert "the list does not show the base of subscriber" in ended.stderr
+    assert "the list does not show the base of a subscriber" in ended.stderr
     assert set(count_stored(connector.sandbox).values()) == {1}

@@ -69,13 +69,14 @@ def test_a_base_known_by_its_name_is_compared_by_that(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("base", [{"Id": None}, {"Id": None, "Name": "News"}])
-def test_a_row_without_the_id_of_its_base_decides_nothing(tmp_path: Path, base: object) -> None:
+def test_a_row_without_the_id_of_its_base_ends_the_run(tmp_path: Path, base: object) -> None:
     fake = FakeList(crowd(5))
     fake.people += [
         {"Id": name, "Base": base, "Email": email}
         for name, email in enumerate(["ann@x.org", "bob@x.org", "bob@x.org"], 50)
     ]
-    assert get_verdict(look(fake, tmp_path, "ann@x.org", "bob@x.org", "eve@x.org")) == ({}, digests("eve@x.org"))
+    with pytest.raises(ConfigurationError, match="does not show the base of a subscriber by its Id"):
+        look(fake, tmp_path, "ann@x.org", "bob@x.org", "eve@x.org")
 
 
 def test_a_name_that_two_bases_bear_ends_the_run_even_over_two_batches(tmp_path: Path) -> None:
