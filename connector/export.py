@@ -50,7 +50,7 @@ from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import CommitUnknown, ExportRun, ExportStart, Mode, Writer
 
 if TYPE_CHECKING:
-    from connector.ledger.entries import Known, Ledger
+    from connector.ledger.entries import ConfirmedEntry, Ledger
     from connector.listing.reader import ListProgress
     from connector.paging.overlap import IdArray
     from connector.progress import Progress
@@ -416,14 +416,14 @@ def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence
 
     account, base_id = plan.settings.account, plan.query.base_id
 
-    def read(ledger: Ledger) -> list[Known]:
+    def read(ledger: Ledger) -> list[ConfirmedEntry]:
         connection = ledger.connection
         if find_open_run(connection) is not None:
             return []
         shown_since = started_at - max(_QUIET_PERIOD_S, read_largest_lag(connection, account))
         bases = [base for base in list_bases(connection, account) if base_id in (None, base.service_id)]
         start = os.urandom(IDENTITY_BYTES)
-        entries = [entry for base in bases for entry in ledger.find_confirmed(base, start, _KNOWN_COMPARED)]
+        entries = [entry for base in bases for entry in ledger.find_confirmed_entries(base, start, _KNOWN_COMPARED)]
         return [entry for entry in entries if (entry.known_since or 0.0) <= shown_since]
 
     entries = read_ledger(plan.settings.ledger_url, read) or []

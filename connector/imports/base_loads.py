@@ -306,10 +306,10 @@ class BaseLoads:
         ]
 
     def _has_unsettled(self, ledger: Ledger, base: Base) -> bool:
-        refused = ledger.find_unfinished(base, State.REJECTED)
+        refused = ledger.find_unfinished_entries(base, State.REJECTED)
         to_send_again = [entry for entry in refused if not entry.is_final or len(refused) >= LEAST_ALIKE]
         if ledger.find_opt_outs(base, self._run.frame.job):
             return True
-        runs = {entry.run_id for entry in [*ledger.find_unfinished(base, State.UNKNOWN), *to_send_again]}
+        runs = {entry.run_id for entry in [*ledger.find_unfinished_entries(base, State.UNKNOWN), *to_send_again]}
         records = [find_run(ledger.connection, run_id) for run_id in runs]
         return any(record is not None and record.job == self._run.frame.job for record in records)

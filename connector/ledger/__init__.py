@@ -1,1 +1,1 @@
-"""The durable memory of the connector: the state of every identity in every base (architecture 4)."""
+"""The durable records of the connector: the state of every identity in every base (architecture 4)."""

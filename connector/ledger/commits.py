@@ -1,8 +1,8 @@
-"""Runs the ledger's transactions for coroutines: one after another, in the order of the calls.
+"""Runs the ledger's transactions for coroutines. The transactions run one after another, in the order of the calls.
 
-A thread runs the slow part, so that the event loop does not wait. For a file the slow part is the commit alone: one
-call that releases the interpreter's lock. The statements are many short calls, which would compete for that lock (35 µs
-a create, measured). For a server the slow part is the whole transaction.
+A thread runs the slow part, so that the event loop does not wait. For a file, the slow part is only the commit, which
+is one call that releases the interpreter's lock. The statements are many short calls, which would compete for this lock
+(35 µs for each create, measured). For a server, the slow part is the whole transaction.
 
 A caller waits until the result of the transaction is known, even if the caller is cancelled. Otherwise a failed commit
 would go unnoticed, and the caller would rely on entries that the ledger does not have.
@@ -30,10 +30,11 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Step = Callable[[Ledger], T]
-"""The work inside one transaction."""
+"""A function that does the work inside one transaction."""
 
-Then = Callable[[T], object]
-"""Runs on the thread of the event loop, once the transaction is durable and before the next one begins."""
+AfterCommit = Callable[[T], object]
+"""A function that runs on the thread of the event loop, after the transaction is durable and before the next
+transaction begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,29 +42,29 @@ class _Request:
     """A step, the function to call after it, and the future in which the caller waits for the result."""
 
     step: Step[Any]
-    then: Then[Any]
+    after_commit: AfterCommit[Any]
     answer: "asyncio.Future[Any]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Running:
-    """The step that the thread works on; `result` has the step's result once the transaction is durable."""
+class _RunningStep:
+    """The step that the thread works on. `result` gets the step's result when the transaction is durable."""
 
     request: _Request
     result: "Future[Any]"
 
 
 class Commits:
-    """Runs steps on the ledger; `thread` is an executor of one thread.
+    """A queue of steps on the ledger. `thread` is an executor of one thread.
 
-    No other code may use the ledger while a step is under way.
+    No other code may use the ledger while a step runs.
     """
 
     def __init__(self, ledger: Ledger, thread: Executor) -> None:
         self._ledger = ledger
         self._thread = thread
         self._queue: deque[_Request] = deque()
-        self._running: _Running | None = None
+        self._running: _RunningStep | None = None
 
     @property
     def sends_until(self) -> float:
@@ -71,28 +72,29 @@ class Commits:
         lease = self._ledger.store.lease
         return inf if lease is None else lease.until
 
-    async def ask(self, step: Step[T], then: Then[T] = lambda _: None) -> T:
-        """Run the step inside one transaction, and return its result once the transaction is durable.
+    async def ask(self, step: Step[T], after_commit: AfterCommit[T] = lambda _: None) -> T:
+        """Run the step inside one transaction, and return the step's result when the transaction is durable.
 
         A cancellation of the caller takes effect only after the transaction has ended. Raises the errors of the step,
         and LedgerError.
         """
-        request = _Request(step, then, asyncio.get_running_loop().create_future())
+        request = _Request(step, after_commit, asyncio.get_running_loop().create_future())
         self._queue.append(request)
         self._start_next()
-        cancelled = await _wait_uncancelled(request.answer)
+        cancellation = await _wait_despite_cancellation(request.answer)
         answer: T = request.answer.result()
-        if cancelled is not None:
-            raise cancelled
+        if cancellation is not None:
+            raise cancellation
         return answer
 
     def drain(self) -> None:
         """Run all steps that still wait, on the thread of the caller."""
         while self._running is not None or self._queue:
             if self._running is not None:
-                self._running.result.exception()  # wait here, where an interruption answers no caller
-                running, self._running = self._running, None
-                _set_answer(running.request, running.result.result)
+                # Wait here, so that an interruption of this thread gives no caller an answer.
+                self._running.result.exception()
+                running_step, self._running = self._running, None
+                _set_answer(running_step.request, running_step.result.result)
             else:
                 request = self._queue.popleft()
                 _set_answer(request, partial(self._carry_out, request.step))
@@ -131,19 +133,21 @@ class Commits:
         loop = asyncio.get_running_loop()
 
         def finish_running(result: "Future[Any]") -> None:
-            if self._running is not None and self._running.result is result:  # otherwise `drain` has answered it
+            if (
+                self._running is not None and self._running.result is result
+            ):  # otherwise `drain` has answered the request
                 self._running = None
                 _set_answer(request, result.result)
                 self._start_next()
 
-        # The submitted work must not refer to itself: a step holds a chunk's digests, and the garbage collector runs
-        # so seldom that 200 MB of them would wait for it.
-        self._running = _Running(request, self._thread.submit(work))
+        # The submitted work must not refer to itself. A step has the digests of a chunk, and the garbage collector runs
+        # so seldom that 200 MB of digests would wait for it.
+        self._running = _RunningStep(request, self._thread.submit(work))
         self._running.result.add_done_callback(lambda result: loop.call_soon_threadsafe(finish_running, result))
 
 
 class LedgerWriter:
-    """Writes the entries of one base in a run. Recorded moves wait here for the commit of the next intents."""
+    """The writer of the entries of one base in a run. Recorded moves wait here for the commit of the next intents."""
 
     def __init__(self, commits: Commits, base: Base, run_key: int, *, has_receipts: bool = False) -> None:
         self.base = base
@@ -158,42 +162,46 @@ class LedgerWriter:
         """The time (monotonic) until which requests may leave, unless a commit renews the lease earlier."""
         return self._commits.sends_until
 
-    async def ask(self, step: Step[T], then: Then[T] = lambda _: None) -> T:
-        """Write the recorded moves and run one step, inside one transaction, as `Commits.ask` does."""
-        moves, self._moves = self._moves, defaultdict(list)  # at once, so that no move falls between two steps
+    async def ask(self, step: Step[T], after_commit: AfterCommit[T] = lambda _: None) -> T:
+        """Write the recorded moves and run one step, inside one transaction. Return the result of `Commits.ask`."""
+        # Both lists are taken at once, so that no move is lost between two steps.
+        moves, self._moves = (
+            self._moves,
+            defaultdict(list),
+        )
         receipts, self._receipts = self._receipts, []
 
         def write(ledger: Ledger) -> T:
-            self._write(ledger, moves)
+            self._write_moves(ledger, moves)
             record_pending(ledger, self.run_key, self.base.key, receipts)
             return step(ledger)
 
-        return await self._commits.ask(write, then)
+        return await self._commits.ask(write, after_commit)
 
     async def find_entries(self, identities: Sequence[bytes]) -> dict[bytes, Entry]:
-        """Return the entries of these identities of the base, after all recorded moves."""
+        """Return the entries of these identities in the base, after all recorded moves."""
         base = self.base
         return await self.ask(lambda ledger: ledger.find_entries(base, identities))
 
     async def intend(self, intents: Sequence[tuple[State, Intent]], names: Sequence[str] = ()) -> None:
-        """Return once these intents are durable, each with the state that its entry leaves. Only then may a request
-        leave. `names` are the texts of the identities, for receipts."""
+        """Record these intents, and return when they are durable. Only then may a request leave. Each intent has the
+        old state of its entry. `names` are the texts of the identities, for receipts."""
         for (_, intent), name in zip(intents, names, strict=False):
             self.record_receipt(intent.identity, name, ReceiptKind.SENT)
-        by_state: dict[State, list[Intent]] = defaultdict(list)
+        intents_by_state: dict[State, list[Intent]] = defaultdict(list)
         for state, intent in intents:
-            by_state[state].append(intent)
+            intents_by_state[state].append(intent)
 
         def write(ledger: Ledger) -> None:
-            ledger.mark_intended(self.base, self.run_key, by_state[State.NONE])
-            ledger.mark_intended_again(self.base, self.run_key, by_state[State.REJECTED])
-            ledger.mark_absent(self.base, self.run_key, by_state[State.UNKNOWN])
+            ledger.mark_intended(self.base, self.run_key, intents_by_state[State.NONE])
+            ledger.mark_intended_again(self.base, self.run_key, intents_by_state[State.REJECTED])
+            ledger.mark_absent(self.base, self.run_key, intents_by_state[State.UNKNOWN])
 
         await self.ask(write)
 
     def record(self, identity: bytes, move: Move) -> None:
-        """Record the move of an entry that was intended. The move is durable with the next commit; until then the entry
-        is SENDING."""
+        """Record the move of an entry that was intended. The move is durable after the next commit. Until then, the
+        entry is SENDING."""
         self._moves[move.event].append((identity, move))
 
     def record_receipt(
@@ -205,7 +213,7 @@ class LedgerWriter:
         message: str | None = None,
     ) -> None:
         """Record that the run must write a receipt of this subscriber, if the run writes receipts. The record is
-        durable with the next commit."""
+        durable after the next commit."""
         if self.has_receipts:
             self._receipts.append(PendingReceipt(identity, kind, name, evidence, message))
 
@@ -215,23 +223,23 @@ class LedgerWriter:
             await self.ask(lambda _ledger: None)
 
     async def learn_base(self, service_id: int, name: str) -> None:
-        """Record the base's id and name, as the service answered them. Entries of the base that was known by its name
-        alone move to this base."""
+        """Record the base's id and name in the answer of the service. If the ledger has a base with only this name, the
+        entries of that base move to this base."""
         base = self.base
-        await self.ask(lambda ledger: learn_base(ledger.connection, base, service_id, name), self._move)
+        await self.ask(lambda ledger: learn_base(ledger.connection, base, service_id, name), self._set_base)
 
-    def _move(self, base: Base) -> None:
+    def _set_base(self, base: Base) -> None:
         self.base = base
 
-    def _write(self, ledger: Ledger, moves: dict[Event, list[tuple[bytes, Move]]]) -> None:
-        answered = [(identity, move.subscriber_id or 0) for identity, move in moves[Event.ANSWERED]]
-        refused = [(identity, move.status or 0, move.message) for identity, move in moves[Event.REFUSED]]
-        ledger.mark_answered(self.base, answered)
-        altered = [(identity, move.altered) for identity, move in moves[Event.ANSWERED] if move.altered]
-        ledger.record_altered(self.base, altered)
-        ledger.mark_refused(self.base, State.SENDING, refused)
-        held = [(identity, move.subscriber_id or 0, move.message) for identity, move in moves[Event.MISANSWERED]]
-        ledger.mark_misanswered(self.base, held)
+    def _write_moves(self, ledger: Ledger, moves: dict[Event, list[tuple[bytes, Move]]]) -> None:
+        answered_rows = [(identity, move.subscriber_id or 0) for identity, move in moves[Event.ANSWERED]]
+        refused_rows = [(identity, move.status or 0, move.message) for identity, move in moves[Event.REFUSED]]
+        ledger.mark_answered(self.base, answered_rows)
+        altered_rows = [(identity, move.altered) for identity, move in moves[Event.ANSWERED] if move.altered]
+        ledger.record_altered(self.base, altered_rows)
+        ledger.mark_refused(self.base, State.SENDING, refused_rows)
+        held_rows = [(identity, move.subscriber_id or 0, move.message) for identity, move in moves[Event.MISANSWERED]]
+        ledger.mark_misanswered(self.base, held_rows)
         for _, move in moves[Event.MISANSWERED]:  # architecture 4.9
             if move.answered_base is not None:
                 mark_misanswered_base(ledger.connection, self.base, *move.answered_base)
@@ -241,9 +249,9 @@ class LedgerWriter:
 
 @contextmanager
 def open_commits(ledger: Ledger) -> Iterator[Commits]:
-    """Yield commits with their own thread. At the end of the context, run the steps that still wait."""
+    """Yield a queue of steps with its own thread. At the end of the context, run the steps that still wait."""
     with ThreadPoolExecutor(1, thread_name_prefix="connector commits") as thread:
-        thread.submit(lambda: None).result()  # a thread that cannot start fails here, not in a transaction
+        thread.submit(lambda: None).result()  # if the thread cannot start, this fails here and not in a transaction
         commits = Commits(ledger, thread)
         try:
             yield commits
@@ -252,22 +260,22 @@ def open_commits(ledger: Ledger) -> Iterator[Commits]:
 
 
 def _set_answer(request: _Request, get_result: Callable[[], Any]) -> None:
-    """Run `get_result`, then the function to call after the step, and pass the result or the error to the caller."""
+    """Call `get_result`, then the request's `after_commit`, and pass the result or the error to the caller."""
     try:
         result = get_result()
-        request.then(result)
+        request.after_commit(result)
     except BaseException as error:  # noqa: BLE001 - the error belongs to the caller
         request.answer.set_exception(error)
     else:
         request.answer.set_result(result)
 
 
-async def _wait_uncancelled(answer: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
-    """Wait for the answer. Return the cancellation that arrived meanwhile, or None."""
-    cancelled = None
+async def _wait_despite_cancellation(answer: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
+    """Wait for the answer, also after a cancellation. Return the cancellation, or None."""
+    cancellation = None
     while not answer.done():
         try:
             await asyncio.wait((answer,))
         except asyncio.CancelledError as error:
-            cancelled = error
-    return cancelled
+            cancellation = error
+    return cancellation

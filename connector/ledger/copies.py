@@ -1,13 +1,14 @@
-"""Backups of a ledger in SQLite and of the emails beside it, and their restore.
+"""Backs up and restores a ledger in SQLite and its emails, and copies a ledger to PostgreSQL.
 
-Each file is copied whole, as it is at one moment, while a run goes on. That is safe while another process holds the
-ledger's lock: SQLite up to 3.51.2 corrupts a WAL only if two connections write or checkpoint at the same instant, and a
-connection with `mode=ro` does neither. SQLite makes checkpoints at a commit, and when the last connection closes. The
-reading connection commits nothing, and the kernel refuses it the exclusive lock that the closing would need. Where the
-lock is free, a backup takes the lock. The emails have no WAL, and their writers wait until the emails are copied.
+The backup of a file has the state of one moment, even during a run. If the ledger's lock is free, the backup takes the
+lock. If another process holds the lock, the copy is still safe: SQLite up to 3.51.2 corrupts a WAL only if two
+connections write or checkpoint at the same instant, and a connection with `mode=ro` does neither. Checkpoints happen at
+a commit, and when the last connection closes. The reading connection makes no commit, and the kernel refuses the
+exclusive lock that a checkpoint at its end would need. The emails have no WAL, and their writers wait until the emails
+are copied.
 
-Neither a backup nor a restore overwrites a file. A backup may be older than the emails that were sent since. So a
-restore closes the campaigns, and `EmailLog.find_campaign` refuses them, and campaigns that the backup does not know,
+Neither a backup nor a restore overwrites a file. Emails may have been sent after the backup was made. So a restore
+closes the campaigns. `EmailLog.find_campaign` refuses closed campaigns, and campaigns that the backup does not have,
 until a person reopens them.
 """
 
@@ -24,9 +25,9 @@ from connector.atomic_file import PartialFile
 from connector.databases import parse_ledger_location, show_ledger_location
 from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, LedgerError, LockedError
-from connector.ledger.opening import BUSY_S, open_emails, open_existing_emails, open_ledger
+from connector.ledger.opening import READ_BUSY_TIMEOUT_S, open_emails, open_existing_emails, open_ledger
 from connector.ledger.schema import (
-    MOVED_TO,
+    MOVED_TO_KEY,
     create_tables,
     email,
     email_meta,
@@ -41,7 +42,13 @@ from connector.ledger.schema import (
 from connector.ledger.sqlite import find_emails, find_lock, hold_lock, resolve_file
 from connector.ledger.store import build_missing
 
-_BESIDE = ("", "-wal", "-shm", "-journal")  # suffixes of a database, and of the files that SQLite keeps beside it
+# Suffixes of a database, and of the files that SQLite creates for the database.
+_FILE_SUFFIXES = (
+    "",
+    "-wal",
+    "-shm",
+    "-journal",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,155 +60,165 @@ class Backup:
 
 
 def back_up_ledger(url: str, target: Path) -> Backup:
-    """Copy the ledger at `url` to the new file `target`, and its emails to `find_emails(target)`, readable by their
-    owner alone. One of the two may be missing.
+    """Copy the ledger at `url` to the new file `target`, and its emails to `find_emails(target)`. Only the owner can
+    read the copies. Either the ledger or the emails may be missing.
 
-    The copy can be opened as a ledger; creates that were in flight are unknown in it. Raises ConfigurationError if the
-    ledger is not a file, or a target exists or cannot be written; LedgerError if the ledger cannot be read.
+    The copy can be opened as a ledger. Creates that were in flight are unknown in the copy. Raises ConfigurationError
+    if the ledger is not a file, or a target exists or cannot be written. Raises LedgerError if the ledger cannot be
+    read.
     """
-    place = parse_ledger_location(url)
-    if not isinstance(place, Path):
-        raise ConfigurationError(f"the ledger {show_ledger_location(place)} is in PostgreSQL: back it up with pg_dump")
-    ledger, target = place.resolve(), target.absolute()
+    location = parse_ledger_location(url)
+    if not isinstance(location, Path):
+        raise ConfigurationError(
+            f"the ledger {show_ledger_location(location)} is in PostgreSQL: back it up with pg_dump"
+        )
+    ledger, target = location.resolve(), target.absolute()
     sources, targets = (ledger, find_emails(ledger).resolve()), (target, find_emails(target))
     if not any(source.is_file() for source in sources):
-        raise build_missing(str(place))
+        raise build_missing(str(location))
     if target.resolve() in sources:
         raise ConfigurationError(f"{target} is the ledger itself: name another file")
     _refuse_existing(targets)
-    counts, partials = list[int | None](), list[PartialFile]()
+    counts, partial_files = list[int | None](), list[PartialFile]()
     with ExitStack() as stack:
-        mode = "rw"  # the emails: SQLite rolls back at once what a killed process has half written
+        mode = "rw"  # in this mode, SQLite rolls back the unfinished transaction of a killed process
         for source, path in zip(sources, targets, strict=True):
             if source.is_file():
-                partials.append(stack.enter_context(PartialFile(path)))
+                partial_files.append(stack.enter_context(PartialFile(path)))
                 if source == ledger:
                     try:
                         stack.enter_context(hold_lock(find_lock(source)))
                     except LockedError:
                         mode = "ro"
-                counts.append(_copy_pages(source, partials[-1].path, mode if source == ledger else "rw"))
+                counts.append(_copy_pages(source, partial_files[-1].path, mode if source == ledger else "rw"))
             else:
                 counts.append(None)
-        for partial in reversed(partials):  # the emails first: a reader finds them beside a ledger
-            partial.publish(is_new=True)
+        for partial_file in reversed(
+            partial_files
+        ):  # the emails are published first, because a ledger without its emails must never be visible
+            partial_file.publish(is_new=True)
     return Backup(*counts)
 
 
 def _refuse_existing(targets: tuple[Path, Path]) -> None:
-    """Raise ConfigurationError if a target exists, or a file beside it that SQLite would read as a part of it."""
-    for path in (target.with_name(target.name + suffix) for target in targets for suffix in _BESIDE):
+    """Raise ConfigurationError if a target exists, or another file that SQLite would read as a part of the target."""
+    for path in (target.with_name(target.name + suffix) for target in targets for suffix in _FILE_SUFFIXES):
         if os.path.lexists(path):
             raise ConfigurationError(f"{path} is there already, and no file is overwritten: move it away")
 
 
-def _copy_pages(source: Path, partial: Path, mode: str) -> int:
-    """Copy a database in one read transaction, check the copy, and return the number of its entries or emails. The copy
-    needs no WAL.
+def _copy_pages(source: Path, copy_path: Path, mode: str) -> int:
+    """Copy a database in one read transaction, check the copy, and return the number of entries or emails. The copy has
+    no WAL.
 
     Raises LedgerError if the source cannot be read or is damaged.
     """
     try:
         with (
-            closing(sqlite3.connect(f"{source.as_uri()}?mode={mode}", uri=True, timeout=BUSY_S)) as original,
-            closing(sqlite3.connect(partial, isolation_level=None)) as copy,
+            closing(
+                sqlite3.connect(f"{source.as_uri()}?mode={mode}", uri=True, timeout=READ_BUSY_TIMEOUT_S)
+            ) as original,
+            closing(sqlite3.connect(copy_path, isolation_level=None)) as copy,
         ):
             original.backup(copy, pages=-1)
             copy.execute("PRAGMA journal_mode = DELETE")
-            found = copy.execute("PRAGMA quick_check(1)").fetchone()[0].splitlines()[-1]
-            if found != "ok":
-                raise LedgerError(f"the ledger {source} is damaged ({found}), and its copy was deleted")
+            check_result = copy.execute("PRAGMA quick_check(1)").fetchone()[0].splitlines()[-1]
+            if check_result != "ok":
+                raise LedgerError(f"the ledger {source} is damaged ({check_result}), and its copy was deleted")
             is_ledger = copy.execute("SELECT 1 FROM sqlite_master WHERE name = 'entry'").fetchone() is not None
-            query = "SELECT count(*) FROM entry, meta" if is_ledger else "SELECT count(*) FROM email, email_meta"
-            copy.execute(query)  # each table is there
+            test_sql = "SELECT count(*) FROM entry, meta" if is_ledger else "SELECT count(*) FROM email, email_meta"
+            copy.execute(test_sql)  # fails if a table is missing
             return int(copy.execute(f"SELECT count(*) FROM {'entry' if is_ledger else 'email'}").fetchone()[0])  # noqa: S608
     except sqlite3.Error as error:
-        words = describe_error(error)
-        raise LedgerError(f"the ledger {source} cannot be copied to {partial.parent}: {words}") from None
+        reason = describe_error(error)
+        raise LedgerError(f"the ledger {source} cannot be copied to {copy_path.parent}: {reason}") from None
 
 
 def restore_ledger(url: str, source: Path, *, at: datetime) -> Backup:
-    """Copy the backup `source` to the ledger at `url`, which must not exist, and the emails beside the backup. `at` is
-    an aware time. All campaigns are closed.
+    """Copy the backup `source` and its emails to the ledger at `url`, which must not exist. All campaigns are closed.
+    `at` is an aware time.
 
     Raises ConfigurationError if the ledger is not a file or exists, or `source` is not a ledger of this version, and
     LedgerError if the ledger cannot be written.
     """
-    place = parse_ledger_location(url)
-    if not isinstance(place, Path):
+    location = parse_ledger_location(url)
+    if not isinstance(location, Path):
         raise ConfigurationError(
-            f"the ledger {show_ledger_location(place)} is in PostgreSQL: restore it with pg_restore. It does "
+            f"the ledger {show_ledger_location(location)} is in PostgreSQL: restore it with pg_restore. It does "
             "not know then which emails were sent since: check that before you send a campaign again"
         )
-    source, ledger = source.absolute(), resolve_file(place)
+    source, ledger = source.absolute(), resolve_file(location)
     sources, targets = (source, find_emails(source)), (ledger, find_emails(ledger))
-    if not any(path.is_file() for path in sources):  # a pipe would be waited for without end
+    if not any(path.is_file() for path in sources):  # reading a pipe could wait without end
         raise ConfigurationError(f"{source} is not a file: name the file that `connector ledger backup` wrote")
     _refuse_existing(targets)
-    counts, partials = list[int | None](), list[PartialFile]()
+    counts, partial_files = list[int | None](), list[PartialFile]()
     with ExitStack() as stack:
         for path, target, table in zip(sources, targets, (meta, email_meta), strict=True):
             if not path.is_file():
                 counts.append(None)
                 continue
-            partials.append(stack.enter_context(PartialFile(target)))
+            partial_files.append(stack.enter_context(PartialFile(target)))
             try:
-                counts.append(_copy_pages(path, partials[-1].path, "ro"))
+                counts.append(_copy_pages(path, partial_files[-1].path, "ro"))
             except LedgerError as error:
                 raise ConfigurationError(f"{path} is not a backup that can be restored: {error}") from None
-            with closing(sqlite3.connect(partials[-1].path)) as copy, copy:
-                stored = dict(copy.execute(f"SELECT name, value FROM {table.name}"))  # noqa: S608
-                if not is_current(stored, table) and not (table is meta and is_upgradable(stored)):
+            with closing(sqlite3.connect(partial_files[-1].path)) as copy, copy:
+                version = dict(copy.execute(f"SELECT name, value FROM {table.name}"))  # noqa: S608
+                if not is_current(version, table) and not (table is meta and is_upgradable(version)):
                     raise ConfigurationError(
                         f"{path} was written by another version of the connector: restore it with that version"
                     )
                 if table is email_meta:
                     copy.execute("UPDATE campaign SET is_closed = 1")
-                    copy.execute(_MARK_RESTORED, (at.isoformat(timespec="seconds"),))
-        if counts[1] is None:  # campaigns may have been sent that the backup does not know
+                    copy.execute(_MARK_RESTORED_SQL, (at.isoformat(timespec="seconds"),))
+        if counts[1] is None:  # the backup may lack campaigns that were sent
             with open_emails(url) as log, log.transaction():
-                log.connection.exec_driver_sql(_MARK_RESTORED, (at.isoformat(timespec="seconds"),))
-        for partial in reversed(partials):  # the emails first, so that no campaign is open beside the ledger
-            partial.publish(is_new=True)
+                log.connection.exec_driver_sql(_MARK_RESTORED_SQL, (at.isoformat(timespec="seconds"),))
+        for partial_file in reversed(
+            partial_files
+        ):  # the emails are published first, so that no campaign is open when the ledger is visible
+            partial_file.publish(is_new=True)
     return Backup(*counts)
 
 
-_MARK_RESTORED = "INSERT OR REPLACE INTO email_meta (name, value) VALUES ('restored_at', ?)"
+_MARK_RESTORED_SQL = "INSERT OR REPLACE INTO email_meta (name, value) VALUES ('restored_at', ?)"
 
 
-# A ledger that moves to PostgreSQL
+# The copy of a ledger to PostgreSQL
 
 
 _BATCH_ROWS = 5000
 
 
 def copy_ledger(url: str, target_url: str, *, at: datetime) -> tuple[int, int]:
-    """Copy the ledger at `url`, a SQLite file, to the empty ledger at `target_url` in PostgreSQL; `at` is aware. Return
-    the number of entries and of emails.
+    """Copy the ledger at `url`, a SQLite file, to the empty ledger at `target_url` in PostgreSQL. Return the number of
+    entries and of emails. `at` is an aware time.
 
-    All rows are copied in one transaction. Only then is the copied ledger closed. If a kill comes between, the copy can
-    be deleted and made again. Raises ConfigurationError if a URL is of another kind or the target is not empty,
-    LockedError while a run holds one of the two, and LedgerError if one of the two cannot be used.
+    All rows are copied in one transaction. After the transaction, the copied ledger is closed. If the process is killed
+    before the ledger is closed, a person can delete the copy and make it again. Raises ConfigurationError if a URL is
+    of another kind or the target is not empty, LockedError if a run holds one of the ledgers, and LedgerError if one of
+    the ledgers cannot be used.
     """
-    source_place, target_place = parse_ledger_location(url), parse_ledger_location(target_url)
-    if not isinstance(source_place, Path):
+    source_location, target_location = parse_ledger_location(url), parse_ledger_location(target_url)
+    if not isinstance(source_location, Path):
         raise ConfigurationError(
-            f"the ledger {show_ledger_location(source_place)} is in PostgreSQL already: copy it with pg_dump and "
+            f"the ledger {show_ledger_location(source_location)} is in PostgreSQL already: copy it with pg_dump and "
             "pg_restore"
         )
-    if not isinstance(target_place, URL):
+    if not isinstance(target_location, URL):
         raise ConfigurationError(
             f"{target_url} is a file: write a URL such as postgresql://user@host/database. To copy a ledger to a file, "
             "use connector ledger backup"
         )
-    if target_place.password:
+    if target_location.password:
         raise ConfigurationError(
             "URL has a password, and arguments are visible in process lists: put the password into PGPASSWORD or "
             "~/.pgpass, and remove it from URL"
         )
-    if not source_place.exists():
-        raise build_missing(str(source_place))
-    name = show_ledger_location(target_place)
+    if not source_location.exists():
+        raise build_missing(str(source_location))
+    name = show_ledger_location(target_location)
     with (
         open_ledger(url, may_make=False) as source,
         open_existing_emails(url) as log,
@@ -212,20 +229,20 @@ def copy_ledger(url: str, target_url: str, *, at: datetime) -> tuple[int, int]:
             connection = target.store.connection
             if not has_emails(connection, name):
                 create_tables(connection, name, emails_metadata, email_meta)
-            _refuse_rows(connection, name)
+            _refuse_filled_tables(connection, name)
             for store, tables in zip(sources, (metadata, emails_metadata), strict=False):
                 with store.transaction():
                     _copy_tables(store.connection, connection, tables)
-            entries = connection.execute(select(func.count()).select_from(entry)).scalar_one()
-            emails = connection.execute(select(func.count()).select_from(email)).scalar_one()
-        moved = f"{name}, on {at:%Y-%m-%d}"
+            entry_count = connection.execute(select(func.count()).select_from(entry)).scalar_one()
+            email_count = connection.execute(select(func.count()).select_from(email)).scalar_one()
+        copy_location = f"{name}, on {at:%Y-%m-%d}"
         for store, table in zip(sources, (meta, email_meta), strict=False):
             with store.transaction():
-                store.connection.execute(insert(table).values(name=MOVED_TO, value=moved))
-    return entries, emails
+                store.connection.execute(insert(table).values(name=MOVED_TO_KEY, value=copy_location))
+    return entry_count, email_count
 
 
-def _refuse_rows(connection: Connection, name: str) -> None:
+def _refuse_filled_tables(connection: Connection, name: str) -> None:
     for table in (*metadata.sorted_tables, *emails_metadata.sorted_tables):
         if table not in (meta, email_meta) and connection.execute(select(table).limit(1)).first() is not None:
             raise ConfigurationError(
@@ -235,24 +252,24 @@ def _refuse_rows(connection: Connection, name: str) -> None:
 
 
 def _copy_tables(source: Connection, target: Connection, tables: MetaData) -> None:
-    """Copy all rows, and let the target's keys continue after the copied keys."""
-    existing = set(inspect(source).get_table_names())
+    """Copy all rows, and set the target's next keys to follow the copied keys."""
+    existing_names = set(inspect(source).get_table_names())
     for table in tables.sorted_tables:
-        if table in (meta, email_meta) or table.name not in existing:
+        if table in (meta, email_meta) or table.name not in existing_names:
             continue
         rows = source.execution_options(yield_per=_BATCH_ROWS).execute(select(table)).mappings()
         for batch in rows.partitions(_BATCH_ROWS):
             target.execute(insert(table), [dict(row) for row in batch])
         _continue_keys(target, table)
-    if tables is emails_metadata:  # a restore has closed campaigns at this time
-        copied = select(email_meta).where(email_meta.c.name == "restored_at")
-        for row in source.execute(copied).mappings():
+    if tables is emails_metadata:  # a restore has set this time, at which campaigns were closed
+        restored_query = select(email_meta).where(email_meta.c.name == "restored_at")
+        for row in source.execute(restored_query).mappings():
             target.execute(insert(email_meta).values(**row))
 
 
 def _continue_keys(target: Connection, table: Table) -> None:
     column = table.autoincrement_column
     if column is not None:
-        last = target.execute(select(func.max(column))).scalar_one()
-        sequence = {"table": table.name, "column": column.name, "next": (last or 0) + 1}
-        target.execute(text("SELECT setval(pg_get_serial_sequence(:table, :column), :next, false)"), sequence)
+        last_key = target.execute(select(func.max(column))).scalar_one()
+        key_values = {"table": table.name, "column": column.name, "next": (last_key or 0) + 1}
+        target.execute(text("SELECT setval(pg_get_serial_sequence(:table, :column), :next, false)"), key_values)

@@ -1,11 +1,14 @@
-"""The emails that were sent to each recipient, so that no email is sent twice: campaigns and single emails
-(architecture 4).
+"""The records of all emails, so that no email is sent twice: the emails of campaigns, and single emails (architecture
+4).
 
-Theory of operation. Emails are apart from the ledger of subscribers, which a load locks: an email may be sent while a
-load goes on. A run holds its campaign; each move is a compare-and-set on the state that it leaves, inside a transaction
-that its caller opened by `EmailLog.transaction`. An email whose intent was marked once is never intended again, unless
-it is known not to have left or a person allows it. A campaign that the ledger knows under another account, or may have
-forgotten since it was restored, is refused until a person says what it is.
+The rules:
+
+- Emails are separate from the ledger of subscribers, which a load locks. So emails may be sent during a load.
+- A run holds the lock of its campaign.
+- Each move is a compare-and-set on the old state. The caller has opened the transaction by `EmailLog.transaction`.
+- An email is intended only once, unless its request is known not to have left, or a person allows another attempt.
+- A campaign is refused if the ledger has it only under another account, or if the ledger was restored and may lack
+  emails of the campaign. A person must then decide.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,13 +20,13 @@ from typing import Any
 from sqlalchemy import TextClause, text
 
 from connector.errors import ConfigurationError
-from connector.ledger.store import Batch, Hold, Rows, Store, make_storable, refuse_stale
+from connector.ledger.store import Batch, HoldCampaign, Rows, Store, make_storable, refuse_stale
 from connector.states import EMAIL, EmailEvent, EmailState
 
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """A campaign; `key` is its number in this ledger. A campaign sends each recipient one email."""
+    """A campaign, which sends each recipient one email. `key` is the number of the campaign in this ledger."""
 
     key: int
     account: str
@@ -33,8 +36,8 @@ class Campaign:
 @dataclass(frozen=True, slots=True)
 class EmailEntry:
     """The email to one recipient. If the state is SENT, `request_id`, `message_id` and `sent_at` (Unix seconds) are
-    those of the answer. If the state is REFUSED, `status` and `words` are those of the refusal. In other states they
-    are None. `run_id` is the run that sent the email."""
+    from the answer. If the state is REFUSED, `status` and `words` are the status and the message of the refusal. In
+    other states, these fields are None. `run_id` is the run that sent the email."""
 
     state: EmailState
     request_id: int | None
@@ -47,9 +50,10 @@ class EmailEntry:
 
 @dataclass(frozen=True, slots=True)
 class OpenEmail:
-    """An email of a campaign that needs a person's attention: its address, and the time of its intent (Unix seconds).
+    """An email of a campaign that needs a person's attention, with its address and the time of its intent (Unix
+    seconds).
 
-    `status` and `words` are those of a refusal; `recipient` is the digest of the address.
+    `status` and `words` are the status and the message of a refusal. `recipient` is the digest of the address.
     """
 
     state: EmailState
@@ -66,7 +70,7 @@ class EmailLog:
     """The emails of a ledger, with the connection and the transactions of its store. `hold` locks a campaign, and
     `name` is the name of the ledger in messages."""
 
-    def __init__(self, store: Store, hold: Hold) -> None:
+    def __init__(self, store: Store, hold: HoldCampaign) -> None:
         self.store = store
         self.connection, self.name, self.transaction = store.connection, store.name, store.transaction
         self._hold = hold
@@ -84,20 +88,23 @@ class EmailLog:
         wait_s: float = 0.0,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[Campaign]:
-        """Lock the campaign against other runs until the context ends, and yield the campaign. Make the campaign if it
-        is missing.
+        """Lock the campaign against other runs until the context ends, and yield the campaign. Add the campaign to the
+        ledger if it is missing.
 
         Enter this context outside a transaction. If the process dies, its lock is released.
 
-        Raises LockedError when another run holds it for longer than `wait_s` seconds (or until `is_stopped`),
-        LedgerError when there can be no lock, or the ledger is damaged, and ConfigurationError as `find_campaign` does.
+        Raises LockedError if another run holds the campaign for longer than `wait_s` seconds (or until `is_stopped`).
+        Raises LedgerError if no lock is possible or the ledger is damaged, and the ConfigurationError of
+        `find_campaign`.
         """
         with self._hold(name, wait_s, is_stopped):
             with self.transaction():
-                found = self.find_campaign(account, name, is_new_account=is_new_account, is_reopening=is_reopening)
-                values = _keep(account, name)
-                self.connection.execute(_OPEN_CAMPAIGN if found else _ADD_CAMPAIGN, values)
-                campaign = Campaign(*self.connection.execute(_FIND_CAMPAIGN, values).one()[:3])
+                existing_campaign = self.find_campaign(
+                    account, name, is_new_account=is_new_account, is_reopening=is_reopening
+                )
+                name_values = _build_storable_names(account, name)
+                self.connection.execute(_OPEN_CAMPAIGN if existing_campaign else _ADD_CAMPAIGN, name_values)
+                campaign = Campaign(*self.connection.execute(_FIND_CAMPAIGN, name_values).one()[:3])
             yield campaign
 
     def find_campaign(
@@ -105,51 +112,52 @@ class EmailLog:
     ) -> Campaign | None:
         """Return the account's campaign with this name, or None if the campaign has sent nothing.
 
-        Raises ConfigurationError if only another account has a campaign with this name and the campaign is not declared
-        new, or if the ledger was restored and the campaign is not reopened (architecture 4.15).
+        Raises ConfigurationError if only another account has a campaign with this name, unless `is_new_account`. Also
+        raises ConfigurationError if the ledger was restored, unless `is_reopening` or a run has reopened the campaign
+        (architecture 4.15).
         """
-        found = self.connection.execute(_FIND_CAMPAIGN, _keep(account, name)).one_or_none()
-        others = self.connection.execute(_FIND_ACCOUNTS, {"name": make_storable(name)}).scalars().all()
-        if found is None and others and not is_new_account:
+        campaign = self.connection.execute(_FIND_CAMPAIGN, _build_storable_names(account, name)).one_or_none()
+        accounts = self.connection.execute(_FIND_ACCOUNTS_OF_CAMPAIGN, {"name": make_storable(name)}).scalars().all()
+        if campaign is None and accounts and not is_new_account:
             raise ConfigurationError(
-                f"the campaign {name} was sent under the account {others[0]}, and this job's account is {account}: its "
-                f"recipients would be mailed a second time. Set service.account to {others[0]} if it is the same "
+                f"the campaign {name} was sent under the account {accounts[0]}, and this job's account is {account}: "
+                f"its recipients would be mailed a second time. Set service.account to {accounts[0]} if it is the same "
                 "account of the service; if it is another one, run with --new-account"
             )
-        restored_at = self.connection.execute(_FIND_RESTORED).scalar_one_or_none()
-        is_closed = found.is_closed if found else restored_at is not None
+        restored_at = self.connection.execute(_FIND_RESTORED_AT).scalar_one_or_none()
+        is_closed = campaign.is_closed if campaign else restored_at is not None
         if is_closed and not is_reopening:
             raise ConfigurationError(
                 f"the campaign {name} is closed: the ledger was restored from a backup on {restored_at}, "
                 "and does not know which emails were sent after that backup was made. Take their "
                 "recipients out of the source, or make sure that there are none, and run with --reopen"
             )
-        return Campaign(*found[:3]) if found else None
+        return Campaign(*campaign[:3]) if campaign else None
 
     def has_campaign_history(self) -> bool:
         """Return whether any campaign was ever recorded or restored here. A new ledger has none."""
-        restored_at = self.connection.execute(_FIND_RESTORED).scalar_one_or_none()
+        restored_at = self.connection.execute(_FIND_RESTORED_AT).scalar_one_or_none()
         return restored_at is not None or self.connection.execute(_FIND_ANY_CAMPAIGN).first() is not None
 
     def count_sent(self, campaign: Campaign) -> dict[str, int]:
-        """Return the number of emails that each run has sent, by its id; 0 for a run all of whose emails are open."""
+        """Return the number of sent emails by run id. A run without a sent email has the number 0."""
         rows = self.connection.execute(_COUNT_SENT, {"campaign": campaign.key, "sent": EmailState.SENT})
         return {run_id: int(number) for run_id, number in rows}
 
     def find_begin(self, campaign: Campaign) -> str:
-        """Return when the campaign's latest run began, or "" if none was recorded."""
+        """Return the start of the campaign's latest run, or "" if no run is recorded."""
         return self._read_mark("run", campaign)
 
     def mark_begin(self, campaign: Campaign, began_at: str) -> None:
-        """Record when the campaign's latest run began, before the run sends anything."""
+        """Record the start of the campaign's latest run. Call this before the run sends anything."""
         self._mark("run", campaign, began_at)
 
     def find_reopen(self, campaign: Campaign) -> str:
-        """Return when the run began that has reopened the campaign last, or ""."""
+        """Return the start of the last run that has reopened the campaign, or ""."""
         return self._read_mark("open", campaign)
 
     def mark_reopened(self, campaign: Campaign, began_at: str) -> None:
-        """Record that a person has reopened the campaign with the run that began then."""
+        """Record that a person has reopened the campaign with the run that began at `began_at`."""
         self._mark("open", campaign, began_at)
 
     def _read_mark(self, kind: str, campaign: Campaign) -> str:
@@ -161,14 +169,14 @@ class EmailLog:
     # Reading
 
     def find(self, campaign: Campaign, recipients: Sequence[bytes]) -> dict[bytes, EmailEntry]:
-        """Return the emails to these recipients (digests of `connector.subscribers`). Recipients without an email are
-        left out."""
-        rows = self.store.select(_FIND, {}, _each(campaign, recipients))
+        """Return the emails to these recipients (digests of addresses). Recipients without an email are left out."""
+        rows = self.store.select(_FIND_EMAILS, {}, _build_rows(campaign, recipients))
         return {row[0]: EmailEntry(EmailState(row[1]), *row[2:]) for row in rows}
 
     def read_unsettled(self, campaign: Campaign) -> list[OpenEmail]:
-        """Return all emails that may or may not have been sent (UNKNOWN), for a person, in the order of sending."""
-        rows = self.connection.execute(_READ, {"campaign": campaign.key, "state": EmailState.UNKNOWN})
+        """Return all UNKNOWN emails in the order of sending. A person must decide about these emails, which may have
+        been sent."""
+        rows = self.connection.execute(_READ_OPEN_EMAILS, {"campaign": campaign.key, "state": EmailState.UNKNOWN})
         return [OpenEmail(EmailState(state), *rest) for state, *rest in rows]
 
     # The moves of a campaign's emails
@@ -176,68 +184,73 @@ class EmailLog:
     def mark_intended(
         self, campaign: Campaign, run_id: str, intents: Sequence[tuple[bytes, str]], *, at: float
     ) -> None:
-        """Move NONE to SENDING: (recipient, address in clear), at `at` (Unix seconds)."""
+        """Move NONE to SENDING. `intents` are (recipient, address as a text). `at` is the time in Unix seconds."""
         rows = [(campaign.key, recipient, make_storable(address)) for recipient, address in intents]
         self._move(_INSERT_INTENT, rows, EmailState.NONE, EmailEvent.INTENDED, run=make_storable(run_id), at=float(at))
 
-    def mark_accepted(self, campaign: Campaign, accepted: Sequence[tuple[bytes, int, str, float]]) -> None:
-        """Move SENDING to SENT: (recipient, SendMessageRequestId, MessageId, Unix seconds). The address is deleted."""
+    def mark_accepted(self, campaign: Campaign, answers: Sequence[tuple[bytes, int, str, float]]) -> None:
+        """Move SENDING to SENT, and delete the address. `answers` are (recipient, SendMessageRequestId, MessageId, Unix
+        seconds)."""
         rows = [
             (campaign.key, recipient, request_id, make_storable(message_id), float(at))
-            for recipient, request_id, message_id, at in accepted
+            for recipient, request_id, message_id, at in answers
         ]
-        self._move(_ACCEPT, rows, EmailState.SENDING, EmailEvent.ACCEPTED)
+        self._move(_SET_ACCEPTED, rows, EmailState.SENDING, EmailEvent.ACCEPTED)
 
-    def mark_refused(self, campaign: Campaign, refused: Sequence[tuple[bytes, int, str]]) -> None:
-        """Move SENDING to REFUSED: (recipient, HTTP status, the service's words)."""
-        rows = [(campaign.key, recipient, status, make_storable(words)) for recipient, status, words in refused]
-        self._move(_REFUSE, rows, EmailState.SENDING, EmailEvent.REFUSED)
+    def mark_refused(self, campaign: Campaign, refusals: Sequence[tuple[bytes, int, str]]) -> None:
+        """Move SENDING to REFUSED. `refusals` are (recipient, HTTP status, message of the service)."""
+        rows = [(campaign.key, recipient, status, make_storable(words)) for recipient, status, words in refusals]
+        self._move(_SET_REFUSED, rows, EmailState.SENDING, EmailEvent.REFUSED)
 
     def mark_not_sent(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
-        """Move SENDING to NONE: known never to have left."""
-        self._move(_DELETE, _each(campaign, recipients), EmailState.SENDING, EmailEvent.NOT_SENT)
+        """Move SENDING to NONE. These requests never left."""
+        self._move(_DELETE, _build_rows(campaign, recipients), EmailState.SENDING, EmailEvent.NOT_SENT)
 
     def mark_lost(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
         """Move SENDING to UNKNOWN."""
-        self._move(_SET_STATE, _each(campaign, recipients), EmailState.SENDING, EmailEvent.LOST)
+        self._move(_SET_STATE, _build_rows(campaign, recipients), EmailState.SENDING, EmailEvent.LOST)
 
     def mark_died(self, campaign: Campaign) -> int:
-        """Move every SENDING email of the campaign to UNKNOWN, and return their number. Only the run that holds the
-        campaign may call this function."""
-        to = EMAIL.decide(EmailState.SENDING, EmailEvent.DIED)
-        values = {"campaign": campaign.key, "left": EmailState.SENDING, "to": to}
-        return self.connection.execute(_SET_ALL, values).rowcount
+        """Move every SENDING email of the campaign to UNKNOWN, and return the number of these emails. Only the run that
+        holds the campaign may call this function."""
+        new_state = EMAIL.decide(EmailState.SENDING, EmailEvent.DIED)
+        values = {"campaign": campaign.key, "old_state": EmailState.SENDING, "new_state": new_state}
+        return self.connection.execute(_SET_STATE_OF_CAMPAIGN, values).rowcount
 
     def mark_allowed(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
-        """Move REFUSED to NONE: a person says that these may be sent their email once more."""
-        self._move(_DELETE, _each(campaign, recipients), EmailState.REFUSED, EmailEvent.ALLOWED)
+        """Move REFUSED to NONE. A person has allowed one more attempt for these recipients."""
+        self._move(_DELETE, _build_rows(campaign, recipients), EmailState.REFUSED, EmailEvent.ALLOWED)
 
-    def _move(self, batch: Batch, rows: Rows, left: EmailState, event: EmailEvent, **shared: object) -> None:
-        values: Mapping[str, Any] = {"left": left, "to": EMAIL.decide(left, event), **shared}
+    def _move(self, batch: Batch, rows: Rows, old_state: EmailState, event: EmailEvent, **shared: object) -> None:
+        values: Mapping[str, Any] = {"old_state": old_state, "new_state": EMAIL.decide(old_state, event), **shared}
         self.store.change(batch, values, rows)
 
-    # Emails sent by themselves (`connector send`): no lock is held, so that one found SENDING is being sent, or its
-    # process died, and only a person can say which
+    # Single emails (`connector send`). There is no lock. So a single email in SENDING may be on its way, or its process
+    # may have died, and only a person can find out
 
     def mark_single_intended(self, account: str, run_id: str, addresses: str, *, at: float) -> int:
         """Move NONE to SENDING at the time `at` (Unix seconds), for an email to all `addresses`. Return the key of the
         email."""
-        to = EMAIL.decide(EmailState.NONE, EmailEvent.INTENDED)
+        new_state = EMAIL.decide(EmailState.NONE, EmailEvent.INTENDED)
         texts = {"account": account, "address": addresses, "run": run_id}
-        values = {name: make_storable(value) for name, value in texts.items()} | {"to": to, "at": float(at)}
+        values = {name: make_storable(value) for name, value in texts.items()} | {
+            "new_state": new_state,
+            "at": float(at),
+        }
         return int(self.connection.execute(_INSERT_SINGLE, values).scalar_one())
 
     def mark_single_accepted(self, key: int, request_id: int, message_id: str, *, at: float) -> None:
-        """Move SENDING to SENT: SendMessageRequestId, MessageId, Unix seconds. The addresses go for good."""
+        """Move SENDING to SENT, and delete the addresses. `request_id` is SendMessageRequestId, `message_id` is
+        MessageId, and `at` is in Unix seconds."""
         answer = {"request_id": request_id, "message_id": make_storable(message_id), "at": float(at)}
-        self._move_single(_ACCEPT_SINGLE, key, EmailEvent.ACCEPTED, **answer)
+        self._move_single(_SET_SINGLE_ACCEPTED, key, EmailEvent.ACCEPTED, **answer)
 
     def mark_single_refused(self, key: int, status: int, words: str) -> None:
-        """Move SENDING to REFUSED: HTTP status, the service's words."""
-        self._move_single(_REFUSE_SINGLE, key, EmailEvent.REFUSED, status=status, words=make_storable(words))
+        """Move SENDING to REFUSED. `status` is the HTTP status, and `words` the message of the service."""
+        self._move_single(_SET_SINGLE_REFUSED, key, EmailEvent.REFUSED, status=status, words=make_storable(words))
 
     def mark_single_not_sent(self, key: int) -> None:
-        """Move SENDING to NONE: known never to have left."""
+        """Move SENDING to NONE. The request never left."""
         self._move_single(_DELETE_SINGLE, key, EmailEvent.NOT_SENT)
 
     def mark_single_lost(self, key: int) -> None:
@@ -245,14 +258,14 @@ class EmailLog:
         self._move_single(_SET_SINGLE, key, EmailEvent.LOST)
 
     def _move_single(self, statement: TextClause, key: int, event: EmailEvent, **answer: object) -> None:
-        values = {"key": key, "left": EmailState.SENDING, **answer}
-        to = EMAIL.decide(EmailState.SENDING, event)
-        if to is not EmailState.NONE:  # the statement deletes the line
-            values["to"] = to
+        values = {"key": key, "old_state": EmailState.SENDING, **answer}
+        new_state = EMAIL.decide(EmailState.SENDING, event)
+        if new_state is not EmailState.NONE:  # the statement deletes the line
+            values["new_state"] = new_state
         refuse_stale(self.connection.execute(statement, values).rowcount, 1)
 
 
-def _each(campaign: Campaign, recipients: Sequence[bytes]) -> list[tuple[int, bytes]]:
+def _build_rows(campaign: Campaign, recipients: Sequence[bytes]) -> list[tuple[int, bytes]]:
     return [(campaign.key, recipient) for recipient in recipients]
 
 
@@ -262,42 +275,46 @@ def _name_mark(kind: str, campaign: Campaign) -> str:
     return f"{kind} {blake2b(parts, digest_size=16).hexdigest()}"
 
 
-def _keep(account: str, name: str) -> dict[str, str]:
+def _build_storable_names(account: str, name: str) -> dict[str, str]:
     return {"account": make_storable(account), "name": make_storable(name)}
 
 
-# The statements are made of constants. Every UPDATE and DELETE of an email names the state that the move leaves.
+# The statements contain only constants. Every UPDATE and DELETE of an email has the old state as a condition.
 
-_EMAIL = "email.campaign_key = item.column1 AND email.recipient = item.column2"
-_AT = f"FROM {{item}} WHERE {_EMAIL} AND state = :left"
+_IS_EMAIL_OF_ITEM = "email.campaign_key = item.column1 AND email.recipient = item.column2"
+_FROM_OLD_STATE = f"FROM {{item}} WHERE {_IS_EMAIL_OF_ITEM} AND state = :old_state"
 
-_FIND = Batch(
+_FIND_EMAILS = Batch(
     "SELECT recipient, state, request_id, message_id, sent_at, status, words, run_id "
-    f"FROM {{item}} JOIN email ON {_EMAIL}",
+    f"FROM {{item}} JOIN email ON {_IS_EMAIL_OF_ITEM}",
     "integer bytea",
 )
 _INSERT_INTENT = Batch(
     "INSERT INTO email (campaign_key, recipient, address, state, run_id, intended_at) "
-    "SELECT item.column1, item.column2, item.column3, :to, :run, :at FROM {item} WHERE true "
-    "ON CONFLICT DO NOTHING",  # WHERE true: without it SQLite reads ON as a condition of a join
+    "SELECT item.column1, item.column2, item.column3, :new_state, :run, :at FROM {item} WHERE true "
+    "ON CONFLICT DO NOTHING",  # without WHERE true, SQLite reads ON as the condition of a join
     "integer bytea text",
 )
-_ACCEPT = Batch(
-    "UPDATE email SET state = :to, request_id = item.column3, message_id = item.column4, sent_at = item.column5, "
-    f"address = NULL {_AT}",
+_SET_ACCEPTED = Batch(
+    "UPDATE email SET state = :new_state, request_id = item.column3, message_id = item.column4, sent_at = "
+    "item.column5, "
+    f"address = NULL {_FROM_OLD_STATE}",
     "integer bytea bigint text float8",
 )
-_REFUSE = Batch(
-    f"UPDATE email SET state = :to, status = item.column3, words = item.column4 {_AT}", "integer bytea smallint text"
+_SET_REFUSED = Batch(
+    f"UPDATE email SET state = :new_state, status = item.column3, words = item.column4 {_FROM_OLD_STATE}",
+    "integer bytea smallint text",
 )
-_SET_STATE = Batch(f"UPDATE email SET state = :to {_AT}", "integer bytea")
+_SET_STATE = Batch(f"UPDATE email SET state = :new_state {_FROM_OLD_STATE}", "integer bytea")
 _DELETE = Batch(
     "DELETE FROM email "
-    "WHERE state = :left AND (campaign_key, recipient) IN (SELECT item.column1, item.column2 FROM {item})",
+    "WHERE state = :old_state AND (campaign_key, recipient) IN (SELECT item.column1, item.column2 FROM {item})",
     "integer bytea",
 )
-_SET_ALL = text("UPDATE email SET state = :to WHERE campaign_key = :campaign AND state = :left")
-_READ = text(
+_SET_STATE_OF_CAMPAIGN = text(
+    "UPDATE email SET state = :new_state WHERE campaign_key = :campaign AND state = :old_state"
+)
+_READ_OPEN_EMAILS = text(
     "SELECT state, address, intended_at, run_id, status, words, recipient, email_key FROM email "
     "WHERE campaign_key = :campaign AND state = :state ORDER BY email_key"
 )
@@ -305,8 +322,8 @@ _READ = text(
 _FIND_CAMPAIGN = text(
     "SELECT campaign_key, account, name, is_closed FROM campaign WHERE account = :account AND name = :name"
 )
-_FIND_ACCOUNTS = text("SELECT account FROM campaign WHERE name = :name ORDER BY campaign_key")
-_FIND_RESTORED = text("SELECT value FROM email_meta WHERE name = 'restored_at'")
+_FIND_ACCOUNTS_OF_CAMPAIGN = text("SELECT account FROM campaign WHERE name = :name ORDER BY campaign_key")
+_FIND_RESTORED_AT = text("SELECT value FROM email_meta WHERE name = 'restored_at'")
 _FIND_ANY_CAMPAIGN = text("SELECT campaign_key FROM campaign LIMIT 1")
 _COUNT_SENT = text(
     "SELECT run_id, sum(CASE WHEN state = :sent THEN 1 ELSE 0 END) FROM email WHERE campaign_key = :campaign "
@@ -320,14 +337,14 @@ _WRITE_MARK = text(
 _ADD_CAMPAIGN = text("INSERT INTO campaign (account, name, is_closed) VALUES (:account, :name, false)")
 _OPEN_CAMPAIGN = text("UPDATE campaign SET is_closed = false WHERE account = :account AND name = :name")
 _INSERT_SINGLE = text(
-    "INSERT INTO email (account, address, state, run_id, intended_at) VALUES (:account, :address, :to, :run, :at) "
-    "RETURNING email_key"
+    "INSERT INTO email (account, address, state, run_id, intended_at) VALUES (:account, :address, :new_state, :run, "
+    ":at) RETURNING email_key"
 )
-_SINGLE = "WHERE email_key = :key AND campaign_key IS NULL AND state = :left"
-_ACCEPT_SINGLE = text(
-    f"UPDATE email SET state = :to, request_id = :request_id, message_id = :message_id, sent_at = :at, address = NULL "
-    f"{_SINGLE}"
+_WHERE_SINGLE = "WHERE email_key = :key AND campaign_key IS NULL AND state = :old_state"
+_SET_SINGLE_ACCEPTED = text(
+    "UPDATE email SET state = :new_state, request_id = :request_id, message_id = :message_id, sent_at = :at, address "
+    f"= NULL {_WHERE_SINGLE}"
 )
-_REFUSE_SINGLE = text(f"UPDATE email SET state = :to, status = :status, words = :words {_SINGLE}")
-_SET_SINGLE = text(f"UPDATE email SET state = :to {_SINGLE}")
-_DELETE_SINGLE = text(f"DELETE FROM email {_SINGLE}")
+_SET_SINGLE_REFUSED = text(f"UPDATE email SET state = :new_state, status = :status, words = :words {_WHERE_SINGLE}")
+_SET_SINGLE = text(f"UPDATE email SET state = :new_state {_WHERE_SINGLE}")
+_DELETE_SINGLE = text(f"DELETE FROM email {_WHERE_SINGLE}")

@@ -1,8 +1,8 @@
-"""The ledger's entries and their moves. Each move is one function: a compare-and-set on the state that the move leaves
+"""The ledger's entries and their moves. Each move is one function, which does a compare-and-set on the old state
 (architecture 4.2).
 
-Every function runs inside a transaction that its caller has opened by `Ledger.transaction`. Every UPDATE and DELETE
-names the state that the move leaves.
+Call every function inside a transaction of `Ledger.transaction`. Every UPDATE and DELETE of a move has the old state as
+a condition.
 """
 
 from array import array
@@ -12,21 +12,21 @@ from math import inf
 
 from sqlalchemy import Connection, text
 
-from connector.ledger.schema import HOW, IDENTITY_FIELDS, OPTED_OUT, SHOWN, UNFINISHED
+from connector.ledger.schema import HOW_NUMBERS, IDENTITY_FIELDS, IS_OPT_OUT_SQL, IS_SHOWN_SQL, IS_UNFINISHED_SQL
 from connector.ledger.store import Base, Batch, Rows, Store, make_storable
 from connector.shards import WHOLE, Shard
 from connector.states import ENTRY, Event, State
 
-NOT_FINAL = frozenset({401, 402, 403, 404, 405, 408, 409, 429})
-"""Statuses of refusals that are about the account, the token, the address or the pace, or that may follow a create that
-took effect: the next run looks the entry up, and sends it again once it is proved absent (architecture 4.8)."""
+NOT_FINAL_STATUSES = frozenset({401, 402, 403, 404, 405, 408, 409, 429})
+"""Statuses of refusals that are not about the row, or after which the create may have taken effect. Such a refusal may
+be about the account, the token, the URL or the pace. The next run looks the entry up, and sends the create again if the
+subscriber is proved absent (architecture 4.8)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The entry of one identity. If the state is REJECTED, `status` and `message` are those of the refusal. If the
-    state is HELD, `subscriber_id` and `message` are from the answer (None: no readable answer). In other states they
-    are None."""
+    """The entry of one identity. If the state is REJECTED, `status` and `message` are from the refusal. If the state is
+    HELD, `subscriber_id` and `message` are from the answer (None: no readable answer)."""
 
     state: State
     subscriber_id: int | None
@@ -34,18 +34,21 @@ class Entry:
     status: int | None
     message: str | None
     attempts: int
-    # The fingerprint that was reported as changed, and when (Unix seconds). REJECTED: that a later run has looked up.
+    # The fingerprint that was reported as changed, and the time of the report (Unix seconds). If the state is REJECTED:
+    # the fingerprint that a later run has looked up, and the time of the look-up.
     reported: bytes | None = None
     reported_at: float | None = None
     altered: str | None = None  # fields that the service altered in its answer, separated by blanks (architecture 4.13)
-    run_key: int | None = None  # the run that sent the entry last, or checked its refusal; None: a listing showed it
+    run_key: int | None = (
+        None  # the run that sent the entry last, or checked its refusal; None: a listing showed the subscriber
+    )
     opted_out: str | None = None  # the job whose row says inactive while the service shows the subscriber as active
 
 
-@dataclass(slots=True, unsafe_hash=True)  # one for each row or more: frozen ones take three times as long to make
+@dataclass(slots=True, unsafe_hash=True)  # not frozen, because creating a frozen object takes three times as long
 class Intent:
-    """A create that is about to be sent: digest of the identity, fingerprint, the request's body, and the field
-    (email or client_user_id) that the identity is of."""
+    """A create that is about to be sent: the digest of the identity, the fingerprint, the request's body, and the field
+    of the identity (email or client_user_id)."""
 
     identity: bytes
     fingerprint: bytes
@@ -53,13 +56,13 @@ class Intent:
     field: str = "email"
 
 
-@dataclass(slots=True, unsafe_hash=True)  # one for each row or more: frozen ones take three times as long to make
+@dataclass(slots=True, unsafe_hash=True)  # not frozen, because creating a frozen object takes three times as long
 class Move:
     """The move of an entry whose create was intended: the event and its values.
 
-    `answered_base` are id and name of the base in the answer, if that is not the base of the request. `is_stale`: the
-    entry was not sent, and must be looked up again. `is_known`: the answered subscriber existed before the create.
-    `may_pass`: the refusal is about the service, and not the row.
+    `answered_base` has the id and the name of the base in the answer, if this is not the base of the request.
+    `is_stale` means that the entry was not sent, and must be looked up again. `is_known` means that the subscriber in
+    the answer existed before the create. `may_pass` means that the refusal is about the service, and not about the row.
     """
 
     event: Event
@@ -79,12 +82,12 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Unfinished:
-    """An entry whose body is kept because the create may be sent again: UNKNOWN, HELD or REJECTED.
+class UnfinishedEntry:
+    """An entry in the state UNKNOWN, HELD or REJECTED that has a body, because the create may be sent again.
 
-    `run_id` and `run_key` are the id and the key of the run that sent the create last. `suppressed_by` is the job whose
-    suppression list that run had (None: no list). `is_holding` is whether that run had `on_unknown: hold`. `status` and
-    `message` are those of a refusal. `answered_id` is the subscriber id in the answer to a create that is HELD.
+    `run_id` and `run_key` are the id and the key of the run that sent the create last. `suppressed_by` is the job of
+    the run's suppression list (None: no list). `is_holding` shows whether the run had `on_unknown: hold`. `status` and
+    `message` are from a refusal. `answered_id` is the subscriber id in the answer to a create that is HELD.
     """
 
     identity: bytes
@@ -102,13 +105,13 @@ class Unfinished:
 
     @property
     def is_final(self) -> bool:
-        """Whether the refusal is final: only a person sends the create again."""
-        return self.status is not None and self.status not in NOT_FINAL
+        """Whether the refusal is final, so that the create is sent again only if a person decides so."""
+        return self.status is not None and self.status not in NOT_FINAL_STATUSES
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """How the service refused the create of a REJECTED entry, and the run that recorded it."""
+    """The refusal of the create of a REJECTED entry, and the run that recorded the refusal."""
 
     identity: bytes
     status: int
@@ -117,7 +120,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ConfirmedEntry:
     """A CONFIRMED entry. `known_since` is the end of the run that confirmed the entry, or a later time (Unix seconds;
     infinity: the run has not ended; None: a listing showed the subscriber)."""
 
@@ -127,9 +130,9 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """An entry that has a subscriber id: its base, the Id and the name of that base in the service, and the run that
-    sent the entry last (None: a listing showed it)."""
+class IdHolder:
+    """An entry with a subscriber id: the key of its base, the Id and the name of this base in the service, and the run
+    that sent the entry last (None: a listing showed the subscriber)."""
 
     subscriber_id: int
     base_key: int
@@ -161,69 +164,79 @@ class Ledger:
 
     def find_entries(self, base: Base, identities: Sequence[bytes]) -> dict[bytes, Entry]:
         """Return the entries of these identities (digests). Identities without an entry are left out."""
-        rows = self.store.select(_FIND, {}, _build_rows(base, identities))
-        return {identity: Entry(_STATES[state], *rest) for identity, state, *rest in rows}
+        rows = self.store.select(_FIND_ENTRIES, {}, _build_rows(base, identities))
+        return {identity: Entry(_STATE_BY_NUMBER[state], *rest) for identity, state, *rest in rows}
 
-    def find_different(self, base: Base, digests: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bool]:
-        """Return the identities of changed rows, each with whether the identity has an entry. `digests` are (identity,
-        fingerprint).
+    def find_changed_identities(self, base: Base, digests: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bool]:
+        """Return the identities of changed rows. The value of an identity shows whether it has an entry. `digests` are
+        (identity, fingerprint).
 
         A row is unchanged if its entry is CONFIRMED with the same fingerprint and is not an opt-out.
         """
         rows = [(base.key, *digest) for digest in digests]
-        found = self.store.select(_FIND_DIFFERENT, {"confirmed": State.CONFIRMED}, rows)
+        found = self.store.select(_FIND_CHANGED, {"confirmed": State.CONFIRMED}, rows)
         return {identity: bool(has_entry) for identity, has_entry in found}
 
-    def find_not_final(self, base: Base) -> list[bytes]:
-        """Return the identities of the base's REJECTED entries whose refusals are not final; each has a body."""
-        return [refusal.identity for refusal in self.find_refused(base) if refusal.status in NOT_FINAL]
+    def find_not_final_refusals(self, base: Base) -> list[bytes]:
+        """Return the identities of the base's REJECTED entries that have a body and a refusal that is not final."""
+        return [refusal.identity for refusal in self.find_refusals(base) if refusal.status in NOT_FINAL_STATUSES]
 
-    def find_refused(self, base: Base) -> list[Refusal]:
+    def find_refusals(self, base: Base) -> list[Refusal]:
         """Return the refusals of the base's REJECTED entries that have a body, without entries that a person gave
         up."""
         values = {"base": base.key, "state": State.REJECTED, **self._range}
         return [Refusal(*row) for row in self.connection.execute(_FIND_REFUSED, values)]
 
-    def find_unfinished(self, base: Base, state: State) -> list[Unfinished]:
+    def find_unfinished_entries(self, base: Base, state: State) -> list[UnfinishedEntry]:
         """Return all entries of the base in this state (UNKNOWN, HELD, REJECTED) that have a body, of any run."""
         rows = self.connection.execute(_FIND_UNFINISHED, {"base": base.key, "state": state, **self._range})
-        return [Unfinished(identity, _FIELDS[field], *rest) for identity, field, *rest in rows]
+        return [UnfinishedEntry(identity, _FIELD_BY_NUMBER[field], *rest) for identity, field, *rest in rows]
 
-    def find_confirmed(self, base: Base, start: bytes, number: int, *, before: int = LAST_RUN_KEY) -> list[Known]:
-        """Return at most `number` CONFIRMED entries of the base, from the identity (a digest) `start` on, and then from
-        the first identity.
+    def find_confirmed_entries(
+        self, base: Base, start: bytes, number: int, *, before: int = LAST_RUN_KEY
+    ) -> list[ConfirmedEntry]:
+        """Return at most `number` CONFIRMED entries of the base in the order of identities. Begin at the identity (a
+        digest) `start`. After the last identity, continue with the first identity.
 
-        Entries that the run `before` (its key) or a later one has sent, or that a person has accepted under another
-        identity, are left out.
+        Leave out entries that the run with the key `before` or a later run has sent. Also leave out entries that a
+        person has accepted with another identity.
         """
         values: dict[str, object] = {"base": base.key, "state": State.CONFIRMED, "number": number, "before": before}
-        values |= {"accepted": HOW["accepted"], "not_ended": inf, **self._range}
+        values |= {"accepted": HOW_NUMBERS["accepted"], "not_ended": inf, **self._range}
         start = self.shard.place(start)
-        found = [Known(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": start})]
-        if len(found) < number and start:
-            found += [Known(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": b""})]
-        return list(dict.fromkeys(found))[:number]
+        confirmed_entries = [
+            ConfirmedEntry(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": start})
+        ]
+        if len(confirmed_entries) < number and start:
+            confirmed_entries += [
+                ConfirmedEntry(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": b""})
+            ]
+        return list(dict.fromkeys(confirmed_entries))[:number]
 
-    def list_confirmed(self, base: Base, field: str, before: int, since: float) -> "tuple[bytes, array[int]]":
-        """Return the identities of `field`, joined, and the subscriber ids of all CONFIRMED entries of the base that a
-        listing should show: confirmed by a listing, or by a run before the run `before` (its key) that ended by `since`
-        (Unix seconds)."""
+    def list_confirmed(self, base: Base, field: str, before: int, ended_by: float) -> "tuple[bytes, array[int]]":
+        """Return the joined identities of `field` and the subscriber ids of all CONFIRMED entries of the base that a
+        listing should show. These were confirmed by a listing, or by a run that is earlier than the run with the key
+        `before` and has ended at `ended_by` (Unix seconds) or earlier."""
         values: dict[str, object] = {"base": base.key, "state": State.CONFIRMED, "field": IDENTITY_FIELDS[field]}
-        values |= {"before": before, "accepted": HOW["accepted"], "since": since, **self._range}
+        values |= {"before": before, "accepted": HOW_NUMBERS["accepted"], "ended_by": ended_by, **self._range}
         identities, ids = bytearray(), array("q")
         for identity, subscriber_id in self.connection.execute(_LIST_CONFIRMED, values):
             identities += identity
             ids.append(subscriber_id)
         return bytes(identities), ids
 
-    def find_shown(self, base: Base, start: bytes, number: int) -> list[Known]:
+    def find_shown_entries(self, base: Base, start: bytes, number: int) -> list[ConfirmedEntry]:
         """Return at most `number` CONFIRMED entries of the base that the list has shown, in the order of
-        `find_confirmed`."""
+        `find_confirmed_entries`."""
         values = {"base": base.key, "state": State.CONFIRMED, "number": number, "not_ended": inf, **self._range}
         start = self.shard.place(start)
-        found = [Known(*row) for row in self.connection.execute(_FIND_SHOWN, {**values, "start": start})]
-        found += [Known(*row) for row in self.connection.execute(_FIND_SHOWN, {**values, "start": b""})]
-        return list(dict.fromkeys(found))[:number]
+        shown_entries = [
+            ConfirmedEntry(*row) for row in self.connection.execute(_FIND_SHOWN, {**values, "start": start})
+        ]
+        shown_entries += [
+            ConfirmedEntry(*row) for row in self.connection.execute(_FIND_SHOWN, {**values, "start": b""})
+        ]
+        return list(dict.fromkeys(shown_entries))[:number]
 
     def find_opt_outs(self, base: Base, job: str) -> list[bytes]:
         """Return the identities of the base's opt-outs that the job has recorded."""
@@ -231,33 +244,34 @@ class Ledger:
         return [bytes(identity) for (identity,) in self.connection.execute(_FIND_OPT_OUTS, values)]
 
     def list_entries(self, base: Base, field: str, after: bytes, number: int) -> list[ListedEntry]:
-        """Return at most `number` entries of the base whose identity is of `field`, in the order of identities, from
-        behind the identity `after` (b"": from the first)."""
+        """Return at most `number` entries of the base whose identity is of `field`, in the order of identities. Begin
+        after the identity `after`, or at the first identity if it is b""."""
         values = {"base": base.key, "field": IDENTITY_FIELDS[field], "after": after, "number": number}
         return [(bytes(identity), *others) for identity, *others in self.connection.execute(_LIST_ENTRIES, values)]
 
-    def find_last_confirming(self, since: float, now: float) -> float | None:
-        """Return when the latest run ended that confirmed an entry which is still CONFIRMED, if that was after `since`.
+    def find_last_confirmation(self, since: float, now: float) -> float | None:
+        """Return the end (Unix seconds) of the latest run that has sent an entry which is now CONFIRMED. Return None if
+        there was no such end after `since`.
 
-        `now` if that run has not ended. Unix seconds.
+        If the run has not ended, return `now`.
         """
         values = {"since": since, "now": now, "state": State.CONFIRMED}
-        found: float | None = self.connection.execute(_LAST_CONFIRMING, values).scalar_one()
-        return found
+        last_end: float | None = self.connection.execute(_FIND_LAST_CONFIRMATION, values).scalar_one()
+        return last_end
 
-    def find_holders(self, account: str, subscriber_ids: Sequence[int]) -> list[Holder]:
+    def find_holders(self, account: str, subscriber_ids: Sequence[int]) -> list[IdHolder]:
         """Return the entries of the account, in any base, that have one of these subscriber ids."""
         rows = [(subscriber_id,) for subscriber_id in subscriber_ids]
-        return [Holder(*row) for row in self.store.select(_FIND_HOLDERS, {"account": make_storable(account)}, rows)]
+        return [IdHolder(*row) for row in self.store.select(_FIND_HOLDERS, {"account": make_storable(account)}, rows)]
 
     def read_largest_id(self) -> int:
         """Return the largest subscriber id of all entries, of any account; 0 if no entry has one."""
-        return self.connection.execute(_LARGEST_ID).scalar_one_or_none() or 0
+        return self.connection.execute(_READ_LARGEST_ID).scalar_one_or_none() or 0
 
-    def has_unknown_of_another_kind(self, base: Base, field: str) -> bool:
+    def has_unknown_of_another_field(self, base: Base, field: str) -> bool:
         """Return whether an UNKNOWN entry of the base has an identity of another field than this one."""
         values = {"base": base.key, "state": State.UNKNOWN, "field": IDENTITY_FIELDS[field]}
-        return bool(self.connection.execute(_HAS_OF_ANOTHER_KIND, values).scalar_one())
+        return bool(self.connection.execute(_HAS_UNKNOWN_OF_ANOTHER_FIELD, values).scalar_one())
 
     # Before a request
 
@@ -270,32 +284,36 @@ class Ledger:
         self._move(_INSERT_INTENT, rows, State.NONE, Event.INTENDED, run=run_key)
 
     def mark_intended_again(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
-        """Move REJECTED to SENDING: another fingerprint, looked up before."""
+        """Move REJECTED to SENDING. The row has another fingerprint now, and its subscriber was looked up."""
         self._send_again(base, run_key, intents, State.REJECTED, Event.INTENDED)
 
     def mark_absent(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
-        """Move UNKNOWN to SENDING: proved absent by architecture 4.5."""
+        """Move UNKNOWN to SENDING. The subscriber is proved absent by architecture 4.5."""
         self._send_again(base, run_key, intents, State.UNKNOWN, Event.ABSENT)
 
-    # After it
+    # After a request
 
-    def mark_answered(self, base: Base, answered: Sequence[tuple[bytes, int]]) -> None:
-        """Move SENDING to CONFIRMED: (identity, subscriber id)."""
-        rows = [(base.key, *item) for item in answered]
-        self._move(_CONFIRM, rows, State.SENDING, Event.ANSWERED, how=HOW["created"])
+    def mark_answered(self, base: Base, answers: Sequence[tuple[bytes, int]]) -> None:
+        """Move SENDING to CONFIRMED. `answers` are (identity, subscriber id)."""
+        rows = [(base.key, *answer) for answer in answers]
+        self._move(_SET_CONFIRMED, rows, State.SENDING, Event.ANSWERED, how=HOW_NUMBERS["created"])
 
-    def mark_misanswered(self, base: Base, answered: Sequence[tuple[bytes, int, str]]) -> None:
-        """Move SENDING to HELD: (identity, the answered subscriber id, the description of the answer)."""
-        rows = [(base.key, identity, answered_id, make_storable(words)) for identity, answered_id, words in answered]
-        self._move(_HOLD, rows, State.SENDING, Event.MISANSWERED)
+    def mark_misanswered(self, base: Base, answers: Sequence[tuple[bytes, int, str]]) -> None:
+        """Move SENDING to HELD. `answers` are (identity, subscriber id in the answer, description of the answer)."""
+        rows = [
+            (base.key, identity, answered_id, make_storable(description))
+            for identity, answered_id, description in answers
+        ]
+        self._move(_SET_HELD, rows, State.SENDING, Event.MISANSWERED)
 
-    def mark_refused(self, base: Base, left: State, refused: Sequence[tuple[bytes, int, str]]) -> None:
-        """Move SENDING, or UNKNOWN that is proved absent (`left`), to REJECTED: (identity, HTTP status, message)."""
-        rows = [(base.key, identity, status, make_storable(words)) for identity, status, words in refused]
-        self._move(_REJECT, rows, left, Event.REFUSED)
+    def mark_refused(self, base: Base, old_state: State, refusals: Sequence[tuple[bytes, int, str]]) -> None:
+        """Move SENDING, or UNKNOWN that is proved absent (`old_state`), to REJECTED. `refusals` are (identity, HTTP
+        status, message)."""
+        rows = [(base.key, identity, status, make_storable(message)) for identity, status, message in refusals]
+        self._move(_SET_REJECTED, rows, old_state, Event.REFUSED)
 
     def mark_not_sent(self, base: Base, identities: Sequence[bytes]) -> None:
-        """Move SENDING to NONE: known to have had no effect."""
+        """Move SENDING to NONE. The requests are known to have had no effect."""
         self._move(_DELETE, _build_rows(base, identities), State.SENDING, Event.NOT_SENT)
 
     def mark_lost(self, base: Base, identities: Sequence[bytes]) -> None:
@@ -303,130 +321,141 @@ class Ledger:
         self._move(_SET_STATE, _build_rows(base, identities), State.SENDING, Event.LOST)
 
     def mark_died(self) -> int:
-        """Move every SENDING to UNKNOWN, in every base: only a run that holds the lock may say so. Returns how many."""
-        values = {"to": ENTRY.decide(State.SENDING, Event.DIED), "left": State.SENDING}
-        return self.connection.execute(_SET_ALL, values | self._range).rowcount
+        """Move every SENDING entry in every base to UNKNOWN, and return the number of these entries. Only a run that
+        holds the lock may call this function."""
+        values = {"new_state": ENTRY.decide(State.SENDING, Event.DIED), "old_state": State.SENDING}
+        return self.connection.execute(_SET_STATE_OF_ALL, values | self._range).rowcount
 
     # Settling
 
-    def mark_found(self, base: Base, left: State, found: Sequence[tuple[bytes, int]], *, is_ours: bool = True) -> None:
-        """Move UNKNOWN, HELD or REJECTED (`left`) to CONFIRMED: (identity, subscriber id), seen in the service.
+    def mark_found(
+        self, base: Base, old_state: State, found: Sequence[tuple[bytes, int]], *, is_ours: bool = True
+    ) -> None:
+        """Move UNKNOWN, HELD or REJECTED (`old_state`) to CONFIRMED. `found` are (identity, subscriber id) of
+        subscribers that the service has shown.
 
-        The subscriber of an UNKNOWN entry is this connector's create if `is_ours`. Any other subscriber may have come
-        by another way: the entry loses its fingerprint, so that the next row is compared.
+        With `is_ours`, the subscriber of an UNKNOWN entry was created by this connector. Another program may have
+        created any other subscriber. So its entry loses the fingerprint, and the next row is compared.
         """
-        how = HOW["found"] if left is State.REJECTED else HOW["settled"]
-        batch = _CONFIRM if left is State.UNKNOWN and is_ours else _CONFIRM_OTHER
-        self._move(batch, [(base.key, *pair) for pair in found], left, Event.FOUND, how=how)
+        how = HOW_NUMBERS["found"] if old_state is State.REJECTED else HOW_NUMBERS["settled"]
+        batch = _SET_CONFIRMED if old_state is State.UNKNOWN and is_ours else _SET_CONFIRMED_WITHOUT_FINGERPRINT
+        self._move(batch, [(base.key, *pair) for pair in found], old_state, Event.FOUND, how=how)
 
     def mark_withheld(self, base: Base, withheld: Sequence[tuple[bytes, str | None]]) -> None:
-        """Move UNKNOWN to HELD, for a person to decide: (identity, why nothing proves the absence; None: proved)."""
+        """Move UNKNOWN to HELD, so that a person decides. `withheld` are (identity, message). The message is the reason
+        why the absence is not proved, or None if the absence is proved."""
         rows = [(base.key, identity, None, message) for identity, message in withheld]
-        self._move(_HOLD, rows, State.UNKNOWN, Event.WITHHELD)
+        self._move(_SET_HELD, rows, State.UNKNOWN, Event.WITHHELD)
 
     def mark_suppressed(self, base: Base, identities: Sequence[bytes]) -> None:
-        """Move UNKNOWN to NONE: proved absent, and on the suppression list by now."""
+        """Move UNKNOWN to NONE. The subscribers are proved absent, and are on the suppression list now."""
         self._move(_DELETE, _build_rows(base, identities), State.UNKNOWN, Event.SUPPRESSED)
 
     def mark_unresolved(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move REJECTED to UNKNOWN, so that the entry is looked up before it is sent again. The entry needs a body."""
-        self._move(_TO_UNKNOWN, _build_rows(base, identities), State.REJECTED, Event.UNRESOLVED)
+        self._move(_SET_UNKNOWN, _build_rows(base, identities), State.REJECTED, Event.UNRESOLVED)
 
-    # What a person decides
+    # Decisions of a person
 
     def mark_reopened(self, base: Base, identities: Sequence[bytes]) -> None:
-        """Move HELD to UNKNOWN: the entry is looked up again, and sent again if it is absent."""
-        self._move(_TO_UNKNOWN, _build_rows(base, identities), State.HELD, Event.REOPENED)
+        """Move HELD to UNKNOWN. The entry is looked up again, and the create is sent again if the subscriber is
+        absent."""
+        self._move(_SET_UNKNOWN, _build_rows(base, identities), State.HELD, Event.REOPENED)
 
     def mark_accepted(self, base: Base, accepted: Sequence[tuple[bytes, int]]) -> None:
-        """Move HELD to CONFIRMED: (identity, the subscriber id that was answered)."""
+        """Move HELD to CONFIRMED. `accepted` are (identity, subscriber id in the answer)."""
         rows = [(base.key, *entry) for entry in accepted]
-        self._move(_CONFIRM, rows, State.HELD, Event.ACCEPTED, how=HOW["accepted"])
+        self._move(_SET_CONFIRMED, rows, State.HELD, Event.ACCEPTED, how=HOW_NUMBERS["accepted"])
 
-    def mark_dropped(self, base: Base, identities: Sequence[bytes], words: str) -> None:
-        """Move HELD to REJECTED with this message: given up until the row changes."""
-        rows = [(base.key, identity, 0, words) for identity in identities]
-        self._move(_REJECT, rows, State.HELD, Event.DROPPED)
+    def mark_dropped(self, base: Base, identities: Sequence[bytes], message: str) -> None:
+        """Move HELD to REJECTED with this message. The create is given up until the row changes."""
+        rows = [(base.key, identity, 0, message) for identity in identities]
+        self._move(_SET_REJECTED, rows, State.HELD, Event.DROPPED)
 
-    def mark_forgotten(self, base: Base, left: State, identities: Sequence[bytes]) -> None:
-        """Move CONFIRMED, HELD or REJECTED (`left`) to NONE: the next row of the identity is new."""
-        self._move(_DELETE, _build_rows(base, identities), left, Event.FORGOTTEN)
+    def mark_forgotten(self, base: Base, old_state: State, identities: Sequence[bytes]) -> None:
+        """Move CONFIRMED, HELD or REJECTED (`old_state`) to NONE, so that the next row of the identity is new."""
+        self._move(_DELETE, _build_rows(base, identities), old_state, Event.FORGOTTEN)
 
-    # What a listing shows
+    # Listings
 
     def record_listed(self, base: Base, field: str, listed: Sequence[tuple[bytes, int]]) -> None:
-        """Move NONE, REJECTED and HELD to CONFIRMED for all subscribers that a listing shows: (identity, subscriber
-        id).
+        """Move NONE, REJECTED and HELD to CONFIRMED for all subscribers that a listing shows. `listed` are (identity,
+        subscriber id).
 
         The entries have no fingerprint, because the service may have other values than the row. Entries in other states
         do not change. If an identity is listed twice, its first id counts. `field` is the field of the identities.
         """
         shared = {
             "field": IDENTITY_FIELDS[field],
-            "to": ENTRY.decide(State.NONE, Event.FOUND),
-            "how": HOW["found"],
+            "new_state": ENTRY.decide(State.NONE, Event.FOUND),
+            "how": HOW_NUMBERS["found"],
             "rejected": State.REJECTED,
             "held": State.HELD,
         }
-        own = [subscriber for subscriber in listed if self.shard.is_whole or self.shard.holds(subscriber[0])]
-        first = dict(reversed(own))  # PostgreSQL refuses to touch one entry twice in one statement
-        self.store.write(_INSERT_LISTED, shared, [(base.key, *pair) for pair in first.items()])
+        own_subscribers = [
+            subscriber for subscriber in listed if self.shard.is_whole or self.shard.holds(subscriber[0])
+        ]
+        # PostgreSQL refuses to change one entry twice in one statement.
+        id_by_identity = dict(reversed(own_subscribers))
+        self.store.write(_INSERT_LISTED, shared, [(base.key, *pair) for pair in id_by_identity.items()])
 
     def record_shown(self, base: Base, identities: Sequence[bytes]) -> None:
-        """Record in CONFIRMED entries that the list has shown their subscribers. Entries that a person has accepted
-        stay as they are."""
-        shared = {"left": State.CONFIRMED, "shown": HOW["shown"], "accepted": HOW["accepted"]}
+        """Record in CONFIRMED entries that the list has shown their subscribers. Do not change entries that a person
+        has accepted."""
+        shared = {"old_state": State.CONFIRMED, "shown": HOW_NUMBERS["shown"], "accepted": HOW_NUMBERS["accepted"]}
         self.store.write(_SET_SHOWN, shared, _build_rows(base, identities))
 
-    # What a row says now
+    # The comparison of rows
 
     def record_equal(self, base: Base, digests: Sequence[tuple[bytes, bytes]]) -> None:
-        """Record the fingerprints of rows that equal the service's values, in their CONFIRMED entries.
+        """Record in CONFIRMED entries the fingerprints of rows that equal the service's values.
 
         `digests` are (identity, fingerprint).
         """
-        self.store.change(_SET_FINGERPRINT, {"left": State.CONFIRMED}, [(base.key, *digest) for digest in digests])
+        self.store.change(_SET_FINGERPRINT, {"old_state": State.CONFIRMED}, [(base.key, *digest) for digest in digests])
 
     def record_reported(self, base: Base, digests: Sequence[tuple[bytes, bytes]], at: float) -> None:
-        """Record that these rows differ from the service, as was reported at `at` (Unix seconds), in their CONFIRMED
-        entries. `digests` are (identity, the row's fingerprint)."""
+        """Record in CONFIRMED entries that a difference between these rows and the service was reported at `at` (Unix
+        seconds). `digests` are (identity, fingerprint of the row)."""
         rows = [(base.key, *digest) for digest in digests]
-        self.store.change(_SET_REPORTED, {"left": State.CONFIRMED, "at": float(at)}, rows)
+        self.store.change(_SET_REPORTED, {"old_state": State.CONFIRMED, "at": float(at)}, rows)
 
     def record_opt_outs(self, base: Base, job: str, identities: Sequence[bytes]) -> None:
         """Record in CONFIRMED entries that a row of the job says inactive while the service shows the subscriber as
         active."""
         self.store.change(
-            _SET_OPTED_OUT, {"left": State.CONFIRMED, "job": make_storable(job)}, _build_rows(base, identities)
+            _SET_OPT_OUTS, {"old_state": State.CONFIRMED, "job": make_storable(job)}, _build_rows(base, identities)
         )
 
     def clear_opt_outs(self, base: Base, identities: Sequence[bytes]) -> None:
         """Record that these entries are not opt-outs. Rows that were reported as changed are compared again."""
-        self.store.write(_CLEAR_OPTED_OUT, {}, _build_rows(base, identities))
+        self.store.write(_CLEAR_OPT_OUTS, {}, _build_rows(base, identities))
 
     def record_checked(self, base: Base, run_key: int, identities: Sequence[bytes], at: float) -> None:
-        """Record in REJECTED entries that this run has looked the refused subscribers up. If an earlier run sent the
-        create, the look-up at `at` (Unix seconds) came long after the refusal: `reported_at` has its time."""
-        shared = {"left": State.REJECTED, "run": run_key, "at": at}
+        """Record in REJECTED entries that this run has looked up the refused subscribers. If an earlier run sent the
+        create, the look-up came long after the refusal, and `reported_at` gets the time `at` of the look-up (Unix
+        seconds)."""
+        shared = {"old_state": State.REJECTED, "run": run_key, "at": at}
         self.store.write(_SET_CHECKED, shared, _build_rows(base, identities))
 
     def record_altered(self, base: Base, altered: Sequence[tuple[bytes, Sequence[str]]]) -> None:
-        """Record in CONFIRMED entries the fields that the service altered when it created them: (identity, names)."""
+        """Record in CONFIRMED entries the fields that the service altered when it created the subscribers. `altered`
+        are (identity, names of the fields)."""
         rows = [(base.key, identity, " ".join(names)) for identity, names in altered]
-        self.store.change(_SET_ALTERED, {"left": State.CONFIRMED}, rows)
+        self.store.change(_SET_ALTERED, {"old_state": State.CONFIRMED}, rows)
 
-    def _send_again(self, base: Base, run_key: int, intents: Sequence[Intent], left: State, event: Event) -> None:
+    def _send_again(self, base: Base, run_key: int, intents: Sequence[Intent], old_state: State, event: Event) -> None:
         rows = [(base.key, intent.identity, intent.fingerprint, intent.body) for intent in intents]
-        self._move(_SEND_AGAIN, rows, left, event, run=run_key)
+        self._move(_SET_SENDING_AGAIN, rows, old_state, event, run=run_key)
 
-    def _move(self, batch: Batch, rows: Rows, left: State, event: Event, **shared: int) -> None:
-        """Move the entry of each row from the state `left` to the state that the table of transitions has for the
+    def _move(self, batch: Batch, rows: Rows, old_state: State, event: Event, **shared: int) -> None:
+        """Move the entry of each row from the state `old_state` to the state that the table of transitions has for the
         event."""
-        self.store.change(batch, {"left": left, "to": ENTRY.decide(left, event), **shared}, rows)
+        self.store.change(batch, {"old_state": old_state, "new_state": ENTRY.decide(old_state, event), **shared}, rows)
 
 
-_FIELDS = {number: field for field, number in IDENTITY_FIELDS.items()}
-_STATES = tuple(State)  # by their numbers; half the cost of a look-up by `State(number)`
+_FIELD_BY_NUMBER = {number: field for field, number in IDENTITY_FIELDS.items()}
+_STATE_BY_NUMBER = tuple(State)  # the index is the number of the state; this takes half the time of `State(number)`
 
 
 def _build_rows(base: Base, identities: Sequence[bytes]) -> list[tuple[int, bytes]]:
@@ -436,24 +465,24 @@ def _build_rows(base: Base, identities: Sequence[bytes]) -> list[tuple[int, byte
 def count_unsettled(connection: Connection) -> dict[str, int]:
     """Return the number of unsettled entries (SENDING, UNKNOWN, HELD) of each account that has such entries."""
     values = {"sending": State.SENDING, "unknown": State.UNKNOWN, "held": State.HELD}
-    return dict(connection.execute(_UNSETTLED, values).all())
+    return dict(connection.execute(_COUNT_UNSETTLED, values).all())
 
 
-# The base is in every row. As a shared value it would lead PostgreSQL, before the table is first analysed, to read
-# the whole base for each batch: 54 ms in place of 3 among 300,000 entries, measured.
-_ENTRY = "entry.base_key = item.column1 AND entry.identity = item.column2"
-_AT = f"WHERE {_ENTRY} AND state = :left"
+# The base is in every row. If the base were a shared value, PostgreSQL would read all entries of the base for each
+# batch until the table is first analysed: 54 ms instead of 3 ms among 300,000 entries (measured).
+_IS_ENTRY_OF_ITEM = "entry.base_key = item.column1 AND entry.identity = item.column2"
+_WHERE_OLD_STATE = f"WHERE {_IS_ENTRY_OF_ITEM} AND state = :old_state"
 
-_FIND = Batch(
+_FIND_ENTRIES = Batch(
     "SELECT identity, state, subscriber_id, fingerprint, status, message, attempts, reported, reported_at, altered, "
-    f"run_key, opted_out FROM {{item}} JOIN entry ON {_ENTRY}",
+    f"run_key, opted_out FROM {{item}} JOIN entry ON {_IS_ENTRY_OF_ITEM}",
     "integer bytea",
 )
-_FIND_DIFFERENT = Batch(
+_FIND_CHANGED = Batch(
     "SELECT item.column2, entry.identity IS NOT NULL "
-    f"FROM {{item}} LEFT JOIN entry ON {_ENTRY} "
+    f"FROM {{item}} LEFT JOIN entry ON {_IS_ENTRY_OF_ITEM} "
     "WHERE entry.identity IS NULL OR state <> :confirmed OR fingerprint IS NULL OR fingerprint <> item.column3 "
-    f"OR {OPTED_OUT}",
+    f"OR {IS_OPT_OUT_SQL}",
     "integer bytea bytea",
 )
 _FIND_HOLDERS = Batch(
@@ -462,126 +491,137 @@ _FIND_HOLDERS = Batch(
     "WHERE base.account = :account",
     "bigint",
 )
-_LARGEST_ID = text(
+_READ_LARGEST_ID = text(
     "SELECT subscriber_id FROM entry WHERE subscriber_id IS NOT NULL ORDER BY subscriber_id DESC LIMIT 1"
 )
 _INSERT_INTENT = Batch(
     "INSERT INTO entry (base_key, identity, identity_field, state, fingerprint, body, attempts, run_key) "
-    "SELECT item.column1, item.column2, item.column3, :to, item.column4, item.column5, 1, :run FROM {item} WHERE true "
-    "ON CONFLICT DO NOTHING",  # WHERE true: without it SQLite reads ON as a condition of a join
+    "SELECT item.column1, item.column2, item.column3, :new_state, item.column4, item.column5, 1, :run "
+    "FROM {item} WHERE true "
+    "ON CONFLICT DO NOTHING",  # without WHERE true, SQLite reads ON as the condition of a join
     "integer bytea smallint bytea bytea",
 )
 _INSERT_LISTED = Batch(
     "INSERT INTO entry (base_key, identity, identity_field, state, how, subscriber_id) "
-    "SELECT item.column1, item.column2, :field, :to, :how, item.column3 FROM {item} WHERE true "
+    "SELECT item.column1, item.column2, :field, :new_state, :how, item.column3 FROM {item} WHERE true "
     "ON CONFLICT (base_key, identity) DO UPDATE SET state = excluded.state, how = excluded.how, "
     "subscriber_id = excluded.subscriber_id, fingerprint = NULL, body = NULL, status = NULL, message = NULL, "
     "reported = NULL, reported_at = NULL WHERE entry.state IN (:rejected, :held)",
     "integer bytea bigint",
 )
-_SEND_AGAIN = Batch(
-    "UPDATE entry SET state = :to, fingerprint = item.column3, body = item.column4, status = NULL, message = NULL, "
-    f"attempts = attempts + 1, run_key = :run, reported = NULL, reported_at = NULL FROM {{item}} {_AT}",
+_SET_SENDING_AGAIN = Batch(
+    "UPDATE entry SET state = :new_state, fingerprint = item.column3, body = item.column4, status = NULL, message = "
+    "NULL, "
+    f"attempts = attempts + 1, run_key = :run, reported = NULL, reported_at = NULL "
+    f"FROM {{item}} {_WHERE_OLD_STATE}",
     "integer bytea bytea bytea",
 )
-_CONFIRM = Batch(
-    "UPDATE entry SET state = :to, how = :how, subscriber_id = item.column3, body = NULL, status = NULL, "
-    f"message = NULL FROM {{item}} {_AT}",
+_SET_CONFIRMED = Batch(
+    "UPDATE entry SET state = :new_state, how = :how, subscriber_id = item.column3, body = NULL, status = NULL, "
+    f"message = NULL FROM {{item}} {_WHERE_OLD_STATE}",
     "integer bytea bigint",
 )
-_CONFIRM_OTHER = Batch(
-    "UPDATE entry SET state = :to, how = :how, subscriber_id = item.column3, fingerprint = NULL, body = NULL, "
-    f"status = NULL, message = NULL FROM {{item}} {_AT}",
+_SET_CONFIRMED_WITHOUT_FINGERPRINT = Batch(
+    "UPDATE entry SET state = :new_state, how = :how, subscriber_id = item.column3, fingerprint = NULL, body = NULL, "
+    f"status = NULL, message = NULL FROM {{item}} {_WHERE_OLD_STATE}",
     "integer bytea bigint",
 )
-_HOLD = Batch(
-    f"UPDATE entry SET state = :to, subscriber_id = item.column3, message = item.column4 FROM {{item}} {_AT}",
+_SET_HELD = Batch(
+    "UPDATE entry SET state = :new_state, subscriber_id = item.column3, message = item.column4 "
+    f"FROM {{item}} {_WHERE_OLD_STATE}",
     "integer bytea bigint text",
 )
-_REJECT = Batch(
-    "UPDATE entry SET state = :to, subscriber_id = NULL, status = item.column3, message = item.column4 "
-    f"FROM {{item}} {_AT}",
+_SET_REJECTED = Batch(
+    "UPDATE entry SET state = :new_state, subscriber_id = NULL, status = item.column3, message = item.column4 "
+    f"FROM {{item}} {_WHERE_OLD_STATE}",
     "integer bytea smallint text",
 )
-_TO_UNKNOWN = Batch(
-    "UPDATE entry SET state = :to, subscriber_id = NULL, status = NULL, message = NULL, reported = NULL, "
-    f"reported_at = NULL FROM {{item}} {_AT} AND body IS NOT NULL",
+_SET_UNKNOWN = Batch(
+    "UPDATE entry SET state = :new_state, subscriber_id = NULL, status = NULL, message = NULL, reported = NULL, "
+    f"reported_at = NULL FROM {{item}} {_WHERE_OLD_STATE} AND body IS NOT NULL",
     "integer bytea",
 )
-_SET_STATE = Batch(f"UPDATE entry SET state = :to FROM {{item}} {_AT}", "integer bytea")
+_SET_STATE = Batch(f"UPDATE entry SET state = :new_state FROM {{item}} {_WHERE_OLD_STATE}", "integer bytea")
 _SET_FINGERPRINT = Batch(
-    f"UPDATE entry SET fingerprint = item.column3, reported = NULL, reported_at = NULL FROM {{item}} {_AT}",
+    f"UPDATE entry SET fingerprint = item.column3, reported = NULL, reported_at = NULL "
+    f"FROM {{item}} {_WHERE_OLD_STATE}",
     "integer bytea bytea",
 )
 _SET_REPORTED = Batch(
-    f"UPDATE entry SET reported = item.column3, reported_at = :at FROM {{item}} {_AT}", "integer bytea bytea"
+    f"UPDATE entry SET reported = item.column3, reported_at = :at FROM {{item}} {_WHERE_OLD_STATE}",
+    "integer bytea bytea",
 )
-_SET_SHOWN = Batch(f"UPDATE entry SET how = :shown FROM {{item}} {_AT} AND how <> :accepted", "integer bytea")
-_SET_ALTERED = Batch(f"UPDATE entry SET altered = item.column3 FROM {{item}} {_AT}", "integer bytea text")
-_SET_OPTED_OUT = Batch(f"UPDATE entry SET opted_out = :job FROM {{item}} {_AT}", "integer bytea")
-_CLEAR_OPTED_OUT = Batch(
-    f"UPDATE entry SET opted_out = NULL, reported = NULL, reported_at = NULL FROM {{item}} WHERE {_ENTRY}",
+_SET_SHOWN = Batch(
+    f"UPDATE entry SET how = :shown FROM {{item}} {_WHERE_OLD_STATE} AND how <> :accepted", "integer bytea"
+)
+_SET_ALTERED = Batch(f"UPDATE entry SET altered = item.column3 FROM {{item}} {_WHERE_OLD_STATE}", "integer bytea text")
+_SET_OPT_OUTS = Batch(f"UPDATE entry SET opted_out = :job FROM {{item}} {_WHERE_OLD_STATE}", "integer bytea")
+_CLEAR_OPT_OUTS = Batch(
+    f"UPDATE entry SET opted_out = NULL, reported = NULL, reported_at = NULL FROM {{item}} WHERE {_IS_ENTRY_OF_ITEM}",
     "integer bytea",
 )
 _SET_CHECKED = Batch(
     "UPDATE entry SET run_key = :run, reported = CASE WHEN run_key <> :run THEN fingerprint ELSE reported END, "
     "reported_at = CASE WHEN run_key <> :run AND fingerprint IS NOT NULL THEN CAST(:at AS double precision) "
-    f"ELSE reported_at END FROM {{item}} {_AT}",
+    f"ELSE reported_at END FROM {{item}} {_WHERE_OLD_STATE}",
     "integer bytea",
 )
 _DELETE = Batch(
-    "DELETE FROM entry WHERE state = :left AND (base_key, identity) IN (SELECT item.column1, item.column2 FROM {item})",
+    "DELETE FROM entry WHERE state = :old_state "
+    "AND (base_key, identity) IN (SELECT item.column1, item.column2 FROM {item})",
     "integer bytea",
 )
 
-_IN_RANGE = "identity >= :range_start AND identity < :range_end"
-_SET_ALL = text(f"UPDATE entry SET state = :to WHERE state = :left AND {UNFINISHED} AND {_IN_RANGE}")
-_UNFINISHED = (
+_IS_IN_RANGE_SQL = "identity >= :range_start AND identity < :range_end"
+_SET_STATE_OF_ALL = text(
+    f"UPDATE entry SET state = :new_state WHERE state = :old_state AND {IS_UNFINISHED_SQL} AND {_IS_IN_RANGE_SQL}"
+)
+_UNFINISHED_SQL = (
     "SELECT identity, identity_field, fingerprint, body, attempts, run_id, suppressed_by, entry.status, message, "
     "is_holding, subscriber_id, run_key "
     "FROM entry JOIN run USING (run_key) "
-    f"WHERE base_key = :base AND state = :state AND {UNFINISHED} AND {_IN_RANGE} AND body IS NOT NULL"
+    f"WHERE base_key = :base AND state = :state AND {IS_UNFINISHED_SQL} AND {_IS_IN_RANGE_SQL} AND body IS NOT NULL"
 )
-_FIND_UNFINISHED = text(f"{_UNFINISHED} ORDER BY identity")
+_FIND_UNFINISHED = text(f"{_UNFINISHED_SQL} ORDER BY identity")
 _FIND_REFUSED = text(
-    f"SELECT identity, status, message, run_key FROM entry WHERE base_key = :base AND state = :state AND {UNFINISHED} "
-    f"AND {_IN_RANGE} AND body IS NOT NULL AND status <> 0 ORDER BY identity"
+    "SELECT identity, status, message, run_key FROM entry WHERE base_key = :base AND state = :state AND "
+    f"{IS_UNFINISHED_SQL} AND {_IS_IN_RANGE_SQL} AND body IS NOT NULL AND status <> 0 ORDER BY identity"
 )
-_HAS_OF_ANOTHER_KIND = text(
-    f"SELECT EXISTS (SELECT 1 FROM entry WHERE base_key = :base AND state = :state AND {UNFINISHED} "
+_HAS_UNKNOWN_OF_ANOTHER_FIELD = text(
+    f"SELECT EXISTS (SELECT 1 FROM entry WHERE base_key = :base AND state = :state AND {IS_UNFINISHED_SQL} "
     "AND identity_field <> :field)"
 )
-_KNOWN = (
+_CONFIRMED_SQL = (
     "SELECT identity, subscriber_id, CASE WHEN entry.run_key IS NULL THEN NULL "
     "ELSE coalesce(run.finished_at, CAST(:not_ended AS double precision)) END FROM entry LEFT JOIN run USING (run_key) "
 )
 _FIND_SHOWN = text(
-    f"{_KNOWN} WHERE base_key = :base AND state = :state AND {SHOWN} AND identity >= :start AND {_IN_RANGE} "
-    "ORDER BY identity LIMIT :number"
+    f"{_CONFIRMED_SQL} WHERE base_key = :base AND state = :state AND {IS_SHOWN_SQL} AND identity >= :start AND "
+    f"{_IS_IN_RANGE_SQL} ORDER BY identity LIMIT :number"
 )
 _FIND_CONFIRMED = text(
-    f"{_KNOWN} WHERE base_key = :base AND state = :state AND identity >= :start AND {_IN_RANGE} AND how <> :accepted "
-    "AND (entry.run_key IS NULL OR entry.run_key < :before) ORDER BY identity LIMIT :number"
+    f"{_CONFIRMED_SQL} WHERE base_key = :base AND state = :state AND identity >= :start AND {_IS_IN_RANGE_SQL} AND how "
+    "<> :accepted AND (entry.run_key IS NULL OR entry.run_key < :before) ORDER BY identity LIMIT :number"
 )
 _LIST_CONFIRMED = text(
-    "SELECT identity, subscriber_id FROM entry LEFT JOIN run USING (run_key) WHERE base_key = :base "
-    f"AND identity_field = :field AND state = :state AND {_IN_RANGE} AND how <> :accepted AND (entry.run_key IS NULL "
-    "OR (entry.run_key < :before AND run.finished_at <= CAST(:since AS double precision)))"
+    "SELECT identity, subscriber_id FROM entry LEFT JOIN run USING (run_key) WHERE base_key = :base AND "
+    f"identity_field = :field AND state = :state AND {_IS_IN_RANGE_SQL} AND how <> :accepted AND (entry.run_key IS "
+    "NULL OR (entry.run_key < :before AND run.finished_at <= CAST(:ended_by AS double precision)))"
 )
 _FIND_OPT_OUTS = text(
-    f"SELECT identity FROM entry WHERE base_key = :base AND opted_out = :job AND {OPTED_OUT} AND {_IN_RANGE} "
-    "ORDER BY identity"
+    f"SELECT identity FROM entry WHERE base_key = :base AND opted_out = :job AND {IS_OPT_OUT_SQL} AND "
+    f"{_IS_IN_RANGE_SQL} ORDER BY identity"
 )
 _LIST_ENTRIES = text(
     "SELECT identity, state, subscriber_id, status, message FROM entry WHERE base_key = :base "
     "AND identity_field = :field AND identity > :after ORDER BY identity LIMIT :number"
 )
-_ENDED = "coalesce(run.finished_at, CAST(:now AS double precision))"
-_LAST_CONFIRMING = text(
-    f"SELECT max({_ENDED}) FROM run WHERE {_ENDED} > :since "
+_RUN_END_SQL = "coalesce(run.finished_at, CAST(:now AS double precision))"
+_FIND_LAST_CONFIRMATION = text(
+    f"SELECT max({_RUN_END_SQL}) FROM run WHERE {_RUN_END_SQL} > :since "
     "AND EXISTS (SELECT 1 FROM entry WHERE entry.run_key = run.run_key AND state = :state)"
 )
-_UNSETTLED = text(
+_COUNT_UNSETTLED = text(
     "SELECT account, count(*) FROM entry JOIN base USING (base_key) "
-    f"WHERE state IN (:sending, :unknown, :held) AND {UNFINISHED} GROUP BY account ORDER BY account"
+    f"WHERE state IN (:sending, :unknown, :held) AND {IS_UNFINISHED_SQL} GROUP BY account ORDER BY account"
 )

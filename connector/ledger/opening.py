@@ -1,6 +1,7 @@
-"""Opens a ledger, wherever it is kept: to write it as the only process, or to read it beside the run that writes it.
+"""Opens a ledger in SQLite or PostgreSQL. Only one process can open the ledger for writing, and other processes can
+read it meanwhile.
 
-A run sends nothing before lock, database and schema are in order.
+A run sends nothing before it has the lock, and has checked the database and the schema.
 """
 
 import logging
@@ -22,18 +23,18 @@ from connector.databases import parse_ledger_location, show_ledger_location
 from connector.errors import ConfigurationError, ConnectorError, LedgerError
 from connector.ledger import schema
 from connector.ledger.emails import EmailLog
-from connector.ledger.entries import NOT_FINAL, Ledger
+from connector.ledger.entries import NOT_FINAL_STATUSES, Ledger
 from connector.ledger.postgres import compute_key, hold_campaigns, hold_lease, lease_metadata, open_session, read_server
 from connector.ledger.records import read_found_limit, read_largest_lag
 from connector.ledger.schema import create_or_check, create_tables, email_meta, emails_metadata, has_emails, meta
 from connector.ledger.sqlite import find_emails, hold_campaign_file, open_emails_file, open_file, resolve_file
-from connector.ledger.store import Store, build_missing, translated
+from connector.ledger.store import Store, build_missing, translate_errors
 from connector.pace.pace import Pace
 from connector.settings import Settings
 from connector.shards import WHOLE, Shard
 from connector.states import State
 
-_ALONE = text("SELECT pg_advisory_xact_lock(:key)")
+_LOCK_TRANSACTION = text("SELECT pg_advisory_xact_lock(:key)")
 
 
 @contextmanager
@@ -45,21 +46,21 @@ def open_ledger(
     is_stopped: Callable[[], bool] = lambda: False,
     may_make: bool = True,
 ) -> Iterator[Ledger]:
-    """Open the ledger at a SQLAlchemy URL (SQLite or PostgreSQL) for as long as the context lasts, as the only process
-    that writes entries of the shard.
+    """Open the ledger at a SQLAlchemy URL (SQLite or PostgreSQL) during the context. Only this process can write
+    entries of the shard.
 
-    A ledger that is missing is made if `may_make`. Its connection may be used from one thread at a time. Raises
-    LockedError when another run holds it for longer than `wait_s` seconds (or until `is_stopped`), LedgerError when it
-    cannot be used, or is not there and may not be made, ConfigurationError when the URL is invalid or its driver is
-    missing.
+    A missing ledger is created if `may_make`. Use the connection from one thread at a time. Raises LockedError if
+    another run holds the ledger for longer than `wait_s` seconds (or until `is_stopped`). Raises LedgerError if the
+    ledger cannot be used, or is missing and may not be created. Raises ConfigurationError if the URL is invalid or its
+    driver is missing.
     """
-    place = parse_ledger_location(url)
-    name = show_ledger_location(place)
-    if isinstance(place, URL):
-        with open_session(place) as (connection, schema):
+    location = parse_ledger_location(url)
+    name = show_ledger_location(location)
+    if isinstance(location, URL):
+        with open_session(location) as (connection, schema):
             store, key = Store(connection, name), compute_key(schema)
-            with store.transaction():  # one process makes the tables
-                connection.execute(_ALONE, {"key": key})
+            with store.transaction():  # only one process creates the tables
+                connection.execute(_LOCK_TRANSACTION, {"key": key})
                 if not create_or_check(connection, name, may_make=may_make):
                     raise build_missing(name)
                 lease_metadata.create_all(connection)
@@ -71,17 +72,17 @@ def open_ledger(
             f"shard {shard}: the ledger {name} is a SQLite file, which only one process can write. Keep the ledger in "
             "PostgreSQL: set CONNECTOR_LEDGER=postgresql://… for every shard"
         )
-    if not may_make and not place.exists():
+    if not may_make and not location.exists():
         raise build_missing(name)
-    with open_file(place, wait_s, is_stopped) as connection:
+    with open_file(location, wait_s, is_stopped) as connection:
         yield wrap_connection(connection, name, may_make=may_make)
 
 
 def wrap_connection(connection: Connection, name: str, *, may_make: bool = True) -> Ledger:
-    """Return a ledger over a connection of the caller's own, say to `sqlite://` in memory: it takes no lock.
+    """Return a ledger over the caller's connection, for example to `sqlite://` in memory. The ledger takes no lock.
 
-    The connection must be in no transaction, and alone. Tables are made where there are none, if it `may_make` them.
-    Raises LedgerError, and leaves all as it was, when it cannot be used.
+    The connection must be in no transaction, and must be the only connection to the database. Missing tables are
+    created if `may_make`. Raises LedgerError, and changes nothing, if the database cannot be used.
     """
     store = Store(connection, name)
     with store.transaction():
@@ -90,19 +91,21 @@ def wrap_connection(connection: Connection, name: str, *, may_make: bool = True)
     return Ledger(store)
 
 
-# The emails, which no lock keeps several processes from having open
+# The emails. Several processes can open them at the same time, without a lock
 
-_EMAIL_TABLES = (email_meta.name, meta.name)  # where the emails are, else where the ledger is that they belong to
-_MAKING = compute_key("", b"connector emails")  # the whole database's, for a moment
+_EMAIL_TABLES = (email_meta.name, meta.name)  # the emails are in the schema of the first of these tables that exists
+# The lock on the whole database while one process creates the tables.
+_CREATION_KEY = compute_key("", b"connector emails")
 
 
 @contextmanager
 def open_emails(url: str, *, may_make: bool = True) -> Iterator[EmailLog]:
-    """Open the emails of the ledger at a SQLAlchemy URL (SQLite or PostgreSQL); where there are none, they are made if
-    it `may_make` them.
+    """Open the emails of the ledger at a SQLAlchemy URL (SQLite or PostgreSQL). Missing emails are created if
+    `may_make`.
 
-    Its connection may be used from one thread at a time. Raises LedgerError when it cannot be used, or may not be made
-    and is not there or knows no campaign, ConfigurationError when the URL is invalid or its driver is missing.
+    Use the connection from one thread at a time. Raises LedgerError if the emails cannot be used. Without `may_make`,
+    also raises LedgerError if the emails are missing or no campaign is recorded. Raises ConfigurationError if the URL
+    is invalid or its driver is missing.
     """
     with _open_emails(url, may_make=may_make) as log:
         if log is None:
@@ -110,79 +113,81 @@ def open_emails(url: str, *, may_make: bool = True) -> Iterator[EmailLog]:
         if not may_make:
             with log.transaction():
                 is_history_missing = not log.has_campaign_history()
-            if is_history_missing:  # a single email makes a ledger, too
+            if is_history_missing:  # a single email also creates the tables
                 raise build_missing(f"{log.name} that has ever recorded a campaign")
         yield log
 
 
 @contextmanager
 def open_existing_emails(url: str) -> Iterator[EmailLog | None]:
-    """Yield the emails' ledger for reading only; None if it does not exist, and none is made."""
+    """Yield the emails for reading only, or None if they do not exist."""
     with _open_emails(url, may_make=False) as log:
         yield log
 
 
 @contextmanager
 def _open_emails(url: str, *, may_make: bool) -> Iterator[EmailLog | None]:
-    place = parse_ledger_location(url)
+    location = parse_ledger_location(url)
     with ExitStack() as stack:
-        if isinstance(place, Path):
-            file = resolve_file(find_emails(resolve_file(place, may_make=may_make)), may_make=may_make)
+        if isinstance(location, Path):
+            file = resolve_file(find_emails(resolve_file(location, may_make=may_make)), may_make=may_make)
             if not may_make and not file.exists():
                 yield None
                 return
             connection = stack.enter_context(open_emails_file(file))
             log = EmailLog(Store(connection, str(file)), partial(hold_campaign_file, connection, file))
         else:
-            name = show_ledger_location(place)
-            connection, schema = stack.enter_context(open_session(place, _EMAIL_TABLES))
+            name = show_ledger_location(location)
+            connection, schema = stack.enter_context(open_session(location, _EMAIL_TABLES))
             log = EmailLog(Store(connection, name), hold_campaigns(connection, schema, name))
-        with log.transaction():  # a second process finds what the first has made
+        with log.transaction():  # a second process finds the tables of the first
             if may_make and not log.store.is_file:
-                connection.execute(_ALONE, {"key": _MAKING})  # in SQLite the transaction itself keeps others out
-            is_there = has_emails(connection, log.name)
-            if may_make and not is_there:
+                # In SQLite, the transaction alone blocks other processes.
+                connection.execute(_LOCK_TRANSACTION, {"key": _CREATION_KEY})
+            has_tables = has_emails(connection, log.name)
+            if may_make and not has_tables:
                 create_tables(connection, log.name, emails_metadata, email_meta)
-        yield log if is_there or may_make else None
+        yield log if has_tables or may_make else None
 
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_TRIES = 5  # reads of a file that changes meanwhile
-BUSY_S = 10.0  # a writer that opens or closes the ledger keeps others out for as long as a checkpoint takes
+_MAX_READS = 5  # maximum number of reads of a file that changes meanwhile
+READ_BUSY_TIMEOUT_S = 10.0  # a writer that opens or closes the ledger blocks other connections during a checkpoint
 
 
 async def start_pace(
     settings: Settings, max_rate: float, clock: Clock, stop: Stop, *, max_concurrency: int = 1
 ) -> Pace:
-    """Return a pace that begins at the limit that the account's last load found.
+    """Return a pace that begins at the limit that the account's last load has found.
 
-    `max_rate` (requests/s) and `max_concurrency` (requests in flight) are ceilings. The found limit is only a first
-    guess, so a ledger that cannot be read is logged and does not fail the run.
+    `max_rate` (requests/s) and `max_concurrency` (requests in flight) are ceilings. The limit in the ledger is only a
+    first guess. So if the ledger cannot be read, this is logged, and the run does not fail.
     """
 
-    def read() -> Pace:
-        found = None
+    def build_pace() -> Pace:
+        finding = None
         try:
-            found = read_ledger(
+            finding = read_ledger(
                 settings.ledger_url, lambda ledger: read_found_limit(ledger.connection, settings.account)
             )
         except ConnectorError as error:
             logger.debug("the ledger gives no first guess of the limit: %s", error)
-        if found is None:
+        if finding is None:
             return Pace(max_rate, max_concurrency)
-        limit, found_at = found
+        limit, found_at = finding
         return Pace(max_rate, max_concurrency, limit, clock.now().timestamp() - found_at)
 
-    return await call_in_thread(read, stop)
+    return await call_in_thread(build_pace, stop)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenEntries:
-    """The number of entries of an account in a state other than CONFIRMED, that the run `run_id` sent last (None: no
-    run is known). An entry whose refusal is not final counts as UNKNOWN, because the next run makes it so."""
+    """The number of entries of an account in one state other than CONFIRMED. The run `run_id` sent these entries last
+    (None: no run is known). An entry whose refusal is not final counts as UNKNOWN, because the next run moves it to
+    UNKNOWN."""
 
     account: str
     run_id: str | None
@@ -192,14 +197,15 @@ class OpenEntries:
 
 
 def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries]:
-    """Count the entries that are not CONFIRMED, without a lock, also while a run goes on and after one was killed.
+    """Count the entries that are not CONFIRMED. This needs no lock, and also works during a run or after a run was
+    killed.
 
-    A ledger that is not there has none. Raises LedgerError when it cannot be read, or is not there and
-    not `may_be_new`, ConfigurationError when the URL is invalid or its driver is missing.
+    A missing ledger has no entries. Raises LedgerError if the ledger cannot be read, or is missing without
+    `may_be_new`. Raises ConfigurationError if the URL is invalid or its driver is missing.
     """
 
     def read(ledger: Ledger) -> list[OpenEntries]:
-        rows = ledger.connection.execute(_OPEN)
+        rows = ledger.connection.execute(_COUNT_OPEN_ENTRIES)
         return [OpenEntries(account, run_id, job, State(state), number) for account, run_id, job, state, number in rows]
 
     open_entries = read_ledger(url, read)
@@ -208,37 +214,38 @@ def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries
     return open_entries or []
 
 
-_IS_NOT_FINAL = schema.entry.c.status.in_(sorted(NOT_FINAL)) & schema.entry.c.body.is_not(None)
+_IS_NOT_FINAL = schema.entry.c.status.in_(sorted(NOT_FINAL_STATUSES)) & schema.entry.c.body.is_not(None)
 _OPEN_STATE = case((_IS_NOT_FINAL, State.UNKNOWN.value), else_=schema.entry.c.state).label("open_state")
-_OPEN = (
+_COUNT_OPEN_ENTRIES = (
     select(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, _OPEN_STATE, func.count())
     .join_from(schema.entry, schema.base)
     .join(schema.run, isouter=True)
-    .where(text(schema.UNFINISHED))
+    .where(text(schema.IS_UNFINISHED_SQL))
     .group_by(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, _OPEN_STATE)
     .order_by(schema.base.c.account, schema.run.c.run_id, _OPEN_STATE)
 )
 
 
 def check_ledger_rights(url: str) -> None:
-    """Raise LedgerError if this user may not write the ledger's file, or make files beside it; nothing is written.
+    """Raise LedgerError if this user may not write the ledger's file, or create files in its folder. Nothing is
+    written.
 
-    Of a server nothing is checked.
+    For a ledger on a server, nothing is checked.
     """
-    place = parse_ledger_location(url)
-    if isinstance(place, URL):
+    location = parse_ledger_location(url)
+    if isinstance(location, URL):
         return
-    ledger = place.resolve()
+    ledger = location.resolve()
     folder = next(folder for folder in ledger.parents if folder.exists())
-    for path, rights in ((folder, os.R_OK | os.W_OK | os.X_OK), (ledger, os.R_OK | os.W_OK)):
-        if path.exists() and not os.access(path, rights):
+    for path, mode in ((folder, os.R_OK | os.W_OK | os.X_OK), (ledger, os.R_OK | os.W_OK)):
+        if path.exists() and not os.access(path, mode):
             raise LedgerError(f"the ledger {ledger}: {path} cannot be written by this user: allow it")
 
 
 def read_lag(url: str, account: str) -> float:
-    """Return the largest lag of the account's list on record, in seconds, without a lock; 0 if none is on record.
+    """Return the largest recorded lag of the account's list in seconds, or 0 if no lag is recorded. This needs no lock.
 
-    Raises LedgerError when the ledger cannot be read, ConfigurationError when the URL is invalid.
+    Raises LedgerError if the ledger cannot be read, and ConfigurationError if the URL is invalid.
     """
     return read_ledger(url, lambda ledger: read_largest_lag(ledger.connection, account)) or 0.0
 
@@ -247,58 +254,62 @@ def read_ledger(url: str, read: Callable[[Ledger], T]) -> T | None:
     """Return the result of `read` on the ledger at `url`, or None if there is no ledger. No lock is taken, nothing is
     written, and a run may write the ledger meanwhile.
 
-    A file that no process has open is read as one that nobody changes, because SQLite would create files beside the
-    ledger otherwise. If a process opens the file meanwhile, `read` is called again. Raises LedgerError when the ledger
-    cannot be read, ConfigurationError when the ledger is of another version, the URL is invalid or its driver is
-    missing.
+    If no process has the file open, SQLite reads it as immutable, because SQLite would otherwise create files in the
+    folder of the ledger. If a process opens the file meanwhile, `read` is called again. Raises LedgerError if the
+    ledger cannot be read. Raises ConfigurationError if the ledger has another version, the URL is invalid, or its
+    driver is missing.
     """
-    place = parse_ledger_location(url)
-    if isinstance(place, URL):
-        with read_server(place) as server:
-            return _read_whole(server, show_ledger_location(place), read)
-    for _ in range(_TRIES):
-        if not place.exists():
+    location = parse_ledger_location(url)
+    if isinstance(location, URL):
+        with read_server(location) as server:
+            return _read_existing(server, show_ledger_location(location), read)
+    for _ in range(_MAX_READS):
+        if not location.exists():
             return None
-        before = _describe_file(place)
+        state_before = _describe_file_state(location)
         try:
-            how = "mode=ro" if before is None else "mode=ro&immutable=1"
+            mode = "mode=ro" if state_before is None else "mode=ro&immutable=1"
             with (
-                translated(str(place)),
-                closing(sqlite3.connect(f"{place.resolve().as_uri()}?{how}", uri=True, timeout=BUSY_S)) as opened,
-                closing(connect_file(opened)) as connection,
+                translate_errors(str(location)),
+                closing(
+                    sqlite3.connect(f"{location.resolve().as_uri()}?{mode}", uri=True, timeout=READ_BUSY_TIMEOUT_S)
+                ) as file_connection,
+                closing(connect_file(file_connection)) as connection,
             ):
-                result = _read_whole(connection, str(place), read)
+                result = _read_existing(connection, str(location), read)
         except sqlite3.Error as error:
-            raise LedgerError(f"the ledger {place} cannot be read: {error}") from None
+            raise LedgerError(f"the ledger {location} cannot be read: {error}") from None
         except LedgerError:
-            if before == _describe_file(place):
+            if state_before == _describe_file_state(location):
                 raise
         else:
-            if before in (None, _describe_file(place)):
+            if state_before in (None, _describe_file_state(location)):
                 return result
-    raise LedgerError(f"the ledger {place} changes each time that it is read: run again")
+    raise LedgerError(f"the ledger {location} changes each time that it is read: run again")
 
 
-def _describe_file(path: Path) -> tuple[int, int, int] | None:
-    """Return what shows a change of the file, or None if a process has the file open, or had it open when it was
-    killed."""
-    resolved = path.resolve()
-    if any(resolved.with_name(resolved.name + suffix).exists() for suffix in ("-wal", "-shm")):
+def _describe_file_state(path: Path) -> tuple[int, int, int] | None:
+    """Return values that differ after a change of the file. Return None if a process has the file open, or was killed
+    while it had the file open."""
+    ledger_path = path.resolve()
+    if any(ledger_path.with_name(ledger_path.name + suffix).exists() for suffix in ("-wal", "-shm")):
         return None
-    found = resolved.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    status = ledger_path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _read_whole(connection: Connection, name: str, read: Callable[[Ledger], T]) -> T | None:
-    if not inspect(connection).has_table("meta"):  # a run makes it at this moment, or was killed doing so
+def _read_existing(connection: Connection, name: str, read: Callable[[Ledger], T]) -> T | None:
+    if not inspect(connection).has_table(
+        "meta"
+    ):  # a run is creating the tables now, or was killed while it created them
         return None
     schema.check_version(connection, name)
     return read(Ledger(Store(connection, name)))
 
 
-def connect_file(opened: sqlite3.Connection) -> Connection:
+def connect_file(file_connection: sqlite3.Connection) -> Connection:
     """Return SQLAlchemy's connection over an open file, with ordinary read transactions."""
-    engine = create_engine("sqlite://", creator=lambda: opened, poolclass=StaticPool, hide_parameters=True)
+    engine = create_engine("sqlite://", creator=lambda: file_connection, poolclass=StaticPool, hide_parameters=True)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

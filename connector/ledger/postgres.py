@@ -1,13 +1,13 @@
-"""A ledger in PostgreSQL: one session whose commits are on the server's disk, leases of shards, and locks of campaigns.
+"""A ledger in PostgreSQL: a session whose commits are on the server's disk, leases of shards, and locks of campaigns.
 
-A session that is lost is not opened again, since a campaign's lock went with it. It must be a session of its own: a
-pooler that shares sessions between transactions would share the lock too. A body that is no longer needed goes with the
-next vacuum.
+A lost session is not opened again, because the lock of its campaign is lost, too. The session must not be shared: a
+pooler that shares sessions between transactions would also share the lock. A body that is no longer needed is deleted
+by the next vacuum.
 
-Leases (architecture 4.3). Every process that writes holds a lease of its shard; an ordinary run holds a lease of all
+Leases (architecture 4.3). Every process that writes holds a lease of its shard. An ordinary run holds a lease of all
 identities. A process takes a lease in one transaction, under a lock, and only if no other lease overlaps. The id of a
 lease is the fencing token: each transaction of the holder renews the lease first, and fails if the lease is gone. The
-renewal locks the row of the lease until the commit, so another process cannot take the lease during a transaction.
+renewal locks the row of the lease until the commit. So another process cannot take the lease during a transaction.
 
 A lease is free if its holder has released it, if it has expired on the server's clock, or if this machine knows that
 the holder has ended. The holder sends no request after the end of the lease by the holder's own clock.
@@ -45,95 +45,102 @@ from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger.store import (
     LEASE_S,
-    Hold,
+    HoldCampaign,
     Lease,
     Store,
     build_error,
     describe_holder,
     describe_since,
     digest_campaign,
-    translated,
+    translate_errors,
     wait_for_lock,
 )
 from connector.shards import Shard
 
-_CONNECT_TIMEOUT_S = 10  # libpq's own is the kernel's, two minutes and more
-_PREPARE_THRESHOLD = None  # never: PostgreSQL would keep a plan for empty tables when the tables are large
-_APPLICATION = "connector: "
+_CONNECT_TIMEOUT_S = 10  # by default, libpq waits as long as the kernel, which is two minutes or more
+_PREPARE_THRESHOLD = (
+    None  # never prepare, because PostgreSQL would still use the plan for empty tables when the tables are large
+)
+_APPLICATION_PREFIX = "connector: "
 
-_LEDGER = ("meta",)
-# The schema in which the search path finds the first of these tables that there is; where there are none, the one they
-# will be made in.
-_ABOUT = text(
+_LEDGER_TABLES = ("meta",)
+# Finds the schema of the first of these tables that exists in the search path. If no table exists, finds the schema in
+# which the tables will be created.
+_FIND_SCHEMA = text(
     "SELECT coalesce((SELECT nspname FROM unnest(CAST(:tables AS text[])) WITH ORDINALITY AS sought (name, rank) "
     "JOIN pg_class ON pg_class.oid = to_regclass(sought.name) JOIN pg_namespace ON pg_namespace.oid = relnamespace "
     "ORDER BY rank LIMIT 1), current_schema()), current_setting('server_encoding')"
 )
-# The session then reaches this schema alone, because the lock is that of the schema.
-_STAY = text("SELECT set_config('search_path', quote_ident(:schema), false)")
-_SETTINGS = (
+# The session then uses only this schema, because the lock is for one schema.
+_SET_SEARCH_PATH = text("SELECT set_config('search_path', quote_ident(:schema), false)")
+_SESSION_SETTINGS = (
     "SET SESSION synchronous_commit = on",  # an intent is on the disk before its request leaves
-    "SET SESSION idle_in_transaction_session_timeout = '60s'",  # a process that stands still keeps no lease for good
+    "SET SESSION idle_in_transaction_session_timeout = '60s'",  # a process that hangs cannot keep its lease forever
     "SET SESSION lock_timeout = '30s'",  # a lock of another client on a table ends the run instead of blocking it
 )
-_ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
-"""Settings of libpq: a connection to a server that no longer answers fails within about a minute."""
+_KEEPALIVE_OPTIONS = {
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+"""Options of libpq. With these options, a connection to a server that no longer answers fails after about a minute."""
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(:key)")
-_RELEASE = text("SELECT pg_advisory_unlock(:key)")
-_ENDING_S = 1.0
-"""Seconds for which a session that was just closed, or whose process was killed, may keep its locks and its
-transaction: until the server has seen the end of the session."""
+_RELEASE_LOCK = text("SELECT pg_advisory_unlock(:key)")
+_SESSION_END_S = 1.0
+"""The seconds that a session may keep its locks and its transaction after its end. The server needs some time to see
+that a session was closed or its process was killed."""
 
-_HOLDER = text(
+_FIND_HOLDER = text(
     "SELECT application_name, pid, backend_start FROM pg_locks JOIN pg_stat_activity USING (pid) "
     "WHERE locktype = 'advisory' AND granted AND objsubid = 1 "
     "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
-    "AND CAST(classid AS bigint) = :high AND CAST(objid AS bigint) = :low"  # the key's halves, as PostgreSQL shows it
+    "AND CAST(classid AS bigint) = :high AND CAST(objid AS bigint) = :low"  # PostgreSQL shows the two halves of the key
 )
 
 
 @contextmanager
-def open_session(url: URL, tables: Sequence[str] = _LEDGER) -> Iterator[tuple[Connection, str]]:
-    """Yield a connection without a lock, and the only schema that the connection reaches: the schema of the first of
-    these tables, or the schema in which they will be made. Raises LedgerError if the server cannot be used, and
-    ConfigurationError if no driver is installed."""
+def open_session(url: URL, tables: Sequence[str] = _LEDGER_TABLES) -> Iterator[tuple[Connection, str]]:
+    """Yield a connection without a lock, and the only schema that the connection uses. This is the schema of the first
+    of the `tables` that exists, or the schema in which the tables will be created. Raises LedgerError if the server
+    cannot be used, and ConfigurationError if no driver is installed."""
     name = show_ledger_location(url)
     with closing(_connect(url, name)) as connection:
-        with translated(name):
+        with translate_errors(name):
             with connection.begin():
-                schema, encoding = connection.execute(_ABOUT, {"tables": list(tables)}).one()
-                for setting in _SETTINGS:
+                schema, encoding = connection.execute(_FIND_SCHEMA, {"tables": list(tables)}).one()
+                for setting in _SESSION_SETTINGS:
                     connection.exec_driver_sql(setting)
-            _check_place(name, schema, encoding)
+            _check_schema(name, schema, encoding)
             with connection.begin():
-                connection.execute(_STAY, {"schema": schema})
+                connection.execute(_SET_SEARCH_PATH, {"schema": schema})
         yield connection, schema
 
 
 @contextmanager
 def read_server(url: URL) -> Iterator[Connection]:
     """Yield a read-only connection to the ledger at `url`, in one transaction with one snapshot and without a lock.
-    Raises as `open_session` does."""
+    Raises the errors of `open_session`."""
     name = show_ledger_location(url)
     with closing(_connect(url, name)) as connection:
         connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-        with translated(name), connection.begin():
-            schema, encoding = connection.execute(_ABOUT, {"tables": list(_LEDGER)}).one()
-            _check_place(name, schema, encoding)
-            connection.execute(_STAY, {"schema": schema})
+        with translate_errors(name), connection.begin():
+            schema, encoding = connection.execute(_FIND_SCHEMA, {"tables": list(_LEDGER_TABLES)}).one()
+            _check_schema(name, schema, encoding)
+            connection.execute(_SET_SEARCH_PATH, {"schema": schema})
             yield connection
 
 
 def _connect(url: URL, name: str) -> Connection:
-    defaults = {"connect_timeout": _CONNECT_TIMEOUT_S} | _ALIVE
-    defaults = {name: value for name, value in defaults.items() if name not in url.query}
+    default_options = {"connect_timeout": _CONNECT_TIMEOUT_S} | _KEEPALIVE_OPTIONS
+    default_options = {name: value for name, value in default_options.items() if name not in url.query}
     options = {
-        "application_name": _APPLICATION + describe_holder(),
-        "client_encoding": "utf8",  # of a server without one SQLAlchemy could not even read the version
+        "application_name": _APPLICATION_PREFIX + describe_holder(),
+        "client_encoding": "utf8",  # if the server has no encoding, SQLAlchemy could otherwise not read the version
         "prepare_threshold": _PREPARE_THRESHOLD,
     }
     try:
-        engine = create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=options | defaults)
+        engine = create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=options | default_options)
         return engine.connect()
     except ImportError:
         raise ConfigurationError(
@@ -143,7 +150,7 @@ def _connect(url: URL, name: str) -> Connection:
         raise build_error(name, mask_secrets(describe_error(error), url)) from None
 
 
-def _check_place(name: str, schema: str | None, encoding: str) -> None:
+def _check_schema(name: str, schema: str | None, encoding: str) -> None:
     if schema is None:
         raise LedgerError(f"the ledger {name} has no schema: create one that the user's search_path names")
     if encoding != "UTF8":
@@ -153,7 +160,8 @@ def _check_place(name: str, schema: str | None, encoding: str) -> None:
 def compute_key(schema: str, purpose: bytes = b"connector ledger", lock_name: bytes = b"") -> int:
     """Return the number of an advisory lock in this schema. PostgreSQL has one set of numbers for each database.
 
-    `purpose` (at most 16 bytes) is the kind of the lock, and `lock_name` (at most 64 bytes) the lock of this kind.
+    `purpose` (at most 16 bytes) is the kind of the lock, and `lock_name` (at most 64 bytes) the name of the lock within
+    this kind.
     """
     digest = blake2b(schema.encode(), key=lock_name, digest_size=8, person=purpose).digest()
     return int.from_bytes(digest, "big", signed=True)
@@ -162,15 +170,15 @@ def compute_key(schema: str, purpose: bytes = b"connector ledger", lock_name: by
 # The emails
 
 
-def hold_campaigns(connection: Connection, schema: str, ledger: str) -> Hold:
-    """Return a function that locks campaigns by advisory locks of the writing session, so that a lost session loses its
-    locks. `ledger` is the name of the ledger in messages."""
-    held: set[int] = set()
+def hold_campaigns(connection: Connection, schema: str, ledger: str) -> HoldCampaign:
+    """Return a function that locks campaigns by advisory locks of the session that writes. So a lost session also loses
+    its locks. `ledger` is the name of the ledger in messages."""
+    held_keys: set[int] = set()
 
     @contextmanager
     def hold(name: str, wait_s: float, is_stopped: Callable[[], bool]) -> Iterator[None]:
         key = compute_key(schema, b"connector mail", digest_campaign(name))
-        if key in held:  # PostgreSQL gives a lock to the same session a second time
+        if key in held_keys:  # PostgreSQL would give the lock to the same session again
             raise LockedError(f"the campaign {name} is held by this very run")
 
         def try_lock() -> bool:
@@ -180,28 +188,33 @@ def hold_campaigns(connection: Connection, schema: str, ledger: str) -> Hold:
         def read_holder() -> str:
             high, low = divmod(key % 2**64, 2**32)
             with connection.begin():
-                holder = connection.execute(_HOLDER, {"high": high, "low": low}).first()
-            if holder is None:  # it has ended in this very moment
+                holder = connection.execute(_FIND_HOLDER, {"high": high, "low": low}).first()
+            if holder is None:  # the holder has ended at this moment
                 return "another run"
-            process = holder.application_name.removeprefix(_APPLICATION) or "another session"
+            process = holder.application_name.removeprefix(_APPLICATION_PREFIX) or "another session"
             return f"{process}, {describe_since(holder.backend_start)} (PostgreSQL's process {holder.pid})"
 
-        with translated(ledger):
-            wait_for_lock(f"the campaign {name}", try_lock, read_holder, max(wait_s, _ENDING_S), is_stopped)
-        held.add(key)
+        with translate_errors(ledger):
+            wait_for_lock(f"the campaign {name}", try_lock, read_holder, max(wait_s, _SESSION_END_S), is_stopped)
+        held_keys.add(key)
         try:
             yield
         finally:
-            held.remove(key)
-            if not connection.invalidated:  # SQLAlchemy would open a new session, which has no lock to release
-                with suppress(SQLAlchemyError), connection.begin():  # lost in this very moment, the lock is, too
-                    connection.execute(_RELEASE, {"key": key})
+            held_keys.remove(key)
+            if (
+                not connection.invalidated
+            ):  # after a lost connection, SQLAlchemy would open a new session, which has no lock
+                with (
+                    suppress(SQLAlchemyError),
+                    connection.begin(),
+                ):  # if the session is lost at this moment, its lock is lost, too
+                    connection.execute(_RELEASE_LOCK, {"key": key})
 
     return hold
 
 
-_ended = set[str]()
-"""The tokens of leases that this process no longer needs, whether or not the server could be told."""
+_ended_tokens = set[str]()
+"""The tokens of leases that this process no longer needs, also if their release did not reach the server."""
 
 lease_metadata = MetaData()
 
@@ -212,8 +225,10 @@ Table(
     Column("shard_index", SmallInteger, nullable=False),
     Column("shard_count", SmallInteger, nullable=False),
     Column("run_key", Integer),  # the key of the holder's run; null: the holder has no run
-    Column("holder", Text, nullable=False),  # the process, for people
-    Column("process", Text, nullable=False),  # the identification of the process on its machine, and a token
+    Column("holder", Text, nullable=False),  # a description of the process for people
+    Column(
+        "process", Text, nullable=False
+    ),  # the id of the process that `_identify_process` returns, and the token of the lease
     Column("expires_at", DateTime(timezone=True), nullable=False),
 )
 
@@ -222,53 +237,55 @@ Table(
 def hold_lease(
     store: Store, name: str, key: int, shard: Shard, wait_s: float, is_stopped: Callable[[], bool]
 ) -> Iterator[None]:
-    """Hold the lease of a shard during the context; every transaction of the store renews the lease.
+    """Hold the lease of a shard during the context. Every transaction of the store renews the lease.
 
     `name` is the name of the ledger in messages. `key` is the number of the advisory lock under which leases are taken.
-    Raises LockedError if an overlapping lease is still held after `wait_s` seconds, or once `is_stopped` returns True.
+    Raises LockedError if an overlapping lease is still held after `wait_s` seconds, or when `is_stopped` returns True.
     """
     lease: Lease | None = None
     token = token_hex(8)
 
     def try_take() -> bool:
         nonlocal lease
-        lease = _try_take(store, key, shard, token)
+        lease = _try_take_lease(store, key, shard, token)
         return lease is not None
 
     lock_name = name if shard.is_whole else f"shard {shard} of {name}"
     wait_for_lock(
-        lock_name, try_take, lambda: _describe_holder(store, shard), max(wait_s, _ENDING_S), is_stopped=is_stopped
+        lock_name, try_take, lambda: _describe_holder(store, shard), max(wait_s, _SESSION_END_S), is_stopped=is_stopped
     )
     store.lease = lease
     try:
         yield
     finally:
-        _ended.add(token)
+        _ended_tokens.add(token)
         store.lease = None
         with (
             suppress(LedgerError),
             store.transaction() as connection,
         ):  # if the server cannot be reached, the lease expires
-            connection.execute(_RELEASE_LEASE, {"id": lease.lease_id if lease is not None else None})
+            connection.execute(_DELETE_LEASE, {"id": lease.lease_id if lease is not None else None})
 
 
-def name_run(store: Store, run_key: int) -> None:
+def record_run_in_lease(store: Store, run_key: int) -> None:
     """Record the run in the store's lease, inside the transaction that records the run. Do nothing without a lease."""
     if store.lease is not None:
-        store.connection.execute(_NAME_RUN, {"id": store.lease.lease_id, "run": run_key})
+        store.connection.execute(_SET_RUN_OF_LEASE, {"id": store.lease.lease_id, "run": run_key})
 
 
-def _try_take(store: Store, key: int, shard: Shard, token: str) -> Lease | None:
+def _try_take_lease(store: Store, key: int, shard: Shard, token: str) -> Lease | None:
     """Return a new lease, or None while an overlapping lease is held."""
     monotonic = system_clock().monotonic
     asked_at = monotonic()
     with store.transaction() as connection:
-        connection.execute(_ALONE, {"key": key})
-        others = [row for row in connection.execute(_ALL) if shard.overlaps(Shard(row.shard_index, row.shard_count))]
-        dead = [row.lease_id for row in others if _has_ended(row.process)]
-        ids = [row.lease_id for row in others]
-        freed = connection.execute(_FREE, {"ids": ids, "dead": dead}).scalars().all()
-        if len(freed) < len(ids):
+        connection.execute(_LOCK_TRANSACTION, {"key": key})
+        other_leases = [
+            row for row in connection.execute(_LIST_LEASES) if shard.overlaps(Shard(row.shard_index, row.shard_count))
+        ]
+        dead_ids = [row.lease_id for row in other_leases if _has_ended(row.process)]
+        lease_ids = [row.lease_id for row in other_leases]
+        freed_ids = connection.execute(_DELETE_FREE_LEASES, {"ids": lease_ids, "dead": dead_ids}).scalars().all()
+        if len(freed_ids) < len(lease_ids):
             return None
         values = {
             "index": shard.index,
@@ -277,60 +294,63 @@ def _try_take(store: Store, key: int, shard: Shard, token: str) -> Lease | None:
             "process": f"{_identify_process(os.getpid())} {token}".strip(),
             "lease": LEASE_S,
         }
-        lease = Lease(connection.execute(_TAKE, values).scalar_one(), monotonic)
+        lease = Lease(connection.execute(_INSERT_LEASE, values).scalar_one(), monotonic)
     lease.extend(asked_at)
     return lease
 
 
 def _describe_holder(store: Store, shard: Shard) -> str:
     with store.transaction() as connection:
-        for row in connection.execute(_ALL):
+        for row in connection.execute(_LIST_LEASES):
             other = Shard(row.shard_index, row.shard_count)
             if shard.overlaps(other):
                 return str(row.holder) if other.is_whole else f"a run of shard {other} ({row.holder})"
-    return "another run"  # it has ended in this very moment
+    return "another run"  # the holder has ended at this moment
 
 
 def _identify_process(pid: int) -> str:
-    """Return an identification of the process that no other process on any machine has, or "" if /proc is not
-    readable."""
+    """Return a text that identifies the process among all processes of all machines, or "" if /proc cannot be read."""
     with suppress(OSError, ValueError, IndexError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        began = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-        return f"{boot} {Path('/proc/self/ns/pid').stat().st_ino} {pid} {began}"
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        start_time = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        return f"{boot_id} {Path('/proc/self/ns/pid').stat().st_ino} {pid} {start_time}"
     return ""
 
 
-def _has_ended(holder: str) -> bool:
-    """Return whether this machine knows that the holder has ended: another process of this machine, or a block of this
-    process that could not release its lease."""
-    theirs, _, token = holder.rpartition(" ")
-    ours = _identify_process(os.getpid())
-    if token in _ended:
+def _has_ended(lease_process: str) -> bool:
+    """Return whether this machine knows that the holder of a lease has ended. The holder may be another process of this
+    machine, or a context of this process that could not release its lease."""
+    holder_process, _, token = lease_process.rpartition(" ")
+    own_process = _identify_process(os.getpid())
+    if token in _ended_tokens:
         return True
-    if not ours or not theirs or ours.split()[:2] != theirs.split()[:2]:
+    if not own_process or not holder_process or own_process.split()[:2] != holder_process.split()[:2]:
         return False
-    pid = int(theirs.split()[2])
+    pid = int(holder_process.split()[2])
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except PermissionError:
-        pass  # a process of another user has this number
-    return _identify_process(pid) not in ("", theirs)  # "": the system hides the process, and the process is alive
+        pass  # a process of another user has this id
+    # "" means that the system hides the process, so the process is alive.
+    return _identify_process(pid) not in (
+        "",
+        holder_process,
+    )
 
 
-_ALONE = text("SELECT pg_advisory_xact_lock(:key)")
-_ALL = text("SELECT lease_id, shard_index, shard_count, holder, process FROM lease ORDER BY lease_id")
-# A row that is locked is being renewed at this moment.
-_FREE = text(
+_LOCK_TRANSACTION = text("SELECT pg_advisory_xact_lock(:key)")
+_LIST_LEASES = text("SELECT lease_id, shard_index, shard_count, holder, process FROM lease ORDER BY lease_id")
+# A locked row is a lease that is renewed at this moment.
+_DELETE_FREE_LEASES = text(
     "DELETE FROM lease WHERE lease_id IN (SELECT lease_id FROM lease WHERE lease_id = ANY(:ids) "
     "AND (expires_at < clock_timestamp() OR lease_id = ANY(:dead)) FOR UPDATE SKIP LOCKED) RETURNING lease_id"
 )
-_TAKE = text(
+_INSERT_LEASE = text(
     "INSERT INTO lease (shard_index, shard_count, holder, process, expires_at) VALUES (:index, :count, "
     ":holder || ' (PostgreSQL''s process ' || pg_backend_pid() || ')', :process, "
     "clock_timestamp() + make_interval(secs => :lease)) RETURNING lease_id"
 )
-_NAME_RUN = text("UPDATE lease SET run_key = :run WHERE lease_id = :id")
-_RELEASE_LEASE = text("DELETE FROM lease WHERE lease_id = :id")
+_SET_RUN_OF_LEASE = text("UPDATE lease SET run_key = :run WHERE lease_id = :id")
+_DELETE_LEASE = text("DELETE FROM lease WHERE lease_id = :id")

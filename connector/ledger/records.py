@@ -1,6 +1,6 @@
-"""Bases, runs, lags, limits and cursors in the ledger, and all details of one identity.
+"""Functions for bases, runs, lags, limits and cursors in the ledger, and for all details of one identity.
 
-Every function runs inside a transaction that its caller has opened by `Ledger.transaction`.
+Call every function inside a transaction of `Ledger.transaction`.
 """
 
 from collections.abc import Sequence
@@ -11,115 +11,121 @@ from sqlalchemy import Connection, Table, bindparam, select, text
 
 from connector.errors import ConfigurationError
 from connector.fields import LARGEST_ID, fold_base_name
-from connector.ledger.schema import HOW, IDENTITY_FIELDS, UNFINISHED
+from connector.ledger.schema import HOW_NUMBERS, IDENTITY_FIELDS, IS_UNFINISHED_SQL
 from connector.ledger.store import Base, make_storable, make_storable_or_none
 from connector.pace.rate import Found
 from connector.states import State
 from connector.subscribers.identity import Suppression
 
-LIST_SIZE = "list "
-"""The beginning of the names of lines in `meta` that have the number of entries of a suppression list."""
+LIST_SIZE_PREFIX = "list "
+"""The beginning of the names of those lines in `meta` that have the number of entries of a suppression list."""
 
-# Bases: a base that is known by its name gets its Id as soon as the service shows the Id
+# Bases. A base that is known only by its name gets its Id when the service shows the Id
 
 
 def find_or_add_base(connection: Connection, account: str, service_id: int | None, name: str | None) -> Base:
-    """Return the base with this Id, else the base with this name (first one with an Id), else a new base.
+    """Return the base with this Id. Without an Id, return the base with this name, if possible a base that has an Id.
+    If there is no such base, add and return a new base.
 
     Raises ConfigurationError if several bases have the name, or if the Id is too large.
     """
     if service_id is not None and service_id > LARGEST_ID:
         raise ConfigurationError(f"no base has the id {service_id}: it is beyond 64 bits")
-    kept = make_storable_or_none(name)
-    values = {"account": make_storable(account), "id": service_id, "name": kept, **_fold(kept)}
-    find = _BY_NAME if service_id is None else _BY_ID
-    rows = connection.execute(find, values).all()
-    if not rows and connection.dialect.name != "sqlite":  # the run of another shard may be adding it
-        connection.execute(_ADD_ALONE)
-        rows = connection.execute(find, values).all()
+    stored_name = make_storable_or_none(name)
+    values = {"account": make_storable(account), "id": service_id, "name": stored_name, **_fold_name(stored_name)}
+    query = _FIND_BASES_BY_NAME if service_id is None else _FIND_BASE_BY_ID
+    rows = connection.execute(query, values).all()
+    if not rows and connection.dialect.name != "sqlite":  # the run of another shard may be adding the base
+        connection.execute(_LOCK_BASES)
+        rows = connection.execute(query, values).all()
     ids = sorted({row.service_id for row in rows if row.service_id is not None})
     if len(ids) > 1:
-        listed = ", ".join(map(str, ids))
-        raise ConfigurationError(f"several bases are known by the name {name} (ids {listed}): give the base by its id")
+        id_list = ", ".join(map(str, ids))
+        raise ConfigurationError(f"several bases are known by the name {name} (ids {id_list}): give the base by its id")
     if not rows:
-        rows = connection.execute(_ADD, values).all()
+        rows = connection.execute(_INSERT_BASE, values).all()
     return Base(*rows[0])
 
 
 def list_bases(connection: Connection, account: str) -> list[Base]:
-    """Return every base of the account, in the order in which the bases were added to the ledger."""
-    return [Base(*row) for row in connection.execute(_ALL, {"account": make_storable(account)})]
+    """Return all bases of the account, in the order in which they were added to the ledger."""
+    return [Base(*row) for row in connection.execute(_LIST_BASES, {"account": make_storable(account)})]
 
 
 def count_unsettled_elsewhere(connection: Connection, base: Base) -> int:
-    """Count the unsettled entries of lines that may be this same base: one known by id alone, the other by name."""
+    """Count the unsettled entries of other lines that may be the same base. This is possible if one line has only an
+    id, and the other line only a name."""
     if base.is_known_whole:
         return 0
     values = {"account": base.account, "key": base.key, "unknown": State.UNKNOWN, "held": State.HELD}
-    half = _UNSETTLED_BY_NAME if base.service_id is not None else _UNSETTLED_BY_ID
-    return int(connection.execute(half, values).scalar_one())
+    query = _COUNT_UNSETTLED_WITHOUT_ID if base.service_id is not None else _COUNT_UNSETTLED_WITHOUT_NAME
+    return int(connection.execute(query, values).scalar_one())
 
 
 def learn_base(connection: Connection, base: Base, service_id: int, name: str) -> Base:
-    """Join the lines of a base into one, once the service has answered both its id and its name. The entries move to
-    that line."""
-    whole = find_or_add_base(connection, base.account, service_id, name)
-    kept = make_storable(name)
-    connection.execute(_RENAME, {"key": whole.key, "name": kept, **_fold(kept)})
-    values = {"account": whole.account, **_fold(kept)}
-    for (key,) in connection.execute(_NAME_ONLY, values).all():
+    """Join the lines of a base into one line, after the service has answered with the id and the name of the base. All
+    entries move to this line."""
+    known_base = find_or_add_base(connection, base.account, service_id, name)
+    stored_name = make_storable(name)
+    connection.execute(_SET_NAME, {"key": known_base.key, "name": stored_name, **_fold_name(stored_name)})
+    values = {"account": known_base.account, **_fold_name(stored_name)}
+    for (key,) in connection.execute(_FIND_BASES_WITHOUT_ID, values).all():
         for statement in (
-            _DROP_OLD,
-            _DROP_NEW,
-            _TAKE_OVER,
-            _DROP_RECEIPTS,
-            _TAKE_RECEIPTS,
-            _DROP_LINE,
-        ):  # of two entries, the one stays that says more
-            connection.execute(statement, {"old": key, "new": whole.key})
-    return Base(whole.key, whole.account, service_id, kept)
+            _DELETE_OLD_DUPLICATES,
+            _DELETE_NEW_DUPLICATES,
+            _MOVE_ENTRIES,
+            _DELETE_DUPLICATE_RECEIPTS,
+            _MOVE_RECEIPTS,
+            _DELETE_BASE,
+        ):  # of two entries of one identity, the more certain entry stays
+            connection.execute(statement, {"old": key, "new": known_base.key})
+    return Base(known_base.key, known_base.account, service_id, stored_name)
 
 
 def mark_misanswered_base(connection: Connection, base: Base, answered_id: int | None, name: str | None) -> None:
-    """Record that a create in this base was answered as one in another: later runs send nothing (architecture 4.9).
+    """Record that the answer to a create in this base had another base. Later runs then send nothing (architecture
+    4.9).
 
-    None for both withdraws that: a person says that the base is right, and runs may send again.
+    If both values are None, delete this record, because a person has decided that the base is right. Then runs may send
+    again.
     """
     values = {"key": base.key, "answered_id": answered_id, "answered_name": make_storable_or_none(name)}
-    connection.execute(_MISANSWERED, values)
+    connection.execute(_SET_ANSWERED_BASE, values)
 
 
 def read_largest_lag(connection: Connection, account: str) -> float:
-    """Return the largest lag on record of the account's list, in seconds (architecture 4.5 (c))."""
+    """Return the largest recorded lag of the account's list in seconds (architecture 4.5 (c)), or 0 if no lag is
+    recorded."""
     lag_s: float | None = connection.execute(_READ_LAG, {"account": make_storable(account)}).scalar_one_or_none()
     return lag_s or 0.0
 
 
 def record_lag(connection: Connection, account: str, lag_s: float) -> None:
-    """Record a lag of the list, in seconds, unless a larger lag is on record."""
-    connection.execute(_RECORD_LAG, {"account": make_storable(account), "lag": lag_s})
+    """Record a lag of the list in seconds, unless a larger lag is recorded."""
+    connection.execute(_SET_LAG, {"account": make_storable(account), "lag": lag_s})
 
 
 def read_found_limit(connection: Connection, account: str) -> tuple[Found, float] | None:
     """Return the latest finding about the account's rate limit and its time (Unix seconds), or None if no run has found
     a limit."""
-    row = connection.execute(_READ_LIMIT, {"account": make_storable(account)}).first()
+    row = connection.execute(_READ_FOUND_LIMIT, {"account": make_storable(account)}).first()
     return None if row is None else (Found(*row[:4]), row[4])
 
 
 def record_found_limit(connection: Connection, account: str, found: Found, at: float) -> None:
-    """Record the finding of a run about the account's rate limit; `at` is the end of the run (Unix seconds)."""
-    connection.execute(_RECORD_LIMIT, {"account": make_storable(account), **asdict(found), "at": at})
+    """Record the finding of a run about the account's rate limit. `at` is the end of the run (Unix seconds)."""
+    connection.execute(_SET_FOUND_LIMIT, {"account": make_storable(account), **asdict(found), "at": at})
 
 
-def _fold(name: str | None) -> dict[str, str | None]:
-    """Return the folded name, in the present form and in the form of ledgers made before December 2026."""
+def _fold_name(name: str | None) -> dict[str, str | None]:
+    """Return the normal form of the name, and also the normal form in ledgers that were created before December
+    2026."""
     if name is None:
         return {"folded": None, "folded_before": None}
     return {"folded": fold_base_name(name), "folded_before": name.strip().casefold()}
 
 
-# Runs: their beginnings and ends
+# Runs
 
 
 def start_run(
@@ -133,74 +139,75 @@ def start_run(
     is_holding: bool = False,
     account: str | None = None,
 ) -> int:
-    """Record that a run begins (`at`: Unix seconds); returns its key.
+    """Record the beginning of a run at `at` (Unix seconds), and return the key of the run.
 
-    `suppressed_by` is the job if the job has a suppression list. Before a create of this run is sent again, that list
-    must be read again. `is_holding`: an unknown create of this run is sent again only if a person decides so
-    (on_unknown: hold). `account` is the account of the run.
+    `suppressed_by` is the name of the job if the job has a suppression list. Before a create of this run is sent again,
+    this list must be read again. `is_holding` means that an unknown create of this run is sent again only if a person
+    decides so (on_unknown: hold). `account` is the account of the run.
     """
-    texts = {"run_id": run_id, "job": job, "command": command}
-    optional = {"suppressed_by": suppressed_by, "account": account}
-    kept = {name: make_storable(value) for name, value in texts.items()}
-    values = kept | {name: make_storable_or_none(value) for name, value in optional.items()}
+    required_texts = {"run_id": run_id, "job": job, "command": command}
+    optional_texts = {"suppressed_by": suppressed_by, "account": account}
+    required_values = {name: make_storable(value) for name, value in required_texts.items()}
+    values = required_values | {name: make_storable_or_none(value) for name, value in optional_texts.items()}
     return int(connection.execute(_START_RUN, values | {"at": at, "is_holding": is_holding}).scalar_one())
 
 
 def finish_run(connection: Connection, run_key: int, status: str, at: float, rows_read: int | None = None) -> None:
-    """Record the end of a run; `rows_read` is the number of rows of its source if the run finished and read the whole
+    """Record the end of a run. `rows_read` is the number of rows of the source if the run finished and read the whole
     source."""
     connection.execute(_FINISH_RUN, {"run": run_key, "status": status, "at": at, "rows_read": rows_read})
 
 
 def end_dead_runs(connection: Connection, at: float) -> None:
-    """Record `at` (Unix seconds) as the end of every run that died: unfinished, and without a lease of its own.
+    """Record `at` (Unix seconds) as the end of every dead run. A dead run has no recorded end, and no lease.
 
     Call this function at the beginning of a run, before the run is recorded. The status of dead runs stays unknown.
     """
-    leases = "" if connection.dialect.name == "sqlite" else _NOT_GOING_ON
+    leases = "" if connection.dialect.name == "sqlite" else _HAS_NO_LEASE_SQL
     connection.execute(text(f"UPDATE run SET finished_at = :at WHERE finished_at IS NULL{leases}"), {"at": at})
 
 
 def find_open_run(connection: Connection) -> str | None:
-    """Return the id of the latest run without a recorded end, or None. The run goes on, or died after the last start of
-    a run."""
-    run_id: str | None = connection.execute(_OPEN_RUN).scalar_one_or_none()
+    """Return the id of the latest run without a recorded end, or None. This run goes on, or has died and no other run
+    has started since."""
+    run_id: str | None = connection.execute(_FIND_OPEN_RUN).scalar_one_or_none()
     return run_id
 
 
 def find_rows_read(connection: Connection, account: str, job: str, command: str) -> int | None:
-    """Return the number of rows of the last run of this job and command for this account that read its whole source, or
-    None.
+    """Return the number of rows of the source in the last run of this job and command that read the whole source, or
+    None. The run must be for this account.
     """
     values = {"account": make_storable(account), "job": make_storable(job), "command": command}
-    read: int | None = connection.execute(_LAST_READ, values).scalar_one_or_none()
-    return read
+    row_count: int | None = connection.execute(_FIND_ROWS_READ, values).scalar_one_or_none()
+    return row_count
 
 
 def read_list_size(connection: Connection, table: Table, account: str, suppression: Suppression) -> int | None:
     """Return the number of entries of the job's suppression list in the last run, or None. `table` is the ledger's
-    `meta`, or `email_meta` for a job that mails."""
-    found = connection.execute(select(table.c.value).where(table.c.name == _name_list(account, suppression)))
-    value: str | None = found.scalar_one_or_none()
+    `meta`, or `email_meta` for a job that sends emails."""
+    result = connection.execute(select(table.c.value).where(table.c.name == _name_list_line(account, suppression)))
+    value: str | None = result.scalar_one_or_none()
     return None if value is None else int(value)
 
 
 def record_list_size(connection: Connection, table: Table, account: str, suppression: Suppression) -> None:
     """Record the number of entries of the job's suppression list, as `read_list_size` reads it."""
     statement = f"INSERT INTO {table.name} (name, value) VALUES (:name, :size) ON CONFLICT (name) DO UPDATE SET "
-    values = {"name": _name_list(account, suppression), "size": str(suppression.size)}
+    values = {"name": _name_list_line(account, suppression), "size": str(suppression.size)}
     connection.execute(text(statement + "value = excluded.value"), values)
 
 
-def _name_list(account: str, suppression: Suppression) -> str:
+def _name_list_line(account: str, suppression: Suppression) -> str:
     """Return the name of the line of `meta` for the list of this account, job and field."""
     parts = "\0".join((account, suppression.job, suppression.field)).encode("utf-8", "backslashreplace")
-    return LIST_SIZE + blake2b(parts, digest_size=16).hexdigest()
+    return LIST_SIZE_PREFIX + blake2b(parts, digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run in the ledger: `started_at` in Unix seconds; if `status` is None, the run goes on, or its process died."""
+    """A run in the ledger. `started_at` is in Unix seconds. If `status` is None, the run goes on, or its process has
+    died."""
 
     run_id: str
     job: str
@@ -217,38 +224,37 @@ def find_run(connection: Connection, run_id: str) -> RunRecord | None:
 
 
 def list_runs(connection: Connection, number: int) -> list[RunRecord]:
-    """Return the latest runs, at most `number`, the last one first."""
-    return [RunRecord(*row) for row in connection.execute(_LATEST_RUNS, {"number": number})]
+    """Return at most `number` of the latest runs. The latest run comes first."""
+    return [RunRecord(*row) for row in connection.execute(_LIST_RUNS, {"number": number})]
 
 
-# Cursors: how far incremental sources have been read (architecture 4.11); which value comes after which, the source
-# knows
+# Cursors of incremental sources (architecture 4.11). Only the source can compare two values of a cursor
 
 
 @dataclass(frozen=True, slots=True)
-class KeptCursor:
+class StoredCursor:
     """The position of a cursor: the largest value that was read, and the run that read the value."""
 
     value: str
     run_id: str
 
 
-def read_cursor(connection: Connection, job: str, source: bytes) -> KeptCursor | None:
+def read_cursor(connection: Connection, job: str, source: bytes) -> StoredCursor | None:
     """Return the cursor of this job and source (a digest), or None if no run has moved the cursor."""
     row = connection.execute(_READ_CURSOR, {"job": make_storable(job), "source": source}).first()
-    return None if row is None else KeptCursor(*row)
+    return None if row is None else StoredCursor(*row)
 
 
 def move_cursor(connection: Connection, job: str, source: bytes, value: str, run_key: int) -> None:
-    """Move the cursor to this value, because the run has read the source to its end and no row is unsent."""
+    """Move the cursor to this value, because the run has read the whole source and has sent all rows."""
     values = {"job": make_storable(job), "source": source, "value": make_storable(value), "run": run_key}
     connection.execute(_MOVE_CURSOR, values)
 
 
 @dataclass(frozen=True, slots=True)
 class RefusingRun:
-    """A run that recorded refusals of REJECTED entries: whether the run finished (`ok` or `partial`), and the latest
-    possible time of its end (Unix seconds; None: not known)."""
+    """A run that recorded refusals of REJECTED entries. `has_finished` shows whether the run ended with `ok` or
+    `partial`. `ended_at` is the latest possible end of the run (Unix seconds; None: not known)."""
 
     run_key: int
     has_finished: bool
@@ -256,80 +262,83 @@ class RefusingRun:
 
 
 def find_refusing_runs(connection: Connection, base: Base) -> list[RefusingRun]:
-    """Return the runs that the base's REJECTED entries name."""
-    rows = connection.execute(_REFUSING_RUNS, {"base": base.key, "rejected": State.REJECTED})
+    """Return the runs of the base's REJECTED entries."""
+    rows = connection.execute(_FIND_REFUSING_RUNS, {"base": base.key, "rejected": State.REJECTED})
     return [RefusingRun(run_key, bool(has_finished), ended_at) for run_key, has_finished, ended_at in rows]
 
 
-_COLUMNS = "base_key, account, service_id, name, answered_id, answered_name"
-_ALL = text(f"SELECT {_COLUMNS} FROM base WHERE account = :account ORDER BY base_key")
-_BY_ID = text(f"SELECT {_COLUMNS} FROM base WHERE account = :account AND service_id = :id")
-_BY_NAME = text(
-    f"SELECT {_COLUMNS} FROM base WHERE account = :account AND folded IN (:folded, :folded_before) "
+_BASE_COLUMNS = "base_key, account, service_id, name, answered_id, answered_name"
+_LIST_BASES = text(f"SELECT {_BASE_COLUMNS} FROM base WHERE account = :account ORDER BY base_key")
+_FIND_BASE_BY_ID = text(f"SELECT {_BASE_COLUMNS} FROM base WHERE account = :account AND service_id = :id")
+_FIND_BASES_BY_NAME = text(
+    f"SELECT {_BASE_COLUMNS} FROM base WHERE account = :account AND folded IN (:folded, :folded_before) "
     "ORDER BY service_id IS NULL, base_key"
 )
-_UNSETTLED = (
+_COUNT_UNSETTLED_SQL = (
     "SELECT count(*) FROM entry JOIN base USING (base_key) "
-    f"WHERE account = :account AND base_key <> :key AND state IN (:unknown, :held) AND {UNFINISHED} AND "
+    f"WHERE account = :account AND base_key <> :key AND state IN (:unknown, :held) AND {IS_UNFINISHED_SQL} AND "
 )
-_UNSETTLED_BY_NAME = text(_UNSETTLED + "service_id IS NULL")
-_UNSETTLED_BY_ID = text(_UNSETTLED + "name IS NULL")
-_ADD_ALONE = text("LOCK TABLE base IN SHARE ROW EXCLUSIVE MODE")
-_ADD = text(
-    f"INSERT INTO base (account, service_id, name, folded) VALUES (:account, :id, :name, :folded) RETURNING {_COLUMNS}"
+_COUNT_UNSETTLED_WITHOUT_ID = text(_COUNT_UNSETTLED_SQL + "service_id IS NULL")
+_COUNT_UNSETTLED_WITHOUT_NAME = text(_COUNT_UNSETTLED_SQL + "name IS NULL")
+_LOCK_BASES = text("LOCK TABLE base IN SHARE ROW EXCLUSIVE MODE")
+_INSERT_BASE = text(
+    "INSERT INTO base (account, service_id, name, folded) VALUES (:account, :id, :name, :folded) RETURNING "
+    f"{_BASE_COLUMNS}"
 )
-_RENAME = text("UPDATE base SET name = :name, folded = :folded WHERE base_key = :key")
-_MISANSWERED = text("UPDATE base SET answered_id = :answered_id, answered_name = :answered_name WHERE base_key = :key")
+_SET_NAME = text("UPDATE base SET name = :name, folded = :folded WHERE base_key = :key")
+_SET_ANSWERED_BASE = text(
+    "UPDATE base SET answered_id = :answered_id, answered_name = :answered_name WHERE base_key = :key"
+)
 _READ_LAG = text("SELECT largest_lag_s FROM account WHERE account = :account")
-_RECORD_LAG = text(
+_SET_LAG = text(
     "INSERT INTO account (account, largest_lag_s) VALUES (:account, :lag) ON CONFLICT (account) DO UPDATE "
     "SET largest_lag_s = excluded.largest_lag_s WHERE account.largest_lag_s < excluded.largest_lag_s"
 )
-_READ_LIMIT = text(
+_READ_FOUND_LIMIT = text(
     "SELECT limit_low, limit_high, limit_pause_s, limit_window_s, limit_found_at FROM account "
     "WHERE account = :account AND limit_low IS NOT NULL"
 )
-_RECORD_LIMIT = text(
+_SET_FOUND_LIMIT = text(
     "INSERT INTO account "
     "(account, largest_lag_s, limit_low, limit_high, limit_pause_s, limit_window_s, limit_found_at) "
     "VALUES (:account, 0, :low, :high, :pause_s, :window_s, :at) ON CONFLICT (account) DO UPDATE "
     "SET limit_low = :low, limit_high = :high, limit_pause_s = :pause_s, limit_window_s = :window_s, "
     "limit_found_at = :at"
 )
-_NAME_ONLY = text(
+_FIND_BASES_WITHOUT_ID = text(
     "SELECT base_key FROM base WHERE account = :account AND folded IN (:folded, :folded_before) AND service_id IS NULL"
 )
-# The order of certainty: CONFIRMED, SENDING and UNKNOWN (1, 2), HELD (3), REJECTED (5).
-_RANK = f"CASE {{0}}.state WHEN {State.CONFIRMED} THEN 0 ELSE {{0}}.state END"
-_DROP_OLD = text(
+# The ranks, from the most certain state: CONFIRMED (0), SENDING (1), UNKNOWN (2), HELD (3), REJECTED (5).
+_CERTAINTY_RANK = f"CASE {{0}}.state WHEN {State.CONFIRMED} THEN 0 ELSE {{0}}.state END"
+_DELETE_OLD_DUPLICATES = text(
     "DELETE FROM entry WHERE base_key = :old AND EXISTS (SELECT 1 FROM entry AS other WHERE other.base_key = :new "
-    f"AND other.identity = entry.identity AND {_RANK.format('other')} <= {_RANK.format('entry')})"
+    f"AND other.identity = entry.identity AND {_CERTAINTY_RANK.format('other')} <= {_CERTAINTY_RANK.format('entry')})"
 )
-_DROP_NEW = text(
+_DELETE_NEW_DUPLICATES = text(
     "DELETE FROM entry WHERE base_key = :new AND identity IN (SELECT identity FROM entry WHERE base_key = :old)"
 )
-_TAKE_OVER = text("UPDATE entry SET base_key = :new WHERE base_key = :old")
-_DROP_RECEIPTS = text(
+_MOVE_ENTRIES = text("UPDATE entry SET base_key = :new WHERE base_key = :old")
+_DELETE_DUPLICATE_RECEIPTS = text(
     "DELETE FROM receipt WHERE base_key = :new AND EXISTS (SELECT 1 FROM receipt AS other WHERE "
     "other.base_key = :old AND other.run_key = receipt.run_key AND other.identity = receipt.identity)"
 )
-_TAKE_RECEIPTS = text("UPDATE receipt SET base_key = :new WHERE base_key = :old")
-_DROP_LINE = text("DELETE FROM base WHERE base_key = :old")
+_MOVE_RECEIPTS = text("UPDATE receipt SET base_key = :new WHERE base_key = :old")
+_DELETE_BASE = text("DELETE FROM base WHERE base_key = :old")
 _START_RUN = text(
     "INSERT INTO run (run_id, job, command, started_at, suppressed_by, is_holding, for_account) "
     "VALUES (:run_id, :job, :command, :at, :suppressed_by, :is_holding, :account) RETURNING run_key"
 )
 _FINISH_RUN = text("UPDATE run SET finished_at = :at, status = :status, rows_read = :rows_read WHERE run_key = :run")
-_LAST_READ = text(
+_FIND_ROWS_READ = text(
     "SELECT rows_read FROM run "
     "WHERE for_account = :account AND job = :job AND command = :command AND rows_read IS NOT NULL "
     "ORDER BY run_key DESC LIMIT 1"
 )
-_NOT_GOING_ON = " AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.run_key = run.run_key)"
-_OPEN_RUN = text("SELECT run_id FROM run WHERE finished_at IS NULL ORDER BY run_key DESC LIMIT 1")
-_RUN = "SELECT run_id, job, command, started_at, status, for_account FROM run "
-_FIND_RUN = text(_RUN + "WHERE run_id = :run_id")
-_LATEST_RUNS = text(_RUN + "ORDER BY run_key DESC LIMIT :number")
+_HAS_NO_LEASE_SQL = " AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.run_key = run.run_key)"
+_FIND_OPEN_RUN = text("SELECT run_id FROM run WHERE finished_at IS NULL ORDER BY run_key DESC LIMIT 1")
+_SELECT_RUN_SQL = "SELECT run_id, job, command, started_at, status, for_account FROM run "
+_FIND_RUN = text(_SELECT_RUN_SQL + "WHERE run_id = :run_id")
+_LIST_RUNS = text(_SELECT_RUN_SQL + "ORDER BY run_key DESC LIMIT :number")
 _READ_CURSOR = text(
     "SELECT value, run_id FROM source_cursor AS kept JOIN run USING (run_key) "
     "WHERE kept.job = :job AND kept.source = :source"
@@ -338,19 +347,20 @@ _MOVE_CURSOR = text(
     "INSERT INTO source_cursor (job, source, value, run_key) VALUES (:job, :source, :value, :run) "
     "ON CONFLICT (job, source) DO UPDATE SET value = :value, run_key = :run"
 )
-_REFUSING_RUNS = text(
+_FIND_REFUSING_RUNS = text(
     "SELECT DISTINCT run_key, coalesce(run.status IN ('ok', 'partial'), false), run.finished_at "
-    f"FROM entry JOIN run USING (run_key) WHERE base_key = :base AND state = :rejected AND {UNFINISHED}"
+    f"FROM entry JOIN run USING (run_key) WHERE base_key = :base AND state = :rejected AND {IS_UNFINISHED_SQL}"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class EntryDetails:
-    """An entry with its base and its run. `how` is a name of HOW, or None if the state is not CONFIRMED.
+    """An entry with its base and its run. `how` is a key of HOW_NUMBERS, or None if the state is not CONFIRMED.
 
-    `run_id`, `job`, `command`, `started_at` and `finished_at` (Unix seconds) and `run_status` are those of the run that
-    sent the create last, or that looked up its refusal last; all are None if the list alone has shown the subscriber.
-    `reported_at` is when a different row was reported, or for REJECTED when a later run looked the refusal up.
+    `run_id`, `job`, `command`, `started_at` and `finished_at` (Unix seconds), and `run_status` are of the run that sent
+    the create last, or that looked up its refusal last. They are None if only the list has shown the subscriber.
+    `reported_at` is the time at which a changed row was reported. If the state is REJECTED, `reported_at` is the time
+    at which a later run looked the refusal up.
     """
 
     account: str
@@ -375,19 +385,21 @@ class EntryDetails:
 
 
 def find_details(connection: Connection, identities: Sequence[bytes]) -> list[EntryDetails]:
-    """Return the entries of these identities (digests), ordered by account and base. Call it inside a transaction."""
-    rows = connection.execute(_FIND, {"identities": list(identities)})
+    """Return the entries of these identities (digests), ordered by account and base."""
+    rows = connection.execute(_FIND_DETAILS, {"identities": list(identities)})
     return [
-        EntryDetails(account, base_id, base_name, _FIELDS[field], State(state), _HOW.get(how), *others)
+        EntryDetails(
+            account, base_id, base_name, _FIELD_BY_NUMBER[field], State(state), _HOW_BY_NUMBER.get(how), *others
+        )
         for account, base_id, base_name, field, state, how, *others in rows
     ]
 
 
-_FIELDS = {number: field for field, number in IDENTITY_FIELDS.items()}
-_HOW = {number: name for name, number in HOW.items()}
+_FIELD_BY_NUMBER = {number: field for field, number in IDENTITY_FIELDS.items()}
+_HOW_BY_NUMBER = {number: name for name, number in HOW_NUMBERS.items()}
 
-# Each base is one look-up by the primary key of `entry`: no index begins with the identity.
-_FIND = text(
+# The statement looks up each base by the primary key of `entry`, because no index begins with the identity.
+_FIND_DETAILS = text(
     "SELECT account, service_id, base.name, identity_field, state, how, subscriber_id, entry.status, message, "
     "attempts, reported_at, altered, opted_out, run_id, job, command, started_at, finished_at, run.status "
     "FROM base JOIN entry ON entry.base_key = base.base_key LEFT JOIN run ON run.run_key = entry.run_key "

@@ -1,11 +1,13 @@
-"""Parts that the ledgers of entries and of emails share: a connection with transactions, bases, locks of campaigns, and
+"""Shared parts of the ledgers of entries and of emails: a connection with transactions, bases, locks of campaigns, and
 compare-and-set over many rows.
 
-A `Batch` is a statement over many rows, in as few calls as the database allows. Only there do the databases differ.
-SQLite gets single values. Measured for 64 intents and 64 answers a commit: one call for all rows costs two thirds of a
-call for each row. The number of rows is a power of two, so that few different statements are compiled (2 µs a row).
-PostgreSQL gets each column as one array: 1 µs a row in this process and 2.5 µs in the server, instead of 10 and 6 µs
-with single values (measured for look-ups among a million entries).
+A `Batch` is a statement over many rows, which is executed in few calls. SQLite and PostgreSQL differ only in batches:
+
+- SQLite gets single values. One call for all rows costs two thirds of a call for each row (measured for 64 intents and
+  64 answers in a commit). The number of rows in a call is a power of two, so that few different statements are compiled
+  (2 µs for each row).
+- PostgreSQL gets each column as one array. For each row, this takes 1 µs in this process and 2.5 µs in the server,
+  instead of 10 and 6 µs with single values (measured for look-ups among a million entries).
 """
 
 import os
@@ -28,22 +30,24 @@ from sqlalchemy.exc import SQLAlchemyError
 from connector.driver_errors import describe_error
 from connector.errors import LedgerError, LockedError
 
-_MOST_VALUES = 1800  # values of a statement in SQLite, which allows 32,766; longer statements are not faster
-_MOST_ROWS = 512
-"""Rows of a statement in PostgreSQL, a power of two. For far more rows PostgreSQL would read the whole table."""
-_SHARED = re.compile(r":(\w+)")
+_MAX_VALUES = 1800  # values of a statement in SQLite (SQLite allows 32,766, but longer statements are not faster)
+_MAX_ROWS = 512
+"""The maximum number of rows of a statement in PostgreSQL, a power of two. For far more rows, PostgreSQL would read the
+whole table."""
+_SHARED_NAME = re.compile(r":(\w+)")
 
 _POLL_S = 0.2  # seconds between two tries to get a lock
 
 LEASE_S = 30.0
-"""Seconds for which a lease lasts after the last transaction of its run: a commit may take seconds."""
+"""The seconds that a lease lasts after the last transaction of its run. The time is long, because a commit may take
+seconds."""
 
 _LEASE_MARGIN_S = 5.0  # seconds between the last check of the clock and the first byte of a request
 
 Rows = Sequence[tuple[Any, ...]]
 
 
-Hold = Callable[[str, float, Callable[[], bool]], AbstractContextManager[None]]
+HoldCampaign = Callable[[str, float, Callable[[], bool]], AbstractContextManager[None]]
 """Locks the campaigns of a name. Waits for the lock for this many seconds, or until the function returns True."""
 
 
@@ -52,7 +56,8 @@ class Base:
     """A base of an account: `key` is the number of the base in this ledger, and `service_id` its Id in the service
     (None: not known yet).
 
-    `answered_id` and `answered_name` are those of another base, as which a create was answered (architecture 4.9)."""
+    `answered_id` and `answered_name` are the id and the name of another base, if the answer to a create had another
+    base (architecture 4.9)."""
 
     key: int
     account: str
@@ -63,7 +68,7 @@ class Base:
 
     @property
     def is_misanswered(self) -> bool:
-        """Whether a create in this base was answered as one in another base."""
+        """Whether the answer to a create in this base had another base."""
         return self.answered_id is not None or self.answered_name is not None
 
     @property
@@ -73,13 +78,14 @@ class Base:
 
 
 class StaleMoveError(LedgerError):
-    """An entry was not in the state that a move leaves: another process wrote, or the code is wrong."""
+    """The error of an entry that was not in the old state of a move. Either another process wrote, or the code is
+    wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """SQL over rows, in both dialects: `{item}` stands for the rows, with the columns column1, column2… of these
-    `types` (PostgreSQL's names, separated by blanks). `:name` is a value that all rows share."""
+    """A statement over rows, for both databases. In `sql`, `{item}` stands for the rows. Their columns are column1,
+    column2…, with these `types` (PostgreSQL's names, separated by blanks). `:name` is a value that all rows share."""
 
     sql: str
     types: str
@@ -89,8 +95,8 @@ class Lease:
     """The right of one process to write the entries of a shard, for as long as the lease is renewed.
 
     Each transaction of the process renews the lease first, and fails if another process has taken the lease. At `until`
-    (monotonic) the process stops sending, unless a transaction has renewed the lease. `until` is earlier than the end
-    on the server's clock, because `until` counts from the moment before the server was asked.
+    (monotonic) the process stops sending, unless a transaction has renewed the lease. `until` is earlier
+    than the end on the server's clock, because `until` counts from the moment before the server was asked.
     """
 
     def __init__(self, lease_id: int, monotonic: Callable[[], float]) -> None:
@@ -98,11 +104,11 @@ class Lease:
         self._monotonic = monotonic
 
     @contextmanager
-    def renewed(self, connection: Connection) -> Iterator[None]:
+    def renew_in_transaction(self, connection: Connection) -> Iterator[None]:
         """Open a transaction, and renew the lease in it. Raises LedgerError if the lease is gone."""
         asked_at = self._monotonic()
         with connection.begin():
-            if connection.execute(_RENEW, {"id": self.lease_id, "lease": LEASE_S}).rowcount != 1:
+            if connection.execute(_RENEW_LEASE, {"id": self.lease_id, "lease": LEASE_S}).rowcount != 1:
                 raise LedgerError(
                     f"another run has taken over, since this run had not reached the ledger for {LEASE_S:g} s. Nothing "
                     "more was sent, and the other run looks up what was being sent. Run again"
@@ -111,11 +117,14 @@ class Lease:
         self.extend(asked_at)
 
     def extend(self, asked_at: float) -> None:
-        """Set `until` for a lease that was taken or renewed by a request to the server at `asked_at` (monotonic)."""
+        """Set `until` for a lease that was taken or renewed by a request to the server at `asked_at`
+        (monotonic)."""
         self.until = asked_at + LEASE_S - _LEASE_MARGIN_S
 
 
-_RENEW = text("UPDATE lease SET expires_at = clock_timestamp() + make_interval(secs => :lease) WHERE lease_id = :id")
+_RENEW_LEASE = text(
+    "UPDATE lease SET expires_at = clock_timestamp() + make_interval(secs => :lease) WHERE lease_id = :id"
+)
 
 
 class Store:
@@ -137,49 +146,50 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Run the body in one transaction: at its end all changes are on the disk, or none.
+        """Run the body of `with` in one transaction. At its end, either all changes are on the disk, or none.
 
-        Raises LedgerError if the database fails. Once the connection is lost, every later call fails as well, because
-        the lock went with the connection.
+        Raises LedgerError if the database fails. After the connection is lost, every later call also fails, because the
+        lock is lost with the connection.
         """
         if self.connection.invalidated:
             raise build_error(self.name, "the connection to it was lost")
-        with translated(self.name), self._begin():  # `begin` itself asks the database
+        with translate_errors(self.name), self._begin():  # `begin` itself may fail in the database
             yield self.connection
 
     def _begin(self) -> AbstractContextManager[object]:
-        return self.connection.begin() if self.lease is None else self.lease.renewed(self.connection)
+        return self.connection.begin() if self.lease is None else self.lease.renew_in_transaction(self.connection)
 
     def select(self, batch: Batch, shared: Mapping[str, Any], rows: Rows) -> Iterator[Sequence[Any]]:
         """Yield all lines that the statement finds for these rows."""
-        for sql, values in _split(self.connection, batch, shared, rows):
+        for sql, values in _split_into_calls(self.connection, batch, shared, rows):
             yield from self.connection.exec_driver_sql(sql, values).all()
 
     def write(self, batch: Batch, shared: Mapping[str, Any], rows: Rows) -> int:
         """Execute the statement for every row, and return the number of changed lines."""
         return sum(
             self.connection.exec_driver_sql(sql, values).rowcount
-            for sql, values in _split(self.connection, batch, shared, rows)
+            for sql, values in _split_into_calls(self.connection, batch, shared, rows)
         )
 
     def change(self, batch: Batch, shared: Mapping[str, Any], rows: Rows) -> None:
-        """Execute the statement for every row, each of which must change one line. Otherwise raise StaleMoveError,
-        which rolls back the transaction."""
+        """Execute the statement for every row. Raise StaleMoveError, which rolls back the transaction, unless each row
+        has changed one line."""
         refuse_stale(self.write(batch, shared, rows), len(rows))
 
 
-def refuse_stale(changed: int, number: int) -> None:
+def refuse_stale(changed_count: int, expected_count: int) -> None:
     """Raise StaleMoveError if the number of changed lines is not the expected number."""
-    if changed != number:
+    if changed_count != expected_count:
         raise StaleMoveError(
-            f"the ledger has changed under this run: {number - changed} of {number} entries were not in the state they "
-            "were left in. Nothing of this step was recorded; run again, and report it if it recurs"
+            f"the ledger has changed under this run: {expected_count - changed_count} of {expected_count} entries were "
+            "not in the state they were left in. Nothing of this step was recorded; run again, and report it if it "
+            "recurs"
         )
 
 
 @contextmanager
-def translated(name: str) -> Iterator[None]:
-    """Translate errors of the database into LedgerError; `name` is the name of the ledger, without a password."""
+def translate_errors(name: str) -> Iterator[None]:
+    """Translate errors of the database into LedgerError. `name` is the name of the ledger, without a password."""
     try:
         yield
     except SQLAlchemyError as error:
@@ -205,12 +215,12 @@ def build_missing(name: str) -> LedgerError:
 
 
 def make_storable(text: str) -> str:
-    """Return the text; characters that no database can store are written as `\\x00` and `\\ud800`."""
+    """Return the text. Characters that no database can store are replaced by escapes such as `\\x00` and `\\ud800`."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", r"\x00")
 
 
 def make_storable_or_none(text: str | None) -> str | None:
-    """Return the same for a text that may be None."""
+    """Return the result of `make_storable`, or None for None."""
     return None if text is None else make_storable(text)
 
 
@@ -236,23 +246,24 @@ def describe_holder() -> str:
 
 
 def describe_since(at: datetime) -> str:
-    """Return the time since when a lock is held, for processes that wait for the lock, by the clock of its holder."""
+    """Return a text with the time at which a lock was taken, for processes that wait for the lock. The time is by the
+    clock of the holder."""
     return f"since {at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _split(
+def _split_into_calls(
     connection: Connection, batch: Batch, shared: Mapping[str, Any], rows: Rows
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Yield the SQL and the values of each call."""
-    is_file, width = connection.dialect.name == "sqlite", len(batch.types.split())
-    most = _floor_to_power(_MOST_VALUES // width) if is_file else _MOST_ROWS
+    """Split the rows into calls, and yield the SQL and the values of each call."""
+    is_file, column_count = connection.dialect.name == "sqlite", len(batch.types.split())
+    max_rows = _floor_to_power(_MAX_VALUES // column_count) if is_file else _MAX_ROWS
     start = 0
     while start < len(rows):
-        part = rows[start : start + min(most, _floor_to_power(len(rows) - start) if is_file else most)]
-        start += len(part)
-        sql, before, after = _render_values(batch, len(part)) if is_file else _render_arrays(batch)
-        items = chain(*part) if is_file else map(list, zip(*part, strict=True))
-        yield sql, (*(shared[name] for name in before), *items, *(shared[name] for name in after))
+        part_rows = rows[start : start + min(max_rows, _floor_to_power(len(rows) - start) if is_file else max_rows)]
+        start += len(part_rows)
+        sql, names_before, names_after = _render_values(batch, len(part_rows)) if is_file else _render_arrays(batch)
+        row_values = chain(*part_rows) if is_file else map(list, zip(*part_rows, strict=True))
+        yield sql, (*(shared[name] for name in names_before), *row_values, *(shared[name] for name in names_after))
 
 
 def _floor_to_power(number: int) -> int:
@@ -260,19 +271,19 @@ def _floor_to_power(number: int) -> int:
     return 1 << (number.bit_length() - 1)
 
 
-_Rendered = tuple[str, tuple[str, ...], tuple[str, ...]]
-"""The SQL, and the names of the shared values before and after those of the rows."""
+_RenderedSql = tuple[str, tuple[str, ...], tuple[str, ...]]
+"""The SQL, the names of the shared values before the values of the rows, and the names after them."""
 
 
-@lru_cache(maxsize=256)  # each statement for each power of two
-def _render_values(batch: Batch, number: int) -> _Rendered:
+@lru_cache(maxsize=256)  # one for each statement and each power of two
+def _render_values(batch: Batch, row_count: int) -> _RenderedSql:
     """Return the statement for this number of rows, in the form of SQLite's driver."""
-    row = f"({', '.join('?' for _ in batch.types.split())})"
-    return _render(batch, "?", f"(VALUES {', '.join([row] * number)}) AS item")
+    row_marks = f"({', '.join('?' for _ in batch.types.split())})"
+    return _render(batch, "?", f"(VALUES {', '.join([row_marks] * row_count)}) AS item")
 
 
 @cache
-def _render_arrays(batch: Batch) -> _Rendered:
+def _render_arrays(batch: Batch) -> _RenderedSql:
     """Return the statement for any number of rows, in the form of psycopg. %b is a value in binary form, which the
     server does not have to parse."""
     types = batch.types.split()
@@ -281,12 +292,13 @@ def _render_arrays(batch: Batch) -> _Rendered:
     return _render(batch, "%s", f"unnest({arrays}) AS item ({columns})")
 
 
-def _render(batch: Batch, mark: str, items: str) -> _Rendered:
-    before, after = batch.sql.split("{item}")
-    sql = _SHARED.sub(mark, before) + items + _SHARED.sub(mark, after)
-    return sql, tuple(_SHARED.findall(before)), tuple(_SHARED.findall(after))
+def _render(batch: Batch, value_mark: str, items_sql: str) -> _RenderedSql:
+    sql_before, sql_after = batch.sql.split("{item}")
+    sql = _SHARED_NAME.sub(value_mark, sql_before) + items_sql + _SHARED_NAME.sub(value_mark, sql_after)
+    return sql, tuple(_SHARED_NAME.findall(sql_before)), tuple(_SHARED_NAME.findall(sql_after))
 
 
 def digest_campaign(name: str) -> bytes:
-    """Return the digest of a campaign's name that its lock uses in every account: 16 bytes."""
+    """Return the digest (16 bytes) of a campaign's name, which identifies the campaign's lock. It is the same in every
+    account."""
     return blake2b(name.encode(errors="surrogatepass"), digest_size=16, person=b"campaign").digest()

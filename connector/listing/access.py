@@ -15,7 +15,7 @@ from connector.clock import Clock
 from connector.control import Stop
 from connector.fields import BY_NAME
 from connector.ledger.commits import LedgerWriter
-from connector.ledger.entries import Known
+from connector.ledger.entries import ConfirmedEntry
 from connector.paging.certificate import Certificate, HiddenClass, Reason
 from connector.paging.overlap import IdArray, IdSet
 from connector.service.client import Client
@@ -321,7 +321,7 @@ class ListAccess:
     draw: Callable[[int], bytes] = os.urandom  # returns this many random bytes; simulations pass their own function
     lag: ListLag = field(default_factory=ListLag)  # shared by all bases of the run
     state: LookupState = field(default_factory=LookupState)  # shared by all bases of the run
-    unverified_entries: tuple[Known, ...] = ()
+    unverified_entries: tuple[ConfirmedEntry, ...] = ()
     known_ids: KnownIds = field(default_factory=KnownIds)  # shared by all bases of the run
     is_base_shown: bool = False  # whether the account's list has shown a subscriber of the base in this run
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.ledger.entries import Known, Ledger
+from connector.ledger.entries import ConfirmedEntry, Ledger
 from connector.listing.access import (
     KeyGroup,
     ListAccess,
@@ -323,7 +323,7 @@ async def _sweep(
     return certificate, seen_ids & watched_ids
 
 
-async def wait_until_listed(access: ListAccess, entries: Sequence[Known]) -> bool:
+async def wait_until_listed(access: ListAccess, entries: Sequence[ConfirmedEntry]) -> bool:
     """Wait until the list must show these entries, which an earlier run has confirmed. Return whether a wait was
     needed.
 
@@ -351,9 +351,9 @@ async def _find_lacking(accesses: Sequence[ListAccess], ids: IdArray) -> Sequenc
     return lacking_ids
 
 
-def _find_confirmed(access: ListAccess, most_entries: int, ledger: Ledger) -> list[Known]:
+def _find_confirmed(access: ListAccess, most_entries: int, ledger: Ledger) -> list[ConfirmedEntry]:
     random_identity, run_key = access.draw(IDENTITY_BYTES), access.journal.run_key
-    return ledger.find_confirmed(access.journal.base, random_identity, most_entries, before=run_key)
+    return ledger.find_confirmed_entries(access.journal.base, random_identity, most_entries, before=run_key)
 
 
 def describe_unreadable(certificate: Certificate) -> str:

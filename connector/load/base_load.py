@@ -86,7 +86,7 @@ class Loader:
         journal, base = self._session.journal, self._session.journal.base
         if not journal.has_receipts:
             return
-        unknown = await journal.ask(lambda ledger: ledger.find_unfinished(base, State.UNKNOWN))
+        unknown = await journal.ask(lambda ledger: ledger.find_unfinished_entries(base, State.UNKNOWN))
         undelivered = await journal.ask(lambda ledger: find_runs_in_outbox(ledger.connection))
         for entry in unknown:
             if entry.run_key not in undelivered:
@@ -179,7 +179,7 @@ class Loader:
         fingerprints = split_digests(planned.fingerprints[indices])
         digests = list(zip(identities, fingerprints, strict=True))
         base, journal = self._session.journal.base, self._session.journal
-        different = await journal.ask(lambda ledger: ledger.find_different(base, digests))
+        different = await journal.ask(lambda ledger: ledger.find_changed_identities(base, digests))
         pairs = zip(indices, digests, strict=True) if different else ()  # an unchanged row ends here
         remaining = [(index, *digest) for index, digest in pairs if digest[0] in different]
         self._count_rows(Outcome.EXISTS, planned, _leave_out(indices, [index for index, _, _ in remaining]))
@@ -355,7 +355,7 @@ class Loader:
 
     async def _has_unresolved_of_another_kind(self) -> bool:
         base, identity = self._session.journal.base, self._session.policy.identity
-        return await self._session.journal.ask(lambda ledger: ledger.has_unknown_of_another_kind(base, identity))
+        return await self._session.journal.ask(lambda ledger: ledger.has_unknown_of_another_field(base, identity))
 
 
 def _leave_out(indices: list[int], others: Collection[int]) -> list[int]:

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from connector.fields import BY_NAME, normalise_identity
-from connector.ledger.entries import Intent, Unfinished
+from connector.ledger.entries import Intent, UnfinishedEntry
 from connector.ledger.store import Base
 from connector.listing.access import LookupKey
 from connector.rows import Chunk, LoadRow, Omission, PlannedChunk, Row
@@ -183,12 +183,12 @@ class CandidateList:
         return list(taken)
 
 
-def read_body(entry: Unfinished) -> dict[str, object]:
+def read_body(entry: UnfinishedEntry) -> dict[str, object]:
     """Return the values of the entry's body by field name, with None for missing fields."""
     return decode_subscriber(orjson.loads(entry.body)["Subscriber"])
 
 
-def want_unfinished(entry: Unfinished, *, in_any_spelling: bool = False) -> LookupKey:
+def want_unfinished(entry: UnfinishedEntry, *, in_any_spelling: bool = False) -> LookupKey:
     """Return the key to look up an entry's subscriber, from the entry's body."""
     return LookupKey(entry.identity, entry.field, str(read_body(entry)[entry.field]), in_any_spelling)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from connector.errors import ConfigurationError
 from connector.fields import is_similar_base_name
-from connector.ledger.entries import Known, Ledger
+from connector.ledger.entries import ConfirmedEntry, Ledger
 from connector.ledger.store import Base
 from connector.listing.access import Sentinel, shows_identity
 from connector.listing.answered import find_ids
@@ -67,7 +67,7 @@ def refuse_similar_base(session: Session) -> None:
             )
 
 
-async def guard_account(session: Session) -> tuple[Known, ...]:
+async def guard_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     """Look up one known subscriber by Id. If the list does not show the subscriber, look up to four that the list has
     shown before, and up to four others.
 
@@ -78,9 +78,9 @@ async def guard_account(session: Session) -> tuple[Known, ...]:
     """
     journal, start = session.journal, session.access.draw(IDENTITY_BYTES)
     base, before = journal.base, journal.run_key
-    shown = await journal.ask(lambda ledger: ledger.find_shown(base, start, _ASKED_FOR))
+    shown = await journal.ask(lambda ledger: ledger.find_shown_entries(base, start, _ASKED_FOR))
     number = 1 if shown else _ASKED_FOR
-    known = await journal.ask(lambda ledger: ledger.find_confirmed(base, start, number, before=before))
+    known = await journal.ask(lambda ledger: ledger.find_confirmed_entries(base, start, number, before=before))
     session.control.activity = "looking up known subscribers"
     has_value = False
     for known_entry in known:
@@ -100,7 +100,7 @@ async def guard_account(session: Session) -> tuple[Known, ...]:
     if not shown:
         _report_unshown(session, known)
         return ()
-    more = await journal.ask(lambda ledger: ledger.find_confirmed(base, start, _ASKED_FOR, before=before))
+    more = await journal.ask(lambda ledger: ledger.find_confirmed_entries(base, start, _ASKED_FOR, before=before))
     known = list(dict.fromkeys([*shown, *more]))  # the list may show one of these as well
     is_there = await _ask_for_any(session, known)
     if is_there is False and await detect_hidden_base(session.access):
@@ -125,8 +125,8 @@ async def record_shown(session: Session) -> None:
     journal, start = session.journal, session.access.draw(IDENTITY_BYTES)
     base = journal.base
 
-    def find(ledger: Ledger) -> Sequence[Known]:
-        return () if ledger.find_shown(base, b"", 1) else ledger.find_confirmed(base, start, 1)
+    def find(ledger: Ledger) -> Sequence[ConfirmedEntry]:
+        return () if ledger.find_shown_entries(base, b"", 1) else ledger.find_confirmed_entries(base, start, 1)
 
     for known in await journal.ask(find):
         session.canaries.shown_bases += 1
@@ -135,7 +135,7 @@ async def record_shown(session: Session) -> None:
                 await journal.ask(partial(Ledger.record_shown, base=base, identities=[known.identity]))
 
 
-def _report_unshown(session: Session, known: Sequence[Known]) -> None:
+def _report_unshown(session: Session, known: Sequence[ConfirmedEntry]) -> None:
     """Add a message if the list should show one of these subscribers by now."""
     shown_since = session.clock.now().timestamp() - session.access.shown_after_s
     if any((known_entry.known_since or 0.0) <= shown_since for known_entry in known):
@@ -146,7 +146,7 @@ def _report_unshown(session: Session, known: Sequence[Known]) -> None:
         )
 
 
-async def _ask_for_any(session: Session, known: Sequence[Known]) -> bool | None:
+async def _ask_for_any(session: Session, known: Sequence[ConfirmedEntry]) -> bool | None:
     """Return whether one of `known` exists (True if `known` is empty); None when the filter by Id is inconclusive."""
     for known_entry in known:
         is_there = await _is_there(session, known_entry)
@@ -155,17 +155,17 @@ async def _ask_for_any(session: Session, known: Sequence[Known]) -> bool | None:
     return not known
 
 
-async def _is_there(session: Session, known: Known) -> bool | None:
+async def _is_there(session: Session, known: ConfirmedEntry) -> bool | None:
     """Return whether the id is listed in the base with this identity; None if the answer is inconclusive."""
     return _find_in(session, known, await _list_by_id(session, known))
 
 
-async def _list_by_id(session: Session, known: Known) -> Sequence[dict[str, Any]]:
+async def _list_by_id(session: Session, known: ConfirmedEntry) -> Sequence[dict[str, Any]]:
     """Return the rows that the filter Id (service-api.md 4.3) shows."""
     return (await _fetch(session, ListQuery(id=known.subscriber_id))).subscribers
 
 
-def _find_in(session: Session, known: Known, rows: Sequence[dict[str, Any]]) -> bool | None:
+def _find_in(session: Session, known: ConfirmedEntry, rows: Sequence[dict[str, Any]]) -> bool | None:
     """Return whether these rows show the id in the base with this identity; None if they are inconclusive."""
     mine = [row for row in rows if row.get("Id") == known.subscriber_id]
     if not mine:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from connector.ledger.entries import NOT_FINAL, Move
+from connector.ledger.entries import NOT_FINAL_STATUSES, Move
 from connector.limiter import RequestLimiter
 from connector.listing.access import Sentinel, shows_identity
 from connector.listing.answered import KnownSubscriber, find_ids, find_known, list_id
@@ -343,7 +343,7 @@ class Creator:
             canaries.refused[kind] += 1
             if canaries.refused[kind] >= _REFUSED_CANARIES:
                 what_to_do = "run again once the service accepts creates"
-                if move.status not in NOT_FINAL:
+                if move.status not in NOT_FINAL_STATUSES:
                     what_to_do = f"correct the mapping or the base, or {what_to_do}"
                 session.control.end(
                     f"the service refused each of the run's first {_REFUSED_CANARIES} creates alike ({kind}): "

@@ -151,7 +151,7 @@ class MistakenIds:
         journal = self._session.journal
         base, run_key = journal.base, journal.run_key
         if self._has_known is None:
-            first = await journal.ask(lambda ledger: ledger.find_confirmed(base, b"", 1, before=run_key))
+            first = await journal.ask(lambda ledger: ledger.find_confirmed_entries(base, b"", 1, before=run_key))
             self._has_known = bool(first)
         if not self._has_known:
             return set()

@@ -1,16 +1,16 @@
 """Chooses the refusals of earlier runs that this run sends again, and looks refused rows up (architecture 4.8).
 
-The service may refuse a create and store the subscriber all the same. So every refused row is looked up once at the
-end of a run: a subscriber that is found is confirmed, and every other row is rejected with the service's message. A
-create that was answered with 429, or with a refusal that may pass, is settled with the unresolved creates instead
-(`connector.load.resolution`). The next run sends the creates again whose refusals are not final (`NOT_FINAL`), and one
-create of each kind that many share.
+The service may refuse a create and store the subscriber all the same. So every refused row is looked up once at the end
+of a run: a subscriber that is found is confirmed, and every other row is rejected with the service's message. A create
+that was answered with 429, or with a refusal that may pass, is settled with the unresolved creates instead
+(`connector.load.resolution`). The next run sends the creates again whose refusals are not final (`NOT_FINAL_STATUSES`),
+and one create of each kind that many share.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from connector.ledger.entries import NOT_FINAL, Entry, Ledger, Refusal, Unfinished
+from connector.ledger.entries import NOT_FINAL_STATUSES, Entry, Ledger, Refusal, UnfinishedEntry
 from connector.ledger.records import RefusingRun, find_refusing_runs
 from connector.listing.access import LookupKey
 from connector.load.lookups import look_for
@@ -40,7 +40,7 @@ class EarlierRefusals:
         self._recent_after = session.clock.now().timestamp() - 2 * session.access.shown_after_s
 
         def write(ledger: Ledger) -> list[RefusingRun]:
-            runs, refusals = find_refusing_runs(ledger.connection, base), ledger.find_refused(base)
+            runs, refusals = find_refusing_runs(ledger.connection, base), ledger.find_refusals(base)
             if session.retried:
                 there = {refusal.identity for refusal in refusals}
                 session.retried = {key: refusal for key, refusal in session.retried.items() if key in there}
@@ -63,7 +63,7 @@ class EarlierRefusals:
                 session.withheld.update((refusal.identity, refusal) for refusal in alike)
                 chosen = [alike[int.from_bytes(session.access.draw(8), "big") % len(alike)]]
             else:
-                chosen = [refusal for refusal in alike if refusal.status in NOT_FINAL]
+                chosen = [refusal for refusal in alike if refusal.status in NOT_FINAL_STATUSES]
             for retried in chosen:
                 session.retried[retried.identity] = retried
                 session.withheld.pop(retried.identity, None)
@@ -79,7 +79,7 @@ class EarlierRefusals:
             refusal
             for refusal in session.withheld.values()
             if refusal_kind(refusal.status, refusal.message) in session.passing.passed
-            or (is_asked_for and refusal.status in NOT_FINAL)
+            or (is_asked_for and refusal.status in NOT_FINAL_STATUSES)
         ]
         if not passed:
             return {}
@@ -100,7 +100,7 @@ class EarlierRefusals:
         """Return the identities whose refusals are so recent that the list may not show their subscribers yet."""
         return {refusal.identity for refusal in refusals if self.may_not_show_yet(refusal)}
 
-    def may_not_show_yet(self, entry: Entry | Unfinished | Refusal) -> bool:
+    def may_not_show_yet(self, entry: Entry | UnfinishedEntry | Refusal) -> bool:
         """Return whether a subscriber that a refused create made may still be missing from the list.
 
         Such an entry is resolved by architecture 4.5 before a newer row is sent.
@@ -118,7 +118,7 @@ class EarlierRefusals:
             self._recent.add(identity)
         return True
 
-    def _find_run(self, entry: Entry | Unfinished | Refusal) -> RefusingRun | None:
+    def _find_run(self, entry: Entry | UnfinishedEntry | Refusal) -> RefusingRun | None:
         return None if entry.run_key is None else self._refusing_runs.get(entry.run_key)
 
     async def look_up(self, rows: Sequence[LoadRow]) -> None:

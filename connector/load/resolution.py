@@ -14,7 +14,7 @@ suppressed now. The next round settles the entries that stay unknown.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from connector.ledger.entries import Intent, Ledger, Unfinished
+from connector.ledger.entries import Intent, Ledger, UnfinishedEntry
 from connector.ledger.records import read_largest_lag, record_lag
 from connector.ledger.store import Base
 from connector.listing.access import KeyGroup, LookupKey, LookupResult, find_latest_time
@@ -40,11 +40,11 @@ class _Look:
     """One look-up: its entries, its beginning and end (monotonic), the number of entries that it found, the entries
     that are proved absent, and whether it was conclusive."""
 
-    entries: dict[bytes, Unfinished]
+    entries: dict[bytes, UnfinishedEntry]
     began_at: float
     ended_at: float = 0.0
     found: int = 0
-    absent: list[Unfinished] = field(default_factory=list)
+    absent: list[UnfinishedEntry] = field(default_factory=list)
     is_conclusive: bool = False
 
 
@@ -145,7 +145,7 @@ class Settler:
             keys.append(want_unfinished(entry, in_any_spelling=policy.is_looking and not is_fresh))
         return KeyGroup(self._session.access, keys)
 
-    async def _read_unknown(self) -> list[Unfinished]:
+    async def _read_unknown(self) -> list[UnfinishedEntry]:
         """Return the UNKNOWN entries to settle. Refusals of this run that the ledger has as REJECTED become UNKNOWN
         first, unless their kind is believed."""
         base, unresolved_by_identity = self._session.journal.base, self.outcomes.unresolved
@@ -155,16 +155,16 @@ class Settler:
             if unresolved.is_recorded and not self._session.passing.is_believed(unresolved.kind)
         ]
 
-        def read(ledger: Ledger) -> list[Unfinished]:
+        def read(ledger: Ledger) -> list[UnfinishedEntry]:
             entries = ledger.find_entries(base, recorded)
             refused = [identity for identity, entry in entries.items() if entry.state is State.REJECTED]
             ledger.mark_unresolved(base, refused)
-            return ledger.find_unfinished(base, State.UNKNOWN)
+            return ledger.find_unfinished_entries(base, State.UNKNOWN)
 
         entries = await self._session.journal.ask(read)
         for identity in recorded:
             unresolved_by_identity[identity].is_recorded = False
-        found_at, unknown = self._session.clock.monotonic(), list[Unfinished]()
+        found_at, unknown = self._session.clock.monotonic(), list[UnfinishedEntry]()
         for entry in entries:
             known = unresolved_by_identity.get(entry.identity)
             is_of_another_job = known is not None and known.owner_job is not None
@@ -179,7 +179,7 @@ class Settler:
             unknown.append(entry)
         return unknown
 
-    async def _wait_for_next_look(self, unknown: Sequence[Unfinished]) -> bool:
+    async def _wait_for_next_look(self, unknown: Sequence[UnfinishedEntry]) -> bool:
         """Wait until a quiet period has passed for all entries: since the attempt, or since the look-up that first
         missed the subscriber. Do not wait if another sweep can prove an entry absent at once."""
         wait_s = 0.0
@@ -193,7 +193,7 @@ class Settler:
             wait_s = max(latest, self._last.started_at) + quiet_s - self._session.clock.monotonic()
         return await self._session.control.wait(wait_s, f"then {len(unknown):,} unknown are looked for again")
 
-    def _is_half_proved(self, entry: Unfinished) -> bool:
+    def _is_half_proved(self, entry: UnfinishedEntry) -> bool:
         """Return whether the entry got a 429, and the last sweep showed a later create that the sweep before did not.
 
         Such a create counts once two sweeps in a row have shown it (`read_visibility`)."""
@@ -215,7 +215,7 @@ class Settler:
             self._session.tally.add_message(LOOKED_UP_AS_SENT)
         look, result = self._look, part.result
         await self._confirm_found(result)
-        missed = list[Unfinished]()
+        missed = list[UnfinishedEntry]()
         for entry in [look.entries[key.identity] for key in part.keys]:
             if entry.identity in result.found_ids:
                 ids = result.found_ids[entry.identity]
@@ -258,10 +258,10 @@ class Settler:
 
     # Absence
 
-    async def _find_absent(self, missed: Sequence[Unfinished]) -> list[Unfinished]:
+    async def _find_absent(self, missed: Sequence[UnfinishedEntry]) -> list[UnfinishedEntry]:
         """Return the entries that are proved absent, and those whose absence no look-up can prove: look-ups may hide
         their class (`unprovable`)."""
-        session, absent, are_shown = self._session, list[Unfinished](), dict[bool, bool | None]()
+        session, absent, are_shown = self._session, list[UnfinishedEntry](), dict[bool, bool | None]()
         for entry in missed:
             if not self._is_absent(entry):
                 continue
@@ -276,7 +276,7 @@ class Settler:
             absent.append(entry)
         return absent
 
-    def _is_absent(self, entry: Unfinished) -> bool:
+    def _is_absent(self, entry: UnfinishedEntry) -> bool:
         """Return whether the look-ups prove the entry absent, if they show subscribers that are as active.
 
         A sentinel of the entry's base that is as active must show. If there is none, any other one must show."""
@@ -304,7 +304,7 @@ class Settler:
         absent, base, outcomes = self._look.absent, self._session.journal.base, self.outcomes
         if not absent or self._session.control.is_stopping:
             return
-        chosen: dict[Event | None, list[Unfinished]] = {}
+        chosen: dict[Event | None, list[UnfinishedEntry]] = {}
         for entry in absent:
             chosen.setdefault(self._choose_event(entry), []).append(entry)
         for entry in chosen.get(Event.REFUSED, ()):  # the new words also separate the refusal from those of its kind
@@ -336,7 +336,7 @@ class Settler:
         await self._send_again(to_send, base)
         await self._refuse_believed(to_send, base)
 
-    def _choose_event(self, entry: Unfinished) -> Event | None:
+    def _choose_event(self, entry: UnfinishedEntry) -> Event | None:
         """Return the event for an absent entry, or None if only another job, with its suppression list, may decide."""
         session, unresolved = self._session, self.outcomes.unresolved[entry.identity]
         if entry.suppressed_by not in (None, session.job):
@@ -357,18 +357,18 @@ class Settler:
 
     # Creates that are sent again
 
-    async def _send_again(self, absent: Sequence[Unfinished], base: Base) -> None:
+    async def _send_again(self, absent: Sequence[UnfinishedEntry], base: Base) -> None:
         """Send these creates again. Entries that no sentinel of their class proves absent go one at a time, until one
         is created: that one is the sentinel of the others, which wait for the next look-up. Entries whose refusal may
         pass go one at a time, too, until one of their kind is created, or the kind is believed."""
         session, began_at, passing = self._session, self._look.began_at, self._session.passing
         kinds = {entry.identity: self.outcomes.unresolved[entry.identity].kind for entry in absent}
 
-        def has_sentinel(entry: Unfinished, at: float) -> bool:
+        def has_sentinel(entry: UnfinishedEntry, at: float) -> bool:
             return bool(session.find_sentinels(at, is_active=is_sent_active(entry)))
 
         proved = [entry for entry in absent if has_sentinel(entry, self.outcomes.unresolved[entry.identity].since)]
-        proved_identities, together = {entry.identity for entry in proved}, list[Unfinished]()
+        proved_identities, together = {entry.identity for entry in proved}, list[UnfinishedEntry]()
         for entry in proved:
             kind = kinds[entry.identity]
             if passing.may_pass(kind) and kind not in passing.passed:
@@ -386,7 +386,7 @@ class Settler:
             if not passing.is_believed(kinds[entry.identity]):
                 await self._create_again([entry], base)
 
-    async def _create_again(self, entries: Sequence[Unfinished], base: Base) -> None:
+    async def _create_again(self, entries: Sequence[UnfinishedEntry], base: Base) -> None:
         session, candidates = self._session, list[Candidate]()
         for entry in entries:
             unresolved = self.outcomes.unresolved[entry.identity]
@@ -401,9 +401,9 @@ class Settler:
             )
         await self.create(CandidateList(candidates, session.clock.monotonic).fetch)
 
-    async def _refuse_believed(self, absent: Sequence[Unfinished], base: Base) -> None:
+    async def _refuse_believed(self, absent: Sequence[UnfinishedEntry], base: Base) -> None:
         """Reject the entries that were not sent again because the tries of their kind have failed."""
-        believed = list[Unfinished]()
+        believed = list[UnfinishedEntry]()
         for entry in absent:
             unresolved = self.outcomes.unresolved.get(entry.identity)
             is_unsent = unresolved is not None and not unresolved.is_recorded
@@ -414,19 +414,19 @@ class Settler:
         for entry in believed:
             self.outcomes.record_settled(entry.identity, Event.REFUSED, entry.attempts)
 
-    def _read_refusal(self, entry: Unfinished) -> tuple[bytes, int, str]:
+    def _read_refusal(self, entry: UnfinishedEntry) -> tuple[bytes, int, str]:
         """Return identity, status and message of the entry's refusal, as `Ledger.mark_refused` takes them."""
         unresolved = self.outcomes.unresolved[entry.identity]
         return entry.identity, unresolved.status or 0, unresolved.message
 
-    def _read_newest(self, entry: Unfinished) -> dict[str, object]:
+    def _read_newest(self, entry: UnfinishedEntry) -> dict[str, object]:
         """Return the values of the create as the source has them now, or else as the ledger has them."""
         newer = self.outcomes.unresolved[entry.identity].newer
         values = read_body(entry) if newer is None else newer.sent
         return {name: value for name, value in values.items() if value is not None}
 
 
-def is_sent_active(entry: Unfinished) -> bool:
+def is_sent_active(entry: UnfinishedEntry) -> bool:
     """Return whether the create was for an active subscriber."""
     return read_body(entry).get("is_active") is True
 
@@ -440,7 +440,7 @@ def _describe_hidden(*, is_active: bool) -> str:
     )
 
 
-def read_intent(entry: Unfinished) -> Intent:
+def read_intent(entry: UnfinishedEntry) -> Intent:
     """Return the intent of the entry's last attempt."""
     return Intent(entry.identity, entry.fingerprint, entry.body, entry.field)
 

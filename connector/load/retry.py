@@ -7,7 +7,7 @@ from itertools import count
 from typing import Literal
 
 from connector.fields import NAMES
-from connector.ledger.entries import Ledger, Unfinished
+from connector.ledger.entries import Ledger, UnfinishedEntry
 from connector.ledger.receipts import ReceiptKind
 from connector.ledger.records import mark_misanswered_base
 from connector.ledger.store import Base
@@ -48,7 +48,7 @@ class RetrySelection:
         is_sending = self.held == "resend" or self.is_rejected or not base.is_misanswered
         return RunMode.LOAD if is_sending else RunMode.PLAN
 
-    def concerns(self, entry: Unfinished) -> bool:
+    def concerns(self, entry: UnfinishedEntry) -> bool:
         """Return whether the entry is of the run that was asked for."""
         return self.run_id in (None, entry.run_id)
 
@@ -104,7 +104,7 @@ class _Retry:
             for entry in await self._find_out(held, State.HELD):
                 self._report(entry, Outcome.UNKNOWN, "held", describe_held(entry.message), None)
 
-    async def _accept(self, held: list[Unfinished]) -> None:
+    async def _accept(self, held: list[UnfinishedEntry]) -> None:
         """Confirm the entries with an answer. Entries without an answer stay held."""
         base = self._session.journal.base
         accepted = [(entry.identity, entry.answered_id) for entry in held if entry.answered_id is not None]
@@ -117,7 +117,7 @@ class _Retry:
                 words = f"no answer to accept; {describe_held(entry.message)}"
                 self._report(entry, Outcome.UNKNOWN, "held", words, None)
 
-    async def _reopen(self, held: list[Unfinished]) -> None:
+    async def _reopen(self, held: list[UnfinishedEntry]) -> None:
         """Reopen the entries that this run may send again. The others stay held, and can be dropped later."""
         session, journal = self._session, self._session.journal
         ours = [entry for entry in held if entry.suppressed_by in (None, session.job)]
@@ -137,7 +137,7 @@ class _Retry:
     async def take_up_rejected(self) -> None:
         """Look rejected entries up, and send absent ones again; one that may not show yet is settled first."""
         rejected, journal = await self._find(State.REJECTED), self._session.journal
-        recent, others = list[Unfinished](), list[Unfinished]()
+        recent, others = list[UnfinishedEntry](), list[UnfinishedEntry]()
         for entry in rejected:
             (recent if self._settler.refusals.may_not_show_yet(entry) else others).append(entry)
         identities = [entry.identity for entry in recent]
@@ -154,16 +154,18 @@ class _Retry:
             stale = self._settler.outcomes.pop_stale().union(candidate.intent.identity for candidate in again.remaining)
             others = [entry for entry in others if entry.identity in stale]
 
-    async def _find(self, state: State) -> list[Unfinished]:
+    async def _find(self, state: State) -> list[UnfinishedEntry]:
         base = self._session.journal.base
-        entries = await self._session.journal.ask(lambda ledger: ledger.find_unfinished(base, state))
+        entries = await self._session.journal.ask(lambda ledger: ledger.find_unfinished_entries(base, state))
         concerned = [
             entry for entry in entries if self._selection.concerns(entry) and entry.identity not in self._given_up
         ]
         self._session.tally.read += len(concerned)
         return concerned
 
-    async def _find_out(self, entries: list[Unfinished], state: State, *, is_known: bool = False) -> list[Unfinished]:
+    async def _find_out(
+        self, entries: list[UnfinishedEntry], state: State, *, is_known: bool = False
+    ) -> list[UnfinishedEntry]:
         """Confirm the entries that a look-up shows, and return the others. With `is_known`, return only entries that
         are absent, and reject those whose look-up was inconclusive."""
         if not entries:
@@ -188,7 +190,7 @@ class _Retry:
                 self._reject(entry, "the service has not shown whether it exists, so it was not sent again")
         return [entry for entry in others if entry.identity in missed]
 
-    def _build(self, entry: Unfinished, known_until: float) -> Candidate | None:
+    def _build(self, entry: UnfinishedEntry, known_until: float) -> Candidate | None:
         """Return a create of a rejected entry. If a suppression list forbids the create, report the outcome and return
         None."""
         session = self._session
@@ -204,7 +206,7 @@ class _Retry:
         row = partial(self._write, entry)
         return Candidate(again.intent, again.sent, row, State.REJECTED, refused, known_until)
 
-    def _settle_later(self, entry: Unfinished) -> None:
+    def _settle_later(self, entry: UnfinishedEntry) -> None:
         if self._only is not None:
             self._only.add(entry.identity)
         self._session.tally.add_taken()
@@ -213,19 +215,19 @@ class _Retry:
         unresolved = Unresolved(self._session.clock.monotonic(), row, is_refused=entry.status is not None)
         self._settler.outcomes.add_unresolved(entry.identity, unresolved)
 
-    def _record_receipt(self, entry: Unfinished) -> None:
+    def _record_receipt(self, entry: UnfinishedEntry) -> None:
         name = str(read_body(entry)[entry.field])
         self._session.journal.record_receipt(entry.identity, name, ReceiptKind.KNOWN)
 
-    def _reject(self, entry: Unfinished, why: str) -> None:
+    def _reject(self, entry: UnfinishedEntry, why: str) -> None:
         words = f"{entry.message or 'rejected'}; {why}"
         self._report(entry, Outcome.REJECTED, "rejected", words, entry.status)
 
-    def _report(self, entry: Unfinished, outcome: Outcome, code: str, message: str, status: int | None) -> None:
+    def _report(self, entry: UnfinishedEntry, outcome: Outcome, code: str, message: str, status: int | None) -> None:
         self._session.tally.add_taken()
         self._session.tally.report(Problem(self._write(entry), outcome, "", code, message, status, entry.attempts))
 
-    def _write(self, entry: Unfinished) -> Row:
+    def _write(self, entry: UnfinishedEntry) -> Row:
         """Return the entry's body as a row for a person, with a column for each field, so that it can be imported
         again."""
         values = read_body(entry)

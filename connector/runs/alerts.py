@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from connector.atomic_file import write_whole
 from connector.errors import ConnectorError
-from connector.ledger.problems import OPTED_OUT
+from connector.ledger.problems import OPT_OUT_KIND
 from connector.texts import agree, count, make_visible
 
 AlertPolicy = Literal["change", "problem", "always"]
@@ -178,7 +178,7 @@ def write_alert(reason: Reason, last_run: LastRun, report: Mapping[str, Any]) ->
 def _describe_problems(problems: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line with the numbers of new and open problems, unless no problem is open. Opt-outs have their own
     line."""
-    kinds = {kind: numbers for kind, numbers in problems["kinds"].items() if kind != OPTED_OUT}
+    kinds = {kind: numbers for kind, numbers in problems["kinds"].items() if kind != OPT_OUT_KIND}
     if open_count := sum(numbers["open"] for numbers in kinds.values()):
         new = ", ".join(f"{numbers['new']:,} {kind}" for kind, numbers in kinds.items() if numbers["new"]) or "none"
         yield f"New problems: {new}. Open problems: {open_count:,}."

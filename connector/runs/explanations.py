@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypedDict
 from connector.choices import DECIDE_HELD, IDENTITIES
 from connector.clock import write_timestamp
 from connector.databases import parse_ledger_location, show_ledger_location
-from connector.ledger.entries import NOT_FINAL, Ledger
+from connector.ledger.entries import NOT_FINAL_STATUSES, Ledger
 from connector.ledger.opening import read_ledger
 from connector.ledger.problems import KnownProblem, find_identity_problems
 from connector.ledger.records import EntryDetails, find_details
@@ -212,7 +212,7 @@ def _advise(details: EntryDetails, job_option: str, *, is_running: bool) -> str 
             return f"Look the subscriber up, and finish the create: connector retry{job_option}"
         case State.HELD:
             return f"Decide what to do with held entries: {DECIDE_HELD}{job_option}"
-        case State.REJECTED if details.status in NOT_FINAL:
+        case State.REJECTED if details.status in NOT_FINAL_STATUSES:
             return "Run the job again. The refusal was not about the row, so the next run sends the create again."
         case State.REJECTED:
             return f"Correct the row and load it again, or send it unchanged: connector retry --rejected{job_option}"

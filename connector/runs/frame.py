@@ -15,7 +15,7 @@ from connector.ledger.commits import Commits, LedgerWriter, open_commits
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.planned import open_planned_ledger
-from connector.ledger.postgres import name_run
+from connector.ledger.postgres import record_run_in_lease
 from connector.ledger.records import (
     end_dead_runs,
     finish_run,
@@ -411,7 +411,7 @@ def _begin(ledger: Ledger, frame: Frame, report: Report, clock: Clock) -> tuple[
         names = report.run_id, report.job, report.command
         account = frame.account
         key = start_run(connection, *names, at, suppressed_by, is_holding=is_holding, account=account)
-        name_run(ledger.store, key)
+        record_run_in_lease(ledger.store, key)
     return key, bases
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from connector.ledger.entries import Ledger
 from connector.ledger.problems import (
-    OPTED_OUT,
+    OPT_OUT_KIND,
     ProblemKey,
     SeenProblem,
     count_problems,
@@ -99,7 +99,7 @@ class ProblemLog:
         """Add a subscriber whose row says inactive while the service shows the subscriber as active."""
         if self._scope is not None:
             place = b"" if opt_out.row is None else _digest_place(self._run_id, opt_out.row.file, opt_out.row.number)
-            self._remember(ProblemKey(opt_out.digest, "", OPTED_OUT), SeenProblem(True, "is_active", place))
+            self._remember(ProblemKey(opt_out.digest, "", OPT_OUT_KIND), SeenProblem(True, "is_active", place))
 
     def add_read(self, prepared: PreparedChunk) -> None:
         """Add the valid rows of a chunk: a known problem of such a row may have ended."""
@@ -156,7 +156,7 @@ class ProblemLog:
         """Return whether a known problem that the run has not seen has ended. Each run looks for every opt-out."""
         is_whole = self._scope is not None and self._scope.is_whole
         row = (key.digest, key.base)
-        return is_whole or key.kind == OPTED_OUT or row in self._read or row in seen
+        return is_whole or key.kind == OPT_OUT_KIND or row in self._read or row in seen
 
     def _resolve(self) -> None:
         """Read the identities of the rows that were added."""

@@ -7,7 +7,7 @@ from connector.errors import LedgerError, LockedError
 from connector.imports.base_loads import choose_bases, describe_bases
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
-from connector.ledger.problems import end_problems_of
+from connector.ledger.problems import end_identity_problems
 from connector.ledger.store import Base
 from connector.states import State
 from connector.subscribers.identity import digest_identity
@@ -80,7 +80,7 @@ def forget(
         else:
             for base, digest, entry in found:
                 ledger.mark_forgotten(base, entry.state, [digest])
-            end_problems_of(ledger, account, digests)
+            end_identity_problems(ledger, account, digests)
             forgotten = [base for base, _, _ in found]
             message = (
                 f"Deleted from the ledger in {describe_bases(list(dict.fromkeys(forgotten)))}. The next run that reads "

@@ -218,7 +218,7 @@ class _Reconciling:
             run_id = find_open_run(connection)
             lag_s = read_largest_lag(connection, self._load.settings.account)
             shown_after_s = max(self._load.policy.quiet_period_s, lag_s)
-            confirmed_at = ledger.find_last_confirming(now - shown_after_s, now)
+            confirmed_at = ledger.find_last_confirmation(now - shown_after_s, now)
         if run_id is not None and not self._plan.is_forgetting:  # under the lock, a run without an end has died
             self._report.messages.append(
                 f"the run {run_id} goes on, or has died: subscribers that it creates meanwhile "

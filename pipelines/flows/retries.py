@@ -120,9 +120,9 @@ class _Retry:
         taken_up = []
         for base in bases:
             states = [State.UNKNOWN, State.HELD]
-            if plan.selection.is_rejected or ledger.find_not_final(base):
+            if plan.selection.is_rejected or ledger.find_not_final_refusals(base):
                 states.append(State.REJECTED)
-            found = [entry for state in states for entry in ledger.find_unfinished(base, state)]
+            found = [entry for state in states for entry in ledger.find_unfinished_entries(base, state)]
             entries = [
                 entry
                 for entry in found
@@ -166,7 +166,7 @@ class _Retry:
     def _holds_any(self, ledger: Ledger) -> bool:
         """Return whether anything of what was asked for is held by now."""
         bases = list_bases(ledger.connection, self._plan.settings.account)
-        held = [entry for base in bases for entry in ledger.find_unfinished(base, State.HELD)]
+        held = [entry for base in bases for entry in ledger.find_unfinished_entries(base, State.HELD)]
         return any(self._plan.selection.concerns(entry) for entry in held)
 
     def _remark(self, run: Run, waiting: list[Base], *, is_anything_held: bool) -> Iterator[str]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, finish_run, start_run
-from connector.ledger.schema import HOW, IDENTITY_FIELDS
+from connector.ledger.schema import HOW_NUMBERS, IDENTITY_FIELDS
 from connector.sources.files import open_file
 from connector.states import State
 from connector.subscribers.headers import guess_mapping
@@ -26,7 +26,7 @@ from connector.subscribers.preparation import prepare_chunks
 from connector.subscribers.rules import ValidationRules
 from tests.benchmarks.people import BASE_ID
 
-_FIXED_VALUES = (IDENTITY_FIELDS["email"], int(State.CONFIRMED), HOW["created"])
+_FIXED_VALUES = (IDENTITY_FIELDS["email"], int(State.CONFIRMED), HOW_NUMBERS["created"])
 _COLUMNS = "base_key, identity, identity_field, state, how, subscriber_id, fingerprint, attempts, run_key"
 _COPY_SQL = f"COPY entry ({_COLUMNS}) FROM STDIN (FORMAT BINARY)"
 _COPY_HEAD, _COPY_END = b"PGCOPY\n\xff\r\n\0" + bytes(8), b"\xff\xff"

@@ -220,7 +220,7 @@ def open_database(table: Destination) -> Database:
 def test_an_interruption_while_rows_are_loaded_leaves_the_table_unchanged(
     table: Destination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("connector.warehouse.database._STAGED_BATCH", 100)
+    monkeypatch.setattr("connector.warehouse.database._MIN_BATCH_ROWS", 100)
     publish(table, [build_person(1)], 1)
     database, run = open_database(table), build_run(300, run_id="run-2", exported_at=day(2))
     writer = TableWriter(TableName(table.table, table.schema), SCHEMA, table.mode, database)

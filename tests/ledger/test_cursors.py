@@ -3,13 +3,13 @@
 import pytest
 
 from connector.ledger.entries import Ledger
-from connector.ledger.records import KeptCursor, move_cursor, read_cursor, start_run
+from connector.ledger.records import StoredCursor, move_cursor, read_cursor, start_run
 from tests.ledger.moves import RUN
 
 SOURCE, OTHER = b"s" * 16, b"o" * 16
 
 
-def read_job_cursor(ledger: Ledger, job: str = "crm", source: bytes = SOURCE) -> KeptCursor | None:
+def read_job_cursor(ledger: Ledger, job: str = "crm", source: bytes = SOURCE) -> StoredCursor | None:
     with ledger.transaction() as connection:
         return read_cursor(connection, job, source)
 
@@ -28,7 +28,7 @@ def test_each_job_has_its_own_cursor_for_each_source(ledger: Ledger) -> None:
     move_job_cursor(ledger, "2", job="shop")
     move_job_cursor(ledger, "3", source=OTHER)
     assert [read_job_cursor(ledger), read_job_cursor(ledger, job="shop"), read_job_cursor(ledger, source=OTHER)] == [
-        KeptCursor("1", "run-1"), KeptCursor("2", "run-1"), KeptCursor("3", "run-1"),
+        StoredCursor("1", "run-1"), StoredCursor("2", "run-1"), StoredCursor("3", "run-1"),
     ]  # fmt: skip
     assert read_job_cursor(ledger, job="shop", source=OTHER) is None
 
@@ -38,10 +38,10 @@ def test_a_cursor_records_the_run_that_moved_it_and_can_be_moved_back(ledger: Le
     with ledger.transaction() as connection:
         second_run_key = start_run(connection, "run-2", "crm", "sync", 1.0)
     move_job_cursor(ledger, "2026-11-20", run=second_run_key)
-    assert read_job_cursor(ledger) == KeptCursor("2026-11-20", "run-2")
+    assert read_job_cursor(ledger) == StoredCursor("2026-11-20", "run-2")
 
 
 @pytest.mark.parametrize("job", ["a\0b", "\ud800", "Ünïcode 😀"])
 def test_any_name_of_a_job_can_be_stored(ledger: Ledger, job: str) -> None:
     move_job_cursor(ledger, "1", job=job)
-    assert read_job_cursor(ledger, job=job) == KeptCursor("1", "run-1")
+    assert read_job_cursor(ledger, job=job) == StoredCursor("1", "run-1")

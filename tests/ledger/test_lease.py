@@ -11,9 +11,9 @@ import pytest
 
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger import postgres
-from connector.ledger.entries import Intent, Known, Ledger
+from connector.ledger.entries import ConfirmedEntry, Intent, Ledger
 from connector.ledger.opening import open_ledger
-from connector.ledger.postgres import name_run
+from connector.ledger.postgres import record_run_in_lease
 from connector.ledger.records import end_dead_runs, find_open_run, find_or_add_base, start_run
 from connector.ledger.store import Base
 from connector.shards import Shard
@@ -139,17 +139,17 @@ def test_a_shard_moves_only_the_entries_of_its_range(postgres_url: str) -> None:
     ):
         with first_ledger.transaction():
             assert first_ledger.mark_died() == 1
-            assert [entry.identity for entry in first_ledger.find_unfinished(base, State.UNKNOWN)] == [
+            assert [entry.identity for entry in first_ledger.find_unfinished_entries(base, State.UNKNOWN)] == [
                 IDENTITY_OF_FIRST
             ]
         with second_ledger.transaction():
-            assert second_ledger.find_unfinished(base, State.UNKNOWN) == []
+            assert second_ledger.find_unfinished_entries(base, State.UNKNOWN) == []
             assert second_ledger.mark_died() == 1
             second_ledger.mark_refused(base, State.UNKNOWN, [(IDENTITY_OF_SECOND, 403, "no")])
         with first_ledger.transaction():
-            assert first_ledger.find_not_final(base) == []
+            assert first_ledger.find_not_final_refusals(base) == []
             first_ledger.record_listed(base, "email", [(IDENTITY_OF_SECOND, 8), (b"\x02" * 16, 9)])
-            assert first_ledger.find_confirmed(base, b"\xff" * 16, 9) == [Known(b"\x02" * 16, 9, None)]
+            assert first_ledger.find_confirmed_entries(base, b"\xff" * 16, 9) == [ConfirmedEntry(b"\x02" * 16, 9, None)]
         assert read_state(second_ledger, base, IDENTITY_OF_SECOND) is State.REJECTED
 
 
@@ -182,7 +182,7 @@ def test_a_new_run_ends_only_the_dead_run_of_its_own_shard(postgres_url: str) ->
     def begin(ledger: Ledger, name: str, at: float) -> None:
         with ledger.transaction() as connection:
             end_dead_runs(connection, at)
-            name_run(ledger.store, start_run(connection, name, "crm", "sync", at))
+            record_run_in_lease(ledger.store, start_run(connection, name, "crm", "sync", at))
 
     with open_ledger(postgres_url, shard=FIRST) as first_ledger:
         begin(first_ledger, "beside", 1.0)

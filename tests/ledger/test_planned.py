@@ -64,9 +64,9 @@ def test_a_plan_has_the_entries_of_the_account(ledger_url: str) -> None:
         news = list_bases(connection, ACCOUNT)[0]
         assert cursor is not None
         assert cursor.value == "7"
-        assert planned.find_unfinished(news, State.REJECTED)[0].body == b"{}"
-        assert planned.find_different(news, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {ANN: True, DAN: False}
-        assert [known.subscriber_id for known in planned.find_confirmed(news, b"", 9)] == [1]
+        assert planned.find_unfinished_entries(news, State.REJECTED)[0].body == b"{}"
+        assert planned.find_changed_identities(news, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {ANN: True, DAN: False}
+        assert [known.subscriber_id for known in planned.find_confirmed_entries(news, b"", 9)] == [1]
         assert [entry[:2] for entry in planned.list_entries(news, "email", ANN, 9)] == [
             (BOB, State.SENDING),
             (CEM, State.REJECTED),
@@ -91,7 +91,7 @@ def test_the_records_of_a_plan_are_visible_only_in_the_plan(ledger_url: str) -> 
         assert {entry.state for entry in entries.values()} == {State.CONFIRMED}
         assert [entry.subscriber_id for entry in entries.values()] == [1, 5, 6, 7]
         planned.record_equal(news, [(ANN, b"f" * 8)])
-        assert planned.find_different(news, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {DAN: True}
+        assert planned.find_changed_identities(news, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {DAN: True}
         move_cursor(connection, "crm", SOURCE, "8", RUN)
     assert read_states(ledger_url) == {ANN: State.CONFIRMED, BOB: State.SENDING, CEM: State.REJECTED}
     with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
@@ -127,7 +127,7 @@ def test_a_plan_sees_the_commits_of_a_running_load(ledger_url: str) -> None:
             entries = planned.find_entries(news, [DAN, EVE])
             assert entries[DAN].state is State.UNKNOWN  # the plan looks unknown entries up
             assert entries[EVE].state is State.CONFIRMED
-            assert [known.identity for known in planned.find_confirmed(news, b"", 9)] == [ANN, EVE]
+            assert [known.identity for known in planned.find_confirmed_entries(news, b"", 9)] == [ANN, EVE]
 
 
 def test_the_list_does_not_have_to_show_entries_of_an_unfinished_run_yet(ledger_url: str) -> None:
@@ -135,7 +135,7 @@ def test_the_list_does_not_have_to_show_entries_of_an_unfinished_run_yet(ledger_
     with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
         ledger.mark_answered(list_bases(connection, ACCOUNT)[0], [(BOB, 2)])
     with open_planned_ledger(ledger_url, ACCOUNT) as planned, planned.transaction() as connection:
-        known = planned.find_confirmed(list_bases(connection, ACCOUNT)[0], b"", 9)
+        known = planned.find_confirmed_entries(list_bases(connection, ACCOUNT)[0], b"", 9)
         assert {entry.identity: entry.known_since for entry in known} == {ANN: None, BOB: inf}
 
 
@@ -149,7 +149,7 @@ def test_entries_of_a_base_name_are_found_after_the_plan_learns_the_id(ledger_ur
             ledger.mark_answered(base_by_name, [(ANN, 1)])
     with open_planned_ledger(ledger_url, ACCOUNT) as planned, planned.transaction() as connection:
         base = learn_base(connection, find_or_add_base(connection, ACCOUNT, service_id, "News"), 7, "NEWS")
-        assert planned.find_different(base, [(ANN, b"f" * 8), (BOB, b"f" * 8)]) == {BOB: True}
+        assert planned.find_changed_identities(base, [(ANN, b"f" * 8), (BOB, b"f" * 8)]) == {BOB: True}
         assert [entry[0] for entry in planned.list_entries(base, "email", b"", 9)] == [ANN, BOB]
 
 

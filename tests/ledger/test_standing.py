@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from connector.ledger.entries import Holder, Intent, Ledger, count_unsettled
+from connector.ledger.entries import IdHolder, Intent, Ledger, count_unsettled
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import RunRecord, find_or_add_base, find_run, finish_run, list_runs, start_run
 from connector.ledger.store import Base
@@ -65,7 +65,7 @@ def test_entries_are_found_by_subscriber_id_in_every_base_of_the_account(ledger:
             ledger.record_listed(base, "email", [(subscriber_id.to_bytes(16, "big"), subscriber_id)])
         assert ledger.read_largest_id() == 2**40
         holders = ledger.find_holders("here", [5, 6, 9])
-        assert set(holders) == {Holder(5, news.key, 7, "News", None), Holder(5, other.key, 8, None, None)}
+        assert set(holders) == {IdHolder(5, news.key, 7, "News", None), IdHolder(5, other.key, 8, None, None)}
 
 
 def test_entries_that_the_list_has_shown_are_found_from_any_identity_on(ledger: Ledger) -> None:
@@ -74,7 +74,7 @@ def test_entries_that_the_list_has_shown_are_found_from_any_identity_on(ledger: 
         base = find_or_add_base(connection, "here", 7, "News")
         identities = [bytes([number]) * 16 for number in range(9)]
         ledger.record_listed(base, "email", [(identity, identity[0] + 1) for identity in identities])
-        assert ledger.find_shown(base, b"", 4) == []
+        assert ledger.find_shown_entries(base, b"", 4) == []
         ledger.record_shown(base, [identities[1], identities[5]])
-        assert [known.subscriber_id for known in ledger.find_shown(base, identities[3], 4)] == [6, 2]
-        assert [known.subscriber_id for known in ledger.find_shown(base, identities[8], 1)] == [2]
+        assert [known.subscriber_id for known in ledger.find_shown_entries(base, identities[3], 4)] == [6, 2]
+        assert [known.subscriber_id for known in ledger.find_shown_entries(base, identities[8], 1)] == [2]

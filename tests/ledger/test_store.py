@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import text
 
 from connector.errors import LedgerError
-from connector.ledger.entries import Intent, Known, Ledger
+from connector.ledger.entries import ConfirmedEntry, Intent, Ledger
 from connector.ledger.records import finish_run, start_run
-from connector.ledger.schema import HOW
+from connector.ledger.schema import HOW_NUMBERS
 from connector.ledger.store import Base, StaleMoveError
 from connector.states import ENTRY, Event, State
 from tests.ledger.moves import (
@@ -60,22 +60,22 @@ def check_move(ledger: Ledger, base: Base, state: State, move: Move) -> None:
 SAME_FINGERPRINT = INTENT.fingerprint
 COLUMNS_AFTER: dict[Move, tuple[object, ...]] = {
     (State.NONE, Event.INTENDED): (None, None, SAME_FINGERPRINT, None, None, 1),
-    (State.NONE, Event.FOUND): (HOW["found"], 7, None, None, None, 0),
-    (State.SENDING, Event.ANSWERED): (HOW["created"], 7, SAME_FINGERPRINT, None, None, 1),
+    (State.NONE, Event.FOUND): (HOW_NUMBERS["found"], 7, None, None, None, 0),
+    (State.SENDING, Event.ANSWERED): (HOW_NUMBERS["created"], 7, SAME_FINGERPRINT, None, None, 1),
     (State.SENDING, Event.REFUSED): (None, None, SAME_FINGERPRINT, 422, "no", 1),
     (State.SENDING, Event.MISANSWERED): (None, 7, SAME_FINGERPRINT, None, "of another", 1),
     (State.SENDING, Event.LOST): (None, None, SAME_FINGERPRINT, None, None, 1),
     (State.SENDING, Event.DIED): (None, None, SAME_FINGERPRINT, None, None, 1),
-    (State.UNKNOWN, Event.FOUND): (HOW["settled"], 7, SAME_FINGERPRINT, None, None, 1),
+    (State.UNKNOWN, Event.FOUND): (HOW_NUMBERS["settled"], 7, SAME_FINGERPRINT, None, None, 1),
     (State.UNKNOWN, Event.ABSENT): (None, None, SAME_FINGERPRINT, None, None, 2),
     (State.UNKNOWN, Event.WITHHELD): (None, None, SAME_FINGERPRINT, None, None, 1),
     (State.UNKNOWN, Event.REFUSED): (None, None, SAME_FINGERPRINT, 200, "no", 1),
-    (State.HELD, Event.FOUND): (HOW["settled"], 7, None, None, None, 1),
+    (State.HELD, Event.FOUND): (HOW_NUMBERS["settled"], 7, None, None, None, 1),
     (State.HELD, Event.REOPENED): (None, None, SAME_FINGERPRINT, None, None, 1),
     (State.HELD, Event.DROPPED): (None, None, SAME_FINGERPRINT, 0, "given up", 1),
-    (State.HELD, Event.ACCEPTED): (HOW["accepted"], 7, SAME_FINGERPRINT, None, None, 1),
+    (State.HELD, Event.ACCEPTED): (HOW_NUMBERS["accepted"], 7, SAME_FINGERPRINT, None, None, 1),
     (State.REJECTED, Event.INTENDED): (None, None, SAME_FINGERPRINT, None, None, 2),
-    (State.REJECTED, Event.FOUND): (HOW["found"], 7, None, None, None, 1),
+    (State.REJECTED, Event.FOUND): (HOW_NUMBERS["found"], 7, None, None, None, 1),
     (State.REJECTED, Event.UNRESOLVED): (None, None, SAME_FINGERPRINT, None, None, 1),
 }
 """`how`, subscriber id, fingerprint, status, message and attempts of the entry after each move that keeps an entry."""
@@ -146,7 +146,7 @@ def test_an_identity_that_is_listed_twice_keeps_its_first_id(ledger: Ledger) -> 
     base = add_base(ledger)
     with ledger.transaction():
         ledger.record_listed(base, "email", [(IDENTITY, 7), (OTHER, 8), (IDENTITY, 9)])
-        id_by_identity = {known.identity: known.subscriber_id for known in ledger.find_confirmed(base, b"", 9)}
+        id_by_identity = {known.identity: known.subscriber_id for known in ledger.find_confirmed_entries(base, b"", 9)}
     assert id_by_identity == {IDENTITY: 7, OTHER: 8}
 
 
@@ -155,8 +155,8 @@ def test_an_unfinished_entry_has_every_value_that_a_second_create_needs(ledger: 
     base = add_base(ledger)
     move_to(ledger, base, state)
     with ledger.transaction():
-        (entry,) = ledger.find_unfinished(base, state)
-        other_states = {other for other in State if other is not state and ledger.find_unfinished(base, other)}
+        (entry,) = ledger.find_unfinished_entries(base, state)
+        other_states = {other for other in State if other is not state and ledger.find_unfinished_entries(base, other)}
     assert (entry.identity, entry.fingerprint, entry.body) == (IDENTITY, INTENT.fingerprint, INTENT.body)
     assert (entry.field, entry.attempts, entry.run_id, entry.suppressed_by) == ("email", 1, "run-1", None)
     answers = {State.REJECTED: (422, "no"), State.HELD: (None, "of another")}
@@ -170,7 +170,7 @@ def test_an_unknown_entry_has_its_field_and_its_suppression_list(ledger: Ledger)
         run = start_run(connection, "run-2", "job", "sync", 0.0, suppressed_by="crm")
         ledger.mark_intended(base, run, [replace(INTENT, field="client_user_id")])
         ledger.mark_lost(base, [IDENTITY])
-        (entry,) = ledger.find_unfinished(base, State.UNKNOWN)
+        (entry,) = ledger.find_unfinished_entries(base, State.UNKNOWN)
     assert (entry.field, entry.run_id, entry.suppressed_by) == ("client_user_id", "run-2", "crm")
 
 
@@ -182,7 +182,7 @@ def test_a_second_intent_replaces_the_body_the_fingerprint_and_the_run_and_count
         run = start_run(connection, "run-2", "job", "import", 0.0)
         ledger.mark_intended_again(base, run, [newer])
         ledger.mark_lost(base, [IDENTITY])
-        (entry,) = ledger.find_unfinished(base, State.UNKNOWN)
+        (entry,) = ledger.find_unfinished_entries(base, State.UNKNOWN)
     assert (entry.fingerprint, entry.body, entry.attempts, entry.run_id) == (b"g" * 8, b"newer", 2, "run-2")
     assert (entry.status, entry.message) == (None, None)
 
@@ -197,7 +197,7 @@ def test_confirmed_entries_are_read_from_any_identity_on_and_then_from_the_first
 
     def find(start: bytes, count: int) -> list[int]:
         with ledger.transaction():
-            return [known.subscriber_id for known in ledger.find_confirmed(base, start, count)]
+            return [known.subscriber_id for known in ledger.find_confirmed_entries(base, start, count)]
 
     assert find(b"", 3) == [0, 1, 2]
     assert find(people[3], 1) == [3]
@@ -213,9 +213,15 @@ def test_a_confirmed_entry_has_the_end_of_its_run_as_its_age(ledger: Ledger) -> 
     move_to(ledger, base, State.CONFIRMED)
     with ledger.transaction() as connection:
         ledger.record_listed(base, "email", [(OTHER, 8)])
-        assert ledger.find_confirmed(base, b"", 9) == [Known(IDENTITY, 7, inf), Known(OTHER, 8, None)]
+        assert ledger.find_confirmed_entries(base, b"", 9) == [
+            ConfirmedEntry(IDENTITY, 7, inf),
+            ConfirmedEntry(OTHER, 8, None),
+        ]
         finish_run(connection, RUN, "ok", 1e9 + 0.5)
-        assert ledger.find_confirmed(base, b"", 9) == [Known(IDENTITY, 7, 1e9 + 0.5), Known(OTHER, 8, None)]
+        assert ledger.find_confirmed_entries(base, b"", 9) == [
+            ConfirmedEntry(IDENTITY, 7, 1e9 + 0.5),
+            ConfirmedEntry(OTHER, 8, None),
+        ]
 
 
 def test_a_listing_that_confirms_a_refused_entry_clears_the_fingerprint_of_its_row(ledger: Ledger) -> None:
@@ -265,7 +271,7 @@ def test_a_row_is_equal_only_to_a_confirmed_entry_with_the_same_fingerprint(ledg
         ledger.mark_lost(base, [unknown])
         ledger.record_listed(base, "email", [(listed, 2)])
         rows = [(person, b"f" * 8) for person in (sent, listed, refused, unknown, nobody)]
-        differences = ledger.find_different(base, [*rows, (changed, b"g" * 8)])
+        differences = ledger.find_changed_identities(base, [*rows, (changed, b"g" * 8)])
     assert differences == {changed: True, listed: True, refused: True, unknown: True, nobody: False}
 
 

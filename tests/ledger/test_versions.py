@@ -99,7 +99,7 @@ def test_the_queries_for_unfinished_entries_read_no_confirmed_entry(ledger: Ledg
         connection.exec_driver_sql("ANALYZE")
         with record_statements(ledger) as statements:
             ledger.mark_died()
-            assert [entry.identity for entry in ledger.find_unfinished(base, State.UNKNOWN)] == [IDENTITY]
+            assert [entry.identity for entry in ledger.find_unfinished_entries(base, State.UNKNOWN)] == [IDENTITY]
             assert count_unsettled(connection) == {"account": 1}
         assert len(statements) == 3
         explain_sql = "EXPLAIN QUERY PLAN " if is_sqlite else "EXPLAIN "

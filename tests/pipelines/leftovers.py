@@ -53,7 +53,7 @@ def read_states(connector: Connector) -> list[State]:
         with ledger.transaction() as connection:
             bases = list_bases(connection, connector.sandbox.base_url)
             states = (State.UNKNOWN, State.HELD, State.REJECTED)
-            return [state for base in bases for state in states for _ in ledger.find_unfinished(base, state)]
+            return [state for base in bases for state in states for _ in ledger.find_unfinished_entries(base, state)]
 
     with open_ledger(f"sqlite:///{connector.folder}/state/ledger.db") as ledger:
         return read(ledger)

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from connector.errors import RunAborted
-from connector.ledger.entries import Known
+from connector.ledger.entries import ConfirmedEntry
 from connector.load.presence import AccountPresence, BasePresence, Want
 from connector.load.session import LoadPolicy, Session
 from connector.rows import PlannedChunk
@@ -189,7 +189,7 @@ def test_an_incomplete_listing_is_recorded_only_for_a_known_account(tmp_path: Pa
     fake.arrange = lambda people: random.Random(len(fake.asked)).sample(people, len(people))
 
     async def look(session: Session) -> list[int | None]:
-        session.access.unverified_entries = () if is_readable else (Known(b"n" * 16, 999, None),)
+        session.access.unverified_entries = () if is_readable else (ConfirmedEntry(b"n" * 16, 999, None),)
         (news,) = build_bases(session)
         with pytest.raises(RunAborted, match="could not be read whole"):
             await news.account.learn([build_want(news, "ann1@x.org", "bob@x.org")])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.ledger.entries import Known
+from connector.ledger.entries import ConfirmedEntry
 from connector.listing.access import KeyGroup, LookupKey, LookupResult
 from connector.listing.base_list import EmptiedError, Listing, list_account, record_base, sweep_for
 from connector.listing.pages import ListFailed
@@ -173,10 +173,10 @@ def test_a_listing_without_a_known_subscriber_is_refused_and_records_nothing(tmp
     """The known have to be there under their ids; somebody else under the same one is not them."""
     fake = FakeList(crowd(5))
     fake.add(51, "ann@x.org" if is_there else "other@x.org")
-    known = Known(digest_identity("email", "Ann@x.org"), 51, None)
+    known = ConfirmedEntry(digest_identity("email", "Ann@x.org"), 51, None)
 
     async def look(session: Session) -> list[int | None]:
-        session.access.unverified_entries = (known, Known(b"n" * 16, 999, None))
+        session.access.unverified_entries = (known, ConfirmedEntry(b"n" * 16, 999, None))
         with nullcontext() if is_there else pytest.raises(EmptiedError):
             await list_base(session)
         return read_recorded(session.journal, "ann@x.org", "other@x.org")
