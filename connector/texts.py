@@ -6,6 +6,7 @@ person reads. So an escape replaces each hidden character.
 """
 
 import re
+from textwrap import TextWrapper
 
 # Words that agree with a number
 
@@ -76,3 +77,10 @@ GUARDED = f"^'({FORMULA[1:]})"
 def guard_formula(text: str) -> str:
     """Return the text for a cell of a CSV file, with an apostrophe before the text if a spreadsheet may run it."""
     return f"'{text}" if re.match(FORMULA, text) else text
+
+
+def wrap_words(text: str, width: int, indent: int = 0) -> str:
+    """Return the text with lines of at most `width` characters, of which all but the first begin with `indent` blanks.
+    Lines end between words: a longer word, such as a path, stays whole."""
+    wrapper = TextWrapper(width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(wrapper.fill(line) for line in text.split("\n"))

@@ -14,7 +14,6 @@ from random import Random
 from typing import Any
 
 import duckdb
-from rich.console import Console
 
 from connector.control import Stop
 from connector.export import run_export
@@ -29,6 +28,7 @@ from connector.runs.report import Report
 from connector.sandbox.people import Person, draw_people
 from connector.sandbox.process import SandboxProcess
 from connector.settings import Settings, read_settings
+from pipelines.report.console import PlainConsole
 from pipelines.report.text import show_report
 
 BASE_NAME = "Newsletter"
@@ -170,7 +170,7 @@ class Check:
     details: str
 
 
-def run_story(folder: Path, rows: int, seed: int, run: RunFlow, console: Console) -> list[Check]:
+def run_story(folder: Path, rows: int, seed: int, run: RunFlow, console: PlainConsole) -> list[Check]:
     """Do all of it in `folder`, showing each step on `console`; returns what was checked at the end."""
     data, people = draw_data(rows, seed), folder / "people.csv"
     write_people(people, data)
@@ -184,9 +184,7 @@ def run_story(folder: Path, rows: int, seed: int, run: RunFlow, console: Console
             "CONNECTOR_STATE_DIR": str(folder / "state"),
         }
         settings = read_settings(environ, account="demo")
-        console.print(
-            f"A service of our own runs at {sandbox.base_url}; one create in 25 goes wrong there.\n", soft_wrap=True
-        )
+        console.write_text(f"A service of our own runs at {sandbox.base_url}; one create in 25 goes wrong there.\n")
         imported = _import(people, settings, run)
         _show(console, imported, f"1. import people.csv: {rows:,} rows, some of them spoilt")
         again = _import(people, settings, run)
@@ -207,10 +205,10 @@ def _import(people: Path, settings: Settings, run: RunFlow) -> Report:
     return run(lambda stop, progress: run_load(plan, stop, progress))
 
 
-def _show(console: Console, report: Report, title: str) -> None:
+def _show(console: PlainConsole, report: Report, title: str) -> None:
     show_report(report.as_json(), console, title=title)
     for message in report.messages:
-        console.print(f"  {message}", style="dim", soft_wrap=True)
+        console.write_text(f"  {message}", "dim")
     console.print()
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import codecs
 import json
 import logging
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TextIO
 
-from connector.texts import escape_json, make_line, make_visible
+from connector.texts import escape_json, make_line, make_visible, wrap_words
 
 _NAMES = ("connector", "pipelines")
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
@@ -53,7 +54,7 @@ class _PlainFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Write a record as a line."""
-        return make_line(record.getMessage())
+        return _wrap(make_line(record.getMessage()))
 
 
 class _StderrHandler(logging.Handler):
@@ -120,7 +121,7 @@ def say(message: str) -> None:
     if handlers and isinstance(handlers[0].formatter, _JsonFormatter):
         logging.getLogger("pipelines.cli").warning("message: %(text)s", {"text": message})
     else:
-        _write_line(make_visible(message))
+        _write_line(_wrap(make_visible(message)))
 
 
 def write_stderr(text: str) -> None:
@@ -130,6 +131,13 @@ def write_stderr(text: str) -> None:
         if sys.stderr is not None:
             sys.stderr.write(text)
             sys.stderr.flush()
+
+
+def _wrap(text: str) -> str:
+    """Return the text for standard error: on a terminal, lines end between words."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return text
+    return wrap_words(text, shutil.get_terminal_size().columns)
 
 
 def _write_line(line: str) -> None:

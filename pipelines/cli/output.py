@@ -25,14 +25,13 @@ from pipelines.cli.options import CommandFunction, metrics_option, output_declar
 from pipelines.report.page import is_report, write_page
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from connector.clock import Clock
     from connector.control import Stop
     from connector.jobs.models import Job
     from connector.progress import Progress
     from connector.runs.report import Report
     from connector.settings import Settings
+    from pipelines.report.console import PlainConsole
 
     Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
 
@@ -159,7 +158,7 @@ class Output:
         streams = (sys.stdin, sys.stdout)
         return not (self.is_json or self.is_quiet) and all(stream is not None and stream.isatty() for stream in streams)
 
-    def show(self, draw: Callable[[Console], None]) -> bool:
+    def show(self, draw: Callable[[PlainConsole], None]) -> bool:
         """Show what `draw` draws, on stderr where data goes to stdout; return whether that could be done."""
         from pipelines.report.console import PlainConsole
 
@@ -278,9 +277,14 @@ def show(report: Report, output: Output) -> bool:
         say(message)
     if output.is_json:
         return True
-    from pipelines.report.text import show_report
+    from pipelines.report.advice import advise_on_run
+    from pipelines.report.text import show_report, show_steps
 
-    return output.show(lambda console: show_report(report.as_json(), console))
+    def draw(console: PlainConsole) -> None:
+        show_report(report.as_json(), console)
+        show_steps(advise_on_run(report.as_json()), console)
+
+    return output.show(draw)
 
 
 def _try(hand_over: Callable[[], None]) -> bool:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 import click
 
 from connector.errors import ConfigurationError
-from connector.texts import count, make_visible
+from connector.texts import count
 from pipelines.cli.help import Command, option
 from pipelines.cli.logs import say
 from pipelines.cli.options import DURATION, OUTPUT_GROUP, PATH
-from pipelines.cli.output import Output, check_page_path, end, get_clock, output_options, write_page_file, write_stdout
+from pipelines.cli.output import Output, check_page_path, end, get_clock, output_options, write_page_file
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from pipelines.report.console import PlainConsole
 
 _LAST, _LAST_ON_PAGE = 10, 30  # runs that are shown, and runs of each job on a page
 
@@ -39,6 +40,7 @@ def check_command(job_path: Path | None, output: Output) -> None:
     import uvloop
 
     from pipelines.flows.check import CheckResult, check
+    from pipelines.report.console import PlainConsole
 
     async def run() -> list[CheckResult]:
         results = []
@@ -47,7 +49,8 @@ def check_command(job_path: Path | None, output: Output) -> None:
                 results.append(result)
                 if not output.is_json and not (output.is_quiet and not result.exit_code):
                     verdict = "ok" if not result.exit_code else "failed"
-                    write_stdout(make_visible(f"{result.what:14}{verdict:8}{result.message}\n"))
+                    line = f"{result.what:14}{verdict:8}{result.message}"
+                    output.show(partial(PlainConsole.write_text, text=line, indent=22))
         return results
 
     results = uvloop.run(run())
@@ -164,14 +167,13 @@ def _end_job(ledger_url: str, job: str) -> str:
     return f"{count(problems, 'open problem')} and {count(receipts, 'receipt')} of the job {job} deleted"
 
 
-def _show(status: Mapping[str, Any], console: Console, *, is_whole: bool) -> None:
-    from pipelines.report.text import show_run, show_runs
+def _show(status: Mapping[str, Any], console: PlainConsole, *, is_whole: bool) -> None:
+    from pipelines.report.text import show_run, show_runs, show_steps
 
     if not status["runs"]:
-        console.print("no run is on record yet", highlight=False)
+        console.write_text("no run is on record yet")
     elif is_whole:
         show_run(status["runs"][0], console)
     else:
         show_runs(status["runs"], console)
-    for step in status["next"]:
-        console.print(f"-> {step}", soft_wrap=True, markup=False, highlight=False)
+    show_steps(status["next"], console)

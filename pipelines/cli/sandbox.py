@@ -113,7 +113,7 @@ def demo_command(folder: Path | None, people: int, seed: int) -> None:
         mark = "[green]yes[/]" if check.is_true else "[red]NO[/] "
         console.print(f"{mark} {check.claim}: {check.details}", highlight=False, soft_wrap=True)
     is_right = all(check.is_true for check in checks)
-    console.print(f"\nfiles: {folder}", soft_wrap=True)
+    console.write_text(f"\nfiles: {folder}")
     console.print("verdict: service, ledger and warehouse agree" if is_right else "verdict: THEY DO NOT AGREE")
     sys.exit(0 if is_right else 1)
 

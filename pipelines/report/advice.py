@@ -22,19 +22,24 @@ def advise_on_run(run: Mapping[str, Any]) -> Iterator[str]:
         return
     owner = build_job_option(run)
     if status == "usage":
-        yield "Mend what the message says. To find what else is wrong, run: connector check"
+        job = (run.get("settings") or {}).get("job_file")
+        yield "Correct what the message says. To find what else is wrong, run: connector check" + (
+            f" {_quote(job)}" if job else ""
+        )
     if status in _UNFINISHED:
         yield _run_again(run)
-    if command in _LOADS and (rows.get("unknown") or status in ("aborted", "stopped", "killed")):
-        yield _settle(rows.get("unknown", 0)) + owner
-    if rejects := run.get("rejects_file"):
-        words = "Correct the rows in the rejects file, then import it"
-        if command == "sync":
-            yield f"{words}: connector import {_quote(rejects)} --job {_name_job_file(run)}"
-        elif command == "import":
-            yield f"{words} with the options of this import: connector import {_quote(rejects)}"
-        else:
-            yield _look_at_rejects(run)
+    if command in _LOADS:
+        kinds = (run.get("problems") or {}).get("kinds", {})
+        held = min(rows.get("unknown", 0), kinds.get("held", {}).get("open", 0))
+        unresolved = rows.get("unknown", 0) - held
+        if unresolved or (status in ("aborted", "stopped", "killed") and not held):
+            yield _settle(unresolved) + owner
+        if held:
+            yield _decide_held(held) + owner
+    if run.get("opt_outs"):
+        yield _deactivate(run)
+    if run.get("rejects_file") and _has_rows_to_correct(run):
+        yield _correct_rejects(run)
         if (number := rows.get("rejected")) and command != "mail":
             yield _send_again(number) + owner
 
@@ -72,18 +77,17 @@ def advise_on_runs(
             else:
                 yield _settle(number) + owner
         if number := numbers["held"]:
-            are_held = f"{count(number, 'entry', 'entries')} {agree(number, 'is', 'are')} held for your decision"
-            yield f"{are_held}: {DECIDE_HELD}{owner}"
+            yield _decide_held(number) + owner
         if number := numbers["rejected"]:
             yield _send_again(number) + owner
     invalid = [problem for problem in problems if problem["kind"] == "invalid"]
     yield from _correct_invalid(invalid, runs)
     seen: set[tuple[str, str, bool]] = set()
     for run in chosen:
-        key, is_locked = (run["job"], run["command"]), run["status"] == "locked"
-        if not seen.isdisjoint({(*key, False), (*key, is_locked)}):
+        key, did_nothing = (run["job"], run["command"]), run["status"] in ("locked", "usage")
+        if not seen.isdisjoint({(*key, False), (*key, did_nothing)}):
             continue
-        seen.add((*key, is_locked))
+        seen.add((*key, did_nothing))
         if run.get("opt_outs"):
             yield _deactivate(run)
         if run["status"] == "usage":
@@ -92,8 +96,8 @@ def advise_on_runs(
             yield _run_again(run)
         elif run["run_id"] in {each["run_id"] for each in invalid}:
             continue  # the step of the open problems names the file
-        elif (rejects := run.get("rejects_file")) and Path(rejects).exists():
-            yield _look_at_rejects(run)
+        elif (rejects := run.get("rejects_file")) and Path(rejects).exists() and _has_rows_to_correct(run):
+            yield _correct_rejects(run)
 
 
 def _correct_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -133,6 +137,11 @@ def _settle(number: int) -> str:
     return f"{creates} unresolved. Look {'it' if number == 1 else 'them'} up and finish: connector retry"
 
 
+def _decide_held(number: int) -> str:
+    """Return the step for held entries."""
+    return f"{count(number, 'entry', 'entries')} {agree(number, 'is', 'are')} held for your decision: {DECIDE_HELD}"
+
+
 def _send_again(number: int) -> str:
     rows, them = count(number, "row"), agree(number, "it", "them")
     return (
@@ -142,18 +151,32 @@ def _send_again(number: int) -> str:
 
 
 def _run_again(run: Mapping[str, Any]) -> str:
+    """Return the step after a run that did not finish."""
     what = _name_run(run)
     if run["command"] == "send":  # a send does not know of an earlier one
         return f"{what} was {run['status']}. Look whether the email arrived before you send it again."
-    return f"{what} was {run['status']}. Run the same command again: what was done is on record, and is not done twice."
+    again = f"{what} was {run['status']}. Nothing that is on record is done twice. Run the same command again"
+    job_file = _name_job_file(run)
+    return f"{again}: connector sync {job_file}" if run["command"] == "sync" and job_file != "JOB" else f"{again}."
 
 
 def _name_run(run: Mapping[str, Any]) -> str:
     return f"Run {run['run_id']} ({run['command']} {run['job']})".replace(" )", ")")
 
 
-def _look_at_rejects(run: Mapping[str, Any]) -> str:
-    path = str(run["rejects_file"])
+def _has_rows_to_correct(run: Mapping[str, Any]) -> bool:
+    """Return whether the rejects file has rows that a person corrects. A load resolves its unknown creates itself."""
+    rows = run.get("rows") or {}
+    return run["command"] not in _LOADS or bool(rows.get("invalid") or rows.get("rejected"))
+
+
+def _correct_rejects(run: Mapping[str, Any]) -> str:
+    """Return the step for the rejects file of a run."""
+    path, words = str(run["rejects_file"]), "Correct the rows in the rejects file, then import it"
+    if run["command"] == "sync":
+        return f"{words}: connector import {_quote(path)} --job {_name_job_file(run)}"
+    if run["command"] == "import":
+        return f"{words} with the options of this import: connector import {_quote(path)}"
     opening = f"open {path} in Excel or LibreOffice" if path.endswith(".xlsx") else f"less {_quote(path)}"
     return f"Rows of run {run['run_id']} need a person: {opening}"
 

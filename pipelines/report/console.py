@@ -7,7 +7,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from connector.texts import make_visible
+from connector.texts import make_visible, wrap_words
 
 
 class PlainConsole(Console):
@@ -22,6 +22,12 @@ class PlainConsole(Console):
     def encoding(self) -> str:
         """The encoding for which borders are chosen."""
         return super().encoding if self._has_unicode else "ascii"
+
+    def write_text(self, text: str, style: str | None = None, indent: int = 0) -> None:
+        """Print a text without markup. On a terminal, lines end between words, and each further line is indented. A
+        long word, such as a path, stays whole. Elsewhere the text stays on its line."""
+        lines = wrap_words(make_visible(text), self.width, indent) if self.is_terminal else make_visible(text)
+        self.print(lines, style=style, soft_wrap=True, markup=False, highlight=False)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Return the text for a cell or a line."""

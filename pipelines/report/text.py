@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from threading import Event, Thread
@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from connector.progress import Progress
 from connector.texts import count
-from pipelines.report.advice import advise_on_run
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from connector.runs.explanations import ExplainedEntry, Explanation
+    from pipelines.report.console import PlainConsole
 
 _LOGGED_EVERY_S = 30.0
 _LONGEST_SAMPLE = 40  # characters of a value
@@ -74,14 +72,14 @@ def show_progress(*, is_on_terminal: bool) -> Iterator[Progress]:
         yield progress
 
 
-def show_report(report: Mapping[str, Any], console: Console, *, title: str | None = None) -> None:
+def show_report(report: Mapping[str, Any], console: PlainConsole, *, title: str | None = None) -> None:
     """Print the outcomes of a run by its JSON, and where to look further."""
     from rich.markup import escape  # a run whose report is JSON does not pay for it
     from rich.table import Table
 
     head = title or f"{report['command']} {report['job']}".rstrip()  # a retry may follow no job
     head += " (planned: nothing was sent or written)" if report.get("planned") else ""
-    console.print(head, style="bold", soft_wrap=True, markup=False, highlight=False)
+    console.write_text(head, "bold")
     table = Table(show_header=False)
     table.add_column("what")
     table.add_column("how many", justify="right")
@@ -108,32 +106,34 @@ def show_report(report: Mapping[str, Any], console: Console, *, title: str | Non
     if "differences" in report:
         _show_differences(report, console)
     for name, path in list_files(report):
-        console.print(f"{name}:", path, soft_wrap=True, markup=False, highlight=False)
+        console.write_text(f"{name}: {path}")
     if samples := report.get("samples"):
         _show_samples(samples, console)
-    if title is None:
-        for step in advise_on_run(report):
-            _show_step(step, console)
 
 
-def _show_step(step: str, console: Console) -> None:
-    """Print a next step. Its command, if there is one, has a line of its own, so that a person can copy the command."""
+def show_steps(steps: Iterable[str], console: PlainConsole) -> None:
+    """Print the next steps."""
+    for step in steps:
+        _show_step(f"Next: {step}", console)
+
+
+def _show_step(step: str, console: PlainConsole, indent: int = 0) -> None:
+    """Print a step. Its command, if there is one, has a line of its own, so that a person can copy the command."""
     words, _, command = step.rpartition(": ")
-    if not command.startswith(("connector ", "less ", "open ")):
-        words, command = step, ""
-    console.print(f"Next: {words}{':' if command else ''}", markup=False, highlight=False)
-    if command:
-        console.print(f"  {command}", soft_wrap=True, markup=False, highlight=False)
+    is_command = command.startswith(("connector ", "less ", "open "))
+    console.write_text(f"{words}:" if is_command else step, indent=indent)
+    if is_command:
+        console.print(f"{' ' * indent}  {command}", soft_wrap=True, markup=False, highlight=False)
 
 
-def show_preview(report: Mapping[str, Any], console: Console) -> None:
+def show_preview(report: Mapping[str, Any], console: PlainConsole) -> None:
     """Print the plan of an import: its messages and outcomes, and some subscribers as they would be sent."""
     for message in report["messages"]:
-        console.print(f"- {message}", soft_wrap=True, markup=False, highlight=False)
+        console.write_text(f"- {message}", indent=2)
     show_report(report, console)
 
 
-def _show_samples(samples: Sequence[Mapping[str, object]], console: Console) -> None:
+def _show_samples(samples: Sequence[Mapping[str, object]], console: PlainConsole) -> None:
     """Show a line for each field, and a column for each sample. Columns that the terminal has no room for follow in
     another table."""
     from rich.cells import cell_len
@@ -167,16 +167,16 @@ def _write_value(value: object) -> str:
     return show_value(text, _LONGEST_SAMPLE)
 
 
-def show_run(run: Mapping[str, Any], console: Console) -> None:
+def show_run(run: Mapping[str, Any], console: PlainConsole) -> None:
     """Print one run on record: its report, the facts about it, and its messages."""
     show_report(run, console)
     for name, value in list_facts(run):
-        console.print(f"{name}: {value}", soft_wrap=True, markup=False, highlight=False)
+        console.write_text(f"{name}: {value}")
     for message in run.get("messages") or ():
-        console.print(f"- {message}", soft_wrap=True, markup=False, highlight=False)
+        console.write_text(f"- {message}", indent=2)
 
 
-def show_runs(runs: Sequence[Mapping[str, Any]], console: Console) -> None:
+def show_runs(runs: Sequence[Mapping[str, Any]], console: PlainConsole) -> None:
     """Print the runs on record, a line for each and a line for its rows."""
     from rich.text import Text
 
@@ -186,7 +186,7 @@ def show_runs(runs: Sequence[Mapping[str, Any]], console: Console) -> None:
         line.append(f"{run['status']:8}", STYLES.get(run["status"], "red"))
         console.print(line.append(f"  {run['command']} {run['job']}".rstrip()), soft_wrap=True, highlight=False)
         if rows := ", ".join(_join_row(name, number) for name, number in list_rows(run)):
-            console.print(f"    {rows}", soft_wrap=True, highlight=False)
+            console.write_text(f"    {rows}", indent=4)
 
 
 def _join_row(name: str, number: str) -> str:
@@ -195,25 +195,22 @@ def _join_row(name: str, number: str) -> str:
     return f"{total} {name}{bracket}{new}"
 
 
-def show_explanation(explanation: Explanation, console: Console) -> None:
+def show_explanation(explanation: Explanation, console: PlainConsole) -> None:
     """Print what is known of one subscriber: a paragraph for each base."""
     for message in explanation.messages:
-        console.print(message, markup=False, highlight=False)
+        console.write_text(message)
     for entry in explanation.entries:
         base = entry.base_name if entry.base_id is None else f"{entry.base_name or 'base'} (id {entry.base_id})"
-        console.print(f"{base}: {entry.state}", style="bold", soft_wrap=True, markup=False, highlight=False)
+        console.write_text(f"{base}: {entry.state}", "bold")
         for name, value in _list_explained(entry):
-            console.print(f"  {name:<12}{value}", soft_wrap=True, markup=False, highlight=False)
+            _show_step(f"  {name:<12}{value}", console, indent=14)
     for problem in explanation.problems:
         base = f" for the base {problem.base}" if problem.base else ""
         fields = f" ({problem.field})" if problem.field else ""
-        console.print(
-            f"{problem.kind.replace('_', ' ')}{fields} in the job {problem.job}{base}, from {problem.first_seen[:10]} "
-            f"to {problem.last_seen[:10]}. More: connector status {problem.run_id}",
-            soft_wrap=True,
-            markup=False,
-            highlight=False,
-        )
+        seen = f"from {problem.first_seen[:10]} to {problem.last_seen[:10]}"
+        kind = problem.kind.replace("_", " ")
+        step = f"{kind}{fields} in the job {problem.job}{base}, {seen}. More: connector status {problem.run_id}"
+        _show_step(step, console)
 
 
 def _list_explained(entry: ExplainedEntry) -> Iterator[tuple[str, str]]:
@@ -294,7 +291,7 @@ def show_seconds(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _show_differences(report: Mapping[str, Any], console: Console) -> None:
+def _show_differences(report: Mapping[str, Any], console: PlainConsole) -> None:
     """What differs, with a few by their ids; of the missing, who have none, by their rows."""
     from rich.table import Table
 

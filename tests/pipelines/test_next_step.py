@@ -4,6 +4,7 @@ import shlex
 from pathlib import Path
 
 from tests.pipelines.conftest import Connector, count_stored, write_csv
+from tests.pipelines.terminal import run_on_terminal
 
 JOB = """\
 job: crm
@@ -37,8 +38,50 @@ def test_the_report_of_a_sync_advises_a_retry_with_its_job(connector: Connector,
     assert f"connector retry --rejected --job {tmp_path}/crm.yaml" in refused.splitlines()[-1]
 
 
+def test_held_creates_have_one_next_step_which_decides_about_them(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(drop_before=1.0)
+    (tmp_path / "crm.yaml").write_text(JOB + "load: {quiet_period: 100ms, on_unknown: hold}\n")
+    write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
+    connector.run("sync", "crm.yaml")  # it ends early, because the service answers nothing
+    held = connector.run("sync", "crm.yaml").stdout.splitlines()
+    status = connector.run("status").stdout.splitlines()
+    for lines in (held, status):
+        assert [line for line in lines if line.startswith("Next: ")] == ["Next: 1 entry is held for your decision:"]
+        assert lines[-1] == f"  connector retry --held resend|accept|drop --job {tmp_path}/crm.yaml"
+
+
+def test_status_of_one_run_ends_with_each_next_command_once(connector: Connector, tmp_path: Path) -> None:
+    (tmp_path / "crm.yaml").write_text(JOB)
+    write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann", "nobody,Bob")
+    report = connector.run_json("sync", "crm.yaml").report
+    lines = connector.run("status", report["run_id"]).stdout.splitlines()
+    assert lines[-1] == f"  connector import {report['rejects_file']} --job {tmp_path}/crm.yaml"
+    assert [line for line in lines if line.startswith("Next: ")] == [lines[-2]]
+
+
 def test_a_run_that_is_ok_names_no_next_step(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
     ended = connector.run("import", "people.csv", "--base-name", "News", "--active")
     assert ended.code == 0
     assert "Next:" not in ended.stdout
+
+
+def test_a_terminal_of_80_columns_breaks_no_word(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(required="FirstName", error_status=422)
+    (tmp_path / "crm.yaml").write_text(JOB)
+    (tmp_path / "wrong.yaml").write_text(JOB + "receipts: {to: out.txt}\n")
+    write_csv(tmp_path / "people.csv", "email,first,notes", "ann@example.com,,x", "nobody,Bob,", "bob@example.com,Bob,")
+    run_id = connector.run_json("sync", "crm.yaml").report["run_id"]
+    commands = [
+        "sync crm.yaml", "status", f"status {run_id}", "explain ann@example.com", "reconcile crm.yaml",
+        "retry --rejected --job crm.yaml", "sync wrong.yaml", "check crm.yaml",
+    ]  # fmt: skip
+    for command in commands:
+        _, shown = run_on_terminal(connector, *command.split())
+        wide = [line for line in shown.splitlines() if len(line) > 80 and not is_unbreakable(line)]
+        assert (command, wide) == (command, [])
+
+
+def is_unbreakable(line: str) -> bool:
+    """Return whether a line is a command to copy, or a single word such as a path."""
+    return line.lstrip().startswith(("connector ", "less ")) or " " not in line.strip()

@@ -1,17 +1,15 @@
 """The preview: on a terminal an import shows the planned creates, and asks before the first create."""
 
 import os
-import pty
 import re
-import select
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, list_stored, wait_for, write_csv
-from tests.pipelines.forked import Forked
+from tests.pipelines.conftest import Connector, list_stored, write_csv
+from tests.pipelines.terminal import run_on_terminal
 
 PEOPLE = ("email,first_name,is_active,Stadt", "ann@x.org,Ann,yes,Köln", "bob@x.org,Bob,no,Ulm", "nobody,Cem,yes,Bonn")
 
@@ -24,29 +22,10 @@ def people(tmp_path: Path) -> Path:
 def import_on_terminal(
     connector: Connector, people: Path, answer: str, *options: str | Path, before_answer: Callable[[], object] = tuple
 ) -> tuple[int, str]:
-    """Run an import whose standard input, output and error are a terminal of 80 columns; return what it shows."""
-    ours, theirs = pty.openpty()
+    """Import on a terminal, by default into the base News; return the exit code and what the command shows."""
     if not {"--base-name", "--job"} & set(options):
         options = ("--base-name", "News", *options)
-    arguments = ["import", *map(str, (people, *options))]
-    environ = connector.build_environ({"COLUMNS": "80", "TERM": "dumb"})
-    process = Forked(arguments, environ, connector.folder, terminal=os.ttyname(theirs))
-    wait_for(lambda: process.poll() is not None or select.select([ours], [], [], 0)[0] != [])
-    os.close(theirs)
-    shown, is_answered = b"", False
-    try:
-        while piece := os.read(ours, 65536):
-            shown += piece
-            if b"[y/N]" in shown and not is_answered:
-                before_answer()
-                os.write(ours, f"{answer or 'n'}\n".encode())
-                is_answered = True
-    except OSError:  # the other side has closed
-        pass
-    os.close(ours)
-    with process:
-        process.communicate()
-    return process.returncode, re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode()).replace("\r", "")
+    return run_on_terminal(connector, "import", people, *options, answer=answer or "n", before_answer=before_answer)
 
 
 QUESTION = "Create 2 subscribers in News (1 active, 1 inactive)? This cannot be undone. [y/N]"

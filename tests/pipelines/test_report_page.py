@@ -117,7 +117,7 @@ def test_the_health_page_shows_each_job_and_what_is_open(connector: Connector, t
     assert text.count("1 run:") == 2
     assert "No job has run" in text, "an import of a single file is no job"
     assert "No run on record succeeded" in text
-    assert f"need a person: less {runs[0]['rejects_file']}" in text
+    assert f"with the options of this import: connector import {runs[0]['rejects_file']}" in text
     connector.run("status", "--html", "health.html", "--job", "people")  # its own page is replaced
     assert "later import" not in read_page(tmp_path / "health.html")
     assert connector.run("status", "--html", "health.html", "--quiet").stdout == ""

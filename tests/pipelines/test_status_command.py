@@ -222,14 +222,17 @@ def test_a_send_that_was_killed_is_never_advised_to_be_repeated_unseen(connector
     assert step == f"Run {RUN_ID} (send) was killed. Look whether the email arrived before you send it again."
 
 
-def test_a_run_that_was_locked_hides_nothing_of_the_run_before(connector: Connector, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("status", "words"), [("locked", "was locked"), ("usage", "did not begin")])
+def test_a_run_that_did_not_start_hides_nothing_of_the_run_before(
+    connector: Connector, tmp_path: Path, status: str, words: str
+) -> None:
     path = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
     assert connector.import_file(path).report["status"] == "ok"
-    later = {"started_at": "2100-01-01T00:00:00+00:00", "status": "locked"}
+    later = {"started_at": "2100-01-01T00:00:00+00:00", "status": status}
     for digit in "01":
         record(tmp_path / "state", f"21000101T00000{digit}-0a1b2c", **later)
     (step,) = connector.run_json("status").report["next"]
-    assert "21000101T000001-0a1b2c (import people) was locked" in step
+    assert f"21000101T000001-0a1b2c (import people) {words}" in step
 
     write_csv(path, "email", "other address")
     rejects = connector.import_file(path).report["rejects_file"]

@@ -1,0 +1,37 @@
+"""Runs a command on a terminal of 80 columns."""
+
+import os
+import pty
+import re
+import select
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.pipelines.conftest import Connector, wait_for
+from tests.pipelines.forked import Forked
+
+
+def run_on_terminal(
+    connector: Connector, *arguments: str | Path, answer: str = "n", before_answer: Callable[[], object] = tuple
+) -> tuple[int, str]:
+    """Run a command whose standard input, output and error are a terminal of 80 columns; return what it shows. If the
+    command asks a question, call `before_answer` and give the answer."""
+    ours, theirs = pty.openpty()
+    environ = connector.build_environ({"COLUMNS": "80", "TERM": "dumb"})
+    process = Forked(list(map(str, arguments)), environ, connector.folder, terminal=os.ttyname(theirs))
+    wait_for(lambda: process.poll() is not None or select.select([ours], [], [], 0)[0] != [])
+    os.close(theirs)
+    shown, is_answered = b"", False
+    try:
+        while piece := os.read(ours, 65536):
+            shown += piece
+            if b"[y/N]" in shown and not is_answered:
+                before_answer()
+                os.write(ours, f"{answer}\n".encode())
+                is_answered = True
+    except OSError:  # the other side has closed
+        pass
+    os.close(ours)
+    with process:
+        process.communicate()
+    return process.returncode, re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode()).replace("\r", "")
