@@ -1,13 +1,12 @@
-"""What a reconciliation found: in sum, and one by one as a CSV, a line for each and for each field that
-drifted.
+"""The differences that a reconciliation finds: their numbers for the report, and a CSV with a line for each difference
+and for each field that drifted.
 """
 
 import csv
 import io
-import shutil
-import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -17,39 +16,39 @@ from connector.errors import ConfigurationError, RunAborted
 from connector.fields import NAMES
 from connector.ledger.entries import Entry
 from connector.rows import CloseableResource
-from connector.spool import describe_no_room
 from connector.states import State
 from connector.texts import guard_formula
 
 NO_ENTRY = "none"
 
 _MEANINGS = {
-    State.SENDING: "is being sent, or was when a run died",
-    State.UNKNOWN: "was sent, and it is not known what became of it: connector retry settles it",
-    State.HELD: "was sent, and is left to you: connector status says why; then connector retry "
-    "--held resend, accept or drop",
+    State.SENDING: "a run is sending it, or a run died while it was sending it",
+    State.UNKNOWN: "it was sent, and no answer came: connector retry finds out whether it exists",
+    State.HELD: "it was sent, and is held for your decision: connector status shows the reason. Then use "
+    "connector retry --held resend, accept or drop",
 }
 
 KINDS = ("missing", "extra", "duplicated", "drifted", "vanished")
-"""In the source and not in the service; in the service and not in the source, or without an identity; there several
-times; there with other values; confirmed in the ledger, and there no longer."""
+"""`missing`: in the source and not in the service. `extra`: in the service and not in the source, or without an
+identity. `duplicated`: several times in the service. `drifted`: in the service with other values. `vanished`: confirmed
+in the ledger and no longer in the service."""
 
 OF_THE_LIST = ("missing", "extra", "vanished")
 """Kinds that are certain only if the list is known to be complete."""
 
-_EXAMPLES = 5  # of each kind: enough to look at one and see
+_MOST_EXAMPLES = 5  # examples of each kind in the report
 
 DIFFERENCE_COLUMNS = {
     "difference": "missing, extra, duplicated, drifted or vanished.",
-    "base": "The base, by name and id as far as they are known.",
-    "identity": "Email or client_user_id, as the source has it, or else the service. Empty for an entry that only the "
-    "ledger knows, since it keeps digests, and for a subscriber that is listed without one.",
-    "ids": "Subscriber ids in the service; of a vanished one the id that it had.",
+    "base": "Name and id of the base, as far as they are known.",
+    "identity": "Email or client_user_id from the source, otherwise from the service. Empty if only the ledger has the "
+    "subscriber, because the ledger stores digests, and if the service lists the subscriber without an identity.",
+    "ids": "Subscriber ids in the service. For a vanished subscriber, its former id.",
     "field": "The field that drifted.",
-    "source": "What the source says, as it would be sent.",
-    "service": "What the service has.",
-    "ledger": "What the ledger says: none, sending, unknown, held, rejected or confirmed; empty where not asked.",
-    "message": "What that means, with the service's words for a refusal.",
+    "source": "The value in the source, as it would be sent.",
+    "service": "The value in the service.",
+    "ledger": "The state in the ledger: none, sending, unknown, held, rejected or confirmed. Empty if it was not read.",
+    "message": "The explanation, with the service's message for a refusal.",
 }
 
 
@@ -59,25 +58,26 @@ def name_state(entry: Entry | None) -> str:
 
 
 def explain_missing(entry: Entry | None, *, is_id_listed: bool) -> str:
-    """Return why a subscriber may be missing; `is_id_listed`: the id that the ledger knows is still on the list."""
+    """Return why a subscriber may be missing. `is_id_listed`: the service still lists the id of the entry."""
     if entry is None:
         return "never sent"
     if entry.state is State.REJECTED:
-        return f"the service rejected it ({entry.status}): {entry.message or 'no words'}"
+        return f"the service rejected it ({entry.status}): {entry.message or 'no message'}"
     if entry.state is State.CONFIRMED and is_id_listed:
-        return f"was there as {entry.subscriber_id}, an id that is listed under another identity or base now"
+        return f"existed with the id {entry.subscriber_id}, which the service now lists with another identity or base"
     if entry.state is State.CONFIRMED:
-        return f"was there as {entry.subscriber_id}, and is not listed any more"
+        return f"existed with the id {entry.subscriber_id}, and the service no longer lists it"
     return _MEANINGS[entry.state]
 
 
 @dataclass(slots=True)
 class Differences:
-    """The sums of one run, over all of its bases. `is_certain`: the list is known to be complete.
+    """The numbers of differences of one run, in all of its bases. `is_certain`: the list is known to be complete.
 
-    A missing subscriber that the ledger has confirmed is vanished, too: both count it. `missing_by_ledger` are the
-    missing by what the ledger says of them; `fields` the drifted by field; `examples` are subscriber ids, and of the
-    missing record numbers of the source. `forgotten` is how many left the ledger (None: that was not asked for).
+    A missing subscriber whose entry is confirmed also counts as vanished. `missing_by_ledger` has the number of missing
+    subscribers by the state of their entries, and `fields` the number of drifted subscribers by field. `examples` are
+    subscriber ids, and record numbers of the source for missing subscribers. `forgotten` is the number of entries that
+    were deleted from the ledger (None: without `--forget-missing`).
     """
 
     is_certain: bool = False
@@ -89,13 +89,13 @@ class Differences:
     forgotten: int | None = None
 
     def count(self, kind: str, example: int) -> None:
-        """Count one more of this kind."""
+        """Count a difference of this kind. `example` is a subscriber id or a record number."""
         self.counts[kind] += 1
-        if len(self.examples[kind]) < _EXAMPLES:
+        if len(self.examples[kind]) < _MOST_EXAMPLES:
             self.examples[kind].append(example)
 
     def read_count(self, kind: str) -> int | None:
-        """Return how many there are of a kind; None where that cannot be known."""
+        """Return the number of differences of a kind, or None if an incomplete list leaves the number open."""
         return self.counts[kind] if self.is_certain or kind not in OF_THE_LIST else None
 
     @property
@@ -146,16 +146,20 @@ class DifferencesReport(TypedDict):
 
 
 class DifferenceFile(CloseableResource):
-    """A context manager; `publish` is the last that is done with it. Without a path nothing is kept."""
+    """The CSV of the differences, a context manager. `publish` puts the file at its path. Without a path, nothing is
+    written. Raises RunAborted if the file cannot be written."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._file = None if path is None else tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
-        self._text = (
-            None if self._file is None else io.TextIOWrapper(self._file, "utf-8", "backslashreplace", newline="")
-        )
-        if self._text is not None:
-            csv.writer(self._text).writerow(DIFFERENCE_COLUMNS)
+        self._partial: PartialFile | None = None
+        if path is None:
+            return
+        try:
+            self._partial = PartialFile(path)
+        except ConfigurationError as error:
+            raise RunAborted(f"--to {path}: {error}") from None
+        self._text = io.TextIOWrapper(self._partial.file, "utf-8", "backslashreplace", newline="")
+        self._write(DIFFERENCE_COLUMNS)
 
     def write(
         self,
@@ -170,45 +174,47 @@ class DifferenceFile(CloseableResource):
         ledger: str = "",
         message: str = "",
     ) -> None:
-        """Add a line. Raises RunAborted when it cannot be kept."""
-        if self._text is None:
-            return
-        joined = "; ".join(map(str, ids))
-        cells = [difference, base, identity, joined, field, source, service, ledger, message]
-        try:
-            csv.writer(self._text).writerow(map(guard_formula, cells))
-        except OSError as error:
-            raise RunAborted(describe_no_room("the differences", error)) from None
+        """Add a line."""
+        ids_text = "; ".join(map(str, ids))
+        self._write([difference, base, identity, ids_text, field, source, service, ledger, message])
+
+    def _write(self, cells: Iterable[str]) -> None:
+        if self._partial is not None:
+            with self._translated():
+                csv.writer(self._text).writerow(map(guard_formula, cells))
 
     def publish(self) -> str | None:
-        """Put the lines where they were asked for, readable by their owner alone; the path. Raises RunAborted."""
-        if self._path is None or self._text is None or self._file is None:
+        """Put the file at its path, readable by its owner alone, and return the path."""
+        if self._partial is None:
             return None
-        try:
-            self._text.seek(0)  # writes what it holds
-            with PartialFile(self._path) as partial:  # beside the target first, then in its place
-                shutil.copyfileobj(self._file, partial.file)
-                partial.publish()
-        except OSError as error:
-            raise RunAborted(f"--to {self._path} cannot be written: {error.strerror}") from None
-        except ConfigurationError as error:
-            raise RunAborted(f"--to {self._path}: {error}") from None
+        with self._translated():
+            self._text.flush()
+            self._partial.publish()
         return str(self._path)
 
     def close(self) -> None:
-        """Let go of the lines."""
-        if self._text is not None:
-            self._text.close()
+        """Delete the file, unless it is published."""
+        if self._partial is not None:
+            with suppress(OSError, ValueError):  # the disk is full, or the file is published
+                self._text.detach()
+            self._partial.close()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RunAborted(f"--to {self._path} cannot be written: {error.strerror}") from None
 
 
 def check_difference_path(path: Path | None, report: Path | None) -> None:
-    """Raise ConfigurationError if the differences cannot be written there: of files that are there they take the place
-    only of one like themselves."""
+    """Raise ConfigurationError if the differences cannot be written to `path`: only an earlier file of differences is
+    overwritten."""
     if path is None:
         return
     if path.suffix.lower() != ".csv":
-        raise ConfigurationError(f"--to {path}: the differences are written as CSV; name a file ending in .csv")
+        raise ConfigurationError(f"--to {path}: the differences are written as CSV. Name a file that ends in .csv")
     header = (",".join(DIFFERENCE_COLUMNS) + "\r\n").encode()
     refuse_foreign("--to", path, lambda beginning: beginning.startswith(header))
     if report is not None and report.absolute() == path.absolute():
-        raise ConfigurationError(f"--to {path}: that is the report's file, too; name another")
+        raise ConfigurationError(f"--to {path}: the report has the same path. Name another file")
