@@ -1,6 +1,6 @@
 # ruff: noqa: S608 - the statements are made of constants of this module
-"""The sides of a reconciliation: the bases that are compared, the rows of the source, the entries of the ledger, and
-what differs between them and the list.
+"""The sides of a reconciliation: the compared bases, the rows of the source, the entries of the ledger, and their
+differences from the list.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ from pipelines.report.differences import DifferenceFile, Differences, explain_mi
 _ENTRIES_TOGETHER = 10_000
 
 ROWS = ("read", "valid", "invalid", "duplicate", "suppressed")
-"""What a row of the source is; the last four sum up to the first."""
+"""The counts of source rows in the report. The last four add up to the first."""
 
 
 # Bases
@@ -118,7 +118,7 @@ class SourceRows:
             sides.find(base)
 
     def take(self, prepared: PreparedChunk) -> None:
-        """Add a chunk that was prepared without the suppression list. Raises what `Sides.find` raises."""
+        """Add a chunk that was prepared without the suppression list. Raises the errors of `Sides.find`."""
         planned, identity = prepared.planned, self._plan.rows.rules.identity
         is_suppressed = find_suppressed(self._suppression, planned.subscribers, planned.identities, identity)
         sides = self._find_sides(len(planned.identities), prepared.bases)
@@ -137,7 +137,7 @@ class SourceRows:
         self.rows["suppressed"] += int(np.count_nonzero(is_suppressed))
 
     def remark(self) -> Iterator[str]:
-        """Yield what a person should know of the rows."""
+        """Yield the messages about the rows."""
         yield from self._remarks.messages
         yield from self._remarks.describe_cells(self._plan.rows.mapping)
         if self._plan.rows.unmapped_columns:
@@ -148,12 +148,12 @@ class SourceRows:
             yield f"{rows} invalid and {agree(invalid, 'was', 'were')} not compared: connector validate says why"
         if self._unnamed:
             yield (
-                f"{self._unnamed:,} of them have no identity, or no base, that can be read: their "
-                "subscribers may be counted as extra"
+                f"{self._unnamed:,} of them have no identity or no base that can be read. Their subscribers may be "
+                "counted as extra"
             )
 
     def _add_invalid(self, prepared: PreparedChunk) -> None:
-        """Count subscribers with an invalid row as in the source, if the row has a usable identity."""
+        """Count subscribers of invalid rows as present in the source, if the row has a readable identity."""
         positions = sorted({fault.position for fault in prepared.faults})
         self._unnamed += len(prepared.chunk.malformed)
         if not positions:
@@ -171,7 +171,7 @@ class SourceRows:
         self._unnamed += len(positions) - int(np.count_nonzero(sides >= 0))
 
     def _find_sides(self, rows: int, bases: RowBases | None) -> Integers:
-        """Return the side of each row, -1 for a row that names no base."""
+        """Return the side of each row, or -1 for a row without a base."""
         if bases is None:
             return np.zeros(rows, dtype=np.int64)
         numbers = np.full(len(bases.bases) + 1, -1, dtype=np.int64)  # the last number is for the index -1
@@ -183,7 +183,7 @@ class SourceRows:
 
 
 def _take_values(part: PlannedChunk, names: Sequence[str]) -> Iterator[Sequence[object]]:
-    """Yield the values of the fields row by row; a zip that cannot be sent as its text."""
+    """Yield the values of the fields, row by row. A zip code that cannot be sent is a text."""
     rows = part.subscribers
     nothing = [None] * len(rows)
     columns = [pa.array(rows[name], from_pandas=True).to_pylist() if name in rows else nothing for name in names]
@@ -195,7 +195,7 @@ def _take_values(part: PlannedChunk, names: Sequence[str]) -> Iterator[Sequence[
 
 
 def add_entries(comparison: Comparison, sides: Sides, ledger: Ledger, identity: str) -> None:
-    """Put all that the ledger knows of these bases into the comparison. Raises LedgerError and RunAborted."""
+    """Add the ledger's entries of these bases to the comparison. Raises LedgerError and RunAborted."""
     for side, base in enumerate(sides.bases):
         after = b""
         while True:
@@ -254,9 +254,10 @@ def report_differences(
     found: Differences,
     file: DifferenceFile,
 ) -> None:
-    """Count the differences of a joined comparison, and write each one down. `names` are the compared fields.
+    """Count the differences of a joined comparison in `found`, and write them to `file`. `names` are the fields that
+    are compared.
 
-    Without a list that is known to be complete, only drifted and duplicated subscribers are reported.
+    If the list is not known to be complete, only drifted and duplicated subscribers are reported.
     """
     described = [describe_base(base) for base in bases]
     for side, name, subscriber_id, *contents in comparison.fetch(_DRIFTED):
@@ -276,11 +277,11 @@ def report_differences(
         for side, name, ids, *known in comparison.fetch(_LISTED.format(condition=condition)):
             found.count(kind, ids[0])
             if name is None:
-                file.write(kind, described[side], "", ids, message=f"is listed without the identity ({identity})")
+                file.write(kind, described[side], "", ids, message=f"the service lists it without {identity}")
                 continue
             entry = _read_entry(*known)
             known_id = entry.subscriber_id if entry is not None else None
-            message = f"the ledger knows the id {known_id}" if known_id is not None else ""
+            message = f"the ledger has the id {known_id}" if known_id is not None else ""
             text = name.decode(errors="surrogatepass")
             file.write(kind, described[side], text, ids, ledger=name_state(entry), message=message)
     for side, number, name, is_id_listed, *known in comparison.fetch(_MISSING):
@@ -291,7 +292,7 @@ def report_differences(
         file.write("missing", described[side], name, [], ledger=state, message=message)
     for side, name, subscriber_id in comparison.fetch(_VANISHED):
         found.count("vanished", subscriber_id)
-        message = "was there when the ledger recorded it, and is not listed any more"
+        message = "it existed when the ledger recorded it, and the service no longer lists it"
         file.write("vanished", described[side], name or "", [subscriber_id], ledger="confirmed", message=message)
 
 

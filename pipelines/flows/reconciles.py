@@ -1,4 +1,4 @@
-"""The flow of `connector reconcile`: the list, then the source beside it and beside the ledger, then what differs."""
+"""The flow of `connector reconcile`: read source and list, join both with the ledger, and report the differences."""
 
 import asyncio
 from collections.abc import Sequence
@@ -61,11 +61,8 @@ AND NOT EXISTS (SELECT 1 FROM listed JOIN base_side USING (base)
 
 
 async def find_there(ask: Ask, ids: Sequence[int]) -> tuple[int, int]:
-    """Return how many of some who have vanished are in the service, asked for by Id (service-api.md 4.3), and how many
-    were asked for.
-
-    A service that ignores the filter tells nothing, and is asked once.
-    """
+    """Look vanished subscribers up by Id (service-api.md 4.3). Return the number that the service shows, and the number
+    of look-ups. If the service ignores the filter, stop after one look-up."""
     there = asked = 0
     for subscriber_id in ids:
         page = await ask(ListQuery(limit=1, id=subscriber_id))
@@ -79,10 +76,10 @@ async def find_there(ask: Ask, ids: Sequence[int]) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class ReconcilePlan:
-    """The load whose source is compared, and where the differences go one by one (None: nowhere).
+    """The load whose source is compared, and the path of the file of differences (None: no file).
 
-    `is_forgetting`: the vanished leave the ledger, which is locked for that; `is_sure`: even if they are all that it
-    knows.
+    `is_forgetting`: lock the ledger, and delete the entries of vanished subscribers; `is_sure`: also if a base has lost
+    all its subscribers.
     """
 
     load: LoadPlan
@@ -94,14 +91,14 @@ class ReconcilePlan:
 
 
 def plan_reconcile(job: Job, settings: Settings, *, wait_s: float) -> ReconcilePlan:
-    """Return all of the job's source, opened. Raises ConfigurationError and SourceError."""
+    """Return the plan with the complete source of the job, opened. Raises ConfigurationError and SourceError."""
     return ReconcilePlan(plan_sync(job, settings, RunRequest(wait_s=wait_s, is_full=True)))
 
 
 async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> Report:
-    """Compare source, ledger and list, and report what differs. The ledger is only read, except to forget.
+    """Compare source, ledger and list, and return the report. The ledger changes only if the plan is to forget.
 
-    Raises ConfigurationError before anything is read; a run that has begun always ends in a report.
+    Raises ConfigurationError before anything is read. A run that has begun always returns its report.
     """
     clock, load, settings = stop.clock, plan.load, plan.load.settings
     report = start_report("reconcile", load.rows.job, clock.now(), describe_load(load))
@@ -152,7 +149,7 @@ class _Reconciling:
         self.found = Differences()
 
     async def carry_out(self, ledger: Ledger, client: Client) -> None:
-        """List, compare, report; and forget if that was asked for."""
+        """Read the list, compare, and report. With `--forget-missing`, delete the entries of vanished subscribers."""
         load, report, identity = self._load, self._report, self._load.rows.rules.identity
         names, account = _list_compared(load.rows.mapping, load.rows.rules), load.settings.account
         suppression = None
@@ -191,9 +188,9 @@ class _Reconciling:
                 report.reconciled = self.found.as_json()
             if not is_certain:
                 report.messages.append(
-                    f"the list is not known to be complete ({certificate.reason}): its missing, extra and "
-                    "vanished subscribers are not certain; duplicated and drifted ones are, as far as they "
-                    "were listed"
+                    f"the list is not known to be complete ({certificate.reason}). So its missing, extra and "
+                    "vanished subscribers are not certain. Duplicated and drifted subscribers are certain, as far as "
+                    "they are listed"
                 )
             ((nameless,),) = comparison.fetch(NAMELESS)
             if nameless:
@@ -211,8 +208,8 @@ class _Reconciling:
                 await self._forget(comparison, sides, certificate, ledger, client)
 
     async def _look_at_other_runs(self, ledger: Ledger) -> None:
-        """Name a run that goes on, and wait until the list shows the subscribers that a run has just confirmed: a quiet
-        period, or the largest lag on record."""
+        """Report a run that is active. Wait until the list shows the subscribers that a run has just confirmed: for a
+        quiet period, or for the largest lag on record."""
         now = self._clock.now().timestamp()
         with ledger.transaction() as connection:
             run_id = find_open_run(connection)
@@ -221,11 +218,11 @@ class _Reconciling:
             confirmed_at = ledger.find_last_confirmation(now - shown_after_s, now)
         if run_id is not None and not self._plan.is_forgetting:  # under the lock, a run without an end has died
             self._report.messages.append(
-                f"the run {run_id} goes on, or has died: subscribers that it creates meanwhile "
-                "may be counted as missing or extra"
+                f"the run {run_id} is active, or has died. Subscribers that it creates during the comparison may be "
+                "counted as missing or extra"
             )
         if confirmed_at is not None:
-            self._progress.follow(lambda: "waiting until subscribers that were just created show")
+            self._progress.follow(lambda: "waiting until the list shows the latest subscribers")
             await self._clock.sleep(min(max(confirmed_at + shown_after_s - now, 0.0), shown_after_s))
 
     async def _list(self, ledger: Ledger, client: Client, comparison: Comparison) -> Certificate:
@@ -269,12 +266,13 @@ class _Reconciling:
         if not self._source_rows.is_read:
             raise RunAborted("the run was stopped while its source was being read")
         if not rows and load.rows.is_empty_refused:
-            raise RunAborted(f"{load.rows.source.name} has a header and no rows: there is nothing to compare")
+            raise RunAborted(f"{load.rows.source.name} has a header and no rows, so nothing was compared")
 
     async def _forget(
         self, comparison: Comparison, sides: Sides, certificate: Certificate, ledger: Ledger, client: Client
     ) -> None:
-        """Forget the vanished, if another listing, a quiet period later, does not show them either."""
+        """Delete the entries of vanished subscribers, if a second listing, a quiet period later, does not show them
+        either."""
         self.found.forgotten = 0
         self._report.reconciled = self.found.as_json()
         if not _is_proof(certificate):
@@ -284,9 +282,9 @@ class _Reconciling:
         emptied = [describe_base(sides.bases[side]) for side, _, listed, vanished in rows if vanished and not listed]
         if emptied and not self._plan.is_sure:  # architecture 4.10
             raise RunAborted(
-                f"no subscriber was forgotten: none that the ledger knows is listed in {', '.join(emptied)}. This "
-                "token sees another account, or the base was emptied. Look at the token and at the base; if the "
-                "subscribers were erased on purpose, add --yes"
+                f"no subscriber was forgotten: none that the ledger knows is listed in {', '.join(emptied)}: this "
+                "token sees another account, or the base was emptied. Check the token and the base. If somebody "
+                "erased the subscribers on purpose, add --yes"
             )
         sample = [subscriber_id for (subscriber_id,) in comparison.fetch(_SAMPLE)]
         if not sample:
@@ -294,8 +292,8 @@ class _Reconciling:
         there, asked = await find_there(partial(try_page, client, Retrier()), sample)
         if there:
             self._report.messages.append(
-                f"no subscriber was forgotten: {there:,} of {asked:,} subscribers that the list leaves out are in the "
-                "service, asked for by Id, so the list is cut off or lags behind"
+                f"no subscriber was forgotten: a look-up by Id shows {there:,} of {asked:,} subscribers that the list "
+                "leaves out. So the list is cut off, or it lags behind"
             )
             return
         self._progress.follow(lambda: "waiting before the second listing")
@@ -310,21 +308,22 @@ class _Reconciling:
         self.found.forgotten = _forget_vanished(comparison, sides, ledger, self._load.settings.account)
         self._report.reconciled = self.found.as_json()
         self._report.messages.append(
-            f"{self.found.forgotten:,} forgotten: the next run that reads their rows creates them again (a job "
-            "with a cursor needs sync --full)"
+            f"{self.found.forgotten:,} forgotten. The next run that reads their rows creates these subscribers again. "
+            "A job with a cursor needs sync --full"
         )
 
 
 def _forget_vanished(comparison: Comparison, sides: Sides, ledger: Ledger, account: str) -> int:
-    """Forget the vanished that a second, complete listing in `comparison` does not show either; return how many.
+    """Delete the entries of vanished subscribers that the second listing in `comparison` does not show either. Return
+    the number of deleted entries.
 
-    All of them or none. Raises LedgerError, and what `Sides.find` raises.
+    Deletes all of them or none. Raises LedgerError, and the errors of `Sides.find`.
     """
     again = Sides(comparison.bases, ledger, account)
     for base in sides.bases:
         again.find(BaseRef(base.service_id) if base.service_id is not None else BaseRef(name=base.name))
     if len(again.bases) < len(sides.bases):
-        raise RunAborted("no subscriber was forgotten: two of the bases have become one meanwhile. Run again")
+        raise RunAborted("no subscriber was forgotten: two bases became one during the comparison. Run again")
     comparison.assign_bases(again.listed_sides)
     gone: dict[int, list[bytes]] = {}
     for side, identity in comparison.fetch(_STILL_VANISHED):
@@ -336,11 +335,11 @@ def _forget_vanished(comparison: Comparison, sides: Sides, ledger: Ledger, accou
 
 
 def _is_proof(certificate: Certificate) -> bool:
-    """Return whether nothing stands against it, TotalCount neither."""
+    """Return whether the list is complete and its TotalCount agrees."""
     return certificate.is_complete and certificate.total_count is TotalCount.CHECKED
 
 
 def _list_compared(mapping: FieldMapping, rules: ValidationRules) -> tuple[str, ...]:
-    """Every field that a row may send but for its identity, in the order of the field table."""
+    """Return the fields that a row may send, without the identity, in the order of the field table."""
     filled = {*mapping.rules, *([rules.zip] if "address_zip" in mapping.rules and rules.zip in ZIP_FIELDS else [])}
     return tuple(name for name in NAMES if name in filled and name != rules.identity)

@@ -256,7 +256,7 @@ def test_a_reconciliation_beside_a_load_reports_the_load(connector: Connector, t
         load.communicate()
     assert load.returncode == 0
     assert ended.code == 1
-    assert any("goes on, or has died" in message for message in ended.report["messages"])
+    assert any("is active, or has died" in message for message in ended.report["messages"])
 
 
 def test_an_unknown_create_that_took_effect_is_not_a_difference(connector: Connector, tmp_path: Path) -> None:
