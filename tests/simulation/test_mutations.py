@@ -49,8 +49,8 @@ MUTATIONS = (
         (
             Edit(
                 "ledger/commits.py",
-                "ledger.mark_absent(self.base, self.run_key, by_state[State.UNKNOWN])\n\n        await self.ask(write)",
-                "ledger.mark_absent(self.base, self.run_key, by_state[State.UNKNOWN])\n\n"
+                "ledger.mark_absent(self.base, self.run_key, intents_by_state[State.UNKNOWN])\n\n        await self.ask(write)",
+                "ledger.mark_absent(self.base, self.run_key, intents_by_state[State.UNKNOWN])\n\n"
                 "        self.asked = asyncio.ensure_future(self.ask(write))\n        await asyncio.sleep(0)",
             ),
         ),
@@ -60,7 +60,7 @@ MUTATIONS = (
         (
             Edit(
                 "ledger/entries.py",
-                "return self.connection.execute(_SET_ALL, values | self._range).rowcount",
+                "return self.connection.execute(_SET_STATE_OF_ALL, values | self._range).rowcount",
                 "return len(values)",
             ),
         ),
