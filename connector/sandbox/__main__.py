@@ -15,10 +15,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m connector.sandbox", description="Serves service-api.md on loopback."
     )
-    parser.add_argument("--port", type=int, default=0, help="0 (default): a free one")
+    parser.add_argument("--port", type=int, default=0, help="the port; 0 (default) takes a free port")
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--token", help=f"of this sandbox; better by the environment, as {TOKEN_VARIABLE}")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="keep everything here; without it, in memory")
+    parser.add_argument("--token", help=f"the token of this sandbox; it is safer to set {TOKEN_VARIABLE}")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="the folder for all data (default: only memory)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="settings")
     parser.add_argument("--stop-with-stdin", action="store_true", help="end when stdin ends")
     options = parser.parse_args()

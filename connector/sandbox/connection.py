@@ -1,6 +1,7 @@
-"""One connection: aiohttp.web reads its requests and writes its answers one after another, so pipelining is safe.
+"""One connection of a client. aiohttp.web reads the requests and writes the answers one after another, so pipelining is
+safe.
 
-The faults cut, halve or withhold an answer. `connector.sandbox.service` decides the answers.
+A fault may cut the connection, send half an answer, or send nothing. `connector.sandbox.service` decides the answers.
 """
 
 import asyncio
@@ -17,15 +18,15 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER on, for 0 s: closing sends a reset
 
 
 class Ending(StrEnum):
-    """How a response leaves the connection; the value is the name in the stats."""
+    """The part of a response that is sent, and the end of the connection. The value is the name in the stats."""
 
     WHOLE = "whole"  # the response is sent
-    CUT = "cut"  # nothing is sent, the connection ends
+    CUT = "cut"  # nothing is sent, and the connection ends
     PART = "cut_in_answer"  # half of the response is sent, then the connection ends
-    SILENT = "hung"  # nothing is sent, the connection stays
+    SILENT = "hung"  # nothing is sent, and the connection stays open
 
 
-@dataclass(slots=True)  # neither class is frozen: each request makes one, and freezing doubles the cost
+@dataclass(slots=True)  # not frozen, because each request creates an object, and freezing doubles the cost
 class Request:
     """A complete request. `path` and `query` are not decoded."""
 
@@ -38,10 +39,10 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """A status, a body, and headers beyond Content-Type and Content-Length.
+    """A status, a body, and the headers other than Content-Type and Content-Length.
 
-    `wait_s` is the wait that a Retry-After asks for, from the response on; `wait_until` (Unix seconds) if the
-    Retry-After is a date.
+    `wait_s` is the wait after the response that the Retry-After asks for. If the Retry-After is a date, `wait_until`
+    (Unix seconds) has this date.
     """
 
     status: int
@@ -53,16 +54,17 @@ class Response:
 
 
 NO_RESPONSE = Response(0, b"")
-"""For the endings that send nothing."""
+"""The response for endings that send nothing."""
 
 
 class Connection:
-    """Serves one connection; `receive` gets each whole request and must call `finish` once for it."""
+    """The server side of one connection. `receive` gets each complete request, and must call `finish` once for each
+    request."""
 
     def __init__(self, receive: "Callable[[Request, Connection], None]") -> None:
         self._receive = receive
         self.quiet_until = -inf
-        """Until when (seconds of the service's clock) a Retry-After asked this client to stay away."""
+        """The end of the pause (seconds of the service's clock) for which a Retry-After asked this client."""
         self._transport: asyncio.Transport | None = None
         self._finished: asyncio.Future[tuple[Response, Ending, str]] | None = None
 
@@ -72,7 +74,7 @@ class Connection:
         return self._transport is None or self._transport.is_closing()
 
     def finish(self, response: Response, ending: Ending = Ending.WHOLE, cut_by: str = "close") -> None:
-        """End the request; a client that is gone is not an error."""
+        """End the request. It is no error if the client is gone."""
         if ending is not Ending.SILENT and self._finished is not None and not self._finished.done():
             self._finished.set_result((response, ending, cut_by))
 
@@ -99,5 +101,5 @@ class Connection:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             transport.abort()
         elif transport is not None:
-            transport.close()  # not a reset after half an answer: a reset could overtake the half
+            transport.close()  # no reset after half an answer, because the reset could arrive before the half
         return answer

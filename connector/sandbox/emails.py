@@ -54,7 +54,7 @@ class _Part(BaseModel):
 
 
 class Mailbox(_Part):
-    """A recipient or the sender; the email is required, the name recommended."""
+    """A recipient or the sender. The email is required, and the name is recommended."""
 
     email: Annotated[str, AfterValidator(_check_address)]
     name: _OneLine = ""
@@ -68,7 +68,7 @@ class Header(_Part):
 
 
 class Attachment(_Part):
-    """A file of an email, decoded."""
+    """A decoded file of an email."""
 
     content: Annotated[bytes, PlainValidator(_decode_content)] = Field(alias="ContentBase64")
     content_id: _OneLine = ""
@@ -102,7 +102,7 @@ class EmailSettings(_Part):
 
 
 class Email(_Part):
-    """The email itself."""
+    """An email without its settings."""
 
     to: Annotated[list[Mailbox], Field(min_length=1)]
     cc: list[Mailbox] = []
@@ -138,60 +138,69 @@ class _SendBody(_Part):
 
 
 def parse_email(body: bytes, settings: SandboxSettings) -> SendEmail:
-    """Return the email of a request's body; raises RejectedError naming the first field that breaks a rule."""
+    """Return the email of a request's body. Raise RejectedError with the first field that breaks a rule."""
     try:
-        sending = _SendBody.model_validate_json(body, extra=settings.extra_fields).send_email
+        send_email = _SendBody.model_validate_json(body, extra=settings.extra_fields).send_email
     except ValidationError as error:
         raise reject(error) from None
-    domain = sending.email.sender.email.rpartition("@")[2].lower()
+    domain = send_email.email.sender.email.rpartition("@")[2].lower()
     if not {domain, "*"} & {verified_domain.lower() for verified_domain in settings.verified_domains}:
         raise RejectedError(f"SendEmail.Email.From.Email: the domain {domain!r} is not registered and verified")
-    protected = {protected_header.lower() for protected_header in settings.protected_headers}
-    for header in sending.email.headers:
-        if header.name.lower() in protected:
+    protected_names = {protected_header.lower() for protected_header in settings.protected_headers}
+    for header in send_email.email.headers:
+        if header.name.lower() in protected_names:
             raise RejectedError(f"SendEmail.Email.Headers: the header {header.name!r} is protected")
-    return sending
+    return send_email
 
 
 # the .eml file
 
 
-def compose_eml(sending: SendEmail, message_id: str, at: float) -> bytes:
-    """Return the bytes of an .eml file (RFC 5322, MIME); `at` is the moment of acceptance in Unix seconds."""
-    email = sending.email
+def compose_eml(send_email: SendEmail, message_id: str, at: float) -> bytes:
+    """Return the bytes of an .eml file (RFC 5322, MIME). `at` is the time at which the service accepted the email (Unix
+    seconds)."""
+    email = send_email.email
     mailboxes = (*email.to, *email.cc, *email.bcc, *email.reply_to, email.sender)
     is_ascii = all(mailbox.email.isascii() for mailbox in mailboxes)
     message = EmailMessage(policy=SMTP if is_ascii else SMTPUTF8)
     message["Message-ID"] = message_id
     message["Date"] = datetime.fromtimestamp(at, UTC)
     message["From"] = _build_address(email.sender)
-    for name, group in (("To", email.to), ("Cc", email.cc), ("Bcc", email.bcc), ("Reply-To", email.reply_to)):
-        if group:
-            message[name] = tuple(_build_address(mailbox) for mailbox in group)
+    for name, mailboxes_of_header in (
+        ("To", email.to),
+        ("Cc", email.cc),
+        ("Bcc", email.bcc),
+        ("Reply-To", email.reply_to),
+    ):
+        if mailboxes_of_header:
+            message[name] = tuple(_build_address(mailbox) for mailbox in mailboxes_of_header)
     message["Subject"] = email.subject
     for header in email.headers:
         if header.name.lower().startswith(("content-", "mime-")):
             continue  # the parts below set these headers, even if the switches do not protect them
-        if message.policy.header_max_count(header.name) == 1:  # an unprotected header overrides
+        if (
+            message.policy.header_max_count(header.name) == 1
+        ):  # a header that is not protected replaces the earlier header
             del message[header.name]
         message[header.name] = header.value
-    if sending.email_settings is not None and sending.email_settings.send_at is not None:
-        message["X-Sandbox-Send-At"] = datetime.fromtimestamp(sending.email_settings.send_at, UTC).isoformat()
-    # alternatives of text and page, inline files related to the page, and the other files around them
-    page = message
+    if send_email.email_settings is not None and send_email.email_settings.send_at is not None:
+        message["X-Sandbox-Send-At"] = datetime.fromtimestamp(send_email.email_settings.send_at, UTC).isoformat()
+    # The text and the HTML are alternatives. Inline files are related to the HTML, and other files are attached to the
+    # whole.
+    html_part = message
     if email.plain_text:
         message.set_content(email.plain_text)
     if email.html and email.plain_text:
         message.add_alternative(email.html, subtype="html")
         parts = message.get_payload()
-        page = parts[-1]  # type: ignore[index,assignment]  # an alternative's payload is a list of its parts
+        html_part = parts[-1]  # type: ignore[index,assignment]  # the payload of an alternative is the list of its parts
     elif email.html:
         message.set_content(email.html, subtype="html")
     for file in sorted(email.attachments, key=lambda file: file.disposition == "attachment"):  # inline files first
-        main, _, sub = file.type.partition("/")
-        add = page.add_related if file.disposition == "inline" else message.add_attachment
+        main_type, _, subtype = file.type.partition("/")
+        add_part = html_part.add_related if file.disposition == "inline" else message.add_attachment
         cid = f"<{file.content_id}>" if file.content_id else None
-        add(file.content, main, sub, cid=cid, filename=file.filename, disposition=file.disposition)
+        add_part(file.content, main_type, subtype, cid=cid, filename=file.filename, disposition=file.disposition)
     return message.as_bytes()
 
 
@@ -204,12 +213,12 @@ def _build_address(mailbox: Mailbox) -> Address:
 
 
 class Outbox:
-    """Holds emails under their SendMessageRequestId; `directory` None holds them in memory."""
+    """The store of emails by SendMessageRequestId. If `directory` is None, the emails are only in memory."""
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
         self._entries: dict[int, dict[str, Any]] = {}
-        self._in_memory: dict[int, bytes] = {}
+        self._eml_by_id: dict[int, bytes] = {}
         self.last_id = 0
         if directory is not None:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -217,11 +226,11 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, sending: SendEmail, now: float) -> dict[str, Any]:
-        """Write the .eml file, then add its entry; return the entry: a new SendMessageRequestId, a Message-ID, and what
-        the truth log contains about the email. `now` is in Unix seconds."""
-        email, request_id = sending.email, self.last_id + 1
-        settings = (sending.email_settings or EmailSettings()).model_dump(by_alias=True)
+    def add(self, send_email: SendEmail, now: float) -> dict[str, Any]:
+        """Write the .eml file, then add and return the entry of the email. The entry has a new SendMessageRequestId, a
+        new Message-ID, and the values of the email for the truth log. `now` is in Unix seconds."""
+        email, request_id = send_email.email, self.last_id + 1
+        settings = (send_email.email_settings or EmailSettings()).model_dump(by_alias=True)
         if settings["UseDkimSelector"]:
             settings["UseDkim"] = True  # a selector makes UseDkim count as enabled, even when it is false
         entry = {
@@ -234,19 +243,19 @@ class Outbox:
             "reply_to": [mailbox.email for mailbox in email.reply_to],
             "subject": email.subject,
             "attachments": [file.filename for file in email.attachments],
-            "tracking": (sending.tracking_settings or TrackingSettings()).model_dump(by_alias=True),
+            "tracking": (send_email.tracking_settings or TrackingSettings()).model_dump(by_alias=True),
             "settings": settings,
         }
-        eml = compose_eml(sending, str(entry["message_id"]), now)
+        eml = compose_eml(send_email, str(entry["message_id"]), now)
         if self._directory is None:
-            self._in_memory[request_id] = eml
+            self._eml_by_id[request_id] = eml
         else:
             path = self._directory / f"{request_id:08d}.eml"
-            staged = path.with_suffix(".part")
-            handle = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(handle, "wb") as file:
+            partial_path = path.with_suffix(".part")
+            descriptor = os.open(partial_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
                 file.write(eml)
-            staged.replace(path)
+            partial_path.replace(path)
         self.restore(entry)
         return entry
 
@@ -256,8 +265,9 @@ class Outbox:
         self.last_id = max(self.last_id, entry["request_id"])
 
     def read_entries(self, now: float) -> list[dict[str, Any]]:
-        """Return each email, oldest first: its entry, its `state` at Unix second `now` (scheduled until SendAt, then
-        sent), its `file` (None in memory) and the text of the .eml."""
+        """Return all emails, the oldest first. Each email has the values of its entry, its `state` at `now` (Unix
+        seconds; scheduled until SendAt, then sent), its `file` (None in memory), and the text of the .eml file as
+        `eml`."""
         return [
             self._describe(entry, now)
             | {
@@ -268,7 +278,7 @@ class Outbox:
         ]
 
     def read_last(self, count: int, now: float) -> list[dict[str, Any]]:
-        """Return the last `count` emails, the latest first, without file and text."""
+        """Return the last `count` emails, the latest first, without `file` and `eml`."""
         return [self._describe(entry, now) for entry in islice(reversed(self._entries.values()), count)]
 
     @staticmethod
@@ -276,9 +286,9 @@ class Outbox:
         return entry | {"state": "scheduled" if (entry["settings"]["SendAt"] or 0) > now else "sent"}
 
     def read_eml(self, request_id: int) -> bytes:
-        """Return the .eml of an email, or no bytes if the email or its file does not exist."""
+        """Return the content of the .eml file, or no bytes if the email or its file does not exist."""
         if self._directory is None:
-            return self._in_memory.get(request_id, b"")
+            return self._eml_by_id.get(request_id, b"")
         path = self._directory / f"{request_id:08d}.eml"
         return path.read_bytes() if path.exists() else b""
 
@@ -287,4 +297,4 @@ class Outbox:
         if self._directory is not None:
             for path in self._directory.glob("*.eml"):
                 path.unlink()
-        self._entries, self._in_memory, self.last_id = {}, {}, 0
+        self._entries, self._eml_by_id, self.last_id = {}, {}, 0

@@ -1,6 +1,6 @@
-"""The faults of a request, drawn once in the order in which they strike, and three rate limits.
+"""The faults of requests, and three rate limits. The fault of a request is drawn once.
 
-Pure: chance and time are arguments. Time is in seconds of any clock that does not go back.
+The random generator and the time are arguments. The time is in seconds of any clock that does not go back.
 """
 
 import math
@@ -15,7 +15,7 @@ from connector.sandbox.truth import Fate
 
 
 class Fault(StrEnum):
-    """Each fault has the name of its switch. A fault that stands earlier is drawn earlier."""
+    """The faults. Each fault has the name of its switch. They are drawn in this order."""
 
     REFUSE = "refuse"
     DROP_BEFORE = "drop_before"
@@ -46,14 +46,14 @@ FATES: dict[Fault | None, Fate] = {
     Fault.EXECUTED_STATUS: Fate.AS_REFUSED,
     Fault.WRONG_ANSWER: Fate.WRONG,
     Fault.REPEAT: Fate.ANSWERED,
-    Fault.DISCARD: Fate.ANSWERED,  # of a request that is not a create
+    Fault.DISCARD: Fate.ANSWERED,  # a request that is not a create is executed and answered
 }
 
 
 class FaultDraw:
-    """Draws the fault of a request with one random number.
+    """The draw of faults. One random number decides the fault of a request.
 
-    The probability of a fault is a share of the requests that no earlier fault took.
+    The probability of a fault is its share of the requests that have no earlier fault.
     """
 
     def __init__(self, settings: SandboxSettings) -> None:
@@ -74,15 +74,16 @@ class FaultDraw:
 
 
 class Block:
-    """Refuses creates from a certain one on, for a time or for a number of creates (`blocked_from`)."""
+    """A block that begins with a given create (`blocked_from`). It refuses all creates for a time, or a number of
+    creates."""
 
     def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings
-        self._received = self._refused = 0
-        self._began_at = math.inf
+        self._received_count = self._refused_count = 0
+        self._start_at = math.inf
 
     def follow(self, settings: SandboxSettings) -> "Block":
-        """Return the block under these settings: a new one if `blocked_from` has changed, else this one."""
+        """Return the block for these settings. It is a new block if `blocked_from` has changed, and else this block."""
         if settings.blocked_from != self._settings.blocked_from:
             return Block(settings)
         self._settings = settings
@@ -91,14 +92,14 @@ class Block:
     def refuses(self, now: float) -> bool:
         """Count a create, and return whether it is refused."""
         settings = self._settings
-        self._received += 1
-        if not settings.blocked_from or self._received < settings.blocked_from:
+        self._received_count += 1
+        if not settings.blocked_from or self._received_count < settings.blocked_from:
             return False
-        self._began_at = min(self._began_at, now)
-        is_over = settings.blocked_ms and now >= self._began_at + settings.blocked_ms / 1000
-        if is_over or (settings.blocked_creates and self._refused >= settings.blocked_creates):
+        self._start_at = min(self._start_at, now)
+        is_over = settings.blocked_ms and now >= self._start_at + settings.blocked_ms / 1000
+        if is_over or (settings.blocked_creates and self._refused_count >= settings.blocked_creates):
             return False
-        self._refused += 1
+        self._refused_count += 1
         return True
 
 
@@ -112,22 +113,24 @@ GARBAGE = (
     b'{"success":true,"Subscriber":{"Id":null}}',
     b'{"success":true,"Subscriber":',
 )
-"""Bodies that are not a success, each in another way."""
+"""Bodies that are not a success, each for another reason."""
 
 # rate limits
 
-_HAIR = 1e-9  # sums of floats may miss a whole token, or the end of a window, by rounding
+_ROUNDING_TOLERANCE = (
+    1e-9  # rounding of floats may change the number of tokens, or the end of a window, by less than this
+)
 
 
 class RateLimiter(Protocol):
-    """Admits a request, or returns the time until the next one is admitted."""
+    """A limit of the request rate."""
 
     def admit(self, now: float) -> float:
         """Admit and count the request and return 0, or return the seconds to wait and count nothing."""
 
 
 class Unlimited:
-    """No limit."""
+    """A limiter without a limit."""
 
     def admit(self, now: float) -> float:
         """Return 0."""
@@ -141,14 +144,14 @@ class Bucket:
         self._rate = rate
         self._burst = float(burst) or max(1.0, rate)
         self._tokens = self._burst
-        self._counted_at = -math.inf
+        self._filled_at = -math.inf
 
     def admit(self, now: float) -> float:
         """Take a token and return 0, or return the seconds until the bucket has a token."""
-        if self._counted_at > -math.inf:
-            self._tokens = min(self._burst, self._tokens + (now - self._counted_at) * self._rate)
-        self._counted_at = now
-        if self._tokens >= 1 - _HAIR:
+        if self._filled_at > -math.inf:
+            self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._rate)
+        self._filled_at = now
+        if self._tokens >= 1 - _ROUNDING_TOLERANCE:
             self._tokens -= 1
             return 0.0
         return (1 - self._tokens) / self._rate
@@ -158,38 +161,38 @@ class FixedWindow:
     """A limit of `rate * window_s` requests in each window of the clock."""
 
     def __init__(self, rate: float, window_s: float) -> None:
-        self._allowed = max(1, math.floor(rate * window_s + _HAIR))
+        self._max_requests = max(1, math.floor(rate * window_s + _ROUNDING_TOLERANCE))
         self._window_s = window_s
         self._window = -math.inf
-        self._count = 0
+        self._admitted_count = 0
 
     def admit(self, now: float) -> float:
         """Count the request in the present window and return 0, or return the seconds until the next window."""
         window = now // self._window_s
         if window != self._window:
-            self._window, self._count = window, 0
-        if self._count < self._allowed:
-            self._count += 1
+            self._window, self._admitted_count = window, 0
+        if self._admitted_count < self._max_requests:
+            self._admitted_count += 1
             return 0.0
-        return max(_HAIR, (window + 1) * self._window_s - now)
+        return max(_ROUNDING_TOLERANCE, (window + 1) * self._window_s - now)
 
 
 class SlidingWindow:
     """A limit of `rate * window_s` requests in any period of `window_s` seconds."""
 
     def __init__(self, rate: float, window_s: float) -> None:
-        self._allowed = max(1, math.floor(rate * window_s + _HAIR))
+        self._max_requests = max(1, math.floor(rate * window_s + _ROUNDING_TOLERANCE))
         self._window_s = window_s
-        self._admitted: deque[float] = deque()
+        self._admitted_times: deque[float] = deque()
 
     def admit(self, now: float) -> float:
         """Count the request and return 0, or return the seconds until the oldest counted request leaves the window."""
-        while self._admitted and self._admitted[0] + self._window_s <= now:
-            self._admitted.popleft()
-        if len(self._admitted) < self._allowed:
-            self._admitted.append(now)
+        while self._admitted_times and self._admitted_times[0] + self._window_s <= now:
+            self._admitted_times.popleft()
+        if len(self._admitted_times) < self._max_requests:
+            self._admitted_times.append(now)
             return 0.0
-        return self._admitted[0] + self._window_s - now
+        return self._admitted_times[0] + self._window_s - now
 
 
 def build_limiter(kind: str, rate: float, burst: int, window_s: float) -> RateLimiter:

@@ -1,6 +1,6 @@
-"""The list (service-api.md 4.3): a query, `find_rows` from (store, query, switches) to rows, pages, and churn.
+"""The list (service-api.md 4.3): queries, the subscribers that a query finds, pages, and churn.
 
-Undocumented choices: an offset below 0 is raised to 0, a limit below `min_limit` to `min_limit`.
+The document does not show two cases: an offset below 0 is raised to 0, and a limit below `min_limit` to `min_limit`.
 """
 
 from collections.abc import Mapping
@@ -25,12 +25,14 @@ from connector.sandbox.subscriber import (
 )
 from connector.sandbox.switches import SandboxSettings
 
-_REMEMBERED = 8  # queries whose rows are remembered while nothing changes
-_SEARCHED = 1000  # neighbours of the middle that churn searches for a free id before it takes an id at the end
+_MAX_STORED_QUERIES = 8  # maximum number of queries whose rows are kept in memory while nothing changes
+_MAX_SEARCHED_NEIGHBOURS = (
+    1000  # churn searches this many ids above the middle for a free id, and then takes an id at the end
+)
 _TEXT_FILTERS = ("ClientUserId", "Email", "FirstName", "LastName")
-_BY_IDENTITY = (*_TEXT_FILTERS, "Id")
-_BY_PERSON = ("BaseId", "IsActive", "FirstName", "LastName", "Gender")
-_GENDERS = {"male": "male", "female": "female", "": "unspecified"}
+_IDENTITY_FILTERS = (*_TEXT_FILTERS, "Id")
+_PERSON_FILTERS = ("BaseId", "IsActive", "FirstName", "LastName", "Gender")
+_CLASS_BY_GENDER = {"male": "male", "female": "female", "": "unspecified"}
 
 
 # queries
@@ -46,7 +48,8 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A list request after its bounds were applied; `filters` are those that the switches respect."""
+    """A list request. `offset` and `limit` are within their bounds. `filters` are the filters that the switches do not
+    ignore."""
 
     offset: int
     limit: int
@@ -76,7 +79,7 @@ class _Parameters(BaseModel):
 
 
 def parse_query(text: str, settings: SandboxSettings) -> Query:
-    """Return the query of a list request; raise RejectedError with the parameter that breaks a rule."""
+    """Return the query of a list request. Raise RejectedError with the parameter that breaks a rule."""
     try:
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), errors="strict", max_num_fields=64)
     except ValueError:
@@ -100,14 +103,14 @@ def parse_query(text: str, settings: SandboxSettings) -> Query:
     return Query(max(0, parameters.offset), limit, filters)
 
 
-# which subscribers a query finds
+# the subscribers that a query finds
 
 
 def find_rows(store: SubscriberStore, query: Query, settings: SandboxSettings) -> list[int]:
     """Return the ids of all subscribers that a query finds under these switches, in the order of the list.
 
-    The order is by email, or by id: a page of `id_desc` and `shuffled` is taken from the ids in their order. The caller
-    must not change the list.
+    With the switch `order` = email, the order is by email. In all other cases, it is by id, also for `id_desc` and
+    `shuffled`. The caller must not change the list.
     """
     if settings.uuids and any(filter_.name == "Id" for filter_ in query.filters):
         ids = []
@@ -116,28 +119,28 @@ def find_rows(store: SubscriberStore, query: Query, settings: SandboxSettings) -
     elif any(_is_blind(filter_, settings) for filter_ in query.filters):
         ids = []
     else:
-        join = any if settings.combine == "any" else all
+        combine = any if settings.combine == "any" else all
 
         def matches(subscriber: dict[str, Any]) -> bool:
-            return join(_matches(filter_, settings, subscriber) for filter_ in query.filters)
+            return combine(_matches(filter_, settings, subscriber) for filter_ in query.filters)
 
         candidates = _find_candidates(store, query, settings)
         if candidates is None:
-            is_by_person = all(filter_.name in _BY_PERSON for filter_ in query.filters)
+            is_by_person = all(filter_.name in _PERSON_FILTERS for filter_ in query.filters)
             ids = store.scan(matches, is_by_person=is_by_person)
         else:
             ids = [
                 candidate for candidate in candidates if store.is_visible(candidate) and matches(store.read(candidate))
             ]
     if settings.hidden_bases and all(filter_.name != "BaseId" for filter_ in query.filters):
-        hidden = {
+        hidden_ids = {
             subscriber_id for base_id in settings.hidden_bases for subscriber_id in store.list_visible(int(base_id))
         }
-        ids = [subscriber_id for subscriber_id in ids if subscriber_id not in hidden]
+        ids = [subscriber_id for subscriber_id in ids if subscriber_id not in hidden_ids]
     if settings.hide:
-        asked = {filter_.name: filter_.value for filter_ in query.filters}
-        ids = [subscriber_id for subscriber_id in ids if not _is_hidden(store, subscriber_id, asked, settings)]
-    if settings.filters_return == "first" and any(filter_.name in _BY_IDENTITY for filter_ in query.filters):
+        asked_values = {filter_.name: filter_.value for filter_ in query.filters}
+        ids = [subscriber_id for subscriber_id in ids if not _is_hidden(store, subscriber_id, asked_values, settings)]
+    if settings.filters_return == "first" and any(filter_.name in _IDENTITY_FILTERS for filter_ in query.filters):
         ids = ids[:1]
     if settings.order == "email":
         return sorted(
@@ -147,38 +150,39 @@ def find_rows(store: SubscriberStore, query: Query, settings: SandboxSettings) -
 
 
 def _matches(filter_: Filter, settings: SandboxSettings, subscriber: dict[str, Any]) -> bool:
-    """Return whether a subscriber passes a filter; the switch `filters` concerns texts only."""
+    """Return whether a subscriber passes a filter. The switch `filters` has an effect only on text filters."""
     if filter_.name == "BaseId":
         return bool(subscriber["Base"]["Id"] == filter_.value)
     if filter_.name not in _TEXT_FILTERS:
         return bool(subscriber[filter_.name] == filter_.value)
-    value, wanted = subscriber.get(filter_.name) or "", str(filter_.value)
+    value, wanted_text = subscriber.get(filter_.name) or "", str(filter_.value)
     if settings.filters == "partial":
-        return wanted.lower() in value.lower()
-    return value == wanted or (settings.filters == "icase" and value.lower() == wanted.lower())
+        return wanted_text.lower() in value.lower()
+    return value == wanted_text or (settings.filters == "icase" and value.lower() == wanted_text.lower())
 
 
 def _is_hidden(
-    store: SubscriberStore, subscriber_id: int, asked: Mapping[str, int | bool | str], settings: SandboxSettings
+    store: SubscriberStore, subscriber_id: int, asked_values: Mapping[str, int | bool | str], settings: SandboxSettings
 ) -> bool:
-    """Return whether the list leaves a subscriber out (switch `hide`), given the filters of the request by name."""
+    """Return whether the list leaves a subscriber out (switch `hide`). `asked_values` are the values of the request's
+    filters by name."""
     subscriber = store.read(subscriber_id)
     gender = subscriber.get("Gender") or ""
-    classes = {
-        "inactive": subscriber.get("IsActive") is not True and asked.get("IsActive") is not False,
-        _GENDERS[gender]: asked.get("Gender") != gender,
+    is_hidden_by_class = {
+        "inactive": subscriber.get("IsActive") is not True and asked_values.get("IsActive") is not False,
+        _CLASS_BY_GENDER[gender]: asked_values.get("Gender") != gender,
         "unconfirmed": subscriber_id in store.created,
-        "no_email": not subscriber.get("Email") and not asked.keys() & {"Id", "ClientUserId"},
-        "old_ids": subscriber_id < settings.old_ids_below and "Id" not in asked,
+        "no_email": not subscriber.get("Email") and not asked_values.keys() & {"Id", "ClientUserId"},
+        "old_ids": subscriber_id < settings.old_ids_below and "Id" not in asked_values,
     }
-    return any(classes.get(name, False) for name in settings.hide)
+    return any(is_hidden_by_class.get(name, False) for name in settings.hide)
 
 
 def _is_blind(filter_: Filter, settings: SandboxSettings) -> bool:
     """Return whether a text filter finds nothing because of its characters (switch `blind_filters`)."""
     text = str(filter_.value) if filter_.name in _TEXT_FILTERS else ""
-    found = {"capitals": text != text.lower(), "plus": "+" in text, "non_ascii": not text.isascii()}
-    return any(found[name] for name in settings.blind_filters)
+    has_characters = {"capitals": text != text.lower(), "plus": "+" in text, "non_ascii": not text.isascii()}
+    return any(has_characters[name] for name in settings.blind_filters)
 
 
 def _find_candidates(store: SubscriberStore, query: Query, settings: SandboxSettings) -> list[int] | None:
@@ -201,55 +205,55 @@ def _find_candidates(store: SubscriberStore, query: Query, settings: SandboxSett
 
 
 class SubscriberList:
-    """The list of one store; remembers the rows of the last queries until the store or the switches change."""
+    """The list of one store. It keeps the rows of the last queries until the store or the switches change."""
 
     def __init__(self, store: SubscriberStore) -> None:
         self._store = store
         self._rows: dict[tuple[Filter, ...], list[int]] = {}
-        self._version = -1  # the store's, at which the rows were found
+        self._version = -1  # the version of the store when the rows were found
         self._settings: SandboxSettings | None = None
 
     def find(self, query: Query, settings: SandboxSettings) -> list[int]:
-        """Return `find_rows` of the store. Paging a list costs one scan, not one a page."""
+        """Return the result of `find_rows`. If many pages of a list are read, the store is searched only once."""
         is_ready = query.base_id is not None or not (query.filters or settings.hidden_bases)
         if is_ready and settings.order != "email" and not settings.hide:
-            return find_rows(self._store, query, settings)  # the store has this list ready
+            return find_rows(self._store, query, settings)  # the store already has this list
         if self._version != self._store.version or self._settings is not settings:
             self._rows, self._version, self._settings = {}, self._store.version, settings
         if query.filters not in self._rows:
-            while len(self._rows) >= _REMEMBERED:
+            while len(self._rows) >= _MAX_STORED_QUERIES:
                 del self._rows[next(iter(self._rows))]
             self._rows[query.filters] = find_rows(self._store, query, settings)
         return self._rows[query.filters]
 
     def read_page(self, query: Query, settings: SandboxSettings, now: float, random: Random) -> bytes:
-        """Return the body of the page that the query names, as the switches have the page at the moment `now`.
+        """Return the body of the page that the query asks for, at the time `now`.
 
-        Raise RejectedError past the end, if the switches demand an error.
+        Raise RejectedError for a page past the end, if the switch `past_end` is an error.
         """
         self._store.show(now)
         ids = self.find(query, settings)
         if settings.replica_lags_ms:
             lag_s = random.choice(settings.replica_lags_ms) / 1000
-            late = self._store.find_late(now, lag_s, max(settings.replica_lags_ms) / 1000)
-            ids = [subscriber_id for subscriber_id in ids if subscriber_id not in late] if late else ids
+            late_ids = self._store.find_late(now, lag_s, max(settings.replica_lags_ms) / 1000)
+            ids = [subscriber_id for subscriber_id in ids if subscriber_id not in late_ids] if late_ids else ids
         if settings.lost_shard and random.random() < settings.lost_shard:
             shard = random.randrange(settings.shards)
             ids = [subscriber_id for subscriber_id in ids if subscriber_id % settings.shards != shard]
-        total = min(len(ids), settings.result_window) if settings.result_window else len(ids)
+        row_count = min(len(ids), settings.result_window) if settings.result_window else len(ids)
         start = query.offset
-        if settings.past_end == "repeat" and start >= total > 0 and query.limit:
-            start = (total - 1) // query.limit * query.limit
-        if settings.past_end in ("400", "404") and start >= total and start:
+        if settings.past_end == "repeat" and start >= row_count > 0 and query.limit:
+            start = (row_count - 1) // query.limit * query.limit
+        if settings.past_end in ("400", "404") and start >= row_count and start:
             raise RejectedError("There is no such page", int(settings.past_end))
-        stop = min(start + query.limit, total)
+        stop = min(start + query.limit, row_count)
         if settings.order == "shuffled":  # a page of a random order is a random sample
-            page = random.sample(ids, max(0, stop - start))
+            page_ids = random.sample(ids, max(0, stop - start))
         elif settings.order == "id_desc":
-            page = ids[max(0, len(ids) - stop) : max(0, len(ids) - start)][::-1]
+            page_ids = ids[max(0, len(ids) - stop) : max(0, len(ids) - start)][::-1]
         else:
-            page = ids[start:stop]
-        wires = self._store.read_wires(page)
+            page_ids = ids[start:stop]
+        wires = self._store.read_wires(page_ids)
         if settings.base_in_rows != "full":
             wires = [cut_base(wire, settings.base_in_rows) for wire in wires]
         if settings.rows_omit or settings.emails_in_rows == "masked":
@@ -263,23 +267,24 @@ class SubscriberList:
             wires = [quote_ids(wire) for wire in wires]
         if settings.uuids:
             wires = [write_uuid(wire) for wire in wires]
-        shown_total = max(0, total + settings.total_off)
+        total_count = max(0, row_count + settings.total_off)
         if settings.max_total:
-            shown_total = min(shown_total, settings.max_total)
-        body: dict[str, object] = {"TotalCount": shown_total, "Offset": query.offset, "Limit": query.limit}
+            total_count = min(total_count, settings.max_total)
+        body: dict[str, object] = {"TotalCount": total_count, "Offset": query.offset, "Limit": query.limit}
         if "counts" in settings.numbers_as_text:
             body = {name: str(number) for name, number in body.items()}
-        is_null = settings.past_end == "null" and not wires
+        is_null_page = settings.past_end == "null" and not wires
         body = {name: number for name, number in body.items() if name not in settings.list_omits}
-        body["Subscribers"] = None if is_null else [orjson.Fragment(wire) for wire in wires]
+        body["Subscribers"] = None if is_null_page else [orjson.Fragment(wire) for wire in wires]
         return orjson.dumps({"success": True, "SubscribersList": body})
 
 
-# churn: after a page is read, subscribers vanish from the list and appear in it, at its head, middle or end
+# churn: after a page is read, subscribers vanish and appear at the head, in the middle or at the end of the list
 
 
 def draw_row(ids: list[int], settings: SandboxSettings, random: Random) -> int:
-    """Return the id at the place of the switch `churn_where`; `ids` are the rows of the list and not empty."""
+    """Return the id at the place of the switch `churn_where`. `ids` are the rows of the list, which must not be
+    empty."""
     if settings.order == "shuffled":
         return ids[random.randrange(len(ids))]
     index = {"head": 0, "middle": len(ids) // 2, "end": len(ids) - 1}[settings.churn_where]
@@ -287,15 +292,16 @@ def draw_row(ids: list[int], settings: SandboxSettings, random: Random) -> int:
 
 
 def choose_id(store: SubscriberStore, ids: list[int], settings: SandboxSettings) -> int:
-    """Return the id of a new subscriber. In id order the id is an unused one at the place of the switch `churn_where`:
-    at one end of the list, or in the nearest gap above the middle. Else, and without a gap, the id is the next one."""
-    free: int | None = None
+    """Return the id of a new subscriber. If the list is in the order of ids, this is a free id at the place of the
+    switch `churn_where`: at one end of the list, or in the nearest gap above the middle. In other orders, or without a
+    gap, this is the next id."""
+    free_id: int | None = None
     if ids and settings.order in ("id", "id_desc"):
         if settings.churn_where == "middle":
-            middle = ids[len(ids) // 2 : len(ids) // 2 + _SEARCHED]
-            free = next((subscriber_id + 1 for subscriber_id in middle[:-1] if subscriber_id + 1 not in store), None)
+            middle = ids[len(ids) // 2 : len(ids) // 2 + _MAX_SEARCHED_NEIGHBOURS]
+            free_id = next((subscriber_id + 1 for subscriber_id in middle[:-1] if subscriber_id + 1 not in store), None)
         elif settings.churn_where == ("head" if settings.order == "id" else "end"):
-            free = ids[0] - 1
-            while free > 0 and free in store:  # a neighbour in another base
-                free -= 1
-    return free if free is not None and free > 0 else store.take_id(settings.id_step)
+            free_id = ids[0] - 1
+            while free_id > 0 and free_id in store:  # a subscriber of another base has this id
+                free_id -= 1
+    return free_id if free_id is not None and free_id > 0 else store.take_id(settings.id_step)

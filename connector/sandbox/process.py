@@ -1,4 +1,5 @@
-"""Runs a sandbox as a child process, for tests, benchmarks and the demo. It ends with its context or its parent."""
+"""Runs a sandbox as a child process, for tests, benchmarks and the demo. The child ends at the end of the context, or
+with its parent."""
 
 import http.client
 import json
@@ -12,12 +13,13 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-_READY_WITHIN_S = 60.0  # replaying a journal of a million events takes about ten seconds
+_START_TIMEOUT_S = 60.0  # replaying a journal of a million events takes about ten seconds
 _CONTROL_TIMEOUT_S = 120.0
 
 
 class SandboxProcess:
-    """Starts `python -m connector.sandbox`. The child reads the token from its environment; None: a random token."""
+    """A child process of `python -m connector.sandbox`. The child reads the token from its environment. If `token` is
+    None, the token is random."""
 
     def __init__(
         self, *, data: Path | None = None, token: str | None = None, port: int = 0, **switches: object
@@ -52,7 +54,7 @@ class SandboxProcess:
     def start(self) -> None:
         """Start the child and wait until it serves. After `kill` or `terminate`, it keeps its port and data.
 
-        Raises RuntimeError if the child ends, or is not ready within a minute; its stderr has the reason.
+        Raises RuntimeError if the child ends, or is not ready within a minute. The stderr of the child has the reason.
         """
         if self._child is not None:
             raise RuntimeError("the sandbox runs already")
@@ -61,7 +63,8 @@ class SandboxProcess:
             command += ["--data", str(self._data)]
         for setting in self._settings:
             command += ["--set", setting]
-        root = str(Path(__file__).resolve().parents[2])  # this package first, wherever the parent was started from
+        # This package comes first, so that the child imports the same code as its parent.
+        root = str(Path(__file__).resolve().parents[2])
         paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         environment = os.environ | {"CONNECTOR_SANDBOX_TOKEN": self.token, "PYTHONPATH": paths}
         child = self._child = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell
@@ -70,14 +73,14 @@ class SandboxProcess:
         assert child.stdout is not None  # noqa: S101 - a pipe
         with selectors.DefaultSelector() as selector:
             selector.register(child.stdout, selectors.EVENT_READ)
-            line = child.stdout.readline().decode() if selector.select(_READY_WITHIN_S) else ""
+            line = child.stdout.readline().decode() if selector.select(_START_TIMEOUT_S) else ""
         if not line.startswith("sandbox listening on "):
             self.kill()
-            raise RuntimeError(f"the sandbox ended before it was ready, or took {_READY_WITHIN_S:g} s; see its stderr")
+            raise RuntimeError(f"the sandbox ended before it was ready, or took {_START_TIMEOUT_S:g} s; see its stderr")
         self._port = urlsplit(line.split()[-1]).port or 0
 
     def kill(self) -> None:
-        """Send SIGKILL, as a crash would; a child that has ended already is not an error."""
+        """Send SIGKILL, which has the effect of a crash. It is no error if the child has ended already."""
         if self._child is not None:
             self._child.kill()
         self.terminate()
@@ -98,29 +101,30 @@ class SandboxProcess:
                 pipe.close()
 
     def truth(self, after: int = 0) -> dict[str, Any]:
-        """Return the truth log (connector/sandbox/truth.py): `events` after that sequence, `sequence`, `subscribers`
-        (how many exist), `bases`, `duplicates`."""
+        """Return the truth log (connector/sandbox/truth.py): the `events` after the sequence `after`, the last
+        `sequence`, the number of `subscribers`, the `bases`, and the `duplicates`."""
         return self._control("GET", f"truth?after={after}")
 
     def stats(self) -> dict[str, Any]:
-        """Return counts of requests and answers (connector/sandbox/truth.py), `subscribers` and `emails`."""
+        """Return the counts of requests and answers (connector/sandbox/truth.py), and the numbers of `subscribers` and
+        `emails`."""
         return self._control("GET", "stats")
 
     def outbox(self) -> list[dict[str, Any]]:
-        """Return the emails that were accepted, each with its text as `eml`."""
+        """Return the accepted emails. The text of an email is its `eml`."""
         emails: list[dict[str, Any]] = self._control("GET", "outbox")["emails"]
         return emails
 
     def switch(self, **settings: object) -> dict[str, Any]:
-        """Set switches and return all of them. Raises ValueError that names a switch that cannot be set."""
+        """Set switches, and return all switches. Raises ValueError with the name of a switch that cannot be set."""
         return self._control("POST", "switches", settings)
 
     def reset(self) -> None:
-        """Empty the sandbox and set the switches as at the start."""
+        """Empty the sandbox, and set all switches to their values at the start."""
         self._control("POST", "reset")
 
     def seed(self, count: int, *, base_id: int | None = None, base_name: str | None = None) -> dict[str, Any]:
-        """Make `count` plausible subscribers; returns `first_id count step base_id base_name`."""
+        """Add `count` plausible subscribers. Return `first_id`, `count`, `step`, `base_id` and `base_name`."""
         base = {"base_id": base_id, "base_name": base_name}
         return self._control("POST", "seed", {"count": count} | {key: value for key, value in base.items() if value})
 

@@ -1,10 +1,10 @@
-"""Runs a sandbox: a socket on loopback, the loop, the control address, and an end by signal or with the parent.
+"""Runs a sandbox: the socket on loopback, the event loop, the control address and the page. The sandbox ends by a
+signal, or with its parent.
 
-The control address is /_sandbox/ on the same port, for tests and benchmarks; no client of the API goes there:
-  GET truth (?after=SEQUENCE) · stats · outbox · switches
-  POST switches {name: value} · reset · seed {count, base_id | base_name}
-Each control request carries the token itself as Authorization, whatever the switch `authorization` says: other users of
-the machine reach this address too.
+The control address is /_sandbox/ on the same port, for tests and benchmarks; no client of the API goes there: GET truth
+(?after=SEQUENCE) · stats · outbox · switches POST switches {name: value} · reset · seed {count, base_id | base_name}
+Each control request must have the token as its Authorization header, with any value of the switch `authorization`,
+because other users of the machine can also reach this address.
 """
 
 import asyncio
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 
 _HTML = "text/html; charset=utf-8"
-_SHOWN = 50  # subscribers and emails; the page has a search for the others
-_GROUPS = {
+_MAX_SHOWN = 50  # maximum number of subscribers and of emails; the page has a search for other subscribers
+_HEADING_BY_FIRST_SWITCH = {
     "duplicates": "What a create does",
     "error_shape": "Errors and access",
     "filters": "The list",
@@ -53,55 +53,60 @@ _GROUPS = {
     "fault_operations": "Faults",
     "verified_domains": "Emails",
 }
-"""The headings of the switches, each by the first switch below the heading."""
+"""The headings of the page. The key is the first switch below the heading."""
 
-_POLICY = (
+_CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
-_HEADERS = (
-    ("Content-Security-Policy", _POLICY),
+_PAGE_HEADERS = (
+    ("Content-Security-Policy", _CONTENT_SECURITY_POLICY),
     ("Cache-Control", "no-store"),
     ("Referrer-Policy", "same-origin"),
     ("X-Content-Type-Options", "nosniff"),
 )
-_ASK = (*_HEADERS, ("WWW-Authenticate", 'Basic realm="sandbox: any name, and its token as the password"'))
+_LOGIN_HEADERS = (
+    *_PAGE_HEADERS,
+    ("WWW-Authenticate", 'Basic realm="sandbox: any name, and its token as the password"'),
+)
 
 
 def answer_page(sandbox: Sandbox, request: Request) -> Response:
-    """Return the page (GET), or set the switches of its form (POST) and lead back to the page."""
-    scheme, _, coded = request.headers.get("authorization", "").partition(" ")
+    """Return the page (GET), or set the switches of its form (POST) and redirect to the page."""
+    scheme, _, encoded_credentials = request.headers.get("authorization", "").partition(" ")
     try:
-        password = base64.b64decode(coded, validate=True).partition(b":")[2]
+        password = base64.b64decode(encoded_credentials, validate=True).partition(b":")[2]
     except (binascii.Error, ValueError):
         password = b""
     if scheme.lower() != "basic" or not hmac.compare_digest(password, sandbox.token.encode()):
         text = "The sandbox's page asks for a name, which may be any, and a password, which is the sandbox's token."
-        return Response(401, text.encode(), "text/plain; charset=utf-8", _ASK)
-    positions = {switch.name: write_value(getattr(sandbox.settings, switch.name)) for switch in list_switches()}
+        return Response(401, text.encode(), "text/plain; charset=utf-8", _LOGIN_HEADERS)
+    switch_values = {switch.name: write_value(getattr(sandbox.settings, switch.name)) for switch in list_switches()}
     if request.method == "GET":
-        return _show(sandbox, dict(parse_qsl(request.query, keep_blank_values=True)), positions)
+        return _render_page(sandbox, dict(parse_qsl(request.query, keep_blank_values=True)), switch_values)
     if request.method != "POST":
-        return Response(405, b"", _HTML, (*_HEADERS, ("Allow", "GET, POST")))
+        return Response(405, b"", _HTML, (*_PAGE_HEADERS, ("Allow", "GET, POST")))
     if request.headers.get("origin") != f"http://{request.headers.get('host')}":
-        return Response(403, b"Only the sandbox's own page can send this form.", _HTML, _HEADERS)
+        return Response(403, b"Only the sandbox's own page can send this form.", _HTML, _PAGE_HEADERS)
     form = dict(parse_qsl(request.body.decode("utf-8", "replace"), keep_blank_values=True))
-    changed = {name: value for name, value in form.items() if positions.get(name) != value}
+    changed_values = {name: value for name, value in form.items() if switch_values.get(name) != value}
     try:
-        sandbox.change(changed)
-    except ValueError as error:  # the form comes back as the person filled it in
-        return _show(sandbox, {}, positions | form, problem=str(error))
-    target = "/?" + urlencode({"set": ", ".join(changed)}) + "#switches" if changed else "/#switches"
-    return Response(303, b"", _HTML, (*_HEADERS, ("Location", target)))
+        sandbox.change(changed_values)
+    except ValueError as error:  # the form keeps the values that the person has entered
+        return _render_page(sandbox, {}, switch_values | form, problem=str(error))
+    target = "/?" + urlencode({"set": ", ".join(changed_values)}) + "#switches" if changed_values else "/#switches"
+    return Response(303, b"", _HTML, (*_PAGE_HEADERS, ("Location", target)))
 
 
-def _show(sandbox: Sandbox, query: Mapping[str, str], positions: Mapping[str, str], problem: str = "") -> Response:
-    """Return the page; `positions` are the values that the form shows."""
-    store, wanted = sandbox.store, query.get("q", "").strip()
+def _render_page(
+    sandbox: Sandbox, query: Mapping[str, str], switch_values: Mapping[str, str], problem: str = ""
+) -> Response:
+    """Return the page. `switch_values` are the values that the form shows."""
+    store, search_text = sandbox.store, query.get("q", "").strip()
     groups: dict[str, list[dict[str, Any]]] = {}
     for switch in list_switches():
-        group = groups.setdefault(_GROUPS.get(switch.name) or next(reversed(groups)), [])
-        value = positions[switch.name]
+        group = groups.setdefault(_HEADING_BY_FIRST_SWITCH.get(switch.name) or next(reversed(groups)), [])
+        value = switch_values[switch.name]
         group.append(
             {
                 "name": switch.name,
@@ -126,11 +131,11 @@ def _show(sandbox: Sandbox, query: Mapping[str, str], positions: Mapping[str, st
     page = _load_template().render(
         sandbox=sandbox,
         bases=[(base_id, name, store.count_by_base().get(base_id, 0)) for base_id, name in store.bases.items()],
-        query=wanted,
-        subscribers=[store.read(subscriber_id) for subscriber_id in store.search(wanted, _SHOWN)],
-        shown=_SHOWN,
+        query=search_text,
+        subscribers=[store.read(subscriber_id) for subscriber_id in store.search(search_text, _MAX_SHOWN)],
+        shown=_MAX_SHOWN,
         requests=requests,
-        emails=sandbox.outbox.read_last(_SHOWN, sandbox.wall()),
+        emails=sandbox.outbox.read_last(_MAX_SHOWN, sandbox.wall()),
         opened=_open_email(sandbox, query.get("email", "")),
         groups=groups,
         changed=[switch for group in groups.values() for switch in group if switch["is_moved"]],
@@ -138,12 +143,12 @@ def _show(sandbox: Sandbox, query: Mapping[str, str], positions: Mapping[str, st
         were_set=query.get("set", ""),
         is_following="follow" in query,
     )
-    return Response(400 if problem else 200, page.encode("utf-8", "replace"), _HTML, _HEADERS)
+    return Response(400 if problem else 200, page.encode("utf-8", "replace"), _HTML, _PAGE_HEADERS)
 
 
 @cache
 def _load_template() -> "jinja2.Template":
-    """Import Jinja2 with the first page only: a sandbox for tests does not need Jinja2."""
+    """Import Jinja2 only for the first page, because a sandbox for tests does not need Jinja2."""
     import jinja2
 
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -151,7 +156,7 @@ def _load_template() -> "jinja2.Template":
 
 
 def _describe_body(body: bytes) -> str:
-    """Return the subscriber or the recipients of a create or an email, or "" if the body cannot be read."""
+    """Return the subscriber of a create or the recipients of an email, or "" if the body cannot be read."""
     try:
         root = orjson.loads(body)
         subscriber = root.get("Subscriber")
@@ -163,21 +168,24 @@ def _describe_body(body: bytes) -> str:
 
 
 def _open_email(sandbox: Sandbox, number: str) -> dict[str, Any] | None:
-    """Return the email with this number, or else the last one, for a frame; None without an email."""
-    wanted = int(number) if number.isascii() and number.isdigit() and len(number) < 10 else sandbox.outbox.last_id
-    eml = sandbox.outbox.read_eml(wanted)
+    """Return the email with this number for a frame of the page. Without a number, return the last email. Return None
+    if there is no email."""
+    request_id = int(number) if number.isascii() and number.isdigit() and len(number) < 10 else sandbox.outbox.last_id
+    eml = sandbox.outbox.read_eml(request_id)
     if not eml:
         return None
     message = message_from_bytes(eml, policy=policy.default)
     page, text = message.get_body(("html",)), message.get_body(("plain",))
     html = page.get_content() if page is not None else ""
-    for part in message.walk():  # the page's own images are put into the page: nothing else may be fetched
+    for (
+        part
+    ) in message.walk():  # the images of the email become a part of the page, because the page may not fetch anything
         name = str(part.get("Content-ID", "")).strip("<>")
         if name and part.get_content_maintype() == "image":
-            coded = base64.b64encode(part.get_payload(decode=True) or b"").decode()  # type: ignore[arg-type]  # a leaf
-            html = html.replace(f"cid:{name}", f"data:{part.get_content_type()};base64,{coded}")
+            encoded_image = base64.b64encode(part.get_payload(decode=True) or b"").decode()  # type: ignore[arg-type]  # a leaf
+            html = html.replace(f"cid:{name}", f"data:{part.get_content_type()};base64,{encoded_image}")
     return {
-        "id": wanted,
+        "id": request_id,
         "headers": [(name, str(message[name])) for name in ("From", "To", "Cc", "Bcc", "Subject") if message[name]],
         "html": html,
         "text": text.get_content() if text is not None else "",
@@ -191,11 +199,13 @@ else:
     from asyncio import new_event_loop
 
 _BACKLOG = 1024
-_NEVER_S = 1e9  # seconds; 0 would mean at once to aiohttp
-_GC_THRESHOLD = 50_000  # CPython's 700 walks the growing store too often; what is kept per create has no cycles
-_CONTROL = "/_sandbox/"
-_SWITCHES = TypeAdapter(dict[str, object])
-_HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9.]+))(?::[0-9]{0,5})?", re.IGNORECASE | re.ASCII)
+_KEEPALIVE_S = 1e9  # a connection stays open for this time; for aiohttp, 0 would mean no time
+_GC_THRESHOLD = 50_000  # with CPython's 700, the growing store is searched too often; stored objects have no cycles
+_CONTROL_PATH = "/_sandbox/"
+_SWITCHES_ADAPTER = TypeAdapter(dict[str, object])
+_HOST_PATTERN = re.compile(
+    r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9.]+))(?::[0-9]{0,5})?", re.IGNORECASE | re.ASCII
+)
 
 
 def serve(
@@ -207,21 +217,21 @@ def serve(
     host: str = "127.0.0.1",
     stop_with_stdin: bool = False,
 ) -> None:
-    """Serve service-api.md on loopback until SIGINT or SIGTERM (or, with `stop_with_stdin`, the end of stdin); port 0
-    takes a free one. Prints `sandbox listening on http://HOST:PORT` to stdout once ready.
+    """Serve service-api.md on loopback until SIGINT or SIGTERM, or with `stop_with_stdin` until the end of stdin. Port
+    0 takes a free port. Print `sandbox listening on http://HOST:PORT` to stdout when the sandbox is ready.
 
-    Raises ValueError for a setting, a token, a host or a directory that cannot be used, OSError for a port in use.
+    Raises ValueError for a setting, a token, a host or a directory that cannot be used, and OSError for a port in use.
     """
-    parsed = parse_settings(settings)
+    parsed_settings = parse_settings(settings)
     if not token or not token.isascii() or not token.isprintable() or token != token.strip():
         raise ValueError("the token must be printable ASCII without blanks around it")
     if not _is_loopback(host):
         raise ValueError(f"the sandbox serves loopback only, not {host!r}: give 127.0.0.1, ::1 or localhost")
-    if not 0 <= port <= 65535:  # uvloop would take 70000 for 4464
+    if not 0 <= port <= 65535:  # uvloop would use port 4464 for 70000
         raise ValueError(f"the port must be 0 (a free one) to 65535, not {port}")
     gc.set_threshold(_GC_THRESHOLD, 20, 50)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve(port, token, data, parsed, host, stop_with_stdin=stop_with_stdin))
+        runner.run(_serve(port, token, data, parsed_settings, host, stop_with_stdin=stop_with_stdin))
 
 
 async def _serve(
@@ -233,8 +243,8 @@ async def _serve(
 
     def receive(request: Request, connection: Connection) -> None:
         if not is_loopback_header(request.headers.get("host", "")):
-            connection.finish(_FOREIGN_HOST)
-        elif request.path.startswith(_CONTROL):
+            connection.finish(_FOREIGN_HOST_RESPONSE)
+        elif request.path.startswith(_CONTROL_PATH):
             connection.finish(_answer_control(sandbox, service, request))
         elif request.path == "/":
             connection.finish(answer_page(sandbox, request))
@@ -242,28 +252,28 @@ async def _serve(
             service.receive(request, connection)
 
     def accept() -> asyncio.Protocol:
-        # a request without an answer ends with its client (handler_cancellation)
+        # With handler_cancellation, a request without an answer ends when the client closes.
         return web.Server(
-            Connection(receive).answer, handler_cancellation=True, keepalive_timeout=_NEVER_S, access_log=None
+            Connection(receive).answer, handler_cancellation=True, keepalive_timeout=_KEEPALIVE_S, access_log=None
         )()
 
     try:
-        stopped = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stopped.set)
-        if stop_with_stdin:  # the parent holds the other end: it closes even when the parent is killed
-            loop.add_reader(sys.stdin.fileno(), stopped.set)
+        stop_event = asyncio.Event()
+        for signal_number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(signal_number, stop_event.set)
+        if stop_with_stdin:  # the other end of the pipe closes when the parent ends, even if the parent is killed
+            loop.add_reader(sys.stdin.fileno(), stop_event.set)
         server = await loop.create_server(accept, host, port, backlog=_BACKLOG)
-        shown = f"[{host}]" if ":" in host else host
-        sys.stdout.write(f"sandbox listening on http://{shown}:{server.sockets[0].getsockname()[1]}\n")
+        shown_host = f"[{host}]" if ":" in host else host
+        sys.stdout.write(f"sandbox listening on http://{shown_host}:{server.sockets[0].getsockname()[1]}\n")
         sys.stdout.flush()
-        await stopped.wait()
+        await stop_event.wait()
         server.close()
     finally:
         sandbox.truth.close()
 
 
-# loopback: what the sandbox listens on, and what its clients may call it
+# loopback: the addresses of the sandbox
 
 
 def _is_loopback(host: str) -> bool:
@@ -274,21 +284,22 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-@lru_cache(maxsize=64)  # a client sends the same one with every request
+@lru_cache(maxsize=64)  # a client sends the same header with every request
 def is_loopback_header(host: str) -> bool:
-    """Return whether a Host header (RFC 9110, 7.2) names this machine; "" and two names in one do not."""
-    found = _HOST.fullmatch(host)
-    if found is None:
+    """Return whether a Host header (RFC 9110, 7.2) names this machine. An empty header and a header with two names do
+    not."""
+    match = _HOST_PATTERN.fullmatch(host)
+    if match is None:
         return False
-    literal = found["v6"]
-    return _is_loopback(found["name"]) if literal is None else ":" in literal and _is_loopback(literal)
+    ipv6_address = match["v6"]
+    return _is_loopback(match["name"]) if ipv6_address is None else ":" in ipv6_address and _is_loopback(ipv6_address)
 
 
 # control
 
 
 class _Seed(BaseModel):
-    """The body of a seed: `count` subscribers of one base, by default base_id 1."""
+    """The body of a seed request: `count` subscribers for one base. The default is the base with the Id 1."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -297,22 +308,24 @@ class _Seed(BaseModel):
     base_name: Annotated[str, Field(min_length=1)] | None = None
 
 
-def _json(value: object, status: int = 200) -> Response:
+def _build_json_response(value: object, status: int = 200) -> Response:
     return Response(status, orjson.dumps(value))
 
 
-_FOREIGN_HOST = _json({"error": "the Host must be localhost, an address in 127.0.0.0/8, or [::1]"}, 403)
-"""For a request that calls the sandbox by another name, at every address: a web page whose own name was made to lead
-here (DNS rebinding) calls the sandbox by that name, and could read the answer."""
+_FOREIGN_HOST_RESPONSE = _build_json_response(
+    {"error": "the Host must be localhost, an address in 127.0.0.0/8, or [::1]"}, 403
+)
+"""The response to a request whose Host header has another name. In an attack by DNS rebinding, the name of a web page
+leads to this machine. The page could then read the answer to a request with this name."""
 
 
 def _answer_control(sandbox: Sandbox, service: Service, request: Request) -> Response:
-    """Return the answer to a request under /_sandbox/, always JSON. A wrong request is answered 400 and changes
-    nothing; a request without the token is answered 401."""
+    """Return the answer to a request under /_sandbox/, which is always JSON. A wrong request is answered with 400 and
+    changes nothing. A request without the token is answered with 401."""
     if not is_authorised(request, sandbox.token.encode()):
-        return _json({"error": "the sandbox's token is missing or wrong: send it as Authorization"}, 401)
+        return _build_json_response({"error": "the sandbox's token is missing or wrong: send it as Authorization"}, 401)
     try:
-        match request.method, request.path.removeprefix(_CONTROL):
+        match request.method, request.path.removeprefix(_CONTROL_PATH):
             case "GET", "truth":
                 after = parse_qs(request.query).get("after", ["0"])[0]
                 if not (after.isascii() and after.isdigit()):
@@ -326,24 +339,26 @@ def _answer_control(sandbox: Sandbox, service: Service, request: Request) -> Res
                 events = sandbox.truth.read_events(int(after))
                 return Response(200, b'{"events":' + events + b"," + orjson.dumps(state)[1:])
             case "GET", "stats":
-                return _json(sandbox.stats.read() | {"subscribers": len(sandbox.store), "emails": len(sandbox.outbox)})
+                return _build_json_response(
+                    sandbox.stats.read() | {"subscribers": len(sandbox.store), "emails": len(sandbox.outbox)}
+                )
             case "GET", "outbox":
-                return _json({"emails": sandbox.outbox.read_entries(sandbox.wall())})
+                return _build_json_response({"emails": sandbox.outbox.read_entries(sandbox.wall())})
             case "POST", "switches":
-                sandbox.change(_SWITCHES.validate_json(request.body))
-                return _json(sandbox.settings.model_dump())
+                sandbox.change(_SWITCHES_ADAPTER.validate_json(request.body))
+                return _build_json_response(sandbox.settings.model_dump())
             case "GET", "switches":
-                return _json(sandbox.settings.model_dump())
+                return _build_json_response(sandbox.settings.model_dump())
             case "POST", "reset":
                 service.reset()
-                return _json({"reset": True})
+                return _build_json_response({"reset": True})
             case "POST", "seed":
                 seed = _Seed.model_validate_json(request.body)
                 base_id = 1 if seed.base_id is None and seed.base_name is None else seed.base_id
-                return _json(asdict(sandbox.seed(seed.count, base_id, seed.base_name)))
+                return _build_json_response(asdict(sandbox.seed(seed.count, base_id, seed.base_name)))
             case _:
-                return _json({"error": "there is no such control; see connector/sandbox/server.py"}, 404)
+                return _build_json_response({"error": "there is no such control; see connector/sandbox/server.py"}, 404)
     except ValidationError as error:
-        return _json({"error": reject(error).message}, 400)
+        return _build_json_response({"error": reject(error).message}, 400)
     except ValueError as error:
-        return _json({"error": str(error)}, 400)
+        return _build_json_response({"error": str(error)}, 400)

@@ -1,7 +1,7 @@
-"""The service of service-api.md: what it holds (`Sandbox`), and the way of a request (`Service`).
+"""The service of service-api.md: its data (`Sandbox`), and the treatment of requests (`Service`).
 
-A request is let in or refused, waits in line and for its latency, is executed, and is answered as its fault demands.
-Nothing here awaits: each step decides and calls the next, at once or later by a timer of the loop.
+A request is admitted or refused. An admitted request waits in line, waits for its latency, is executed, and is answered
+as its fault demands. No function awaits: each step calls the next step, at once or by a timer of the event loop.
 """
 
 import asyncio
@@ -43,16 +43,16 @@ OPERATIONS = {
     "/api/subscribers/subscribers-list/": ("list", "GET"),
     "/api/emails/send-instant-email/": ("send", "POST"),
 }
-"""Path to operation and method (service-api.md 4)."""
+"""The operation and the method of each path (service-api.md 4)."""
 
-_PACE = ("limiter", "rate", "burst", "window_ms")
-_RECENT = 100  # requests that the page shows
-_LARGEST_SHOWN = 4096  # bytes; a larger body, such as one with attachments, is not kept for the page
-_CREATED_429_S = 1.0  # the Retry-After of a 429 that stands for a create which took place
+_PACE_SWITCHES = ("limiter", "rate", "burst", "window_ms")
+_MAX_RECENT_REQUESTS = 100  # number of requests that the page shows
+_MAX_SHOWN_BYTES = 4096  # a larger body, for example an email with attachments, is not kept for the page
+_CREATED_429_WAIT_S = 1.0  # the Retry-After of a 429 after a create that took place
 
 
 class Peer(Protocol):
-    """The connection of a request. A Retry-After asked its client to stay away until `quiet_until`."""
+    """The connection of a request. A Retry-After asked its client for a pause until `quiet_until`."""
 
     quiet_until: float
 
@@ -65,7 +65,7 @@ class Peer(Protocol):
 
 
 def is_authorised(request: Request, authorization: bytes) -> bool:
-    """Return whether the Authorization header is exactly this."""
+    """Return whether the Authorization header of the request is exactly `authorization`."""
     return hmac.compare_digest(
         request.headers.get("authorization", "").encode("utf-8", "surrogateescape"), authorization
     )
@@ -75,8 +75,8 @@ def is_authorised(request: Request, authorization: bytes) -> bool:
 
 
 class Sandbox:
-    """The state of one sandbox and the three operations; `clock` and `wall` return seconds, the first without going
-    back."""
+    """The state of one sandbox, and the three operations. `clock` returns the seconds of a clock that never goes back,
+    and `wall` returns Unix seconds."""
 
     def __init__(
         self,
@@ -86,7 +86,8 @@ class Sandbox:
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
-        """Open the folder `data`, made if need be, or an empty sandbox in memory.
+        """Open the folder `data`, and create it if it is missing. Without `data`, the sandbox is empty and only in
+        memory.
 
         Raise ValueError if another sandbox uses the folder, or if a line of its journal is broken.
         """
@@ -98,7 +99,7 @@ class Sandbox:
         self.outbox = Outbox(None if data is None else data / "outbox")
         self.truth = TruthLog(None if data is None else data / "journal.jsonl", wall)
         self._first_settings = settings
-        self._begin()
+        self._set_start_state()
         for number, line in enumerate(self.truth.lines, start=1):
             try:
                 event = orjson.loads(line)
@@ -109,17 +110,18 @@ class Sandbox:
             if not is_event:
                 raise ValueError(f"line {number} of the sandbox's journal is not event {number}: the file is damaged")
 
-    def _begin(self) -> None:
-        """Set everything but outbox and truth log as at the start."""
+    def _set_start_state(self) -> None:
+        """Set all data to their values at the start, except the outbox and the truth log."""
         self.store = SubscriberStore()
         self.listing = SubscriberList(self.store)
-        self._cached: dict[str, tuple[float, bytes]] = {}
-        """The answers that the switch `cached` repeats, by query: the time (seconds of the clock) and the body."""
+        self._cached_answers: dict[str, tuple[float, bytes]] = {}
+        """The answers that the switch `cached` repeats: the time (seconds of the clock) and the body of the answer, by
+        query."""
         self.stats = Stats()
-        self.recent: deque[tuple[float, Request, str]] = deque(maxlen=_RECENT)
-        """The last requests of the API: arrival (seconds of the clock), request and answer."""
+        self.recent: deque[tuple[float, Request, str]] = deque(maxlen=_MAX_RECENT_REQUESTS)
+        """The last requests of the API: the arrival (seconds of the clock), the request, and the answer."""
         self.block = Block(self._first_settings)
-        self._set(self._first_settings)
+        self._apply_settings(self._first_settings)
         self._build_limiter()
         self.random = Random(self.settings.seed)  # noqa: S311 - chances that must recur, not secrets
 
@@ -148,21 +150,21 @@ class Sandbox:
                 raise ValueError(f"unknown kind {other!r}")
 
     def reset(self) -> None:
-        """Empty the sandbox and set the switches as at the start."""
+        """Empty the sandbox, and set all switches to their values at the start."""
         self.truth.clear()
         self.outbox.clear()
-        self._begin()
+        self._set_start_state()
 
     def change(self, values: Mapping[str, object]) -> None:
-        """Set switches while the sandbox runs; raise ValueError and change nothing if a value is wrong."""
-        before, settings = self.settings, change_settings(self.settings, values)
-        self._set(settings)
-        if any(getattr(settings, name) != getattr(before, name) for name in _PACE):
+        """Set switches while the sandbox runs. Raise ValueError and change nothing if a value is wrong."""
+        old_settings, new_settings = self.settings, change_settings(self.settings, values)
+        self._apply_settings(new_settings)
+        if any(getattr(new_settings, name) != getattr(old_settings, name) for name in _PACE_SWITCHES):
             self._build_limiter()
         if "seed" in values:
-            self.random = Random(settings.seed)  # noqa: S311 - chances that must recur, not secrets
+            self.random = Random(new_settings.seed)  # noqa: S311 - chances that must recur, not secrets
 
-    def _set(self, settings: SandboxSettings) -> None:
+    def _apply_settings(self, settings: SandboxSettings) -> None:
         self.settings = settings
         self.faults = FaultDraw(settings)
         self.block = self.block.follow(settings)
@@ -173,9 +175,9 @@ class Sandbox:
         self.limiter = build_limiter(settings.limiter, settings.rate, settings.burst, settings.window_ms / 1000)
 
     def execute(self, operation: str, request: Request, fate: Fate) -> Response:
-        """Execute a request whose answer has this fate.
+        """Execute a request. `fate` is the fate of its answer.
 
-        Raise RejectedError if the request breaks a rule, OSError if the disk is full and nothing was stored.
+        Raise RejectedError if the request breaks a rule, and OSError if the disk is full and nothing was stored.
         """
         if operation == "create":
             return self.create_subscriber(request.body, fate)
@@ -190,79 +192,93 @@ class Sandbox:
     def _list_subscribers(self, request: Request) -> Response:
         """Return a page of the list (service-api.md 4.3), or an earlier answer (switch `cached`)."""
         settings, now = self.settings, self.clock()
-        answered_at, earlier = self._cached.get(request.query, (-math.inf, b""))
-        is_anew = request.headers.get("cache-control") == "no-cache" and not settings.cache_ignores
-        if now < answered_at + settings.cached and not is_anew:
-            return Response(200, earlier)
+        answered_at, earlier_page = self._cached_answers.get(request.query, (-math.inf, b""))
+        skips_cache = request.headers.get("cache-control") == "no-cache" and not settings.cache_ignores
+        if now < answered_at + settings.cached and not skips_cache:
+            return Response(200, earlier_page)
         query = parse_query(request.query, settings)
         page = self.listing.read_page(query, settings, now, self.random)
         if settings.churn_insert or settings.churn_delete:
             self._churn(query.base_id)
         if settings.cached:
-            self._cached[request.query] = now, page
+            self._cached_answers[request.query] = now, page
         return Response(200, page)
 
     def create_subscriber(self, body: bytes, fate: Fate) -> Response:
-        """Create a subscriber (service-api.md 4.2); raise as `execute` does."""
+        """Create a subscriber (service-api.md 4.2). Raise the errors of `execute`."""
         settings, store = self.settings, self.store
-        wanted_id, wanted_name, values = parse_create(body, settings)
-        base_id, base_name = self._find_base(wanted_id, wanted_name)
+        asked_id, asked_name, values = parse_create(body, settings)
+        base_id, base_name = self._find_base(asked_id, asked_name)
         email = values.get("Email")
         if settings.alter_fields or settings.alter_identity:
             alter(values, settings)
-        merged = self._find_merged(values, base_id)
-        same = [] if merged or settings.duplicates == "accept" else store.find_same(values, base_id, settings.identity)
-        if same and settings.duplicates != "upsert":
-            who = email or f"with ClientUserId {values.get('ClientUserId')!r}"
+        merged_ids = self._find_merged(values, base_id)
+        same_ids = (
+            [] if merged_ids or settings.duplicates == "accept" else store.find_same(values, base_id, settings.identity)
+        )
+        if same_ids and settings.duplicates != "upsert":
+            subscriber_text = email or f"with ClientUserId {values.get('ClientUserId')!r}"
             status = int(settings.duplicates.removeprefix("reject_"))
-            raise RejectedError(f"Subscriber {who} already exists in base {base_id}", status)
-        key: int | None = next(iter(merged or same), None)
-        if key is not None:
-            old = store.read(key)
-            address = {**(old.get("Address") or {}), **values.get("Address", {})}
-            values = old | values | ({"Address": address} if address else {})
-        is_new = key is None
+            raise RejectedError(f"Subscriber {subscriber_text} already exists in base {base_id}", status)
+        subscriber_id: int | None = next(iter(merged_ids or same_ids), None)
+        if subscriber_id is not None:
+            old_subscriber = store.read(subscriber_id)
+            address = {**(old_subscriber.get("Address") or {}), **values.get("Address", {})}
+            values = old_subscriber | values | ({"Address": address} if address else {})
+        is_new = subscriber_id is None
         if is_new and settings.quota and len(store) >= settings.quota:
             raise RejectedError(f"Your plan allows {settings.quota} subscribers", settings.quota_status)
         kind = "created" if is_new else "updated"
-        if key is None:
-            key = store.take_id(settings.id_step)
-        filled = fill_defaults(values, settings.absent_fields)
-        wire = orjson.dumps({"Id": key, "Base": {"Id": base_id, "Name": base_name}} | filled)
-        self._record(kind, key, base_id, email, fate, wire)
+        if subscriber_id is None:
+            subscriber_id = store.take_id(settings.id_step)
+        subscriber = fill_defaults(values, settings.absent_fields)
+        subscriber_json = orjson.dumps({"Id": subscriber_id, "Base": {"Id": base_id, "Name": base_name}} | subscriber)
+        self._record(kind, subscriber_id, base_id, email, fate, subscriber_json)
         if is_new:
-            store.created.add(key)
+            store.created.add(subscriber_id)
             lag_s = settings.list_lag_ms / 1000
             show_at = self.clock() + lag_s if lag_s else None
-            store.add(key, base_id, values.get("Email", ""), values.get("ClientUserId", ""), wire, show_at)
+            store.add(
+                subscriber_id,
+                base_id,
+                values.get("Email", ""),
+                values.get("ClientUserId", ""),
+                subscriber_json,
+                show_at,
+            )
             if settings.replica_lags_ms:
-                store.record_fresh(key, self.clock() + lag_s)
+                store.record_fresh(subscriber_id, self.clock() + lag_s)
         else:
-            store.replace(key, wire)
-        return Response(settings.created_status, b'{"success":true,"Subscriber":' + self._answer(wire) + b"}")
+            store.replace(subscriber_id, subscriber_json)
+        return Response(
+            settings.created_status, b'{"success":true,"Subscriber":' + self._answer(subscriber_json) + b"}"
+        )
 
     def answer_unstored(self, body: bytes) -> Response:
         """Return the answer to a create, and store nothing. Raise RejectedError if the request breaks a rule."""
         settings = self.settings
-        wanted_id, wanted_name, values = parse_create(body, settings)
-        base_id, base_name = self._find_base(wanted_id, wanted_name)
+        asked_id, asked_name, values = parse_create(body, settings)
+        base_id, base_name = self._find_base(asked_id, asked_name)
         head = {"Id": self.store.take_id(settings.id_step), "Base": {"Id": base_id, "Name": base_name}}
-        wire = orjson.dumps(head | fill_defaults(values, settings.absent_fields))
-        return Response(settings.created_status, b'{"success":true,"Subscriber":' + self._answer(wire) + b"}")
+        subscriber_json = orjson.dumps(head | fill_defaults(values, settings.absent_fields))
+        return Response(
+            settings.created_status, b'{"success":true,"Subscriber":' + self._answer(subscriber_json) + b"}"
+        )
 
     def _find_merged(self, values: Mapping[str, Any], base_id: int) -> list[int]:
-        """Return the keys of subscribers that a create overwrites by the switch `merge_by`, the base's own first."""
-        found = list[int]()
+        """Return the ids of the subscribers that a create overwrites by the switch `merge_by`. Subscribers of the base
+        come first."""
+        ids = list[int]()
         for name in self.settings.merge_by:
             if values.get(name):
                 text = values[name]
-                found += self.store.find_phone(text) if name == "Phone" else self.store.find(name, text)
+                ids += self.store.find_phone(text) if name == "Phone" else self.store.find(name, text)
         if self.settings.merge_within == "base":
-            found = [subscriber_id for subscriber_id in found if self.store.base_of(subscriber_id) == base_id]
-        return sorted(found, key=lambda subscriber_id: (self.store.base_of(subscriber_id) != base_id, subscriber_id))
+            ids = [subscriber_id for subscriber_id in ids if self.store.base_of(subscriber_id) == base_id]
+        return sorted(ids, key=lambda subscriber_id: (self.store.base_of(subscriber_id) != base_id, subscriber_id))
 
     def _answer(self, wire: bytes) -> bytes:
-        """Return the subscriber as the answer to a create shows it."""
+        """Return the subscriber in the form of an answer to a create."""
         settings = self.settings
         if settings.provisional_ids:
             wire = orjson.dumps({**orjson.loads(wire), "Id": self.store.take_id(settings.id_step)})
@@ -279,18 +295,20 @@ class Sandbox:
         self.truth.append(kind, id=id_, base_id=base_id, email=email, answered=fate, subscriber=subscriber)
 
     def _find_base(self, base_id: int | None, name: str | None) -> tuple[int, str]:
-        """Return (Id, Name) of the base that a create goes to: the named base, or the base that `base_alias` has."""
+        """Return the Id and the Name of the base in which a create is stored: the named base, or its target in the
+        switch `base_alias`."""
         way = self.settings.base_names
-        for left, right in self.settings.base_alias.items():
-            if left == str(base_id) if name is None else fold_base(left, way) == fold_base(name, way):
-                base_id, name = (int(right), None) if right.isascii() and right.isdigit() else (None, right)
+        for alias, target in self.settings.base_alias.items():
+            if alias == str(base_id) if name is None else fold_base(alias, way) == fold_base(name, way):
+                base_id, name = (int(target), None) if target.isascii() and target.isdigit() else (None, target)
                 break
         return self.store.bases.find_or_make(base_id, name, way)
 
-    def _churn(self, listed_base: int | None) -> None:
-        """Delete, then insert, as the switches say; `listed_base` None means that all bases were listed."""
+    def _churn(self, listed_base_id: int | None) -> None:
+        """Delete and then insert subscribers, as the churn switches say. If `listed_base_id` is None, all bases were
+        listed."""
         settings, store, random = self.settings, self.store, self.random
-        filters = () if listed_base is None else (Filter("BaseId", listed_base),)
+        filters = () if listed_base_id is None else (Filter("BaseId", listed_base_id),)
 
         def draw_count(amount: float) -> int:
             return int(amount) + int(random.random() < amount - int(amount))
@@ -305,14 +323,14 @@ class Sandbox:
                 store.remove(subscriber_id)
         for _ in range(draw_count(settings.churn_insert)):
             rows = find_rows()
-            wanted_base = listed_base
-            if wanted_base is None:
-                wanted_base = store.base_of(draw_row(rows, settings, random)) if rows else 1
-            base_id, name = store.bases.find_or_make(wanted_base, None)
-            local = "somebody"
-            if settings.order == "email" and rows:  # next to its neighbour in the list
-                local = (store.read(draw_row(rows, settings, random)).get("Email") or "").partition("@")[0]
-            email = f"{local}.churn-{self.truth.sequence + 1}@example.net"
+            new_base_id = listed_base_id
+            if new_base_id is None:
+                new_base_id = store.base_of(draw_row(rows, settings, random)) if rows else 1
+            base_id, name = store.bases.find_or_make(new_base_id, None)
+            local_part = "somebody"
+            if settings.order == "email" and rows:  # the new subscriber is next to an existing one in the list
+                local_part = (store.read(draw_row(rows, settings, random)).get("Email") or "").partition("@")[0]
+            email = f"{local_part}.churn-{self.truth.sequence + 1}@example.net"
             subscriber_id = choose_id(store, rows, settings)
             base = {"Id": base_id, "Name": name}
             wire = orjson.dumps({"Id": subscriber_id, "Base": base, "IsActive": True, "Email": email, "Gender": ""})
@@ -320,7 +338,7 @@ class Sandbox:
             store.add(subscriber_id, base_id, email, "", wire)
 
     def seed(self, count: int, base_id: int | None, base_name: str | None) -> SyntheticSubscribers:
-        """Add `count` synthetic subscribers to one base, visible at once."""
+        """Add `count` synthetic subscribers to one base. The list shows them at once."""
         base, step = self.store.bases.find_or_make(base_id, base_name), self.settings.id_step
         block = SyntheticSubscribers(self.store.take_id(step), count, step, *base)
         self.truth.append("seeded", **asdict(block))
@@ -328,51 +346,53 @@ class Sandbox:
         return block
 
 
-# the way of a request
+# the treatment of requests
 
 
 class Service:
-    """The way of each request of the API over one sandbox. `call_later` sets a timer in seconds."""
+    """The treatment of all requests of the API to one sandbox. `call_later` sets a timer in seconds."""
 
     def __init__(
         self, sandbox: Sandbox, call_later: Callable[[float, Callable[[], None]], asyncio.TimerHandle]
     ) -> None:
         self._sandbox = sandbox
         self._call_later = call_later
-        self._served = 0
-        self._is_calling = False
-        self._line: deque[Callable[[], None]] = deque()
-        self._under_way: dict[Peer, tuple[str, float, Request]] = {}  # operation, arrival, request
+        self._served_count = 0
+        self._is_serving_line = False
+        self._waiting_requests: deque[Callable[[], None]] = deque()
+        self._open_requests: dict[
+            Peer, tuple[str, float, Request]
+        ] = {}  # operation, arrival and request of each connection
         self._timers: set[asyncio.TimerHandle] = set()
 
     def reset(self) -> None:
-        """Cut off all requests under way, so that nothing of them shows later, and empty the sandbox."""
+        """Cut off all open requests, so that they have no later effect, and empty the sandbox."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
-        self._line.clear()
-        self._served = 0
-        for peer, (operation, *_) in tuple(self._under_way.items()):
+        self._waiting_requests.clear()
+        self._served_count = 0
+        for peer, (operation, *_) in tuple(self._open_requests.items()):
             self._finish(operation, peer, NO_RESPONSE, Ending.CUT)
         self._sandbox.reset()
 
     def receive(self, request: Request, peer: Peer) -> None:
-        """Receive a request of the API; `peer.finish` is called once for the request."""
+        """Receive a request of the API. `peer.finish` is called once for the request."""
         sandbox = self._sandbox
         now = sandbox.clock()
         operation, method = OPERATIONS.get(request.path, ("other", ""))
-        self._under_way[peer] = operation, now, request
+        self._open_requests[peer] = operation, now, request
         sandbox.stats.count_received(operation, now, peer.quiet_until)
         fault, refusal = self._admit(request, operation, method, now)
         if refusal is not None:
             self._after(self._latency_s(), lambda: self._finish(operation, peer, refusal, Ending.WHOLE))
-        elif sandbox.settings.capacity and self._served >= sandbox.settings.capacity:
-            self._line.append(lambda: self._serve(operation, request, peer, fault))
+        elif sandbox.settings.capacity and self._served_count >= sandbox.settings.capacity:
+            self._waiting_requests.append(lambda: self._serve(operation, request, peer, fault))
         else:
             self._serve(operation, request, peer, fault)
 
     def _admit(self, request: Request, operation: str, method: str, now: float) -> tuple[Fault | None, Response | None]:
-        """Return the fault of a request and None, or the response that refuses the request.
+        """Return the fault of a request, and the response if the request is refused.
 
         The checks come in the order redirect, path, method, token, limit, fault, block of creates, form.
         """
@@ -386,7 +406,7 @@ class Service:
             return None, self._error(405, f"Only {method} is possible here", ("Allow", method))
         if not is_authorised(request, sandbox.authorization):
             return None, self._error(401, "The API token is missing or wrong")
-        if settings.max_in_flight and self._served + len(self._line) >= settings.max_in_flight:
+        if settings.max_in_flight and self._served_count + len(self._waiting_requests) >= settings.max_in_flight:
             return None, self._refuse(settings.limit_status, settings.retry_after_s or 1, "Too many at once")
         wait_s = sandbox.limiter.admit(now)
         if wait_s > 0:
@@ -413,39 +433,40 @@ class Service:
         jitter_ms = self._sandbox.random.random() * settings.jitter_ms if settings.jitter_ms else 0.0
         return (settings.latency_ms + jitter_ms) / 1000
 
-    def _after(self, delay_s: float, act: Callable[[], object]) -> None:
-        """Call `act` after a delay, or at once without a delay."""
+    def _after(self, delay_s: float, action: Callable[[], object]) -> None:
+        """Call `action` after a delay, or at once without a delay."""
         if not delay_s:
-            act()
+            action()
             return
 
-        def act_in_time() -> None:
+        def run_action() -> None:
             self._timers.discard(timer)
-            act()
+            action()
 
-        timer = self._call_later(delay_s, act_in_time)
+        timer = self._call_later(delay_s, run_action)
         self._timers.add(timer)
 
     def _serve(self, operation: str, request: Request, peer: Peer, fault: Fault | None) -> None:
-        """Execute a request after its latency, then serve the next in line."""
-        self._served += 1
+        """Execute a request after its latency, and then serve the requests in line."""
+        self._served_count += 1
 
-        def act() -> None:
+        def execute() -> None:
             try:
                 self._perform(operation, request, peer, fault)
             finally:
-                self._served -= 1
-                if not self._is_calling:  # a request that the loop below serves at once must not start the loop again
-                    self._is_calling = True
+                self._served_count -= 1
+                if not self._is_serving_line:  # a request that the loop below serves must not start the loop again
+                    self._is_serving_line = True
                     capacity = self._sandbox.settings.capacity
-                    while self._line and (not capacity or self._served < capacity):
-                        self._line.popleft()()
-                    self._is_calling = False
+                    while self._waiting_requests and (not capacity or self._served_count < capacity):
+                        self._waiting_requests.popleft()()
+                    self._is_serving_line = False
 
-        self._after(self._latency_s(), act)
+        self._after(self._latency_s(), execute)
 
     def _perform(self, operation: str, request: Request, peer: Peer, fault: Fault | None) -> None:
-        """Execute a request and answer as its fault demands. A fault does not turn a rejection into another answer."""
+        """Execute a request, and answer as its fault demands. A fault does not change the answer to a rejected
+        request."""
         sandbox, settings = self._sandbox, self._sandbox.settings
         if fault is Fault.DROP_BEFORE:
             self._finish(operation, peer, NO_RESPONSE, Ending.CUT)
@@ -485,7 +506,7 @@ class Service:
             case Fault.CREATED_422 if is_change:
                 response = self._error(422, "The request cannot be processed")
             case Fault.CREATED_429 if is_change:
-                response = self._refuse(429, _CREATED_429_S, "Too many requests, come back later")
+                response = self._refuse(429, _CREATED_429_WAIT_S, "Too many requests, come back later")
             case Fault.EXECUTED_STATUS if is_change:
                 response = self._error(int(sandbox.random.choice(settings.executed_statuses)), "This is not possible")
             case Fault.WRONG_ANSWER if is_change and operation == "create":  # as if two requests were mixed up
@@ -501,7 +522,7 @@ class Service:
         except RejectedError as error:
             status = self._sandbox.settings.error_status if error.status is None else error.status
             return self._error(status, error.message), False
-        except OSError:  # a full disk: nothing was stored, and the sandbox answers as a service would
+        except OSError:  # the disk is full and nothing was stored; the answer is a server error, as from a real service
             return self._server_error(), False
 
     def _discard(self, request: Request) -> Response:
@@ -513,7 +534,7 @@ class Service:
             return self._error(status, error.message)
 
     def _error(self, status: int, message: str, *headers: tuple[str, str]) -> Response:
-        """Return an error; service-api.md does not show its shape, so the shape is a switch (`error_shape`)."""
+        """Return an error. Its shape is a switch (`error_shape`), because service-api.md does not show the shape."""
         match self._sandbox.settings.error_shape:
             case "plain":
                 return Response(status, orjson.dumps({"success": False, "message": message}), headers=headers)
@@ -530,7 +551,8 @@ class Service:
         return self._error(self._sandbox.settings.server_error, "Something went wrong on our side")
 
     def _refuse(self, status: int, wait_s: float, message: str) -> Response:
-        """Return a refusal whose Retry-After has the form of the switch `retry_after`, rounded up to a whole second."""
+        """Return a refusal. Its Retry-After is rounded up to a whole second, and has the form of the switch
+        `retry_after`."""
         self._sandbox.stats.limited += 1
         match self._sandbox.settings.retry_after:
             case "seconds":
@@ -547,14 +569,14 @@ class Service:
         return self._error(status, message)
 
     def _finish(self, operation: str, peer: Peer, response: Response, ending: Ending) -> None:
-        """Answer, and count what the client can see of the answer."""
+        """Answer a request, and count the answer as the client sees it."""
         sandbox = self._sandbox
         label = str(response.status) if ending is Ending.WHOLE else ending.value
         label = "gone" if peer.is_gone else label
         sandbox.stats.count_answered(operation, label)
-        _, came_at, request = self._under_way[peer] if ending is Ending.SILENT else self._under_way.pop(peer)
-        shown = request if len(request.body) <= _LARGEST_SHOWN else replace(request, body=b"")
-        sandbox.recent.append((came_at, shown, label))
+        _, arrived_at, request = self._open_requests[peer] if ending is Ending.SILENT else self._open_requests.pop(peer)
+        shown_request = request if len(request.body) <= _MAX_SHOWN_BYTES else replace(request, body=b"")
+        sandbox.recent.append((arrived_at, shown_request, label))
         wait_s = response.wait_s if response.wait_until is None else response.wait_until - sandbox.wall()
         if wait_s > 0:
             peer.quiet_until = sandbox.clock() + wait_s

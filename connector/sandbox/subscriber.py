@@ -1,6 +1,7 @@
-"""The rules of a Subscriber in a create request (service-api.md 2.1): types, allowed values, defaults, normalisation.
+"""The rules for a Subscriber in a create request (service-api.md 2.1): types, allowed values, defaults and normal
+forms.
 
-The module knows nothing of what is stored already. A message names the field that breaks a rule by its full name.
+The rules do not depend on stored subscribers. A message has the full name of the field that breaks a rule.
 """
 
 import re
@@ -24,14 +25,15 @@ NC NE NF NG NI NL NO NP NR NU NZ OM PA PE PF PG PH PK PL PM PN PR PS PT PW PY QA
 SJ SK SL SM SN SO SR SS ST SV SX SY SZ TC TD TF TG TH TJ TK TL TM TN TO TR TT TV TW TZ UA UG UM US UY UZ VA VC VE VG VI
 VN VU WF WS YE YT ZA ZM ZW
 """
-COUNTRY_CODES = frozenset(_COUNTRIES.split())  # ISO 3166-1 alpha-2; the connector uses another table
+COUNTRY_CODES = frozenset(_COUNTRIES.split())  # ISO 3166-1 alpha-2; the connector has its own table
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_NOT_IN_DOMAINS = frozenset(' <>,;:"()')
-_LARGEST_ID = 2**53 - 1  # beyond it a JSON number is not the same number everywhere
+_FORBIDDEN_DOMAIN_CHARACTERS = frozenset(' <>,;:"()')
+_LARGEST_ID = 2**53 - 1  # not all programs read a larger JSON number as the same number
 
 
 class RejectedError(Exception):
-    """The request is answered with an error; `status` None means the status that the switches choose."""
+    """The error of a request that breaks a rule. If `status` is None, the switch `error_status` has the status of the
+    answer."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -41,18 +43,20 @@ class RejectedError(Exception):
 
 def reject(error: ValidationError) -> RejectedError:
     """Return the rejection for a validation error of pydantic. The message names the first field that breaks a rule."""
-    first = error.errors(include_url=False, include_context=False)[0]
-    if first["type"] == "json_invalid":
-        return RejectedError(f"The body is not JSON: {first['msg']}", 400)
-    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).removeprefix(".")
-    message = first["msg"].removeprefix("Value error, ")
+    first_error = error.errors(include_url=False, include_context=False)[0]
+    if first_error["type"] == "json_invalid":
+        return RejectedError(f"The body is not JSON: {first_error['msg']}", 400)
+    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first_error["loc"]).removeprefix(
+        "."
+    )
+    message = first_error["msg"].removeprefix("Value error, ")
     return RejectedError(f"{name or 'The body'}: {message}")
 
 
 def is_address(text: str) -> bool:
-    """Whether `text` has the outward form of an email address: something, an @, and a domain."""
+    """Return whether the text has the form of an email address: a local part, an @, and a domain."""
     local, _, domain = text.rpartition("@")
-    return bool(local and domain) and text.isprintable() and _NOT_IN_DOMAINS.isdisjoint(domain)
+    return bool(local and domain) and text.isprintable() and _FORBIDDEN_DOMAIN_CHARACTERS.isdisjoint(domain)
 
 
 # the fields of a subscriber
@@ -97,7 +101,7 @@ class _Address(TypedDict, total=False):
 
 
 class _Subscriber(TypedDict, total=False):
-    """The fields, in the order in which the service shows them."""
+    """The fields of a subscriber, in the order in which the service shows them."""
 
     Base: _Base
     IsActive: StrictBool
@@ -119,66 +123,68 @@ class _CreateBody(TypedDict):
     Subscriber: _Subscriber
 
 
-_CREATE_BODY = TypeAdapter(_CreateBody)  # dicts, not objects: a create costs 5 us, and what was not given stays absent
+# Dicts and not objects, because a create takes only 5 µs, and missing fields stay missing.
+_CREATE_BODY = TypeAdapter(_CreateBody)
 _FIELDS = tuple(name for name in _Subscriber.__annotations__ if name != "Base")
 
 
 def parse_create(body: bytes, settings: SandboxSettings) -> tuple[int | None, str | None, dict[str, Any]]:
-    """Return the base that a create names, (Id, Name) of which one is None, and the fields, normalised (null State and
-    Line3 to "", Zip to a string). Raise RejectedError for the first rule that the create breaks."""
+    """Return the Id and the Name of the base that a create names, of which one is None, and the normalised fields. A
+    null State or Line3 becomes "", and Zip becomes a text. Raise RejectedError for the first rule that the create
+    breaks."""
     try:
         root = _CREATE_BODY.validate_json(body, extra=settings.extra_fields)
     except ValidationError as error:
         raise reject(error) from None
     values = cast("dict[str, Any]", root["Subscriber"])
     base = values.pop("Base", {})
-    if not base.get("Id") and not base.get("Name"):  # null, 0 and "" are empty
+    if not base.get("Id") and not base.get("Name"):  # null, 0 and "" count as missing
         raise RejectedError("Either Subscriber.Base.Id or Subscriber.Base.Name must be given")
-    for name in settings.required:  # true and false are both values
-        first, _, second = name.partition(".")
-        value = values.get(first, {}).get(second) if second else values.get(first)
+    for name in settings.required:  # true and false both count as values
+        outer_name, _, inner_name = name.partition(".")
+        value = values.get(outer_name, {}).get(inner_name) if inner_name else values.get(outer_name)
         if value is None or value in ("", []):
             raise RejectedError(f"Subscriber.{name} is required")
-    if base.get("Id"):  # the Id goes first when both are non-empty
+    if base.get("Id"):  # if both have a value, the Id has precedence
         return base["Id"], None, values
     return None, base["Name"], values
 
 
 def alter(values: dict[str, Any], settings: SandboxSettings) -> None:
-    """Change fields in place as a service does that stores other values than it was sent (`alter_...` switches)."""
+    """Change fields in place, like a service that stores other values than it gets (the switches `alter_...`)."""
     for name in settings.alter_fields:
-        first, _, second = name.partition(".")
-        holder, key = (values.get(first, {}), second) if second else (values, first)
-        if key in holder:
-            holder[key] = holder[key].upper()
+        outer_name, _, inner_name = name.partition(".")
+        owner, key = (values.get(outer_name, {}), inner_name) if inner_name else (values, outer_name)
+        if key in owner:
+            owner[key] = owner[key].upper()
     if settings.alter_identity and values.get("Email"):
         local, _, domain = values["Email"].rpartition("@")
         values["Email"] = f"{local.partition('+')[0] or local}@{domain}"
 
 
-def fill_defaults(values: dict[str, Any], absent: str) -> dict[str, Any]:
-    """Return all that the service shows of a subscriber. IsActive and Gender have defaults (service-api.md 2.1); the
-    switch `absent_fields` says whether other absent fields are left out, null or empty."""
-    filled = {"IsActive": False, "Gender": ""} | values
-    if absent != "omit":
-        is_null = absent == "null"
-        blank = {name: None if is_null else ([] if name == "Tags" else "") for name in _FIELDS}
+def fill_defaults(values: dict[str, Any], absent_fields: str) -> dict[str, Any]:
+    """Return all fields of a subscriber that the service shows. IsActive and Gender have defaults (service-api.md 2.1).
+    By the switch `absent_fields`, other absent fields are left out, null or empty."""
+    subscriber = {"IsActive": False, "Gender": ""} | values
+    if absent_fields != "omit":
+        is_null = absent_fields == "null"
+        empty_fields = {name: None if is_null else ([] if name == "Tags" else "") for name in _FIELDS}
         address = dict.fromkeys(_Address.__annotations__, None if is_null else "") | values.get("Address", {})
-        filled = blank | filled | {"Address": address}
-    return {name: filled[name] for name in _FIELDS if name in filled}
+        subscriber = empty_fields | subscriber | {"Address": address}
+    return {name: subscriber[name] for name in _FIELDS if name in subscriber}
 
 
-def cut_base(wire: bytes, shown: str) -> bytes:
-    """Return the JSON of a subscriber with the Id of the base alone (`shown` is id), with the Name of the base alone
+def cut_base(wire: bytes, shown_part: str) -> bytes:
+    """Return the JSON of a subscriber with only the Id of the base (`shown_part` is id), with only the Name of the base
     (name), or without a base (none)."""
     subscriber = orjson.loads(wire)
     base = subscriber.pop("Base", {})
-    key = {"id": "Id", "name": "Name"}.get(shown)
+    key = {"id": "Id", "name": "Name"}.get(shown_part)
     return orjson.dumps(subscriber | ({} if key is None else {"Base": {key: base.get(key)}}))
 
 
 def cut_identity(wire: bytes, omitted: Collection[str], *, is_email_masked: bool) -> bytes:
-    """Return the JSON of a subscriber without the `omitted` fields, and with its email masked if that is asked for."""
+    """Return the JSON of a subscriber without the `omitted` fields. If `is_email_masked`, the email is masked."""
     subscriber = {name: value for name, value in orjson.loads(wire).items() if name not in omitted}
     if is_email_masked and (email := subscriber.get("Email")):
         local, _, domain = email.partition("@")
@@ -195,11 +201,11 @@ def write_id_as_number(wire: bytes) -> bytes:
     return orjson.dumps(subscriber)
 
 
-def write_activity(wire: bytes, shown: str) -> bytes:
-    """Return the JSON of a subscriber with IsActive as the switch `activity` has it."""
+def write_activity(wire: bytes, form: str) -> bytes:
+    """Return the JSON of a subscriber with IsActive in a `form` of the switch `activity`."""
     subscriber = orjson.loads(wire)
     is_active = subscriber.pop("IsActive", False)
-    match shown:
+    match form:
         case "number":
             subscriber["IsActive"] = int(is_active)
         case "text":
@@ -223,6 +229,6 @@ def quote_ids(wire: bytes) -> bytes:
 
 
 def write_uuid(wire: bytes) -> bytes:
-    """Return the JSON of a subscriber with a UUID as its Id, always the same for one number."""
+    """Return the JSON of a subscriber with a UUID as its Id. The same number always gives the same UUID."""
     subscriber = orjson.loads(wire)
     return orjson.dumps(subscriber | {"Id": str(uuid5(NAMESPACE_OID, str(subscriber["Id"])))})

@@ -1,6 +1,7 @@
-"""The switches: everything that service-api.md leaves open (architecture 2), and the faults (section 9), in one table.
+"""The switches: one table of all behaviour that service-api.md does not define (architecture 2), and of the faults
+(section 9).
 
-`SandboxSettings` is the table. The messages, the page and the reference derive from its fields.
+`SandboxSettings` is the table. The messages, the page and the reference follow from its fields.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ FieldName = Literal[
     "CustomField2", "CustomField3", "Birthday", "Address.Country", "Address.City", "Address.State", "Address.Zip",
     "Address.Line1", "Address.Line2", "Address.Line3",
 ]  # fmt: skip
-"""The fields of a subscriber, as service-api.md writes them without `Subscriber.`."""
+"""The names of a subscriber's fields in service-api.md, without `Subscriber.`."""
 TextFieldName = Literal[
     "Email", "FirstName", "LastName", "Phone", "ClientUserId", "CustomField1", "CustomField2", "CustomField3",
     "Address.City", "Address.State", "Address.Line1", "Address.Line2", "Address.Line3",
@@ -26,19 +27,19 @@ StrayStatus = Literal["200", "400", "402", "403", "404"]
 ExecutedStatus = Literal["200", "400", "401", "403", "404", "405", "408", "409", "410", "422"]
 
 
-# what the value of a switch may be: a JSON value, or a text as `--set` has it
+# the types of values: a JSON value, or a text from `--set`
 
 
-def _split(given: object) -> object:
+def _split(value: object) -> object:
     """Return the comma-separated words of a text."""
-    return [word.strip() for word in given.split(",") if word.strip()] if isinstance(given, str) else given
+    return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
 
 
-def _split_pairs(given: object) -> object:
+def _split_pairs(value: object) -> object:
     """Return the comma-separated pairs `left=right` of a text."""
-    if not isinstance(given, str):
-        return given
-    pairs = [word.partition("=") for word in given.split(",") if word.strip()]
+    if not isinstance(value, str):
+        return value
+    pairs = [word.partition("=") for word in value.split(",") if word.strip()]
     return {left.strip(): right.strip() for left, _, right in pairs}
 
 
@@ -63,31 +64,31 @@ _Churn = Annotated[float, Field(ge=0, le=1000)]
 
 
 class SandboxSettings(BaseModel):
-    """The position of every switch; made by `parse_settings` or `change_settings`, which check the values."""
+    """The values of all switches. `parse_settings` and `change_settings` create settings and check the values."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     @property
     def extra_fields(self) -> Literal["forbid", "ignore"]:
-        """How pydantic treats a field or parameter that service-api.md does not name."""
+        """The way in which pydantic treats a field or parameter that service-api.md does not name."""
         return "forbid" if self.unknown_fields == "reject" else "ignore"
 
     # what a create does
     duplicates: Literal["accept", "reject_409", "reject_400", "reject_200", "upsert"] = "accept"
-    """What a create does when its base already has a subscriber that is the same."""
+    """What a create does if its base already has the same subscriber."""
     identity: Literal["email", "client_user_id"] = "email"
-    """What makes two subscribers the same: the email (trimmed, case-blind; without an email the ClientUserId), or the
-    ClientUserId."""
+    """The field by which two subscribers are the same: the email (trimmed, without case; or the ClientUserId if there
+    is no email), or always the ClientUserId."""
     merge_by: _Words[Literal["Email", "Phone", "ClientUserId"]] = ()
     """A create that has the value of an existing subscriber in one of these fields overwrites that subscriber, and
     answers with the subscriber's Id."""
     merge_within: Literal["base", "account"] = "base"
-    """Where merge_by looks: `base`: in the base of the create; `account`: in all bases, and the subscriber moves into
-    the base of the create."""
+    """The bases in which merge_by searches: `base` is the base of the create. `account` is all bases, and the
+    subscriber moves to the base of the create."""
     provisional_ids: bool = False
     """The Id in the answer to a create is provisional: the list shows the subscriber with another Id."""
     required: _Words[FieldName] = ()
-    """Fields that a create must give a value, besides the base."""
+    """Fields that must have a value in a create, in addition to the base."""
     unknown_fields: Literal["reject", "ignore"] = "reject"
     """What to do with a field or query parameter that service-api.md does not name."""
     absent_fields: Literal["omit", "null", "empty"] = "omit"
@@ -95,97 +96,99 @@ class SandboxSettings(BaseModel):
     alter_fields: _Words[TextFieldName] = ()
     """Text fields that the service stores in capitals."""
     alter_identity: bool = False
-    """Store and answer an email without the `+tag` of its local part."""
+    """The service stores and answers an email without the `+tag` of its local part."""
     base_names: Literal["exact", "folded", "nfd", "collapsed", "escaped", "cut", "accent_blind"] = "exact"
-    """How a name finds its base: `exact` makes a new base for an unknown spelling; `folded` ignores capitals and
-    surrounding blanks, `accent_blind` also accents, and both answer with the first spelling. The others store another
-    name: `nfd` with accents as characters of their own, `collapsed` with single blanks, `escaped` with HTML entities,
-    `cut` with the first 20 characters."""
+    """How a name finds its base. `exact` creates a new base for an unknown spelling. `folded` ignores capitals and
+    outer blanks, and `accent_blind` also ignores accents; both answer with the first spelling. The other values store a
+    changed name: `nfd` with accents as separate characters, `collapsed` with single blanks, `escaped` with HTML
+    entities, and `cut` with only the first 20 characters."""
     base_alias: _Pairs = {}
     """A create in the base on the left (a name, or an Id in digits) is stored in the base on the right, and the answer
     shows the base on the right."""
     created_status: Annotated[int, Field(ge=200, le=299)] = 200
     """The HTTP status of a create that succeeded."""
     id_step: Annotated[int, Field(ge=1, le=1000)] = 1
-    """The distance between one new Subscriber.Id and the next."""
+    """The difference between a new Subscriber.Id and the next new one."""
     # errors and access
     error_shape: Literal["plain", "nested", "html", "empty"] = "plain"
-    """The body of an error: a flat JSON message, a nested one, a web page, or nothing."""
+    """The body of an error: a flat JSON object, a nested JSON object, a web page, or nothing."""
     error_status: Annotated[int, Field(ge=200, le=499)] = 400
-    """The HTTP status of a request whose content breaks a rule; 200: only the body shows the error."""
+    """The HTTP status of a request whose content breaks a rule. With 200, only the body shows the error."""
     authorization: Annotated[str, Field(pattern=r"\{token\}"), AfterValidator(_check_printable)] = "{token}"
-    """What the Authorization header must equal; `{token}` stands for the token."""
+    """The required Authorization header. `{token}` stands for the token."""
     redirect_to: _Text = ""
-    """Answer every API request 307 with a Location that begins with this address."""
+    """Answer every API request with 307, and with a Location that begins with this address."""
     max_body_bytes: Annotated[int, Field(ge=1, le=2**31)] = 33_554_432
-    """A larger request body is answered 413."""
+    """A request with a larger body is answered with 413."""
     # the list
     filters: Literal["exact", "partial", "icase", "ignored"] = "exact"
-    """How the text filters match; `ignored` ignores every filter."""
+    """How the text filters match. With `ignored`, all filters are ignored."""
     blind_filters: _Words[Literal["capitals", "plus", "non_ascii"]] = ()
     """Text filters find nothing for a value with these characters."""
     filters_return: Literal["all", "first"] = "all"
-    """How many subscribers a text filter or the filter Id returns: all that match, or only the first one."""
+    """The subscribers that a text filter or the filter Id returns: all that match, or only the first one."""
     combine: Literal["all", "any", "last"] = "all"
-    """Which of several filters must match: all, any, or only the last one given."""
+    """Which filters of a request must match: all, any, or only the last filter."""
     order: Literal["id", "id_desc", "email", "shuffled"] = "id"
-    """The order of the list; `shuffled` is another order at each request."""
+    """The order of the list. With `shuffled`, each request gets another order."""
     list_lag_ms: _Amount = 0.0
     """Time until the list shows a new subscriber."""
     replica_lags_ms: _Words[_Amount] = ()
     """A list request is read from a replica at random. Each number is a replica: the time until the replica shows a new
     subscriber."""
     min_limit: Annotated[int, Field(ge=0, le=1000)] = 1
-    """A smaller limit is raised to this, but never above max_limit."""
+    """A smaller limit is raised to this number, but not above max_limit."""
     max_limit: Annotated[int, Field(ge=1, le=1000)] = 1000
-    """A larger limit is reduced to this."""
+    """A larger limit is reduced to this number."""
     past_end: Literal["empty", "repeat", "null", "400", "404"] = "empty"
-    """A page past the end: empty, the last page once more, or an error with this status (never at offset 0); `null` has
-    `Subscribers: null` in every page without rows."""
+    """The answer to a page past the end: an empty page, the last page again, or an error with this status (never at
+    offset 0). With `null`, every page without rows has `Subscribers: null`."""
     result_window: _Count = 0
-    """The list counts and shows this many subscribers of a result, and hides the others; 0: all."""
+    """The list counts and shows only this number of subscribers of a result. With 0, it shows all."""
     hidden_bases: _Words[str] = ()
     """Ids of bases whose subscribers the list shows only to a request with a BaseId."""
     hide: _Words[Literal["inactive", "male", "female", "unspecified", "unconfirmed", "no_email", "old_ids"]] = ()
-    """Classes of subscribers that the list and its filters leave out. A request with IsActive=0 shows the inactive
-    ones, a request for a Gender shows that gender. A filter by Id also shows old_ids and no_email, and a filter by
-    ClientUserId shows no_email. Nothing shows unconfirmed, which are all subscribers that a create has stored."""
+    """Classes of subscribers that the list and its filters leave out. A request with IsActive=0 still shows inactive
+    subscribers, and a request with a Gender shows this gender. A filter by Id also shows old_ids and no_email, and a
+    filter by ClientUserId shows no_email. No request shows unconfirmed, which are all subscribers that a create has
+    stored."""
     old_ids_below: _Count = 100_101
-    """The Ids below this are those that hide=old_ids leaves out."""
+    """hide=old_ids leaves out the subscribers whose Id is below this number."""
     lost_shard: _Probability = 0.0
-    """The list's answer lacks one of its shards, drawn at random, in TotalCount as well."""
+    """The answer of the list lacks a random shard, also in TotalCount."""
     shards: Annotated[int, Field(ge=2, le=1000)] = 5
-    """The number of shards of the list. The remainder of an Id by this number is the shard of its subscriber."""
+    """The number of shards of the list. The shard of a subscriber is the remainder of its Id after division by this
+    number."""
     base_in_rows: Literal["full", "id", "name", "none"] = "full"
-    """How a row of the list shows its base: with Id and Name, with its Id alone, with its Name alone, or not at all."""
+    """How a row of the list shows its base: with Id and Name, with only the Id, with only the Name, or not at all."""
     rows_omit: _Words[Literal["Email", "ClientUserId"]] = ()
     """Fields that the rows of the list leave out."""
     emails_in_rows: Literal["full", "masked"] = "full"
-    """How a row of the list shows an email: as stored, or as its first letter, asterisks and its domain."""
+    """How a row of the list shows an email: unchanged, or masked as the first letter, asterisks and the domain."""
     client_user_ids: Literal["text", "number"] = "text"
     """How answers show a ClientUserId of digits: as a text, or as a JSON number."""
     activity: Literal["boolean", "number", "text", "letter", "omit_false", "omit_some", "omit"] = "boolean"
-    """How answers show IsActive: as a boolean, as 0 or 1, as a text, as Y or N, as a boolean only if it is true, as a
-    boolean except for each third Id, or not at all."""
+    """How answers show IsActive: as a boolean, as 0 or 1, as a text, as Y or N, as a boolean but only if it is true, as
+    a boolean but not for every third Id, or not at all."""
     list_omits: _Words[Literal["TotalCount", "Offset", "Limit"]] = ()
     """Numbers that a page of the list leaves out."""
     uuids: bool = False
-    """The Id of a subscriber is a UUID. The filter Id takes numbers only, and finds nobody."""
+    """The Id of a subscriber is a UUID. The filter Id allows only numbers, so it finds no subscriber."""
     numbers_as_text: _Words[Literal["counts", "ids"]] = ()
-    """Numbers that answers put in quotes: counts are TotalCount, Offset and Limit."""
+    """Numbers that answers write in quotes. `counts` are TotalCount, Offset and Limit."""
     max_total: _Count = 0
-    """The cap of TotalCount; 0: none."""
+    """The maximum of TotalCount. 0 means no maximum."""
     total_off: Annotated[int, Field(ge=-(10**9), le=10**9)] = 0
-    """Added to TotalCount: a count that is wrong."""
+    """This number is added to TotalCount, so that TotalCount is wrong."""
     churn_insert: _Churn = 0.0
-    """Subscribers that appear after each list page; a fraction is a probability."""
+    """Number of subscribers that appear after each page of the list. A fraction is a probability."""
     churn_delete: _Churn = 0.0
-    """Subscribers that vanish after each list page; a fraction is a probability."""
+    """Number of subscribers that vanish after each page of the list. A fraction is a probability."""
     churn_where: Literal["head", "middle", "end"] = "middle"
-    """Where in the list the churn takes place."""
+    """The place in the list at which subscribers appear and vanish."""
     cached: _Amount = 0.0
-    """Seconds for which a list request with the same URL gets the same answer; 0: no cache. A request with
-    `Cache-Control: no-cache` is answered anew."""
+    """For this number of seconds, list requests with the same URL get the same answer. 0 means no cache. A request with
+    `Cache-Control: no-cache` gets a new answer."""
     cache_ignores: bool = False
     """The cache ignores Cache-Control."""
     list_error: _Probability = 0.0
@@ -196,41 +199,42 @@ class SandboxSettings(BaseModel):
     jitter_ms: _Amount = 0.0
     """The largest additional latency, at random."""
     capacity: _Count = 0
-    """Requests served at once; other requests wait in line; 0: no bound."""
+    """Maximum number of requests that are served at once. Other requests wait in line. 0 means no maximum."""
     rate: _Amount = 0.0
-    """Requests per second that are let in; other requests are refused; 0: no limit."""
+    """Maximum number of requests per second. Other requests are refused. 0 means no limit."""
     burst: _Count = 0
-    """The number of requests that the full bucket lets in at once; 0: the requests of one second."""
+    """The number of requests that a full bucket admits at once. 0 means the requests of one second."""
     limiter: Literal["bucket", "fixed_window", "sliding_window"] = "bucket"
     """How the rate limit counts."""
     window_ms: Annotated[float, Field(ge=1)] = 1000.0
     """The length of a window of the window limiters."""
     max_in_flight: _Count = 0
-    """Requests under way at once; other requests are refused; 0: no limit."""
+    """Maximum number of open requests. Other requests are refused. 0 means no limit."""
     limit_status: Annotated[int, Field(ge=200, le=599)] = 429
-    """The HTTP status of a request that is refused; 200: only the body shows the refusal."""
+    """The HTTP status of a refused request. With 200, only the body shows the refusal."""
     retry_after: Literal["seconds", "date", "unix", "none"] = "seconds"
     """The form of the Retry-After header of a refusal."""
     retry_after_s: Annotated[int, Field(ge=0, le=86400)] = 0
-    """The shortest Retry-After of a limit; 0: the time until the limit lets a request in."""
+    """The shortest Retry-After of a limit. 0 means the time until the limit admits a request."""
     # refusals of all creates, for a while
     blocked_from: _Count = 0
-    """The first create that is refused, counted from the start (or from the last change of this switch); 0: none."""
+    """The number of the first create that is refused, counted from the start or from the last change of this switch. 0
+    means that no create is refused."""
     blocked_ms: _Amount = 0.0
-    """The time for which all creates are refused from then on; 0: no bound."""
+    """The time after the first refused create of blocked_from during which all creates are refused. 0 means no end."""
     blocked_creates: _Count = 0
-    """The number of creates that are refused from then on; 0: no bound."""
+    """The number of creates that blocked_from refuses. 0 means no maximum."""
     blocked_status: Annotated[int, Field(ge=200, le=499)] = 200
-    """The HTTP status of a create that is refused so; 200: only the body shows the refusal."""
+    """The HTTP status of a create that blocked_from refuses. With 200, only the body shows the refusal."""
     blocked_words: str = "The service is under maintenance"
-    """The message of a create that is refused so; it may hold any characters."""
+    """The message of a create that blocked_from refuses. It may contain any characters."""
     quota: _Count = 0
-    """The subscribers that the account may have; a create beyond them is refused; 0: no quota."""
+    """Maximum number of subscribers of the account. A create beyond it is refused. 0 means no quota."""
     quota_status: Annotated[int, Field(ge=200, le=499)] = 402
-    """The HTTP status of a create beyond the quota; 200: only the body shows the refusal."""
+    """The HTTP status of a create beyond the quota. With 200, only the body shows the refusal."""
     # faults
     fault_operations: _Words[Operation] = ("create", "send")
-    """The operations that the faults below strike."""
+    """The operations that can have the faults below."""
     refuse: _Probability = 0.0
     """Refuse the request as if the rate were exceeded."""
     refuse_retry_after_s: Annotated[int, Field(ge=0, le=86400)] = 1
@@ -238,7 +242,7 @@ class SandboxSettings(BaseModel):
     drop_before: _Probability = 0.0
     """Cut the connection before storing."""
     late_ms: _Amount = 0.0
-    """With drop_before: execute the request this long after the cut; 0: never."""
+    """With drop_before: the request is executed at this time after the cut. 0 means never."""
     error_before: _Probability = 0.0
     """Answer with a server error before storing."""
     drop_after: _Probability = 0.0
@@ -250,7 +254,7 @@ class SandboxSettings(BaseModel):
     hang_after: _Probability = 0.0
     """Store, then keep the connection open and never answer."""
     garbage_after: _Probability = 0.0
-    """Store, then answer a body that is not a success."""
+    """Store, then answer with a body that is not a success."""
     created_422: _Probability = 0.0
     """Store, then answer 422 as if the request were rejected."""
     created_429: _Probability = 0.0
@@ -260,11 +264,11 @@ class SandboxSettings(BaseModel):
     executed_statuses: Annotated[_Words[ExecutedStatus], Field(min_length=1)] = ("401", "403", "404", "405")
     """The HTTP statuses that executed_status draws from."""
     stray_refusal: _Probability = 0.0
-    """Answer one of stray_statuses before storing, as if the request were refused."""
+    """Answer with one of stray_statuses before storing, as if the request were refused."""
     stray_statuses: Annotated[_Words[StrayStatus], Field(min_length=1)] = ("403", "404")
     """The HTTP statuses that stray_refusal draws from."""
     repeat: _Probability = 0.0
-    """Execute a create twice, as behind a proxy that repeats a POST, and answer with the second subscriber."""
+    """Execute a create twice, as if a proxy repeated the POST, and answer with the second subscriber."""
     discard: _Probability = 0.0
     """Answer a create with success and an Id, and store nothing."""
     wrong_answer: _Probability = 0.0
@@ -272,22 +276,22 @@ class SandboxSettings(BaseModel):
     server_error: Annotated[int, Field(ge=500, le=599)] = 500
     """The HTTP status of a server error."""
     cut_by: Literal["close", "reset"] = "close"
-    """Cut a connection by an orderly close or by a reset."""
+    """How a connection is cut: by a close, or by a reset."""
     seed: _Count = 1
-    """The seed of the random generator; setting the seed starts the generator again."""
+    """The seed of the random generator. A change of the seed starts the generator again."""
     # emails
     verified_domains: _Words[str] = ("example.com", "example.org")
-    """Sender domains whose ownership is confirmed; `*` confirms any."""
+    """Sender domains that are verified. `*` means any domain."""
     protected_headers: _Words[str] = (
         "Bcc", "Cc", "Content-Transfer-Encoding", "Content-Type", "Date", "DKIM-Signature", "From", "Message-ID",
         "MIME-Version", "Received", "Reply-To", "Return-Path", "Sender", "Subject", "To",
     )  # fmt: skip
-    """Headers that an email must not add or override, in any case."""
+    """Headers that an email must not add or replace. Case does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A line of the reference: name, default as `--set` writes the value, allowed values, effect."""
+    """A line of the reference: the name, the default as a text for `--set`, the allowed values, and the effect."""
 
     name: str
     default: str
@@ -308,7 +312,7 @@ def list_switches() -> tuple[Switch, ...]:
 
 
 def _describe_values(schema: Mapping[str, Any]) -> str:
-    """Return the values that a JSON Schema allows, in words."""
+    """Return a text about the values that a JSON Schema allows."""
     match schema:
         case {"enum": words}:
             return " | ".join(words)
@@ -332,7 +336,7 @@ def _describe_values(schema: Mapping[str, Any]) -> str:
 
 
 def write_value(value: object) -> str:
-    """Return the value of a switch as `--set` writes it."""
+    """Return the value of a switch as a text for `--set`."""
     if isinstance(value, dict):
         return ",".join(f"{left}={right}" for left, right in value.items())
     if isinstance(value, tuple):
@@ -343,7 +347,8 @@ def write_value(value: object) -> str:
 
 
 def parse_settings(settings: Sequence[str]) -> SandboxSettings:
-    """Return the settings of `name=value` texts; a later text overrides an earlier one. Raise as `change_settings`."""
+    """Return the settings of `name=value` texts. A later text overrides an earlier text. Raise the errors of
+    `change_settings`."""
     values = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
@@ -354,18 +359,18 @@ def parse_settings(settings: Sequence[str]) -> SandboxSettings:
 
 
 def change_settings(settings: SandboxSettings, values: Mapping[str, object]) -> SandboxSettings:
-    """Return `settings` with these switches changed, to texts or JSON values.
+    """Return `settings` with the new `values` of switches, which are texts or JSON values.
 
-    Raise ValueError with the name of the wrong switch and the values that it takes.
+    Raise ValueError with the name of the wrong switch and its allowed values.
     """
     names = SandboxSettings.model_fields
     for name in values.keys() - names.keys():
-        close = get_close_matches(name, names, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names)}"
+        close_names = get_close_matches(name, names, n=1)
+        hint = f"did you mean {close_names[0]!r}?" if close_names else f"there are: {', '.join(names)}"
         raise ValueError(f"there is no switch {name!r}; {hint}")
     try:
         return SandboxSettings.model_validate({**settings.model_dump(), **values})
     except ValidationError as error:
-        wrong = str(error.errors()[0]["loc"][0])
-        allowed = next(switch.values for switch in list_switches() if switch.name == wrong)
-        raise ValueError(f"switch {wrong!r} cannot be {values[wrong]!r}: it takes {allowed}") from None
+        wrong_name = str(error.errors()[0]["loc"][0])
+        allowed = next(switch.values for switch in list_switches() if switch.name == wrong_name)
+        raise ValueError(f"switch {wrong_name!r} cannot be {values[wrong_name]!r}: it takes {allowed}") from None

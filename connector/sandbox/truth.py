@@ -1,4 +1,4 @@
-"""What really happened: the truth log, one event for each change of what exists, and the counts of requests.
+"""The truth log, which has one event for each change of the stored data, and the counts of requests.
 
 An event is a JSON object: `sequence` (from 1), `at` (Unix seconds), `kind`, and depending on the kind
   created | updated      id, base_id, email (as in the request), answered (a Fate), subscriber (as stored);
@@ -24,40 +24,41 @@ if sys.platform != "win32":
 
 
 class Fate(StrEnum):
-    """What happened to the answer of an executed request, as the truth log names it."""
+    """The fate of the answer to an executed request, with its name in the truth log."""
 
     ANSWERED = "answered"
-    CUT = "cut"  # stored, no byte of the answer sent
+    CUT = "cut"  # the request was executed, and no byte of the answer was sent
     CUT_IN_ANSWER = "cut_in_answer"
     HUNG = "hung"
     GARBAGE = "garbage"
     SERVER_ERROR = "server_error"
     AS_422 = "answered_422"
     AS_429 = "answered_429"
-    AS_REFUSED = "answered_as_refused"  # with one of executed_statuses
+    AS_REFUSED = "answered_as_refused"  # answered with one of executed_statuses
     WRONG = "wrong_answer"
     LATE = "late"  # executed after the connection had been cut
     REPEATED = "repeated"  # executed once more, and answered with the other subscriber
     GONE = "gone"  # the client had closed before the request was executed
-    UNASKED = "nobody"  # churn: no request asked for the change
+    UNASKED = "nobody"  # no request asked for the change (churn)
 
 
 class TruthLog:
-    """Events in their order, in memory and, with a `path`, at the end of a file that one process at a time can hold.
+    """A log of events in memory. With a `path`, the events are also appended to a file that only one process at a time
+    can hold.
 
-    The operating system has a line before `append` returns, so a killed process loses no event that it answered for.
-    A last line without an end, torn by a kill, is dropped. `wall` returns Unix seconds.
+    The operating system has a line before `append` returns. So a killed process loses no event whose request was
+    answered. A last line without an end, which a kill may leave, is deleted. `wall` returns Unix seconds.
     """
 
     def __init__(self, path: Path | None, wall: Callable[[], float]) -> None:
-        """Open the log; raise ValueError if another process holds the file."""
+        """Open the log. Raise ValueError if another process holds the file."""
         self._wall = wall
         self.lines: list[bytes] = []
         self._file: FileIO | None = None
         if path is None:
             return
         self._file = FileIO(path, "a+", opener=lambda name, flags: os.open(name, flags, 0o600))
-        if sys.platform != "win32":  # Windows has no flock: the user must not start two sandboxes on one directory
+        if sys.platform != "win32":  # Windows has no flock, so the user must not start two sandboxes on one directory
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -99,11 +100,12 @@ class TruthLog:
 
 
 class Stats:
-    """Counts of requests; times are seconds of a clock that does not go back."""
+    """Counts of requests. Times are seconds of a clock that does not go back."""
 
     def __init__(self) -> None:
         self.requests: dict[str, dict[str, Any]] = defaultdict(lambda: {"received": 0, "answers": Counter()})
-        """`received`, and `answers` by status or by the name of a fault's ending, of each operation."""
+        """For each operation: the number `received`, and the `answers` by status or by the name of the fault's
+        ending."""
         self.faults: Counter[str] = Counter()
         self.limited = 0
         self.in_flight = 0
@@ -112,7 +114,7 @@ class Stats:
         self._inside_retry_after = {"all": 0, "told": 0}
 
     def count_received(self, operation: str, now: float, quiet_until: float) -> None:
-        """Count a request of the API. A Retry-After on its connection asked for silence until `quiet_until`."""
+        """Count a request of the API. A Retry-After on its connection asked for a pause until `quiet_until`."""
         self.requests[operation]["received"] += 1
         self.in_flight += 1
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
@@ -125,12 +127,13 @@ class Stats:
         self.in_flight -= 1
 
     def record_retry_after(self, until: float) -> None:
-        """Record that a refusal asked a client to stay away until then."""
+        """Record that a refusal asked a client for a pause until the time `until`."""
         self._quiet_until = max(self._quiet_until, until)
 
     def read(self) -> dict[str, Any]:
-        """Return all counts. `limited` counts requests that a limit refused, `inside_retry_after` requests that arrived
-        while a Retry-After ran: `all`, and those on the connection that had carried the Retry-After (`told`)."""
+        """Return all counts. `limited` counts requests that a limit refused. `inside_retry_after` counts requests that
+        arrived during the pause of a Retry-After: `all` of them, and requests on the connection of this Retry-After
+        (`told`)."""
         return {
             "requests": self.requests,
             "limited": self.limited,

@@ -30,7 +30,7 @@ def test_the_page_shows_the_subscribers_and_the_requests(calls: Calls) -> None:
         assert expected_text in page
     search_page = open_page(calls, "/?q=ANN%20%3C").body.decode()
     assert ("ann@example.com</summary>" in search_page, "bob@example.com</summary>" in search_page) == (True, False)
-    assert "Headers that an email must not add or override" in page
+    assert "Headers that an email must not add or replace" in page
     assert "(comma-separated" in page
     assert "Nothing is found" in open_page(calls, "/?q=carl").body.decode()
     assert 'http-equiv="refresh"' in open_page(calls, "/?follow").body.decode()

@@ -49,7 +49,8 @@ MUTATIONS = (
         (
             Edit(
                 "ledger/commits.py",
-                "ledger.mark_absent(self.base, self.run_key, intents_by_state[State.UNKNOWN])\n\n        await self.ask(write)",
+                "ledger.mark_absent(self.base, self.run_key, intents_by_state[State.UNKNOWN])\n\n"
+                "        await self.ask(write)",
                 "ledger.mark_absent(self.base, self.run_key, intents_by_state[State.UNKNOWN])\n\n"
                 "        self.asked = asyncio.ensure_future(self.ask(write))\n        await asyncio.sleep(0)",
             ),
