@@ -57,28 +57,28 @@ if TYPE_CHECKING:
     from connector.service.client import Client
 
 
-# Reading, and publishing only what is certified
+# Reading the list, and publishing the rows only if the list is certified
 
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_ROUNDING = 1e-9  # 70 % of 10 is a little less than 7 in binary
+_ROUNDING_ERROR = 1e-9  # in binary, 70 % of 10 is a little less than 7
 
 _STOP_S, _COMMIT_S = 3.0, 10.0
-"""Seconds that an export waits for an interrupted method, and for a commit. After that, the thread is abandoned."""
+"""Seconds for which an export waits for an interrupted method, and for a commit. After that, the export no longer waits
+for the thread."""
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
-    """The result of an export: the certificate of the list and the number of rows written. If nothing was written,
-    `note` has the reason for a person, and `is_refused` is set if the list shrank too much."""
+class ExportResult:
+    """The result of an export."""
 
     certificate: Certificate
-    written: int
-    note: str = ""
-    is_refused: bool = False
+    written_count: int  # number of rows that were written
+    note: str = ""  # the reason, for a person, if nothing was written
+    is_refused: bool = False  # whether nothing was written because the list shrank too much
 
 
 async def export_subscribers(
@@ -97,18 +97,18 @@ async def export_subscribers(
     find_lacking: FindLacking | None = None,
     known_bases: Sequence[int] = (),
     on_progress: Callable[[ListProgress], None] | None = None,
-) -> Exported:
+) -> ExportResult:
     """Export all subscribers that `query` lists (service-api.md 4.3) to the destination if the certificate is complete.
 
-    An incomplete list is written only with `allow_incomplete`, and in the mode `replace` only to an empty destination.
-    With `ignore_total_count` a wrong TotalCount does not make the list incomplete, and with `allow_truncated` a
-    list that may be cut off is complete (architecture 7, rule 7); `find_lacking` and `known_bases` (Ids
-    of bases that the ledger has) give evidence of a cut. A list that is smaller than the last certified one by more
-    than the share `max_shrink` is refused.
+    - `allow_incomplete`: write an incomplete list, too; in the mode `replace` only to an empty destination.
+    - `ignore_total_count`: a wrong TotalCount does not make the list incomplete.
+    - `allow_truncated`: a list that may be cut off is complete (architecture 7, rule 7).
+    - `find_lacking` and `known_bases` (Ids of the ledger's bases) are for the evidence that the list is not cut off.
+    - `max_shrink`: refuse a list that is smaller than the last certified list by more than this share.
 
-    Raises ListFailed, ConfigurationError for a destination that cannot be written, and RunAborted for one that fails.
-    Then, and if nothing is written, the destination is unchanged. A cancellation during the commit waits for the result
-    of the commit; CommitUnknown is raised if no result comes.
+    Raises ListFailed, ConfigurationError for a destination that cannot be written, and RunAborted for a destination
+    that fails. After an error, the destination is unchanged. A cancellation during the commit waits for the result of
+    the commit. CommitUnknown is raised if no result comes.
     """
     writer = open_writer(destination)
     filters = list_filters(query)
@@ -135,23 +135,23 @@ async def export_subscribers(
             "certificate: %(verdict)s (%(reason)s)", {"verdict": certificate.verdict, "reason": certificate.reason}
         )
         note = _explain_incomplete(certificate, destination, is_allowed=allow_incomplete, has_target=has_target)
-        if filters and has_target and not staging.rows:  # the filter's value may be misspelt
+        if filters and has_target and not staging.row_count:  # the filter's value may be misspelt
             note = note or f"The filter matched no subscriber: {destination} was left as it was."
         if not note and max_shrink < 1:
-            last = await _block(partial(writer.count_last, filters), writer)
-            if last and last - staging.rows > max_shrink * last * (1 + _ROUNDING):
-                share = 1 - staging.rows / last
+            last_count = await _block(partial(writer.count_last, filters), writer)
+            if last_count and last_count - staging.row_count > max_shrink * last_count * (1 + _ROUNDING_ERROR):
+                share = 1 - staging.row_count / last_count
                 note = (
-                    f"The list has {staging.rows:,} rows, {share:.0%} fewer than the {last:,} of the last export to "
-                    f"{destination}, which was left as it was. If that many have gone, run again with --max-shrink "
-                    f"{min(100, math.ceil(100 * share))}%."
+                    f"The list has {staging.row_count:,} rows, {share:.0%} fewer than the {last_count:,} of the last "
+                    f"export to {destination}, which was left as it was. If so many subscribers are gone, run again "
+                    f"with --max-shrink {min(100, math.ceil(100 * share))}%."
                 )
-                return Exported(certificate, 0, note, is_refused=True)
+                return ExportResult(certificate, 0, note, is_refused=True)
         if not note:
-            run = ExportRun(run_id, job, certificate, staging.rows, staging.exported_at, now())
+            run = ExportRun(run_id, job, certificate, staging.row_count, staging.exported_at, now())
             await _block(partial(writer.publish, run), writer, is_commit=True)
-            logger.info("commit: %(rows)d rows are published", {"rows": staging.rows})
-        return Exported(certificate, 0 if note else staging.rows, note)
+            logger.info("commit: %(rows)d rows are published", {"rows": staging.row_count})
+        return ExportResult(certificate, 0 if note else staging.row_count, note)
     finally:
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(_in_thread(writer.discard), _COMMIT_S)
@@ -159,29 +159,30 @@ async def export_subscribers(
 
 async def _block(work: Callable[[], T], writer: Writer, *, is_commit: bool = False) -> T:
     """Run a blocking method of the writer in a thread. A cancellation interrupts the method and waits for its end. If a
-    commit succeeds despite the cancellation, return its result."""
-    working = asyncio.ensure_future(_in_thread(work))
+    commit succeeds despite the cancellation, return the result of the commit."""
+    work_future = asyncio.ensure_future(_in_thread(work))
     try:
-        return await asyncio.shield(working)
+        return await asyncio.shield(work_future)
     except asyncio.CancelledError:
-        working.add_done_callback(lambda future: future.cancelled() or future.exception())  # asyncio would warn
-        interrupting = asyncio.ensure_future(_in_thread(writer.interrupt))
-        await asyncio.wait((working,), timeout=_STOP_S)
-        if not working.done() and writer.is_committing:
-            await asyncio.wait((working,), timeout=_COMMIT_S)
-            if not working.done():
+        work_future.add_done_callback(lambda future: future.cancelled() or future.exception())  # asyncio would warn
+        interrupt_future = asyncio.ensure_future(_in_thread(writer.interrupt))
+        await asyncio.wait((work_future,), timeout=_STOP_S)
+        if not work_future.done() and writer.is_committing:
+            await asyncio.wait((work_future,), timeout=_COMMIT_S)
+            if not work_future.done():
                 raise CommitUnknown(
                     "The run was stopped while its rows were being committed, and no answer came. The target has "
-                    "either all of the new rows or none. A table has the new rows if the run's line in "
-                    "_connector_runs has a finished_at; a file or an object, if its rows have this run's _run_id."
+                    "either all new rows or none of them. A table has the new rows if the run's line in "
+                    "_connector_runs has a finished_at. A file or an object has them if its rows have this run's "
+                    "_run_id."
                 ) from None
-        interrupting.cancel()
-        if not working.done() or not is_commit:
+        interrupt_future.cancel()
+        if not work_future.done() or not is_commit:
             raise
-        error = working.exception()
+        error = work_future.exception()
         if error is None or isinstance(error, CommitUnknown):
             stay_alive()
-            return working.result()
+            return work_future.result()
         raise
 
 
@@ -196,7 +197,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
         if error is not None:
             future.set_exception(error)
         else:
-            future.set_result(result)  # type: ignore[arg-type] # the work's own
+            future.set_result(result)  # type: ignore[arg-type] # without an error, there is a result
 
     def run() -> None:
         result: T | None = None
@@ -215,7 +216,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
 def _explain_incomplete(
     certificate: Certificate, destination: Destination, *, is_allowed: bool, has_target: bool
 ) -> str:
-    """Return why an incomplete list may not be written, or "" if it may."""
+    """Return the reason why the list may not be written, or "" if it may be written."""
     if certificate.is_complete:
         return ""
     if not is_allowed and certificate.reason is Reason.CUT_OFF_POSSIBLE:
@@ -231,7 +232,7 @@ def _explain_incomplete(
         )
     if not is_allowed and certificate.reason is Reason.UNSTABLE_ORDER:
         return (
-            f"The service lists subscribers in another order at each request, so nothing proves that the list is "
+            f"The service lists subscribers in a different order at each request, so nothing proves that the list is "
             f"complete: {destination} was left as it was. Export by a filter whose answer fits one page (--base-id), "
             "or accept the incomplete list with --allow-incomplete."
         )
@@ -243,7 +244,7 @@ def _explain_incomplete(
     if has_target and destination.mode is Mode.REPLACE:
         return (
             f"The list is incomplete ({certificate.reason}), and an incomplete export replaces nothing: {destination} "
-            "was left as it was. Export to another destination, or remove this one first."
+            "was left as it was. Export to another destination, or remove this destination first."
         )
     return ""
 
@@ -256,39 +257,36 @@ class _Staging:
     schema: pa.Schema
     run_id: str
     exported_at: datetime
-    rows: int = 0
+    row_count: int = 0
 
     def start_sweep(self, number: int) -> None:
         self.writer.start()
-        self.rows = 0
+        self.row_count = 0
 
     def take(self, rows: pa.RecordBatch) -> None:
         table = stamp_columns(rows, run_id=self.run_id, exported_at=self.exported_at)
         self.writer.add(narrow_table(table, self.schema))
-        self.rows += len(rows)
+        self.row_count += len(rows)
 
 
 _LOG = logging.getLogger(__name__)
-_KNOWN_COMPARED = 20_000  # confirmed entries of a base that are compared with the list: finds 1 missing in 1,000
+_COMPARED_ENTRIES = 20_000  # confirmed entries of a base that are compared: enough to notice 1 missing in 1,000
 _QUIET_PERIOD_S = 30.0  # the default of `load.quiet_period`, which an export job cannot set
 
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """The list query, the destination and the settings of one export, and the faults of a list that it accepts.
-
-    `allow_incomplete`: the list is not certified; `ignore_total_count`: only TotalCount disagrees; `allow_truncated`:
-    the list may be cut off; `max_shrink`: the share by which the list may be smaller than the last one.
-    """
+    """The list query, the destination and the settings of an export, and the faults of a list that the export
+    accepts."""
 
     job: str
     query: ListQuery
     destination: Destination
     settings: Settings
-    allow_incomplete: bool = False
-    ignore_total_count: bool = False
-    allow_truncated: bool = False
-    max_shrink: float = MAX_SHRINK
+    allow_incomplete: bool = False  # accept a list that is not certified
+    ignore_total_count: bool = False  # accept a list if only TotalCount disagrees
+    allow_truncated: bool = False  # accept a list that may be cut off
+    max_shrink: float = MAX_SHRINK  # share by which the list may be smaller than the last list
     max_rate: float = inf  # list requests/s
 
 
@@ -310,11 +308,11 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress) -> Report
         async with open_client(service, rate=pace.rate) as client:
             try:
                 # A cancellation leaves no half-written target: a writer publishes all rows at once, or none.
-                copying = _copy(plan, report, client, progress, clock)
-                exported = await stop.until_stopped(copying, is_cancelled_once=True)
-                is_unchanged = bool(exported.note)  # the target was not written, and the note has the reason
-                is_whole = exported.certificate.is_complete and not is_unchanged
-                status: Status = "aborted" if exported.is_refused else "ok" if is_whole else "partial"
+                copy = _copy(plan, report, client, progress, clock)
+                result = await stop.until_stopped(copy, is_cancelled_once=True)
+                is_unchanged = bool(result.note)  # the target was not written, and the note has the reason
+                is_whole = result.certificate.is_complete and not is_unchanged
+                status: Status = "aborted" if result.is_refused else "ok" if is_whole else "partial"
                 end_report(report, status, clock.now())
             except LockedError as error:
                 end_report(report, "locked", clock.now(), str(error))
@@ -342,7 +340,7 @@ def _describe_scope(plan: ExportPlan) -> RunScope:
     return RunScope(plan.settings.service.base_url, str(destination), base, plan.settings.account, drop_empty(settings))
 
 
-async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> Exported:
+async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> ExportResult:
     """Copy the list, and put its certificate and its rows into the report."""
     from connector.paging.certificate import describe_hidden
     from connector.service.retry import Retrier
@@ -357,10 +355,10 @@ async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Prog
             return []
 
     def follow(reading: ListProgress) -> None:
-        advance = f"sweep {reading.sweep}: {reading.rows:,} read"
-        progress.follow(lambda: f"{advance}; {progression.describe(reading.rows, reading.total)}".rstrip("; "))
+        read_text = f"sweep {reading.sweep}: {reading.rows:,} read"
+        progress.follow(lambda: f"{read_text}; {progression.describe(reading.rows, reading.total)}".rstrip("; "))
 
-    exported = await export_subscribers(
+    result = await export_subscribers(
         client,
         Retrier(),
         plan.query,
@@ -376,13 +374,13 @@ async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Prog
         known_bases=await asyncio.to_thread(_list_bases, plan),
         on_progress=follow,
     )
-    report.certificate = exported.certificate.as_report()
-    if exported.certificate.hidden:
-        report.messages.append(describe_hidden(exported.certificate))
-    report.rows = {"read": exported.certificate.distinct, "written": exported.written}
-    if exported.note:
-        report.messages.append(exported.note)
-    return exported
+    report.certificate = result.certificate.as_report()
+    if result.certificate.hidden:
+        report.messages.append(describe_hidden(result.certificate))
+    report.rows = {"read": result.certificate.distinct, "written": result.written_count}
+    if result.note:
+        report.messages.append(result.note)
+    return result
 
 
 def _list_bases(plan: ExportPlan) -> list[int]:
@@ -404,8 +402,9 @@ def _list_bases(plan: ExportPlan) -> list[int]:
 
 
 def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence[int]:
-    """Return confirmed subscribers of the ledger that the list should have shown and that are not among `ids`
-    (architecture 7, rule 7). Return none if a run may be creating subscribers now. Raises ConnectorError."""
+    """Return the ids of confirmed subscribers of the ledger that the list should have shown and that are not among
+    `ids` (architecture 7, rule 7). Return an empty list if a run may be creating subscribers now. Raises
+    ConnectorError."""
     if plan.settings.has_no_ledger:
         return []
     import numpy as np
@@ -420,13 +419,15 @@ def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence
         connection = ledger.connection
         if find_open_run(connection) is not None:
             return []
-        shown_since = started_at - max(_QUIET_PERIOD_S, read_largest_lag(connection, account))
+        latest_confirmed_at = started_at - max(_QUIET_PERIOD_S, read_largest_lag(connection, account))
         bases = [base for base in list_bases(connection, account) if base_id in (None, base.service_id)]
-        start = os.urandom(IDENTITY_BYTES)
-        entries = [entry for base in bases for entry in ledger.find_confirmed_entries(base, start, _KNOWN_COMPARED)]
-        return [entry for entry in entries if (entry.known_since or 0.0) <= shown_since]
+        random_identity = os.urandom(IDENTITY_BYTES)
+        entries = [
+            entry for base in bases for entry in ledger.find_confirmed_entries(base, random_identity, _COMPARED_ENTRIES)
+        ]
+        return [entry for entry in entries if (entry.known_since or 0.0) <= latest_confirmed_at]
 
     entries = read_ledger(plan.settings.ledger_url, read) or []
     known_ids = np.array([entry.subscriber_id for entry in entries], dtype=np.int64)
-    lacking: list[int] = known_ids[~np.isin(known_ids, ids)].tolist()
-    return lacking
+    lacking_ids: list[int] = known_ids[~np.isin(known_ids, ids)].tolist()
+    return lacking_ids

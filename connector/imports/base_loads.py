@@ -1,4 +1,4 @@
-"""Selects the bases of a command, and runs the loads of one run: a load for each base of its rows."""
+"""Selects the bases of a command, and runs the loads of a run: one load for each base of its rows."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -22,10 +22,10 @@ from connector.states import State
 from connector.subscribers.rules import BaseColumn, RowBases
 from connector.texts import agree, count
 
-_MAX_BASES = 1000  # named by the cells of a column; a wrong column has another text in nearly every row
+_MAX_BASES = 1000  # in the cells of a column; a wrong column has a different text in nearly every row
 
-_MAX_BASES_NAMED = 20  # in one message
-_JOINT_LOOKS = 3  # with a quiet period between two of them; the third can prove absence
+_MAX_BASES_IN_MESSAGE = 20
+_JOINT_LOOKS = 3  # look-ups with quiet periods between them; the third look-up can prove absence
 
 
 def choose_bases(ledger: Ledger, account: str, base_id: int | None, base_name: str | None) -> list[Base]:
@@ -35,17 +35,17 @@ def choose_bases(ledger: Ledger, account: str, base_id: int | None, base_name: s
     Call this function inside a transaction.
     """
     known_bases = list_bases(ledger.connection, account)
-    chosen = [
+    chosen_bases = [
         base
         for base in known_bases
         if (base_id is None or base.service_id == base_id)
         and (base_name is None or (base.name is not None and fold_base_name(base.name) == fold_base_name(base_name)))
     ]
-    if not chosen and (base_id is not None or base_name is not None):
+    if not chosen_bases and (base_id is not None or base_name is not None):
         raise ConfigurationError(
             f"the ledger knows no such base of the account {account}; it knows: {describe_bases(known_bases) or 'none'}"
         )
-    return chosen
+    return chosen_bases
 
 
 def describe_base(base: Base) -> str:
@@ -71,11 +71,11 @@ def refuse_too_many(column: BaseColumn, base_count: int) -> None:
 
 @dataclass(slots=True)
 class _BaseLoad:
-    """The load of one base; `created` is the number of rows that the load has created."""
+    """The load of one base."""
 
     session: Session
     loader: Loader
-    created: int = 0
+    created_count: int = 0  # rows that the load has created
 
     @property
     def base(self) -> Base:
@@ -83,10 +83,10 @@ class _BaseLoad:
 
 
 class BaseLoads:
-    """The loads of a run: `begin`, `load` each chunk, then `settle`. Call `close` in any case.
+    """The loads of a run. Call `begin`, `load` for each chunk, and `settle`. Call `close` in any case.
 
-    `survey` are the loads of the run's survey, which has planned all rows (None: no survey). `make` builds the load of
-    a base.
+    `survey` has the loads of the run's survey, which has planned all rows (None: no survey). `build_loader` builds the
+    load of a base.
     """
 
     def __init__(
@@ -95,14 +95,15 @@ class BaseLoads:
         base: BaseRef | BaseColumn,
         mode: RunMode = RunMode.LOAD,
         survey: "BaseLoads | None" = None,
-        make: Callable[[Session, RunMode, BasePresence], Loader] = Loader,
+        build_loader: Callable[[Session, RunMode, BasePresence], Loader] = Loader,
     ) -> None:
-        self._run, self._base, self.mode, self._survey, self._make = run, base, mode, survey, make
+        self._run, self._base, self.mode = run, base, mode
+        self._survey, self._build_loader = survey, build_loader
         self._account: AccountPresence = (
             AccountPresence(has_many_bases=isinstance(base, BaseColumn)) if survey is None else survey._account
         )
-        self._begun: list[_BaseLoad] = []
-        self._loads: dict[BaseRef, _BaseLoad] = {}
+        self._base_loads: list[_BaseLoad] = []
+        self._loads_by_reference: dict[BaseRef, _BaseLoad] = {}
 
     async def begin(self) -> None:
         """Begin the load if all rows are for one base. Otherwise each load begins with its first row."""
@@ -112,23 +113,23 @@ class BaseLoads:
     async def load(self, planned: PlannedChunk, bases: RowBases | None) -> None:
         """Load the rows of each base, in the order in which the bases first appear in the chunk.
 
-        `bases` are the bases of the rows; None if all rows are for one base. Raises RunAborted if the run cannot go on;
-        the rows that the run did not reach are `unsent`.
+        `bases` has the base of each row (None: all rows are for one base). Raises RunAborted if the run cannot
+        continue. Rows that the run has not reached are `unsent`.
         """
         if bases is not None and isinstance(self._base, BaseColumn) and self._base.values is None:
-            refuse_too_many(self._base, len({*self._loads, *(base for base, _ in bases.split())}))
+            refuse_too_many(self._base, len({*self._loads_by_reference, *(base for base, _ in bases.split())}))
         chunks = list[tuple[_BaseLoad, SortedChunk]]()
         try:
             for base_ref, part in self._split(planned, bases):
-                if base_ref not in self._loads and self._run.stop.is_stopping:
+                if base_ref not in self._loads_by_reference and self._run.stop.is_stopping:
                     continue
-                base_load = self._loads.get(base_ref) or await self._open(base_ref)
+                base_load = self._loads_by_reference.get(base_ref) or await self._open(base_ref)
                 with self._use(base_load):
                     chunk = await base_load.loader.sort(part)
-                chunk.is_unsure = any(other is base_load for other, _ in chunks)  # the chunk has two names of one base
+                chunk.is_unsure = any(other is base_load for other, _ in chunks)  # the chunk gives one base in two ways
                 chunks.append((base_load, chunk))
-            wants = [base_load.loader.want(chunk) for base_load, chunk in chunks]
-            await self._account.learn([want for want in wants if want is not None])
+            tasks = [base_load.loader.plan_lookup(chunk) for base_load, chunk in chunks]
+            await self._account.learn([task for task in tasks if task is not None])
             for base_load, chunk in chunks:
                 with self._use(base_load):
                     await base_load.loader.create_new(chunk)
@@ -137,78 +138,80 @@ class BaseLoads:
                 base_load.loader.hold(chunk)
 
     async def settle(self) -> None:
-        """Settle the unknown creates of each base, also of bases without rows in which the job has unsettled entries.
+        """Settle the unknown creates of each base. If a column gives the bases, also settle the job's entries in bases
+        without rows in this run.
 
-        All bases wait for the quiet periods together. Raises like `load`.
+        All bases wait for the quiet periods together. Raises as `load` does.
         """
         if isinstance(self._base, BaseColumn) and not self._run.stop.is_stopping:
             await self._open_unsettled()
-        if len(self._begun) > 1 and self.mode is RunMode.LOAD:
+        if len(self._base_loads) > 1 and self.mode is RunMode.LOAD:
             await self._look_up_jointly()
-        for base_load in self._begun:
+        for base_load in self._base_loads:
             await self._settle(base_load)
 
     async def close(self) -> None:
         """Close every load, even if another load raises an error."""
         async with AsyncExitStack() as stack:
-            for base_load in reversed(self._begun):  # the stack closes the first load first
+            for base_load in reversed(self._base_loads):  # the stack closes the first load first
                 stack.push_async_callback(self._close, base_load)
 
     @property
     def sessions(self) -> list[Session]:
         """The sessions of all bases with a load."""
-        return [base_load.session for base_load in self._begun]
+        return [base_load.session for base_load in self._base_loads]
 
     def describe_created(self) -> str | None:
-        """Return a message with the number of created rows of each base. Return None if no column names the base, or if
-        no row was created."""
-        created = [base_load for base_load in self._begun if base_load.created]
-        if isinstance(self._base, BaseRef) or not created:
+        """Return a message with the number of created rows of each base. Return None if all rows are for one base, or
+        if no row was created."""
+        created_loads = [base_load for base_load in self._base_loads if base_load.created_count]
+        if isinstance(self._base, BaseRef) or not created_loads:
             return None
-        named = ", ".join(
-            f"{describe_base(base_load.base)}: {base_load.created}" for base_load in created[:_MAX_BASES_NAMED]
+        counts = ", ".join(
+            f"{describe_base(base_load.base)}: {base_load.created_count}"
+            for base_load in created_loads[:_MAX_BASES_IN_MESSAGE]
         )
-        unnamed = created[_MAX_BASES_NAMED:]
-        more = f", {len(unnamed)} other bases: {sum(base_load.created for base_load in unnamed)}" if unnamed else ""
-        return f"created in {named}{more}"
+        other_loads = created_loads[_MAX_BASES_IN_MESSAGE:]
+        other_count = sum(base_load.created_count for base_load in other_loads)
+        return f"created in {counts}" + (f", {len(other_loads)} other bases: {other_count}" if other_loads else "")
 
     async def describe_newcomers(self) -> str | None:
-        """Return a message about subscribers that another program has created in the bases since this run's listing, or
-        None. A request is sent only if this run has created a subscriber. Raises like `load`."""
-        if self.mode is not RunMode.LOAD or not any(base_load.created for base_load in self._begun):
+        """Return a message about subscribers that another program has created in the bases after this run's listing, or
+        None if there are none. Send a request only if this run has created a subscriber. Raises as `load` does."""
+        if self.mode is not RunMode.LOAD or not any(base_load.created_count for base_load in self._base_loads):
             return None
         if not (newcomer_count := await self._account.count_newcomers()):
             return None
         return (
             f"{count(newcomer_count, 'subscriber')} came into the base during this run that this run did "
             "not send. If another ledger or program creates subscribers in this account at the same time, both may "
-            "create the same person: let one ledger create them all"
+            "create the same person. Let one ledger create all subscribers"
         )
 
     async def describe_unseen(self) -> tuple[str, bool] | None:
-        """Return a message if this run has created subscribers and the list does not show the last one, and whether a
-        person must look at the service. Raises like `load`."""
-        created = [base_load for base_load in self._begun if base_load.created]
-        if self.mode is not RunMode.LOAD or not created:
+        """Return a message if the list does not show the last subscriber that this run has created, and whether a
+        person must look at the service. Raises as `load` does."""
+        created_loads = [base_load for base_load in self._base_loads if base_load.created_count]
+        if self.mode is not RunMode.LOAD or not created_loads:
             return None
-        sentinels = created[0].session.access.sentinels
+        sentinels = created_loads[0].session.access.sentinels
         base_id = sentinels[-1].base_id if sentinels else None
-        owners = [base_load.session for base_load in created if base_load.base.service_id == base_id]
-        session = owners[0] if owners else created[-1].session
+        owner_sessions = [base_load.session for base_load in created_loads if base_load.base.service_id == base_id]
+        session = owner_sessions[0] if owner_sessions else created_loads[-1].session
         last = await find_unseen(session)
         if last is None:
             return None
-        return describe_unseen(session, last, sum(base_load.created for base_load in created))
+        return describe_unseen(session, last, sum(base_load.created_count for base_load in created_loads))
 
     def describe_lacking(self) -> Iterator[str]:
-        """Yield a message for each base whose confirmed subscribers are missing on the complete list of this run."""
-        for base_load in self._begun:
-            if lacking_count := base_load.loader.presence.lacking:
+        """Yield a message for each base if the complete list of this run lacks confirmed subscribers of the base."""
+        for base_load in self._base_loads:
+            if lacking_count := base_load.loader.presence.lacking_count:
                 yield (
                     f"{describe_base(base_load.base)}: the list is complete and lacks "
                     f"{count(lacking_count, 'subscriber')} that earlier runs have created or seen in the base. "
                     f"{agree(lacking_count, 'Its row counts', 'Their rows count')} as existing. "
-                    f"Name {agree(lacking_count, 'it', 'them')} by: connector reconcile"
+                    f"To list {agree(lacking_count, 'it', 'them')}, run connector reconcile"
                 )
 
     def _split(self, planned: PlannedChunk, bases: RowBases | None) -> Iterator[tuple[BaseRef, PlannedChunk]]:
@@ -219,66 +222,67 @@ class BaseLoads:
                 yield base, planned.select(indices)
 
     async def _open(self, base_ref: BaseRef) -> _BaseLoad:
-        """Begin and return the load of another base. After a survey, the load uses the survey's presence."""
+        """Begin and return the load of a base. After a survey, the load uses the results of the survey's look-ups."""
         account = self._run.frame.account
         base = await self._run.commits.ask(
             lambda ledger: find_or_add_base(ledger.connection, account, base_ref.service_id, base_ref.name)
         )
         if base.service_id is None and not self._run.frame.shard.is_whole:
             raise ConfigurationError(
-                f"the id of the base {base_ref.name} is not known yet, and a shard needs the id. Name the base by its "
+                f"the id of the base {base_ref.name} is not known yet, and a shard needs the id. Give the base by its "
                 "id, or run connector sync --limit 1 without --shard once: that run learns the id"
             )
-        for base_load in self._begun:
+        for base_load in self._base_loads:
             if base_load.base.key == base.key:
                 base_load.session.access.asked_name = base_load.session.access.asked_name or base_ref.name
-                self._loads[base_ref] = base_load
+                self._loads_by_reference[base_ref] = base_load
                 return base_load
-        surveyed = self._survey._loads.get(base_ref) if self._survey is not None else None
-        session = self._run.open_session(base, base_ref.name) if surveyed is None else surveyed.session
+        survey_load = self._survey._loads_by_reference.get(base_ref) if self._survey is not None else None
+        session = self._run.open_session(base, base_ref.name) if survey_load is None else survey_load.session
         session.limits, session.journal.base = self._run.limits, base
-        presence = BasePresence(session, self._account) if surveyed is None else surveyed.loader.presence
-        base_load = self._loads[base_ref] = _BaseLoad(session, self._make(session, self.mode, presence))
-        self._begun.append(base_load)
+        presence = BasePresence(session, self._account) if survey_load is None else survey_load.loader.presence
+        base_load = _BaseLoad(session, self._build_loader(session, self.mode, presence))
+        self._loads_by_reference[base_ref] = base_load
+        self._base_loads.append(base_load)
         with self._use(base_load):
             await base_load.loader.begin()
         return base_load
 
     @contextmanager
     def _use(self, base_load: _BaseLoad) -> Iterator[None]:
-        """Count the rows that the body creates for this load, and add the name of the base to errors."""
+        """Add the rows that the body creates to the counts of this load, and add the name of the base to errors."""
         self._run.session = base_load.session
-        created_before = self._run.tally.outcomes[Outcome.CREATED]
+        created_count_before = self._run.tally.outcomes[Outcome.CREATED]
         try:
             yield
         except ConnectorError as error:
             if isinstance(self._base, BaseRef):
                 raise
-            kind = ConfigurationError if isinstance(error, ConfigurationError) else RunAborted
-            raise kind(f"{describe_base(base_load.base)}: {error}") from error
+            error_class = ConfigurationError if isinstance(error, ConfigurationError) else RunAborted
+            raise error_class(f"{describe_base(base_load.base)}: {error}") from error
         finally:
-            base_load.created += self._run.tally.outcomes[Outcome.CREATED] - created_before
+            base_load.created_count += self._run.tally.outcomes[Outcome.CREATED] - created_count_before
 
     async def _look_up_jointly(self) -> None:
-        """Look up the unknown creates of all bases, with the quiet periods that can prove absence between the looks.
+        """Look the unknown creates of all bases up together, with quiet periods between the look-ups.
 
-        All bases share each look, so the list is read once, and the quiet periods pass for all bases together.
+        The list is read once for all bases in each look-up, and the quiet periods pass for all bases together.
         """
-        control = self._begun[0].session.control
+        control = self._base_loads[0].session.control
         for look_index in range(_JOINT_LOOKS):
             if look_index and not await control.rest(self._run.frame.policy.quiet_period_s):
                 return
-            loads = {id(base_load.session.access): base_load for base_load in self._begun}
-            groups = [await base_load.loader.settler.begin_look() for base_load in self._begun]
+            loads_by_access = {id(base_load.session.access): base_load for base_load in self._base_loads}
+            groups = [await base_load.loader.settler.begin_look() for base_load in self._base_loads]
             async for part in look_up_keys(groups):
-                base_load = loads[id(part.access)]
+                base_load = loads_by_access[id(part.access)]
                 with self._use(base_load):
                     await base_load.loader.settler.record_look(part)
-            for base_load in self._begun:
+            for base_load in self._base_loads:
                 with self._use(base_load):
                     await base_load.loader.settler.end_look()
             control.check()
-            if not any(base_load.loader.settler.has_unsettled for base_load in self._begun):
+            if not any(base_load.loader.settler.has_unsettled for base_load in self._base_loads):
                 return
 
     async def _settle(self, base_load: _BaseLoad) -> None:
@@ -294,22 +298,24 @@ class BaseLoads:
             await self._open(base)
 
     def _find_unsettled(self, ledger: Ledger) -> list[BaseRef]:
-        """Return the bases without a row in this run in which earlier runs of the job left unsettled entries: unknown
-        creates, refused creates that may be sent again (architecture 4.8), and opt-outs."""
-        opened = {base_load.base.key for base_load in self._begun}
+        """Return the bases without a row in this run in which the job has unsettled entries: unknown creates, refused
+        creates that may be sent again (architecture 4.8), and opt-outs."""
+        opened_keys = {base_load.base.key for base_load in self._base_loads}
         account = self._run.frame.account
-        bases = [base for base in list_bases(ledger.connection, account) if base.key not in opened]
-        unsettled = [base for base in bases if self._has_unsettled(ledger, base)]
+        bases = [base for base in list_bases(ledger.connection, account) if base.key not in opened_keys]
+        unsettled_bases = [base for base in bases if self._has_unsettled(ledger, base)]
         return [
             BaseRef(name=base.name) if base.service_id is None else BaseRef(service_id=base.service_id)
-            for base in unsettled
+            for base in unsettled_bases
         ]
 
     def _has_unsettled(self, ledger: Ledger, base: Base) -> bool:
-        refused = ledger.find_unfinished_entries(base, State.REJECTED)
-        to_send_again = [entry for entry in refused if not entry.is_final or len(refused) >= LEAST_ALIKE]
+        rejected_entries = ledger.find_unfinished_entries(base, State.REJECTED)
+        to_send_again = [
+            entry for entry in rejected_entries if not entry.is_final or len(rejected_entries) >= LEAST_ALIKE
+        ]
         if ledger.find_opt_outs(base, self._run.frame.job):
             return True
-        runs = {entry.run_id for entry in [*ledger.find_unfinished_entries(base, State.UNKNOWN), *to_send_again]}
-        records = [find_run(ledger.connection, run_id) for run_id in runs]
+        run_ids = {entry.run_id for entry in [*ledger.find_unfinished_entries(base, State.UNKNOWN), *to_send_again]}
+        records = [find_run(ledger.connection, run_id) for run_id in run_ids]
         return any(record is not None and record.job == self._run.frame.job for record in records)

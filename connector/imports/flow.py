@@ -1,7 +1,7 @@
 """The flow of import, sync and plan: extract, map, validate, plan, load, settle, report.
 
-The source is first read to its end, and its rows are written to disk (connector.spooled_rows). For a job with guards, a
-survey follows: the flow plans all rows and sends nothing.
+First the source is read to its end, and its rows are written to disk (connector.spooled_rows). If the job has guards,
+a survey follows: the flow plans all rows and sends nothing. Then the rows are loaded.
 """
 
 from collections.abc import Iterator
@@ -55,41 +55,45 @@ _FINISHED_CODES = (0, 1)  # exit codes ok and partial: all problems are in the l
 
 
 def _explain_guards(
-    guard: LoadGuard, tally: Tally, source_rows: int, *, last_read: int | None, may_be_empty: bool
+    guard: LoadGuard, tally: Tally, source_row_count: int, *, last_row_count: int | None, may_be_empty: bool
 ) -> str | None:
-    """Return a message with all guards that stop the run, or None if the run may go on.
+    """Return a message with all guards that stop the run, or None if the run may continue.
 
-    `source_rows` counts all rows of the source, also those of other shards. `last_read` is the row count of the last
-    whole run, or None if the two counts are not comparable. `may_be_empty` is true if the run reads only new rows.
+    `source_row_count` includes the rows of other shards. `last_row_count` is the row count of the last whole run, or
+    None if the two counts are not comparable. `may_be_empty`: the run reads only new rows.
     """
-    problems = list(_check_guards(guard, tally, source_rows, last_read, may_be_empty))
+    problems = list(_check_guards(guard, tally, source_row_count, last_row_count, may_be_empty))
     return f"{'; '.join(problems)}. {_NOTHING_CHANGED}" if problems else None
 
 
 def _check_guards(
-    guard: LoadGuard, tally: Tally, source_rows: int, last_read: int | None, may_be_empty: bool
+    guard: LoadGuard, tally: Tally, source_row_count: int, last_row_count: int | None, may_be_empty: bool
 ) -> Iterator[str]:
-    read, invalid, creates = tally.read, tally.outcomes[Outcome.INVALID], tally.outcomes[Outcome.CREATED]
-    if source_rows == 0:
+    read_count, invalid_count, create_count = (
+        tally.read_count,
+        tally.outcomes[Outcome.INVALID],
+        tally.outcomes[Outcome.CREATED],
+    )
+    if source_row_count == 0:
         if not may_be_empty:
             yield "guard: the source is empty; find out why, or remove the guard section from the job"
         return
-    if guard.max_invalid is not None and is_excess(invalid, guard.max_invalid, read):
+    if guard.max_invalid is not None and is_excess(invalid_count, guard.max_invalid, read_count):
         yield (
-            f"guard.max_invalid: {invalid:,} of {count(read, 'row')} {agree(invalid, 'is', 'are')} "
-            f"invalid ({show_share(invalid / read)}), and "
+            f"guard.max_invalid: {invalid_count:,} of {count(read_count, 'row')} {agree(invalid_count, 'is', 'are')} "
+            f"invalid ({show_share(invalid_count / read_count)}), and "
             f"{show_share(guard.max_invalid)} are allowed; correct the source, or raise the guard"
         )
-    if guard.max_creates is not None and creates > guard.max_creates:
+    if guard.max_creates is not None and create_count > guard.max_creates:
         yield (
-            f"guard.max_creates: {creates:,} would be created, and {guard.max_creates:,} are allowed; check whether "
-            "this is the right source, or raise the guard"
+            f"guard.max_creates: {create_count:,} would be created, and {guard.max_creates:,} are allowed; check "
+            "whether this is the right source, or raise the guard"
         )
-    if last_read is not None and is_excess(last_read - source_rows, guard.max_shrink, last_read):
+    if last_row_count is not None and is_excess(last_row_count - source_row_count, guard.max_shrink, last_row_count):
         yield (
-            f"guard.max_shrink: {count(source_rows, 'row')} {agree(source_rows, 'was', 'were')} read, "
-            f"{show_share(1 - source_rows / last_read)} fewer than by the last run "
-            f"({last_read:,}), and {show_share(guard.max_shrink)} are allowed; check whether the source is "
+            f"guard.max_shrink: {count(source_row_count, 'row')} {agree(source_row_count, 'was', 'were')} read, "
+            f"{show_share(1 - source_row_count / last_row_count)} fewer than by the last run "
+            f"({last_row_count:,}), and {show_share(guard.max_shrink)} are allowed; check whether the source is "
             "complete, or raise the guard"
         )
 
@@ -129,9 +133,9 @@ def _build_problem_scope(plan: LoadPlan) -> ProblemScope:
 async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: SpooledRows | None = None) -> Report:
     """Load the rows of the plan's source, and return the report.
 
-    `source_rows` are for several runs over the same rows: a preview, and the load of the previewed rows. The first run
-    reads the source, and the caller closes the rows. Raises ConfigurationError before a row is sent. A run that has
-    begun always ends in a report.
+    `source_rows` is for several runs over the same rows: a preview, and then the load of the previewed rows. The first
+    run reads the source, and the caller closes `source_rows`. Raises ConfigurationError before a row is sent. A run
+    that has begun always ends with a report.
     """
 
     def find_bases(ledger: Ledger) -> list[Base]:
@@ -179,7 +183,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: 
 
 
 class _Load:
-    """One load in progress."""
+    """A load, with its reading and its messages so far."""
 
     def __init__(self, plan: LoadPlan, source_rows: SpooledRows, run: Run) -> None:
         self._plan, self._source_rows, self._run = plan, source_rows, run
@@ -187,7 +191,7 @@ class _Load:
         self._reading: IncrementReading | None = None
 
     async def carry_out(self) -> None:
-        """Plan all rows if there are guards, load the rows, settle unknown creates, and collect messages."""
+        """Plan all rows if the job has guards, load the rows, settle unknown creates, and collect messages."""
         plan, run = self._plan, self._run
         if plan.is_planned:
             loads = await self._run_mode(RunMode.PLAN)
@@ -228,17 +232,17 @@ class _Load:
         plan, run = self._plan, self._run
         if plan.guard is None or not run.is_going_on:
             return
-        last_read = None
+        last_row_count = None
         if plan.is_whole:
             account = plan.settings.account
-            last_read = await run.commits.ask(
+            last_row_count = await run.commits.ask(
                 lambda ledger: find_rows_read(ledger.connection, account, plan.rows.job, "sync")
             )
         run.reason = _explain_guards(
             plan.guard,
             run.tally,
             self._source_rows.source_row_count,
-            last_read=last_read,
+            last_row_count=last_row_count,
             may_be_empty=plan.increment is not None,
         )
 
@@ -256,8 +260,8 @@ class _Load:
         run.limits.check()
         if is_compared:
             await run.compare(loads.sessions)
-        if run.is_going_on and (newcomers := await loads.describe_newcomers()) is not None:
-            run.tally.add_message(newcomers)
+        if run.is_going_on and (newcomer_message := await loads.describe_newcomers()) is not None:
+            run.tally.add_message(newcomer_message)
         if run.is_going_on and (unseen := await loads.describe_unseen()) is not None:
             message, is_attention_needed = unseen
             run.tally.add_message(message)
@@ -266,15 +270,15 @@ class _Load:
     async def _begin_at_cursor(self, increment: Increment) -> None:
         """Begin to read the source at its cursor, and move the cursor when the run ends."""
         run = self._run
-        saved = await run.commits.ask(lambda ledger: read_saved_cursor(ledger, increment))
-        reading = IncrementReading(increment, saved, run.clock.now())
+        saved_value = await run.commits.ask(lambda ledger: read_saved_cursor(ledger, increment))
+        reading = IncrementReading(increment, saved_value, run.clock.now())
         self._reading = reading
         run.report.messages.append(reading.describe())
         if not self._plan.is_planned:
             run.at_end = lambda: reading.end(run.ledger, run.key, self._find_hindrance(increment))
 
     def _find_hindrance(self, increment: Increment) -> str | None:
-        """Return why the cursor must not move at the end of the run, or None if the cursor may move."""
+        """Return the reason why the cursor must not move at the end of the run, or None if the cursor may move."""
         unsent = self._run.tally.outcomes[Outcome.UNSENT]
         if self._plan.rows.limit is not None:
             return "--limit left out rows of the source"
@@ -319,7 +323,7 @@ class _Load:
 
     async def _reuse_rows(self) -> None:
         """Use the rows that a preview or the survey of this run has read. Raises RunAborted if the suppression list has
-        changed since then, and ConfigurationError for an unmapped column of consent."""
+        changed meanwhile, and ConfigurationError for an unmapped column of consent."""
         rows, suppression = self._source_rows, await self._run.read_suppression()
         if rows.consent and not self._plan.is_planned:
             raise ConfigurationError("; ".join(explain_consent([*rows.consent])))
@@ -330,7 +334,7 @@ class _Load:
 
     def _count_read(self) -> None:
         row_count, limit = self._source_rows.row_count, self._plan.rows.limit
-        self._run.tally.read = row_count if limit is None else min(row_count, limit)
+        self._run.tally.read_count = row_count if limit is None else min(row_count, limit)
 
     async def _load_chunks(self, loads: BaseLoads) -> None:
         """Load the rows chunk by chunk."""
@@ -366,12 +370,12 @@ class _Load:
         if self._plan.rows.limit is not None and self._source_rows.row_count > self._plan.rows.limit:
             yield (
                 f"only {describe_limit(self._plan.rows.limit)} are used. "
-                f"All {self._source_rows.row_count:,} rows were read, because a row beyond --limit may say that a "
+                f"All {self._source_rows.row_count:,} rows were read, because a row beyond --limit may show that a "
                 "subscriber is inactive"
             )
-        created, would_be = tally.outcomes[Outcome.CREATED], "would be " if self._plan.is_planned else ""
-        if created and (by_base := loads.describe_created()) is not None:
-            yield f"{would_be}{by_base}"
+        verb = "would be " if self._plan.is_planned else ""
+        if tally.outcomes[Outcome.CREATED] and (created_message := loads.describe_created()) is not None:
+            yield f"{verb}{created_message}"
         if not self._plan.rows.says_activity:
             yield f"an import of these rows is refused: {SILENT_ACTIVITY}"
         for problem in explain_consent(self._remarks.consent):
@@ -382,5 +386,5 @@ class _Load:
         yield from self._remarks.describe_cells(self._plan.rows.mapping)
         yield from self._run.rows.remark()
         yield from describe_unmapped(self._plan.rows.mapping, self._plan.rows.unmapped_columns)
-        for name, altered_count in sorted(tally.altered.items()):
+        for name, altered_count in sorted(tally.altered_fields.items()):
             yield f"the service altered {name} of {count(altered_count, 'subscriber')} created"

@@ -1,4 +1,4 @@
-"""Decides where a run begins to read an incremental source, and where the cursor stands afterwards (architecture 4.11).
+"""Decides from which value a run reads an incremental source, and the value of the cursor after it (architecture 4.11).
 
 The ledger stores the cursor. The cursor can move only in the transaction that records the end of the run.
 """
@@ -24,77 +24,79 @@ from connector.texts import agree, count
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """An incremental source of a job. `digest` differs from the digests of other sources and targets of the job.
-
-    The first run begins at `start`. `is_full` and `since` are the options of this run.
-    """
+    """An incremental source of a job."""
 
     job: str
-    digest: bytes
+    digest: bytes  # of the source and the target: the job has a cursor for each digest
     source: IncrementalSource
-    start: CursorValue
-    lookback_s: float
-    is_full: bool
-    since: CursorValue | None
+    start: CursorValue  # the value at which the first run begins
+    lookback_s: float  # a run begins this much before the cursor
+    is_full: bool  # the option --full of this run
+    since: CursorValue | None  # the option --since of this run
 
 
 def read_saved_cursor(ledger: Ledger, increment: Increment) -> CursorValue | None:
     """Return the value of the cursor in the ledger, or None if no run has moved the cursor yet. Call this function
     inside a transaction."""
-    saved = read_cursor(ledger.connection, increment.job, increment.digest)
-    if saved is None:
+    record = read_cursor(ledger.connection, increment.job, increment.digest)
+    if record is None:
         return None
-    return increment.source.convert_saved(parse_cursor(saved.value, increment.source.watch.kind))
+    return increment.source.convert_saved(parse_cursor(record.value, increment.source.watch.kind))
 
 
-def find_beginning(increment: Increment, saved: CursorValue | None) -> CursorValue:
+def find_beginning(increment: Increment, saved_value: CursorValue | None) -> CursorValue:
     """Return the value from which a run reads by default: `lookback_s` before the cursor, but not before the start."""
-    if saved is None:
+    if saved_value is None:
         return increment.start
-    earlier = look_back(saved, increment.lookback_s)
-    return increment.start if is_larger(increment.start, earlier) else earlier
+    beginning = look_back(saved_value, increment.lookback_s)
+    return increment.start if is_larger(increment.start, beginning) else beginning
 
 
 class IncrementReading:
-    """One run that reads an increment at the time `now`. The cursor stands at `saved`, or None before the first run."""
+    """The reading of an increment in one run, at the time `now`. `saved_value` is the value of the cursor, or None
+    before the first run."""
 
-    def __init__(self, increment: Increment, saved: CursorValue | None, now: datetime) -> None:
-        self._increment, self._saved = increment, saved
-        self._default_beginning = find_beginning(increment, saved)
+    def __init__(self, increment: Increment, saved_value: CursorValue | None, now: datetime) -> None:
+        self._increment, self._saved_value = increment, saved_value
+        self._default_beginning = find_beginning(increment, saved_value)
         requested = increment.start if increment.is_full else increment.since
         self._begins_at = self._default_beginning if requested is None else requested
-        latest = find_latest(increment.start, now) or find_latest_unix(saved, now)
+        latest = find_latest(increment.start, now) or find_latest_unix(saved_value, now)
         increment.source.begin_at(self._begins_at, now=now, latest=latest)
 
     def describe(self) -> str:
         """Return a message with the value from which the run reads, and the reason."""
-        source, saved = self._increment.source, self._saved
+        source, saved_value = self._increment.source, self._saved_value
         if self._increment.is_full:
             reason = "--full"
         elif self._increment.since is not None:
             reason = "--since"
         else:
-            reason = "the start: no cursor is kept yet" if saved is None else f"the cursor stood at {_show(saved)}"
+            reason = (
+                "the start: no cursor is kept yet"
+                if saved_value is None
+                else f"the cursor stood at {_show(saved_value)}"
+            )
         return f"read {source.name} from {source.watch.column} {_show(self._begins_at)} on ({reason})"
 
     def choose_cursor(self) -> CursorValue | None:
         """Return the new value of the cursor after all rows were read, or None if the cursor stays.
 
-        A run with --full may move the cursor back, which corrects a cursor in the future. A run that began later than
-        by default does not move the cursor, because rows before its beginning were not read. A value in the future
-        does not move the cursor either.
+        A run with --full may move the cursor back, which corrects a cursor in the future. If the run began after the
+        default beginning, the cursor stays, because rows before the beginning were not read. A value in the future does
+        not move the cursor either.
         """
         largest = self._increment.source.watch.largest
         if largest is None or self._increment.is_full:
             return largest
         begins_later = is_larger(self._begins_at, self._default_beginning)
-        if begins_later or (self._saved is not None and not is_larger(largest, self._saved)):
+        if begins_later or (self._saved_value is not None and not is_larger(largest, self._saved_value)):
             return None
         return largest
 
     def describe_future(self) -> Iterator[str]:
-        """Yield messages about values in the future, because of which later runs would not read new rows. A run with
-        such a message is partial, because a person must correct the values."""
+        """Yield messages about values in the future. If such a value moved the cursor, later runs would not read new
+        rows. A run with such a message is partial, because a person must correct the values."""
         watch = self._increment.source.watch
         if watch.first_ahead is not None:
             record, value = watch.first_ahead
@@ -104,15 +106,15 @@ class IncrementReading:
                 "Such a value does not move the cursor. "
                 f"Correct {agree(watch.ahead, 'the row', 'the rows')} in the source"
             )
-        saved = None if self._increment.is_full else self._saved
-        if saved is not None and watch.latest is not None and is_larger(saved, watch.latest):
+        saved_value = None if self._increment.is_full else self._saved_value
+        if saved_value is not None and watch.latest is not None and is_larger(saved_value, watch.latest):
             yield (
-                f"the cursor stands in the future ({_show(saved)}), so changes before then are not read. Correct "
+                f"the cursor stands in the future ({_show(saved_value)}), so changes before then are not read. Correct "
                 "the row that has this value, and run connector sync --full once"
             )
 
     def end(self, ledger: Ledger, run_key: int, hindrance: str | None) -> Iterator[str]:
-        """Move the cursor unless there is a `hindrance` (a message), and yield a message with the cursor's value.
+        """Move the cursor, unless a `hindrance` (a message) is given. Yield a message with the cursor's value.
 
         Call this method inside the transaction that records the end of the run.
         """
@@ -128,7 +130,9 @@ class IncrementReading:
             move_cursor(ledger.connection, self._increment.job, self._increment.digest, write_cursor(value), run_key)
             yield f"the cursor stands at {_show(value)} now"
         else:
-            position = "no cursor is kept" if self._saved is None else f"the cursor stays at {_show(self._saved)}"
+            position = (
+                "no cursor is kept" if self._saved_value is None else f"the cursor stays at {_show(self._saved_value)}"
+            )
             yield f"{position}: {hindrance or self._explain_unmoved()}"
 
     def _explain_unmoved(self) -> str:
@@ -141,5 +145,5 @@ class IncrementReading:
 
 
 def _show(value: CursorValue) -> str:
-    """Return the value for a report. A text is not shown, because it may be a name or an address."""
+    """Return the value for a report. Hide a text, because it may be a name or an address."""
     return "a text that is not shown" if isinstance(value, str) else write_cursor(value)

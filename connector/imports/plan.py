@@ -1,4 +1,4 @@
-"""The plan of a load: the rows of its source, how they are read, and how they are sent.
+"""The plan of a load: the rows of its source, their reading and their sending.
 
 `connector.jobs.load_planner` builds these values from a job.
 """
@@ -24,8 +24,7 @@ from connector.warehouse.destination import Destination
 
 @dataclass(frozen=True, slots=True)
 class RowsPlan:
-    """The rows of a source, how they become subscribers, and which rows are left out. `limit` is the largest number of
-    rows that are used."""
+    """The plan for the rows of a source: their mapping to subscribers, their rules, and the rows that are left out."""
 
     job: str
     source: Source
@@ -33,9 +32,9 @@ class RowsPlan:
     rules: ValidationRules
     base: BaseRef | BaseColumn
     suppression: SuppressionPlan | None = None
-    limit: int | None = None
+    limit: int | None = None  # largest number of rows that are used
     ignored: tuple[str, ...] = ()  # columns that are not checked for consent
-    is_empty_refused: bool = False
+    is_empty_refused: bool = False  # whether a source without rows ends the run
 
     @property
     def says_activity(self) -> bool:
@@ -44,12 +43,12 @@ class RowsPlan:
 
     @property
     def base_column(self) -> BaseColumn | None:
-        """The column that names the base of each row; None if all rows are for one base."""
+        """The column with the base of each row, or None if all rows are for one base."""
         return self.base if isinstance(self.base, BaseColumn) else None
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The source's columns that are used."""
+        """The columns of the source that are used."""
         return list_columns(self.mapping.columns, self.base_column)
 
     @property
@@ -60,7 +59,7 @@ class RowsPlan:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """A load: its rows, how they are sent, and the guards that end it."""
+    """The plan of a load: its rows, its settings, and the guards that end it."""
 
     command: str
     rows: RowsPlan
@@ -73,7 +72,7 @@ class LoadPlan:
     shard: Shard = WHOLE  # only the rows whose identities are in the shard are loaded
     guard: LoadGuard | None = None
     receipts: Destination | None = None
-    fails_on_new_only: bool = False  # known problems do not make the run partial
+    fails_on_new_only: bool = False  # only new problems make the run partial
     is_own_source: bool = False  # the source is the job's own, so the row counts of consecutive runs are comparable
     is_full: bool = False  # changed rows that earlier runs have reported are compared again
     is_planned: bool = False
@@ -87,7 +86,7 @@ class LoadPlan:
 
 
 def check_plan(plan: RowsPlan) -> RowsPlan:
-    """Return the plan with is_active as a required field if a column is mapped to it.
+    """Return the plan. If a column is mapped to is_active, is_active becomes a required field.
 
     Raises ConfigurationError if the mapping does not fit the source or one of its files, and SourceError.
     """

@@ -1,5 +1,5 @@
-"""Messages about a load that add to its counts: how a file was read, which values were not sent, and columns with
-numbers instead of texts (a phone number without its plus, a zip code without its leading zero)."""
+"""Messages of a load beside its counts: on the reading of a file, on values that were not sent, and on columns with
+numbers instead of texts (a phone number without its plus sign, a zip code without its leading zero)."""
 
 import shlex
 from collections import Counter
@@ -20,98 +20,105 @@ SILENT_ACTIVITY = (
 )
 
 _MAX_WORDS = 6
-"""The largest number of pairs of a field and a word in a message."""
+"""The largest number of words for a missing value in a message, each with its field."""
 
 _TEXT_FIELDS = ("phone", "client_user_id", "address_zip")
-"""Fields whose values look like numbers and are texts."""
+"""Text fields whose values look like numbers."""
 
 
 @dataclass(slots=True)
 class Remarks:
-    """Counts for messages, added chunk by chunk. `messages` are the messages of the source, `number_cells` counts
-    numbers of a workbook by column, and `consent` has unmapped columns that say who wants no email."""
+    """The messages of the source, and counts for messages. They grow chunk by chunk."""
 
-    messages: list[str] = field(default_factory=list)
-    omitted_zips: int = 0
-    yearless: int = 0  # birthdays without a year
-    readings: Counter[Reading] = field(default_factory=Counter)
-    number_cells: Counter[str] = field(default_factory=Counter)
-    consent: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)  # of the source
+    omitted_zip_count: int = 0
+    yearless_count: int = 0  # birthdays without a year
+    readings: Counter[Reading] = field(default_factory=Counter)  # cells that are not sent unchanged, by kind
+    number_cells: Counter[str] = field(default_factory=Counter)  # cells of a workbook with a number, by column
+    consent: list[str] = field(default_factory=list)  # unmapped columns that show who wants no email
 
     def add(self, prepared: PreparedChunk) -> None:
         """Add the messages and counts of a chunk."""
         self.messages += prepared.chunk.messages
-        self.omitted_zips += len(prepared.omitted_zips)
-        self.yearless += len(prepared.yearless)
+        self.omitted_zip_count += len(prepared.omitted_zips)
+        self.yearless_count += len(prepared.yearless)
         self.readings.update({reading: len(positions) for reading, positions in prepared.readings.items()})
         self.number_cells.update(prepared.chunk.number_cells)
         self.consent += [column for column in prepared.consent if column not in self.consent]
 
     def describe_cells(self, mapping: FieldMapping) -> Iterator[str]:
         """Yield a message for each kind of cell that is not sent unchanged."""
-        if self.omitted_zips:
+        if self.omitted_zip_count:
             yield (
-                f"{count(self.omitted_zips, 'zip code')} "
-                f"{agree(self.omitted_zips, 'is not a plain number', 'are not plain numbers')} "
-                f'(for example "SW1A 1AA", "02134" or "12345-6789") and {agree(self.omitted_zips, "is", "are")} left '
-                "out (zip: omit)"
+                f"{count(self.omitted_zip_count, 'zip code')} "
+                f"{agree(self.omitted_zip_count, 'is not a plain number', 'are not plain numbers')} "
+                f'(for example "SW1A 1AA", "02134" or "12345-6789") and '
+                f"{agree(self.omitted_zip_count, 'is', 'are')} left out (zip: omit)"
             )
-        if self.yearless:
+        if self.yearless_count:
             yield (
-                f"{count(self.yearless, 'birthday')} without a year (--05-12) {agree(self.yearless, 'is', 'are')} left "
-                "out; the subscribers are sent without a birthday"
+                f"{count(self.yearless_count, 'birthday')} without a year (--05-12) "
+                f"{agree(self.yearless_count, 'is', 'are')} left out; the subscribers are sent without a birthday"
             )
         yield from self._describe_readings()
         yield from describe_numbers(mapping, self.number_cells)
 
     def _describe_readings(self) -> Iterator[str]:
-        words = Counter({reading: cells for reading, cells in self.readings.items() if cells and reading.word})
-        if words:
-            listed = [f"{reading.field} {reading.word} ({cells})" for reading, cells in words.most_common(_MAX_WORDS)]
-            more = " …" if len(words) > _MAX_WORDS else ""
-            word = words.most_common(1)[0][0].word
+        empty_readings = Counter({reading: cells for reading, cells in self.readings.items() if cells and reading.word})
+        if empty_readings:
+            words = [
+                f"{reading.field} {reading.word} ({cells})" for reading, cells in empty_readings.most_common(_MAX_WORDS)
+            ]
+            more, cell_count = " …" if len(empty_readings) > _MAX_WORDS else "", empty_readings.total()
+            word = empty_readings.most_common(1)[0][0].word
             yield (
-                f"{count(words.total(), 'cell')} {agree(words.total(), 'is', 'are')} read as empty, because programs "
-                f"write these words for a missing value: {', '.join(listed)}{more}. "
+                f"{count(cell_count, 'cell')} {agree(cell_count, 'is', 'are')} read as empty, because programs "
+                f"write these words for a missing value: {', '.join(words)}{more}. "
                 f'If a word is a name, keep it by the field\'s values: {{"{word}": "{word}"}} in a job'
             )
-        decoded = {reading.field: cells for reading, cells in self.readings.items() if cells and not reading.word}
-        if decoded:
-            cell_count, listed = sum(decoded.values()), [f"{name} ({cells})" for name, cells in decoded.items()]
+        decoded_counts = {
+            reading.field: cells for reading, cells in self.readings.items() if cells and not reading.word
+        }
+        if decoded_counts:
+            cell_count, fields = (
+                sum(decoded_counts.values()),
+                [f"{name} ({cells})" for name, cells in decoded_counts.items()],
+            )
             yield (
                 f"{count(cell_count, 'cell')} with HTML codes (&amp;) or backslashes before quotes "
-                f"{agree(cell_count, 'is', 'are')} sent with the letters that are meant: {', '.join(listed)}"
+                f"{agree(cell_count, 'is', 'are')} sent with the characters that they stand for: {', '.join(fields)}"
             )
 
 
 def describe_unmapped(mapping: FieldMapping, unmapped: Sequence[str]) -> Iterator[str]:
-    """Yield messages about columns that are not used, and about a column of whole names."""
+    """Yield messages about columns that are not used, and about a column with whole names."""
     if unmapped:
         yield f"columns not used: {', '.join(unmapped)}"
-    useful = find_useful_columns(mapping, unmapped)
-    if useful:
-        named = ", ".join(f"{column} ({field})" for column, field in useful.items())
-        first = next(iter(useful))
+    useful_columns = find_useful_columns(mapping, unmapped)
+    if useful_columns:
+        columns = ", ".join(f"{column} ({field})" for column, field in useful_columns.items())
+        first_column = next(iter(useful_columns))
         yield (
-            f"columns not used that look like fields: {named}. Nothing fills these fields. To send a column, use "
-            f"--map {useful[first]}={shlex.quote(first)} (in a job `fields`)"
+            f"columns not used that look like fields: {columns}. Nothing fills these fields. To send a column, use "
+            f"--map {useful_columns[first_column]}={shlex.quote(first_column)} (in a job `fields`)"
         )
     fields = sorted({"first_name", "last_name"} & mapping.rules.keys())
     if mapping.whole_name_column is not None:
         yield (
-            f"the column {mapping.whole_name_column} seems to hold whole names, which are sent whole as {fields[0]}. "
-            "To split them, draft a job with `connector init` and use its templates; to leave them out, use --map "
+            f"the column {mapping.whole_name_column} seems to have whole names, which are sent unsplit as {fields[0]}. "
+            "To split them, draft a job with `connector init` and use its templates. To leave them out, use --map "
             f"{fields[0]}="
         )
     elif (column := find_name_column(unmapped)) is not None and len(fields) < 2:
         yield (
-            f"the column {column} seems to hold names, which are not sent: use --map first_name=COLUMN or "
+            f"the column {column} seems to have names, which are not sent: use --map first_name=COLUMN or "
             "--map last_name=COLUMN (in a job `fields`) to send it"
         )
 
 
 def describe_numbers(mapping: FieldMapping, number_cells: Mapping[str, int]) -> Iterator[str]:
-    """Yield a message for each column of a text field with numbers; `number_cells` counts them by column."""
+    """Yield a message for each column that has number cells and belongs to a text field. `number_cells` is the number
+    of such cells by column."""
     for name in _TEXT_FIELDS:
         rule = mapping.rules.get(name)
         for column in rule.columns if rule is not None else ():
@@ -119,32 +126,32 @@ def describe_numbers(mapping: FieldMapping, number_cells: Mapping[str, int]) -> 
                 yield (
                     f"{count(cell_count, 'cell')} of the column {column} ({name}) "
                     f"{agree(cell_count, 'is a number', 'are numbers')} in the workbook, not text: "
-                    "leading zeros, a plus sign and digits beyond the fifteenth are lost there; if it matters, format "
-                    "the column as text and enter them again"
+                    "leading zeros, a plus sign and digits beyond the fifteenth are lost there. If it matters, format "
+                    "the column as text and enter the values again"
                 )
 
 
 def describe_opt_outs(tally: Tally, drift_file: str | None) -> Iterator[str]:
     """Yield messages about opt-outs. Only a person can deactivate the subscribers, because the service has no update.
-    `drift_file` lists the opt-outs (None in a plan)."""
-    opt_out_count = tally.opt_outs - tally.unseen_opt_outs.total()
+    `drift_file` is the file with the opt-outs (None in a plan)."""
+    opt_out_count = tally.opt_out_count - tally.unchecked_opt_outs.total()
     listed = "" if drift_file is None else f": {agree(opt_out_count, 'it is', 'they are')} listed in {drift_file}"
     if opt_out_count:
         yield (
             f"{count(opt_out_count, 'subscriber')} opted out in the source and {agree(opt_out_count, 'is', 'are')} "
             f"still active in the service. Deactivate {agree(opt_out_count, 'the subscriber', 'them')} there{listed}"
         )
-    for reason, unseen_count in sorted(tally.unseen_opt_outs.items()):
+    for reason, unchecked_count in sorted(tally.unchecked_opt_outs.items()):
         yield (
-            f"{count(unseen_count, 'subscriber')} opted out in the source, as an earlier run has reported. This run "
-            f"could not see whether the service still shows {agree(unseen_count, 'the subscriber', 'them')} as active: "
-            f"{reason}"
+            f"{count(unchecked_count, 'subscriber')} opted out in the source, as an earlier run has reported. This run "
+            f"could not see whether the service still shows {agree(unchecked_count, 'the subscriber', 'them')} as "
+            f"active: {reason}"
         )
 
 
 def describe_reactivated(tally: Tally, *, is_planned: bool = False) -> Iterator[str]:
     """Yield a message about rows that were created as active although the list shows their identities as inactive."""
-    if row_count := tally.reactivated:
+    if row_count := tally.reactivated_count:
         verb = "would be" if is_planned else agree(row_count, "was", "were")
         yield (
             f"{count(row_count, 'row')} {verb} created as active, though the list shows "

@@ -1,4 +1,4 @@
-"""Reads the suppression list of a job. The plan checks the list, and the run reads the complete list or ends."""
+"""Reads the suppression list of a job. The plan checks the list. The run reads the complete list, or ends."""
 
 import re
 import unicodedata
@@ -23,17 +23,17 @@ from connector.subscribers.validation import validate_rows
 from connector.texts import agree, count
 
 _ARTICLES = {"email": "an email address", "client_user_id": "a client_user_id"}
-_MAX_RECORDS_NAMED = 5  # records without an identity in a message
+_MAX_RECORDS_IN_MESSAGE = 5  # numbers of records without an identity
 
 
 @dataclass(frozen=True, slots=True)
 class SuppressionPlan:
-    """How to open and read the suppression list of `job`."""
+    """The plan for opening and reading the suppression list of `job`."""
 
     job: str
     open: Callable[[], Source]
-    column: str  # of the identities
-    field: str  # of the identities: email or client_user_id
+    column: str  # the column with the identities
+    field: str  # the field of the identities: email or client_user_id
     max_shrink: float = 1.0  # the share by which the list may shrink between two runs
 
 
@@ -42,8 +42,8 @@ class _Reading:
     """The part of a list that has been read."""
 
     digests: list[Digests] = field(default_factory=lambda: [join_digests((), IDENTITY_BYTES)])
-    empty: list[int] = field(default_factory=list)  # record numbers (from 1) of rows with an empty cell
-    unreadable: list[int] = field(default_factory=list)  # record numbers of rows whose cell is not an identity
+    empty_records: list[int] = field(default_factory=list)  # numbers (1 = first) of records with an empty cell
+    unreadable_records: list[int] = field(default_factory=list)  # numbers of records whose cell is not an identity
     messages: list[str] = field(default_factory=list)
 
 
@@ -51,8 +51,8 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
     """Return the complete suppression list, and messages about it.
 
     Raises SourceError if the list cannot be read to its end, ContentError if a record or a cell cannot be read,
-    ConfigurationError if the list is empty, lacks its column or has no identity, and RunAborted if `is_stopped` before
-    the list was read.
+    ConfigurationError if the list is empty, lacks its column or has no identity, and RunAborted if `is_stopped` returns
+    True before the list was read.
     """
     reading = _Reading()
     with open_suppression(plan) as source:
@@ -63,11 +63,11 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
                 _read_chunk(reading, chunk, plan)
         except SourceError as error:
             raise type(error)(f"the suppression list cannot be read: {error}. Nothing was sent") from None
-    name, empty, unreadable = source.name, reading.empty, reading.unreadable
+    name, empty_records, unreadable_records = source.name, reading.empty_records, reading.unreadable_records
     suppression = Suppression(
         plan.job, plan.field, np.concatenate(reading.digests), name=name, max_shrink=plan.max_shrink
     )
-    if not suppression.size and not empty and not unreadable:
+    if not suppression.size and not empty_records and not unreadable_records:
         raise ConfigurationError(
             f"the suppression list {name} has no rows, so everybody would be sent. Nothing was sent. Find out why the "
             "list is empty. If nobody should be suppressed, remove the list (suppress.file or suppress.sql) from the "
@@ -76,22 +76,23 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
     if not suppression.size:
         raise ConfigurationError(
             f"the suppression list {name} suppresses no subscriber: none of its "
-            f"{len(empty) + len(unreadable):,} rows has {_ARTICLES[plan.field]} in the column {plan.column}; "
-            "correct suppress.column or suppress.field. Nothing was sent"
+            f"{len(empty_records) + len(unreadable_records):,} rows has {_ARTICLES[plan.field]} in the column "
+            f"{plan.column}; correct suppress.column or suppress.field. Nothing was sent"
         )
-    if unreadable:
+    if unreadable_records:
+        row_count = len(unreadable_records)
         raise ContentError(
-            f"the suppression list {name}: {count(len(unreadable), 'row')} "
-            f"({agree(len(unreadable), 'record', 'records')} {_name_records(unreadable)}) "
-            f"{agree(len(unreadable), 'holds', 'hold')} something else than {_ARTICLES[plan.field]} in the column "
-            f"{plan.column}, such as a domain or a hash. Correct or remove "
-            f"{agree(len(unreadable), 'the row', 'the rows')}, because a suppressed subscriber may be meant. Nothing "
-            "was sent"
+            f"the suppression list {name}: {count(row_count, 'row')} "
+            f"({agree(row_count, 'record', 'records')} {_list_records(unreadable_records)}) "
+            f"{agree(row_count, 'has', 'have')} something else than {_ARTICLES[plan.field]} in the column "
+            f"{plan.column}, such as a domain or a hash. Correct or remove {agree(row_count, 'the row', 'the rows')}, "
+            "because a suppressed subscriber may be meant. Nothing was sent"
         )
-    if empty:
+    if empty_records:
+        row_count = len(empty_records)
         reading.messages.append(
-            f"suppression list {name}: the column {plan.column} is empty in {count(len(empty), 'row')} (records "
-            f"{_name_records(empty)}), so {agree(len(empty), 'it suppresses', 'they suppress')} nobody"
+            f"suppression list {name}: the column {plan.column} is empty in {count(row_count, 'row')} (records "
+            f"{_list_records(empty_records)}), so {agree(row_count, 'it suppresses', 'they suppress')} nobody"
         )
     return suppression, reading.messages
 
@@ -107,24 +108,24 @@ def open_suppression(plan: SuppressionPlan) -> Source:
         if f"{plan.column} (2)" in source.columns:  # the name of a second column with the same name
             raise ConfigurationError(
                 f"the suppression list {source.name} has more than one column {plan.column}. Rename the "
-                "columns that do not hold the list. Nothing was sent"
+                "columns without the identities. Nothing was sent"
             )
         if plan.column not in source.columns:
-            similar = get_close_matches(plan.column, source.columns, n=1)
-            hint = f" (did you mean {similar[0]}?)" if similar else ""
+            similar_columns = get_close_matches(plan.column, source.columns, n=1)
+            hint = f" (did you mean {similar_columns[0]}?)" if similar_columns else ""
             raise ConfigurationError(
                 f"the suppression list {source.name} has no column {plan.column}{hint}. "
                 f"Its columns: {', '.join(source.columns)}. Nothing was sent"
             )
         try:
-            refuse_missing_columns(source, [plan.column])  # a file without the column would suppress nobody
+            refuse_missing_columns(source, [plan.column])  # every file needs the column
         except ConfigurationError as error:
             raise ConfigurationError(f"the suppression list cannot be read: {error}. Nothing was sent") from None
     return source
 
 
 def _read_chunk(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
-    """Read a chunk like a chunk of the source, because equal identities must have equal digests."""
+    """Read a chunk in the same way as a chunk of the source, so that equal identities have equal digests."""
     reading.messages += chunk.messages
     for malformed in chunk.malformed:
         line = "" if malformed.line is None else f" (line {malformed.line})"
@@ -133,27 +134,27 @@ def _read_chunk(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
             "because it may name a suppressed subscriber"
         )
     result = apply_mapping(chunk.frame, FieldMapping({plan.field: ColumnRule(column=plan.column)}))
-    mapped, null_positions = result.frame, result.null_positions  # a person decides what N/A means here
-    validated = validate_rows(mapped, ValidationRules(identity=plan.field), today=date.max)
-    values = validated.subscribers[plan.field]
+    mapped, null_positions = result.frame, result.null_positions  # a person must decide the meaning of N/A here
+    validation = validate_rows(mapped, ValidationRules(identity=plan.field), today=date.max)
+    values = validation.subscribers[plan.field]
     reading.digests.append(compute_identities(values, plan.field))
     if plan.field == "email":  # =ann@x.org is a valid address, but ann@x.org is probably meant
         texts = pa.array(values, pa.large_string())
-        is_odd = pc.or_(pc.match_substring_regex(texts, "^[^A-Za-z0-9_]"), pc.invert(pc.string_is_ascii(texts)))
-        narrow = [unicodedata.normalize("NFKC", text) for text in texts.filter(is_odd).to_pylist()]
-        stripped = [re.sub(r"^[^\w@]+", "", text) for text in narrow]  # without the signs of a formula or its guard
-        reading.digests.append(compute_identities(pd.Series(stripped, dtype="str"), "email"))
-    is_domain = mapped[plan.field].str.startswith("*@").to_numpy(dtype=bool, na_value=False)
-    for position in sorted({*np.flatnonzero(is_domain).tolist(), *(fault.position for fault in validated.faults)}):
+        odd_mask = pc.or_(pc.match_substring_regex(texts, "^[^A-Za-z0-9_]"), pc.invert(pc.string_is_ascii(texts)))
+        normalised_texts = [unicodedata.normalize("NFKC", text) for text in texts.filter(odd_mask).to_pylist()]
+        addresses = [re.sub(r"^[^\w@]+", "", text) for text in normalised_texts]  # without `=` or an apostrophe
+        reading.digests.append(compute_identities(pd.Series(addresses, dtype="str"), "email"))
+    domain_mask = mapped[plan.field].str.startswith("*@").to_numpy(dtype=bool, na_value=False)
+    for position in sorted({*np.flatnonzero(domain_mask).tolist(), *(fault.position for fault in validation.faults)}):
         cell, number = mapped[plan.field].iloc[position], int(chunk.numbers[position])
         if position in null_positions:
-            reading.unreadable.append(number)
+            reading.unreadable_records.append(number)
         elif not isinstance(cell, str) or not (text := cell.translate(_INVISIBLE).strip()):
-            reading.empty.append(number)
-        elif plan.field == "email" and not is_domain[position] and (addresses := read_addresses(text)):
+            reading.empty_records.append(number)
+        elif plan.field == "email" and not domain_mask[position] and (addresses := read_addresses(text)):
             reading.digests.append(compute_identities(pd.Series(addresses, dtype="str"), "email"))
         else:
-            reading.unreadable.append(number)
+            reading.unreadable_records.append(number)
 
 
 _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
@@ -161,18 +162,18 @@ _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
 
 
 def read_addresses(text: str) -> list[str]:
-    """Return the addresses of a cell that another program has written, or an empty list if another text is in the cell.
+    """Return the addresses in a cell that another program has written, or an empty list if the cell has any other text.
 
-    `Ann Lee <ann@example.com>`, `mailto:ann@example.com`, `ann@example.com (unsubscribed)`, `="ann@example.com"`,
-    full-width characters, and several addresses that are separated by `;`, `,` or blanks are read.
+    Forms of addresses: `Ann Lee <ann@example.com>`, `mailto:ann@example.com`, `ann@example.com (unsubscribed)`,
+    `="ann@example.com"`, and full-width characters. Several addresses may be separated by `;`, `,` or blanks.
     """
     addresses = []
     text = re.sub(r"\([^()@]*\)|^[='\"\s]+", "", unicodedata.normalize("NFKC", text))
     for part in re.split(r"[;,|\n]", text):
-        inner = re.fullmatch(r".*<([^<>]*)>\s*", part)
-        if inner is None and "@" not in part and "<" in text:  # a part of a name: Lee, Ann <ann@example.com>
+        bracket_match = re.fullmatch(r".*<([^<>]*)>\s*", part)
+        if bracket_match is None and "@" not in part and "<" in text:  # a part of a name: Lee, Ann <ann@example.com>
             continue
-        for word in (part if inner is None else inner[1]).split():
+        for word in (part if bracket_match is None else bracket_match[1]).split():
             address = re.sub(r"(?i)^mailto:([^?]*).*$", r"\1", word.strip("\"'<>()[]").rstrip(".:!"))
             addresses.append(address)
     if not addresses or not pc.all(is_email(pa.array(addresses, pa.large_string()))).as_py():
@@ -180,5 +181,7 @@ def read_addresses(text: str) -> list[str]:
     return addresses
 
 
-def _name_records(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers[:_MAX_RECORDS_NAMED])) + (" …" if len(numbers) > _MAX_RECORDS_NAMED else "")
+def _list_records(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:_MAX_RECORDS_IN_MESSAGE])) + (
+        " …" if len(numbers) > _MAX_RECORDS_IN_MESSAGE else ""
+    )

@@ -1,6 +1,5 @@
-"""The meaning of an answer to a create (architecture 2; service-api.md 4.2). Pure.
-
-`classify_answer` is the only function that recognises success.
+"""The meaning of an answer to a create (architecture 2; service-api.md 4.2). All functions are pure. Only
+`classify_answer` recognises success.
 """
 
 from dataclasses import replace
@@ -21,11 +20,13 @@ def classify_answer(
     base: Base,
     asked_name: str | None = None,
 ) -> Move:
-    """Return what this answer to this candidate's create means (architecture 2; service-api.md 4.2).
+    """Return the move of an entry after this answer to its create (architecture 2; service-api.md 4.2).
 
-    Success is a Subscriber.Id with the base and the identity that were sent (and the base's name that the job gave, if
-    it gave one, trimmed and case-folded). A success with another base or identity, or without one of them, is
-    MISANSWERED. Every other answer except a refusal is LOST.
+    - ANSWERED: the answer has a Subscriber.Id, and the base and identity that were sent. If the job gives the base by
+      name, the name must be the same, too (trimmed and case-folded).
+    - MISANSWERED: the answer has another base or identity, or lacks the base or the identity.
+    - REFUSED and NOT_SENT: as the answer says.
+    - LOST: every other answer.
     """
     if isinstance(answer, Refused):
         return Move(Event.REFUSED, status=answer.status, message=answer.message, may_pass=answer.may_pass)
@@ -33,31 +34,27 @@ def classify_answer(
         return Move(Event.LOST, status=answer.status, message=answer.message)
     if isinstance(answer, NotSent):
         return Move(Event.NOT_SENT, message=answer.message)
-    is_of_base, is_asked_for = _is_of_base(answer, base, asked_name), _is_asked_for(answer, candidate)
-    if is_of_base is False:
-        other = read_base(answer.subscriber)
-        words = f"the service answered with subscriber {answer.subscriber_id} of another base: {describe_other(*other)}"
-        return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, words, answered_base=other)
-    if is_asked_for is False:
-        words = (
-            f"the service answered with subscriber {answer.subscriber_id}, whose {candidate.intent.field} is another "
-            "one than was sent"
-        )
-        return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, words)
-    if is_of_base is None or is_asked_for is None:
-        lacking = "base" if is_of_base is None else candidate.intent.field
-        words = (
-            f"the service answered with subscriber {answer.subscriber_id} without its {lacking} (service-api.md 4.2)"
-        )
-        return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, words)
+    has_same_base, has_same_identity = _has_same_base(answer, base, asked_name), _has_same_identity(answer, candidate)
+    beginning = f"the service answered with subscriber {answer.subscriber_id}"
+    if has_same_base is False:
+        other_base = read_base(answer.subscriber)
+        message = f"{beginning} of another base: {describe_other(*other_base)}"
+        return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, message, answered_base=other_base)
+    if has_same_identity is False:
+        message = f"{beginning}, whose {candidate.intent.field} differs from the one that was sent"
+        return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, message)
+    if has_same_base is None or has_same_identity is None:
+        lacking_field = "base" if has_same_base is None else candidate.intent.field
+        message = f"{beginning} without its {lacking_field} (service-api.md 4.2)"
+        return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, message)
     altered = altered_fields(candidate.sent, answer.subscriber)
     return Move(Event.ANSWERED, answer.subscriber_id, answer.status, altered=altered)
 
 
-def _is_of_base(answer: Created, base: Base, asked_name: str | None) -> bool | None:
-    """Return whether the answer has the base of the request, or None if the answer has neither its Id nor its name.
+def _has_same_base(answer: Created, base: Base, asked_name: str | None) -> bool | None:
+    """Return whether the answer has the base of the request, or None if the answer shows no base to compare.
 
-    Compare the Id if it is known, and the name if the job gives a name. A base with another name is another base.
+    Compare the Id if the run knows it, and the name if the job gives a name. A base with another name is another base.
     """
     service_id, name = answer.read("base_id"), answer.read("base_name")
     is_same_id = is_same_name = None
@@ -71,22 +68,21 @@ def _is_of_base(answer: Created, base: Base, asked_name: str | None) -> bool | N
     return True if True in (is_same_id, is_same_name) or not is_compared else None
 
 
-def _is_asked_for(answer: Created, candidate: Candidate) -> bool | None:
+def _has_same_identity(answer: Created, candidate: Candidate) -> bool | None:
     """Return whether the answer has the identity that was sent, or None if the answer lacks the identity."""
-    identity = candidate.intent.field
-    answered = answer.read(identity)
-    if answered is None or answered == candidate.sent[identity]:  # nearly always; spares the normal form
-        return None if answered is None else True
-    return isinstance(answered, str) and normalise_identity(identity, answered) == candidate.name
+    field = candidate.intent.field
+    text = answer.read(field)
+    if text is None or text == candidate.sent[field]:  # in nearly all cases, no normal form is needed
+        return None if text is None else True
+    return isinstance(text, str) and normalise_identity(field, text) == candidate.name
 
 
 def choose_recorded_move(candidate: Candidate, move: Move) -> Move:
-    """Return the move to record. A create that never left has no entry afterwards, unless the entry may be the only
-    record of a subscriber: then it goes back to its earlier state, with its body, for a later run (architecture
-    4.4)."""
+    """Return the move to record. After a create that never left, the entry usually goes. An entry that was UNKNOWN or
+    REJECTED before goes back to this state, with its body, for a later run (architecture 4.4)."""
     if move.event is Event.NOT_SENT and candidate.entry_state is State.UNKNOWN:
         return replace(move, event=Event.LOST)
     if move.event is Event.NOT_SENT and candidate.refused is not None:
-        status, words = candidate.refused
-        return Move(Event.REFUSED, status=status, message=words)
+        status, message = candidate.refused
+        return Move(Event.REFUSED, status=status, message=message)
     return move

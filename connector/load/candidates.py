@@ -1,4 +1,4 @@
-"""Rows as candidates for a create: rows stay in columns until a request needs them, and then become one object each."""
+"""Rows as candidates for a create. Rows stay in columns until a request needs them. Then each row becomes an object."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,28 +19,28 @@ from connector.service.wire import decode_subscriber, encode_subscriber, plan_en
 from connector.states import State
 from connector.subscribers.identity import split_digests
 
-_READ_AT_ONCE = 1024  # rows that are read out of their columns together: enough to be fast, few enough for memory
+_READ_AT_ONCE = 1024  # rows that are read from their columns together: enough for speed, few enough for memory
 
 ENDS_A_RUN = frozenset({401, 403, 404, 405})
-"""Statuses of refusals that, for the first create, are about the token or the address and not about the row."""
+"""Statuses that end the run if they refuse the first create: the refusal is about the token or the address."""
 
 
 def _build_no_row() -> Row:
     return Row(0, "", (), ())
 
 
-@dataclass(slots=True, unsafe_hash=True)  # one for each row or more: frozen ones take three times as long to make
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: a frozen candidate takes three times as long to create
 class Candidate:
-    """One subscriber to be created; `sent` has the values of the request's body."""
+    """A subscriber to be created. `sent` has the values of the request's body, by field name."""
 
     intent: Intent
     sent: dict[str, object]
     read_source: Callable[[], Row] = _build_no_row  # an entry of an earlier run has no row
-    entry_state: State = State.NONE  # before the create: NONE, REJECTED, or UNKNOWN and proved absent
+    entry_state: State = State.NONE  # the state before the create: NONE, REJECTED, or UNKNOWN and proved absent
     refused: tuple[int, str] | None = None  # status and message of an earlier refusal of this create
-    known_until: float = inf  # until when (monotonic) the look-up before the create is fresh (architecture 4.7)
+    known_until: float = inf  # the time (monotonic) until which the look-up is fresh (architecture 4.7)
     omission: Omission | None = None
-    sent_at: float = -inf  # when the latest request left (monotonic)
+    sent_at: float = -inf  # the time of the latest request (monotonic)
 
     @property
     def name(self) -> str:
@@ -49,7 +49,8 @@ class Candidate:
 
 
 Create = Callable[[FetchItems[Candidate]], Awaitable[None]]
-"""Sends, or plans, all candidates that the function returns, until it returns none or the run must stop."""
+"""A function that sends or plans all candidates of a `FetchItems`, until it returns no candidate or the run must
+stop."""
 
 
 def extract_row(chunk: Chunk, position: int) -> Row:
@@ -65,30 +66,31 @@ def extract_row(chunk: Chunk, position: int) -> Row:
 
 def extract_rows(chunk: Chunk, positions: Sequence[int]) -> list[Row]:
     """Return many rows of a chunk, read column by column."""
-    part = chunk.frame.iloc[list(positions)]
-    columns = tuple(part.columns)
-    cells = [pa.array(part[name], pa.string(), from_pandas=True).to_pylist() for name in columns]
+    frame = chunk.frame.iloc[list(positions)]
+    columns = tuple(frame.columns)
+    cells = [pa.array(frame[name], pa.string(), from_pandas=True).to_pylist() for name in columns]
     rows_of_cells = zip(*cells, strict=True) if columns else [()] * len(positions)
     numbers = chunk.numbers[list(positions)].tolist()
     return [Row(number, chunk.name, columns, row) for number, row in zip(numbers, rows_of_cells, strict=True)]
 
 
 def find_omissions(planned: PlannedChunk, indices: Sequence[int], identity: str) -> list[Omission | None]:
-    """Return, for each of these indices (0-based), the zip code that the create omits, or None."""
+    """Return the zip code that the create omits, or None, for each of these indexes of `planned.subscribers`."""
     if planned.omitted_zips is None:
         return [None] * len(indices)
-    part = planned.subscribers[identity].iloc[list(indices)]
-    zips = planned.omitted_zips.reindex(part.index)
-    numbers, name = planned.chunk.numbers[part.index.to_numpy()].tolist(), planned.chunk.name
+    identity_texts = planned.subscribers[identity].iloc[list(indices)]
+    zips = planned.omitted_zips.reindex(identity_texts.index)
+    numbers, name = planned.chunk.numbers[identity_texts.index.to_numpy()].tolist(), planned.chunk.name
     return [
-        None if pd.isna(zip_text) else Omission(Row(number, name, (), ()), str(value), str(zip_text))
-        for zip_text, value, number in zip(zips.tolist(), part.tolist(), numbers, strict=True)
+        None if pd.isna(zip_text) else Omission(Row(number, name, (), ()), str(identity_text), str(zip_text))
+        for zip_text, identity_text, number in zip(zips.tolist(), identity_texts.tolist(), numbers, strict=True)
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Some rows of a chunk: `rows` are tuples in the order of `columns`; the other lists have one item for each row."""
+    """Some rows of a chunk. Each row is a tuple in the order of `columns`. The other lists have one item for each
+    row."""
 
     columns: list[str]
     rows: list[tuple[object, ...]]
@@ -99,66 +101,70 @@ class _Cells:
 
 
 class CandidateStream:
-    """The chosen rows of a chunk as candidates, built a few at a time with the base that is known at that time."""
+    """The chosen rows of a chunk as candidates. They are built a few at a time, because an answer may teach the base's
+    Id meanwhile."""
 
     def __init__(
         self,
         planned: PlannedChunk,
-        chosen: Sequence[int],
+        indexes: Sequence[int],
         entry_states: Mapping[int, State],
         identity: str,
     ) -> None:
-        """`chosen` are indices in `planned.subscribers` (0-based), and `entry_states` the states of their entries."""
-        self._planned, self._chosen, self._identity = planned, chosen, identity
+        """`indexes` are the indexes of the chosen rows in `planned.subscribers`, `entry_states` the states of their
+        entries by index. `identity` is the field of the identity."""
+        self._planned, self._indexes, self._identity = planned, indexes, identity
         self._entry_states = entry_states
-        self._next = 0
+        self._fetched_count = 0
         self._cells = self._read(0, 0)
-        self._first = 0  # which of the chosen the first of the cells is
+        self._cells_begin = 0  # the number of chosen rows before the first row of the cells
         self._plan = plan_encoding([*self._cells.columns, "base_id", "base_name"])
 
     @property
     def remaining(self) -> Sequence[int]:
-        """The indices that were not fetched."""
-        return self._chosen[self._next :]
+        """The indexes of the rows that were not fetched."""
+        return self._indexes[self._fetched_count :]
 
-    def fetch(self, number: int, base: Base, known_until: float = inf) -> list[Candidate]:
-        """Return the next candidates, at most `number`, to be sent by `known_until` (monotonic). Return none at the
-        end."""
-        end = min(self._next + number, len(self._chosen))
-        if end > self._first + len(self._cells.rows):
-            self._first = self._next
-            self._cells = self._read(self._next, max(end, self._next + _READ_AT_ONCE))
-        begin, self._next = self._next, end
+    def fetch(self, most: int, base: Base, known_until: float = inf) -> list[Candidate]:
+        """Return the next candidates, at most `most`, or an empty list at the end. They may be sent until `known_until`
+        (monotonic)."""
+        begin = self._fetched_count
+        end = min(begin + most, len(self._indexes))
+        if end > self._cells_begin + len(self._cells.rows):
+            self._cells_begin = begin
+            self._cells = self._read(begin, max(end, begin + _READ_AT_ONCE))
+        self._fetched_count = end
         name, value = ("base_id", base.service_id) if base.service_id is not None else ("base_name", base.name)
-        reference: dict[str, object] = {name: value}
-        return [self._build(index, reference, known_until) for index in range(begin, end)]
+        base_reference: dict[str, object] = {name: value}
+        return [self._build(number, base_reference, known_until) for number in range(begin, end)]
 
     def _read(self, begin: int, end: int) -> _Cells:
-        planned, indices = self._planned, list(self._chosen[begin:end])
-        part = planned.subscribers.iloc[indices]
-        columns = [name for name in part.columns if name in BY_NAME]
-        values = [pa.array(part[name], from_pandas=True).to_pylist() for name in columns]
+        planned, indices = self._planned, list(self._indexes[begin:end])
+        subscribers = planned.subscribers.iloc[indices]
+        columns = [name for name in subscribers.columns if name in BY_NAME]
+        values = [pa.array(subscribers[name], from_pandas=True).to_pylist() for name in columns]
         rows = list(zip(*values, strict=True))
         return _Cells(
             columns,
             rows,
-            part.index.tolist(),
+            subscribers.index.tolist(),
             split_digests(planned.identities[indices]),
             split_digests(planned.fingerprints[indices]),
             find_omissions(planned, indices, self._identity),
         )
 
-    def _build(self, index: int, reference: dict[str, object], known_until: float) -> Candidate:
-        order, cells = index - self._first, self._cells
-        sent = reference.copy()
-        for name, cell in zip(cells.columns, cells.rows[order], strict=True):
+    def _build(self, number: int, base_reference: dict[str, object], known_until: float) -> Candidate:
+        """Return the candidate of the chosen row with this number (0 = first)."""
+        row_index, cells = number - self._cells_begin, self._cells
+        sent = base_reference.copy()
+        for name, cell in zip(cells.columns, cells.rows[row_index], strict=True):
             if cell is not None:
                 sent[name] = cell
         body = encode_subscriber(sent, self._plan)
-        intent = Intent(cells.identities[order], cells.fingerprints[order], body, self._identity)
-        find_row = partial(extract_row, self._planned.chunk, cells.positions[order])
-        entry_state, omission = self._entry_states[self._chosen[index]], cells.omissions[order]
-        return Candidate(intent, sent, find_row, entry_state, known_until=known_until, omission=omission)
+        intent = Intent(cells.identities[row_index], cells.fingerprints[row_index], body, self._identity)
+        read_source = partial(extract_row, self._planned.chunk, cells.positions[row_index])
+        entry_state, omission = self._entry_states[self._indexes[number]], cells.omissions[row_index]
+        return Candidate(intent, sent, read_source, entry_state, known_until=known_until, omission=omission)
 
 
 class CandidateList:
@@ -166,21 +172,21 @@ class CandidateList:
 
     def __init__(self, candidates: Sequence[Candidate], monotonic: Callable[[], float]) -> None:
         self._candidates, self._monotonic = candidates, monotonic
-        self._next = 0
+        self._fetched_count = 0
 
     @property
     def remaining(self) -> Sequence[Candidate]:
         """The candidates that were not fetched."""
-        return self._candidates[self._next :]
+        return self._candidates[self._fetched_count :]
 
-    async def fetch(self, number: int) -> list[Candidate]:
-        """Return the next candidates, at most `number`. Return none at the end, or once their existence check has
-        expired."""
-        taken = self._candidates[self._next : self._next + number]
-        if taken and self._monotonic() > taken[0].known_until:
+    async def fetch(self, most: int) -> list[Candidate]:
+        """Return the next candidates, at most `most`. Return an empty list at the end, or after their existence check
+        has expired."""
+        candidates = self._candidates[self._fetched_count : self._fetched_count + most]
+        if candidates and self._monotonic() > candidates[0].known_until:
             return []
-        self._next += len(taken)
-        return list(taken)
+        self._fetched_count += len(candidates)
+        return list(candidates)
 
 
 def read_body(entry: UnfinishedEntry) -> dict[str, object]:
@@ -188,13 +194,13 @@ def read_body(entry: UnfinishedEntry) -> dict[str, object]:
     return decode_subscriber(orjson.loads(entry.body)["Subscriber"])
 
 
-def want_unfinished(entry: UnfinishedEntry, *, in_any_spelling: bool = False) -> LookupKey:
-    """Return the key to look up an entry's subscriber, from the entry's body."""
+def build_entry_key(entry: UnfinishedEntry, *, in_any_spelling: bool = False) -> LookupKey:
+    """Return the key to look up the subscriber of an entry. The text is from the entry's body."""
     return LookupKey(entry.identity, entry.field, str(read_body(entry)[entry.field]), in_any_spelling)
 
 
-def want_rows(planned: PlannedChunk, indices: list[int], field: str) -> list[LookupKey]:
-    """Return the keys to look up the rows at these indices of a chunk, in any spelling; `field` is the field of the
+def build_row_keys(planned: PlannedChunk, indices: list[int], field: str) -> list[LookupKey]:
+    """Return the keys to look up the rows at these indexes of a chunk, in any spelling. `field` is the field of the
     identity."""
     identities = split_digests(planned.identities[indices])
     values = planned.subscribers[field].iloc[indices].tolist()
@@ -203,22 +209,22 @@ def want_rows(planned: PlannedChunk, indices: list[int], field: str) -> list[Loo
 
 
 def read_rows(planned: PlannedChunk, indices: Sequence[int], identity: str) -> list[LoadRow]:
-    """Return the rows at these indices (0-based, in `planned.subscribers`); `identity` is the field of the identity."""
+    """Return the rows at these indexes of `planned.subscribers`. `identity` is the field of the identity."""
     if not indices:
         return []
-    chosen = list(indices)
-    part = planned.subscribers.iloc[chosen]
-    names = [name for name in part.columns if name in BY_NAME]
-    columns = [pa.array(part[name], from_pandas=True).to_pylist() for name in names]
+    indexes = list(indices)
+    subscribers = planned.subscribers.iloc[indexes]
+    names = [name for name in subscribers.columns if name in BY_NAME]
+    columns = [pa.array(subscribers[name], from_pandas=True).to_pylist() for name in names]
     return [
         LoadRow(row, digest, str(name), fingerprint, dict(zip(names, cells, strict=True)), omission)
         for row, digest, name, fingerprint, cells, omission in zip(
-            extract_rows(planned.chunk, part.index.tolist()),
-            split_digests(planned.identities[chosen]),
-            part[identity].tolist(),
-            split_digests(planned.fingerprints[chosen]),
+            extract_rows(planned.chunk, subscribers.index.tolist()),
+            split_digests(planned.identities[indexes]),
+            subscribers[identity].tolist(),
+            split_digests(planned.fingerprints[indexes]),
             zip(*columns, strict=True),
-            find_omissions(planned, chosen, identity),
+            find_omissions(planned, indexes, identity),
             strict=True,
         )
     ]
@@ -231,7 +237,7 @@ def build_row(candidate: Candidate, source: Row) -> LoadRow:
 
 
 def describe_held(message: str | None) -> str:
-    """Return the text for a person about a row whose entry is HELD; `message` describes the answer (None: no
+    """Return the text for a person about a row whose entry is HELD. `message` describes the answer (None: no
     answer)."""
     if message is None:
         return "held: it was proved absent; decide by connector retry --held resend or drop"
@@ -239,7 +245,7 @@ def describe_held(message: str | None) -> str:
 
 
 def describe_other(service_id: int | None, name: str | None) -> str:
-    """Return the text for a person about a base in an answer: `Newsletter (id 9)`."""
+    """Return the text for a person that names a base: `Newsletter (id 9)`."""
     if service_id is None:
         return name or "none"
     return f"id {service_id}" if name is None else f"{name} (id {service_id})"

@@ -1,11 +1,11 @@
-"""Checks of a load against the list: the same account and base before the load, and new subscribers after it
+"""Checks of a load against the list: of the account and the base before the load, and of new subscribers after the load
 (architecture 4.9, 4.10).
 
-Before: some subscribers that the ledger has long known must still exist. An inconclusive answer does not count as gone.
-If all of them are gone, the account is another one, or the base is empty.
+Before the load, some subscribers that the ledger has long known must still exist. A subscriber whose look-up is
+inconclusive does not count as gone. If all of them are gone, the token sees another account, or the base was emptied.
 
-After: a service may answer creates with success and store nothing, and a proxy may repeat a request, so that a create
-is executed twice. The answers alone show neither.
+After the load, the list must show the new subscribers. A service may answer creates with success and store nothing, or
+a proxy may repeat a request, so that a create is executed twice. The answers alone do not show this.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -31,96 +31,102 @@ from connector.service.wire import ListPage, ListQuery
 from connector.subscribers.identity import IDENTITY_BYTES, digest_identity
 from connector.texts import agree, count
 
-_ASKED_FOR = 4
-_SHOWN_BASES = 3
-_TWINS_NAMED = 20
-_LOOKS_AT = (0.0, 0.1, 1.0)  # shares of the quiet period after the answer: most lists lag by less than three seconds
+_GUARD_COUNT = 4  # known subscribers that are looked up to verify the account
+_MOST_SHOWN_BASES = 3  # bases of a run in which a created subscriber is looked up at the end
+_MOST_TWINS = 20  # subscribers in the message on twins
+_LOOK_SHARES = (0.0, 0.1, 1.0)
+"""Times of the look-ups after the answer, as shares of the quiet period. Most lists lag by less than three seconds."""
 
 
 def refuse_misanswered(base: Base) -> None:
-    """Raise ConfigurationError if a create in this base was answered as one in another (architecture 4.9)."""
+    """Raise ConfigurationError if the service has answered a create in this base with another base (architecture
+    4.9)."""
     if not base.is_misanswered:
         return
-    ways = [f"its id {base.answered_id}"] if base.answered_id is not None else []
-    ways += [f"its name {base.answered_name}"] if base.answered_name is not None else []
-    asked = base.name if base.service_id is None else f"id {base.service_id}"
+    references = [f"its id {base.answered_id}"] if base.answered_id is not None else []
+    references += [f"its name {base.answered_name}"] if base.answered_name is not None else []
+    asked_base = base.name if base.service_id is None else f"id {base.service_id}"
     raise ConfigurationError(
-        f"the service answered a create in the base {asked} as one in another base "
+        f"the service answered a create in the base {asked_base} as one in another base "
         f"({describe_other(base.answered_id, base.answered_name)}), so nothing is sent to it. If that other base is "
-        f"meant, give it by {' or '.join(ways) or 'its id'}; if the service has been mended, run connector retry "
+        f"meant, give it by {' or '.join(references) or 'its id'}. If the service was repaired, run connector retry "
         "--held resend"
     )
 
 
 def refuse_similar_base(session: Session) -> None:
-    """Raise ConfigurationError if the run has not seen the base that the job names, and the list shows a base with a
-    similar name: a service that finds bases by such names would create in that one."""
-    asked, stats = session.access.asked_name, session.access.state.stats
-    if session.journal.base.service_id is not None or asked is None or stats is None:
+    """Raise ConfigurationError if the list does not show the base that the job names, and shows a base with a similar
+    name: a service that confuses such names would create subscribers in that other base."""
+    asked_name, stats = session.access.asked_name, session.access.state.stats
+    if session.journal.base.service_id is not None or asked_name is None or stats is None:
         return
     for base_id, name in sorted(stats.bases, key=str):
-        if isinstance(base_id, int) and isinstance(name, str) and is_similar_base_name(asked, name):
+        if isinstance(base_id, int) and isinstance(name, str) and is_similar_base_name(asked_name, name):
             raise ConfigurationError(
-                f"the list shows no base {asked}, and the base {describe_other(base_id, name)} has a similar name, so "
-                f"the service may take one for the other. Nothing was created in {asked}. Give the base by its id: "
-                f"{base_id} if {name} is meant, else the id that the service's own pages show"
+                f"the list shows no base {asked_name}, and the base {describe_other(base_id, name)} has a similar "
+                f"name, so the service may confuse the two. Nothing was created in {asked_name}. Give the base by its "
+                f"id: {base_id} if {name} is meant, otherwise the id on the service's own pages"
             )
 
 
 async def guard_account(session: Session) -> tuple[ConfirmedEntry, ...]:
-    """Look up one known subscriber by Id. If the list does not show the subscriber, look up to four that the list has
-    shown before, and up to four others.
+    """Look one known subscriber up by Id. If the list does not show the subscriber, look up to eight more: up to four
+    that the list has shown before, and up to four others.
 
     A subscriber that the list has never shown proves nothing: a service may hide new subscribers until they confirm, or
-    answer a create with a provisional Id. Return the subscribers whose look-up was inconclusive (none if all is well):
-    the run's first complete sweep must show one of them. Raises EmptiedError if all are gone, by Id and by identity,
+    answer a create with a provisional Id.
+
+    Return the subscribers whose look-up was inconclusive: the run's first complete sweep must show one of them. Return
+    an empty tuple if the account is verified. Raises EmptiedError if all subscribers are gone, by Id and by identity,
     and ListFailed if the service does not answer.
     """
     journal, start = session.journal, session.access.draw(IDENTITY_BYTES)
-    base, before = journal.base, journal.run_key
-    shown = await journal.ask(lambda ledger: ledger.find_shown_entries(base, start, _ASKED_FOR))
-    number = 1 if shown else _ASKED_FOR
-    known = await journal.ask(lambda ledger: ledger.find_confirmed_entries(base, start, number, before=before))
+    base, run_key = journal.base, journal.run_key
+    shown_entries = await journal.ask(lambda ledger: ledger.find_shown_entries(base, start, _GUARD_COUNT))
+    most_entries = 1 if shown_entries else _GUARD_COUNT
+    known = await journal.ask(lambda ledger: ledger.find_confirmed_entries(base, start, most_entries, before=run_key))
     session.control.activity = "looking up known subscribers"
-    has_value = False
+    shows_identities = False
     for known_entry in known:
         rows = await _list_by_id(session, known_entry)
-        is_there = _find_in(session, known_entry, rows)
-        has_value |= not rows or any(shows_identity(row, session.policy.identity) for row in rows)
-        if is_there and len(shown) < _ASKED_FOR:
+        is_there = _find_in_rows(session, known_entry, rows)
+        shows_identities |= not rows or any(shows_identity(row, session.policy.identity) for row in rows)
+        if is_there and len(shown_entries) < _GUARD_COUNT:
             await journal.ask(partial(Ledger.record_shown, base=base, identities=[known_entry.identity]))
         if is_there is not False:
-            return () if is_there else tuple(shown)
-    if not shown and known and not has_value and session.policy.is_looking:
+            return () if is_there else tuple(shown_entries)
+    if not shown_entries and known and not shows_identities and session.policy.is_looking:
         raise ConfigurationError(
-            f"the list shows subscriber {known[0].subscriber_id}, who was created by an earlier run, without its "
-            f"{session.policy.identity}, so nothing tells who exists. Nothing was sent. Set load.look to none "
-            "to create without looking, which creates existing subscribers a second time"
+            f"the list shows subscriber {known[0].subscriber_id}, which an earlier run created, without its "
+            f"{session.policy.identity}, so the connector cannot find out which subscribers exist. Nothing was sent. "
+            "Set load.look to none to create without looking, which creates existing subscribers a second time"
         )
-    if not shown:
+    if not shown_entries:
         _report_unshown(session, known)
         return ()
-    more = await journal.ask(lambda ledger: ledger.find_confirmed_entries(base, start, _ASKED_FOR, before=before))
-    known = list(dict.fromkeys([*shown, *more]))  # the list may show one of these as well
+    more_entries = await journal.ask(
+        lambda ledger: ledger.find_confirmed_entries(base, start, _GUARD_COUNT, before=run_key)
+    )
+    known = list(dict.fromkeys([*shown_entries, *more_entries]))
     is_there = await _ask_for_any(session, known)
     if is_there is False and await detect_hidden_base(session.access):
-        return tuple(shown)  # the filter Id cannot show them
+        return tuple(shown_entries)  # the filter Id shows no subscriber of a hidden base
     if is_there is False and await _does_answer_by_id(session):
-        await wait_until_listed(session.access, shown)
+        await wait_until_listed(session.access, shown_entries)
         is_there = await _ask_for_any(session, known)
         if is_there is False:
             session.access.unverified_entries = tuple(known)
-            await list_account([session.access])  # raises EmptiedError if it shows none of them by identity either
+            await list_account([session.access])  # raises EmptiedError if the list has none of their identities
             return session.access.unverified_entries
-    return () if is_there else tuple(shown)
+    return () if is_there else tuple(shown_entries)
 
 
 async def record_shown(session: Session) -> None:
-    """Look up one subscriber of the base by Id, and record that the list shows the subscriber, unless the base has such
-    an entry.
+    """Look one subscriber of the base up by Id, and record that the list shows the subscriber. Do nothing if such a
+    subscriber is already recorded for the base.
 
     Call this function after a run has created subscribers. Only the first three bases of a run are looked up."""
-    if session.canaries.shown_bases == _SHOWN_BASES:
+    if session.canaries.shown_base_count == _MOST_SHOWN_BASES:
         return
     journal, start = session.journal, session.access.draw(IDENTITY_BYTES)
     base = journal.base
@@ -129,7 +135,7 @@ async def record_shown(session: Session) -> None:
         return () if ledger.find_shown_entries(base, b"", 1) else ledger.find_confirmed_entries(base, start, 1)
 
     for known in await journal.ask(find):
-        session.canaries.shown_bases += 1
+        session.canaries.shown_base_count += 1
         with suppress(ListFailed):
             if await _is_there(session, known):
                 await journal.ask(partial(Ledger.record_shown, base=base, identities=[known.identity]))
@@ -137,17 +143,18 @@ async def record_shown(session: Session) -> None:
 
 def _report_unshown(session: Session, known: Sequence[ConfirmedEntry]) -> None:
     """Add a message if the list should show one of these subscribers by now."""
-    shown_since = session.clock.now().timestamp() - session.access.shown_after_s
-    if any((known_entry.known_since or 0.0) <= shown_since for known_entry in known):
+    latest_confirmed_at = session.clock.now().timestamp() - session.access.shown_after_s
+    if any((known_entry.known_since or 0.0) <= latest_confirmed_at for known_entry in known):
         session.tally.add_message(
             f"The list shows none of {count(len(known), 'subscriber')} that earlier runs created, so this run could "
             "not check that the token sees the same account. A service that hides new subscribers until they confirm "
-            "(double opt-in) does this. If yours does not, compare the token with the one of the last run"
+            "(double opt-in) does this. If yours does not, compare the token with the token of the last run"
         )
 
 
 async def _ask_for_any(session: Session, known: Sequence[ConfirmedEntry]) -> bool | None:
-    """Return whether one of `known` exists (True if `known` is empty); None when the filter by Id is inconclusive."""
+    """Return whether one of `known` exists, or None if the filter by Id is inconclusive. Return True if `known` is
+    empty."""
     for known_entry in known:
         is_there = await _is_there(session, known_entry)
         if is_there is not False:
@@ -156,25 +163,25 @@ async def _ask_for_any(session: Session, known: Sequence[ConfirmedEntry]) -> boo
 
 
 async def _is_there(session: Session, known: ConfirmedEntry) -> bool | None:
-    """Return whether the id is listed in the base with this identity; None if the answer is inconclusive."""
-    return _find_in(session, known, await _list_by_id(session, known))
+    """Return whether the list shows the id in the base with this identity, or None if the answer is inconclusive."""
+    return _find_in_rows(session, known, await _list_by_id(session, known))
 
 
 async def _list_by_id(session: Session, known: ConfirmedEntry) -> Sequence[dict[str, Any]]:
-    """Return the rows that the filter Id (service-api.md 4.3) shows."""
+    """Return the rows that the filter Id (service-api.md 4.3) shows for this subscriber."""
     return (await _fetch(session, ListQuery(id=known.subscriber_id))).subscribers
 
 
-def _find_in(session: Session, known: ConfirmedEntry, rows: Sequence[dict[str, Any]]) -> bool | None:
-    """Return whether these rows show the id in the base with this identity; None if they are inconclusive."""
-    mine = [row for row in rows if row.get("Id") == known.subscriber_id]
-    if not mine:
+def _find_in_rows(session: Session, known: ConfirmedEntry, rows: Sequence[dict[str, Any]]) -> bool | None:
+    """Return whether these rows show the id in the base with this identity, or None if the rows are inconclusive."""
+    matching_rows = [row for row in rows if row.get("Id") == known.subscriber_id]
+    if not matching_rows:
         return None if rows else False
-    return any(may_be_in_base(row, {known.identity}, session.journal.base.service_id) for row in mine)
+    return any(may_be_in_base(row, {known.identity}, session.journal.base.service_id) for row in matching_rows)
 
 
 async def _does_answer_by_id(session: Session) -> bool:
-    """Return whether the filter Id finds a subscriber that is on the list; True also if the list is empty."""
+    """Return whether the filter Id finds a subscriber of the list. Return True if the list is empty."""
     page = await _fetch(session, ListQuery(limit=1))
     if not page.subscribers:
         return page.total_count == 0
@@ -189,33 +196,33 @@ async def _fetch(session: Session, query: ListQuery) -> ListPage:
     return await session.control.until_stopped(fetch_page(session.access.client, session.access.retrier, query))
 
 
-def describe_twins(twins: Collection[tuple[int, ...]]) -> Iterator[str]:
-    """Yield a message on subscribers of the run that exist twice; each tuple has the ids of one subscriber."""
-    if not twins:
+def describe_twins(twin_ids: Collection[tuple[int, ...]]) -> Iterator[str]:
+    """Yield a message on subscribers of the run that exist twice. Each tuple has the ids of one subscriber."""
+    if not twin_ids:
         return
-    named = "; ".join(" and ".join(map(str, ids)) for ids in sorted(twins)[:_TWINS_NAMED])
-    number = len(twins)
-    more = f"; and {number - _TWINS_NAMED:,} more" if number > _TWINS_NAMED else ""
+    ids_text = "; ".join(" and ".join(map(str, ids)) for ids in sorted(twin_ids)[:_MOST_TWINS])
+    number = len(twin_ids)
+    more = f"; and {number - _MOST_TWINS:,} more" if number > _MOST_TWINS else ""
     yield (
         f"{count(number, 'subscriber')} of this run {agree(number, 'is', 'are')} in the service twice (ids "
-        f"{named}{more}). A proxy or the service has executed creates twice, or another program has created the "
+        f"{ids_text}{more}). A proxy or the service has executed creates twice, or another program has created the "
         "same people. Delete one of each in the service, and look for more"
     )
 
 
 async def find_unseen(session: Session) -> Sentinel | None:
-    """Return the last subscriber that the run has created if the list does not show the subscriber, even after a quiet
+    """Return the last subscriber that the run has created, if the list does not show the subscriber even after a quiet
     period. Return None if the list shows the subscriber, or if the look-ups are inconclusive. Raises RunAborted and
     LedgerError."""
     access = session.access
     if not access.sentinels or not session.policy.is_looking:
         return None
     last = access.sentinels[-1]
-    for share in _LOOKS_AT:
+    for share in _LOOK_SHARES:
         missing_s = last.confirmed_at + share * session.policy.quiet_period_s - session.clock.monotonic()
         if share and not await session.control.wait(missing_s, "then the list should show the last new subscriber"):
             return None
-        ids = await _look(session, last, is_thorough=share == _LOOKS_AT[-1])
+        ids = await _look(session, last, is_thorough=share == _LOOK_SHARES[-1])
         if ids:
             identities = [digest_identity(last.field, last.value)]
             await access.journal.ask(partial(Ledger.record_shown, base=access.journal.base, identities=identities))
@@ -224,37 +231,39 @@ async def find_unseen(session: Session) -> Sentinel | None:
     return last
 
 
-def describe_unseen(session: Session, last: Sentinel, created: int) -> tuple[str, bool]:
-    """Return a message on `created` rows of which the list does not show the `last` one, and whether a person must look
-    at the service. Nobody must while the lag on record has not passed."""
+def describe_unseen(session: Session, last: Sentinel, created_count: int) -> tuple[str, bool]:
+    """Return a message on the created rows, because the list does not show the last new subscriber, and whether a
+    person must look at the service. No person must look before the lag on record has passed."""
     age_s = session.clock.monotonic() - last.confirmed_at
-    words = (
-        f"The service answered {count(created, 'create')} with an Id, and the list does not show the last new "
+    beginning = (
+        f"The service answered {count(created_count, 'create')} with an Id, and the list does not show the last new "
         f"subscriber (Id {last.subscriber_id}) {age_s:.0f} s after that answer."
     )
     if age_s < session.access.lag.largest_lag_s:
-        return f"{words} The list has lagged for longer before, so the newest rows are answered and not yet seen", False
+        ending = "The list has lagged for longer before, so the newest rows are answered and not yet seen"
+        return f"{beginning} {ending}", False
     message = (
-        f"{words} So such rows are answered and not yet seen: the answers alone say that the subscribers exist. The "
-        "list may lag, the service may hide new subscribers until they confirm (double opt-in), or the service does "
-        f"not store what it answers. Look for subscriber {last.subscriber_id} in the service. If the list lags, make "
-        "load.quiet_period longer than the lag"
+        f"{beginning} So these rows are answered and not yet seen: only the answers show that the subscribers exist. "
+        "The list may lag, the service may hide new subscribers until they confirm (double opt-in), or the service "
+        f"does not store the subscribers. Look for subscriber {last.subscriber_id} in the service. If the list lags, "
+        "set load.quiet_period longer than the lag"
     )
     return message, True
 
 
 async def _look(session: Session, sentinel: Sentinel, *, is_thorough: bool) -> set[int] | None:
-    """Return the ids under which the list shows the subscriber, or None if the look-ups are inconclusive. Ask by the
-    identity, then by the Id. If `is_thorough`, ask also by the Id, the base and the activity, because the list may hide
-    a class."""
+    """Look the subscriber up by the identity, then by the Id. Return the ids under which the list shows the subscriber,
+    or None if the look-ups are inconclusive.
+
+    With `is_thorough`, also ask with the Id, the base and the activity together, because the list may hide a class."""
     base_id = session.access.state.base_id
     queries = [build_query(sentinel.field, sentinel.value), ListQuery(id=sentinel.subscriber_id, base_id=base_id)]
     if is_thorough:
         queries.append(ListQuery(id=sentinel.subscriber_id, base_id=sentinel.base_id, is_active=sentinel.is_active))
-    is_inconclusive = bool(session.access.state.hidden_classes)  # the list may show the subscriber to no single request
+    is_inconclusive = bool(session.access.state.hidden_classes)  # the list may hide several classes at once
     for query in queries:
-        ids, twins = await find_ids(session.access, sentinel, query)
-        session.tally.record_twins(twins)
+        ids, certain_ids = await find_ids(session.access, sentinel, query)
+        session.tally.record_twins(certain_ids)
         if ids:
             return ids
         is_inconclusive |= ids is None

@@ -1,4 +1,4 @@
-"""Sends creates by the sending engine, checks their answers by look-ups, and ends a run if the answers demand it
+"""Sends creates with the sending engine, checks the answers by look-ups, and ends the run if the answers show a danger
 (architecture 4.8, 4.9)."""
 
 import asyncio
@@ -30,37 +30,37 @@ from connector.service.wire import (
 from connector.states import Event, State
 from connector.texts import agree, count
 
-_UNKNOWN_CANARIES = 3
-_REFUSED_CANARIES = 20
-_EXISTING = 3  # answered subscribers that existed before; then the run ends
-_CAREFUL = 512  # creates that leave in rounds of a quarter of the earlier creates: 28 rounds, at first of one create
-_PLANNED_AT_ONCE = 1024  # candidates of a plan between two looks for signals
-_LOST_IN_A_ROW = 100  # unreadable answers in a row, and more than are in flight when a server hiccups
+_MOST_UNKNOWN_CANARIES = 3  # first creates without a usable answer; then the run ends
+_MOST_REFUSED_CANARIES = 20  # first creates that are refused alike; then the run ends
+_MOST_EXISTING = 3  # answered subscribers that existed before; then the run ends
+_CAREFUL_CREATES = 512  # they leave in rounds of a quarter of the earlier creates: 28 rounds, at first of one create
+_PLANNED_AT_ONCE = 1024  # candidates of a plan between two checks for signals
+_MOST_LOST_IN_A_ROW = 100  # unreadable answers in a row, which is more than a short fault of a server causes
 _GIVEN_UP = {
     GiveUpReason.STOPPED: Move(Event.NOT_SENT, message=GiveUpReason.STOPPED.value),
     GiveUpReason.STALE: Move(Event.NOT_SENT, message=GiveUpReason.STALE.value, is_stale=True),
     GiveUpReason.CUT_OFF: Move(Event.LOST, message=GiveUpReason.CUT_OFF.value),
 }
 
-WHAT_TO_DO = "Nothing more was sent. Look at that subscriber, then decide on what is held by connector retry"
+_NEXT_STEP = "Nothing more was sent. Look at that subscriber, then decide about the held row by connector retry"
 
 
 class Creator:
-    """Sends the candidates of one base, and records in `outcomes` how each create has ended: a `Delivery` with its
-    `Sender`. Close it in any case."""
+    """Sends the candidates of one base, and records the result of each create in `outcomes`. It is the `Delivery` of
+    its `Sender`. Call `close` in any case."""
 
-    most_at_once = 256  # of a fast service: 14 µs a create in commits, where groups of 64 took 22 to 32
+    most_at_once = 256  # intents in a commit: 14 µs for each create, against 22 to 32 µs with 64 intents
 
     def __init__(self, session: Session, outcomes: Outcomes) -> None:
         self.is_proved = False
         self._session, self._outcomes = session, outcomes
         self._list_check: asyncio.Task[None] | None = None
-        self._own = Canaries()
-        self._open = 0  # creates that were taken and have not ended
-        self._harmless = 0  # creates that have ended since the last one that met an existing subscriber
+        self._base_canaries = Canaries()
+        self._open_count = 0  # creates that were fetched and have not ended
+        self._harmless_count = 0  # creates that have ended after the last answer with an existing subscriber
         self._have_all_ended = asyncio.Event()
-        self._limited: dict[bytes, Move] = {}  # refused with 429 last, and to be sent again, by identity
-        self._answered_base: tuple[int, str] | None = None  # as the first accepted create was answered
+        self._limited_moves: dict[bytes, Move] = {}  # by identity: creates that got a 429 and are sent again
+        self._answered_base: tuple[int, str] | None = None  # the base in the answer to the first accepted create
         policy, control = session.policy, session.control
         pace = session.pace or Pace(policy.max_rate, policy.max_concurrency)
         self._limiter = RequestLimiter(control, session.access.client, pace, "create")
@@ -68,50 +68,52 @@ class Creator:
             control, self._limiter, session.access.retrier, self, policy.max_concurrency
         )
 
-    async def create(self, take: FetchItems[Candidate]) -> None:
-        """Send all candidates that `fetch` returns, until it returns none or the run must stop. After a stop, a request
-        under way ends within the grace period, or is lost."""
+    async def create(self, fetch: FetchItems[Candidate]) -> None:
+        """Send all candidates that `fetch` returns, until it returns no candidate or the run must stop. After a stop, a
+        request in flight ends within the grace period, or is lost."""
         control = self._session.control
         control.activity = "creating"
-        known = self._session.access.known_ids
-        if known.largest_ledger_id is None:
-            known.largest_ledger_id = await self._session.journal.ask(lambda ledger: ledger.read_largest_id())
-        await control.within_grace(self._sender.send(partial(self._take, take)), self._session.policy.grace_s)
+        known_ids = self._session.access.known_ids
+        if known_ids.largest_ledger_id is None:
+            known_ids.largest_ledger_id = await self._session.journal.ask(lambda ledger: ledger.read_largest_id())
+        await control.within_grace(self._sender.send(partial(self._fetch_round, fetch)), self._session.policy.grace_s)
         await self._session.journal.flush()
 
-    async def _take(self, take: FetchItems[Candidate], number: int) -> list[Candidate]:
-        """Return the next candidates. If creates may move or merge subscribers, return them in small rounds: a round
-        ends before the next one leaves, so that few are moved before the answers show it."""
+    async def _fetch_round(self, fetch: FetchItems[Candidate], most: int) -> list[Candidate]:
+        """Return the next candidates, at most `most`.
+
+        If creates may move or merge existing subscribers, return small rounds. A round ends before the next round
+        begins, so that few subscribers are moved before the answers show the moves."""
         if self.is_proved:
             await self._end_if_repeated()
             if self._session.control.is_stopping:
                 return []
-        if self._harmless < _CAREFUL and self._session.access.known_ids.has_earlier_subscribers:
-            while self._open:
+        if self._harmless_count < _CAREFUL_CREATES and self._session.access.known_ids.has_earlier_subscribers:
+            while self._open_count:
                 self._have_all_ended.clear()
                 await self._have_all_ended.wait()
             if self._session.control.is_stopping:
                 return []
-            number = min(number, max(1, self._harmless // 4))
-        taken = await take(number)
-        self._open += len(taken)
-        return taken
+            most = min(most, max(1, self._harmless_count // 4))
+        candidates = await fetch(most)
+        self._open_count += len(candidates)
+        return candidates
 
     async def _end_if_repeated(self) -> None:
-        """Look the first subscriber of the run up. End the run if the list shows the subscriber twice. If the list does
-        not show the subscriber yet, a later call looks again. Raises RunAborted."""
-        session, first = self._session, self._session.canaries.first
-        times = session.canaries.looks_after_s
-        if first is None or not times or not session.policy.is_looking:
+        """Look the first new subscriber of the run up. End the run if the list shows the subscriber twice. If the list
+        does not show the subscriber yet, a later call looks again. Raises RunAborted."""
+        session, first = self._session, self._session.canaries.first_sentinel
+        delays_s = session.canaries.look_delays_s
+        if first is None or not delays_s or not session.policy.is_looking:
             return
-        if session.clock.monotonic() < first.confirmed_at + times[0]:
+        if session.clock.monotonic() < first.confirmed_at + delays_s[0]:
             return
-        times.pop(0)
-        ids, twins = await find_ids(session.access, first, build_query(first.field, first.value))
+        delays_s.pop(0)
+        ids, certain_ids = await find_ids(session.access, first, build_query(first.field, first.value))
         if ids:
-            times.clear()
-        session.tally.record_twins(twins)
-        if len(twins) > 1:
+            delays_s.clear()
+        session.tally.record_twins(certain_ids)
+        if len(certain_ids) > 1:
             session.control.end(
                 "the list shows the first new subscriber twice. A proxy or the service executes requests twice, or "
                 "another program creates the same people. No other row was sent. Find the cause before you run again"
@@ -124,18 +126,17 @@ class Creator:
         return min(candidate.known_until, self._session.journal.sends_until)
 
     async def intend(self, candidates: Sequence[Candidate]) -> None:
-        """Return when the intents of these candidates are durable."""
+        """Write the intents of these candidates, and return only after they are durable."""
         self._session.access.known_ids.begin_creating()
-        new = sum(
-            candidate.entry_state is not State.UNKNOWN for candidate in candidates
-        )  # an unresolved row was taken before
-        self._session.tally.add_taken(new)
+        # Unresolved rows were added before.
+        new_count = sum(candidate.entry_state is not State.UNKNOWN for candidate in candidates)
+        self._session.tally.add_taken(new_count)
         try:
             names = [str(candidate.sent[candidate.intent.field]) for candidate in candidates]
             intents = [(candidate.entry_state, candidate.intent) for candidate in candidates]
             await self._session.journal.intend(intents, names)
         except Exception:  # the intents are not durable, so no create leaves
-            self._session.tally.remove_taken(new)
+            self._session.tally.remove_taken(new_count)
             raise
 
     async def attempt(self, candidate: Candidate) -> CreateAnswer:
@@ -147,12 +148,12 @@ class Creator:
         return answer
 
     def _mark_passing(self, candidate: Candidate, answer: Created | Refused) -> Created | Refused:
-        """Return the answer, with a mark if it is a refusal that may pass. A 429 needs no mark, and does not break a
-        row of refusals."""
-        passing, sent_at = self._session.passing, candidate.sent_at
-        before = "" if candidate.refused is None else refusal_kind(*candidate.refused)
+        """Return the answer, with a mark if it is a refusal that may pass. A 429 gets no mark, and does not interrupt a
+        series of refusals."""
+        passing, sent_at = self._session.passing_refusals, candidate.sent_at
+        previous_kind = "" if candidate.refused is None else refusal_kind(*candidate.refused)
         if isinstance(answer, Created):
-            passing.record_accepted(sent_at, before)
+            passing.record_accepted(sent_at, previous_kind)
         elif is_about_row(answer.status, answer.message, candidate.name):
             passing.break_row()
         elif answer.status != TOO_MANY_REQUESTS:
@@ -160,7 +161,7 @@ class Creator:
             if answer.retry_after_s is not None:
                 passing.record_limit(kind)
             now = self._session.clock.monotonic()
-            return replace(answer, may_pass=passing.record_refused(kind, sent_at, now, is_again=kind == before))
+            return replace(answer, may_pass=passing.record_refused(kind, sent_at, now, is_again=kind == previous_kind))
         return answer
 
     async def classify(self, candidate: Candidate, answer: CreateAnswer) -> Move | None:
@@ -171,13 +172,13 @@ class Creator:
         if move.event is Event.NOT_SENT:
             return None
         if move.may_pass:
-            self._end_lasting(move)
-            if not self.is_proved:  # the base's first creates: all may be refused because of the base
+            self._end_if_refusals_last(move)
+            if not self.is_proved:  # the base may be the cause of all refusals
                 self._watch_first(candidate, answer, move)
         if move.is_limited and self._session.policy.is_looking:
             return move
-        if move.status == TOO_MANY_REQUESTS and move.is_limited:  # no look-ups: the refusal is believed
-            self._limited[candidate.intent.identity] = move
+        if move.status == TOO_MANY_REQUESTS and move.is_limited:  # without look-ups, the refusal is believed
+            self._limited_moves[candidate.intent.identity] = move
             return None
         move.may_pass = False
         if move.event is Event.REFUSED and move.status in ENDS_A_RUN:
@@ -190,44 +191,44 @@ class Creator:
     def finish(self, candidate: Candidate, move: Move) -> None:
         """Record the move for the next commit, and the outcome."""
         session, field = self._session, candidate.intent.field
-        self._limited.pop(candidate.intent.identity, None)
+        self._limited_moves.pop(candidate.intent.identity, None)
         if move.event is Event.ANSWERED and move.subscriber_id is not None:
             now, value = session.control.clock.monotonic(), str(candidate.sent[field])
             base_id = self._answered_base[0] if self._answered_base else session.journal.base.service_id
             is_active = candidate.sent.get("is_active") is True
             sentinel = Sentinel(now, move.subscriber_id, field, value, candidate.sent_at, is_active, base_id)
             session.access.sentinels.append(sentinel)
-            session.canaries.first = session.canaries.first or sentinel
+            session.canaries.first_sentinel = session.canaries.first_sentinel or sentinel
         session.journal.record(candidate.intent.identity, choose_recorded_move(candidate, move))
-        self._harmless = 0 if move.is_known else self._harmless + 1
-        self._open -= 1
-        if not self._open:
+        self._harmless_count = 0 if move.is_known else self._harmless_count + 1
+        self._open_count -= 1
+        if not self._open_count:
             self._have_all_ended.set()
         self._outcomes.record(candidate, move)
 
     def give_up(self, candidate: Candidate, reason: GiveUpReason) -> None:
         """Record the end of a create without an answer.
 
-        A create that was refused with 429 before is REFUSED, or unknown if this run must send it again, and never
-        NOT_SENT (architecture 4.8).
+        A create that got a 429 before is never NOT_SENT: it is REFUSED, or LOST if its existence check has expired, so
+        that this run settles it (architecture 4.8).
         """
-        move, refusal = _GIVEN_UP[reason], self._limited.get(candidate.intent.identity)
+        move, refusal = _GIVEN_UP[reason], self._limited_moves.get(candidate.intent.identity)
         if refusal is not None and move.event is Event.NOT_SENT:
             move = replace(refusal, event=Event.LOST) if move.is_stale else refusal
         self.finish(candidate, move)
 
     async def record(self) -> None:
-        """Make the recorded moves durable. Entries of a base that is known by its name alone move to the answered
-        base."""
+        """Make the recorded moves durable. If only the base's name was known, move its entries to the base in the
+        answer."""
         journal = self._session.journal
         if self._answered_base not in (None, (journal.base.service_id, journal.base.name)):
             await journal.learn_base(*self._answered_base)
         await journal.flush()
 
     async def _end_if_list_is_refused(self) -> None:
-        """End the run if the service refuses the list as well: the refusal is about the token or the address.
+        """End the run if the service refuses the list as well, because then the token or the address is wrong.
 
-        Refusals that arrive while the list is being requested share the answer. Without look-ups, do nothing.
+        Refusals that arrive during the request for the list share its answer. Without look-ups, do nothing.
         """
         if not self._session.policy.is_looking:
             return
@@ -240,10 +241,10 @@ class Creator:
             await fetch_page(self._session.access.client, self._session.access.retrier, ListQuery(limit=1))
         except ListFailed as failure:
             if failure.status in ENDS_A_RUN:
-                self._session.control.end(f"the service refuses creates and its list alike: {failure}")
+                self._session.control.end(f"the service refuses both creates and its list: {failure}")
 
     async def close(self) -> None:
-        """Cancel a request for the list that is still under way."""
+        """Cancel a request for the list that is still in flight."""
         if self._list_check is not None:
             self._list_check.cancel()
             await asyncio.gather(self._list_check, return_exceptions=True)
@@ -261,8 +262,8 @@ class Creator:
         return Move(Event.MISANSWERED, known.subscriber_id, answer.status, words, is_known=True)
 
     async def _end_if_unreadable(self, subscriber_id: int) -> None:
-        """End the run if no row of the list has shown the identity yet, and the row of this new subscriber does not
-        either: the list would show nobody who exists."""
+        """End the run if no row of the list has shown the identity field, not even the row of this new subscriber:
+        look-ups could find nobody."""
         access, field = self._session.access, self._session.policy.identity
         stats = access.state.stats
         if stats is None or field in stats.shown_fields:
@@ -270,65 +271,63 @@ class Creator:
         rows = await list_id(access, subscriber_id, is_waiting=access.known_ids.has_earlier_subscribers)
         if rows and not any(shows_identity(row, field) for row in rows):
             self._session.control.end(
-                f"the list shows the new subscriber {subscriber_id} without the {field} that was sent, so nothing "
-                "tells who exists. Nothing more was sent. Set load.look to none to create without looking, which "
-                "creates existing subscribers a second time"
+                f"the list shows the new subscriber {subscriber_id} without the {field} that was sent, so the "
+                "connector cannot find out which subscribers exist. Nothing more was sent. Set load.look to none to "
+                "create without looking, which creates existing subscribers a second time"
             )
 
-    def _end_lasting(self, move: Move) -> None:
-        """End the run if nothing but refusals of one kind has come for a minute after accepted creates."""
+    def _end_if_refusals_last(self, move: Move) -> None:
+        """End the run if, after accepted creates, all answers of a minute are refusals of one kind."""
         session = self._session
-        if session.passing.has_lasted(session.clock.monotonic()):
+        if session.passing_refusals.has_lasted(session.clock.monotonic()):
             session.control.end(
-                f"the service accepted creates, and has refused the last {session.passing.count:,} for the same reason "
-                f"({move.status}: {move.message or 'no words'}). No other row was sent: the report counts these "
-                "rows as unsent. Look at the service's words, then run again later. The next run sends one of the "
-                "refused rows again, and the others if that one is accepted"
+                f"the service accepted creates, and has refused the last {session.passing_refusals.count:,} for the "
+                f"same reason ({move.status}: {move.message or 'no words'}). No other row was sent: the report counts "
+                "these rows as unsent. Read the service's message, then run again later. The next run sends one of the "
+                "refused rows again, and the others if the service accepts that row"
             )
 
     def _watch(self, move: Move) -> None:
-        """End the run when too many answers in a row are unusable, when the service redirects, or when it answers
-        with another base."""
+        """End the run if too many answers in a row are unusable, if the service redirects, or if an answer has another
+        base or too many existing subscribers."""
         control, canaries = self._session.control, self._session.canaries
         if move.is_known:
             self._watch_existing(move)
         if move.answered_base is not None:
-            control.end(f"{move.message}. {WHAT_TO_DO}")
+            control.end(f"{move.message}. {_NEXT_STEP}")
         if move.event in (Event.ANSWERED, Event.REFUSED, Event.MISANSWERED):
-            canaries.lost = 0
+            canaries.lost_count = 0
             return
         if move.status is None or move.status >= 500:
-            return  # the limiter's business
-        canaries.lost += 1
+            return  # the limiter reacts to these answers
+        canaries.lost_count += 1
         if 300 <= move.status < 400:
             control.end(f"the service redirects (status {move.status}): correct the base URL and run again")
-        elif canaries.lost >= max(_LOST_IN_A_ROW, 2 * self._limiter.allowed):
+        elif canaries.lost_count >= max(_MOST_LOST_IN_A_ROW, 2 * self._limiter.allowed):
             control.end(
-                f"{canaries.lost} creates in a row had no readable answer (last: {move.message}): "
-                "run again when the service is well; what was sent will be looked up first"
+                f"{canaries.lost_count} creates in a row had no readable answer (last: {move.message}): "
+                "run again when the service works; the next run first looks up the creates that were sent"
             )
 
     def _watch_existing(self, move: Move) -> None:
-        """End the run after three answers with existing subscribers, or after one if no create has been accepted
-        yet."""
-        existing = self._session.canaries.existing
-        existing.append(move.subscriber_id or 0)
-        if len(existing) >= _EXISTING or not self.is_proved:
-            ids, number = ", ".join(map(str, existing)), len(existing)
+        """End the run after three answers with existing subscribers, or after one if no create was accepted before."""
+        existing_ids = self._session.canaries.existing_ids
+        existing_ids.append(move.subscriber_id or 0)
+        if len(existing_ids) >= _MOST_EXISTING or not self.is_proved:
+            ids, number = ", ".join(map(str, existing_ids)), len(existing_ids)
             self._session.control.end(
                 f"the service answered {count(number, 'create')} with {agree(number, 'a subscriber', 'subscribers')} "
                 f"that existed before ({agree(number, 'id', 'ids')} {ids}): it merges subscribers, or moves them from "
-                "one base to another. No other row was sent. The rejects file names who was changed; look at these "
-                "subscribers in the service before you run again"
+                "one base to another. No other row was sent. The rejects file names the changed subscribers. Look at "
+                "these subscribers in the service before you run again"
             )
 
     def _watch_first(self, candidate: Candidate, answer: CreateAnswer, move: Move) -> None:
-        """End the run after too many failed creates, as long as the run, or this base, has no accepted create."""
+        """End the run after too many failed creates before the first accepted create of the run, or of this base."""
         session = self._session
-        canaries = self._own if session.canaries.is_answered else session.canaries
-        is_again = (
-            candidate.entry_state is State.UNKNOWN and candidate.refused is not None
-        )  # one refused row says little
+        canaries = self._base_canaries if session.canaries.is_answered else session.canaries
+        # A second refusal of the same row proves little.
+        is_again = candidate.entry_state is State.UNKNOWN and candidate.refused is not None
         if move.event is Event.ANSWERED and isinstance(answer, Created):
             self.is_proved = session.canaries.is_answered = True
             service_id, name = read_base(answer.subscriber)
@@ -340,33 +339,33 @@ class Creator:
             )
         elif move.event is Event.REFUSED:
             kind = refusal_kind(move.status or 0, move.message)
-            canaries.refused[kind] += 1
-            if canaries.refused[kind] >= _REFUSED_CANARIES:
-                what_to_do = "run again once the service accepts creates"
+            canaries.refusal_counts[kind] += 1
+            if canaries.refusal_counts[kind] >= _MOST_REFUSED_CANARIES:
+                next_step = "run again when the service accepts creates"
                 if move.status not in NOT_FINAL_STATUSES:
-                    what_to_do = f"correct the mapping or the base, or {what_to_do}"
+                    next_step = f"correct the mapping or the base, or {next_step}"
                 session.control.end(
-                    f"the service refused each of the run's first {_REFUSED_CANARIES} creates alike ({kind}): "
-                    f"{what_to_do}"
+                    f"the service refused each of the run's first {_MOST_REFUSED_CANARIES} creates in the same way "
+                    f"({kind}): {next_step}"
                 )
         elif move.event is Event.MISANSWERED:
-            session.control.end(f"{move.message}. {WHAT_TO_DO}")
+            session.control.end(f"{move.message}. {_NEXT_STEP}")
         elif isinstance(answer, Ambiguous) and answer.is_without_id:
             session.control.end(
                 f"{move.message} (such as a UUID), and the connector needs whole numbers. Nothing more was sent. "
                 "The service may have created that subscriber: look at it. Ask the service's operator for numeric ids"
             )
         elif move.event is Event.LOST:
-            canaries.unknown.add((session.journal.base.key, candidate.intent.identity))
-            if len(canaries.unknown) >= _UNKNOWN_CANARIES:
+            canaries.unknown_entries.add((session.journal.base.key, candidate.intent.identity))
+            if len(canaries.unknown_entries) >= _MOST_UNKNOWN_CANARIES:
                 session.control.end(
                     f"the run's first creates got no usable answer ({move.message}): "
-                    "nothing more was sent; run again once the service answers as its document says"
+                    "nothing more was sent. Run again when the service answers as its documentation says"
                 )
 
 
 async def plan_creates(session: Session, outcomes: Outcomes, fetch: FetchItems[Candidate]) -> None:
-    """Record all candidates that `fetch` returns as to be created. Send nothing, and record nothing in the ledger."""
+    """Count all candidates that `fetch` returns as created. Send nothing, and record nothing in the ledger."""
     while not session.control.is_stopping and (batch := await fetch(_PLANNED_AT_ONCE)):
         for candidate in batch:
             session.tally.add_taken(candidate.entry_state is not State.UNKNOWN)
@@ -375,7 +374,7 @@ async def plan_creates(session: Session, outcomes: Outcomes, fetch: FetchItems[C
 
 
 def _describe_known(known: KnownSubscriber) -> str:
-    """Return what the run knows of a subscriber that existed before a create. The text may hold an address."""
+    """Return a text on a subscriber that existed before a create. The text may contain an email address."""
     text = "" if known.text is None else f" as {known.text!r}"
     base = "" if known.base == (None, None) else f" in the base {describe_other(*known.base)}"
     return f"which existed before{text}{base}"

@@ -1,8 +1,8 @@
-"""Checks of rows that a load is about to create: an inactive subscriber is not created as active, and a subscriber is
-not created under a second client_user_id (architecture 4.7).
+"""Checks of rows that a load is about to create: no inactive subscriber is created as active, and no subscriber is
+created under a second client_user_id (architecture 4.7).
 
 pandas writes `42.0` for the id `42`, and Excel drops the zeros of `00042`. Another program may give everybody a new id.
-Such an id is unknown to the ledger and to the list, so its row would create the subscriber a second time.
+The ledger and the list do not know such an id, so its row would create the subscriber a second time.
 """
 
 import re
@@ -19,19 +19,19 @@ from connector.subscribers.checks import DECIMAL_ID_PATTERN, NEEDLESS_DECIMALS_M
 from connector.subscribers.identity import digest_identity, split_digests
 
 _FIELD = "client_user_id"
-_NUMBER = re.compile(r"[+-]?[0-9]{1,18}(\.0*)?|[0-9](\.[0-9]{1,18})?[eE]\+?[0-9]{1,2}", re.ASCII)
-_LONGEST = 12  # digits of an id whose leading zeros may have been lost
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}(\.0*)?|[0-9](\.[0-9]{1,18})?[eE]\+?[0-9]{1,2}", re.ASCII)
+_MOST_DIGITS = 12  # of an id that may have lost its leading zeros
 
 
 def list_spellings(text: str) -> list[str]:
-    """Return other spellings of an id that is a whole number: plain, with `.0`, and with leading zeros. Empty for any
-    other id."""
+    """Return the other spellings of an id that is a whole number: without a decimal point, with `.0`, and with leading
+    zeros. Return an empty list for any other id."""
     text = text.strip()
-    if _NUMBER.fullmatch(text) is None or (number := Decimal(text)) != number.to_integral_value() or number < 0:
+    if _WHOLE_NUMBER.fullmatch(text) is None or (number := Decimal(text)) != number.to_integral_value() or number < 0:
         return []
     plain = str(int(number))
-    padded = [plain.zfill(width) for width in range(len(plain) + 1, _LONGEST + 1)]
-    return [spelling for spelling in (plain, f"{plain}.0", *padded) if spelling != text]
+    padded_spellings = [plain.zfill(width) for width in range(len(plain) + 1, _MOST_DIGITS + 1)]
+    return [spelling for spelling in (plain, f"{plain}.0", *padded_spellings) if spelling != text]
 
 
 def find_inactive(session: Session, planned: PlannedChunk, indices: Sequence[int]) -> list[int]:
@@ -50,124 +50,130 @@ def find_inactive(session: Session, planned: PlannedChunk, indices: Sequence[int
 
 
 class MistakenIds:
-    """Finds rows of one base whose subscriber is probably in the base under another client_user_id."""
+    """Finds rows of one base whose subscriber probably exists in the base with another client_user_id."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._has_known: bool | None = None  # whether the base had subscribers before the run (None: not asked yet)
+        self._had_subscribers: bool | None = None  # whether the base had subscribers before the run; None: not asked
 
     async def find_problems(
-        self, planned: PlannedChunk, new: Sequence[int], listed: SweptRows | None
+        self, planned: PlannedChunk, new_indexes: Sequence[int], listing_rows: SweptRows | None
     ) -> dict[int, tuple[str, str]]:
-        """Return code and message of a problem for each of the `new` rows (indices) whose subscriber is probably in the
-        base under another client_user_id.
+        """Return the code and message of a problem for each new row whose subscriber probably exists in the base with
+        another client_user_id, by the index of the row.
 
-        `listed` is the listing that the base was recorded from, or None if filters have looked the rows up.
+        `listing_rows` is the listing whose subscribers were recorded, or None if filters have looked the rows up.
         """
         policy = self._session.policy
         if policy.identity != _FIELD or not policy.is_looking:
             return {}
-        texts = dict(zip(new, planned.subscribers[_FIELD].iloc[list(new)].tolist(), strict=True))
-        known = await self._find_spellings(list(texts.values()), is_listed=listed is not None)
+        texts = dict(zip(new_indexes, planned.subscribers[_FIELD].iloc[list(new_indexes)].tolist(), strict=True))
+        known_ids = await self._find_spellings(list(texts.values()), is_listed=listing_rows is not None)
         problems = dict[int, tuple[str, str]]()
         for index, text in texts.items():
-            if text in known:
-                words = f"'{text}' looks like the known id '{known[text]}': correct the column"
-                problems[index] = "other_spelling", words
+            if text in known_ids:
+                message = f"'{text}' looks like the known id '{known_ids[text]}': correct the column"
+                problems[index] = "other_spelling", message
             elif re.fullmatch(DECIMAL_ID_PATTERN, text):
                 problems[index] = "id", f"ClientUserId {NEEDLESS_DECIMALS_MESSAGE}"
         if "email" not in planned.subscribers:
             return problems
-        remaining = [index for index in new if index not in problems]
-        values = zip(remaining, planned.subscribers["email"].iloc[remaining].tolist(), strict=True)
+        remaining_indexes = [index for index in new_indexes if index not in problems]
+        values = zip(remaining_indexes, planned.subscribers["email"].iloc[remaining_indexes].tolist(), strict=True)
         emails = {index: email for index, email in values if isinstance(email, str) and email.strip()}
-        others = await self._find_emails(list(emails.values()), listed)
+        other_ids = await self._find_emails(list(emails.values()), listing_rows)
         for index, email in emails.items():
-            if email in others:
-                words = f"'{email}' is in the base already, with the client_user_id '{others[email]}'"
-                problems[index] = "other_id", f"{words}: correct the id, or the email"
+            if email in other_ids:
+                message = f"'{email}' is in the base already, with the client_user_id '{other_ids[email]}'"
+                problems[index] = "other_id", f"{message}: correct the id, or the email"
         return problems
 
     async def _find_spellings(self, ids: Sequence[str], *, is_listed: bool) -> dict[str, str]:
-        """Return the ids that are another spelling of a known id, each with the known one.
+        """Return the ids that are another spelling of a known id, each with the known id.
 
-        `is_listed`: a listing has recorded the base's subscribers in the ledger. Otherwise the plain spellings of
-        unusual ids are looked up, too.
+        `is_listed`: a listing has recorded the base's subscribers in the ledger. Without it, also look the plain
+        spellings of unusual ids up.
         """
         spellings = {text: list_spellings(text) for text in ids}
         if not any(spellings.values()):
             return {}
-        known = await self._find_in_ledger({spelling for others in spellings.values() for spelling in others})
-        found = {
-            text: next((spelling for spelling in others if spelling in known), "") for text, others in spellings.items()
+        known_ids = await self._find_in_ledger({spelling for others in spellings.values() for spelling in others})
+        known_spellings = {
+            text: next((spelling for spelling in others if spelling in known_ids), "")
+            for text, others in spellings.items()
         }
         if not is_listed:
-            unusual = {text: others[0] for text, others in spellings.items() if others and not found[text]}
-            unusual = {text: plain for text, plain in unusual.items() if plain == str(int(Decimal(text)))}
-            shown = await self._find_on_list(set(unusual.values()))
-            found |= {text: plain for text, plain in unusual.items() if plain in shown}
-        return {text: spelling for text, spelling in found.items() if spelling}
+            unusual_ids = {
+                text: others[0] for text, others in spellings.items() if others and not known_spellings[text]
+            }
+            unusual_ids = {text: plain for text, plain in unusual_ids.items() if plain == str(int(Decimal(text)))}
+            listed_ids = await self._find_on_list(set(unusual_ids.values()))
+            known_spellings |= {text: plain for text, plain in unusual_ids.items() if plain in listed_ids}
+        return {text: spelling for text, spelling in known_spellings.items() if spelling}
 
-    async def _find_emails(self, emails: Sequence[str], listed: SweptRows | None) -> dict[str, str]:
+    async def _find_emails(self, emails: Sequence[str], listing_rows: SweptRows | None) -> dict[str, str]:
         """Return the emails that a subscriber of the base has, each with the client_user_id of the subscriber, or "" if
-        that is not known. A subscriber whom this run has created may share its email with another.
+        the client_user_id is not known. Leave out subscribers that this run has created: two rows may share an email.
 
-        `listed` is the listing that the base was recorded from, or None if filters have looked the rows up.
+        `listing_rows` is the listing whose subscribers were recorded, or None if filters have looked the rows up.
         """
         access, journal = self._session.access, self._session.journal
-        by_identity = {digest_identity("email", email): email for email in emails}
-        found = dict[bytes, int]()
-        if listed is not None:
+        email_by_identity = {digest_identity("email", email): email for email in emails}
+        found_ids = dict[bytes, int]()
+        if listing_rows is not None:
             reader = build_reader(access, ())
             for base in [
                 listed_base
-                for listed_base in listed.bases
+                for listed_base in listing_rows.bases
                 if reader.is_of_base({"Id": listed_base[0], "Name": listed_base[1]})
             ]:
-                found |= listed.find_emails(base, list(by_identity))
-        elif by_identity:
+                found_ids |= listing_rows.find_emails(base, list(email_by_identity))
+        elif email_by_identity:
             keys = [
-                LookupKey(identity, "email", email, in_any_spelling=True) for identity, email in by_identity.items()
+                LookupKey(identity, "email", email, in_any_spelling=True)
+                for identity, email in email_by_identity.items()
             ]
-            found = {identity: ids[0] for identity, ids in (await look_for(access, keys)).found_ids.items()}
-        if not found:
+            found_ids = {identity: ids[0] for identity, ids in (await look_for(access, keys)).found_ids.items()}
+        if not found_ids:
             return {}
-        account, ids = journal.base.account, list(found.values())
+        account, ids = journal.base.account, list(found_ids.values())
         holders = await journal.ask(lambda ledger: ledger.find_holders(account, ids))
-        ours = {holder.subscriber_id for holder in holders if holder.run_key == journal.run_key}
-        others = {
-            by_identity[identity]: subscriber_id
-            for identity, subscriber_id in found.items()
-            if subscriber_id not in ours
+        our_ids = {holder.subscriber_id for holder in holders if holder.run_key == journal.run_key}
+        other_subscribers = {
+            email_by_identity[identity]: subscriber_id
+            for identity, subscriber_id in found_ids.items()
+            if subscriber_id not in our_ids
         }
-        return {email: self._read_client_user_id(subscriber_id) for email, subscriber_id in others.items()}
+        return {email: self._read_client_user_id(subscriber_id) for email, subscriber_id in other_subscribers.items()}
 
     def _read_client_user_id(self, subscriber_id: int) -> str:
         shown = self._session.access.state.shown_subscribers.read(subscriber_id) or {}
         return str(shown.get("ClientUserId") or "")
 
     async def _find_in_ledger(self, texts: set[str]) -> set[str]:
-        """Return those of the ids that the ledger knew before the run, or that a look-up of the run has shown."""
+        """Return those ids that the ledger knew before the run, or that a look-up of the run has shown."""
         journal = self._session.journal
         base, run_key = journal.base, journal.run_key
-        if self._has_known is None:
-            first = await journal.ask(lambda ledger: ledger.find_confirmed_entries(base, b"", 1, before=run_key))
-            self._has_known = bool(first)
-        if not self._has_known:
+        if self._had_subscribers is None:
+            known_entries = await journal.ask(
+                lambda ledger: ledger.find_confirmed_entries(base, b"", 1, before=run_key)
+            )
+            self._had_subscribers = bool(known_entries)
+        if not self._had_subscribers:
             return set()
-        by_identity = {digest_identity(_FIELD, text): text for text in texts}
-        entries = await journal.find_entries(list(by_identity))
+        text_by_identity = {digest_identity(_FIELD, text): text for text in texts}
+        entries = await journal.find_entries(list(text_by_identity))
         return {
-            by_identity[identity]
+            text_by_identity[identity]
             for identity, entry in entries.items()
             if entry.state is not State.REJECTED and entry.run_key != run_key
         }
 
     async def _find_on_list(self, texts: set[str]) -> set[str]:
-        keys = {digest_identity(_FIELD, text): text for text in texts}
-        if not keys:
+        """Return those ids that a look-up shows."""
+        text_by_identity = {digest_identity(_FIELD, text): text for text in texts}
+        if not text_by_identity:
             return set()
-        result = await look_for(
-            self._session.access, [LookupKey(digest, _FIELD, text) for digest, text in keys.items()]
-        )
-        return {keys[identity] for identity in result.found_ids}
+        keys = [LookupKey(identity, _FIELD, text) for identity, text in text_by_identity.items()]
+        result = await look_for(self._session.access, keys)
+        return {text_by_identity[identity] for identity in result.found_ids}

@@ -1,7 +1,7 @@
-"""Finds the subscribers that are in the bases already, and knows how long a create may rely on that (architecture 4.7).
+"""Finds the subscribers that exist already, and the time until which a create may rely on that (architecture 4.7).
 
 The rows of a chunk are looked up for all their bases together: by filters, or by one sweep of the account's list. The
-sweep then serves every base of the run, also the bases of later chunks.
+result of the sweep also serves the bases of later chunks.
 """
 
 from collections import defaultdict
@@ -47,23 +47,23 @@ from connector.states import State
 from connector.subscribers.identity import digest_identity
 
 _NEVER, _ALWAYS = float("-inf"), float("inf")
-_ABSENT_ASKED = 5  # look-ups of identities that the listing lacks; 5 more if one of them exists
-_ABSENT_SAMPLED = 400  # rows of a chunk, among which these are chosen
+_ABSENT_LOOK_UPS = 5  # look-ups of identities that the listing lacks; 5 more if one of them exists
+_ABSENT_SAMPLE_ROWS = 400  # rows of a chunk from which these identities are chosen
 
 
 class BasePresence:
-    """Records which subscribers of one base exist, and for which rows a look-up has settled that. Only covered rows are
+    """Records which subscribers of one base exist, and which rows a fresh look-up covers. Only covered rows are
     created."""
 
     def __init__(self, session: Session, account: "AccountPresence | None" = None) -> None:
         self.session = session
         self.account = AccountPresence() if account is None else account
         self.account.bases.append(self)
-        self.until = _NEVER if session.policy.is_looking else _ALWAYS  # monotonic
-        self._chunk: PlannedChunk | None = None  # the one chunk that is covered; None: every chunk, by a listing
-        self.listed: SweptRows | None = None  # the listing that the base was recorded from
-        self.lacking = 0  # confirmed subscribers of the base that the last complete listing lacks
-        self._may_be_hidden = session.policy.is_looking  # until `detect_hidden_base` has an answer
+        self.valid_until = _NEVER if session.policy.is_looking else _ALWAYS  # monotonic
+        self._chunk: PlannedChunk | None = None  # the covered chunk; None: a listing covers every chunk
+        self.listing_rows: SweptRows | None = None  # the listing whose subscribers were recorded
+        self.lacking_count = 0  # confirmed subscribers of the base that the last complete listing lacks
+        self._may_be_hidden = session.policy.is_looking  # True until `detect_hidden_base` has a result
 
     @property
     def access(self) -> ListAccess:
@@ -78,42 +78,44 @@ class BasePresence:
     def covers(self, planned: PlannedChunk) -> bool:
         """Return whether a fresh look-up covers every row of this chunk.
 
-        Nothing is known once the first create has taught the Id of a base that the list may hide."""
-        is_unasked = self._may_be_hidden and not self.is_hidden  # another base's look-up may have shown it
-        if is_unasked and self.session.journal.base.service_id is not None:
+        If an answer has taught the Id of a base that the list may hide, no look-up covers a row until the base is asked
+        for."""
+        is_undecided = self._may_be_hidden and not self.is_hidden
+        if is_undecided and self.session.journal.base.service_id is not None:
             return False
-        return self.session.clock.monotonic() < self.until and (self._chunk is None or self._chunk is planned)
+        return self.session.clock.monotonic() < self.valid_until and (self._chunk is None or self._chunk is planned)
 
     def cover(self, planned: PlannedChunk | None, began_at: float) -> None:
         """Cover this chunk (None: all rows) by a look-up that began at `began_at` (monotonic). Raises RunAborted if the
         look-up is too old for a create."""
-        self.until = self.session.policy.known_until(began_at, self.session.clock.monotonic())
+        self.valid_until = self.session.policy.known_until(began_at, self.session.clock.monotonic())
         self._chunk = planned
 
     def forget(self) -> None:
-        """Drop the result of the last look-up, because subscribers may have been created since."""
+        """Drop the result of the last look-up, because subscribers may have been created after it."""
         if self.session.policy.is_looking:
-            self.until = _NEVER
+            self.valid_until = _NEVER
 
     def _record_twins_of_first(self, rows: SweptRows) -> None:
-        """Record that the first new subscriber of the run was in the base before the run: the list showed the base only
-        after the answer to that create had its Id."""
-        first, base_id = self.session.canaries.first, self.session.journal.base.service_id
+        """Record the ids of the first new subscriber of the run, if a listing shows it twice in a hidden base. The list
+        showed this base only after the answer to that create had the Id of the base."""
+        first, base_id = self.session.canaries.first_sentinel, self.session.journal.base.service_id
         if first is None or first.base_id != base_id:
             return
         identity = digest_identity(first.field, first.value)
         pages = [page for base in rows.bases if base[0] == base_id for page in rows.read(base)]
-        self.session.tally.record_twins({number for page in pages for listed, number in page if listed == identity})
+        ids = {subscriber_id for page in pages for listed, subscriber_id in page if listed == identity}
+        self.session.tally.record_twins(ids)
 
-    async def record(self, listing: Listing, *, since: int = 0) -> None:
-        """Record the subscribers of the base that a listing shows. With `since`, a former `size` of the rows, record
-        only the later ones."""
-        counts = await record_base(self.access, listing.rows, start=since)
-        if since:
-            return  # the pages of a renewal overlap
-        self.listed = listing.rows
+    async def record(self, listing: Listing, *, start: int = 0) -> None:
+        """Record the subscribers of the base that a listing shows. `start` is an earlier `size` of the rows: record
+        only the later rows."""
+        counts = await record_base(self.access, listing.rows, start=start)
+        if start:
+            return  # the counts of a renewal are wrong, because its pages overlap
+        self.listing_rows = listing.rows
         if listing.is_complete:
-            self.lacking = counts.lacking_count
+            self.lacking_count = counts.lacking_count
         if counts.doubled_count:
             base = self.session.journal.base
             self._record_twins_of_first(listing.rows)
@@ -137,17 +139,17 @@ class BasePresence:
 
     async def learn(self, planned: PlannedChunk, keys: Sequence[LookupKey]) -> None:
         """Look up the keys of a chunk's rows in this base alone. Raises as `AccountPresence.learn` does."""
-        await self.account.learn([Want(self, planned, keys)])
+        await self.account.learn([LookupTask(self, planned, keys)])
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
-    """The keys to be looked up for a chunk's rows in one base; `began_at` is when the first look-up of them began."""
+class LookupTask:
+    """A look-up to make: the keys of a chunk's rows in one base."""
 
     base: BasePresence
     planned: PlannedChunk
     keys: Sequence[LookupKey]
-    began_at: float | None = None
+    began_at: float | None = None  # the beginning of the first look-up of these keys (monotonic); None: not begun
 
 
 class AccountPresence:
@@ -157,159 +159,163 @@ class AccountPresence:
     def __init__(self, *, has_many_bases: bool = False) -> None:
         self.bases: list[BasePresence] = []
         self._has_many_bases = has_many_bases
-        self._listing: Listing | None = None  # the last complete listing, until it can be neither used nor renewed
-        self._spent = 0  # requests by filter; once a listing would have cost as many, the list is read
-        self._listing_took_s: float | None = None  # set if a listing took longer than `load.fresh`
+        self._listing: Listing | None = None  # the last complete listing, as long as it can be used or renewed
+        self._filter_request_count = 0  # if a listing would cost fewer requests, the list is read
+        self._listing_duration_s: float | None = None  # set if a listing took longer than `load.fresh`
 
-    async def learn(self, wants: Sequence[Want]) -> None:
-        """Look up the keys of a chunk's rows, in all their bases together, and record the subscribers that exist.
+    async def learn(self, tasks: Sequence[LookupTask]) -> None:
+        """Look up the keys of a chunk's rows for all their bases together, and record the subscribers that exist.
 
         Raises RunAborted (ListFailed included) if a key stays inconclusive, or the result comes too late.
         """
-        wants = [want for want in wants if not want.base.covers(want.planned)]
-        for want in wants:
-            if want.base.is_hidden:
-                await self._list_hidden(want)
-        wants = [want for want in wants if not want.base.is_hidden]
-        if not wants:
+        tasks = [task for task in tasks if not task.base.covers(task.planned)]
+        for task in tasks:
+            if task.base.is_hidden:
+                await self._list_hidden(task)
+        tasks = [task for task in tasks if not task.base.is_hidden]
+        if not tasks:
             return
-        if not self._is_listing_fresh(wants):
-            await self._read_on(wants[0].base.session)
-        wants = await self._rely_on_listing(wants)
-        progress = LookupProgress(spent=self._spent, needs_sweep=any(want.base.needs_sweep for want in wants))
-        while wants:
-            way = await self._decide(wants, progress)
+        if not self._is_listing_fresh(tasks):
+            await self._read_on(tasks[0].base.session)
+        tasks = await self._rely_on_listing(tasks)
+        progress = LookupProgress(
+            request_count=self._filter_request_count, needs_sweep=any(task.base.needs_sweep for task in tasks)
+        )
+        while tasks:
+            way = await self._decide(tasks, progress)
             if way is Way.NONE:
-                raise RunAborted(self._explain_inconclusive(wants))
-            wants = await (self._list(wants) if way is Way.SWEEP else self._look_up_by_filter(wants, way))
-            progress = replace(progress, tried=progress.tried | {way})
+                raise RunAborted(self._explain_inconclusive(tasks))
+            tasks = await (self._list(tasks) if way is Way.SWEEP else self._look_up_by_filter(tasks, way))
+            progress = replace(progress, tried_ways=progress.tried_ways | {way})
 
-    async def _decide(self, wants: Sequence[Want], progress: LookupProgress) -> Way:
-        sweep = await estimate_sweep(wants[0].base.access)
-        sweep = replace(sweep, is_unusable=sweep.is_unusable or self._listing_took_s is not None)
-        groups = [KeyGroup(want.base.access, want.keys) for want in wants]
+    async def _decide(self, tasks: Sequence[LookupTask], progress: LookupProgress) -> Way:
+        sweep = await estimate_sweep(tasks[0].base.access)
+        sweep = replace(sweep, is_unusable=sweep.is_unusable or self._listing_duration_s is not None)
+        groups = [KeyGroup(task.base.access, task.keys) for task in tasks]
         lookup = decide_lookup(sweep, estimate_keys(groups, sweep), progress)
         log_lookup(lookup, groups)
         return lookup.way
 
     # By filters
 
-    async def _look_up_by_filter(self, wants: Sequence[Want], way: Way) -> list[Want]:
-        """Look the wants up by filters. Return the wants that keep inconclusive keys."""
-        if await learn_hidden_classes(wants[0].base.access):
-            return list(wants)  # filters leave out the same classes as the list
-        remaining = list[Want]()
-        for want in wants:
-            session, is_as_sent = want.base.session, way is Way.FILTER_AS_SENT
-            began_at = session.clock.monotonic() if want.began_at is None else want.began_at
-            asked = [replace(key, in_any_spelling=False) for key in want.keys] if is_as_sent else want.keys
-            self._spent += count_requests(asked)
-            result = await look_up_by_filter(session.access, asked, len(asked))
-            await self._record_found(want.base, [(identity, ids[0]) for identity, ids in result.found_ids.items()])
+    async def _look_up_by_filter(self, tasks: Sequence[LookupTask], way: Way) -> list[LookupTask]:
+        """Make the look-ups by filters. Return a task for each base whose look-up is inconclusive for some keys, with
+        only these keys."""
+        if await learn_hidden_classes(tasks[0].base.access):
+            return list(tasks)  # filters leave out the same classes as the list
+        remaining_tasks = list[LookupTask]()
+        for task in tasks:
+            session, is_as_sent = task.base.session, way is Way.FILTER_AS_SENT
+            began_at = session.clock.monotonic() if task.began_at is None else task.began_at
+            keys = [replace(key, in_any_spelling=False) for key in task.keys] if is_as_sent else task.keys
+            self._filter_request_count += count_requests(keys)
+            result = await look_up_by_filter(session.access, keys, len(keys))
+            await self._record_found(task.base, [(identity, ids[0]) for identity, ids in result.found_ids.items()])
             if is_as_sent and result.absent_identities:
                 session.tally.add_message(LOOKED_UP_AS_SENT)
-            inconclusive = split_keys(want.keys, result)[1]
-            if inconclusive:
-                remaining.append(replace(want, keys=inconclusive, began_at=began_at))
-            elif await want.base.detect_hidden():
-                await self._list_hidden(want)
+            inconclusive_keys = split_keys(task.keys, result)[1]
+            if inconclusive_keys:
+                remaining_tasks.append(replace(task, keys=inconclusive_keys, began_at=began_at))
+            elif await task.base.detect_hidden():
+                await self._list_hidden(task)
             else:
-                want.base.cover(want.planned, began_at)
-        return remaining
+                task.base.cover(task.planned, began_at)
+        return remaining_tasks
 
-    async def _record_found(self, base: BasePresence, found: Sequence[tuple[bytes, int]]) -> None:
-        line, identity = base.session.journal.base, base.session.policy.identity
+    async def _record_found(self, base: BasePresence, found_pairs: Sequence[tuple[bytes, int]]) -> None:
+        ledger_base, field = base.session.journal.base, base.session.policy.identity
 
         def record(ledger: Ledger) -> None:
-            ledger.record_listed(line, identity, found)
-            ledger.record_shown(line, [identity for identity, _ in found[:SHOWN_RECORDED]])
+            ledger.record_listed(ledger_base, field, found_pairs)
+            ledger.record_shown(ledger_base, [identity for identity, _ in found_pairs[:SHOWN_RECORDED]])
 
         await base.session.journal.ask(record)
 
     # By a listing
 
-    def _is_listing_fresh(self, wants: Sequence[Want]) -> bool:
-        """Return whether the listing can serve these bases without a renewal: it is fresh, and none of them has used it
-        before."""
+    def _is_listing_fresh(self, tasks: Sequence[LookupTask]) -> bool:
+        """Return whether the listing can serve these bases without a renewal: the listing is fresh, and none of the
+        bases has used it before."""
         listing = self._listing
-        if listing is None or any(want.base.listed is listing.rows for want in wants):
+        if listing is None or any(task.base.listing_rows is listing.rows for task in tasks):
             return False
-        return not _is_too_old(wants[0].base.session, listing.began_at)
+        return not _is_too_old(tasks[0].base.session, listing.began_at)
 
     async def _read_on(self, session: Session) -> None:
-        """Read on from the end of the listing, to renew it. Forget the listing if that is impossible."""
+        """Renew the listing: read on from its end. Drop the listing if it cannot be renewed."""
         listing, self._listing = self._listing, None
         if listing is None or listing.end is None or any(base.access.unverified_entries for base in self.bases):
             return
-        began_at, since = session.clock.monotonic(), listing.rows.size
+        began_at, start = session.clock.monotonic(), listing.rows.size
         end = await list_on(self._shown_accesses, listing.end, listing.rows)
         if end is None:
             return
         self._listing = replace(listing, end=end, began_at=began_at)
         for base in self.bases:
-            if base.listed is listing.rows:
-                await base.record(listing, since=since)
+            if base.listing_rows is listing.rows:
+                await base.record(listing, start=start)
                 base.cover(None, began_at)
 
-    async def _list(self, wants: Sequence[Want]) -> list[Want]:
-        """Read the list for all bases. Return the wants that it does not cover."""
-        session = wants[0].base.session
-        keys = [key for want in wants for key in want.keys]
+    async def _list(self, tasks: Sequence[LookupTask]) -> list[LookupTask]:
+        """Read the list for all bases. Return the tasks that the listing does not cover."""
+        session = tasks[0].base.session
+        keys = [key for task in tasks for key in task.keys]
         listing = await list_account(self._shown_accesses, keys, keeps_all=self._has_many_bases)
         if listing.certificate.hidden:
             session.tally.add_message(describe_hidden(listing.certificate))
-        for want in wants:
-            if not want.base.access.unverified_entries:
-                await want.base.record(listing)
-        distinct = listing.certificate.distinct
-        if not listing.is_complete or await self._contradicts_absence(wants, distinct):
-            return list(wants)
+        for task in tasks:
+            if not task.base.access.unverified_entries:
+                await task.base.record(listing)
+        if not listing.is_complete or await self._contradicts_absence(tasks, listing.certificate.distinct):
+            return list(tasks)
         self._listing = listing
         if _is_too_old(session, listing.began_at):
-            self._listing_took_s = session.clock.monotonic() - listing.began_at
+            self._listing_duration_s = session.clock.monotonic() - listing.began_at
             await self._read_on(session)
-        return await self._rely_on_listing(wants)
+        return await self._rely_on_listing(tasks)
 
-    async def _rely_on_listing(self, wants: Sequence[Want]) -> list[Want]:
-        """Cover the bases that the listing serves. Return the wants that the listing does not cover."""
-        remaining = list[Want]()
-        for want in wants:
-            base, listing = want.base, self._listing
+    async def _rely_on_listing(self, tasks: Sequence[LookupTask]) -> list[LookupTask]:
+        """Cover the bases that the listing serves. Return the tasks that the listing does not cover."""
+        remaining_tasks = list[LookupTask]()
+        for task in tasks:
+            base, listing = task.base, self._listing
             if listing is None or base.access.unverified_entries:
-                remaining.append(want)
+                remaining_tasks.append(task)
                 continue
-            if base.listed is not listing.rows:
+            if base.listing_rows is not listing.rows:
                 await base.record(listing)
             if await base.detect_hidden(is_swept=True):
-                await self._list_hidden(want)
+                await self._list_hidden(task)
             else:
                 base.cover(None, listing.began_at)
-        return remaining
+        return remaining_tasks
 
     async def count_newcomers(self) -> int:
-        """Return how many subscribers of the run's bases one page after the end of the run's listing shows that this
-        ledger has not sent: another program has created them. Raises RunAborted when the run is to stop."""
-        listing, bases, count = self._listing, [base for base in self.bases if not base.is_hidden], 0
+        """Return the number of subscribers in the run's bases that another program has created meanwhile.
+
+        Read one page after the end of the run's listing, and count the subscribers that this ledger has not sent.
+        Raises RunAborted if the run must stop."""
+        listing, bases, newcomer_count = self._listing, [base for base in self.bases if not base.is_hidden], 0
         if listing is None or listing.end is None or not bases:
             return 0
         rows = await list_newest(bases[0].access, listing.end)
         for base in bases:
             access = base.access
-            listed = build_reader(access, [access.policy.identity]).read(rows)
-            entries = await access.journal.find_entries([identity for identity, _ in listed])
-            ids_of = defaultdict[bytes, set[int]](set)
-            for identity, subscriber_id in listed:
-                ids_of[identity].add(subscriber_id)
-            shown = [subscriber_id for _, subscriber_id in listed]
-            answered = await access.journal.ask(partial(_find_answered, access.journal.base, shown))
-            for identity, ids in ids_of.items():
+            listed_pairs = build_reader(access, [access.policy.identity]).read(rows)
+            entries = await access.journal.find_entries([identity for identity, _ in listed_pairs])
+            ids_by_identity = defaultdict[bytes, set[int]](set)
+            for identity, subscriber_id in listed_pairs:
+                ids_by_identity[identity].add(subscriber_id)
+            listed_ids = [subscriber_id for _, subscriber_id in listed_pairs]
+            answered_ids = await access.journal.ask(partial(_find_answered_ids, access.journal.base, listed_ids))
+            for identity, ids in ids_by_identity.items():
                 entry = entries.get(identity)
                 if entry is not None and entry.attempts > 0:
                     base.session.tally.record_twins(ids)
-                    count += len(ids) - 1
+                    newcomer_count += len(ids) - 1
                 else:
-                    count += len(ids - answered)
-        return count
+                    newcomer_count += len(ids - answered_ids)
+        return newcomer_count
 
     # Bases that the list hides
 
@@ -317,13 +323,13 @@ class AccountPresence:
     def _shown_accesses(self) -> list[ListAccess]:
         return [base.access for base in self.bases if not base.is_hidden]
 
-    async def _list_hidden(self, want: Want) -> None:
-        """Read a hidden base by itself, and cover the base. Raises RunAborted if the reading is incomplete."""
-        base = want.base
-        listing = await list_account([base.access], want.keys)
+    async def _list_hidden(self, task: LookupTask) -> None:
+        """Read a hidden base separately, and cover the base. Raises RunAborted if the reading is incomplete."""
+        base = task.base
+        listing = await list_account([base.access], task.keys)
         await base.record(listing)
         if not listing.is_complete:
-            raise RunAborted(self._explain_inconclusive([want]))
+            raise RunAborted(self._explain_inconclusive([task]))
         base.session.tally.add_message(
             f"The list showed no subscriber of the base {base.access.state.base_id} until a request had its BaseId. "
             "The base was read separately."
@@ -332,73 +338,73 @@ class AccountPresence:
 
     # A list that is cut off (architecture 7, rule 7)
 
-    async def _contradicts_absence(self, wants: Sequence[Want], listed: int) -> bool:
-        """Return whether two subscribers that a listing lacks are found by look-ups of their own."""
-        absent, found = await self._find_absent(wants), 0
-        for part in (absent[:_ABSENT_ASKED], absent[_ABSENT_ASKED : 2 * _ABSENT_ASKED]):
-            found += await self._record_shown(part)
-            if found != 1:  # one may have come meanwhile
+    async def _contradicts_absence(self, tasks: Sequence[LookupTask], listed_count: int) -> bool:
+        """Return whether look-ups find at least two subscribers that the listing lacks."""
+        absent_keys, found_count = await self._find_absent(tasks), 0
+        for part in (absent_keys[:_ABSENT_LOOK_UPS], absent_keys[_ABSENT_LOOK_UPS : 2 * _ABSENT_LOOK_UPS]):
+            found_count += await self._record_shown(part)
+            if found_count != 1:  # a single subscriber may be a newcomer
                 break
-        if found < 2:
+        if found_count < 2:
             return False
-        state = wants[0].base.access.state
+        state = tasks[0].base.access.state
         state.is_list_unreadable = True
         state.unreadable_reason = (
-            f"the list shows {listed:,} subscribers and leaves others out (look-ups found {found} of them)"
+            f"the list shows {listed_count:,} subscribers and leaves others out (look-ups found {found_count} of them)"
         )
         return True
 
-    async def _find_absent(self, wants: Sequence[Want]) -> list[tuple[BasePresence, LookupKey]]:
-        """Return some keys, from all over the chunk, whose subscribers the listing did not show."""
-        keys = [(want.base, key) for want in wants for key in want.keys]
-        sample, absent = keys[:: max(1, len(keys) // _ABSENT_SAMPLED)], list[tuple[BasePresence, LookupKey]]()
+    async def _find_absent(self, tasks: Sequence[LookupTask]) -> list[tuple[BasePresence, LookupKey]]:
+        """Return some keys, evenly spread over the chunk, whose subscribers the listing did not show."""
+        keys = [(task.base, key) for task in tasks for key in task.keys]
+        sample, absent_keys = keys[:: max(1, len(keys) // _ABSENT_SAMPLE_ROWS)], list[tuple[BasePresence, LookupKey]]()
         for base in {id(base): base for base, _ in sample}.values():
-            ours = [key for of, key in sample if of is base]
-            entries = await base.session.journal.find_entries([key.identity for key in ours])
-            there = {identity for identity, entry in entries.items() if entry.state is State.CONFIRMED}
-            absent += [(base, key) for key in ours if key.identity not in there]
-        return absent[:: max(1, len(absent) // (2 * _ABSENT_ASKED))]
+            base_keys = [key for sample_base, key in sample if sample_base is base]
+            entries = await base.session.journal.find_entries([key.identity for key in base_keys])
+            confirmed = {identity for identity, entry in entries.items() if entry.state is State.CONFIRMED}
+            absent_keys += [(base, key) for key in base_keys if key.identity not in confirmed]
+        return absent_keys[:: max(1, len(absent_keys) // (2 * _ABSENT_LOOK_UPS))]
 
-    async def _record_shown(self, asked: Sequence[tuple[BasePresence, LookupKey]]) -> int:
-        """Record the subscribers that the filters show, and return their number. If the service refuses the filter,
-        return 0."""
-        if not asked:
+    async def _record_shown(self, keys: Sequence[tuple[BasePresence, LookupKey]]) -> int:
+        """Look the keys up by filters, record the subscribers that the filters show, and return their number. Return 0
+        if the service refuses the filter."""
+        if not keys:
             return 0
-        session, rows, count = asked[0][0].session, list[dict[str, Any]](), 0
+        session, rows, shown_count = keys[0][0].session, list[dict[str, Any]](), 0
         with suppress(ListFailed):
-            texts = [(key.field, key.value) for _, key in asked]
+            texts = [(key.field, key.value) for _, key in keys]
             rows = await session.control.until_stopped(find_rows_by_filters(session.access, texts))
-        for base in {id(base): base for base, _ in asked}.values():
-            identities = {key.identity for of, key in asked if of is base}
-            listed = build_reader(base.access, [base.session.policy.identity]).read(rows)
-            keep_shown(base.access, rows, listed, identities)
-            shown = {identity: number for identity, number in listed if identity in identities}
-            await self._record_found(base, list(shown.items()))
-            count += len(shown)
-        return count
+        for base in {id(base): base for base, _ in keys}.values():
+            identities = {key.identity for key_base, key in keys if key_base is base}
+            listed_pairs = build_reader(base.access, [base.session.policy.identity]).read(rows)
+            keep_shown(base.access, rows, listed_pairs, identities)
+            shown_ids = {identity: subscriber_id for identity, subscriber_id in listed_pairs if identity in identities}
+            await self._record_found(base, list(shown_ids.items()))
+            shown_count += len(shown_ids)
+        return shown_count
 
-    def _explain_inconclusive(self, wants: Sequence[Want]) -> str:
-        """Return the reason to end the run if neither the list nor its filters show who exists."""
-        session, number = wants[0].base.session, sum(len(want.keys) for want in wants)
-        whether = "one subscriber exists" if number == 1 else f"{number:,} subscribers exist"
-        if self._listing_took_s is not None:
+    def _explain_inconclusive(self, tasks: Sequence[LookupTask]) -> str:
+        """Return the reason to end the run if neither the list nor its filters show which subscribers exist."""
+        session, key_count = tasks[0].base.session, sum(len(task.keys) for task in tasks)
+        subscribers = "one subscriber exists" if key_count == 1 else f"{key_count:,} subscribers exist"
+        if self._listing_duration_s is not None:
             return (
-                f"reading the list took {self._listing_took_s:,.0f} s, and load.fresh lets a create rely on it for "
-                f"{session.policy.fresh_s:g} s. The list's filters do not show whether {whether}, so no more rows were "
-                "sent. Make load.fresh longer than a listing takes, then run again"
+                f"reading the list took {self._listing_duration_s:,.0f} s, longer than load.fresh "
+                f"({session.policy.fresh_s:g} s) allows. The list's filters do not show whether {subscribers}, so no "
+                "more rows were sent. Set load.fresh longer than a listing takes, then run again"
             )
-        because = session.access.state.unreadable_reason or "the list could not be read whole"
+        reason = session.access.state.unreadable_reason or "the list could not be read whole"
         return (
-            f"{because}, and its filters do not show whether {whether}, so no more rows were sent. Run again, or set "
-            "load.look to none to create without looking, which creates existing subscribers a second time"
+            f"{reason}, and its filters do not show whether {subscribers}, so no more rows were sent. Run again, or "
+            "set load.look to none to create without looking, which creates existing subscribers a second time"
         )
 
 
 def _is_too_old(session: Session, began_at: float) -> bool:
-    """Return whether a look-up that began then is too old to rely on."""
+    """Return whether a look-up that began at `began_at` is too old for a create."""
     return session.policy.expires_at(began_at) <= session.clock.monotonic()
 
 
-def _find_answered(base: Base, ids: Sequence[int], ledger: Ledger) -> set[int]:
-    """Return the ids with which the service has answered creates of this ledger, of any identity."""
+def _find_answered_ids(base: Base, ids: Sequence[int], ledger: Ledger) -> set[int]:
+    """Return those of the ids that answers to creates of this ledger contained, for any identity."""
     return {holder.subscriber_id for holder in ledger.find_holders(base.account, ids) if holder.run_key is not None}

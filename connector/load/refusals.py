@@ -2,9 +2,9 @@
 
 The service may refuse a create and store the subscriber all the same. So every refused row is looked up once at the end
 of a run: a subscriber that is found is confirmed, and every other row is rejected with the service's message. A create
-that was answered with 429, or with a refusal that may pass, is settled with the unresolved creates instead
-(`connector.load.resolution`). The next run sends the creates again whose refusals are not final (`NOT_FINAL_STATUSES`),
-and one create of each kind that many share.
+that got a 429, or a refusal that may pass, is settled with the unresolved creates instead
+(`connector.load.resolution`). The next run sends those creates again whose refusals are not final
+(`NOT_FINAL_STATUSES`), and one create of each kind of refusal that many entries share.
 """
 
 from collections import defaultdict
@@ -28,80 +28,90 @@ class EarlierRefusals:
         self._session = session
         self._refusing_runs: dict[int, RefusingRun] = {}  # by the key of the run
         self._recent_after = float("-inf")  # Unix seconds
-        self._recent = set[bytes]()  # refused so recently that a later run must look them up once more
+        self._recent_identities = set[bytes]()  # refused so recently that a later run must look them up once more
 
     async def begin(self) -> None:
-        """Move the base's refusals that are to be tried again to UNKNOWN: the session's `retried`. Raises LedgerError.
+        """Choose the base's refusals that this run sends again, and move them to UNKNOWN. Raises LedgerError.
 
-        Of a kind that many share, that is one; the others are `withheld` until that one is accepted. Of other kinds,
-        that is each refusal that is not final. A load that follows its survey finds them chosen.
+        Choose one refusal of each kind that many entries share, and withhold the others until that create is accepted.
+        Of other kinds, choose every refusal that is not final. A load after its survey keeps the choice of the survey.
         """
         session, base = self._session, self._session.journal.base
         self._recent_after = session.clock.now().timestamp() - 2 * session.access.shown_after_s
 
         def write(ledger: Ledger) -> list[RefusingRun]:
             runs, refusals = find_refusing_runs(ledger.connection, base), ledger.find_refusals(base)
-            if session.retried:
-                there = {refusal.identity for refusal in refusals}
-                session.retried = {key: refusal for key, refusal in session.retried.items() if key in there}
+            if session.retried_refusals:
+                identities = {refusal.identity for refusal in refusals}
+                session.retried_refusals = {
+                    identity: refusal
+                    for identity, refusal in session.retried_refusals.items()
+                    if identity in identities
+                }
             else:
                 self._choose(refusals)
-            ledger.mark_unresolved(base, list(session.retried))
+            ledger.mark_unresolved(base, list(session.retried_refusals))
             return runs
 
         self._refusing_runs |= {run.run_key: run for run in await session.journal.ask(write)}
 
     def _choose(self, refusals: Sequence[Refusal]) -> None:
         """Choose the refusals that this run sends again, and those that it withholds."""
-        session, kinds = self._session, defaultdict[str, list[Refusal]](list)
+        session, refusals_by_kind = self._session, defaultdict[str, list[Refusal]](list)
         for refusal in refusals:
-            kinds[refusal_kind(refusal.status, refusal.message)].append(refusal)
-        for kind, alike in kinds.items():
-            is_shared = len(alike) >= LEAST_ALIKE and not is_about_row(alike[0].status, alike[0].message)
+            refusals_by_kind[refusal_kind(refusal.status, refusal.message)].append(refusal)
+        for kind, similar_refusals in refusals_by_kind.items():
+            is_shared = len(similar_refusals) >= LEAST_ALIKE and not is_about_row(
+                similar_refusals[0].status, similar_refusals[0].message
+            )
             if is_shared:
-                session.passing.earlier.add(kind)
-                session.withheld.update((refusal.identity, refusal) for refusal in alike)
-                chosen = [alike[int.from_bytes(session.access.draw(8), "big") % len(alike)]]
+                session.passing_refusals.earlier.add(kind)
+                session.withheld_refusals.update((refusal.identity, refusal) for refusal in similar_refusals)
+                chosen_refusals = [
+                    similar_refusals[int.from_bytes(session.access.draw(8), "big") % len(similar_refusals)]
+                ]
             else:
-                chosen = [refusal for refusal in alike if refusal.status in NOT_FINAL_STATUSES]
-            for retried in chosen:
-                session.retried[retried.identity] = retried
-                session.withheld.pop(retried.identity, None)
+                chosen_refusals = [refusal for refusal in similar_refusals if refusal.status in NOT_FINAL_STATUSES]
+            for refusal in chosen_refusals:
+                session.retried_refusals[refusal.identity] = refusal
+                session.withheld_refusals.pop(refusal.identity, None)
 
     async def release(self, *, is_asked_for: bool = False) -> dict[bytes, Refusal]:
         """Move the withheld refusals whose kind has passed to UNKNOWN, and return them by identity. Raises LedgerError.
 
-        With `is_asked_for`, also the refusals that are not final, because a person wants all of them sent again.
-        Entries that this run has moved meanwhile are left out.
+        With `is_asked_for`, move the refusals that are not final, too, because a person wants all of them sent again.
+        Leave out entries that this run has moved meanwhile.
         """
         session, base = self._session, self._session.journal.base
-        passed = [
+        refusals = [
             refusal
-            for refusal in session.withheld.values()
-            if refusal_kind(refusal.status, refusal.message) in session.passing.passed
+            for refusal in session.withheld_refusals.values()
+            if refusal_kind(refusal.status, refusal.message) in session.passing_refusals.passed
             or (is_asked_for and refusal.status in NOT_FINAL_STATUSES)
         ]
-        if not passed:
+        if not refusals:
             return {}
 
         def write(ledger: Ledger) -> dict[bytes, Refusal]:
-            entries = ledger.find_entries(base, [refusal.identity for refusal in passed])
+            entries = ledger.find_entries(base, [refusal.identity for refusal in refusals])
             released = {
-                refusal.identity: refusal for refusal in passed if _stands(refusal, entries.get(refusal.identity))
+                refusal.identity: refusal
+                for refusal in refusals
+                if _is_unchanged(refusal, entries.get(refusal.identity))
             }
             ledger.mark_unresolved(base, list(released))
             return released
 
-        for refusal in passed:
-            del session.withheld[refusal.identity]
+        for refusal in refusals:
+            del session.withheld_refusals[refusal.identity]
         return await session.journal.ask(write)
 
     def find_recent(self, refusals: Iterable[Refusal]) -> set[bytes]:
-        """Return the identities whose refusals are so recent that the list may not show their subscribers yet."""
+        """Return the identities of the refusals that are so recent that the list may not show their subscribers yet."""
         return {refusal.identity for refusal in refusals if self.may_not_show_yet(refusal)}
 
     def may_not_show_yet(self, entry: Entry | UnfinishedEntry | Refusal) -> bool:
-        """Return whether a subscriber that a refused create made may still be missing from the list.
+        """Return whether the list may not show the subscriber yet, if the refused create has taken effect.
 
         Such an entry is resolved by architecture 4.5 before a newer row is sent.
         """
@@ -110,12 +120,12 @@ class EarlierRefusals:
 
     def is_unchecked(self, identity: bytes, entry: Entry) -> bool:
         """Return whether this run must look the refused subscriber up: the run that recorded the refusal ended before
-        its look-up, or its look-up followed the refusal so soon that the list may have lagged."""
+        its look-up, or made its look-up so early that the list may have lagged."""
         run = self._find_run(entry)
         if run is None or (run.has_finished and entry.reported is not None):
             return False
         if self.may_not_show_yet(entry):
-            self._recent.add(identity)
+            self._recent_identities.add(identity)
         return True
 
     def _find_run(self, entry: Entry | UnfinishedEntry | Refusal) -> RefusingRun | None:
@@ -131,20 +141,20 @@ class EarlierRefusals:
         keys = [LookupKey(row.identity, self._session.policy.identity, row.name) for row in rows]
         result = await look_for(self._session.access, keys)
         journal, field = self._session.journal, self._session.policy.identity
-        found = [(identity, ids[0]) for identity, ids in result.found_ids.items()]
-        done = {*result.found_ids, *self._recent}
-        checked = [key.identity for key in keys if key.identity not in done]
-        at = self._session.clock.now().timestamp()
+        found_pairs = [(identity, ids[0]) for identity, ids in result.found_ids.items()]
+        excluded = {*result.found_ids, *self._recent_identities}
+        checked_identities = [key.identity for key in keys if key.identity not in excluded]
+        checked_at = self._session.clock.now().timestamp()
 
         def write(ledger: Ledger) -> None:
-            ledger.record_listed(journal.base, field, found)
-            ledger.record_checked(journal.base, journal.run_key, checked, at)
+            ledger.record_listed(journal.base, field, found_pairs)
+            ledger.record_checked(journal.base, journal.run_key, checked_identities, checked_at)
 
         await journal.ask(write)
 
 
-def _stands(refusal: Refusal, entry: Entry | None) -> bool:
-    """Return whether the entry still is REJECTED by the same refusal."""
+def _is_unchanged(refusal: Refusal, entry: Entry | None) -> bool:
+    """Return whether the entry is still REJECTED by the same refusal."""
     if entry is None or entry.state is not State.REJECTED:
         return False
     return (entry.status, entry.message or "", entry.run_key) == (refusal.status, refusal.message, refusal.run_key)

@@ -25,14 +25,13 @@ from connector.spool import SpooledValues
 from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES, Suppression, join_digests
 
 _SHORTEST_FRESH_S = 1.0
-_ENOUGH = 100  # rows; of fewer a share says little, unless all are concerned
-_ALL_OF = 10  # rows at least, that all are concerned
+_ENOUGH_ROWS = 100  # of fewer rows, a share shows little
+_ENOUGH_OF_ALL = 10  # rows, if all of them are concerned
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A row that needs a person: its outcome, the message of the service or of the connector, and the number of its
-    attempts."""
+    """A row that needs a person, with its outcome and the message of the service or of the connector."""
 
     row: Row
     outcome: Outcome
@@ -40,294 +39,288 @@ class Problem:
     code: str
     message: str
     http_status: int | None = None
-    attempts: int = 0
-    raw: str | None = None  # a record that is no row
+    attempts: int = 0  # number of creates
+    raw: str | None = None  # the text of a record that is not a row
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A row that differs from its subscriber in the service, or may differ.
-
-    `identity` is the text of the identity in the source. `fields` are the different fields: name, the service's value,
-    the source's value. `reason` is why the row was not compared ("": it was compared). `is_known`: an earlier run has
-    reported the same difference.
-    """
+    """A row that differs from its subscriber in the service, or may differ."""
 
     row: Row
-    identity: str = field(repr=False)
+    identity: str = field(repr=False)  # the text in the source
     fields: tuple[tuple[str, object, object], ...] = field(default=(), repr=False)
-    reason: str = ""
-    is_known: bool = False
+    """The different fields: name, the service's value, the source's value."""
+    reason: str = ""  # the reason why the row was not compared; "": it was compared
+    is_known: bool = False  # whether an earlier run has reported the same difference
 
 
 @dataclass(frozen=True, slots=True)
 class OptOut:
-    """A subscriber whose row says inactive while the service shows the subscriber as active. Only a person can change
-    that, in the service.
+    """A subscriber that is inactive in its row and active in the service. Only a person can change that, in the
+    service."""
 
-    `row` is None if this run has not read the row. `digest` is that of the identity. `identity` is its text as the
-    source or else the service has it. `outcome` is that of the row. `reason` is why this run could not see whether the
-    subscriber is still active ("": the service shows so).
-    """
-
-    row: Row | None
-    digest: bytes
-    identity: str = field(repr=False)
-    outcome: Outcome | None = None
-    reason: str = ""
+    row: Row | None  # None: this run has not read the row
+    digest: bytes  # of the identity
+    identity: str = field(repr=False)  # the text in the source; without a row, the text in the service
+    outcome: Outcome | None = None  # of the row
+    reason: str = ""  # the reason why this run does not know whether the subscriber is still active; "": it is active
 
 
 class RunMode(Enum):
-    """How a run treats rows. A load sends the rows and records their present values, so no unresolved entry that could
-    be one of the rows may stay unresolved."""
+    """Whether a run sends creates (LOAD) or sends nothing (PLAN). A load must first settle every unresolved entry that
+    could be one of its rows."""
 
     LOAD = "load"
     PLAN = "plan"
 
 
-class Since(IntEnum):
+class CompareReason(IntEnum):
     """The reason to compare a row with the service."""
 
     CHANGED = 0  # the row differs from the row that was sent
     REPORTED = 1  # the row has a difference that an earlier run has reported
-    FIRST = 2  # the row is the first one of a subscriber who existed before
+    FIRST = 2  # the row is the first row of a subscriber that existed before
     LIMITED = 3  # this run's create got a 429, and the list shows the subscriber: equal values prove the create
-    OPTED_OUT = 4  # an earlier run has recorded an opt-out; the row has its outcome, or this run has not read it
+    OPTED_OUT = 4  # an earlier run has recorded an opt-out; the row has an outcome, or this run has not read the row
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingRow:
-    """A waiting row, with the `owner` of its base."""
+    """A row that waits for a comparison with the service. `owner` identifies its base."""
 
     owner: object
     row: LoadRow
-    since: Since
+    reason: CompareReason
 
 
 class WaitingRows:
-    """The rows of a run, all its bases together, that wait to be compared: 30 bytes each in memory, the rest in a
+    """The rows of all bases of a run that wait for a comparison: 30 bytes each in memory, the other bytes in a
     temporary file without a name."""
 
     def __init__(self) -> None:
         self._owners: list[object] = []
-        self._owner_of: array[int] = array("H")
-        self._since = bytearray()
-        self._digests = bytearray()  # identity and fingerprint
+        self._owner_indexes: array[int] = array("H")
+        self._reasons = bytearray()
+        self._digests = bytearray()  # identity and fingerprint of each row
         self._values = SpooledValues()
-        self.ended = 0  # the number of rows whose outcomes were reported
+        self.reported_count = 0  # the number of rows whose outcomes were reported
 
     def __len__(self) -> int:
-        return len(self._owner_of)
+        return len(self._owner_indexes)
 
     @property
-    def unknown(self) -> list[int]:
-        """The indices of rows that no earlier run has reported."""
-        return [index for index, since in enumerate(self._since) if since != Since.REPORTED]
+    def new_indexes(self) -> list[int]:
+        """The indexes of rows that no earlier run has reported."""
+        return [index for index, reason in enumerate(self._reasons) if reason != CompareReason.REPORTED]
 
     def find_identities(self, owner: object) -> set[bytes]:
         """Return the identities of the rows that were added with this owner."""
         length = IDENTITY_BYTES + FINGERPRINT_BYTES
         return {
             bytes(self._digests[index * length : index * length + IDENTITY_BYTES])
-            for index, number in enumerate(self._owner_of)
-            if self._owners[number] is owner
+            for index, owner_index in enumerate(self._owner_indexes)
+            if self._owners[owner_index] is owner
         }
 
-    def add(self, owner: object, rows: Sequence[tuple[LoadRow, Since]]) -> None:
-        """Add these rows. Raises RunAborted when the disk is full."""
+    def add(self, owner: object, rows: Sequence[tuple[LoadRow, CompareReason]]) -> None:
+        """Add these rows, each with the reason for its comparison. Raises RunAborted if the disk is full."""
         if not any(known_owner is owner for known_owner in self._owners):
             self._owners.append(owner)
-        number = next(index for index, known_owner in enumerate(self._owners) if known_owner is owner)
+        owner_index = next(index for index, known_owner in enumerate(self._owners) if known_owner is owner)
         self._values.add([[row.source.number, row.source.file, row.name, dict(row.values)] for row, _ in rows])
-        for row, since in rows:
-            self._owner_of.append(number)
-            self._since.append(since)
+        for row, reason in rows:
+            self._owner_indexes.append(owner_index)
+            self._reasons.append(reason)
             self._digests += row.identity + row.fingerprint
 
     def read(self, index: int) -> WaitingRow:
-        """Return one waiting row, by its index (0-based)."""
+        """Return the waiting row with this index (0 = first)."""
         number, file, name, values = self._values.read(index)
         begin = index * (IDENTITY_BYTES + FINGERPRINT_BYTES)
         identity = bytes(self._digests[begin : begin + IDENTITY_BYTES])
         fingerprint = bytes(self._digests[begin + IDENTITY_BYTES : begin + IDENTITY_BYTES + FINGERPRINT_BYTES])
         row = LoadRow(Row(number, file, (), ()), identity, name, fingerprint, values)
-        return WaitingRow(self._owners[self._owner_of[index]], row, Since(self._since[index]))
+        return WaitingRow(self._owners[self._owner_indexes[index]], row, CompareReason(self._reasons[index]))
 
     def clear(self) -> None:
-        """Forget them all."""
+        """Remove all rows."""
         self._values.close()
-        self._owners, self._owner_of = [], array("H")
-        self._since, self._digests, self.ended = bytearray(), bytearray(), 0
+        self._owners, self._owner_indexes = [], array("H")
+        self._reasons, self._digests, self.reported_count = bytearray(), bytearray(), 0
 
 
 def _ignore(_: object) -> None:
-    """Do nothing: no listener is set."""
+    """Do nothing, as the default of a callback."""
 
 
 SAMPLES = 5
-"""The number of subscribers that a plan and a validation show as they would be sent."""
+"""The number of example subscribers in a plan and in a validation."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """The counts of a run. `settled_found` and `settled_absent` count unknown creates that were found or proved absent.
+    """The counts of a run, and the callbacks that receive its rows."""
 
-    `on_problem` receives each row that needs a person, `on_change` each changed row, `on_omission` each zip code that a
-    create omits, and `on_opt_out` each opt-out. `on_rows` receives all other rows: outcome, file, numbers. `on_created`
-    receives each created row as well, with the values that were sent.
-    """
-
-    on_problem: Callable[[Problem], None]
-    on_change: Callable[[Change], None] = _ignore
-    on_omission: Callable[[Omission], None] = _ignore
-    on_opt_out: Callable[[OptOut], None] = _ignore
+    on_problem: Callable[[Problem], None]  # receives each row that needs a person
+    on_change: Callable[[Change], None] = _ignore  # receives each changed row
+    on_omission: Callable[[Omission], None] = _ignore  # receives each zip code that a create omits
+    on_opt_out: Callable[[OptOut], None] = _ignore  # receives each opt-out
     on_rows: Callable[[Outcome, str, Sequence[int]], None] | None = None
+    """Receives all other rows: the outcome, the file and the record numbers."""
     on_created: Callable[[Row, Mapping[str, object]], None] | None = None
-    read: int = 0  # rows of a source, or entries taken up by a retry
-    taken: int = 0  # rows that the load has decided, sent or set aside: each of them must get an outcome
+    """Receives each created row, too, with the values that were sent."""
+    read_count: int = 0  # rows of a source, or entries of a retry
+    taken_count: int = 0  # rows that the load has decided, sent or set aside: each of them must get an outcome
     outcomes: Counter[Outcome] = field(default_factory=Counter)
-    settled_found: int = 0
-    settled_absent: int = 0
-    leftovers: Counter[str] = field(default_factory=Counter)  # of earlier runs, with no row in this one
-    active: int = 0  # of the rows that ended CREATED
+    settled_found_count: int = 0  # unknown creates whose subscriber was found
+    settled_absent_count: int = 0  # unknown creates whose subscriber was proved absent
+    leftovers: Counter[str] = field(default_factory=Counter)
+    """Entries of earlier runs that this run has not settled and has no row for, by state."""
+    active_count: int = 0  # created rows that are active
     samples: list[dict[str, object]] = field(default_factory=list)  # the values of the first few creates, by field name
-    reactivated: int = 0  # rows created as active whose identities the list shows as inactive
-    opt_outs: int = 0  # rows that say inactive of active subscribers, also rows of earlier runs
-    unseen_opt_outs: Counter[str] = field(default_factory=Counter)  # of these, the ones not looked up, by the reason
-    altered: Counter[str] = field(default_factory=Counter)
-    twins: set[tuple[int, ...]] = field(default_factory=set)  # the ids of each subscriber that exists twice
+    reactivated_count: int = 0  # rows created as active whose identities the list shows as inactive
+    opt_out_count: int = 0  # opt-outs of rows of this run and of earlier runs
+    unchecked_opt_outs: Counter[str] = field(default_factory=Counter)
+    """The number of opt-outs that were not looked up, by the reason."""
+    altered_fields: Counter[str] = field(default_factory=Counter)
+    """The number of creates that the service has altered, by field."""
+    twin_ids: set[tuple[int, ...]] = field(default_factory=set)  # the ids of each subscriber that exists twice
     messages: list[str] = field(default_factory=list)
-    row_messages: list[str] = field(default_factory=list)  # messages about rows; forgotten when rows are read again
+    row_messages: list[str] = field(default_factory=list)  # messages about rows, which a second reading clears
 
-    def add_taken(self, number: int = 1) -> None:
-        """Add rows that get their outcome later. Call this method before a create of a row may leave."""
-        self.taken += number
+    def add_taken(self, row_count: int = 1) -> None:
+        """Add rows that get their outcome later. Call this method before the create of such a row may leave."""
+        self.taken_count += row_count
 
-    def remove_taken(self, number: int = 1) -> None:
-        """Remove rows that were added, and of which no create has left."""
-        self.taken -= number
+    def remove_taken(self, row_count: int = 1) -> None:
+        """Remove taken rows whose creates have not left."""
+        self.taken_count -= row_count
 
-    def count(self, outcome: Outcome, number: int = 1) -> None:
-        """Take rows, and count them with this outcome."""
-        self.taken += number
-        self.outcomes[outcome] += number
+    def count(self, outcome: Outcome, row_count: int = 1) -> None:
+        """Add rows that have this outcome."""
+        self.taken_count += row_count
+        self.outcomes[outcome] += row_count
 
     def count_positions(self, outcome: Outcome, chunk: Chunk, positions: npt.NDArray[np.int64]) -> None:
-        """Take the rows at these indices of a chunk, and count them with this outcome."""
+        """Add the rows at these positions of a chunk, which have this outcome."""
         self.count(outcome, len(positions))
         if self.on_rows is not None and len(positions):
             self.on_rows(outcome, chunk.name, chunk.numbers[positions].tolist())
 
     def count_row(self, outcome: Outcome, read_source: Callable[[], Row]) -> None:
-        """Count a taken row with this outcome; the row leaves its columns only if a listener is set."""
+        """Count the outcome of a taken row. `read_source` is called only if `on_rows` is set."""
         self.outcomes[outcome] += 1
         if self.on_rows is not None:
             row = read_source()
             self.on_rows(outcome, row.file, [row.number])
 
     def restart(self) -> None:
-        """Forget the outcomes of rows, because the rows are loaded now; all other findings stay."""
-        self.taken = self.active = 0
+        """Reset the counts of rows, because the load begins after its survey. All other findings stay."""
+        self.taken_count = self.active_count = 0
         self.samples.clear()
-        self.reactivated = self.opt_outs = 0
-        self.unseen_opt_outs.clear()
+        self.reactivated_count = self.opt_out_count = 0
+        self.unchecked_opt_outs.clear()
         self.outcomes.clear()
         self.leftovers.clear()
         self.row_messages.clear()
 
     def count_unsent(self) -> None:
-        """Count the rows that were read and never taken as UNSENT. A taken row without an outcome does not count,
-        because its create may have left."""
-        self.outcomes[Outcome.UNSENT] += self.read - self.taken
+        """Count the rows that were read and not taken as UNSENT. A taken row without an outcome is not counted, because
+        its create may have left."""
+        self.outcomes[Outcome.UNSENT] += self.read_count - self.taken_count
 
     def report(self, problem: Problem) -> None:
-        """Count and report a taken row that a person must see."""
+        """Count and report a taken row that needs a person."""
         self.outcomes[problem.outcome] += 1
         self.on_problem(problem)
 
     def report_change(self, change: Change) -> None:
-        """Count and report a taken row that ended CHANGED."""
+        """Count and report a taken row with the outcome CHANGED."""
         self.outcomes[Outcome.CHANGED] += 1
         self.on_change(change)
 
     def report_opt_out(self, opt_out: OptOut) -> None:
-        """Count and report an opt-out; its row, if this run has read it, has an outcome beside."""
-        self.opt_outs += 1
+        """Count and report an opt-out. If this run has read its row, the row also has an outcome."""
+        self.opt_out_count += 1
         if opt_out.reason:
-            self.unseen_opt_outs[opt_out.reason] += 1
+            self.unchecked_opt_outs[opt_out.reason] += 1
         self.on_opt_out(opt_out)
 
     def report_created(
         self, read_source: Callable[[], Row], sent: Mapping[str, object], omission: Omission | None
     ) -> None:
-        """Count a taken row that ended CREATED with the values `sent`, and report its zip code if the create omits
-        it."""
+        """Count a taken row with the outcome CREATED and the sent values. Report the zip code that the create omits."""
         self.count_row(Outcome.CREATED, read_source)
         if self.on_created is not None:
             self.on_created(read_source(), sent)
-        self.active += sent.get("is_active") is True
+        self.active_count += sent.get("is_active") is True
         if len(self.samples) < SAMPLES:
             self.samples.append(dict(sent))
         if omission is not None:
             self.on_omission(omission)
 
     def add_message(self, message: str) -> None:
-        """Add a message to the report, once."""
+        """Add a message to the report, unless the report has it already."""
         if message not in self.messages:
             self.messages.append(message)
 
     def record_twins(self, ids: Collection[int]) -> None:
-        """Record the ids under which the list shows one subscriber of the run in one base: two are duplicates."""
+        """Record the ids under which the list shows one subscriber of the run in one base. Several ids are
+        duplicates."""
         if len(ids) > 1:
-            self.twins.add(tuple(sorted(ids)))
+            self.twin_ids.add(tuple(sorted(ids)))
 
     def add_row_message(self, message: str) -> None:
-        """Add a message, once, that a survey's load need not repeat: the load settles or compares the rows itself."""
+        """Add a message about rows to the report, unless the report has it already. The load after a survey clears it,
+        because the load settles or compares the rows itself."""
         if message not in self.row_messages:
             self.row_messages.append(message)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadPolicy(ListPolicy):
-    """A job's `load` section: the settings of look-ups, and those of creates. Times are in seconds."""
+    """A job's `load` section: the settings of look-ups and of creates. Times are in seconds."""
 
     max_rate: float = inf  # requests/s
     on_unknown: Literal["resend", "hold"] = "resend"
-    grace_s: float = 8.0  # for requests under way when a run is stopped; `docker stop` kills after 10 s
+    grace_s: float = 8.0  # for requests in flight when a run is stopped; `docker stop` kills after 10 s
     is_looking: bool = True  # look before creating (architecture 4.7); `load.look: none` turns it off
 
     def expires_at(self, began_at: float) -> float:
-        """Return until when (monotonic) a create may rely on a look-up that began then."""
+        """Return the time (monotonic) until which a create may rely on a look-up that began at `began_at`."""
         return began_at + max(self.fresh_s, _SHORTEST_FRESH_S) if self.is_looking else inf
 
     def known_until(self, began_at: float, ended_at: float) -> float:
-        """Return until when (monotonic) a row may be created whose subscriber a look-up from `began_at` to
-        `ended_at` missed. Raises RunAborted when that time has passed by `ended_at`: every look-up would come too
-        late."""
+        """Return the time (monotonic) until which a row may be created after a look-up that did not find its
+        subscriber.
+
+        `began_at` and `ended_at` are the times of the look-up. Raises RunAborted if the returned time would be before
+        `ended_at`, because every look-up would then take too long."""
         until = self.expires_at(began_at)
         if until <= ended_at:
             raise RunAborted(
                 f"looking which subscribers exist took {ended_at - began_at:,.0f} s, longer than load.fresh "
-                f"({self.fresh_s:g} s) allows a create to rely on it, and no quicker look tells. Nothing was created "
-                "since. Make load.fresh longer than a look takes, then run again"
+                f"({self.fresh_s:g} s) allows, and there is no quicker way to look. Nothing was created after that. "
+                "Set load.fresh longer than a look-up takes, then run again"
             )
         return until
 
 
-def is_excess(number: int, allowed: float | None, of: int) -> bool:
-    """Return whether `number` of `of` rows exceed the share of a guard (0 to 1; None: no limit) (architecture 8).
+def is_excess(count: int, allowed_share: float | None, row_count: int) -> bool:
+    """Return whether `count` of `row_count` rows exceed the share of a guard (0 to 1; None: no limit) (architecture 8).
 
-    With fewer than 100 rows, only all of at least 10 rows exceed a share.
+    If there are fewer than 100 rows, the share is exceeded only if all rows count and there are at least 10.
     """
-    if allowed is None or (of < _ENOUGH and not (of >= _ALL_OF and number == of)):
+    if allowed_share is None or (row_count < _ENOUGH_ROWS and not (row_count >= _ENOUGH_OF_ALL and count == row_count)):
         return False
-    return number > allowed * of
+    return count > allowed_share * row_count
 
 
 @dataclass(frozen=True, slots=True)
 class LoadGuard:
-    """Limits that end a load, most of them before anything is sent: shares (0 to 1), and a number of creates. None: no
-    limit."""
+    """Limits that end a load, most of them before anything is sent: shares (0 to 1), and the largest number of creates.
+    None: no limit."""
 
     max_invalid: float | None
     max_rejected: float | None
@@ -337,47 +330,49 @@ class LoadGuard:
 
 @dataclass(slots=True)
 class Limits:
-    """`max_creates` rows may be sent, and a share of `max_rejected` (0 to 1) of the answered be rejected; None: all."""
+    """The limits of creates in a run, and the counts that they limit. None: no limit."""
 
-    max_creates: int | None = None
-    max_rejected: float | None = None
-    begun: int = 0  # rows that were sent, or are about to be
-    answered: int = 0
-    rejected: int = 0  # of the answered
+    max_creates: int | None = None  # largest number of creates
+    max_rejected: float | None = None  # largest share of answered creates that may be rejected, 0 to 1
+    sent_count: int = 0  # creates that were sent, or are about to be sent
+    answered_count: int = 0  # creates that were answered
+    rejected_count: int = 0  # creates that were rejected
 
-    def allow(self, number: int) -> int:
-        """Return how many of `number` further rows may be sent."""
-        return number if self.max_creates is None else max(0, min(number, self.max_creates - self.begun))
+    def allow(self, row_count: int) -> int:
+        """Return the number of rows, at most `row_count`, that may still be sent."""
+        return row_count if self.max_creates is None else max(0, min(row_count, self.max_creates - self.sent_count))
 
-    def record(self, *, is_rejected: bool, undecided: int = 0) -> str | None:
-        """Record an answer; return the reason to end the run, or None. Of the rejected, `undecided` may yet turn out to
-        be refusals that pass."""
-        self.answered += 1
-        self.rejected += is_rejected
-        # Fewer are judged once all have been sent.
-        return self._find_excess(undecided) if self.answered >= _ENOUGH else None
+    def record(self, *, is_rejected: bool, undecided_count: int = 0) -> str | None:
+        """Record an answer. Return the reason to end the run, or None. `undecided_count` of the rejected creates may
+        still pass."""
+        self.answered_count += 1
+        self.rejected_count += is_rejected
+        # With fewer answers, `check` decides after all rows have been sent.
+        return self._find_excess(undecided_count) if self.answered_count >= _ENOUGH_ROWS else None
 
-    def take_back(self) -> None:
-        """Take back a rejection: a look-up has shown that the row was created, or the refusal may pass."""
-        self.rejected -= 1
+    def remove_rejected(self) -> None:
+        """Remove a rejection, because a look-up has shown that the row was created, or because the refusal may pass."""
+        self.rejected_count -= 1
 
     def check(self) -> None:
-        """Check the share of rejected rows once all rows have been sent. Raises RunAborted."""
+        """Check the share of rejected rows after all rows have been sent. Raises RunAborted."""
         if reason := self._find_excess():
             raise RunAborted(reason)
 
     def describe_creates(self) -> str:
-        """Return why no more rows are created."""
+        """Return the reason why no more rows are created."""
         return (
-            f"guard.max_creates: {self.begun:,} were sent, as many as it allows, and there are more: subscribers have "
-            "left the service since the survey. The others were not sent; look at the service, or raise the guard"
+            f"guard.max_creates: {self.sent_count:,} rows were sent, which is the limit, and more rows remain: "
+            "subscribers have left the service since the survey. The other rows were not sent. Look at the "
+            "service, or raise the guard"
         )
 
-    def _find_excess(self, undecided: int = 0) -> str | None:
-        if self.max_rejected is None or not is_excess(self.rejected - undecided, self.max_rejected, self.answered):
+    def _find_excess(self, undecided_count: int = 0) -> str | None:
+        rejected_count = self.rejected_count - undecided_count
+        if self.max_rejected is None or not is_excess(rejected_count, self.max_rejected, self.answered_count):
             return None
         return (
-            f"guard.max_rejected: of {self.answered:,} creates that were answered {self.rejected:,} "
+            f"guard.max_rejected: of {self.answered_count:,} creates that were answered {self.rejected_count:,} "
             f"were rejected, and {100 * self.max_rejected:.3g} % are allowed. No other row was sent; "
             "the service's words are in the rejects file: correct the rows or the mapping, or raise "
             "the guard"
@@ -386,52 +381,48 @@ class Limits:
 
 @dataclass(slots=True)
 class Canaries:
-    """The results of the first creates (architecture 4.9): of the run, until a create in any base is accepted; then of
-    each base by itself.
+    """The results of the first creates of a run (architecture 4.9). After a create was accepted in any base, each base
+    has its own results."""
 
-    `unknown` has the entries that stayed unknown, `refused` the number of refusals by kind, and `lost` the number of
-    requests in a row without a usable answer. `existing` are answered subscribers that existed before. `shown_bases` is
-    the number of bases in which a created subscriber was looked up at the end. `first` is the first subscriber that the
-    run has created, and `looks_after_s` are the times after its answer at which the subscriber is looked up, until the
-    list shows it.
-    """
-
-    unknown: set[tuple[int, bytes]] = field(default_factory=set)  # key of the base, identity
-    refused: Counter[str] = field(default_factory=Counter)
-    lost: int = 0
-    is_answered: bool = False
-    existing: list[int] = field(default_factory=list)
-    shown_bases: int = 0
-    first: Sentinel | None = None
-    looks_after_s: list[float] = field(default_factory=lambda: [0.0, 2.0, 10.0, 30.0])
+    unknown_entries: set[tuple[int, bytes]] = field(default_factory=set)  # the key of the base, and the identity
+    refusal_counts: Counter[str] = field(default_factory=Counter)  # by kind of refusal
+    lost_count: int = 0  # requests in a row without a usable answer
+    is_answered: bool = False  # whether a create was accepted
+    existing_ids: list[int] = field(default_factory=list)  # answered subscribers that existed before
+    shown_base_count: int = 0  # bases in which a created subscriber was looked up at the end of the load
+    first_sentinel: Sentinel | None = None  # the first subscriber that the run has created
+    look_delays_s: list[float] = field(default_factory=lambda: [0.0, 2.0, 10.0, 30.0])
+    """Times after the answer at which the first subscriber is looked up, until the list shows the subscriber."""
 
 
 @dataclass(slots=True)
 class Session:
-    """The state of the load of one base. All bases of a run share the fields that are of the run."""
+    """The state of the load of one base. All bases of a run share the fields marked "of the run"."""
 
     access: ListAccess
     policy: LoadPolicy
     tally: Tally
-    job: str = ""  # the job's name: this run may send creates of the job's earlier runs again
-    suppression: Suppression | None = None  # the job's list, as this run read it: its identities are not sent again
-    pace: Pace | None = None  # the pace of the run; None: `policy` alone limits it
+    job: str = ""  # name of the job, whose earlier creates this run may send again
+    suppression: Suppression | None = None  # the job's list: its identities are not sent again
+    pace: Pace | None = None  # of the run; None: only `policy` limits the run
     canaries: Canaries = field(default_factory=Canaries)  # of the run
     limits: Limits = field(default_factory=Limits)  # of the run
-    waiting: WaitingRows = field(default_factory=WaitingRows)  # to be compared with the service, of the run
-    passing: PassingRefusals = field(default_factory=PassingRefusals)  # of the run
-    retried: dict[bytes, Refusal] = field(default_factory=dict)  # made unknown by this run, to be sent again
-    withheld: dict[bytes, Refusal] = field(default_factory=dict)  # sent again if one of their kind is accepted
-    source_job: str = ""  # the name of the job or the file in reports, with which opt-outs are recorded
+    waiting_rows: WaitingRows = field(default_factory=WaitingRows)  # of the run: rows to be compared with the service
+    passing_refusals: PassingRefusals = field(default_factory=PassingRefusals)  # of the run
+    retried_refusals: dict[bytes, Refusal] = field(default_factory=dict)
+    """Refusals of earlier runs, by identity, whose creates this run sends again. This run has made them UNKNOWN."""
+    withheld_refusals: dict[bytes, Refusal] = field(default_factory=dict)
+    """Refusals of earlier runs, by identity, whose creates are sent again if one create of their kind is accepted."""
+    source_job: str = ""  # the name of the job or the file in reports; opt-outs are recorded with this name
 
     @property
     def control(self) -> Stop:
-        """The run's."""
+        """The control of the run."""
         return self.access.control
 
     @property
     def clock(self) -> Clock:
-        """The run's."""
+        """The clock of the run."""
         return self.access.control.clock
 
     @property
@@ -439,29 +430,30 @@ class Session:
         """The writer of the base's entries."""
         return self.access.journal
 
-    def has_confirmed_since(self, at: float) -> bool:
-        """Return whether this run has confirmed a subscriber after `at` (monotonic)."""
+    def has_confirmed_after(self, time: float) -> bool:
+        """Return whether this run has confirmed a subscriber after `time` (monotonic)."""
         sentinels = self.access.sentinels
-        return bool(sentinels) and sentinels[-1].confirmed_at > at
+        return bool(sentinels) and sentinels[-1].confirmed_at > time
 
-    def find_sentinels(self, at: float, *, is_active: bool) -> set[Sentinel]:
-        """Return the subscribers of the base, as active, that this run has confirmed after `at` (monotonic). The list
-        may hide subscribers of another class, or another base."""
+    def find_sentinels(self, time: float, *, is_active: bool) -> set[Sentinel]:
+        """Return the subscribers of the base with this `is_active` that this run has confirmed after `time`
+        (monotonic). Other subscribers prove nothing, because the list may hide one class or base and show another."""
         base_id = self.journal.base.service_id
         return {
             sentinel
             for sentinel in self.access.sentinels
-            if sentinel.confirmed_at > at and sentinel.is_active is is_active and sentinel.base_id == base_id
+            if sentinel.confirmed_at > time and sentinel.is_active is is_active and sentinel.base_id == base_id
         }
 
     def is_suppressed(self, identity: bytes, sent: Mapping[str, object]) -> bool:
-        """Return whether the job's suppression list, or the service's list, forbids to send a create again."""
+        """Return whether a create must not be sent again: the job's suppression list has the subscriber, or the
+        service's list shows the subscriber as inactive and the job suppresses inactive subscribers."""
         if self.suppression is not None and self.suppression.holds(sent):
             return True
-        inactive = self.access.inactive_identities
+        inactive_identities = self.access.inactive_identities
         digests = join_digests([identity], IDENTITY_BYTES)
-        if not inactive.find(digests)[0] or sent.get("is_active") is not True:
+        if not inactive_identities.find(digests)[0] or sent.get("is_active") is not True:
             return False
         if not self.policy.is_suppressing_inactive:
-            inactive.reactivated.add(identity)
+            inactive_identities.reactivated.add(identity)
         return self.policy.is_suppressing_inactive

@@ -215,7 +215,7 @@ class Run:
         """Estimate the number of rows of the source. `share` (0 to 1) is the part that was read. The run reads at most
         `max_rows`."""
         if share:
-            self.expected, self.is_expected_roughly = self.tally.read / share, share < 1
+            self.expected, self.is_expected_roughly = self.tally.read_count / share, share < 1
         if max_rows is not None and (self.expected is None or self.expected > max_rows):
             self.expected, self.is_expected_roughly = float(max_rows), False
 
@@ -284,17 +284,17 @@ class Run:
 
     def describe(self) -> str:
         """Return a text for a person about the current state of the run."""
-        activity = self.stop.describe() if self.session or self.tally.read else "starting"
+        activity = self.stop.describe() if self.session or self.tally.read_count else "starting"
         if (quiet_s := self.client.quiet_until - self.clock.monotonic()) > _MIN_SHOWN_PAUSE_S:
             activity = f"waiting {quiet_s:.0f} s: the service has asked for a pause"
-        done_count = self.tally.outcomes.total() if self.session else self.tally.read
+        done_count = self.tally.outcomes.total() if self.session else self.tally.read_count
         meter_text = self.progress_meter.describe(done_count, self.expected, is_estimate=self.is_expected_roughly)
         counts = ", ".join(
             f"{row_count:,} {outcome}" for outcome, row_count in self.tally.outcomes.items() if row_count
         )
         verb = "planned" if self.frame.is_planned else "read"
         progress_text = f"; {meter_text}" if meter_text else ""
-        return f"{self.tally.read:,} {verb}{': ' if counts else ''}{counts}{progress_text} ({activity})"
+        return f"{self.tally.read_count:,} {verb}{': ' if counts else ''}{counts}{progress_text} ({activity})"
 
 
 async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: ReceiveDescription) -> Report:
@@ -435,23 +435,23 @@ def _end_report(run: Run) -> None:
     if run.rows.failure is not None and reason != run.rows.failure:
         report.messages.append(run.rows.failure)
     try:
-        report.rows = count_rows(tally.read, outcomes)
+        report.rows = count_rows(tally.read_count, outcomes)
     except UncountedError as error:
         report.rows, reason = error.rows, f"{reason or 'a fault of the program'}; besides, {error}"
-    report.settled = {"found": tally.settled_found, "absent": tally.settled_absent}
-    report.echo = dict(sorted(tally.altered.items()))
-    report.activity = {"active": tally.active, "inactive": outcomes[Outcome.CREATED] - tally.active}
+    report.settled = {"found": tally.settled_found_count, "absent": tally.settled_absent_count}
+    report.echo = dict(sorted(tally.altered_fields.items()))
+    report.activity = {"active": tally.active_count, "inactive": outcomes[Outcome.CREATED] - tally.active_count}
     report.samples = tally.samples if report.is_planned else None
-    report.opt_outs = tally.opt_outs
+    report.opt_outs = tally.opt_out_count
     report.causes, report.changed_fields = run.rows.findings.causes, dict(run.rows.findings.changed_fields)
     report.rejects_file, report.drift_file = run.rows.rejects_path, run.rows.drift_path
     if run.problems.fails_on_new_only:
         is_partial = bool(run.problems.count_new().total())
     else:
-        is_partial = any(outcomes[outcome] for outcome in _OUTCOMES_FOR_A_PERSON) or bool(tally.opt_outs)
-    report.messages += describe_twins(tally.twins)
+        is_partial = any(outcomes[outcome] for outcome in _OUTCOMES_FOR_A_PERSON) or bool(tally.opt_out_count)
+    report.messages += describe_twins(tally.twin_ids)
     is_partial = is_partial or any(tally.leftovers[outcome] for outcome in (*_OUTCOMES_FOR_A_PERSON, "held"))
     is_partial = is_partial or run.is_attention_needed
-    is_partial = is_partial or bool(tally.twins)
+    is_partial = is_partial or bool(tally.twin_ids)
     status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"
     end_run(report, run.stop, status, run.clock.now(), reason)

@@ -193,5 +193,5 @@ class _Retry:
                 f"{count(number, 'entry', 'entries')} of another account of this ledger {agree(number, 'is', 'are')}"
             )
             yield f"{entries} unknown or held: {account}"
-        for name, number in sorted(run.tally.altered.items()):
+        for name, number in sorted(run.tally.altered_fields.items()):
             yield f"the service stored another {name} than was sent, for {count(number, 'created subscriber')}"

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from connector.clock import system_clock
-from connector.export import Exported, export_subscribers
+from connector.export import ExportResult, export_subscribers
 from connector.listing.reader import ListProgress, read_list
 from connector.paging.certificate import Certificate
 from connector.sandbox import SandboxProcess
@@ -45,8 +45,8 @@ def export(
     allow_incomplete: bool = False,
     max_shrink: float = 1.0,
     on_progress: Callable[[ListProgress], None] | None = None,
-) -> Exported:
-    async def run() -> Exported:
+) -> ExportResult:
+    async def run() -> ExportResult:
         async with open_client(build_service(sandbox, token)) as client:
             return await export_subscribers(
                 client,

@@ -63,7 +63,7 @@ def test_an_export_has_the_rows_and_types_of_read_subscribers(
     exported_frame = build_frame(read_back(file_or_table))
     pd.testing.assert_frame_equal(exported_frame.drop(columns=RUN_COLUMNS), frame.drop(columns=RUN_COLUMNS))
     assert exported_frame.dtypes.equals(frame.dtypes)
-    assert (export_result.written, export_result.certificate.is_complete, export_result.note) == (3, True, "")
+    assert (export_result.written_count, export_result.certificate.is_complete, export_result.note) == (3, True, "")
     assert exported_frame["_run_id"].tolist() == ["run-1"] * 3
     assert exported_frame["_exported_at"].nunique() == 1
 
@@ -75,22 +75,22 @@ def test_an_incomplete_list_is_written_on_request_and_never_over_a_target(
     sandbox.switch(order="shuffled", filters="ignored")
 
     export_result = export(sandbox, file_or_table)
-    assert (export_result.written, export_result.certificate.reason) == (0, Reason.UNSTABLE_ORDER)
+    assert (export_result.written_count, export_result.certificate.reason) == (0, Reason.UNSTABLE_ORDER)
     assert "incomplete" in export_result.note
     assert list_names(file_or_table) == []
 
     export_result = export(sandbox, file_or_table, allow_incomplete=True)
     table = read_back(file_or_table)
     assert (
-        export_result.written
+        export_result.written_count
         == export_result.certificate.distinct
         == table.num_rows
         == len(set(table["id"].to_pylist()))
     )
-    assert (export_result.written > 1000, export_result.note) == (True, "")
+    assert (export_result.written_count > 1000, export_result.note) == (True, "")
 
     second_result = export(sandbox, file_or_table, allow_incomplete=True)
-    assert second_result.written == 0
+    assert second_result.written_count == 0
     assert "replaces nothing" in second_result.note
     assert read_back(file_or_table).equals(table)
     assert len(list_names(file_or_table)) == 1
@@ -162,7 +162,7 @@ def test_the_certificate_and_the_export_have_only_the_rows_of_the_last_sweep(
 
     certificate = export_result.certificate
     assert (certificate.reason, certificate.sweeps) == (Reason.CHANGING, 5)
-    assert export_result.written == certificate.distinct == read_back(destination).num_rows
+    assert export_result.written_count == certificate.distinct == read_back(destination).num_rows
     assert certificate.appeared > 0
     assert certificate.vanished > 0
 
@@ -190,11 +190,11 @@ def test_a_list_that_shrank_is_refused_until_max_shrink_allows_it(
     create(sandbox, *people[:3])
 
     refused_result = export(sandbox, file_or_table, max_shrink=0.5)
-    assert (refused_result.written, refused_result.is_refused) == (0, True)
+    assert (refused_result.written_count, refused_result.is_refused) == (0, True)
     assert "70% fewer than the 10" in refused_result.note
     assert "--max-shrink 70%" in refused_result.note  # with floats, 70 % of 10 is a little less than 7
     assert read_back(file_or_table).equals(table_before)
-    assert export(sandbox, file_or_table, max_shrink=0.7).written == 3
+    assert export(sandbox, file_or_table, max_shrink=0.7).written_count == 3
     assert read_back(file_or_table).num_rows == 3
 
 
@@ -207,7 +207,7 @@ def test_an_export_is_compared_with_the_last_export_of_the_same_filters(
     export(sandbox, destination, max_shrink=0.5)
     for base in (1, 2):
         filtered_result = export(sandbox, destination, query=ListQuery(base_id=base), max_shrink=0.5)
-        assert (filtered_result.written, filtered_result.is_refused) == (4, False)
+        assert (filtered_result.written_count, filtered_result.is_refused) == (4, False)
     sandbox.reset()
     create(sandbox, {"base_id": 2, "email": "p1@example.com"})
     assert export(sandbox, destination, query=ListQuery(base_id=2), max_shrink=0.5).is_refused

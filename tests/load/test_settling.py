@@ -20,8 +20,8 @@ from connector.ledger.store import Base
 from connector.listing.access import KeyGroup, ListAccess, LookupKey, LookupResult, Sentinel
 from connector.load import resolution
 from connector.load.candidates import Candidate
-from connector.load.lookups import LookedUp
-from connector.load.outcomes import Outcomes, Unresolved
+from connector.load.lookups import LookupPart
+from connector.load.outcomes import Outcomes, UnresolvedCreate
 from connector.load.refusals import EarlierRefusals
 from connector.load.resolution import Settler
 from connector.load.session import LoadPolicy, RunMode, Session, Tally
@@ -67,11 +67,11 @@ class Bench:
     losses: int = 0  # of creates that are answered with an error before one is answered
 
     def settle(
-        self, *, hold: bool = False, confirmed_at: float | None = None, unresolved: Unresolved | None = None
+        self, *, hold: bool = False, confirmed_at: float | None = None, unresolved: UnresolvedCreate | None = None
     ) -> None:
         asyncio.run(self._settle(hold, confirmed_at, unresolved))
 
-    async def _settle(self, hold: bool, confirmed_at: float | None, unresolved: Unresolved | None) -> None:
+    async def _settle(self, hold: bool, confirmed_at: float | None, unresolved: UnresolvedCreate | None) -> None:
         clock = Clock(lambda: self.now, lambda: datetime.fromtimestamp(self.now, UTC), self._sleep)
         policy = LoadPolicy(quiet_period_s=QUIET_S, on_unknown="hold" if hold else "resend")
         nothing = cast("Any", None)  # no request is sent: look-ups and creates are passed in
@@ -92,9 +92,9 @@ class Bench:
             patch.setattr(resolution, "look_up_keys", self._look_up_all)
             await settler.settle()
 
-    async def _look_up_all(self, groups: Sequence[KeyGroup]) -> AsyncIterator[LookedUp]:
+    async def _look_up_all(self, groups: Sequence[KeyGroup]) -> AsyncIterator[LookupPart]:
         for group in groups:
-            yield LookedUp(group.access, group.keys, self.look_up(group.access, group.keys))
+            yield LookupPart(group.access, group.keys, self.look_up(group.access, group.keys))
 
     async def _sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -183,12 +183,14 @@ def test_looks_a_quiet_period_apart_settle_an_unknown(
     bench: Bench, looks: list[Look], confirmed_at: float | None, since: float | None, looked: int, settled: list[Event]
 ) -> None:
     bench.looks = list(looks)
-    bench.settle(confirmed_at=confirmed_at, unresolved=None if since is None else Unresolved(since=since))
+    bench.settle(
+        confirmed_at=confirmed_at, unresolved=None if since is None else UnresolvedCreate(attempt_ended_at=since)
+    )
     assert bench.looked_at == [1000.0 + QUIET_S * number for number in range(looked)]
     assert bench.state is {(): State.CONFIRMED, (Event.FOUND,): State.CONFIRMED}.get(tuple(settled), State.UNKNOWN)
     assert [dict(call.sent) for call in bench.sent_again] == ([] if settled else [{"base_id": 7, "email": "ann@x.org"}])
-    assert bench.tally.settled_found == settled.count(Event.FOUND)
-    assert bench.tally.settled_absent == len(bench.sent_again)
+    assert bench.tally.settled_found_count == settled.count(Event.FOUND)
+    assert bench.tally.settled_absent_count == len(bench.sent_again)
 
 
 @pytest.mark.parametrize(("is_active", "base_id"), [(True, 7), (False, 8)], ids=["another activity", "another base"])
@@ -226,7 +228,10 @@ def test_an_entry_of_an_earlier_run_is_looked_up_in_any_spelling(bench: Bench) -
 
 def test_a_fresh_create_of_this_run_is_looked_up_as_it_was_sent(bench: Bench) -> None:
     bench.looks = [INCOMPLETE, INCOMPLETE, INCOMPLETE, INCOMPLETE, NOTHING, NOTHING]
-    bench.settle(confirmed_at=1001.0, unresolved=Unresolved(since=990.0, is_of_this_run=True, known_until=1060.0))
+    bench.settle(
+        confirmed_at=1001.0,
+        unresolved=UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True, known_until=1060.0),
+    )
     assert bench.in_any_spelling == [False, False, False, True, True, True]
 
 
@@ -250,14 +255,14 @@ def lose_often(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("unresolved", "state"),
     [
-        (Unresolved(since=990.0, is_of_this_run=True), State.HELD),
-        (Unresolved(since=990.0, status=422, message="no", is_of_this_run=True), State.REJECTED),
-        (Unresolved(since=990.0, is_of_this_run=True, uncounted=2), State.CONFIRMED),
-        (Unresolved(since=990.0), State.CONFIRMED),
+        (UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True), State.HELD),
+        (UnresolvedCreate(attempt_ended_at=990.0, status=422, message="no", is_of_this_run=True), State.REJECTED),
+        (UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True, uncounted_attempts=2), State.CONFIRMED),
+        (UnresolvedCreate(attempt_ended_at=990.0), State.CONFIRMED),
     ],
     ids=["no words", "with words", "some never left", "by an earlier run"],
 )
-def test_an_entry_that_is_lost_too_often_is_held(bench: Bench, unresolved: Unresolved, state: State) -> None:
+def test_an_entry_that_is_lost_too_often_is_held(bench: Bench, unresolved: UnresolvedCreate, state: State) -> None:
     """After five creates that this run made; those that never left, and an earlier run's, do not count."""
     lose_often(bench)
     bench.looks = [NOTHING, NOTHING, NOTHING]

@@ -76,7 +76,7 @@ def test_a_column_of_whole_names_is_sent_unsplit_and_reported(
 ) -> None:
     path = write_csv(tmp_path / "people.csv", "email,Name", 'ann@x.org,"Lee, Dr. Ann"', "bob@x.org,Bob van der Ray")
     ended = read(connector, command, path)
-    assert len(find(ended, "the column Name seems to hold whole names, which are sent whole as first_name")) == 1
+    assert len(find(ended, "the column Name seems to have whole names, which are sent unsplit as first_name")) == 1
     if command == "import":
         stored = list_stored(connector.sandbox)
         assert {email: (each["FirstName"], each.get("LastName")) for email, each in stored.items()} == {
@@ -88,7 +88,7 @@ def test_a_column_of_whole_names_is_sent_unsplit_and_reported(
 
 def test_an_unused_column_of_names_is_reported(connector: Connector, tmp_path: Path, command: str) -> None:
     path = write_csv(tmp_path / "people.csv", "email,Vorname,Name", "ann@x.org,Ann,Lee")
-    assert len(find(read(connector, command, path), "the column Name seems to hold names, which are not sent")) == 1
+    assert len(find(read(connector, command, path), "the column Name seems to have names, which are not sent")) == 1
 
 
 def test_words_for_missing_values_are_read_as_empty_and_counted(

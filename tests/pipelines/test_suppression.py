@@ -126,7 +126,7 @@ def test_a_list_that_shrank_by_half_is_refused_until_the_guard_allows_it(connect
 BAD_LISTS = {
     "address,since\nperson1@example.com,2020\nperson0@example.com,2020,why\n": "record 2 (line 3) has 3 cells",
     "address,since\n7,2020\n8,2021\n": "suppresses no subscriber",
-    "address\nzoe@x.org\nperson0@example.com (now eve@x.org)\n": "gone.csv: 1 row (record 2) holds something else than",
+    "address\nzoe@x.org\nperson0@example.com (now eve@x.org)\n": "gone.csv: 1 row (record 2) has something else than",
 }
 
 
@@ -176,6 +176,6 @@ def test_an_address_as_other_programs_write_it_is_read(tmp_path: Path, cell: str
     ],
 )  # fmt: skip
 def test_a_list_with_an_entry_other_than_an_address_is_refused(tmp_path: Path, cell: str) -> None:
-    with pytest.raises(ContentError, match="holds something else than an email address") as caught:
+    with pytest.raises(ContentError, match="has something else than an email address") as caught:
         read_list(tmp_path, cell)
     assert cell not in str(caught.value)

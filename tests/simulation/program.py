@@ -62,7 +62,7 @@ class Report:
         """Return the counts and the reason in one line."""
         sums = ", ".join(f"{number} {outcome}" for outcome, number in self.tally.outcomes.items() if number)
         ending = "; stopped" * self.is_stopped + (f"; {self.reason}" if self.reason else "")
-        return f"{self.tally.read} read: {sums}{ending}"
+        return f"{self.tally.read_count} read: {sums}{ending}"
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class Program:
         try:
             await (self._load(session, loader) if loads is None else self._load_by_row(loads))
             if not self.control.is_stopping:
-                await compare_waiting([session] if loads is None else loads.sessions, session.waiting)
+                await compare_waiting([session] if loads is None else loads.sessions, session.waiting_rows)
         except (ConfigurationError, RunAborted) as error:
             self.report.reason = str(error)
         except asyncio.CancelledError:
@@ -104,7 +104,7 @@ class Program:
                 self.cancellable_task.uncancel()
         self.cancellable_task = None  # a second signal does not interrupt the recording
         await (loader if loads is None else loads).close()
-        close_waiting(session.waiting, self.report.tally, "the run ended before it was compared")
+        close_waiting(session.waiting_rows, self.report.tally, "the run ended before it was compared")
         if self.report.reason is not None or self.control.is_stopping:
             self.report.tally.count_unsent()
         counts = client.counts["create"]
@@ -176,7 +176,7 @@ class Program:
             self.commits,
             Pace(policy.max_rate, policy.max_concurrency),
             retrier=session.access.retrier,
-            waiting=session.waiting,
+            waiting=session.waiting_rows,
             suppression=session.suppression,
         )
 
@@ -184,7 +184,7 @@ class Program:
             session.access.draw = self.random.randbytes
             return Loader(session, mode, presence)
 
-        return BaseLoads(run, BaseColumn("list"), make=build_loader)
+        return BaseLoads(run, BaseColumn("list"), build_loader=build_loader)
 
     def _open_session(self, client: Client) -> Session:
         policy, suppression = self._choose_policy(), self.night.suppression
@@ -207,7 +207,7 @@ class Program:
             draw=self.random.randbytes,
         )
         session = Session(access, policy, self.report.tally, job=JOB, suppression=suppression)
-        session.passing = client.passing
+        session.passing_refusals = client.passing
         return session
 
     def _choose_policy(self) -> LoadPolicy:
@@ -215,7 +215,7 @@ class Program:
         return self.policy if self.night.retry is None else replace(self.policy, on_unknown="resend")
 
     def _count_portion(self, portion: Portion) -> None:
-        self.report.tally.read += portion.read_count
+        self.report.tally.read_count += portion.read_count
         self.report.portion_count += 1
         self.report.tally.count(Outcome.INVALID, portion.invalid_count)
         self.report.tally.count(Outcome.DUPLICATE, portion.duplicate_count)

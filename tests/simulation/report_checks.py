@@ -17,8 +17,8 @@ def the_outcomes_add_up_to_the_rows_read(truth: Truth) -> Iterator[str]:
     """Check that each row read has exactly one outcome."""
     for played, report in _list_reports(truth):
         total = sum(report.tally.outcomes.values())
-        if total != report.tally.read:
-            yield f"night {played.number} read {report.tally.read} rows, and {total} have an outcome"
+        if total != report.tally.read_count:
+            yield f"night {played.number} read {report.tally.read_count} rows, and {total} have an outcome"
 
 
 def the_created_count_is_the_number_of_new_subscribers(truth: Truth) -> Iterator[str]:
@@ -231,7 +231,7 @@ def the_settled_counts_are_the_moves_out_of_unknown(truth: Truth) -> Iterator[st
         sending_count = moves[State.UNKNOWN, State.SENDING]
         absent_count = sending_count + moves[State.UNKNOWN, State.HELD] + moves[State.UNKNOWN, State.REJECTED]
         excused_count = sending_count - _count_sent_again(truth, played) + _count_rejected_again(played)
-        settled_counts = report.tally.settled_found, report.tally.settled_absent
+        settled_counts = report.tally.settled_found_count, report.tally.settled_absent_count
         other_found_count = merged_count + moves[State.REJECTED, State.CONFIRMED] + moves[State.HELD, State.CONFIRMED]
         if not found_count <= settled_counts[0] <= found_count + other_found_count:
             yield f"night {played.number} reports {settled_counts[0]} found, and {found_count} entries moved so"

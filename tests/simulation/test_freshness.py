@@ -144,4 +144,4 @@ def test_nothing_is_created_if_every_look_up_takes_too_long() -> None:
     assert not any(subscriber.call is not None for subscriber in result.world.record.stored)
     report = result.world.played_nights[0].report
     assert report is not None
-    assert "load.fresh lets a create rely on it for 60 s" in report.describe()
+    assert "longer than load.fresh (60 s) allows" in report.describe()

@@ -77,11 +77,13 @@ MUTATIONS = (
         (
             Edit(
                 _RESOLUTION,
-                "result.started_at >= unresolved.since + self._session.policy.quiet_period_s",
-                "result.started_at >= unresolved.since",
+                "result.started_at >= unresolved.attempt_ended_at + self._session.policy.quiet_period_s",
+                "result.started_at >= unresolved.attempt_ended_at",
             ),
             Edit(_RESOLUTION, "        quiet_s = self._session.policy.quiet_period_s", "        quiet_s = 0.0"),
-            Edit(_RESOLUTION, "unresolved.missed_at + session.policy.quiet_period_s", "unresolved.missed_at"),
+            Edit(
+                _RESOLUTION, "unresolved.first_missed_at + session.policy.quiet_period_s", "unresolved.first_missed_at"
+            ),
         ),
         first_seed=16,
     ),
@@ -90,8 +92,8 @@ MUTATIONS = (
         (
             Edit(
                 _RESOLUTION,
-                "result.started_at < unresolved.missed_at + session.policy.quiet_period_s",
-                "result.started_at < unresolved.missed_at",
+                "result.started_at < unresolved.first_missed_at + session.policy.quiet_period_s",
+                "result.started_at < unresolved.first_missed_at",
             ),
         ),
         first_seed=16,
@@ -101,7 +103,7 @@ MUTATIONS = (
         (
             Edit(
                 _RESOLUTION,
-                "return find_latest_time(sentinels) > unresolved.since",
+                "return find_latest_time(sentinels) > unresolved.attempt_ended_at",
                 "return True",
             ),
         ),

@@ -1,49 +1,49 @@
-"""The table of `decide_lookup`: how subscribers are looked up next."""
+"""The decisions of `decide_lookup`: the next way to look subscribers up."""
 
 from connector.load.lookups import KeysCost, LookupProgress, SweepCost, Way, decide_lookup
 
 FILTER, SWEEP, AS_SENT, NONE = Way.FILTER, Way.SWEEP, Way.FILTER_AS_SENT, Way.NONE
-SHORT, LONG, UNKNOWN = SweepCost(2), SweepCost(100), SweepCost(None)
-USELESS = SweepCost(100, is_unusable=True)
-FEW, MANY = KeysCost(10), KeysCost(300)
-STRANGE = KeysCost(10, untellable=1)
-SPELLED = KeysCost(10, has_other_spellings=True)
-CAPITALS = KeysCost(10, untellable=10, has_other_spellings=True)
+SHORT_LIST, LONG_LIST, UNKNOWN_LIST = SweepCost(2), SweepCost(100), SweepCost(None)
+UNUSABLE_LIST = SweepCost(100, is_unusable=True)
+FEW_KEYS, MANY_KEYS = KeysCost(10), KeysCost(300)
+KEYS_WITHOUT_FILTER = KeysCost(10, unprovable_count=1)
+KEYS_IN_CAPITALS = KeysCost(10, has_other_spellings=True)
+KEYS_WITHOUT_CASE_FILTER = KeysCost(10, unprovable_count=10, has_other_spellings=True)
 
 
-def test_decide_lookup_returns_the_next_way() -> None:
+def test_decide_lookup_returns_the_next_way_for_each_cost_and_progress() -> None:
     cases: list[tuple[SweepCost, KeysCost, LookupProgress, Way]] = [
-        # the cheaper way first
-        (LONG, FEW, LookupProgress(), FILTER),
-        (LONG, MANY, LookupProgress(), SWEEP),
-        (SHORT, FEW, LookupProgress(), SWEEP),
-        (SweepCost(10), FEW, LookupProgress(), SWEEP),
-        (SweepCost(11), FEW, LookupProgress(), FILTER),
-        (SweepCost(11), FEW, LookupProgress(spent=1), SWEEP),
-        (UNKNOWN, FEW, LookupProgress(), SWEEP),
-        # facts that only a sweep shows
-        (LONG, STRANGE, LookupProgress(), SWEEP),
-        (LONG, FEW, LookupProgress(needs_sweep=True), SWEEP),
-        (USELESS, FEW, LookupProgress(needs_sweep=True), SWEEP),
-        (LONG, FEW, LookupProgress(frozenset({SWEEP}), needs_sweep=True), FILTER),
-        # the other way after an inconclusive one
-        (LONG, FEW, LookupProgress(frozenset({FILTER})), SWEEP),
-        (LONG, MANY, LookupProgress(frozenset({SWEEP})), FILTER),
-        (LONG, STRANGE, LookupProgress(frozenset({SWEEP})), FILTER),
-        (LONG, FEW, LookupProgress(frozenset({FILTER, SWEEP})), NONE),
-        (LONG, SPELLED, LookupProgress(frozenset({FILTER, SWEEP})), NONE),
-        # a list of which no sweep is reliable
-        (USELESS, MANY, LookupProgress(), FILTER),
-        (USELESS, CAPITALS, LookupProgress(), AS_SENT),
-        (USELESS, STRANGE, LookupProgress(), FILTER),
-        (USELESS, SPELLED, LookupProgress(frozenset({FILTER})), AS_SENT),
-        (USELESS, SPELLED, LookupProgress(frozenset({FILTER, AS_SENT})), SWEEP),
-        (USELESS, CAPITALS, LookupProgress(frozenset({AS_SENT})), SWEEP),
-        (USELESS, CAPITALS, LookupProgress(frozenset({AS_SENT, SWEEP})), NONE),
-        (USELESS, FEW, LookupProgress(frozenset({FILTER})), SWEEP),
-        (USELESS, SPELLED, LookupProgress(frozenset({SWEEP})), FILTER),
-        (USELESS, SPELLED, LookupProgress(frozenset({SWEEP, FILTER})), AS_SENT),
-        (USELESS, SPELLED, LookupProgress(frozenset({SWEEP, FILTER, AS_SENT})), NONE),
+        # The cheaper way is used first.
+        (LONG_LIST, FEW_KEYS, LookupProgress(), FILTER),
+        (LONG_LIST, MANY_KEYS, LookupProgress(), SWEEP),
+        (SHORT_LIST, FEW_KEYS, LookupProgress(), SWEEP),
+        (SweepCost(10), FEW_KEYS, LookupProgress(), SWEEP),
+        (SweepCost(11), FEW_KEYS, LookupProgress(), FILTER),
+        (SweepCost(11), FEW_KEYS, LookupProgress(request_count=1), SWEEP),
+        (UNKNOWN_LIST, FEW_KEYS, LookupProgress(), SWEEP),
+        # Only a sweep can verify the base, or find these keys.
+        (LONG_LIST, KEYS_WITHOUT_FILTER, LookupProgress(), SWEEP),
+        (LONG_LIST, FEW_KEYS, LookupProgress(needs_sweep=True), SWEEP),
+        (UNUSABLE_LIST, FEW_KEYS, LookupProgress(needs_sweep=True), SWEEP),
+        (LONG_LIST, FEW_KEYS, LookupProgress(frozenset({SWEEP}), needs_sweep=True), FILTER),
+        # After an inconclusive way, the other way follows.
+        (LONG_LIST, FEW_KEYS, LookupProgress(frozenset({FILTER})), SWEEP),
+        (LONG_LIST, MANY_KEYS, LookupProgress(frozenset({SWEEP})), FILTER),
+        (LONG_LIST, KEYS_WITHOUT_FILTER, LookupProgress(frozenset({SWEEP})), FILTER),
+        (LONG_LIST, FEW_KEYS, LookupProgress(frozenset({FILTER, SWEEP})), NONE),
+        (LONG_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({FILTER, SWEEP})), NONE),
+        # No sweep of the list can be relied on.
+        (UNUSABLE_LIST, MANY_KEYS, LookupProgress(), FILTER),
+        (UNUSABLE_LIST, KEYS_WITHOUT_CASE_FILTER, LookupProgress(), AS_SENT),
+        (UNUSABLE_LIST, KEYS_WITHOUT_FILTER, LookupProgress(), FILTER),
+        (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({FILTER})), AS_SENT),
+        (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({FILTER, AS_SENT})), SWEEP),
+        (UNUSABLE_LIST, KEYS_WITHOUT_CASE_FILTER, LookupProgress(frozenset({AS_SENT})), SWEEP),
+        (UNUSABLE_LIST, KEYS_WITHOUT_CASE_FILTER, LookupProgress(frozenset({AS_SENT, SWEEP})), NONE),
+        (UNUSABLE_LIST, FEW_KEYS, LookupProgress(frozenset({FILTER})), SWEEP),
+        (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({SWEEP})), FILTER),
+        (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({SWEEP, FILTER})), AS_SENT),
+        (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({SWEEP, FILTER, AS_SENT})), NONE),
     ]
     for sweep, keys, progress, way in cases:
         lookup = decide_lookup(sweep, keys, progress)

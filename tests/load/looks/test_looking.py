@@ -216,7 +216,7 @@ def test_an_estimate_is_right_about_a_sweep_in_id_order(tmp_path: Path) -> None:
         fake = FakeList(crowd(number))
 
         async def ask(session: Session) -> tuple[int | None, int]:
-            expected = (await estimate_sweep(session.access)).requests
+            expected = (await estimate_sweep(session.access)).request_count
             fake.asked.clear()  # noqa: B023 - called at once
             await list_account([session.access])
             return expected, len(fake.asked)  # noqa: B023
@@ -231,7 +231,7 @@ def test_an_estimate_counts_the_keys_that_no_filter_can_find(tmp_path: Path) -> 
         sweep = await estimate_sweep(session.access)
 
         def count(*keys: LookupKey) -> int:
-            return estimate_keys(group(session, keys), sweep).untellable
+            return estimate_keys(group(session, keys), sweep).unprovable_count
 
         assert count(*asked_for(1), want("a+b@x.org")) == 1
         session.access.state.is_case_blind = False

@@ -9,7 +9,7 @@ import pytest
 
 from connector.errors import RunAborted
 from connector.ledger.entries import ConfirmedEntry
-from connector.load.presence import AccountPresence, BasePresence, Want
+from connector.load.presence import AccountPresence, BasePresence, LookupTask
 from connector.load.session import LoadPolicy, Session
 from connector.rows import PlannedChunk
 from tests.load.looks import fake_list
@@ -19,9 +19,9 @@ from tests.load.sessions import VirtualTime, look_at_fake, open_other_base, read
 SHOP, CLUB = 8, 9
 
 
-def build_want(presence: BasePresence, *texts: str) -> Want:
+def build_want(presence: BasePresence, *texts: str) -> LookupTask:
     """Return the keys to look up for a chunk of their own."""
-    return Want(presence, cast("PlannedChunk", object()), [want(text, in_any_spelling=True) for text in texts])
+    return LookupTask(presence, cast("PlannedChunk", object()), [want(text, in_any_spelling=True) for text in texts])
 
 
 def build_bases(session: Session, *others: int) -> list[BasePresence]:
