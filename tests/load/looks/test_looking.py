@@ -43,6 +43,11 @@ def test_a_few_on_a_long_list_are_looked_up_by_filters(tmp_path: Path) -> None:
     assert (fake.pages, len(fake.asked)) == (1, 1 + 1 + 2 + 1 + 2)  # one shows that the list does not hide the base
 
 
+def test_a_service_that_refuses_the_id_of_an_empty_base_shows_nobody_there(tmp_path: Path) -> None:
+    fake = FakeList(crowd(LONG), instead=lambda query: Refused(404, "no such base") if query.base_id else None)
+    assert look(fake, tmp_path, "bob@x.org").absent_identities == {identity("bob@x.org")}
+
+
 @pytest.mark.parametrize(("number", "people"), [(1, 100), (40, LONG)])
 def test_many_or_a_short_list_are_looked_for_by_a_sweep(number: int, people: int, tmp_path: Path) -> None:
     fake = FakeList(crowd(people))
