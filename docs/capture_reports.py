@@ -87,8 +87,9 @@ _INTRODUCTION = """\
 <!-- written by docs/capture_reports.py -->
 # Outputs of the commands
 
-This page is for you if you want to see what a command prints before you run it. The commands ran in this order on a
-terminal of 80 columns, with the files below in the folder. [Reports](report.md) describes the same reports as JSON.
+This page is for you if you want to see what a command prints before you run it. The commands ran in this order, with a
+width of 80 columns and the files below in the folder. A terminal also wraps long lines. [Reports](report.md) describes
+the same reports as JSON.
 """
 
 

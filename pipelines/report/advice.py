@@ -119,7 +119,7 @@ def _correct_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Mappi
             yield f"{head}. {path} is gone. If the job was removed, run: connector prune --removed-job {_quote(job)}"
         elif (rejects := run.get("rejects_file")) and Path(rejects).exists():
             rows = agree(number, "the row", "the rows")
-            how = f"Correct {rows} in the source, or in the rejects file and import that"
+            how = f"Correct {rows} in the source, or correct the rejects file and import it"
             yield f"{head}. {how}: connector import {_quote(rejects)} --job {job_file}"
         else:
             yield f"{head}. Correct the source, and run the job again: connector sync {job_file}"
