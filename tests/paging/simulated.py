@@ -1,7 +1,7 @@
-"""A list that changes during a reading, in any order, of a service that may answer wrongly. The list is seeded and
-has no clock.
+"""A simulated list that changes during a reading, in any order, of a service that may answer wrongly. All changes come
+from a seed, and there is no clock.
 
-It keeps the truth: who was on the list throughout the reading, and who ever was.
+The list knows the truth: which subscribers were listed during the whole reading, and which were ever listed.
 """
 
 from dataclasses import dataclass, field
@@ -29,133 +29,141 @@ ORDERS = (
     "page_sorted",
     "replicas",
 )
-STABLE = ("id", "id_desc", "email")
+STABLE_ORDERS = ("id", "id_desc", "email")
 
 
 Reply = tuple[list[int], int | None, int | None, int | None]
 """Ids, TotalCount, Offset and Limit."""
 
 Filters = tuple[tuple[str, object], ...]
-"""Field names and the values asked for."""
+"""The requested filters: field names with their values."""
 
 
 @dataclass(slots=True)
 class SimulatedList:
-    """`order` names how the list is sorted (see `_sorted`); `inserts`, `deletes` and `touches` are chances per request.
-    `where` they happen: anywhere (inserts then at the end), or by id at the head, in the middle or at the end; `late`
-    is the share of inserts whose id lies among the existing ones. `total` is honest, or a cap, a wrong number or none;
-    `filters` work, are ignored, lose some of one value (lossy), or work in answers of less than a page (small); who is
-    touched changes sides; `paging` is honest, aligned (offset cut to a multiple of limit), stuck (offset ignored),
-    clamped (offset at most 3 limits) or silent (at most half the limit, and the echo does not say so). A `window` cuts
-    off every result. `lags` are those of replicas, in requests, of which each answer comes from one. `id_steps` are the
-    distances between one id and the next; where `is_homogeneous`, all are active, in one base and of no gender. `hides`
-    are classes, each a filter's name and value, that are shown only to a request for the class. An answer lacks one of
-    five shards with the probability `lost_shard`. `shared` is the share of subscribers who are listed twice with one
-    id, as in two bases.
-    """
+    """A list of subscribers. Chances are per request. The default is an honest list that does not change."""
 
     random: Random
-    count: int
-    order: str = "id"
-    limit: int = 20
-    inserts: float = 0.0
-    deletes: float = 0.0
-    touches: float = 0.0
-    burst: int = 1
-    late: float = 0.0
-    where: str = "anywhere"
-    total: str = "honest"
-    paging: str = "honest"
-    echoes: bool = True
-    filters: str = "work"
-    window: int = 0
-    lags: tuple[int, ...] = ()
-    id_steps: tuple[int, ...] = (10,)
-    is_homogeneous: bool = False
-    hides: Filters = ()
-    lost_shard: float = 0.0
-    shared: float = 0.0
+    count: int  # subscribers at the beginning
+    order: str = "id"  # see `_sort`
+    limit: int = 20  # the largest limit that the service accepts
+    insert_chance: float = 0.0
+    delete_chance: float = 0.0
+    touch_chance: float = 0.0  # a touched subscriber changes its activity
+    burst: int = 1  # number of changes between two requests, at most
+    late_share: float = 0.0  # share of inserts whose id lies among the existing ids
+    change_place: str = "anywhere"  # anywhere (with inserts at the end), or by id: head, middle, end
+    total_mode: str = "honest"  # TotalCount: honest, cap, page_cap, wrong, apart (wrong now and then), none
+    paging_mode: str = "honest"
+    """honest, aligned (the offset is cut to a multiple of the limit), stuck (the offset is ignored), clamped (the
+    offset is at most three limits), or silent (an answer has at most half the limit, and the echo has the whole
+    limit)."""
+    has_echoes: bool = True  # whether answers contain Offset and Limit
+    filter_mode: str = "work"
+    """work, ignored, lossy (filters lose some subscribers), or small (filters work only in answers of less than a
+    page)."""
+    window: int = 0  # the size of a result window; 0: no window
+    replica_lags: tuple[int, ...] = ()  # each answer comes from one replica; the lag is a number of requests
+    id_steps: tuple[int, ...] = (10,)  # distances between an id and the next id
+    is_homogeneous: bool = False  # all subscribers are active, in one base, and without a gender
+    hidden_classes: Filters = ()  # the list shows these classes only to a request for the class
+    lost_shard_chance: float = 0.0  # chance that an answer lacks one of five shards
+    doubled_share: float = 0.0  # share of subscribers that are listed twice with one id, as in two bases
     ids: list[int] = field(default_factory=list)
-    email: dict[int, float] = field(default_factory=dict)
+    email_keys: dict[int, float] = field(default_factory=dict)  # sort keys of the order by email
     people: dict[int, dict[str, object]] = field(default_factory=dict)
-    touched: dict[int, int] = field(default_factory=dict)
-    raised: set[int] = field(default_factory=set)
-    requests: int = 0
-    ever: set[int] = field(default_factory=set)
-    throughout: set[int] = field(default_factory=set)
-    born: dict[int, int] = field(default_factory=dict)
-    died: dict[int, int] = field(default_factory=dict)
+    touched_at: dict[int, int] = field(default_factory=dict)
+    raised_ids: set[int] = field(default_factory=set)  # touched subscribers
+    request_count: int = 0
+    ever_listed: set[int] = field(default_factory=set)
+    always_listed: set[int] = field(default_factory=set)
+    inserted_at: dict[int, int] = field(default_factory=dict)  # number of the request
+    deleted_at: dict[int, int] = field(default_factory=dict)
     _clock: int = 0
 
     def __post_init__(self) -> None:
-        new = 1
+        new_id = 1
         for _ in range(self.count):
-            self._insert(new)
-            new += self.random.choice(self.id_steps)
-        self.throughout = set(self.ids)
-        self.ever = set(self.ids)
+            self._insert(new_id)
+            new_id += self.random.choice(self.id_steps)
+        self.always_listed = set(self.ids)
+        self.ever_listed = set(self.ids)
 
     def answer(self, page: PageRequest, filters: Filters = ()) -> Reply:
-        """The ids of a page and its three echoes; then the list changes."""
+        """Return the ids of a page and its three echoes, and change the list before the next answer."""
         offset, limit = page.offset, page.limit
-        filters = () if self.filters == "small" and limit >= self.limit else filters
-        if self.requests:
+        filters = () if self.filter_mode == "small" and limit >= self.limit else filters
+        if self.request_count:
             self._change()
-        self.requests += 1
-        shown = min(limit, self.limit)
-        place = self._place(offset, shown)
-        ids = self._read_replica(self.random.choice(self.lags)) if self.lags else self.ids
-        if self.hides:
-            hidden = [hide for hide in self.hides if hide not in filters]
-            ids = [known_id for known_id in ids if not any(self.is_as_asked(known_id, (one,)) for one in hidden)]
-        if self.lost_shard and self.random.random() < self.lost_shard:
+        self.request_count += 1
+        used_limit = min(limit, self.limit)
+        used_offset = self._choose_offset(offset, used_limit)
+        ids = self._read_replica(self.random.choice(self.replica_lags)) if self.replica_lags else self.ids
+        if self.hidden_classes:
+            hidden_classes = [class_ for class_ in self.hidden_classes if class_ not in filters]
+            ids = [
+                subscriber_id
+                for subscriber_id in ids
+                if not any(self.matches(subscriber_id, (class_,)) for class_ in hidden_classes)
+            ]
+        if self.lost_shard_chance and self.random.random() < self.lost_shard_chance:
             shard = self.random.randrange(5)
-            ids = [number for number in ids if number // 10 % 5 != shard]
-        found = self._sorted(
+            ids = [subscriber_id for subscriber_id in ids if subscriber_id // 10 % 5 != shard]
+        result_ids = self._sort(
             [subscriber_id for subscriber_id in ids if self._finds(subscriber_id, filters)] if filters else ids
         )
-        if self.shared:
-            found = sorted([*found, *(number for number in found if number % 1000 < 1000 * self.shared)])
-        found = found[: self.window] if self.window else found
-        rows = found[place : place + (shown // 2 or 1 if self.paging == "silent" else shown)]
+        if self.doubled_share:
+            doubled_ids = [
+                subscriber_id for subscriber_id in result_ids if subscriber_id % 1000 < 1000 * self.doubled_share
+            ]
+            result_ids = sorted([*result_ids, *doubled_ids])
+        result_ids = result_ids[: self.window] if self.window else result_ids
+        row_count = used_limit // 2 or 1 if self.paging_mode == "silent" else used_limit
+        rows = result_ids[used_offset : used_offset + row_count]
         if self.order == "page_sorted":
             rows = sorted(rows)
-        if not self.echoes:
-            return rows, self._total(len(found)), None, None
-        return rows, self._total(len(found)), place if self.paging == "clamped" else offset, shown
+        total = self._choose_total(len(result_ids))
+        if not self.has_echoes:
+            return rows, total, None, None
+        return rows, total, used_offset if self.paging_mode == "clamped" else offset, used_limit
 
     def _read_replica(self, lag: int) -> list[int]:
-        """The ids as they were so many requests ago."""
-        at = self.requests - lag
-        alive = [number for number in self.ids if self.born[number] <= at or not self.born[number]]
-        return alive + [
+        """Return the ids that were listed `lag` requests ago."""
+        time = self.request_count - lag
+        present_ids = [
             subscriber_id
-            for subscriber_id, died_at in self.died.items()
-            if died_at > at and self.born[subscriber_id] <= at
+            for subscriber_id in self.ids
+            if self.inserted_at[subscriber_id] <= time or not self.inserted_at[subscriber_id]
+        ]
+        return present_ids + [
+            subscriber_id
+            for subscriber_id, deleted_at in self.deleted_at.items()
+            if deleted_at > time and self.inserted_at[subscriber_id] <= time
         ]
 
-    def _place(self, offset: int, limit: int) -> int:
-        if self.paging == "aligned":
+    def _choose_offset(self, offset: int, limit: int) -> int:
+        if self.paging_mode == "aligned":
             return offset - offset % limit
-        if self.paging == "clamped":
+        if self.paging_mode == "clamped":
             return min(offset, 3 * limit)
-        return 0 if self.paging == "stuck" else offset
+        return 0 if self.paging_mode == "stuck" else offset
 
-    def is_as_asked(self, number: int, filters: Filters) -> bool:
-        """Whether somebody is what the filters ask for."""
-        person = self.people[number]
+    def matches(self, subscriber_id: int, filters: Filters) -> bool:
+        """Return whether the subscriber matches all filters."""
+        person = self.people[subscriber_id]
         return all(person[name] == value for name, value in filters)
 
-    def _finds(self, number: int, filters: Filters) -> bool:
-        if self.filters == "ignored":
+    def _finds(self, subscriber_id: int, filters: Filters) -> bool:
+        """Return whether the service lists the subscriber for these filters."""
+        if self.filter_mode == "ignored":
             return True
-        if not self.is_as_asked(number, filters):
+        if not self.matches(subscriber_id, filters):
             return False
-        if self.filters != "lossy" or number % 7:
+        if self.filter_mode != "lossy" or subscriber_id % 7:
             return True
         return all(value not in (False, "") for name, value in filters if name != "base_id")
 
-    def _total(self, count: int) -> int | None:
+    def _choose_total(self, count: int) -> int | None:
         return {
             "honest": count,
             "cap": min(count, 2 * self.limit),
@@ -163,9 +171,9 @@ class SimulatedList:
             "wrong": count + 3,
             "apart": count + self.random.choice((-1, 0, 0, 1)),
             "none": None,
-        }[self.total]
+        }[self.total_mode]
 
-    def _sorted(self, ids: list[int]) -> list[int]:
+    def _sort(self, ids: list[int]) -> list[int]:
         order = self.order
         if order == "sometimes":
             order = self.random.choice(("id", "id", "id", "shuffled"))
@@ -177,126 +185,129 @@ class SimulatedList:
             case "id_desc":
                 return sorted(ids, reverse=True)
             case "email" | "page_sorted":
-                return sorted(ids, key=self.email.__getitem__)
-            case "grouped":  # as by activity: who is touched moves to the first group, wherever the walk may be
-                return sorted(ids, key=lambda number: (number not in self.raised, number))
+                return sorted(ids, key=self.email_keys.__getitem__)
+            case "grouped":  # as by activity: a touched subscriber moves to the first group
+                return sorted(ids, key=lambda subscriber_id: (subscriber_id not in self.raised_ids, subscriber_id))
             case "touched":
-                return sorted(ids, key=lambda number: (self.touched[number], number))
+                return sorted(ids, key=lambda subscriber_id: (self.touched_at[subscriber_id], subscriber_id))
             case "touched_desc":
-                return sorted(ids, key=lambda number: (-self.touched[number], -number))
-            case "ties":  # by a coarse key, and within it as it pleases
-                return sorted(ids, key=lambda number: (number // 70, self.random.random()))
+                return sorted(ids, key=lambda subscriber_id: (-self.touched_at[subscriber_id], -subscriber_id))
+            case "ties":  # by a coarse key; the order of equal keys is random
+                return sorted(ids, key=lambda subscriber_id: (subscriber_id // 70, self.random.random()))
             case _:
                 return self.random.sample(ids, len(ids))
 
     def _change(self) -> None:
         for _ in range(self.burst):
-            if self.random.random() < self.inserts:
-                is_late = self.random.random() < self.late
-                self._insert(self.random.randrange(10 * self.count + 10) if is_late else self._choose_new())
-            if self.ids and self.random.random() < self.deletes:
-                gone = self._choose_old()
-                self.ids.remove(gone)
-                self.died[gone] = self.requests
-                self.throughout.discard(gone)
-            if self.ids and self.random.random() < self.touches:
+            if self.random.random() < self.insert_chance:
+                is_late = self.random.random() < self.late_share
+                self._insert(self.random.randrange(10 * self.count + 10) if is_late else self._choose_new_id())
+            if self.ids and self.random.random() < self.delete_chance:
+                deleted_id = self._choose_old_id()
+                self.ids.remove(deleted_id)
+                self.deleted_at[deleted_id] = self.request_count
+                self.always_listed.discard(deleted_id)
+            if self.ids and self.random.random() < self.touch_chance:
                 self._clock += 1
-                touched = self.random.choice(self.ids)
-                self.touched[touched] = self._clock
-                self.raised.add(touched)
-                self.people[touched]["is_active"] = not self.people[touched]["is_active"]
+                touched_id = self.random.choice(self.ids)
+                self.touched_at[touched_id] = self._clock
+                self.raised_ids.add(touched_id)
+                self.people[touched_id]["is_active"] = not self.people[touched_id]["is_active"]
 
-    def _choose_new(self) -> int:
-        if self.where == "head":
+    def _choose_new_id(self) -> int:
+        if self.change_place == "head":
             return min(self.ids, default=0) - 1
-        if self.where == "middle":
+        if self.change_place == "middle":
             return 1 + sorted(self.ids)[len(self.ids) // 2] if self.ids else 1
         return max(self.ids, default=0) + self.random.choice(self.id_steps)
 
-    def _choose_old(self) -> int:
-        if self.where == "anywhere":
+    def _choose_old_id(self) -> int:
+        if self.change_place == "anywhere":
             return self.random.choice(self.ids)
-        return sorted(self.ids)[{"head": 0, "middle": len(self.ids) // 2, "end": -1}[self.where]]
+        return sorted(self.ids)[{"head": 0, "middle": len(self.ids) // 2, "end": -1}[self.change_place]]
 
-    def _insert(self, new: int) -> None:
-        if new in self.ever:
+    def _insert(self, new_id: int) -> None:
+        if new_id in self.ever_listed:
             return
-        self.ids.append(new)
-        self.ever.add(new)
-        self.email[new] = self.random.random()
-        self.born[new] = self.requests
-        self.people[new] = {
-            "id": new,
+        self.ids.append(new_id)
+        self.ever_listed.add(new_id)
+        self.email_keys[new_id] = self.random.random()
+        self.inserted_at[new_id] = self.request_count
+        self.people[new_id] = {
+            "id": new_id,
             "is_active": self.is_homogeneous or self.random.random() < 0.5,
             "base_id": 1 if self.is_homogeneous else self.random.randrange(5),
             "gender": "" if self.is_homogeneous else self.random.choice(("male", "female", "")),
         }
         self._clock += 1
-        self.touched[new] = self._clock if self.requests else 0
+        self.touched_at[new_id] = self._clock if self.request_count else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The certificate, the rows kept of each sweep in the order in which they came, and the most pages under way."""
+    """The result of a reading of the simulated list."""
 
     certificate: Certificate
-    sweeps: dict[int, list[int]]
-    most_under_way: int = 1
+    sweeps: dict[int, list[int]]  # the new ids of each sweep, in the order of the answers
+    most_in_flight: int = 1  # the largest number of pages in flight
 
     @property
     def rows(self) -> list[int]:
         return self.sweeps[max(self.sweeps)] if self.sweeps else []
 
     def is_false(self, simulated: SimulatedList) -> bool:
-        """False: a certificate under which somebody who was there throughout is missing, or a row is twice, or new."""
+        """Return whether the certificate is false: the reading counts as complete, and it lacks a subscriber that was
+        listed all the time, has a row twice, or has a subscriber that was never listed."""
         rows = self.rows
-        is_wrong = len(set(rows)) < len(rows) or not simulated.throughout <= set(rows) <= simulated.ever
+        is_wrong = len(set(rows)) < len(rows) or not simulated.always_listed <= set(rows) <= simulated.ever_listed
         return self.certificate.is_complete and (is_wrong or self.certificate.distinct != len(rows))
 
 
 @dataclass(slots=True)
-class UnderWay:
-    """Pages that were asked for and not taken yet: the service answers them in any order, and changes in between."""
+class PagesInFlight:
+    """Pages that were requested and not taken yet. The service answers them in any order, and changes between the
+    answers."""
 
     simulated: SimulatedList
     pages: list[PageRequest] = field(default_factory=list)
-    replies: dict[int, Reply] = field(default_factory=dict)
+    replies: dict[int, Reply] = field(default_factory=dict)  # by the index of the page
 
-    def follow(self, wanted: list[PageRequest], *, is_calm: bool) -> None:
-        """Drop what is not wanted any more, answered or not, and ask for what is wanted and was not yet."""
-        same = 0
-        while is_calm and same < min(len(self.pages), len(wanted)) and self.pages[same] == wanted[same]:
-            same += 1
-        self.replies = {place: reply for place, reply in self.replies.items() if place < same}
-        self.pages = [*self.pages[:same], *wanted[same:]]
+    def follow(self, pages: list[PageRequest], *, is_calm: bool) -> None:
+        """Drop the pages in flight that differ from `pages`, and request the missing pages."""
+        same_count = 0
+        common_count = min(len(self.pages), len(pages))
+        while is_calm and same_count < common_count and self.pages[same_count] == pages[same_count]:
+            same_count += 1
+        self.replies = {index: reply for index, reply in self.replies.items() if index < same_count}
+        self.pages = [*self.pages[:same_count], *pages[same_count:]]
 
     def take_first(self) -> Reply:
-        """The answer to the first page; others may be answered before it, at earlier states of the list."""
+        """Return the answer to the first page. Other pages may be answered before, at an earlier state of the list."""
         while 0 not in self.replies:
-            place = self.simulated.random.choice(
-                [number for number in range(len(self.pages)) if number not in self.replies]
+            index = self.simulated.random.choice(
+                [page_index for page_index in range(len(self.pages)) if page_index not in self.replies]
             )
-            page = self.pages[place]
-            self.replies[place] = self.simulated.answer(page)
+            self.replies[index] = self.simulated.answer(self.pages[index])
         reply = self.replies.pop(0)
         self.pages.pop(0)
-        self.replies = {place - 1: reply for place, reply in self.replies.items()}
+        self.replies = {index - 1: reply for index, reply in self.replies.items()}
         return reply
 
 
 def read(simulated: SimulatedList, limit: int = 1000, *, ahead: int = 0) -> Result:
-    """Read the whole simulated list, with up to `ahead` pages asked for beyond the next one."""
-    reading, sweeps, under_way, most = Pager(limit), dict[int, list[int]](), UnderWay(simulated), 1
+    """Read the whole simulated list. Fetch up to `ahead` pages after the next page ahead."""
+    reading, sweeps, in_flight, most_in_flight = Pager(limit), dict[int, list[int]](), PagesInFlight(simulated), 1
     while (page := reading.decide_next()) is not None:
-        assert simulated.requests < 20_000, "the reading does not end"
-        under_way.follow([page, *reading.decide_ahead(ahead)], is_calm=reading.is_calm)
-        most = max(most, len(under_way.pages))
-        ids, total, offset, shown = under_way.take_first()
-        is_new = reading.add_page(
+        assert simulated.request_count < 20_000, "the reading does not end"
+        in_flight.follow([page, *reading.decide_ahead(ahead)], is_calm=reading.is_calm)
+        most_in_flight = max(most_in_flight, len(in_flight.pages))
+        ids, total, offset, echoed_limit = in_flight.take_first()
+        new_mask = reading.add_page(
             np.array(ids, dtype=np.int64),
             total=total,
             offset=offset,
-            limit=shown,
+            limit=echoed_limit,
         )
-        sweeps.setdefault(page.sweep, []).extend(number for number, keep in zip(ids, is_new, strict=True) if keep)
-    return Result(reading.certify(STARTED, FINISHED), sweeps, most)
+        new_ids = [subscriber_id for subscriber_id, is_new in zip(ids, new_mask, strict=True) if is_new]
+        sweeps.setdefault(page.sweep, []).extend(new_ids)
+    return Result(reading.certify(STARTED, FINISHED), sweeps, most_in_flight)

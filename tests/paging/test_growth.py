@@ -1,4 +1,4 @@
-"""A list that other runs fill during the questions is not cut off."""
+"""A list is not cut off if other runs create subscribers while evidence is gathered."""
 
 from datetime import UTC, datetime
 
@@ -17,40 +17,44 @@ def build_suspect(ids: list[int], order: Order) -> Suspect:
     certificate = Certificate(
         Verdict.COMPLETE, Reason.ID_ORDER, order, 1, 1, len(ids), len(ids), len(ids), 0, 0, {}, AT, AT
     )
-    listed: dict[str, dict[object, int]] = {
+    class_counts: dict[str, dict[object, int]] = {
         "gender": {"": len(ids)},
         "is_active": {True: len(ids)},
         "base_id": {7: len(ids)},
     }
-    return Suspect(certificate, ListQuery(limit=1000), {}, np.array(sorted(ids), dtype=np.int64), class_counts=listed)
+    return Suspect(
+        certificate, ListQuery(limit=1000), {}, np.array(sorted(ids), dtype=np.int64), class_counts=class_counts
+    )
 
 
-def answer_all(suspect: Suspect, now: list[int], *, finds_ids: bool = True) -> list[Answer]:
-    """Ask every question of a service that lists `now`, of subscribers without any class."""
+def answer_all(suspect: Suspect, listed_ids: list[int], *, finds_ids: bool = True) -> list[Answer]:
+    """Answer every question about the reading, for a service that lists these ids. `finds_ids`: the filter Id works."""
     answers: list[Answer] = []
     while questions := plan_questions(suspect, answers):
         for question in questions:
             query = question.query
-            found = [row for row in now if query.id is None or (query.id == row and finds_ids)]
-            found = found if query.gender in (None, "") and query.is_active is not False else []
-            shown = found[query.offset : query.offset + query.limit]
-            rows = [{"Id": number, "Gender": "", "IsActive": True, "Base": {"Id": 7}} for number in shown]
-            answers.append(Answer(question, ListPage(rows, len(found), query.offset, query.limit)))
+            ids = [listed_id for listed_id in listed_ids if query.id is None or (query.id == listed_id and finds_ids)]
+            ids = ids if query.gender in (None, "") and query.is_active is not False else []
+            rows = [
+                {"Id": subscriber_id, "Gender": "", "IsActive": True, "Base": {"Id": 7}}
+                for subscriber_id in ids[query.offset : query.offset + query.limit]
+            ]
+            answers.append(Answer(question, ListPage(rows, len(ids), query.offset, query.limit)))
     return answers
 
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
 @pytest.mark.parametrize("size", [1, 10, 2500])
 def test_newcomers_beyond_the_largest_id_do_not_contradict_a_list(size: int, order: Order) -> None:
-    before, after = list(range(1, size + 1)), list(range(1, size + size // 10 + 20))
+    read_ids, present_ids = list(range(1, size + 1)), list(range(1, size + size // 10 + 20))
     if order is Order.ID_DESC:
-        before, after = before[::-1], after[::-1]
-    suspect = build_suspect(before, order)
-    findings = decide_evidence(suspect, answer_all(suspect, after))
+        read_ids, present_ids = read_ids[::-1], present_ids[::-1]
+    suspect = build_suspect(read_ids, order)
+    findings = decide_evidence(suspect, answer_all(suspect, present_ids))
     assert not [finding for finding in findings if finding.says is Says.CONTRADICTS]
 
 
-def test_a_service_that_finds_no_id_is_no_proof_that_no_subscriber_follows() -> None:
+def test_look_ups_by_id_prove_the_end_of_a_list_only_if_the_filter_id_works() -> None:
     ids = list(range(1, 2501))
     for finds_ids, says in ((True, Says.AGREES), (False, Says.NOTHING)):
         suspect = build_suspect(ids, Order.ID)
@@ -60,10 +64,10 @@ def test_a_service_that_finds_no_id_is_no_proof_that_no_subscriber_follows() -> 
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
 @pytest.mark.parametrize("size", [10, 2500])
-def test_subscribers_between_the_listed_ones_contradict_a_list(size: int, order: Order) -> None:
-    before, after = list(range(2, 2 * size + 1, 2)), list(range(1, 2 * size + 20))
+def test_unlisted_subscribers_between_listed_subscribers_contradict_a_list(size: int, order: Order) -> None:
+    read_ids, present_ids = list(range(2, 2 * size + 1, 2)), list(range(1, 2 * size + 20))
     if order is Order.ID_DESC:
-        before, after = before[::-1], after[::-1]
-    suspect = build_suspect(before, order)
-    findings = decide_evidence(suspect, answer_all(suspect, after))
+        read_ids, present_ids = read_ids[::-1], present_ids[::-1]
+    suspect = build_suspect(read_ids, order)
+    findings = decide_evidence(suspect, answer_all(suspect, present_ids))
     assert [finding for finding in findings if finding.says is Says.CONTRADICTS]

@@ -1,4 +1,4 @@
-"""The filters of the connector, which it applies to the rows of the service."""
+"""The filters that the connector applies to the rows of the service."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from connector.listing.controls import build_match
 from connector.service.wire import read_field
 
 
-def test_a_filter_matches_the_same_rows_as_the_service() -> None:
+def test_a_filter_matches_rows_with_the_requested_values() -> None:
     cases: list[tuple[dict[str, object], dict[str, Any], bool]] = [
         ({"email": "Ann@Example.com"}, {"Email": "ann@example.com"}, True),
         ({"email": "ann@example.com"}, {"Email": " ann@example.com"}, False),
@@ -30,12 +30,12 @@ def test_a_filter_matches_the_same_rows_as_the_service() -> None:
         ({"first_name": "Ann", "last_name": "Lee"}, {"FirstName": "Ann", "LastName": "Lee"}, True),
         ({"first_name": "Ann", "last_name": "Lee"}, {"FirstName": "Ann", "LastName": "Li"}, False),
     ]
-    for asked, wire, matches in cases:
-        match = build_match(asked)
+    for filters, wire, is_match in cases:
+        match = build_match(filters)
 
         assert match is not None
-        assert match(lambda name: [read_field(wire, name)]).tolist() == [matches]  # noqa: B023 - called at once
+        assert match(lambda name: [read_field(wire, name)]).tolist() == [is_match]  # noqa: B023 - called at once
 
 
-def test_nothing_asked_needs_no_match() -> None:
+def test_no_filter_needs_no_match_function() -> None:
     assert build_match({}) is None

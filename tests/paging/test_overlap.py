@@ -1,4 +1,4 @@
-"""The joint of two pages, and the changes that their overlap shows."""
+"""The overlap of two pages, and the changes that the overlap shows."""
 
 import numpy as np
 from hypothesis import given, strategies as st
@@ -14,35 +14,39 @@ from connector.paging.overlap import (
     first_occurrences,
 )
 
-BEFORE = [10, 20, 30, 40, 50]  # at offset 100, so its last row has rank 104
+PREVIOUS_IDS = [10, 20, 30, 40, 50]  # of a page at offset 100, so the last row has rank 104
 
 
-def join(ids: list[int], offset: int, seen: list[int] | None = None) -> PageOverlap:
-    known = set(BEFORE) | set(seen or ())
-    fresh = np.array([number not in known for number in ids])
-    return decide_overlap(np.array(BEFORE), 100, np.array(ids), offset, fresh)
+def compare(ids: list[int], offset: int, earlier_ids: list[int] | None = None) -> PageOverlap:
+    known_ids = set(PREVIOUS_IDS) | set(earlier_ids or ())
+    new_mask = np.array([subscriber_id not in known_ids for subscriber_id in ids])
+    return decide_overlap(np.array(PREVIOUS_IDS), 100, np.array(ids), offset, new_mask)
 
 
-def test_a_page_joins_the_rows_before_it() -> None:
+def test_the_overlap_of_a_page_shows_the_changes_after_the_previous_page() -> None:
     cases: list[tuple[list[int], int, PageOverlap]] = [
         ([40, 50, 60], 103, PageOverlap(OverlapKind.MATCHED)),
-        ([40, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, shift=-1)),  # one vanished before
-        ([30, 40, 50], 103, PageOverlap(OverlapKind.MATCHED, shift=1)),  # one appeared before
+        ([40, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, shift=-1)),  # a row vanished before the overlap
+        ([30, 40, 50], 103, PageOverlap(OverlapKind.MATCHED, shift=1)),  # a row appeared before the overlap
         ([30, 40, 45, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, appeared_count=1)),
         ([30, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, vanished_count=1)),
         ([25, 30, 40, 50], 102, PageOverlap(OverlapKind.MATCHED, shift=1, appeared_before_count=1)),
-        ([20, 30], 101, PageOverlap(OverlapKind.MATCHED)),  # ends within the page before: says nothing of 40 and 50
+        ([20, 30], 101, PageOverlap(OverlapKind.MATCHED)),  # the page ends before 40 and 50, so these have not vanished
         ([60, 70], 105, PageOverlap(OverlapKind.GAP)),
         ([1, 2, 3], 104, PageOverlap(OverlapKind.BEHIND)),
         ([50, 40, 60], 103, PageOverlap(OverlapKind.MOVED)),
-        ([10, 60, 70, 80], 103, PageOverlap(OverlapKind.MOVED)),  # four of five are missing: no witness
-        ([40, 41, 42, 50], 103, PageOverlap(OverlapKind.MOVED)),  # as many came between as stayed
+        (
+            [10, 60, 70, 80],
+            103,
+            PageOverlap(OverlapKind.MOVED),
+        ),  # four of five rows are missing, so the order proves nothing
+        ([40, 41, 42, 50], 103, PageOverlap(OverlapKind.MOVED)),  # as many rows are new as are shared
     ]
     for ids, offset, overlap in cases:
-        assert join(ids, offset, seen=[1, 2, 3]) == overlap
+        assert compare(ids, offset, earlier_ids=[1, 2, 3]) == overlap
 
 
-def test_ids_of_a_page_have_a_direction() -> None:
+def test_the_direction_is_1_for_rising_ids_minus_1_for_falling_ids_and_otherwise_0() -> None:
     cases: list[tuple[list[int], int]] = [([1, 2, 3], 1), ([3, 2, 1], -1), ([1, 1], 0), ([1, 3, 2], 0), ([7], 1)]
     for ids, direction in cases:
         assert decide_direction(np.array(ids)) == direction
@@ -52,29 +56,30 @@ IDS = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 20), max_size=3
 
 
 @given(st.lists(IDS, max_size=12), IDS)
-def test_a_set_of_ids_holds_exactly_the_added_ids(pages: list[list[int]], asked: list[int]) -> None:
-    ids, expected = IdSet(), set[int]()
+def test_a_set_of_ids_holds_exactly_the_added_ids(pages: list[list[int]], asked_ids: list[int]) -> None:
+    id_set, expected_ids = IdSet(), set[int]()
     for page in pages:
-        array = np.array(page, dtype=np.int64)
-        ids.add(array[~ids.holds(array) & first_occurrences(array)])
-        expected |= set(page)
+        ids = np.array(page, dtype=np.int64)
+        id_set.add(ids[~id_set.holds(ids) & first_occurrences(ids)])
+        expected_ids |= set(page)
 
-    assert ids.holds(np.array(asked, dtype=np.int64)).tolist() == [request in expected for request in asked]
-    assert len(ids) == len(expected)
-    assert ids.to_array().tolist() == sorted(expected)
-
-
-# TotalCount against the ids that were seen, and the changes that ranks show
+    expected_mask = [asked_id in expected_ids for asked_id in asked_ids]
+    assert id_set.holds(np.array(asked_ids, dtype=np.int64)).tolist() == expected_mask
+    assert len(id_set) == len(expected_ids)
+    assert id_set.to_array().tolist() == sorted(expected_ids)
 
 
-def totals_of(*counts: int | None) -> Totals:
+# TotalCount compared with the number of ids, and the changes that ranks show
+
+
+def build_totals(*counts: int | None) -> Totals:
     totals = Totals()
     for count in counts:
         totals.record(count)
     return totals
 
 
-def test_distinct_ids_fit_the_window_of_rule_4() -> None:
+def test_the_number_of_ids_fits_the_total_counts_and_the_changes() -> None:
     cases: list[tuple[list[int], int, int, int, bool]] = [
         ([100, 100], 0, 0, 100, True),
         ([100, 100], 0, 0, 99, False),
@@ -85,31 +90,28 @@ def test_distinct_ids_fit_the_window_of_rule_4() -> None:
         ([100, 102], 2, 0, 105, False),
         ([], 0, 0, 0, False),
     ]
-    for counts, appeared, vanished, distinct, fits in cases:
-        assert ListChanges(appeared, vanished).allow(distinct, totals_of(*counts)) is fits
+    for counts, appeared_count, vanished_count, id_count, is_allowed in cases:
+        changes = ListChanges(appeared_count, vanished_count)
+        assert changes.allow(id_count, build_totals(*counts)) is is_allowed
 
 
-def test_a_change_shows_in_the_ranks_of_an_overlap() -> None:
+def test_ranks_and_total_counts_show_the_changes_around_an_overlap() -> None:
     cases: list[tuple[PageOverlap, int, int, int, int]] = [
         (PageOverlap(OverlapKind.MATCHED), 100, 100, 0, 0),
-        (PageOverlap(OverlapKind.MATCHED, shift=2), 100, 102, 2, 0),  # two before the overlap
-        (PageOverlap(OverlapKind.MATCHED), 100, 102, 2, 0),  # two behind it
-        (PageOverlap(OverlapKind.MATCHED, shift=-1), 100, 100, 1, 1),  # one vanished before, one appeared behind
+        (PageOverlap(OverlapKind.MATCHED, shift=2), 100, 102, 2, 0),  # two rows appeared before the overlap
+        (PageOverlap(OverlapKind.MATCHED), 100, 102, 2, 0),  # two rows appeared after the overlap
+        (PageOverlap(OverlapKind.MATCHED, shift=-1), 100, 100, 1, 1),  # one row vanished before, one appeared after
         (PageOverlap(OverlapKind.MATCHED, vanished_count=1), 100, 99, 0, 1),
-        (
-            PageOverlap(OverlapKind.MATCHED, appeared_count=1),
-            100,
-            100,
-            1,
-            1,
-        ),  # among the shared rows; so one vanished behind
+        # A row appeared among the shared rows, and TotalCount is unchanged, so a row vanished after the overlap.
+        (PageOverlap(OverlapKind.MATCHED, appeared_count=1), 100, 100, 1, 1),
         (PageOverlap(OverlapKind.MATCHED, shift=0, appeared_before_count=1), 100, 100, 1, 1),
     ]
-    for overlap, before, after, appeared, vanished in cases:
+    for overlap, previous_total, total, appeared_count, vanished_count in cases:
         changes = ListChanges()
-        changes.record_overlap(overlap, before, after)
+        changes.record_overlap(overlap, previous_total, total)
 
-        assert (changes.appeared_count, changes.vanished_count, changes.is_exact) == (appeared, vanished, True)
+        expected = (appeared_count, vanished_count, True)
+        assert (changes.appeared_count, changes.vanished_count, changes.is_exact) == expected
 
 
 def test_changes_without_a_total_count_are_not_exact() -> None:
@@ -117,11 +119,11 @@ def test_changes_without_a_total_count_are_not_exact() -> None:
     changes.record_overlap(PageOverlap(OverlapKind.MATCHED), None, 100)
 
     assert not changes.is_exact
-    assert totals_of(None, 5).is_missing
-    assert not totals_of(5, None).are_all(5)
+    assert build_totals(None, 5).is_missing
+    assert not build_totals(5, None).are_all(5)
 
 
-def test_a_change_past_the_last_row_shows_in_the_total_count_alone() -> None:
+def test_only_the_total_count_shows_a_change_after_the_last_row() -> None:
     changes = ListChanges()
     changes.record_end(100, 97)
 

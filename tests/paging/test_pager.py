@@ -1,4 +1,4 @@
-"""A reading page by page: the requests, the new rows, and the certificate."""
+"""A reading page by page: its requests, its new rows and its certificate."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -14,10 +14,11 @@ Rows = list[int]
 Change = Callable[[Rows], None]
 
 
-def play(
+def read_list(
     rows: Rows, changes: dict[int, Change] | None = None, limit: int = 100
 ) -> tuple[Certificate, list[PageRequest], Rows]:
-    """Read an honest list in the order of `rows`; `changes` happen before the request of that number (0 = first)."""
+    """Read an honest list in the order of `rows`. `changes` has the change before a request, by the index of the
+    request."""
     reading, pages, read_ids = Pager(limit), list[PageRequest](), Rows()
     while (page := reading.decide_next()) is not None:
         if changes and len(pages) in changes:
@@ -26,17 +27,19 @@ def play(
             read_ids.clear()
         pages.append(page)
         ids = rows[page.offset : page.offset + page.limit]
-        mask = reading.add_page(np.array(ids, dtype=np.int64), total=len(rows), offset=page.offset, limit=page.limit)
-        read_ids += [number for number, is_kept in zip(ids, mask, strict=True) if is_kept]
+        new_mask = reading.add_page(
+            np.array(ids, dtype=np.int64), total=len(rows), offset=page.offset, limit=page.limit
+        )
+        read_ids += [subscriber_id for subscriber_id, is_new in zip(ids, new_mask, strict=True) if is_new]
     return reading.certify(STARTED, FINISHED), pages, read_ids
 
 
-def offsets(pages: Sequence[PageRequest]) -> list[int]:
+def list_offsets(pages: Sequence[PageRequest]) -> list[int]:
     return [page.offset for page in pages]
 
 
-def insert(place: int, *ids: int) -> Change:
-    return lambda rows: rows.__setitem__(slice(place, place), ids)
+def insert(index: int, *ids: int) -> Change:
+    return lambda rows: rows.__setitem__(slice(index, index), ids)
 
 
 def delete(start: int, stop: int) -> Change:
@@ -44,41 +47,41 @@ def delete(start: int, stop: int) -> Change:
 
 
 def test_an_empty_list_takes_one_request() -> None:
-    certificate, pages, read_ids = play([])
+    certificate, pages, read_ids = read_list([])
 
-    assert (certificate.reason, offsets(pages), read_ids) == (Reason.ONE_ANSWER, [0], [])
+    assert (certificate.reason, list_offsets(pages), read_ids) == (Reason.ONE_ANSWER, [0], [])
     assert (certificate.total_first, certificate.total_last, certificate.distinct) == (0, 0, 0)
 
 
-def test_a_list_that_fits_a_page_takes_two_requests_in_any_order() -> None:
-    certificate, pages, read_ids = play([5, 3, 9, 1])
+def test_a_list_of_one_page_takes_two_requests_in_any_order() -> None:
+    certificate, pages, read_ids = read_list([5, 3, 9, 1])
 
-    assert (certificate.reason, offsets(pages), read_ids) == (Reason.ONE_ANSWER, [0, 4], [5, 3, 9, 1])
+    assert (certificate.reason, list_offsets(pages), read_ids) == (Reason.ONE_ANSWER, [0, 4], [5, 3, 9, 1])
 
 
-def test_pages_overlap_and_the_overlap_counts_once() -> None:
-    certificate, pages, read_ids = play(list(range(1, 251)))
+def test_pages_overlap_and_rows_of_the_overlap_count_once() -> None:
+    certificate, pages, read_ids = read_list(list(range(1, 251)))
 
-    assert offsets(pages) == [0, 95, 190, 250, 0]  # past the end, and at last another look at the head
+    assert list_offsets(pages) == [0, 95, 190, 250, 0]  # the page past the end, and then the head again
     assert read_ids == list(range(1, 251))
     assert (certificate.reason, certificate.pages, certificate.sweeps) == (Reason.ID_ORDER, 5, 1)
 
 
 def test_the_last_page_is_long_enough_to_prove_its_order() -> None:
-    _, pages, read_ids = play(list(range(1, 197)))
+    _, pages, read_ids = read_list(list(range(1, 197)))
 
-    assert offsets(pages) == [0, 95, 164, 196, 0]
+    assert list_offsets(pages) == [0, 95, 164, 196, 0]
     assert len(read_ids) == 196
 
 
 def test_many_deletions_move_the_reading_back_until_the_pages_join() -> None:
     rows = list(range(1, 501))
 
-    certificate, pages, read_ids = play(rows, {1: delete(0, 30)})
+    certificate, pages, read_ids = read_list(rows, {1: delete(0, 30)})
 
-    assert offsets(pages)[:3] == [0, 95, 68]  # 5 rows back are not enough for 30, and 32 are
+    assert list_offsets(pages)[:3] == [0, 95, 68]  # 30 rows vanished: 5 rows of overlap are too few, and 32 are enough
     assert certificate.reason is Reason.ID_ORDER
-    assert read_ids == list(range(1, 501)), "nobody behind the deleted ones is skipped"
+    assert read_ids == list(range(1, 501)), "no row after the deleted rows is skipped"
     assert certificate.vanished == 30
 
 
@@ -86,7 +89,7 @@ def test_the_reading_continues_from_known_rows_after_a_large_insertion() -> None
     rows = list(range(1000, 500, -1))
     newcomers = range(1250, 1000, -1)
 
-    certificate, _, read_ids = play(rows, {2: insert(0, *newcomers)})
+    certificate, _, read_ids = read_list(rows, {2: insert(0, *newcomers)})
 
     assert certificate.reason is Reason.ID_ORDER
     assert set(range(501, 1001)) <= set(read_ids)
@@ -94,9 +97,9 @@ def test_the_reading_continues_from_known_rows_after_a_large_insertion() -> None
 
 
 def test_rows_at_the_head_of_a_descending_list_are_read_and_counted() -> None:
-    certificate, pages, read_ids = play(list(range(500, 0, -1)), {2: insert(0, 503, 502, 501)})
+    certificate, pages, read_ids = read_list(list(range(500, 0, -1)), {2: insert(0, 503, 502, 501)})
 
-    assert offsets(pages)[-1] == 0
+    assert list_offsets(pages)[-1] == 0
     assert certificate.reason is Reason.ID_ORDER
     assert (certificate.appeared, certificate.vanished) == (3, 0)
     assert set(read_ids) == set(range(1, 504))
@@ -106,7 +109,7 @@ def test_an_unread_row_that_moves_to_the_head_prevents_the_proof_by_id_order() -
     def touch(rows: Rows) -> None:
         rows.insert(0, rows.pop(450))
 
-    certificate, _, read_ids = play(list(range(500, 0, -1)), {2: touch})
+    certificate, _, read_ids = read_list(list(range(500, 0, -1)), {2: touch})
 
     assert certificate.reason is Reason.TWO_SWEEPS
     assert set(read_ids) == set(range(1, 501))
@@ -114,25 +117,25 @@ def test_an_unread_row_that_moves_to_the_head_prevents_the_proof_by_id_order() -
 
 def test_a_deletion_does_not_hide_an_unread_row_that_moves_to_the_head() -> None:
     def touch_and_delete(rows: Rows) -> None:
-        rows.insert(0, rows.pop(450))  # one rank down for everybody read so far,
-        rows.remove(490)  # and one up again
+        rows.insert(0, rows.pop(450))  # every row that was read moves one rank down,
+        rows.remove(490)  # and then one rank up
 
-    certificate, _, read_ids = play(list(range(500, 0, -1)), {2: touch_and_delete})
+    certificate, _, read_ids = read_list(list(range(500, 0, -1)), {2: touch_and_delete})
 
     assert certificate.reason is Reason.TWO_SWEEPS
     assert set(read_ids) == set(range(1, 501)) - {490}
 
 
-def test_a_row_of_earlier_sweeps_only_has_vanished_and_a_row_of_later_sweeps_only_has_appeared() -> None:
+def test_a_row_of_only_earlier_sweeps_has_vanished_and_a_row_of_only_later_sweeps_has_appeared() -> None:
     rows = list(range(300))
     np.random.default_rng(1).shuffle(rows)
-    gone = rows[150]
+    deleted_id = rows[150]
 
     def change(rows: Rows) -> None:
-        rows.remove(gone)
+        rows.remove(deleted_id)
         rows.append(1000)
 
-    certificate, _, read_ids = play(rows, {5: change})  # the second sweep begins with request 5
+    certificate, _, read_ids = read_list(rows, {5: change})  # the second sweep begins with request 5
 
     assert (certificate.reason, certificate.sweeps) == (Reason.TWO_SWEEPS, 3)
     assert (certificate.appeared, certificate.vanished) == (1, 1)
@@ -144,24 +147,24 @@ def test_a_list_that_changes_in_every_sweep_is_incomplete_after_five_sweeps() ->
     np.random.default_rng(1).shuffle(rows)
     changes = {number: insert(299, 1000 + number) for number in range(3, 100, 4)}
 
-    certificate, _, _ = play(rows, changes)
+    certificate, _, _ = read_list(rows, changes)
 
     assert (certificate.reason, certificate.sweeps) == (Reason.CHANGING, 5)
 
 
-def test_an_id_twice_in_one_answer_counts_once_and_prevents_the_certificate() -> None:
-    certificate, _, read_ids = play([1, 2, 3, 3, 4])
+def test_an_id_that_is_twice_in_an_answer_counts_once_and_prevents_the_proof() -> None:
+    certificate, _, read_ids = read_list([1, 2, 3, 3, 4])
 
     assert not certificate.is_complete
     assert read_ids == [1, 2, 3, 4]
 
 
-def test_a_total_count_that_was_wrong_once_is_read_again() -> None:
+def test_the_end_is_read_again_if_its_total_count_is_wrong() -> None:
     rows = list(range(1, 251))
-    reading, asked = Pager(100), 0
+    reading, request_count = Pager(100), 0
     while (page := reading.decide_next()) is not None:
-        asked += 1
-        total = 249 if asked == 3 else 250  # the page that ends the list
+        request_count += 1
+        total = 249 if request_count == 3 else 250  # the third page ends the list
         ids = np.array(rows[page.offset : page.offset + 100], dtype=np.int64)
         reading.add_page(ids, total=total, offset=page.offset, limit=100)
 
@@ -170,7 +173,8 @@ def test_a_total_count_that_was_wrong_once_is_read_again() -> None:
 
 
 def test_a_row_on_two_aligned_pages_prevents_the_proof() -> None:
-    """The service answers from multiples of 20 and sorts by a key with ties: one row comes twice, another never."""
+    """The service begins pages at multiples of 20 and sorts by a key with ties. One row is listed twice, another
+    never."""
     rows = [*range(40, 60), 59, *range(20, 39), *range(20)]
     reading = Pager(20, ignores_total_count=True)
     while (page := reading.decide_next()) is not None:
@@ -180,48 +184,48 @@ def test_a_row_on_two_aligned_pages_prevents_the_proof() -> None:
     assert not reading.certify(STARTED, FINISHED).is_complete
 
 
-def test_a_smaller_limit_that_is_echoed_is_followed() -> None:
+def test_the_reading_uses_a_smaller_limit_that_the_service_echoes() -> None:
     rows = list(range(1, 500))
-    reading, asked = Pager(1000), list[int]()
+    reading, offsets = Pager(1000), list[int]()
     while (page := reading.decide_next()) is not None:
-        asked.append(page.offset)
+        offsets.append(page.offset)
         ids = np.array(rows[page.offset : page.offset + 200], dtype=np.int64)
         reading.add_page(ids, total=499, offset=page.offset, limit=200)
 
-    assert asked == [0, 190, 380, 499, 0]
+    assert offsets == [0, 190, 380, 499, 0]
     assert reading.certify(STARTED, FINISHED).reason is Reason.ID_ORDER
 
 
-def read_pages(reading: Pager, rows: Rows, count: int, *, total: int | None = None) -> None:
-    for _ in range(count):
+def read_pages(reading: Pager, rows: Rows, page_count: int, *, total: int | None = None) -> None:
+    for _ in range(page_count):
         page = reading.decide_next()
         assert page is not None
         ids = np.array(rows[page.offset : page.offset + page.limit], dtype=np.int64)
         reading.add_page(ids, total=len(rows) if total is None else total, offset=page.offset, limit=page.limit)
 
 
-def test_pages_are_asked_for_ahead_from_the_second_page_on() -> None:
-    reading, rows, ahead = Pager(100), list(range(2000)), list[int]()
+def test_pages_are_fetched_ahead_from_the_second_page_on() -> None:
+    reading, rows, ahead_counts = Pager(100), list(range(2000)), list[int]()
     for _ in range(8):
-        ahead.append(len(reading.decide_ahead(4)))
+        ahead_counts.append(len(reading.decide_ahead(4)))
         read_pages(reading, rows, 1)
 
-    assert ahead == [0, 4, 4, 4, 4, 4, 4, 4]
+    assert ahead_counts == [0, 4, 4, 4, 4, 4, 4, 4]
     assert [page.offset for page in reading.decide_ahead(4)] == [855, 950, 1045, 1140]
     assert reading.decide_next() == PageRequest(1, 760, 100)
 
 
-def test_pages_that_are_asked_for_ahead_are_the_next_pages() -> None:
-    reading, rows, expected = Pager(100), list(range(1234)), list[PageRequest]()
+def test_the_pages_fetched_ahead_are_the_next_pages_of_a_quiet_list() -> None:
+    reading, rows, pages_ahead = Pager(100), list(range(1234)), list[PageRequest]()
     while (page := reading.decide_next()) is not None:
-        assert not expected or page == expected[0]
-        expected = reading.decide_ahead(4)
-        assert all(request.offset < 1234 or request.ends_at == 1234 for request in expected)
+        assert not pages_ahead or page == pages_ahead[0]
+        pages_ahead = reading.decide_ahead(4)
+        assert all(request.offset < 1234 or request.ends_at == 1234 for request in pages_ahead)
         read_pages(reading, rows, 1)
     assert reading.certify(STARTED, FINISHED).reason is Reason.ID_ORDER
 
 
-def test_a_change_stops_the_reading_ahead_until_the_list_is_calm() -> None:
+def test_no_page_is_fetched_ahead_after_a_change_until_eight_overlaps_show_no_change() -> None:
     cases: list[Change] = [insert(0, -1), insert(2000, 2000), delete(0, 1), delete(1999, 2000)]
     for change in cases:
         reading, rows = Pager(100), list(range(2000))
@@ -239,20 +243,20 @@ def test_a_change_stops_the_reading_ahead_until_the_list_is_calm() -> None:
 
 
 def test_a_changed_head_prevents_the_proof_by_id_order() -> None:
-    """In the groups of a list by activity ids rise, and so they do while many move to the first group unread."""
+    """The list is sorted by activity and then by id. Many rows, read and unread, move to the first group."""
 
-    def raise_some(rows: Rows) -> None:
-        raised = [*range(3, 363, 6), *range(1001, 1961, 16)]  # more than a page; the later ones were not read yet
-        gone = range(400, 440)  # so that ranks tell of fewer than moved
-        rows[:] = [*raised, *(row for row in rows if row not in raised and row not in gone)]
+    def raise_rows(rows: Rows) -> None:
+        raised_ids = [*range(3, 363, 6), *range(1001, 1961, 16)]  # more than a page; the ids from 1001 on are unread
+        deleted_ids = range(400, 440)  # so that the ranks show fewer rows than have moved
+        rows[:] = [*raised_ids, *(row for row in rows if row not in raised_ids and row not in deleted_ids)]
 
-    certificate, _, _ = play(list(range(2000)), {6: raise_some}, limit=100)
+    certificate, _, _ = read_list(list(range(2000)), {6: raise_rows}, limit=100)
 
     assert certificate.reason is not Reason.ID_ORDER
 
 
-def test_the_report_has_the_keys_of_its_reference_as_plain_json() -> None:
-    report = play([1, 2])[0].as_report()
+def test_the_certificate_in_the_report_has_the_documented_keys_as_plain_json() -> None:
+    report = read_list([1, 2])[0].as_report()
     keys = "verdict reason order sweeps pages distinct total_first total_last appeared vanished filters"
     keys += " started_at finished_at total_count cut_off evidence hidden"
     assert list(report) == keys.split()

@@ -1,4 +1,4 @@
-"""Seeded worlds for the simulation: any order, any changes and any wrong answers, in any mixture."""
+"""Simulated lists from a seed: any order, any changes and any wrong answers, in any mixture."""
 
 from random import Random
 
@@ -6,59 +6,62 @@ from tests.paging.simulated import ORDERS, SimulatedList
 
 
 def build_small_world(seed: int) -> SimulatedList:
-    """Few rows, tiny pages, every misbehaviour: here chance comes closest to looking like proof."""
+    """Build a list with few rows, tiny pages and every fault. In such a list, chance looks most like a proof."""
     random = Random(seed)
     limit = random.choice((1, 2, 5, 16, 20, 40, 100))
-    churn = random.choice((0, 0, 0.05, 0.3, 1.0)) if limit > 4 else random.choice((0, 0.05))
-    burst = limit // 10 if limit >= 20 else 0  # slower than it is read, or there is no end
+    change_rate = random.choice((0, 0, 0.05, 0.3, 1.0)) if limit > 4 else random.choice((0, 0.05))
+    burst = limit // 10 if limit >= 20 else 0  # a list that grows faster than it is read never ends
     count = random.choice((0, 1, 2, 5, 15, 19, 20, 21, 40, 80, 200))
-    return _build(random, count, limit, churn, burst, ("honest",) * 5 + ("aligned", "stuck", "clamped", "silent"))
+    return _build(random, count, limit, change_rate, burst, ("honest",) * 5 + ("aligned", "stuck", "clamped", "silent"))
 
 
 def build_large_world(seed: int) -> SimulatedList:
-    """Pages long enough for the proof by id order, and a list that mostly tells the truth while it changes."""
+    """Build a list that changes and mostly answers correctly, with pages that are long enough for the proof by id
+    order."""
     random = Random(seed)
-    limit, churn = random.choice((40, 100)), random.choice((0, 0.05, 0.3, 1.0))
+    limit, change_rate = random.choice((40, 100)), random.choice((0, 0.05, 0.3, 1.0))
     count = random.choice((90, 200, 400, 900))
-    return _build(random, count, limit, churn, limit // 12, ("honest",) * 9 + ("silent",))
+    return _build(random, count, limit, change_rate, limit // 12, ("honest",) * 9 + ("silent",))
 
 
-def _build(random: Random, count: int, limit: int, churn: float, burst: int, pagings: tuple[str, ...]) -> SimulatedList:
+def _build(
+    random: Random, count: int, limit: int, change_rate: float, burst: int, paging_modes: tuple[str, ...]
+) -> SimulatedList:
     world = SimulatedList(
         random,
         count,
         random.choice(ORDERS),
         limit,
-        inserts=churn * random.random(),
-        deletes=churn * random.random(),
-        touches=churn * random.random(),
+        insert_chance=change_rate * random.random(),
+        delete_chance=change_rate * random.random(),
+        touch_chance=change_rate * random.random(),
         burst=random.choice((1, 1, 3, burst)) if burst else 1,
-        late=random.choice((0, 0, 0.5)),
-        total=random.choice(("honest",) * 5 + ("cap", "page_cap", "wrong", "apart", "none")),
-        paging=random.choice(pagings),
-        echoes=random.random() < 0.8,
-        filters=random.choice(("work", "work", "ignored", "lossy")),
+        late_share=random.choice((0, 0, 0.5)),
+        total_mode=random.choice(("honest",) * 5 + ("cap", "page_cap", "wrong", "apart", "none")),
+        paging_mode=random.choice(paging_modes),
+        has_echoes=random.random() < 0.8,
+        filter_mode=random.choice(("work", "work", "ignored", "lossy")),
     )
-    # A list that lies about Limit and at random about TotalCount, in one answer, leaves nothing to check either by.
-    if world.paging == "silent" and world.total == "apart":
-        world.total = "honest"
+    # If both Limit and TotalCount are wrong in one answer, nothing can show that either is wrong.
+    if world.paging_mode == "silent" and world.total_mode == "apart":
+        world.total_mode = "honest"
     return world
 
 
 def build_long_world(seed: int) -> SimulatedList:
-    """An honest list of many pages, so that some are asked for ahead: in any order, with churn at any of its places."""
+    """Build an honest list of many pages, so that pages are fetched ahead: in any order, with changes at any place."""
     random = Random(seed)
-    churn = random.choice((0, 0.01, 0.03, 0.1, 0.3, 1.0))
+    change_rate = random.choice((0, 0.01, 0.03, 0.1, 0.3, 1.0))
     return SimulatedList(
         random,
         random.choice((500, 900, 1500)),
         random.choice((*ORDERS, "grouped")),
         limit := random.choice((20, 40, 60)),
-        inserts=churn * random.choice((0, 0.5, 1)),
-        deletes=churn * random.choice((0, 0.5, 1)),
-        touches=churn * random.choice((0, 0, 0.5, 1)),
+        insert_chance=change_rate * random.choice((0, 0.5, 1)),
+        delete_chance=change_rate * random.choice((0, 0.5, 1)),
+        touch_chance=change_rate * random.choice((0, 0, 0.5, 1)),
         burst=random.choice((1, 1, 3, limit // 12)),
-        late=random.choice((0, 0, 0.5)),
-        where=random.choice(("anywhere", "head", "middle", "end")),
-        filters=random.choice(("work", "work", "ignored", "lossy")),
+        late_share=random.choice((0, 0, 0.5)),
+        change_place=random.choice(("anywhere", "head", "middle", "end")),
+        filter_mode=random.choice(("work", "work", "ignored", "lossy")),
     )
