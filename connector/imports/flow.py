@@ -4,15 +4,17 @@ First the source is read to its end, and its rows are written to disk (connector
 a survey follows: the flow plans all rows and sends nothing. Then the rows are loaded.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import aclosing, closing, nullcontext
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from connector.control import Stop
 from connector.errors import ConfigurationError, RunAborted
 from connector.imports.base_loads import BaseLoads
-from connector.imports.increments import Increment, IncrementReading, read_saved_cursor
 from connector.imports.plan import LoadPlan
 from connector.imports.remarks import (
     SILENT_ACTIVITY,
@@ -48,6 +50,9 @@ from connector.subscribers.preparation import PreparedChunk, prepare_chunks
 from connector.subscribers.rules import BaseColumn
 from connector.texts import agree, count
 from connector.units import show_share
+
+if TYPE_CHECKING:
+    from connector.imports.increments import Increment, IncrementReading
 
 _NOTHING_CHANGED = "Nothing was sent, and no cursor has moved"
 
@@ -270,6 +275,8 @@ class _Load:
     async def _begin_at_cursor(self, increment: Increment) -> None:
         """Begin to read the source at its cursor, and move the cursor when the run ends."""
         run = self._run
+        from connector.imports.increments import IncrementReading, read_saved_cursor  # here: a file has no cursor
+
         saved_value = await run.commits.ask(lambda ledger: read_saved_cursor(ledger, increment))
         reading = IncrementReading(increment, saved_value, run.clock.now())
         self._reading = reading

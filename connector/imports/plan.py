@@ -3,13 +3,15 @@
 `connector.jobs.load_planner` builds these values from a job.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from connector.errors import ConfigurationError
 from connector.fields import BaseRef
-from connector.imports.increments import Increment
 from connector.imports.suppression import SuppressionPlan
 from connector.load.session import LoadGuard, LoadPolicy
 from connector.rows import Source
@@ -19,7 +21,10 @@ from connector.shards import WHOLE, Shard
 from connector.sources.files import refuse_missing_columns
 from connector.subscribers.preparation import check_mapping
 from connector.subscribers.rules import BaseColumn, FieldMapping, ValidationRules, explain_missing, list_columns
-from connector.warehouse.destination import Destination
+
+if TYPE_CHECKING:
+    from connector.imports.increments import Increment
+    from connector.warehouse.destination import Destination
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,13 @@
 """Builds the library's objects from a job: sources, cursors (architecture 4.11), mappings, rules, policies, queries."""
 
+from __future__ import annotations
+
 from functools import partial
 from hashlib import blake2b
 from math import inf
+from typing import TYPE_CHECKING
 
 from connector.errors import ConfigurationError
-from connector.imports.increments import Increment
 from connector.imports.suppression import SuppressionPlan, open_suppression
 from connector.jobs.models import Filters, Guard, Job, JobSubscriber, Load
 from connector.jobs.source_models import Cursor, FileSource, JobSource, SqlRows, SqlSource, Suppress
@@ -14,11 +16,13 @@ from connector.load.session import LoadGuard, LoadPolicy
 from connector.rows import Source
 from connector.service.wire import ListQuery
 from connector.shards import WHOLE, Shard
-from connector.sources.cursor import parse_cursor
 from connector.sources.files import open_file, open_files
-from connector.sources.sql import IncrementalSource, describe_place, open_sql
 from connector.subscribers.rules import FieldMapping, PhoneRule, ValidationRules
-from connector.warehouse.destination import Destination, parse_receipts
+
+if TYPE_CHECKING:
+    from connector.imports.increments import Increment
+    from connector.sources.sql import IncrementalSource
+    from connector.warehouse.destination import Destination
 
 _DIGEST_BYTES = 16
 
@@ -31,6 +35,8 @@ def open_source(source: JobSource | Suppress) -> Source:
         raise ValueError("a source is a file or a query")
     if isinstance(source.sql, SqlSource) and source.sql.cursor is not None:
         return open_increment(source.sql, source.sql.cursor)
+    from connector.sources.sql import open_sql  # here: a file needs no database
+
     return open_sql(source.sql.url, query=source.sql.query, table=source.sql.table)
 
 
@@ -42,6 +48,8 @@ def open_file_source(file: FileSource) -> Source:
 
 def open_increment(sql: SqlRows, cursor: Cursor) -> IncrementalSource:
     """Open the query or table. It will be read from the cursor's start. Raises SourceError and ConfigurationError."""
+    from connector.sources.sql import IncrementalSource
+
     source = IncrementalSource(sql.url, query=sql.query, table=sql.table, column=cursor.column, kind=cursor.kind)
     source.begin_at(cursor.first)
     return source
@@ -110,9 +118,13 @@ def plan_increment(
     since_value = None
     if since is not None:
         try:
+            from connector.sources.cursor import parse_cursor
+
             since_value = parse_cursor(since, sql.cursor.kind)
         except ValueError as error:
             raise ConfigurationError(f"--since {error}, as the cursor's start is") from None
+    from connector.imports.increments import Increment
+
     rows = open_increment(sql, sql.cursor)
     digest = _compute_digest(job, sql, sql.cursor, account, shard)
     return Increment(job.name, digest, rows, sql.cursor.first, sql.cursor.lookback_s, is_full, since_value)
@@ -121,6 +133,8 @@ def plan_increment(
 def _compute_digest(job: Job, sql: SqlSource, cursor: Cursor, account: str, shard: Shard) -> bytes:
     """Return the digest that identifies a cursor. It is computed from the account, the bases, the database, the query,
     the column and the shard."""
+    from connector.sources.sql import describe_place
+
     bases: tuple[object, ...] | None = None
     if job.subscriber is not None:
         base = job.subscriber.base
@@ -161,4 +175,8 @@ def plan_suppression(job: Job) -> SuppressionPlan | None:
 def plan_receipts(job: Job) -> Destination | None:
     """Return the destination of the job's receipts, or None. Raises ConfigurationError."""
     receipts = job.receipts
-    return None if receipts is None else parse_receipts(receipts.to, table=receipts.table, schema=receipts.schema_)
+    if receipts is None:
+        return None
+    from connector.warehouse.destination import parse_receipts
+
+    return parse_receipts(receipts.to, table=receipts.table, schema=receipts.schema_)

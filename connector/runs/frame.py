@@ -1,12 +1,14 @@
 """A run, and its frame: opens the ledger, records the run, does the work, ends the run and reports it."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from connector.clock import Clock
 from connector.control import Stop, enter_in_thread, stay_alive, work_beside
@@ -36,7 +38,6 @@ from connector.pace.pace import Pace
 from connector.progress import ProgressMeter
 from connector.runs.planned_rows import PlannedRows
 from connector.runs.problems import ProblemLog, ProblemScope
-from connector.runs.receipts import deliver_receipts
 from connector.runs.report import (
     Report,
     RunScope,
@@ -57,7 +58,9 @@ from connector.settings import RETENTION_S
 from connector.shards import WHOLE, Shard
 from connector.subscribers.identity import InactiveIdentities, Suppression
 from connector.texts import agree, count
-from connector.warehouse.destination import Destination
+
+if TYPE_CHECKING:
+    from connector.warehouse.destination import Destination
 
 _MIN_SHOWN_PAUSE_S = 1.0
 _RENEWAL_INTERVAL_S = 5.0  # between two renewals of the lease, which is valid for 30 s
@@ -192,6 +195,8 @@ class Run:
         try:
             for journal in self.journals:
                 await journal.flush()
+            from connector.runs.receipts import deliver_receipts  # here: most runs load no writer of tables
+
             delivery = await deliver_receipts(
                 self.commits, frame.receipts, frame.account, self.report.job, self.key, self.clock.now
             )
