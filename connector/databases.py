@@ -120,9 +120,8 @@ def mask_secrets(message: str, url: sa.URL) -> str:
     options = [(key, value) for key, values in url.normalized_query.items() for value in values]
     secrets = {value for key, value in options if _SECRET_OPTION_NAME.search(key) or len(value) >= _MIN_MASKED_LENGTH}
     secrets.add(str(url.password or ""))
-    for secret in sorted(
-        secrets - {""}, key=len, reverse=True
-    ):  # longest first, because a secret may be a part of another secret
+    for secret in sorted(secrets - {""}, key=len, reverse=True):
+        # The longest secret comes first, because a secret may be a part of another secret.
         message = message.replace(secret, "***")
     return message
 
@@ -132,7 +131,7 @@ def mask_secrets(message: str, url: sa.URL) -> str:
 _POSTGRESQL_SCHEMES = {"postgresql", "postgres", "postgresql+psycopg"}
 _SQLITE_SCHEMES = {"sqlite", "sqlite+pysqlite"}
 _LEDGER_URL_ADVICE = "use a SQLite file, sqlite:////path/to/ledger.db, or postgresql://user:password@host/database"
-_LEDGER_OPTIONS = frozenset({  # of libpq, for the connection; an option of the driver could make commits unsafe
+_LEDGER_OPTIONS = frozenset({  # libpq's options for the connection; options of the driver could make commits unsafe
     "channel_binding", "connect_timeout", "gssencmode", "host", "hostaddr", "keepalives", "keepalives_count",
     "keepalives_idle", "keepalives_interval", "krbsrvname", "options", "passfile", "password", "port", "service",
     "sslcert", "sslcrl", "sslkey", "sslmode", "sslpassword", "sslrootcert", "target_session_attrs", "tcp_user_timeout",

@@ -92,9 +92,8 @@ def _mask_values(line: str, *, has_quotes: bool) -> str:
 def _read_message(error: BaseException) -> _DriverMessage:
     arguments = error.args
     first_argument = arguments[0] if arguments else None
-    if (
-        isinstance(first_argument, dict) and "M" in first_argument
-    ):  # pg8000 has the fields of the server's message, with letters as keys
+    if isinstance(first_argument, dict) and "M" in first_argument:
+        # pg8000 has the fields of the server's message, with letters as keys.
         state = first_argument.get("C")
         return _DriverMessage(str(first_argument["M"]), state, None, _is_of_rule(state, first_argument.get("R")))
     if len(arguments) > 1 and type(first_argument) is int and not isinstance(error, OSError):  # drivers of MySQL

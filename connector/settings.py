@@ -24,7 +24,7 @@ from connector.texts import is_unicode, make_line
 
 _WANTED_LIMIT = 2048  # for 1,000 requests at once, look-ups and files; with many more, `select` fails in some drivers
 _RESERVED_FOR_FILES = (
-    32  # for the ledger and its journal, reports, row files, temporary copies, the source, imported modules
+    32  # descriptors for the ledger, its journal, reports, row files, temporary copies, the source and modules
 )
 _ASSUMED_OPEN_COUNT = 32  # if the open descriptors cannot be counted
 

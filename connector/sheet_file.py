@@ -14,7 +14,7 @@ from datetime import date, datetime, timedelta
 from typing import BinaryIO
 from xml.sax.saxutils import escape, quoteattr
 
-MAX_ROWS = 1_048_576  # with the header
+MAX_ROWS = 1_048_576  # including the header
 MAX_TEXT_UNITS = 32_767  # UTF-16 units in the text of a cell
 
 Cell = str | int | bool | date | datetime | None

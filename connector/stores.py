@@ -48,7 +48,7 @@ _LIBRARY_ERRORS = (
 error."""
 
 _SECRET_NAME = re.compile(r"SECRET|TOKEN|PASSWORD|_KEY$|CONNECTION_STRING|CREDENTIAL", re.IGNORECASE)
-_MIN_MASKED_LENGTH = 8  # of a secret in the environment; masking a shorter text would change other words
+_MIN_MASKED_LENGTH = 8  # a shorter secret in the environment is not masked, because this would change other words
 
 
 class StoreError(OSError):
@@ -261,9 +261,8 @@ def _open_filesystem(url: str) -> Iterator[Any]:
             raise
         # s3fs stores the answer of S3 in the cause of the error.
         answer = getattr(error.__cause__, "response", None) or {}
-        if (
-            answer.get("Error", {}).get("Code") == "PreconditionFailed"
-        ):  # another program has created the object meanwhile
+        if answer.get("Error", {}).get("Code") == "PreconditionFailed":
+            # Another program has created the object meanwhile.
             raise FileExistsError(url) from None
         error_name = type(error).__name__
         is_final = isinstance(error, PermissionError | ValueError) or "Credential" in error_name or "Auth" in error_name

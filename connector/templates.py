@@ -184,12 +184,8 @@ def compile_template(
         code = environment.compile(tree)
     except jinja2.TemplateSyntaxError as error:
         raise ConfigurationError(f"{name}, line {error.lineno}, cannot be read: {error.message}") from None
-    except (
-        RecursionError,
-        MemoryError,
-        SyntaxError,
-        ValueError,
-    ):  # Python's errors for too many brackets and for numbers that are too long
+    except (RecursionError, MemoryError, SyntaxError, ValueError):
+        # These are Python's errors for too many brackets and for numbers that are too long.
         raise ConfigurationError(f"{name} is nested too deeply, or holds a number that is too long") from None
     return Template(name, columns, max_length, jinja2.Template.from_code(environment, code, environment.globals))
 

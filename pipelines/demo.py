@@ -201,7 +201,7 @@ def run_story(folder: Path, rows: int, seed: int, run: RunFlow, console: PlainCo
 
 def _import(people: Path, settings: Settings, run: RunFlow) -> Report:
     options = {"base_name": BASE_NAME, "active": True, "quiet_period_s": 1.0}
-    plan = plan_import(build_import_job(people, people.stem, options, spell=str), settings)
+    plan = plan_import(build_import_job(people, people.stem, options, spell_argument=str), settings)
     return run(lambda stop, progress: run_load(plan, stop, progress))
 
 

@@ -52,7 +52,12 @@ def spell_option(argument: str) -> str:
 
 
 def build_import_job(
-    path: str | PathLike[str] | None, name: str, arguments: Mapping[str, Any], *, spell: Spell, needs_base: bool = True
+    path: str | PathLike[str] | None,
+    name: str,
+    arguments: Mapping[str, Any],
+    *,
+    spell_argument: Spell,
+    needs_base: bool = True,
 ) -> Job:
     """Return the job that imports a file, or rows in memory if `path` is None. The headers of the columns decide the
     fields.
@@ -63,7 +68,7 @@ def build_import_job(
     base = {key: values[f"base_{key}"] for key in ("id", "name") if f"base_{key}" in values}
     if len(base) > 1 or (needs_base and not base):
         problem = "Two bases given" if base else "No base given"
-        raise ConfigurationError(f"{problem}. Use either {spell('base_id')} or {spell('base_name')}")
+        raise ConfigurationError(f"{problem}. Use either {spell_argument('base_id')} or {spell_argument('base_name')}")
     fields: dict[str, Any] = {field: column or None for field, column in values.get("mapping", {}).items()}
     if "active" in values:
         fields["is_active"] = {"value": values["active"]}
@@ -76,37 +81,37 @@ def build_import_job(
     }
     if path is not None:
         job["source"] = {"file": {"path": _as_path(path), **_pick_file_keys(values)}}
-    return _validate(Job, job, spell)
+    return _validate(Job, job, spell_argument)
 
 
-def override_load(job: Job, arguments: Mapping[str, Any], *, spell: Spell) -> Job:
+def override_load(job: Job, arguments: Mapping[str, Any], *, spell_argument: Spell) -> Job:
     """Return the job. The arguments replace the keys of its load section. Raises ConfigurationError."""
     changed_keys = _pick_load_keys({argument: value for argument, value in arguments.items() if value is not None})
-    new_load = _validate(Load, {**job.load.model_dump(by_alias=True), **changed_keys}, spell)
+    new_load = _validate(Load, {**job.load.model_dump(by_alias=True), **changed_keys}, spell_argument)
     return job.model_copy(update={"load": new_load})
 
 
-def override_receipts(job: Job, destination: str | PathLike[str] | None, *, spell: Spell) -> Job:
+def override_receipts(job: Job, destination: str | PathLike[str] | None, *, spell_argument: Spell) -> Job:
     """Return the job with this destination of receipts. If `destination` is None, the destination of the job does not
     change. Raises ConfigurationError."""
     if destination is None:
         return job
     own = {} if job.receipts is None else job.receipts.model_dump(by_alias=True)
     to = fspath(destination) if isinstance(destination, PathLike) else destination
-    receipts = _validate(Receipts, {**own, "to": to}, lambda _: spell("receipts"))
+    receipts = _validate(Receipts, {**own, "to": to}, lambda _: spell_argument("receipts"))
     return job.model_copy(update={"receipts": receipts})
 
 
-def build_file_source(path: str | PathLike[str], arguments: Mapping[str, Any], *, spell: Spell) -> FileSource:
+def build_file_source(path: str | PathLike[str], arguments: Mapping[str, Any], *, spell_argument: Spell) -> FileSource:
     """Return a file as a source. The arguments decide how the file is read. Raises ConfigurationError."""
-    return _validate(FileSource, {"path": _as_path(path), **_pick_file_keys(arguments)}, spell)
+    return _validate(FileSource, {"path": _as_path(path), **_pick_file_keys(arguments)}, spell_argument)
 
 
-def replace_source(job: Job, path: str | PathLike[str], arguments: Mapping[str, Any], *, spell: Spell) -> Job:
+def replace_source(job: Job, path: str | PathLike[str], arguments: Mapping[str, Any], *, spell_argument: Spell) -> Job:
     """Return the job with another file as its source. If there are arguments for files, they decide how the file is
     read. Without such arguments, the keys of the job's file are used, unless the file is a rejects file of an earlier
     run. Raises ConfigurationError and SourceError."""
-    source = build_file_source(path, arguments, spell=spell)
+    source = build_file_source(path, arguments, spell_argument=spell_argument)
     job_file_source = job.source.file if job.source is not None else None
     if job_file_source is not None and source.model_fields_set == {"path"} and not _is_rejects_file(path):
         source = job_file_source.model_copy(update={"path": source.path})
@@ -114,14 +119,14 @@ def replace_source(job: Job, path: str | PathLike[str], arguments: Mapping[str, 
 
 
 def refuse_beside_job(
-    arguments: Mapping[str, Any], *, allowed: Collection[str] = FILE_ARGUMENTS, spell: Spell | None = None
+    arguments: Mapping[str, Any], *, allowed: Collection[str] = FILE_ARGUMENTS, spell_argument: Spell | None = None
 ) -> None:
     """Raise ConfigurationError for arguments for which a job file has keys. The arguments in `allowed` are accepted."""
     refused_names = [name for name in (*_JOB_ARGUMENTS, *FILE_ARGUMENTS) if arguments.get(name) and name not in allowed]
     if arguments.get("active") is False:
         refused_names.append("active")
     if refused_names:
-        options = ", ".join(map(spell or spell_option, dict.fromkeys(refused_names)))
+        options = ", ".join(map(spell_argument or spell_option, dict.fromkeys(refused_names)))
         raise ConfigurationError(f"The job has its own base, mapping and rules. Leave out {options}")
 
 
@@ -164,11 +169,11 @@ def _is_rejects_file(path: str | PathLike[str]) -> bool:
         return False
 
 
-def _validate(model: type[Model], values: Mapping[str, Any], spell: Spell) -> Model:
+def _validate(model: type[Model], values: Mapping[str, Any], spell_argument: Spell) -> Model:
     """Return the model. Raises ConfigurationError. The message has each fault with its argument."""
     value, faults = validate_values(model, values, values, {}, None)
     if value is None:
-        lines = (f"{spell(_name_argument(fault.keys))}: {fault.message}" for fault in faults)
+        lines = (f"{spell_argument(_name_argument(fault.keys))}: {fault.message}" for fault in faults)
         raise ConfigurationError("\n".join(lines))
     return value
 

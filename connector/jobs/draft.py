@@ -136,8 +136,8 @@ def propose_cursor(frame: pd.DataFrame) -> tuple[str, str] | None:
     column_by_header = {normalise_header(str(column)): str(column) for column in frame.columns}
     for column in (column_by_header[header] for header in _CURSOR_HEADERS if header in column_by_header):
         cells = frame[column].dropna().str.strip()
-        if len(cells) and _match_mostly(cells, _TIMESTAMP_CELL):
-            return column, "1970-01-01T00:00:00" + ("+00:00" if _match_mostly(cells, _CELL_WITH_ZONE) else "")
+        if len(cells) and _do_most_match(cells, _TIMESTAMP_CELL):
+            return column, "1970-01-01T00:00:00" + ("+00:00" if _do_most_match(cells, _CELL_WITH_ZONE) else "")
     return None
 
 
@@ -212,19 +212,18 @@ def _guess_by_contents(
         cells = cells[cells != ""]
         if not len(cells):
             continue
-        if _match_mostly(cells, "@") and measure_validity(frame, "email", rule, today).share >= _MIN_LIKELY_SHARE:
+        if _do_most_match(cells, "@") and measure_validity(frame, "email", rule, today).share >= _MIN_LIKELY_SHARE:
             yield _as_likely(_rate_guess(frame, "email", rule, "its cells", today))
-        elif "tags" not in guesses and _match_mostly(cells, _LIST_CELL):
+        elif "tags" not in guesses and _do_most_match(cells, _LIST_CELL):
             yield _as_likely(_rate_guess(frame, "tags", rule, "its cells", today))
         elif header in _GENDER_HEADERS or set(cells.str.lower()) in ({"m", "f"}, {"male", "female"}):
             yield _as_likely(_rate_guess(frame, "gender", rule, "its cells", today))
-        elif header in _BIRTH_HEADERS and _match_mostly(cells, _DATE_CELL):
+        elif header in _BIRTH_HEADERS and _do_most_match(cells, _DATE_CELL):
             guess = _as_likely(_rate_guess(frame, "birthday", rule, "its cells", today))
             if measure_validity(frame, "birthday", guess.rule, today).share >= _MIN_LIKELY_SHARE:
                 yield guess
-        elif _match_mostly(
-            cells, _PHONE_CELL
-        ):  # if neither the header nor a + shows phones, the cells may be customer numbers or zip codes
+        elif _do_most_match(cells, _PHONE_CELL):
+            # If neither the header nor a + shows phones, the cells may be customer numbers or zip codes.
             if _PHONE_HEADER.search(header) or cells.str.startswith("+").mean() >= _MIN_UNSURE_SHARE:
                 yield _as_likely(_rate_guess(frame, "phone", rule, "its cells", today))
         elif (
@@ -234,7 +233,7 @@ def _guess_by_contents(
             yield _as_likely(_rate_guess(frame, "address_country", rule, "its cells", today))
 
 
-def _match_mostly(cells: "pd.Series[str]", pattern: str) -> bool:
+def _do_most_match(cells: "pd.Series[str]", pattern: str) -> bool:
     """Return whether most cells match the pattern. This test is fast, and a validation takes 30 ms."""
     return bool(cells.str.contains(pattern, regex=True).mean() >= _MIN_LIKELY_SHARE)
 

@@ -23,7 +23,7 @@ def check_name(value: str) -> str:
     return value.strip()
 
 
-def short_for(key: str) -> BeforeValidator:
+def accept_short_form(key: str) -> BeforeValidator:
     """Return a validator that replaces a text by an object with this key: `COLUMN` by `{column: COLUMN}`."""
     return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
 

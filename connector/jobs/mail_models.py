@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from connector.errors import ConfigurationError, ConnectorError
-from connector.jobs.key_types import STRICT, ColumnName, FilePath, Name, short_for
+from connector.jobs.key_types import STRICT, ColumnName, FilePath, Name, accept_short_form
 from connector.mail.draft import MAX_ATTACHMENT_BYTES, SettingValues, build_recipient, parse_recipient
 from connector.mail.message import Recipient
 from connector.service.settings import parse_base_url
@@ -103,8 +103,8 @@ class AttachedFile(BaseModel):
     )
 
 
-Text = Annotated[EmailText, short_for("path")]
-Attached = Annotated[AttachedFile, short_for("path")]
+Text = Annotated[EmailText, accept_short_form("path")]
+Attached = Annotated[AttachedFile, accept_short_form("path")]
 
 
 class Tracking(BaseModel):
@@ -224,7 +224,7 @@ class Mail(BaseModel):
     model_config = STRICT
 
     campaign: Name = Field(description="Name of the campaign. A recipient gets one email of a campaign at most.")
-    to: Annotated[RecipientColumns, short_for("email")] = Field(
+    to: Annotated[RecipientColumns, accept_short_form("email")] = Field(
         description="Column of the recipient's address, or the keys email and name."
     )
     from_: Person = Field(

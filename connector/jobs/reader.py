@@ -52,7 +52,7 @@ _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _SECRET_KEYS = {"url", "to", "base_url", "authorization"}
 _CREDENTIAL_HINT = "; do not write the token into a job: set CONNECTOR_TOKEN or CONNECTOR_TOKEN_FILE"
-_MAX_SHOWN_LENGTH = 40  # of a value; enough to find the value in the file, and the error stays on one line
+_MAX_SHOWN_LENGTH = 40  # enough to find the value in the file; the error stays on one line
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -205,11 +205,11 @@ def _explain_error(error: ErrorDetails, keys: Keys, model: type[BaseModel], writ
             for removed, replacement in REMOVED_KEYS.items():
                 if removed == keys[-len(removed) :]:
                     return f"this key was removed. Use {replacement}"
-            allowed = find_allowed_keys(model, keys[:-1])
-            close_names = get_close_matches(str(keys[-1]), allowed, n=1)
+            allowed_keys = find_allowed_keys(model, keys[:-1])
+            close_names = get_close_matches(str(keys[-1]), allowed_keys, n=1)
             hint = f"; did you mean {close_names[0]}?" if close_names else "."
             token_hint = _CREDENTIAL_HINT if "token" in str(keys[-1]).casefold() else ""
-            return f"there is no such key{token_hint}{hint} Allowed here: {', '.join(allowed)}"
+            return f"there is no such key{token_hint}{hint} Allowed here: {', '.join(allowed_keys)}"
         case "missing":
             return "is missing"
         case "literal_error":
@@ -223,7 +223,7 @@ def _explain_error(error: ErrorDetails, keys: Keys, model: type[BaseModel], writ
         case "tuple_type" | "list_type":
             return f"must be a list, such as [email]{shown_value}"
         case "model_type" | "dict_type" | "model_attributes_type":
-            key_list = f" ({', '.join(allowed)})" if (allowed := find_allowed_keys(model, keys)) else ""
+            key_list = f" ({', '.join(allowed_keys)})" if (allowed_keys := find_allowed_keys(model, keys)) else ""
             return f"must hold keys{key_list}{shown_value}"
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
             return f"{error['msg'].replace('Input should', 'must')}{shown_value}"

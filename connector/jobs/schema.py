@@ -53,7 +53,8 @@ def build_schema() -> dict[str, Any]:
         "from",
         "to",
         "reply_to",
-    ):  # a person is a text or a group of keys; `to` and `reply_to` also allow a list
+    ):
+        # A person is a text or a group of keys; `to` and `reply_to` also allow a list.
         if "$ref" not in mail[name]:
             person = {"anyOf": [{"type": "string"}, _PERSON_SCHEMA]}
             shape = person if name == "from" else {"anyOf": [*person["anyOf"], {"type": "array", "items": person}]}

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from connector.errors import ConfigurationError
 from connector.fields import BY_NAME, FIELDS, SENT_FIELDS, BaseRef, wire_name
-from connector.jobs.key_types import STRICT, ColumnName, Name, short_for
+from connector.jobs.key_types import STRICT, ColumnName, Name, accept_short_form
 from connector.subscribers.rules import BaseColumn, Case, ColumnRule, find_misfits, parse_base
 
 ZipPolicy = Literal["omit", "reject", "custom_field1", "custom_field2", "custom_field3"]
@@ -120,7 +120,7 @@ class FieldRule(BaseModel):
     split: str | None = Field(
         default=None, min_length=1, description="For tags: separator of the tags in a cell. Without this key, a comma."
     )
-    e164: Annotated[PhoneForm | None, short_for("region")] = Field(
+    e164: Annotated[PhoneForm | None, accept_short_form("region")] = Field(
         default=None,
         description="For phone: write numbers as +49301234567. Set a region such as DE, or the keys below. Without "
         "this key, numbers are sent as they are.",
@@ -137,7 +137,7 @@ class FieldRule(BaseModel):
         return self
 
 
-MappedField = Annotated[FieldRule, short_for("column")]
+MappedField = Annotated[FieldRule, accept_short_form("column")]
 
 
 def build_column_rule(rule: FieldRule) -> ColumnRule:
@@ -149,9 +149,8 @@ def build_column_rule(rule: FieldRule) -> ColumnRule:
 def _is_date_format(pattern: str) -> bool:
     try:
         sample_text = _SAMPLE_DAY.strftime(pattern)
-        if sample_text == _OTHER_YEAR_DAY.strftime(
-            pattern
-        ):  # the pattern has no year; from Python 3.13 on, strptime would log a warning
+        if sample_text == _OTHER_YEAR_DAY.strftime(pattern):
+            # The pattern has no year; from Python 3.13 on, strptime would log a warning.
             return False
         return datetime.strptime(sample_text, pattern).date() == _SAMPLE_DAY  # noqa: DTZ007 - a day
     except ValueError:

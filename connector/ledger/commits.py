@@ -133,9 +133,8 @@ class Commits:
         loop = asyncio.get_running_loop()
 
         def finish_running(result: "Future[Any]") -> None:
-            if (
-                self._running is not None and self._running.result is result
-            ):  # otherwise `drain` has answered the request
+            if self._running is not None and self._running.result is result:
+                # In other cases, `drain` has already answered the request.
                 self._running = None
                 _set_answer(request, result.result)
                 self._start_next()

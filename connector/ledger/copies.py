@@ -93,9 +93,8 @@ def back_up_ledger(url: str, target: Path) -> Backup:
                 counts.append(_copy_pages(source, partial_files[-1].path, mode if source == ledger else "rw"))
             else:
                 counts.append(None)
-        for partial_file in reversed(
-            partial_files
-        ):  # the emails are published first, because a ledger without its emails must never be visible
+        for partial_file in reversed(partial_files):
+            # The emails are published first, because a ledger without its emails must never be visible.
             partial_file.publish(is_new=True)
     return Backup(*counts)
 
@@ -175,9 +174,8 @@ def restore_ledger(url: str, source: Path, *, at: datetime) -> Backup:
         if counts[1] is None:  # the backup may lack campaigns that were sent
             with open_emails(url) as log, log.transaction():
                 log.connection.exec_driver_sql(_MARK_RESTORED_SQL, (at.isoformat(timespec="seconds"),))
-        for partial_file in reversed(
-            partial_files
-        ):  # the emails are published first, so that no campaign is open when the ledger is visible
+        for partial_file in reversed(partial_files):
+            # The emails are published first, so that no campaign is open when the ledger is visible.
             partial_file.publish(is_new=True)
     return Backup(*counts)
 

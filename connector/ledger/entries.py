@@ -329,22 +329,22 @@ class Ledger:
     # Settling
 
     def mark_found(
-        self, base: Base, old_state: State, found: Sequence[tuple[bytes, int]], *, is_ours: bool = True
+        self, base: Base, old_state: State, found_subscribers: Sequence[tuple[bytes, int]], *, is_ours: bool = True
     ) -> None:
-        """Move UNKNOWN, HELD or REJECTED (`old_state`) to CONFIRMED. `found` are (identity, subscriber id) of
-        subscribers that the service has shown.
+        """Move UNKNOWN, HELD or REJECTED (`old_state`) to CONFIRMED. `found_subscribers` are (identity, subscriber id)
+        of subscribers that the service has shown.
 
         With `is_ours`, the subscriber of an UNKNOWN entry was created by this connector. Another program may have
         created any other subscriber. So its entry loses the fingerprint, and the next row is compared.
         """
         how = HOW_NUMBERS["found"] if old_state is State.REJECTED else HOW_NUMBERS["settled"]
         batch = _SET_CONFIRMED if old_state is State.UNKNOWN and is_ours else _SET_CONFIRMED_WITHOUT_FINGERPRINT
-        self._move(batch, [(base.key, *pair) for pair in found], old_state, Event.FOUND, how=how)
+        self._move(batch, [(base.key, *pair) for pair in found_subscribers], old_state, Event.FOUND, how=how)
 
-    def mark_withheld(self, base: Base, withheld: Sequence[tuple[bytes, str | None]]) -> None:
-        """Move UNKNOWN to HELD, so that a person decides. `withheld` are (identity, message). The message is the reason
-        why the absence is not proved, or None if the absence is proved."""
-        rows = [(base.key, identity, None, message) for identity, message in withheld]
+    def mark_withheld(self, base: Base, withheld_entries: Sequence[tuple[bytes, str | None]]) -> None:
+        """Move UNKNOWN to HELD, so that a person decides. `withheld_entries` are (identity, message). The message is
+        the reason why the absence is not proved, or None if the absence is proved."""
+        rows = [(base.key, identity, None, message) for identity, message in withheld_entries]
         self._move(_SET_HELD, rows, State.UNKNOWN, Event.WITHHELD)
 
     def mark_suppressed(self, base: Base, identities: Sequence[bytes]) -> None:
@@ -362,9 +362,9 @@ class Ledger:
         absent."""
         self._move(_SET_UNKNOWN, _build_rows(base, identities), State.HELD, Event.REOPENED)
 
-    def mark_accepted(self, base: Base, accepted: Sequence[tuple[bytes, int]]) -> None:
-        """Move HELD to CONFIRMED. `accepted` are (identity, subscriber id in the answer)."""
-        rows = [(base.key, *entry) for entry in accepted]
+    def mark_accepted(self, base: Base, accepted_entries: Sequence[tuple[bytes, int]]) -> None:
+        """Move HELD to CONFIRMED. `accepted_entries` are (identity, subscriber id in the answer)."""
+        rows = [(base.key, *entry) for entry in accepted_entries]
         self._move(_SET_CONFIRMED, rows, State.HELD, Event.ACCEPTED, how=HOW_NUMBERS["accepted"])
 
     def mark_dropped(self, base: Base, identities: Sequence[bytes], message: str) -> None:
@@ -378,9 +378,9 @@ class Ledger:
 
     # Listings
 
-    def record_listed(self, base: Base, field: str, listed: Sequence[tuple[bytes, int]]) -> None:
-        """Move NONE, REJECTED and HELD to CONFIRMED for all subscribers that a listing shows. `listed` are (identity,
-        subscriber id).
+    def record_listed(self, base: Base, field: str, listed_subscribers: Sequence[tuple[bytes, int]]) -> None:
+        """Move NONE, REJECTED and HELD to CONFIRMED for all subscribers that a listing shows. `listed_subscribers` are
+        (identity, subscriber id).
 
         The entries have no fingerprint, because the service may have other values than the row. Entries in other states
         do not change. If an identity is listed twice, its first id counts. `field` is the field of the identities.
@@ -393,7 +393,7 @@ class Ledger:
             "held": State.HELD,
         }
         own_subscribers = [
-            subscriber for subscriber in listed if self.shard.is_whole or self.shard.holds(subscriber[0])
+            subscriber for subscriber in listed_subscribers if self.shard.is_whole or self.shard.holds(subscriber[0])
         ]
         # PostgreSQL refuses to change one entry twice in one statement.
         id_by_identity = dict(reversed(own_subscribers))
@@ -438,10 +438,10 @@ class Ledger:
         shared = {"old_state": State.REJECTED, "run": run_key, "at": at}
         self.store.write(_SET_CHECKED, shared, _build_rows(base, identities))
 
-    def record_altered(self, base: Base, altered: Sequence[tuple[bytes, Sequence[str]]]) -> None:
-        """Record in CONFIRMED entries the fields that the service altered when it created the subscribers. `altered`
-        are (identity, names of the fields)."""
-        rows = [(base.key, identity, " ".join(names)) for identity, names in altered]
+    def record_altered(self, base: Base, altered_fields: Sequence[tuple[bytes, Sequence[str]]]) -> None:
+        """Record in CONFIRMED entries the fields that the service altered when it created the subscribers.
+        `altered_fields` are (identity, names of the fields)."""
+        rows = [(base.key, identity, " ".join(names)) for identity, names in altered_fields]
         self.store.change(_SET_ALTERED, {"old_state": State.CONFIRMED}, rows)
 
     def _send_again(self, base: Base, run_key: int, intents: Sequence[Intent], old_state: State, event: Event) -> None:

@@ -299,9 +299,8 @@ def _describe_file_state(path: Path) -> tuple[int, int, int] | None:
 
 
 def _read_existing(connection: Connection, name: str, read: Callable[[Ledger], T]) -> T | None:
-    if not inspect(connection).has_table(
-        "meta"
-    ):  # a run is creating the tables now, or was killed while it created them
+    if not inspect(connection).has_table("meta"):
+        # A run is creating the tables now, or was killed while it created them.
         return None
     schema.check_version(connection, name)
     return read(Ledger(Store(connection, name)))

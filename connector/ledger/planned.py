@@ -112,13 +112,13 @@ class PlannedLedger(Ledger):
         entries = {entry[0]: entry for page in pages for entry in page}
         return [entries[identity] for identity in sorted(entries)][:number]
 
-    def record_listed(self, base: Base, field: str, listed: Sequence[tuple[bytes, int]]) -> None:
+    def record_listed(self, base: Base, field: str, listed_subscribers: Sequence[tuple[bytes, int]]) -> None:
         """Record in memory the subscribers that a listing shows, as `Ledger.record_listed` does."""
-        pairs = [(line.key, identity) for line in self._find_base_lines(base) for identity, _ in listed]
+        pairs = [(line.key, identity) for line in self._find_base_lines(base) for identity, _ in listed_subscribers]
         confirmed_identities = self._read_real_ledger(_find_confirmed, pairs) if pairs else set()
         unchanged_identities = confirmed_identities.difference(super().find_entries(base, list(confirmed_identities)))
         super().record_listed(
-            base, field, [subscriber for subscriber in listed if subscriber[0] not in unchanged_identities]
+            base, field, [subscriber for subscriber in listed_subscribers if subscriber[0] not in unchanged_identities]
         )
 
     def _find_base_lines(self, base: Base) -> list[Base]:

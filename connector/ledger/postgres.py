@@ -201,13 +201,13 @@ def hold_campaigns(connection: Connection, schema: str, ledger: str) -> HoldCamp
             yield
         finally:
             held_keys.remove(key)
-            if (
-                not connection.invalidated
-            ):  # after a lost connection, SQLAlchemy would open a new session, which has no lock
+            if not connection.invalidated:
+                # After a lost connection, SQLAlchemy would open a new session, which has no lock.
                 with (
                     suppress(SQLAlchemyError),
                     connection.begin(),
-                ):  # if the session is lost at this moment, its lock is lost, too
+                ):
+                    # If the session is lost at this moment, its lock is lost, too.
                     connection.execute(_RELEASE_LOCK, {"key": key})
 
     return hold
@@ -263,7 +263,8 @@ def hold_lease(
         with (
             suppress(LedgerError),
             store.transaction() as connection,
-        ):  # if the server cannot be reached, the lease expires
+        ):
+            # If the server cannot be reached, the lease expires.
             connection.execute(_DELETE_LEASE, {"id": lease.lease_id if lease is not None else None})
 
 

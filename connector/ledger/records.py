@@ -77,7 +77,8 @@ def learn_base(connection: Connection, base: Base, service_id: int, name: str) -
             _DELETE_DUPLICATE_RECEIPTS,
             _MOVE_RECEIPTS,
             _DELETE_BASE,
-        ):  # of two entries of one identity, the more certain entry stays
+        ):
+            # Of two entries of one identity, the more certain entry stays.
             connection.execute(statement, {"old": key, "new": known_base.key})
     return Base(known_base.key, known_base.account, service_id, stored_name)
 

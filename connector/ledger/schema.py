@@ -100,7 +100,7 @@ entry = Table(
     Column("subscriber_id", BigInteger),  # if the state is HELD: the id in the answer
     Column(
         "fingerprint", LargeBinary(FINGERPRINT_BYTES)
-    ),  # of the row that was sent; null: a list showed the subscriber, and no row is compared yet
+    ),  # fingerprint of the row that was sent; null: a list showed the subscriber, and no row is compared yet
     Column("body", LargeBinary),
     Column("status", SmallInteger),  # HTTP status of a refusal
     Column("message", Text),  # message of a refusal; if the state is HELD, the answer

@@ -115,9 +115,8 @@ def make_file(path: Path) -> None:
         create_private(path).close()
     except FileExistsError:
         status = path.stat()
-        if (
-            status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) & 0o077
-        ):  # a person may have copied the file to this place
+        if status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) & 0o077:
+            # A person may have copied the file to this place.
             path.chmod(0o600)
     except OSError as error:
         raise build_error(str(path), error.strerror or "it cannot be made") from None

@@ -171,7 +171,7 @@ class Connector:
         """
         refuse_unknown(options, SyncOptions)
         with self._job_start("sync", job, is_planned=dry_run):
-            loaded_job = override_receipts(_load_job(job), options.get("receipts"), spell=str)
+            loaded_job = override_receipts(_load_job(job), options.get("receipts"), spell_argument=str)
             plan = replace(self._plan_sync(loaded_job, options, is_writing=not dry_run), is_planned=dry_run)
             return _run_job(loaded_job, plan.settings, lambda stop, progress: run_load(plan, stop, progress))
 
@@ -350,12 +350,12 @@ class Connector:
             return self._plan_by_job(rows, _load_job(job_file), arguments, request, is_writing=is_writing)
         settings = self._read_settings(None, options.get("time_limit_s"), is_writing=is_writing)
         if isinstance(rows, str | PathLike):
-            job = build_import_job(rows, name_import(rows), arguments, spell=str)
-            job = override_receipts(job, receipts, spell=str)
+            job = build_import_job(rows, name_import(rows), arguments, spell_argument=str)
+            job = override_receipts(job, receipts, spell_argument=str)
             return plan_import(job, settings, request)
         _refuse_file_arguments(arguments)
-        job = build_import_job(None, options.get("name", "frame"), arguments, spell=str)
-        job = override_receipts(job, receipts, spell=str)
+        job = build_import_job(None, options.get("name", "frame"), arguments, spell_argument=str)
+        job = override_receipts(job, receipts, spell_argument=str)
         return plan_import(job, settings, request, rows=open_rows(rows, job.name))
 
     def _plan_by_job(
@@ -368,11 +368,15 @@ class Connector:
         is_writing: bool,
     ) -> LoadPlan:
         """Return the plan to load these rows in place of the source of a job. Raises ConfigurationError."""
-        refuse_beside_job(arguments, spell=str)
-        job = override_receipts(override_load(job, arguments, spell=str), arguments.get("receipts"), spell=str)
+        refuse_beside_job(arguments, spell_argument=str)
+        job = override_receipts(
+            override_load(job, arguments, spell_argument=str), arguments.get("receipts"), spell_argument=str
+        )
         settings = self._read_settings(job, arguments.get("time_limit_s"), is_writing=is_writing)
         if isinstance(rows, str | PathLike):
-            return plan_import(replace_source(job, rows, arguments, spell=str), settings, request, is_by_job_file=True)
+            return plan_import(
+                replace_source(job, rows, arguments, spell_argument=str), settings, request, is_by_job_file=True
+            )
         _refuse_file_arguments(arguments)
         source = open_rows(rows, arguments.get("name", job.name))
         return plan_import(job.model_copy(update={"source": None}), settings, request, rows=source, is_by_job_file=True)

@@ -77,9 +77,8 @@ def _is_lost(report: Mapping[str, Any], history: History) -> bool:
     if began_at < history.reopened_at:
         return False
     is_known = run_id in history.sent_by_run
-    if (
-        report["status"] == "killed"
-    ):  # the report of a killed run has no counts, but the ledger has its start, recorded before any email left
+    if report["status"] == "killed":
+        # The report of a killed run has no counts, but the ledger has its start, recorded before any email left.
         return not is_known and began_at > history.last_began_at
     sent_count, failed_count = _read_count(report, "rows", "sent"), _read_count(report, "requests", "send", "failed")
     return sent_count > history.sent_by_run.get(run_id, 0) or (failed_count > 0 and not is_known)
@@ -300,9 +299,8 @@ class CampaignSender:
             case Ambiguous(status, words, retry_after_s):
                 self._unrecorded_outcomes.lost.append(recipient)
                 self._report(letter, SendVerdict(MailOutcome.UNKNOWN, status, words))
-                if not (
-                    self.is_proved and says_limit(status, retry_after_s)
-                ):  # at a rate limit, the service will accept slower emails
+                # At a rate limit, the run goes on, because the service will accept slower emails.
+                if not (self.is_proved and says_limit(status, retry_after_s)):
                     self._watch_unknown(status, words)
 
     def give_up(self, letter: Letter, reason: GiveUpReason) -> None:

@@ -189,29 +189,37 @@ def check_rows(
     )
     consent_columns = _list_activity_columns(plan)
     with SpooledRows(plan.source, _RULES.identity) as source_rows:
-        for prepared in source_rows.spool(chunks):
+        for prepared_chunk in source_rows.spool(chunks):
             if is_stopped():
                 raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
-            consent_columns |= dict.fromkeys(prepared.consent)
-            read_count = check.read_count + prepared.chunk.record_count
+            consent_columns |= dict.fromkeys(prepared_chunk.consent)
+            read_count = check.read_count + prepared_chunk.chunk.record_count
             check.read_count = read_count if plan.limit is None else min(read_count, plan.limit)
         inactive_recipients, unclear_recipients = InactiveIdentities(), InactiveIdentities()
-        for prepared in source_rows.read():
-            is_inactive, is_unclear = find_inactive_rows(prepared.chunk.frame, consent_columns)
-            positions, identities = prepared.valid.subscribers.index.to_numpy(), prepared.valid.identities
+        for prepared_chunk in source_rows.read():
+            is_inactive, is_unclear = find_inactive_rows(prepared_chunk.chunk.frame, consent_columns)
+            positions, identities = prepared_chunk.valid.subscribers.index.to_numpy(), prepared_chunk.valid.identities
             for identity in split_digests(identities[is_inactive[positions]]):
                 inactive_recipients.add(identity)
             # If the source has consent columns, a malformed row may show that its address wants no email.
             malformed_identities, _ = find_possible_identities(
-                prepared.chunk.malformed if consent_columns else (), "email"
+                prepared_chunk.chunk.malformed if consent_columns else (), "email"
             )
             for identity in split_digests(np.concatenate([identities[is_unclear[positions]], malformed_identities])):
                 unclear_recipients.add(identity)
-        for prepared in source_rows.read(plan.limit):
+        for prepared_chunk in source_rows.read(plan.limit):
             if is_stopped():
                 raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
             _check_chunk(
-                prepared, plan, now, spool, check, on_problem, consent_columns, inactive_recipients, unclear_recipients
+                prepared_chunk,
+                plan,
+                now,
+                spool,
+                check,
+                on_problem,
+                consent_columns,
+                inactive_recipients,
+                unclear_recipients,
             )
     if check.inactive_count:
         check.messages.append(
@@ -222,7 +230,7 @@ def check_rows(
 
 
 def _check_chunk(
-    prepared: PreparedChunk,
+    prepared_chunk: PreparedChunk,
     plan: MailPlan,
     now: datetime,
     spool: MailRows,
@@ -234,16 +242,16 @@ def _check_chunk(
 ) -> None:
     """Check the rows of one chunk. `consent_columns` are the columns that show who wants no email. A row shows each of
     `inactive_recipients` as inactive. A row may show each of `unclear_recipients` as inactive."""
-    chunk = prepared.chunk
+    chunk = prepared_chunk.chunk
     problems = [build_malformed(malformed, chunk.name) for malformed in chunk.malformed]
-    problems += build_invalid(chunk, prepared.faults)
+    problems += build_invalid(chunk, prepared_chunk.faults)
     check.messages += chunk.messages
-    check.outcomes[MailOutcome.DUPLICATE] += len(prepared.repeats)
-    check.outcomes[MailOutcome.SUPPRESSED] += len(prepared.suppressed)
+    check.outcomes[MailOutcome.DUPLICATE] += len(prepared_chunk.repeats)
+    check.outcomes[MailOutcome.SUPPRESSED] += len(prepared_chunk.suppressed)
     check.outcomes[MailOutcome.INVALID] += len(problems)
     for problem in problems:
         on_problem(problem)
-    planned_rows = prepared.planned
+    planned_rows = prepared_chunk.planned
     is_inactive, positions = (
         inactive_recipients.find(planned_rows.identities),
         planned_rows.subscribers.index.to_numpy(),

@@ -334,10 +334,8 @@ async def _carry_out(frame: Frame, work: Work, report: Report, stop: Stop, on_be
     except ConfigurationError:  # not caught below, although a token refused at the first request is also another error
         raise
     except LedgerError as error:
-        if report.finished_at is None or report.exit_code in (
-            0,
-            1,
-        ):  # otherwise the run has already ended with this error or a worse one
+        if report.finished_at is None or report.exit_code in (0, 1):
+            # In other cases, the run has already ended with this error or a worse one.
             end_report(report, "aborted", clock.now(), str(error))
 
 

@@ -32,7 +32,7 @@ from connector.subscribers.rules import FieldMapping
 
 MAX_REMEMBERED = 100_000  # problems of one run, about 50 MB in memory; each further problem counts as new
 _RESOLVED_AT_ONCE = 1_000  # rows whose identities are read together, because reading them costs milliseconds a call
-_PLACE_COLUMNS = ("_run_id", "_file", "_row")  # of a rejects file
+_PLACE_COLUMNS = ("_run_id", "_file", "_row")  # the columns in a rejects file that identify a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,8 @@ class ProblemLog:
         inside the transaction that records the end of the run."""
         self._resolve()
         seen = {(key.digest, key.base) for key in self._seen}
-        corrected = {place for place, row in self._corrected.items() if row not in seen}
-        end_problems_at(ledger, corrected)
+        corrected_places = {place for place, row in self._corrected.items() if row not in seen}
+        end_problems_at(ledger, corrected_places)
         if self._scope is not None and self._scope.job:
             ended = [key for key in self._known if key not in self._seen and self._has_ended(key, seen)]
             end_problems(ledger, self._scope.account, self._scope.job, ended)

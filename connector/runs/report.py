@@ -336,17 +336,17 @@ class UncountedError(Exception):
         self.rows = rows | {"unknown": rows["unknown"] + uncounted_rows}
 
 
-def count_rows(read: int, outcomes: Mapping[Outcome, int]) -> dict[str, int]:
-    """Return the report's `rows`. Raises UncountedError if the sum of the outcomes is not `read`."""
-    return _sum_up(read, Outcome, outcomes)
+def count_rows(read_count: int, outcomes: Mapping[Outcome, int]) -> dict[str, int]:
+    """Return the report's `rows`. Raises UncountedError if the sum of the outcomes is not `read_count`."""
+    return _sum_up(read_count, Outcome, outcomes)
 
 
-def count_mail_rows(read: int, outcomes: Mapping[MailOutcome, int]) -> dict[str, int]:
+def count_mail_rows(read_count: int, outcomes: Mapping[MailOutcome, int]) -> dict[str, int]:
     """Return the `rows` of a mail run or a single email. Raises UncountedError if the sum of the outcomes is not
-    `read`."""
+    `read_count`."""
     first_outcomes = (MailOutcome.SENT, MailOutcome.ALREADY_SENT)  # in the order of architecture 8
     return _sum_up(
-        read, (*first_outcomes, *(outcome for outcome in MailOutcome if outcome not in first_outcomes)), outcomes
+        read_count, (*first_outcomes, *(outcome for outcome in MailOutcome if outcome not in first_outcomes)), outcomes
     )
 
 

@@ -36,7 +36,7 @@ _RUN_FILE_NAME = re.compile(r"\.?(\d{8}T\d{6}-[0-9a-f]{6})\.(json|csv|xlsx)(\.pa
 """The pattern of the names of files that runs create. The first group is the id of the run. Other files in the folders
 belong to a person."""
 
-_SECOND_LENGTH = len("20261123T080000")  # of a run's id; the id has the time in seconds
+_SECOND_LENGTH = len("20261123T080000")  # the length of the time in a run's id
 logger = logging.getLogger(__name__)
 
 

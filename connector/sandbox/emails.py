@@ -178,9 +178,8 @@ def compose_eml(send_email: SendEmail, message_id: str, at: float) -> bytes:
     for header in email.headers:
         if header.name.lower().startswith(("content-", "mime-")):
             continue  # the parts below set these headers, even if the switches do not protect them
-        if (
-            message.policy.header_max_count(header.name) == 1
-        ):  # a header that is not protected replaces the earlier header
+        if message.policy.header_max_count(header.name) == 1:
+            # A header that is not protected replaces the earlier header.
             del message[header.name]
         message[header.name] = header.value
     if send_email.email_settings is not None and send_email.email_settings.send_at is not None:

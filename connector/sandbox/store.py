@@ -95,10 +95,10 @@ def find_identity(subscriber: dict[str, Any], by: str) -> tuple[str, str] | None
     value. If `by` (switch `identity`) is email, this is the email, or without an email the ClientUserId. Otherwise it
     is always the ClientUserId."""
     email = fold_key(subscriber.get("Email") or "") if by == "email" else ""
-    client = (subscriber.get("ClientUserId") or "").strip()
+    client_user_id = (subscriber.get("ClientUserId") or "").strip()
     if email:
         return "Email", email
-    return ("ClientUserId", client) if client else None
+    return ("ClientUserId", client_user_id) if client_user_id else None
 
 
 class SubscriberStore:

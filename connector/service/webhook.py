@@ -10,7 +10,7 @@ import hmac
 from urllib.parse import urlsplit
 
 _KEY_PREFIX = "whsec_"
-_MIN_KEY_BYTES, _MAX_KEY_BYTES = 24, 64  # by the specification
+_MIN_KEY_BYTES, _MAX_KEY_BYTES = 24, 64  # the limits of the specification of Standard Webhooks
 _TIMEOUT_S = 10.0
 
 

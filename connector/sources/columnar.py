@@ -46,20 +46,21 @@ class ParquetSource(CloseableResource):
 
     def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
-        metadata, first = self._file.metadata, 1
+        metadata, first_number = self._file.metadata, 1
         size = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
         row_count = int(min(CHUNK_ROWS, max(1, _CHUNK_BYTES * metadata.num_rows // max(1, size))))
         try:
             # One thread, because threads that read ahead crash the interpreter if the interpreter ends first.
             for batch in self._file.iter_batches(row_count, use_threads=False):
                 chunk = _build_table_chunk(
-                    self.name, self.columns, _flatten(pa.Table.from_batches([batch])), first, used_columns
+                    self.name, self.columns, _flatten(pa.Table.from_batches([batch])), first_number, used_columns
                 )
-                first += batch.num_rows
-                yield replace(chunk, share=(first - 1) / metadata.num_rows)
+                first_number += batch.num_rows
+                yield replace(chunk, share=(first_number - 1) / metadata.num_rows)
         except (pa.ArrowException, OSError) as error:
             raise ContentError(
-                f"{self.name}: cannot be read on after row {first - 1}: {describe_error(error)}; write the file again"
+                f"{self.name}: cannot be read after row {first_number - 1}: {describe_error(error)}; write the file "
+                "again"
             ) from None
 
     def close(self) -> None:
@@ -68,15 +69,15 @@ class ParquetSource(CloseableResource):
 
 
 def _build_table_chunk(
-    name: str, columns: tuple[str, ...], table: pa.Table, first: int, used_columns: Collection[str] | None
+    name: str, columns: tuple[str, ...], table: pa.Table, first_number: int, used_columns: Collection[str] | None
 ) -> Chunk:
-    """Return the rows of a table without structs as a chunk. `first` is the number of the first row."""
+    """Return the rows of a table without structs as a chunk. `first_number` is the number of the first row."""
 
     def show(index: int) -> str:
         return show_record(columns, [read_values(column.slice(index, 1))[0] for column in table.columns])
 
     texts = [_write_texts(column) for column in table.columns]
-    return build_chunk(name, columns, texts, first + np.arange(table.num_rows), show, used_columns)
+    return build_chunk(name, columns, texts, first_number + np.arange(table.num_rows), show, used_columns)
 
 
 def _flatten(table: pa.Table) -> pa.Table:
@@ -141,18 +142,20 @@ class FrameSource(CloseableResource):
 
     def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
-        for first in range(0, len(self._frame), CHUNK_ROWS):
-            yield self._build_chunk(self._frame.iloc[first : first + CHUNK_ROWS], first + 1, used_columns)
+        for first_number in range(0, len(self._frame), CHUNK_ROWS):
+            yield self._build_chunk(
+                self._frame.iloc[first_number : first_number + CHUNK_ROWS], first_number + 1, used_columns
+            )
 
     def close(self) -> None:
         """Do nothing: the frame belongs to the caller."""
 
-    def _build_chunk(self, part: pd.DataFrame, first: int, used_columns: Collection[str] | None) -> Chunk:
+    def _build_chunk(self, part: pd.DataFrame, first_number: int, used_columns: Collection[str] | None) -> Chunk:
         def show(index: int) -> str:
             return show_record(self.columns, _list_values(part.iloc[index]))
 
         texts = [_write_series(part.iloc[:, index]) for index in range(part.shape[1])]
-        return build_chunk(self.name, self.columns, texts, first + np.arange(len(part)), show, used_columns)
+        return build_chunk(self.name, self.columns, texts, first_number + np.arange(len(part)), show, used_columns)
 
 
 def _write_series(series: pd.Series) -> Text:
@@ -201,7 +204,7 @@ class ArrowSource(CloseableResource):
     def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`. Raises SourceError if the data is a reader that was already read."""
         reader, self._reader = self._reader or self._open(), None
-        first, batches, row_count = 1, list[pa.RecordBatch](), 0
+        first_number, batches, row_count = 1, list[pa.RecordBatch](), 0
         try:
             for batch in reader:  # a batch may have one row, or all rows
                 batches.append(batch)
@@ -209,20 +212,20 @@ class ArrowSource(CloseableResource):
                 while row_count >= CHUNK_ROWS:
                     table = pa.Table.from_batches(batches)
                     yield _build_table_chunk(
-                        self.name, self.columns, _flatten(table.slice(0, CHUNK_ROWS)), first, used_columns
+                        self.name, self.columns, _flatten(table.slice(0, CHUNK_ROWS)), first_number, used_columns
                     )
-                    batches, row_count, first = (
+                    batches, row_count, first_number = (
                         table.slice(CHUNK_ROWS).to_batches(),
                         row_count - CHUNK_ROWS,
-                        first + CHUNK_ROWS,
+                        first_number + CHUNK_ROWS,
                     )
             if row_count:
                 yield _build_table_chunk(
-                    self.name, self.columns, _flatten(pa.Table.from_batches(batches)), first, used_columns
+                    self.name, self.columns, _flatten(pa.Table.from_batches(batches)), first_number, used_columns
                 )
         except pa.ArrowException as error:
             raise SourceError(
-                f"{self.name}: cannot be read on after row {first - 1}: {describe_error(error)}; pass it again"
+                f"{self.name}: cannot be read after row {first_number - 1}: {describe_error(error)}; pass it again"
             ) from None
 
     def close(self) -> None:

@@ -46,7 +46,7 @@ _TARGET_CHUNK_ROWS = (
 _MAX_CHUNK_ROWS = 50_000
 _MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 1 << 16, 1 << 23
 _MAX_RECORD_BYTES = 1 << 20  # a thousand times the record of a subscriber
-_MAX_SHOWN_BYTES = 1 << 16  # of a record in the rejects file; the beginning of the record shows the fault
+_MAX_SHOWN_BYTES = 1 << 16  # longer records are cut in the rejects file, because the beginning shows the fault
 _DECODED_BYTES = 1 << 16  # decoded at a time, because Python copies all following bytes at each invalid byte
 # A record with such a fault may contain other lines.
 _FAULTS_WITH_OTHER_LINES = (
@@ -102,9 +102,8 @@ class CsvSource(CloseableResource):
         byte_count_above, hinted_delimiter = 0, None
         first_line, line_end, _ = head.partition(b"\n")
         hint = first_line.strip(b'\r"')
-        if len(hint) == 5 and hint.lower().startswith(
-            b"sep="
-        ):  # a line such as `sep=;`, which Excel reads above the header
+        if len(hint) == 5 and hint.lower().startswith(b"sep="):
+            # This is a line such as `sep=;`, which Excel reads above the header.
             byte_count_above, hinted_delimiter = len(first_line + line_end), parse_delimiter(chr(hint[4]))
         text = head[byte_count_above:].decode("utf-8", "replace")
         lines_above = count_lines(head[:byte_count_above])

@@ -111,10 +111,8 @@ def convert_bound(value: CursorValue, database: str, type_: ColumnType | None, o
     if database in ("postgresql", "duckdb"):
         if type_ is ColumnType.MOMENT:
             return moment
-        if type_ not in (
-            ColumnType.DATE,
-            ColumnType.TIMESTAMP,
-        ):  # the query may compare a column that it does not select
+        if type_ not in (ColumnType.DATE, ColumnType.TIMESTAMP):
+            # The query may compare a column that it does not select.
             return value
     return moment.replace(tzinfo=None)
 

@@ -25,7 +25,11 @@ from typing import BinaryIO
 
 from connector.errors import ConfigurationError, SourceError
 
-_WESTERN_ENCODINGS = ("cp1252", "iso8859-1", "iso8859-15")  # of encodings that give the same text, the first is named
+_WESTERN_ENCODINGS = (
+    "cp1252",
+    "iso8859-1",
+    "iso8859-15",
+)  # if several encodings give the same text, messages name the first one
 _CENTRAL_ENCODINGS = ("cp1250", "iso8859-2")
 _TURKISH_ENCODINGS = ("cp1254", "iso8859-9")
 _BALTIC_ENCODINGS = ("cp1257", "iso8859-13")
@@ -76,8 +80,8 @@ _FITTING_POWER = 4  # one or two foreign names should not decide, but many shoul
 # files of 1 to 10 rows of names in 29 languages: no file with six words is read in a wrong encoding, and 0.3 % of the
 # shorter files.
 _LEAD_BY_WORD_COUNT = ((6, 0.1), (3, 0.2), (0, 0.6))
-_MISSPELT_SHARE = 0.01  # of the words, because each list has some misspelt words
-_MAX_IMPOSSIBLE_SHARE = 0.05  # of the words; with a larger share, the file has two encodings or an unknown encoding
+_MISSPELT_SHARE = 0.01  # the share of words that may be misspelt
+_MAX_IMPOSSIBLE_SHARE = 0.05  # with a larger share of the words, the file has two encodings or an unknown encoding
 _MAX_LINES, _MAX_WORDS = 400, 200  # read for the decision; in trials, more never changed the decision
 
 _LINE_BEYOND_ASCII = re.compile(rb"[^\r\n]*[\x80-\xff][^\r\n]*")
@@ -89,14 +93,14 @@ _WORD_BEYOND_ASCII = re.compile(rb"[\x40-\xff]*[\x80-\xff][\x40-\xff]*")
 
 _BAD_BYTES = re.compile("[\udc80-\udcff]")
 _GOOD_CHARACTERS = re.compile("[^\x00-\x7f\udc80-\udcff]")
-_MAX_BAD_PER_GOOD = 2  # in damaged UTF-8; in another encoding, at least 4 bytes are invalid for each valid character
+_MAX_BAD_PER_GOOD = 2  # damaged UTF-8 has fewer invalid bytes; another encoding has at least 4 for each valid character
 _UTF_16_MIN_ZERO_SHARE = (
-    0.3  # of zeros at even or at odd positions, because delimiters, addresses and numbers are ASCII
+    0.3  # many bytes at even or at odd positions are zero, because delimiters, addresses and numbers are ASCII
 )
-_UTF_16_MAX_STRAY_SHARE = 0.01  # of zeros at the other positions
+_UTF_16_MAX_STRAY_SHARE = 0.01  # few bytes at the other positions are zero
 
 _BEGINNING_BYTES = 1 << 18  # a few thousand rows
-_MAX_CHARACTER_BYTES = 4  # in UTF-8
+_MAX_CHARACTER_BYTES = 4  # a character in UTF-8 has at most 4 bytes
 _READ_BYTES = 1 << 20  # read at a time; larger reads were not faster
 _MAX_SAMPLE_WORDS = 4  # that a message shows
 
@@ -115,7 +119,7 @@ _BINARY_BEGINNINGS = (
     (b"SQLite format 3\x00", "a SQLite database: name it as a SQL source, sqlite:///FILE"),
     (b"%PDF-", "a PDF, not CSV"),
 )
-_MIN_BINARY_SHARE = 0.1  # of control bytes at the beginning of a binary file; a text has few or none
+_MIN_BINARY_SHARE = 0.1  # the beginning of a binary file has at least this share of control bytes
 
 # A NUL stops a CSV reader, and the other characters break terminals. Tabs and line ends belong to records.
 _CONTROL_CHARACTERS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -257,9 +261,8 @@ def decide_encoding(text: bytes) -> EncodingGuess:
     """Return the encoding of a text with some bytes beyond ASCII."""
     decoded_text = text.decode("utf-8", "surrogateescape")
     good_count, bad_count = len(_GOOD_CHARACTERS.findall(decoded_text)), len(_BAD_BYTES.findall(decoded_text))
-    if (
-        good_count and bad_count <= _MAX_BAD_PER_GOOD * good_count
-    ):  # damaged UTF-8 is UTF-8: only the rows with invalid bytes are malformed
+    if good_count and bad_count <= _MAX_BAD_PER_GOOD * good_count:
+        # Damaged UTF-8 counts as UTF-8, and only the rows with invalid bytes are malformed.
         return EncodingGuess("utf-8")
     lines = [_ADDRESS.sub(b"", line) for line in islice(map(bytes, _LINE_BEYOND_ASCII.findall(text)), _MAX_LINES)]
     words = list(islice(dict.fromkeys(word for line in lines for word in _WORD_BEYOND_ASCII.findall(line)), _MAX_WORDS))
@@ -380,16 +383,16 @@ def _is_possible(word: str) -> bool:
         if len({script for character in part if (script := _get_script(character))}) > 1:
             return False
         for index, character in enumerate(part):
-            previous, following = part[index - 1 : index], part[index + 1 : index + 2]
+            previous_text, next_text = part[index - 1 : index], part[index + 1 : index + 2]
             # A capital that follows a small letter is possible only if both are ASCII. Between letters, a capital
             # beyond ASCII is impossible before a small letter.
-            if character.isupper() and previous.islower() and not (previous + character).isascii():
+            if character.isupper() and previous_text.islower() and not (previous_text + character).isascii():
                 return False
-            if character.isupper() and not character.isascii() and previous.isalpha() and following.islower():
+            if character.isupper() and not character.isascii() and previous_text.isalpha() and next_text.islower():
                 return False
-            if character.isascii() or _get_category(character)[0] in "LM" or not following.isalpha():
+            if character.isascii() or _get_category(character)[0] in "LM" or not next_text.isalpha():
                 continue
-            if character not in (_JOINING_CHARACTERS if previous.isalpha() else _OPENING_CHARACTERS):
+            if character not in (_JOINING_CHARACTERS if previous_text.isalpha() else _OPENING_CHARACTERS):
                 return False
     return True
 

@@ -76,9 +76,8 @@ class CheckedFile(CloseableResource):
             try:
                 chunk = next(chunks, None)
             finally:  # also after an error, because a file that another program truncates looks damaged
-                if (
-                    self._input.is_local or chunk is None
-                ):  # an object is checked only once, because each check is a request
+                if self._input.is_local or chunk is None:
+                    # An object is checked only once, because each check is a request.
                     self._input.refuse_changed()
             if chunk is None:
                 return
@@ -216,7 +215,9 @@ def _decide_format(format_option: str, source_input: Input) -> FileFormat:
     if format_option != AUTO and format_option not in FILE_FORMATS:
         raise ConfigurationError(f"format {format_option!r} is not known; use auto, {', '.join(FILE_FORMATS)}")
     head, name, suffix = source_input.head, source_input.name, Path(source_input.inner).suffix.lower()
-    detected_format = next((file_format for magic, file_format in _FORMAT_BY_BEGINNING if head.startswith(magic)), None)
+    detected_format = next(
+        (file_format for beginning, file_format in _FORMAT_BY_BEGINNING if head.startswith(beginning)), None
+    )
     if format_option != AUTO:
         if detected_format is not None and detected_format != format_option:
             raise SourceError(

@@ -12,7 +12,7 @@ from connector.errors import ConfigurationError, SourceError
 DELIMITERS = (",", ";", "\t", "|")
 _DELIMITER_BY_NAME = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
 _CELL_IN_SINGLE_QUOTES = re.compile(r"'[^']+'")
-_MIN_TAILED_SHARE = 0.8  # of the rows; the other rows may be ragged
+_MIN_EXTRA_CELL_SHARE = 0.8  # not all rows, because some rows may be ragged
 _MAX_SNIFFED_RECORDS = 200  # enough to outvote ragged rows; in trials, more records never changed the decision
 
 
@@ -74,9 +74,8 @@ def _read_records(text: str, delimiter: str, *, is_whole: bool) -> list[list[str
     """Return the first records that are not blank lines. If `is_whole` is false, leave out the last record, which may
     be incomplete."""
     records = []
-    with suppress(
-        csv.Error
-    ):  # with a wrong delimiter, a cell may exceed the limit of `csv`; the records before it are enough
+    with suppress(csv.Error):
+        # With a wrong delimiter, a cell may exceed the limit of `csv`; the records before it are enough.
         for cells in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
             if len(cells) > 1 or "".join(cells).strip(" \t"):  # the same rule as in csv_records.find_blank
                 records.append(cells)
@@ -98,7 +97,7 @@ def has_tails(text: str, width: int, delimiter: str, *, is_whole: bool) -> bool:
     """Return whether most rows end with a delimiter after the last cell, and the header of `width` cells does not."""
     rows = _read_records(text, delimiter, is_whole=is_whole)
     tailed_count = sum(1 for cells in rows if len(cells) == width + 1 and not cells[-1])
-    return bool(rows) and tailed_count > _MIN_TAILED_SHARE * len(rows)
+    return bool(rows) and tailed_count > _MIN_EXTRA_CELL_SHARE * len(rows)
 
 
 def parse_header(record: str, delimiter: str, path: str) -> tuple[str, ...]:

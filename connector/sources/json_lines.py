@@ -27,7 +27,7 @@ from connector.sources.inputs import Input
 _READ_BYTES = 1 << 22  # about 20,000 lines
 _MAX_LINE_BYTES = 1 << 20  # the line of a subscriber has a few hundred bytes
 _MAX_KEYS = 10_000  # in a file with more keys, each subscriber is a key instead of a row
-_MAX_DEPTH = 20  # of objects inside objects; exports of subscribers have a depth of two or three
+_MAX_DEPTH = 20  # the number of objects inside objects; exports of subscribers have two or three
 _FIRST_INEXACT_NUMBER = 2.0**53  # the first number from which a float cannot represent each whole number
 
 

@@ -289,9 +289,8 @@ class IncrementalSource(CloseableResource):
             rows_sql = f"SELECT {self._quote(column)} FROM {self._quote_table()}"  # noqa: S608 - names, quoted
         else:
             columns, rows_sql = self.columns, self._query.rstrip().rstrip(";")
-            if (
-                self._database == "sqlite"
-            ):  # without the cast, SQLite would compare a number as text with a column of texts
+            if self._database == "sqlite":
+                # Without the cast, SQLite would compare a number as text with a column of texts.
                 rows_sql = mark_cursor(rows_sql, self._database, f"CAST(:{CURSOR} AS REAL)")
         check_sql = build_check(self._database, kind, self._type, rows_sql, columns, column)
         if check_sql is None:

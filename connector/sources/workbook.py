@@ -37,7 +37,7 @@ Row = tuple[int, list[object]]
 
 _HEAD_ROWS = 200  # enough rows to recognise titles above the header
 _MAX_CELLS = 12_000_000  # a million rows of twelve columns; a cell takes about 100 bytes (measured), so 1.2 GB
-_MAX_BYTES = 1 << 31  # of unpacked XML; a sheet of a million rows and ten columns has 600 MB
+_MAX_BYTES = 1 << 31  # the size of unpacked XML; a sheet of a million rows and ten columns has 600 MB
 _READ_BYTES = 1 << 20
 _SHARED_STRINGS_PART = "xl/sharedStrings.xml"
 
@@ -186,9 +186,8 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
     except (python_calamine.CalamineError, *_READ_ERRORS) as error:
         raise SourceError(f"{name}: is not a workbook that can be read ({error}); save it again") from None
     except BaseException as error:
-        if (
-            type(error).__name__ != "PanicException"
-        ):  # the library raises this exception for a damaged .xls, and exports no class for it
+        if type(error).__name__ != "PanicException":
+            # The library raises PanicException for a damaged .xls, and exports no class for it.
             raise
         raise SourceError(f"{name}: is a workbook that is damaged; save it again") from None
 

@@ -204,7 +204,7 @@ YEARLESS_PATTERN = r"^--[0-9]{2}-?[0-9]{2}$"
 _DATE_FORM = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _DATE_LENGTH = 10
 _THOUSANDS = np.array([1000, 100, 10, 1])
-_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+_DAYS_BY_MONTH = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
 def is_date(cells: pa.Array) -> pa.Array:
@@ -214,7 +214,7 @@ def is_date(cells: pa.Array) -> pa.Array:
     year, month, day = digits[:, :4] @ _THOUSANDS, digits[:, 5:7] @ _THOUSANDS[2:], digits[:, 8:] @ _THOUSANDS[2:]
     is_leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
     is_month = (month >= 1) & (month <= 12)
-    month_days = _DAYS[np.where(is_month, month, 0)] + ((month == 2) & is_leap)
+    month_days = _DAYS_BY_MONTH[np.where(is_month, month, 0)] + ((month == 2) & is_leap)
     is_real = has_form.to_numpy(zero_copy_only=False).copy()
     is_real[is_real] = is_month & (day >= 1) & (day <= month_days) & (year >= 1)
     return pc.if_else(pc.is_valid(cells), pa.array(is_real), None)
@@ -236,7 +236,7 @@ _PLAIN_ADDRESS = (
 _PLAIN_LENGTH = 64  # the limit of RFC 5321 for the part before the @; an address of this length is within all limits
 _SPECIAL_DOMAIN = r"(?i)\.(arpa|invalid|local|localhost|onion)$"  # special-use domains, which email-validator refuses
 
-_NOT_BARE_TEST = re.compile(r"@(?!test$)", re.IGNORECASE)  # email-validator would accept `a@test`, too
+_DOMAIN_OTHER_THAN_TEST = re.compile(r"@(?!test$)", re.IGNORECASE)  # email-validator would accept `a@test`, too
 
 
 def normalise_emails(cells: pa.Array) -> pa.Array:
@@ -259,7 +259,7 @@ def is_email(cells: pa.Array) -> pa.Array:
     suspect_texts = [
         text
         for text in pc.unique(cells.filter(pc.invert(is_plain))).to_pylist()
-        if text and _NOT_BARE_TEST.search(text)
+        if text and _DOMAIN_OTHER_THAN_TEST.search(text)
     ]
     if not suspect_texts:
         return is_plain

@@ -108,7 +108,7 @@ def digest_text(text: str) -> bytes:
 
 
 def join_digests(digests: Iterable[bytes], size: int) -> Digests:
-    """Return an array of the single `digests`. Each digest has `size` bytes."""
+    """Return these digests as one array. Each digest has `size` bytes."""
     return np.frombuffer(b"".join(digests), dtype=f"S{size}")
 
 

@@ -165,7 +165,7 @@ _INVISIBLE_ENDS = rf"^{_SPACE_OR_INVISIBLE}+|(\pM[\x{{200c}}\x{{200d}}])?{_SPACE
 """White space and invisible characters at both ends. A joiner after a mark stays: in Malayalam, a name may end with a
 virama and a joiner, which form one letter with the letter before."""
 
-_INVISIBLE_ANYWHERE = rf"[{_INVISIBLE}\x{{200c}}\x{{200d}}]"
+_ANY_INVISIBLE = rf"[{_INVISIBLE}\x{{200c}}\x{{200d}}]"
 _CODE_KINDS = (Kind.EMAIL, Kind.FLAG, Kind.GENDER, Kind.COUNTRY, Kind.ZIP, Kind.DATE)
 """Kinds of fields whose values are codes. Codes contain no invisible characters."""
 
@@ -283,7 +283,7 @@ def _trim(cells: pa.Array, *, is_code: bool) -> pa.Array:
     if pc.all(pc.string_is_ascii(cells)).as_py() is not False:
         return cells
     if is_code:
-        cells = pc.replace_substring_regex(cells, _INVISIBLE_ANYWHERE, "")
+        cells = pc.replace_substring_regex(cells, _ANY_INVISIBLE, "")
         is_wide = pc.match_substring_regex(cells, r"[\x{ff01}-\x{ff5e}]")
         cells = pc.if_else(is_wide, normalize_texts(cells, "NFKC"), cells)
     return pc.replace_substring_regex(cells, _INVISIBLE_ENDS, r"\1")

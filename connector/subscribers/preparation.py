@@ -365,12 +365,14 @@ def digest_rows(
     return digests, is_identity
 
 
-def find_suppressed(suppression: Suppression | None, valid: pd.DataFrame, identities: Digests, identity: str) -> Mask:
+def find_suppressed(
+    suppression: Suppression | None, valid_rows: pd.DataFrame, identities: Digests, identity: str
+) -> Mask:
     """Return the mask of the valid rows that are on the suppression list. `identities` are the digests of the rows'
     `identity` field."""
     if suppression is None:
-        return np.zeros(len(valid), dtype=bool)
-    return suppression.find(identities) if suppression.field == identity else suppression.build_mask(valid)
+        return np.zeros(len(valid_rows), dtype=bool)
+    return suppression.find(identities) if suppression.field == identity else suppression.build_mask(valid_rows)
 
 
 def _read_at_most(source: Source, limit: int | None, used: Collection[str]) -> Iterator[Chunk]:

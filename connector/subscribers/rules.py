@@ -181,14 +181,15 @@ def require_columns(mapping: FieldMapping, columns: Sequence[str]) -> None:
         raise ConfigurationError("; ".join(explain_missing("column", column, columns) for column in missing_columns))
 
 
-def explain_missing(kind: str, name: str, existing: Sequence[str]) -> str:
+def explain_missing(kind: str, name: str, existing_names: Sequence[str]) -> str:
     """Return the message for a name of this kind ("column") that does not exist, with similar existing names."""
-    name_by_folded = {known.casefold(): known for known in existing}
+    name_by_folded_name = {existing_name.casefold(): existing_name for existing_name in existing_names}
     similar_names = [
-        name_by_folded[folded] for folded in get_close_matches(name.strip().casefold(), list(name_by_folded), n=3)
+        name_by_folded_name[folded_name]
+        for folded_name in get_close_matches(name.strip().casefold(), list(name_by_folded_name), n=3)
     ]
     hint = f" Did you mean {' or '.join(similar_names)}?" if similar_names else ""
-    return f"there is no {kind} {name!r}.{hint} There are: {', '.join(existing)}"
+    return f"there is no {kind} {name!r}.{hint} There are: {', '.join(existing_names)}"
 
 
 def normalise_header(header: str) -> str:

@@ -212,9 +212,8 @@ def list_checks(field: Field, rules: ValidationRules, today: date) -> list[pande
         field_checks.append(LIST)
         if field.name != "client_user_id":
             field_checks.append(CODE)
-        elif (
-            rules.identity != "client_user_id"
-        ):  # as an identity, the id may exist in the service: only a create is refused
+        elif rules.identity != "client_user_id":
+            # An id that is the identity may already exist in the service, so only its create is refused.
             field_checks.append(ID)
     if field.name in NAME_FIELDS:
         field_checks.append(CONVERTED)
@@ -277,14 +276,14 @@ class ValidRows:
 
 
 def validate_rows(
-    mapped: pd.DataFrame, rules: ValidationRules, *, today: date, known_faults: Sequence[Fault] = ()
+    mapped_frame: pd.DataFrame, rules: ValidationRules, *, today: date, known_faults: Sequence[Fault] = ()
 ) -> ValidRows:
     """Validate a mapped chunk (the frame of `apply_mapping`) by service-api.md 2.1, and find all faults of each row.
 
     `known_faults` are the faults that the mapping and the bases have. Columns that are not fields of a person are left
     out.
     """
-    frame, yearless_positions = _prepare_rows(mapped, rules)
+    frame, yearless_positions = _prepare_rows(mapped_frame, rules)
     faults = list(known_faults)
     try:
         build_sent_schema(rules, today=today).validate(frame, lazy=True)

@@ -288,9 +288,8 @@ def make_file(path: Path, create: Callable[[Path], None]) -> None:
     deleted database is there, because the journal would damage a new database.
     """
     if path.exists():
-        if not path.is_file() or not os.access(
-            path, os.W_OK
-        ):  # only a file, because opening a pipe would wait for a reader
+        if not path.is_file() or not os.access(path, os.W_OK):
+            # Only a file is allowed, because opening a pipe would wait for a reader.
             raise ConfigurationError(f"{path} is not a file that may be written to: allow it, or name another place.")
         return
     for suffix in ("-journal", "-wal", ".wal"):
@@ -314,11 +313,11 @@ def create_empty(path: Path) -> None:
 
 
 def wait_for_lock(
-    attempt: Callable[[], T], is_busy: Callable[[Exception], bool], lock_s: float, interruption: Interruption
+    attempt: Callable[[], T], is_busy: Callable[[Exception], bool], max_lock_wait_s: float, interruption: Interruption
 ) -> T:
-    """Call `attempt` again while another program holds the lock, and return its result. After `lock_s` seconds, raise
-    the error of the last attempt."""
-    deadline = time.monotonic() + lock_s
+    """Call `attempt` again while another program holds the lock, and return its result. After `max_lock_wait_s`
+    seconds, raise the error of the last attempt."""
+    deadline = time.monotonic() + max_lock_wait_s
     while True:
         interruption.check()
         try:

@@ -225,9 +225,8 @@ class DeltaWriter:
         if table is None:
             return TargetState(None, {}, False, (), ())
         runs = [_read_run(commit[_COMMIT_KEY]) for commit in table.history(_MAX_COMMITS_READ) if _COMMIT_KEY in commit]
-        if not runs and _is_ours(
-            table
-        ):  # by default, commits are deleted from the log after 30 days, but the description stays
+        if not runs and _is_ours(table):
+            # By default, commits are deleted from the log after 30 days, but the description stays.
             mode = str(table.metadata().description).removeprefix(_DESCRIPTION_PREFIX)
             runs = [FinishedRun(0, "", mode, "", "", 0)]
         columns = {field.name: not field.nullable for field in table.schema().fields}

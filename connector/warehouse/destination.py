@@ -420,10 +420,8 @@ def _refuse_useless_options(destination: Destination, file_format: str | None, *
 def _check_file_path(path: Path) -> None:
     try:
         kind = read_target_kind(path)
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # for example a link to itself, a name that is too long, or a NUL in the name
+    except (OSError, ValueError) as error:
+        # The cause may be a link to itself, a name that is too long, or a NUL in the name.
         raise ConfigurationError(f"{str(path)!r} cannot be written ({error}): name another place.") from None
     if kind is TargetKind.FOLDER:
         raise ConfigurationError(f"{path} is a directory: name a file in it.")

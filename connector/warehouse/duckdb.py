@@ -80,14 +80,14 @@ _LOCK_ERROR_TEXTS = ("Could not set lock", "already attached")
 
 
 class DuckdbDatabase:
-    """A DuckDB file as a database. Only one program at a time can write to the file. An export waits at most `lock_s`
-    seconds for another program. DuckDB uses at most `memory` (for example "128MB")."""
+    """A DuckDB file as a database. Only one program at a time can write to the file. An export waits at most
+    `max_lock_wait_s` seconds for another program. DuckDB uses at most `memory` (for example "128MB")."""
 
     dialect = _DIALECT
     errors: tuple[type[Exception], ...] = (duckdb.Error,)
 
-    def __init__(self, path: Path, lock_s: float = MAX_LOCK_WAIT_S, memory: str = MEMORY_LIMIT) -> None:
-        self._path, self._lock_s, self._memory = path, lock_s, memory
+    def __init__(self, path: Path, max_lock_wait_s: float = MAX_LOCK_WAIT_S, memory: str = MEMORY_LIMIT) -> None:
+        self._path, self._lock_s, self._memory = path, max_lock_wait_s, memory
         self._spill = path.with_name(f".{path.name}.spill")
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._is_in_transaction = False
@@ -122,12 +122,11 @@ class DuckdbDatabase:
                     connection.rollback()
         except BaseException as error:
             self._disconnect()
-            if isinstance(
-                error, duckdb.OutOfMemoryException
-            ):  # an error, because the next run would need the same memory
+            if isinstance(error, duckdb.OutOfMemoryException):
+                # The export is not repeated, because it would need the same memory.
                 raise RunAborted(
-                    f"{self} was left as it was: DuckDB may use {self._memory}, and what this export changes takes "
-                    f"more ({describe_error(error)}). Export base by base (--base-id), or to PostgreSQL."
+                    f"{self} is unchanged: DuckDB may use {self._memory}, and the changes of this export need more "
+                    f"({describe_error(error)}). Export base by base (--base-id), or to PostgreSQL."
                 ) from None
             raise
         try:
@@ -148,9 +147,8 @@ class DuckdbDatabase:
         # Commit to the file at once, because the write-ahead log would hold subscribers, and other users could read the
         # log.
         connection.execute("SET checkpoint_threshold = '0B'")
-        with suppress(
-            duckdb.CatalogException
-        ):  # DuckDB before 1.5 has no such setting, and skips the log for any number of rows
+        with suppress(duckdb.CatalogException):
+            # DuckDB before 1.5 has no such setting, and skips the log for any number of rows.
             connection.execute("SET auto_checkpoint_skip_wal_threshold = 0")
         return connection
 

@@ -78,10 +78,8 @@ class DiskTarget:
     @property
     def is_free(self) -> bool:
         kind = read_target_kind(self._path)
-        if kind not in (
-            TargetKind.FREE,
-            TargetKind.FILE,
-        ):  # only a file, because opening a pipe would wait for a reader
+        if kind not in (TargetKind.FREE, TargetKind.FILE):
+            # Only a file is allowed, because opening a pipe would wait for a reader.
             raise ConfigurationError(f"{self} is {kind.value}: export to a file, or to - (standard output).")
         return kind is TargetKind.FREE
 
@@ -152,10 +150,10 @@ class ObjectTarget:
         try:
             yield
         except FileNotFoundError:
-            raise RunAborted(f"{self} was removed while it was read: run it again.") from None
+            raise RunAborted(f"{self} was removed while it was read. Run again.") from None
         except StoreError as error:
             if error.is_passing:
-                raise RunAborted(f"{self} cannot be reached: {error}. Run it again.") from None
+                raise RunAborted(f"{self} cannot be reached: {error}. Run again.") from None
             raise ConfigurationError(f"{self} cannot be written: {error}.") from None
 
 
@@ -190,7 +188,8 @@ class StandardOutput:
                     unwritten = unwritten[os.write(sys.stdout.fileno(), unwritten) :]
         except OSError as error:
             raise RunAborted(
-                f"Standard output took only a part of the export ({error.strerror}): do not use it, and run again."
+                f"Standard output took only a part of the export ({error.strerror}): do not use this part, and run "
+                "again."
             ) from error
 
     def discard(self) -> None:
@@ -304,9 +303,8 @@ class FileWriter:
             yield
         except (OSError, pa.ArrowException) as error:
             state_message = "The old file is unchanged"
-            if (
-                isinstance(error, StoreError) and error.is_passing
-            ):  # the request may have succeeded although its answer was lost
+            if isinstance(error, StoreError) and error.is_passing:
+                # The request may have succeeded although its answer was lost.
                 state_message += ", or the whole new file has replaced it"
             raise RunAborted(
                 f"Could not write {self._target}: {describe_error(error)}. {state_message}. Run again."

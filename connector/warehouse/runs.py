@@ -238,7 +238,7 @@ def refuse_now(target_state: TargetState, own_number: int, run: ExportRun, mode:
     if newer_numbers:
         raise RunAborted(
             f"An export to {target_name} that began later (number {newer_numbers[0]}, this one is {own_number}) has "
-            "been written meanwhile; this one would put older rows in its place, and was not written. Run it again."
+            "been written meanwhile. This export has older rows, so it was not written. Run again."
         )
 
 

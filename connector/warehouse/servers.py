@@ -232,7 +232,7 @@ class PostgresDatabase(SqlalchemyDatabase):
     """Settings of a transaction. A statement waits at most 30 s for the lock of another session, times are in UTC, and
     commits are durable."""
 
-    _PASSING_CODES = ("08", "40", "53", "55", "57")
+    _TEMPORARY_ERROR_CODES = ("08", "40", "53", "55", "57")
     """Classes of SQLSTATE: connection, serialisation and deadlock, resources, locks, intervention by an operator."""
 
     _CANCEL_TIMEOUT_S = 3.0
@@ -324,7 +324,7 @@ class PostgresDatabase(SqlalchemyDatabase):
     def is_passing(self, error: Exception) -> bool:
         state = getattr(getattr(error, "orig", error), "sqlstate", None)
         if state is not None:
-            return str(state).startswith(self._PASSING_CODES)
+            return str(state).startswith(self._TEMPORARY_ERROR_CODES)
         message = str(error)  # a refused connection has no SQLSTATE
         is_lasting = "authentication failed" in message or "does not exist" in message or "pg_hba.conf" in message
         return isinstance(error, sa.exc.DBAPIError) and not is_lasting
@@ -350,7 +350,7 @@ class MysqlDatabase(SqlalchemyDatabase):
     _MAX_STATEMENT_BYTES = 1 << 19
     """The maximum length of an INSERT statement. Every server accepts 1 MB, and larger statements are not faster."""
 
-    _PASSING_CODES = frozenset({1040, 1053, 1203, 1205, 1213, 1226, 1317, 1684, 2003, 2006, 2013, 2014})
+    _TEMPORARY_ERROR_CODES = frozenset({1040, 1053, 1203, 1205, 1213, 1226, 1317, 1684, 2003, 2006, 2013, 2014})
     """Numbers of errors of connections, locks and limits."""
 
     _REFUSAL_CODES = frozenset({1048, 1062, 1264, 1265, 1292, 1364, 1366, 1406, 1452, 1644, 3819, 4025})
@@ -414,7 +414,7 @@ class MysqlDatabase(SqlalchemyDatabase):
         return at.astimezone(UTC).replace(tzinfo=None)
 
     def is_passing(self, error: Exception) -> bool:
-        return _read_error_number(error) in self._PASSING_CODES
+        return _read_error_number(error) in self._TEMPORARY_ERROR_CODES
 
     def is_refusal(self, error: Exception) -> bool:
         return _read_error_number(error) in self._REFUSAL_CODES

@@ -63,13 +63,14 @@ _DIALECT = Dialect(
 
 
 class SqliteDatabase:
-    """A SQLite file as a database. An export waits at most `lock_s` seconds while another program holds the lock."""
+    """A SQLite file as a database. An export waits at most `max_lock_wait_s` seconds while another program holds the
+    lock."""
 
     dialect = _DIALECT
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
 
-    def __init__(self, path: Path, lock_s: float = MAX_LOCK_WAIT_S) -> None:
-        self._path, self._lock_s = path, lock_s
+    def __init__(self, path: Path, max_lock_wait_s: float = MAX_LOCK_WAIT_S) -> None:
+        self._path, self._lock_s = path, max_lock_wait_s
         self._connection: sqlite3.Connection | None = None
 
     def __str__(self) -> str:

@@ -89,8 +89,8 @@ class TableWriter:
             raise ConfigurationError(f"{self} cannot be made: its name has more than {max_name_bytes} bytes.")
         error_classes: tuple[type[Exception], ...] = (OSError, *database.errors)
         try:
-            self._target_state = self._retry_races(self._rehearse)
-            self._retry_races(lambda: self._insert_line(beginning))
+            self._target_state = self._retry_after_races(self._rehearse)
+            self._retry_after_races(lambda: self._insert_line(beginning))
         except ConnectorError:
             raise
         except error_classes as error:
@@ -158,7 +158,7 @@ class TableWriter:
                 ) from None
             raise RunAborted(f"Could not write {self}: {message}. The table is unchanged. Run again.") from None
 
-    def _retry_races(self, work: Callable[[], T]) -> T:
+    def _retry_after_races(self, work: Callable[[], T]) -> T:
         """Call `work`, and call it again if another export created the same table or took the same number at the same
         moment."""
         for _ in range(1, _MAX_ATTEMPTS):
@@ -254,7 +254,7 @@ class TableWriter:
             changes = self._write(rows.map(check), run)
             update_line = self._statements.update_line(self._number, self._write_times(describe_end(run, changes)))
             if database.run(update_line) == 0:
-                raise RunAborted(f"The line of this run is gone from {RUNS}: nothing was written. Run it again.")
+                raise RunAborted(f"The line of this run is gone from {RUNS}: nothing was written. Run again.")
             failure: Exception | None = None
             try:
                 database.commit(interruption)

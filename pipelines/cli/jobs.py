@@ -140,7 +140,7 @@ def _open_file(source: str, table: str | None, said: Mapping[str, str]) -> Sourc
         raise ConfigurationError("--table is for a database, and SOURCE is a file")
     if source == STANDARD_INPUT:
         raise ConfigurationError("a job reads its source again and again: name a file, not standard input")
-    return open_file_source(build_file_source(source, said, spell=spell_option))
+    return open_file_source(build_file_source(source, said, spell_argument=spell_option))
 
 
 def _open_table(source: str, table: str | None) -> Source:

@@ -181,8 +181,8 @@ def plan_file(
     from connector.jobs.load_planner import RunRequest, plan_import
     from connector.jobs.reader import read_settings
 
-    job = override_receipts(build_file_job(file, row_options), receipts, spell=spell_option)
-    job = override_load(job, load, spell=spell_option)
+    job = override_receipts(build_file_job(file, row_options), receipts, spell_argument=spell_option)
+    job = override_load(job, load, spell_argument=spell_option)
     settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_planned)
     request = RunRequest(limit=row_options["limit"], wait_s=wait_s)
     return plan_import(job, settings, request, is_by_job_file=row_options["job_path"] is not None)
@@ -203,9 +203,11 @@ def build_file_job(file: Path | str, row_options: Mapping[str, Any], *, needs_ba
     from connector.jobs.reader import load_job
 
     if row_options["job_path"] is None:
-        return build_import_job(file, name_import(file), row_options, spell=spell_option, needs_base=needs_base)
+        return build_import_job(
+            file, name_import(file), row_options, spell_argument=spell_option, needs_base=needs_base
+        )
     refuse_beside_job(row_options)
-    return replace_source(load_job(row_options["job_path"], os.environ), file, row_options, spell=spell_option)
+    return replace_source(load_job(row_options["job_path"], os.environ), file, row_options, spell_argument=spell_option)
 
 
 def load_target(target: Path, row_options: Mapping[str, Any]) -> Job:
@@ -328,7 +330,7 @@ def sync_command(
         return replace(plan_sync(job, settings, request), is_planned=is_dry)
 
     with job_start(*jobs, is_planned=is_dry):
-        loaded = [override_receipts(load_job(path, os.environ), receipts, spell=spell_option) for path in jobs]
+        loaded = [override_receipts(load_job(path, os.environ), receipts, spell_argument=spell_option) for path in jobs]
         plans = _plan_all(loaded, plan_job)
     if len(plans) == 1:
         finish(run_job(jobs[0], loaded[0], plans[0]), output)
@@ -533,10 +535,10 @@ def retry_command(
     if held == "resend":
         load["on_unknown"] = "resend"
     if job_path is None:
-        job = build_import_job(None, "retry", {}, spell=spell_option, needs_base=False)
+        job = build_import_job(None, "retry", {}, spell_argument=spell_option, needs_base=False)
     else:
         job = load_job(job_path, os.environ)
-    job = override_load(job, load, spell=spell_option)
+    job = override_load(job, load, spell_argument=spell_option)
     plan = plan_retry(
         RetrySelection(run_id, is_rejected, held or "leave"),
         job,

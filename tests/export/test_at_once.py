@@ -157,7 +157,7 @@ def test_a_locked_database_file_is_refused_and_written_later(
 ) -> None:
     table = parse_destination(f"{'sqlite' if database_class is SqliteDatabase else 'duckdb'}:///{tmp_path}/w.db")
     publish(table, [build_person(1)], 1)
-    writer = TableWriter(TableName("subscribers"), SCHEMA, Mode.REPLACE, database_class(table.path, lock_s=0))
+    writer = TableWriter(TableName("subscribers"), SCHEMA, Mode.REPLACE, database_class(table.path, max_lock_wait_s=0))
     with lock(table.path), pytest.raises(RunAborted, match=r"cannot be written now.*Run again"):
         writer.prepare(ExportStart("run-2", "nightly", {}, day(2)))
     writer.discard()

@@ -126,7 +126,7 @@ def test_the_error_of_changes_that_exceed_the_memory_of_duckdb_names_the_remedy(
     writer.start()
     changed_people = [wire | {"FirstName": "Bo"} for wire in people]
     writer.add(build_table(changed_people, run_id="run-2", exported_at=day(2)))
-    with pytest.raises(RunAborted, match=r"left as it was: DuckDB may use 16MB.*base by base") as error:
+    with pytest.raises(RunAborted, match=r"is unchanged: DuckDB may use 16MB.*base by base") as error:
         writer.publish(run)
     writer.discard()
     assert "run it again" not in str(error.value)

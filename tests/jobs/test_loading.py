@@ -310,7 +310,7 @@ def test_a_file_that_is_not_a_job_is_refused_in_one_line(
 def test_options_override_the_keys_of_a_load(tmp_path: Path) -> None:
     job = read_job(tmp_path, SMALL_JOB + "load: {max_concurrency: 8, quiet_period: 2m}\n")
     arguments: dict[str, Any] = {"quiet_period_s": "1s", "on_unknown": "hold", "max_concurrency": None}
-    load = override_load(job, arguments, spell=spell_option).load
+    load = override_load(job, arguments, spell_argument=spell_option).load
     assert (load.max_concurrency, load.quiet_period_s, load.on_unknown) == (8, 1.0, "hold")
 
 
@@ -330,4 +330,4 @@ def test_the_message_about_a_wrong_option_has_the_spelling_of_the_command_line(
     argument: str, value: object, expected_text: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=expected_text):
-        build_import_job("people.csv", "people", {"base_id": 7, argument: value}, spell=spell_option)
+        build_import_job("people.csv", "people", {"base_id": 7, argument: value}, spell_argument=spell_option)

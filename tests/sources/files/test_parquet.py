@@ -105,4 +105,4 @@ def test_damage_in_the_middle_ends_the_reading_after_the_undamaged_rows(tmp_path
     path.write_bytes(content)
     chunks, message = read_until_error(path)
     assert [len(chunk.frame) for chunk in chunks] == [20_000]
-    assert "cannot be read on after row 20000" in message
+    assert "cannot be read after row 20000" in message
