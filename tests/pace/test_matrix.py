@@ -1,7 +1,6 @@
 """The rate controller in a sample of the matrix; `python -m tests.pace` plays all of it."""
 
 import os
-from dataclasses import replace
 
 import pytest
 
@@ -29,8 +28,6 @@ CHANGING = [cell for cell in list_cells() if cell.rate == 5 and cell.trip_s == 0
 @pytest.mark.parametrize("cell", [*SAMPLE, *FASTER, *CHANGING], ids=str)
 def test_a_limit_is_used_and_kept_and_no_request_leaves_inside_a_pause(cell: Cell) -> None:
     promise = read_promise(cell)
-    if len(SEEDS) < 12:  # fewer plays may miss the promise by chance
-        promise = replace(promise, goodput=0.83, refused=0.06, exceeded=0.15)
     shown = average([measure(cell, play(cell, RateController(), seed)) for seed in SEEDS])
     assert promise.list_misses(cell, shown) == []
 
@@ -44,7 +41,7 @@ def test_the_first_minute_of_a_first_run_uses_most_of_what_is_sure_without_knowi
 @pytest.mark.parametrize("cell", [*list_chance_cells()][6:12] + [*list_chance_cells()][18:24], ids=str)
 def test_refusals_by_chance_do_not_slow_the_rate(cell: Cell) -> None:
     served, first, inside = measure_chance(cell, RateController(), seed=1, length_s=FIRST_S)
-    assert served >= 0.75  # of the mean of plays of five minutes: 0.85
+    assert served >= 0.85
     assert first == served
     assert inside == 0
 
