@@ -29,6 +29,8 @@ from dataclasses import dataclass, replace
 from math import exp, inf, log, ulp
 
 _FIRST_RATE = 20.0  # requests/s; any service serves these for the moment that the first doublings take
+_GROWTH = 0.42  # in the search, an answer raises the rate by this share: two answers double the rate
+_BUSY_GAPS = 4  # requests leave as fast as they may if the gap between two is at most so many times 1 / rate
 _LONGEST_RAMP_PAUSES = 20.0  # at most 1/21 of the time is lost to pauses; longer ramps find a raised limit late
 _LEAST_COST_S = 2.0  # least seconds that count as a pause in the longest ramp: else over 3 % of 5/s are refused
 _SHORTEST_S = 0.3  # least seconds that count as a pause in a short ramp
@@ -49,6 +51,7 @@ _SERVED_BETWEEN = 8.0  # without a pause, chance lets at least so many requests 
 _SLACK_S = 0.005  # a sender that wakes up late makes up for this much at once: one turn of the event loop
 _HALVED_IN_S = 86_400.0  # a day halves the low end of an earlier limit: limits change with contracts
 _SURE = 0.9  # share of the rate served behind the first refusal at which the ramp begins: a sample is not exact
+_LEAST_SHARE = 0.25  # of the low end of an earlier limit, however old the limit is
 _LOWEST_RATE = 1 / 86_400.0  # requests/s: one a day
 
 
@@ -135,7 +138,7 @@ class RateController:
         self._chance_for = 0  # refusals without evidence of chance until chance is not expected; 0: it is not
         if found is not None:
             self._pause_s, self._window_s = found.pause_s, found.window_s
-            least = min(_FIRST_RATE, found.low / 4)  # however old the found limit is, the first guess is not lower
+            least = min(_FIRST_RATE, _LEAST_SHARE * found.low)
             self._begin_ramp(max(found.low * 0.5 ** (max(age_s, 0.0) / _HALVED_IN_S), least), found.high)
 
     @property
@@ -185,8 +188,8 @@ class RateController:
         self._refused_in_row = 0
         state = "search" if self._ramp is None else "chance" if self._chance_for else "limit"
         self._excess = max(self._excess - _TOLERATED[state], 0.0)
-        if self._ramp is None and self._is_busy:  # two answers double a low rate, and a round trip triples a high one
-            self.rate = min(self.rate + min(0.42 * self.rate, 2 / self._trip_s), self._ceiling)
+        if self._ramp is None and self._is_busy:  # a round trip at most triples a high rate
+            self.rate = min(self.rate + min(_GROWTH * self.rate, 2 / self._trip_s), self._ceiling)
 
     def record_refused(self, sent_at: float, now: float, retry_after_s: float | None = None) -> None:
         """Record that a request sent at `sent_at` was refused for its rate. No request leaves for `retry_after_s`."""
@@ -234,7 +237,7 @@ class RateController:
         """Record the time at which a request leaves, and return the seconds since the request before it."""
         self._resumed_at = min(self._resumed_at, at)
         since_s = at - max(self._left_at, self._resumed_at)
-        self._is_busy = since_s * self.rate <= 4
+        self._is_busy = since_s * self.rate <= _BUSY_GAPS
         self._left_at = at
         return since_s
 
