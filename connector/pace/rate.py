@@ -45,6 +45,7 @@ _LONGEST_WINDOW_S = 61.0  # if everything is refused for longer than a minute, t
 _WINDOW_ROOM = 0.1  # a ramp after a full window ends this share above the mean rate of the window
 _LONGEST_CHANCE_PAUSE_S = 10.0  # a refusal with a longer pause counts as a limit's: a wrong guess costs the pause again
 _TOLERATED = {"search": 0.5, "limit": 0.01, "chance": 0.2}  # refusals for each served request that do not count
+_SPARE = 5  # requests of a ramp that a window may have allowed beyond its rate: they raise no lower bound
 _BELOW = 0.95  # a refusal at this share of the lower bound contradicts the bound: windows make it a little too high
 _CHANCE_FOR = 7  # refusals without evidence of chance, after which chance is not expected any more
 _SERVED_BETWEEN = 8.0  # without a pause, chance lets at least so many requests pass for each one that it refuses
@@ -280,7 +281,7 @@ class RateController:
                 self._proved, self._chance_for = 0.0, max(self._chance_for - 1, 0)  # the limit has fallen
         else:
             self._chance_for = max(self._chance_for - 1, 0)
-        self._proved = max(self._proved, (last.served - 1) / last.filled_s, last.served_behind)
+        self._proved = max(self._proved, (last.served - _SPARE) / last.filled_s, last.served_behind)
         return may_be_chance and are_most_served and self._chance_for > 0
 
     def _resume(self, sent_at: float) -> None:

@@ -43,9 +43,9 @@ This page is for you if you want every measurement of [the pace](pace.md). `pyth
 The limits are {rates} requests/s. Each cell is the mean of {plays} plays, and each chance cell of {chance_plays}.
 """
 _MISSES = "These cells do not keep their promise (`tests/pace/matrix.py:read_promise`):"
-_RULES = """What each rule is worth: one play of the cells at 5 and 50/s and 20 ms, of three cells at 500/s and 300 ms,
-and of the chance cells (mean, least, below 85 %). "Beside" is the least goodput at 50/s and 300 ms beside another
-client, with pauses of 5 and 30 s."""
+_RULES = """What each rule is worth: one play of the cells at 5 and 50/s and 20 ms, of three cells at 500/s and of 11
+cells at 50/s with 300 ms, and of the chance cells (mean, least, below 85 %). "Beside" is the least goodput at 50/s and
+300 ms beside another client, with pauses of 5 and 30 s."""
 _WIDTH, _HEIGHT, _LEFT, _TOP = 36, 22, 150, 40
 
 Result = tuple[Cell, Shown]

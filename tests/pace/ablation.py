@@ -54,6 +54,7 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("a pause counts as it is in a short ramp", RateController, "_SHORTEST_S", 0.0),
     ("one refusal without a pause shows a limit", RateController, "_REFUSALS", 1),
     ("requests behind the first refusal measure no rate", RateController, "_SAMPLE", 1e9),
+    ("all requests of a ramp raise the lower bound", RateController, "_SPARE", 1),
     ("a refusal just below the lower bound contradicts the bound", RateController, "_BELOW", 1.0),
     ("without chance", _WithoutChance, "_REFUSALS", 3),
     ("chance only while the rate doubles", _WithoutChanceInRamps, "_REFUSALS", 3),
@@ -69,10 +70,11 @@ HEAD = """| rules | goodput: mean, least, < 85 % | first: mean, < 70 % | refused
 
 def write_rule(index: int) -> str:
     """Return as a line of Markdown what the cells reach without one rule: the cells at 5 and 50/s and 20 ms, three at
-    500/s and 300 ms, those at 50/s and 300 ms beside another client, and those of chance."""
+    500/s and eleven at 50/s with 300 ms, those at 50/s and 300 ms beside another client, and those of chance."""
     name, build, constant, value = RULES[index]
     alone = [cell for cell in list_cells() if cell.scene == ALONE and cell.trip_s == 0.02 and cell.rate <= 50]
     alone += [Cell(kind, span_s, 5.0, 500.0, 0.3) for kind, span_s in (LIMITERS[0], LIMITERS[5], LIMITERS[8])]
+    alone += [Cell(kind, span_s, None, 50.0, 0.3) for kind, span_s in LIMITERS]
     shared = [Cell(kind, span_s, pause_s, 50.0, 0.3, SHARED) for kind, span_s in LIMITERS for pause_s in (5.0, 30.0)]
     chance = [cell for cell in list_chance_cells() if cell.status == 429]
     with _set_constant(constant, value):
