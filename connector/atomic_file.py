@@ -122,7 +122,7 @@ class PartialFile(CloseableResource):
         sync_folder(self.target.parent)
 
     def close(self) -> None:
-        """Delete the file, unless the file is published. May be called more than once."""
+        """Delete the file, unless the file is published. A second call does nothing."""
         if self.file.closed:
             return
         self.path.unlink(missing_ok=True)  # before the lock is released, because then another writer may use the path

@@ -71,7 +71,7 @@ class _RecordFile(CloseableResource):
             raise RunAborted(describe_no_room(self._content, error)) from None
 
     def close(self) -> None:
-        """Delete all records and the file. May be called more than once."""
+        """Delete all records and the file. A second call does nothing."""
         if self._file is not None:
             with suppress(OSError):  # on a full disk, buffered records cannot be written, but nothing reads them again
                 self._file.close()
@@ -99,7 +99,7 @@ class Spool(CloseableResource):
             yield pickle.loads(pa.decompress(record[_SIZE_BYTES:], size, codec="lz4"))  # noqa: S301 - written by this process
 
     def close(self) -> None:
-        """Delete all objects. May be called more than once."""
+        """Delete all objects. A second call does nothing."""
         self._records.close()
 
 
@@ -118,7 +118,7 @@ class SpooledValues(CloseableResource):
         return read_values(self._records.read(index))
 
     def close(self) -> None:
-        """Delete all rows. May be called more than once."""
+        """Delete all rows. A second call does nothing."""
         self._records.close()
 
 

@@ -282,7 +282,7 @@ class SpooledRows(CloseableResource):
             await read_ahead.close()
 
     def close(self) -> None:
-        """Close the source if it is still open, and delete the rows. May be called more than once."""
+        """Close the source if it is still open, and delete the rows. A second call does nothing."""
         if not self._is_thread_reading:
             self._spool.close()
             self._source.close()

@@ -147,7 +147,7 @@ class StoreObject(io.RawIOBase):
             raise StoreError(f"it ended after {read_bytes:,} of {self.size:,} bytes", is_passing=True)
 
     def close(self) -> None:
-        """Close the object. May be called more than once."""
+        """Close the object. A second call does nothing."""
         if not self.closed:
             self._file.close()
         super().close()

@@ -119,10 +119,16 @@ def replace_source(job: Job, path: str | PathLike[str], arguments: Mapping[str, 
 
 
 def refuse_beside_job(
-    arguments: Mapping[str, Any], *, allowed: Collection[str] = FILE_ARGUMENTS, spell_argument: Spell | None = None
+    arguments: Mapping[str, Any],
+    *,
+    allowed_names: Collection[str] = FILE_ARGUMENTS,
+    spell_argument: Spell | None = None,
 ) -> None:
-    """Raise ConfigurationError for arguments for which a job file has keys. The arguments in `allowed` are accepted."""
-    refused_names = [name for name in (*_JOB_ARGUMENTS, *FILE_ARGUMENTS) if arguments.get(name) and name not in allowed]
+    """Raise ConfigurationError for arguments for which a job file has keys. The arguments in `allowed_names` are
+    accepted."""
+    refused_names = [
+        name for name in (*_JOB_ARGUMENTS, *FILE_ARGUMENTS) if arguments.get(name) and name not in allowed_names
+    ]
     if arguments.get("active") is False:
         refused_names.append("active")
     if refused_names:

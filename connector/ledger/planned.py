@@ -75,14 +75,14 @@ class PlannedLedger(Ledger):
         """Return some CONFIRMED entries of the real ledger, as `Ledger.find_confirmed_entries` does."""
         read = partial(Ledger.find_confirmed_entries, before=before)
         return [
-            known for line in self._find_base_lines(base) for known in self._read_real_ledger(read, line, start, number)
+            entry for line in self._find_base_lines(base) for entry in self._read_real_ledger(read, line, start, number)
         ][:number]
 
     def find_shown_entries(self, base: Base, start: bytes, number: int) -> list[ConfirmedEntry]:
         """Return some entries of the real ledger that the list has shown, as `Ledger.find_shown_entries` does."""
         lines = self._find_base_lines(base)
         return [
-            known for line in lines for known in self._read_real_ledger(Ledger.find_shown_entries, line, start, number)
+            entry for line in lines for entry in self._read_real_ledger(Ledger.find_shown_entries, line, start, number)
         ][:number]
 
     def list_confirmed(self, base: Base, field: str, before: int, ended_by: float) -> "tuple[bytes, array[int]]":

@@ -103,7 +103,7 @@ def resolve_file(path: Path, *, may_make: bool = True) -> Path:
         raise build_error(str(path), "it is a folder, not a file")
     if has_other_names:
         raise build_error(
-            str(path), "it has a second name (a hard link), and a run that uses that one would not see its lock"
+            str(path), "it has a second name (a hard link), and a run that uses the other name would not see the lock"
         )
     return real_path
 

@@ -8,7 +8,7 @@ from connector.fields import fold_base_name, normalise_identity
 from connector.ledger.entries import Move
 from connector.ledger.store import Base
 from connector.load.candidates import Candidate, describe_other
-from connector.service.wire import Ambiguous, Created, NotSent, Refused, altered_fields, read_base
+from connector.service.wire import Ambiguous, Created, NotSent, Refused, find_altered_fields, read_base
 from connector.states import Event, State
 
 CreateAnswer = Created | Refused | Ambiguous | NotSent
@@ -47,7 +47,7 @@ def classify_answer(
         lacking_field = "base" if has_same_base is None else candidate.intent.field
         message = f"{beginning} without its {lacking_field} (service-api.md 4.2)"
         return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, message)
-    altered = altered_fields(candidate.sent, answer.subscriber)
+    altered = find_altered_fields(candidate.sent, answer.subscriber)
     return Move(Event.ANSWERED, answer.subscriber_id, answer.status, altered=altered)
 
 

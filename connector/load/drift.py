@@ -28,7 +28,7 @@ from connector.load.session import Change, CompareReason, OptOut, Session, Tally
 from connector.outcomes import Outcome
 from connector.paging.certificate import CutOff
 from connector.rows import LoadRow, Row
-from connector.service.wire import ListQuery, differing_fields, read_field
+from connector.service.wire import ListQuery, find_differing_fields, read_field
 from connector.spool import SpooledValues
 from connector.subscribers.identity import FINGERPRINT_BYTES
 
@@ -284,7 +284,7 @@ class _Comparison:
         names = [name for name in list_compared(row.values, session.policy.identity) if name not in altered_fields]
         values = [row.values[name] for name in names]
         listed_values = [read_field(wire, name) for name in names]
-        different_indexes = differing_fields(names, values, listed_values)
+        different_indexes = find_differing_fields(names, values, listed_values)
         self._verdicts[index] = _DIFFERENT if different_indexes else _EQUAL
         if different_indexes:
             difference = [

@@ -207,11 +207,11 @@ class CampaignSender:
         LedgerError."""
         recipients = [addressee.recipient for addressee in addressees]
         entries = self._commit(lambda log: log.find(self._campaign, recipients))
-        sendable = []
+        sendable_letters = []
         for addressee in addressees:
             entry = entries.get(addressee.recipient)
             if entry is None:
-                sendable.append(addressee)
+                sendable_letters.append(addressee)
             elif entry.state is EmailState.SENT:
                 self._on_verdict(addressee, SendVerdict(MailOutcome.ALREADY_SENT))
             elif entry.state is not EmailState.REFUSED:
@@ -219,10 +219,10 @@ class CampaignSender:
                 self._on_verdict(addressee, SendVerdict(MailOutcome.UNKNOWN, entry.status, words))
             elif self._policy.allows_rejected:
                 self._allowed_recipients.add(addressee.recipient)
-                sendable.append(addressee)
+                sendable_letters.append(addressee)
             else:
                 self._on_verdict(addressee, SendVerdict(MailOutcome.REJECTED, entry.status, entry.words or ""))
-        return sendable
+        return sendable_letters
 
     async def send(self, fetch_items: FetchItems[Letter]) -> None:
         """Send the emails that `fetch_items` returns, and record all outcomes. Their recipients must be results of

@@ -134,7 +134,7 @@ class PlannedRows(CloseableResource):
             self.failure = self.failure or str(error)
 
     def close(self) -> None:
-        """Write the file, and set the lines of the report. May be called more than once."""
+        """Write the file, and set the lines of the report. A second call does nothing."""
         if not self._is_wanted:
             return
         self._is_wanted = False

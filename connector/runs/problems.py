@@ -138,8 +138,8 @@ class ProblemLog:
         corrected_places = {place for place, row in self._corrected.items() if row not in seen}
         end_problems_at(ledger, corrected_places)
         if self._scope is not None and self._scope.job:
-            ended = [key for key in self._known if key not in self._seen and self._has_ended(key, seen)]
-            end_problems(ledger, self._scope.account, self._scope.job, ended)
+            ended_keys = [key for key in self._known if key not in self._seen and self._has_ended(key, seen)]
+            end_problems(ledger, self._scope.account, self._scope.job, ended_keys)
             record_problems(ledger, self._scope.account, self._scope.job, self._seen, self._run_id, at)
         end_settled_problems(ledger.connection)
 

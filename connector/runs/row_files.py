@@ -240,7 +240,7 @@ class RejectsFile(RowFile):
         ])  # fmt: skip
 
     def close(self) -> None:
-        """Close the file. If a workbook is required, convert the file. May be called more than once."""
+        """Close the file. If a workbook is required, convert the file. A second call does nothing."""
         super().close()
         workbook, self._workbook = self._workbook, None
         if workbook is not None and self.line_count and self.failure is None:
@@ -302,7 +302,7 @@ class CorrectedRejects(CloseableResource):
             )
 
     def close(self) -> None:
-        """Release the file. May be called more than once."""
+        """Release the file. A second call does nothing."""
         self._source.close()
 
 

@@ -359,7 +359,7 @@ def _convert_to_type(name: str, value: object, expected_type: type) -> object:
     raise TypeError(f"The field {name} is sent as {expected_type.__name__}, not as {type(value).__name__}.")
 
 
-def altered_fields(sent: Mapping[str, object], wire: Mapping[str, Any]) -> tuple[str, ...]:
+def find_altered_fields(sent: Mapping[str, object], wire: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the sent fields whose values differ in `wire`, the subscriber in the answer (architecture
     4.13). The names are in the order of the field table.
 
@@ -378,7 +378,7 @@ def altered_fields(sent: Mapping[str, object], wire: Mapping[str, Any]) -> tuple
 
 
 def is_same(kind: Kind, sent: object, answered: object) -> bool:
-    """Return whether a sent and an answered value are equal, by the rules of `altered_fields`."""
+    """Return whether a sent and an answered value are equal, by the rules of `find_altered_fields`."""
     match kind:
         case Kind.NULLABLE_TEXT | Kind.GENDER:
             return (sent or "") == ("" if answered is None else answered)
@@ -394,7 +394,7 @@ def is_same(kind: Kind, sent: object, answered: object) -> bool:
             assert_never(kind)
 
 
-def differing_fields(names: Sequence[str], sent: Sequence[object], listed: Sequence[object]) -> list[int]:
+def find_differing_fields(names: Sequence[str], sent: Sequence[object], listed: Sequence[object]) -> list[int]:
     """Return the indexes of the fields in `names` for which the values `sent` and `listed` differ. Both are in the
     order of `names`.
 

@@ -64,7 +64,7 @@ class ParquetSource(CloseableResource):
             ) from None
 
     def close(self) -> None:
-        """Release the file. May be called more than once."""
+        """Release the file. A second call does nothing."""
         self._input.close()
 
 

@@ -177,7 +177,7 @@ class CsvSource(CloseableResource):
             share_before, record_number = share_after, record_number + int(parsed_block.is_record.sum())
 
     def close(self) -> None:
-        """Release the file. May be called more than once."""
+        """Release the file. A second call does nothing."""
         self._input.close()
 
     def _read_header(

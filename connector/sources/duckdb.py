@@ -93,7 +93,7 @@ class DuckdbSource(CloseableResource):
         return next((column_type for is_type, column_type in _COLUMN_TYPES if is_type(arrow_type)), None)
 
     def close(self) -> None:
-        """Release the connection. May be called more than once."""
+        """Release the connection. A second call does nothing."""
         self._connection.close()
 
     def _execute(self) -> pa.RecordBatchReader:

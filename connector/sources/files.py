@@ -84,7 +84,7 @@ class CheckedFile(CloseableResource):
             yield chunk
 
     def close(self) -> None:
-        """Release the file. May be called more than once."""
+        """Release the file. A second call does nothing."""
         self._source.close()
         self._input.close()
 
@@ -185,7 +185,7 @@ class MatchedFiles(CloseableResource):
                     yield replace(chunk, share=share)
 
     def close(self) -> None:
-        """Close the open file, if there is one. May be called more than once."""
+        """Close the open file, if there is one. A second call does nothing."""
         if self._open is not None:
             self._open.close()
 

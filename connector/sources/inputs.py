@@ -94,7 +94,7 @@ class Input(CloseableResource):
         )
 
     def close(self) -> None:
-        """Release the file and its copy. May be called more than once."""
+        """Release the file and its copy. A second call does nothing."""
         self.file.close()
         if self.origin is not None and not isinstance(self.origin, str):
             self.origin.close()

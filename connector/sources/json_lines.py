@@ -53,13 +53,13 @@ class JsonLinesSource(CloseableResource):
         }
 
     def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
-        """See `Source`. The number of a row is the number of its line."""
+        """Yield all records, as `Source.chunks` does. The number of a row is the number of its line."""
         size = max(os.fstat(self._input.file.fileno()).st_size, 1)
         for lines in self._read_lines():
             yield replace(self._build_chunk(lines, used_columns), share=self._input.file.tell() / size)
 
     def close(self) -> None:
-        """Release the file. May be called more than once."""
+        """Release the file. A second call does nothing."""
         self._input.close()
 
     def _find_keys(self) -> list[str]:

@@ -112,7 +112,7 @@ class QuerySource(CloseableResource):
         return read_type(self._engine.dialect.name, description[self.columns.index(column)][1])
 
     def close(self) -> None:
-        """Release the connection, and roll back its transaction. May be called more than once."""
+        """Release the connection, and roll back its transaction. A second call does nothing."""
         self._release()
         self._engine.dispose()
 
@@ -258,7 +258,7 @@ class IncrementalSource(CloseableResource):
         self.is_read_to_end = True
 
     def close(self) -> None:
-        """Close the connection if it is open. May be called more than once."""
+        """Close the connection if it is open. A second call does nothing."""
         if self._source is not None:
             self._source.close()
 

@@ -115,7 +115,7 @@ class WorkbookSource(CloseableResource):
             messages = ()
 
     def close(self) -> None:
-        """Release the workbook. May be called more than once."""
+        """Release the workbook. A second call does nothing."""
         self._input.close()
 
     def _build_chunk(self, rows: Sequence[Row], used_columns: Collection[str] | None) -> Chunk:

@@ -62,7 +62,7 @@ class FileTarget(Protocol):
         """Publish the new file atomically. With `is_new`, publish only if the target is free."""
 
     def discard(self) -> None:
-        """Remove the new file unless the file is published. May be called more than once."""
+        """Remove the new file unless the file is published. A second call does nothing."""
 
 
 class DiskTarget:

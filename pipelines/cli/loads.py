@@ -215,7 +215,7 @@ def load_target(target: Path, row_options: Mapping[str, Any]) -> Job:
     from connector.jobs.arguments import refuse_beside_job
     from connector.jobs.reader import load_job
 
-    refuse_beside_job(row_options, allowed=())
+    refuse_beside_job(row_options, allowed_names=())
     return load_job(target, os.environ)
 
 

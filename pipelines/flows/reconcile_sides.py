@@ -19,7 +19,7 @@ from connector.ledger.store import Base
 from connector.listing.base_reader import BaseReader
 from connector.reconcile import Comparison, Integers, ListedBase
 from connector.rows import PlannedChunk, write_cell
-from connector.service.wire import differing_fields
+from connector.service.wire import find_differing_fields
 from connector.spool import read_values, write_values
 from connector.states import State
 from connector.subscribers.identity import Suppression, compute_identities
@@ -262,7 +262,7 @@ def report_differences(
     described = [describe_base(base) for base in bases]
     for side, name, subscriber_id, *contents in comparison.fetch(_DRIFTED):
         values, listed = map(read_values, contents)
-        differing = differing_fields(names, values, listed)
+        differing = find_differing_fields(names, values, listed)
         if differing:
             found.count("drifted", subscriber_id)
         for index in differing:

@@ -12,12 +12,12 @@ from connector.errors import ConfigurationError
 from connector.fields import BY_NAME, FIELDS, NAMES, Kind
 from connector.service.wire import (
     ListQuery,
-    altered_fields,
     build_create,
     build_list,
     decode_subscriber,
-    differing_fields,
     encode_subscriber,
+    find_altered_fields,
+    find_differing_fields,
 )
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -139,7 +139,7 @@ def test_an_address_that_is_not_an_object_is_decoded_as_empty() -> None:
 def test_an_answer_with_only_documented_changes_counts_as_unaltered(values: dict[str, object]) -> None:
     answered = encode_to_json({**values, "base_name": "another"})
     answered["Address"]["Zip"] = str(answered["Address"]["Zip"])
-    assert altered_fields(values, answered) == ()
+    assert find_altered_fields(values, answered) == ()
 
 
 def test_an_answered_value_counts_as_altered_unless_a_normalisation_rule_explains_it() -> None:
@@ -167,13 +167,13 @@ def test_an_answered_value_counts_as_altered_unless_a_normalisation_rule_explain
     for field, sent, answered, is_altered in cases:
         *parents, key = BY_NAME[field].path
         answered = {parents[0]: {key: answered}} if parents else {key: answered}
-        assert altered_fields({field: sent}, answered) == ((field,) if is_altered else ())
+        assert find_altered_fields({field: sent}, answered) == ((field,) if is_altered else ())
 
 
 def test_the_id_of_an_answered_base_counts_more_than_its_name() -> None:
     sent = {"base_id": 7, "base_name": "whatever"}
-    assert altered_fields(sent, {"Base": {"Id": 7, "Name": "News"}}) == ()
-    assert altered_fields(sent, {"Base": {"Id": 8, "Name": "whatever"}}) == ("base_id",)
+    assert find_altered_fields(sent, {"Base": {"Id": 7, "Name": "News"}}) == ()
+    assert find_altered_fields(sent, {"Base": {"Id": 8, "Name": "whatever"}}) == ("base_id",)
 
 
 # The three requests of service-api.md 4.1 to 4.3
@@ -319,4 +319,6 @@ def test_a_listed_value_differs_from_the_source_unless_a_rule_explains_it() -> N
     ]
     for name, sent, listed, differs in cases:
         names, birthday = ["phone", name, "birthday"], "1980-02-29"
-        assert differing_fields(names, ["+1", sent, birthday], ["+1", listed, birthday]) == ([1] if differs else [])
+        assert find_differing_fields(names, ["+1", sent, birthday], ["+1", listed, birthday]) == (
+            [1] if differs else []
+        )
