@@ -3,6 +3,7 @@
 This module reads no YAML and no environment variables. Each description is also a row in the reference.
 """
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -463,7 +464,8 @@ class Job(BaseModel):
     def explain_command(self) -> str:
         """Return the message for a command that cannot run this kind of job."""
         action = {"sync": "loads subscribers", "export": "exports the list", "mail": "sends emails"}[self.command]
-        return f"The job {self.name} {action}. Run it by connector {self.command}"
+        path = "" if self._path is None else f" {shlex.quote(str(self._path))}"
+        return f"The job {self.name} {action}. Run: connector {self.command}{path}"
 
     @property
     def is_export(self) -> bool:

@@ -175,11 +175,12 @@ def plan_file(
 
     Raises ConfigurationError and SourceError.
     """
-    if is_job(file):
-        raise ConfigurationError(f"{file} is a job file and holds no rows; did you mean: connector sync {file}")
     from connector.jobs.arguments import override_load, override_receipts, spell_option
     from connector.jobs.load_planner import RunRequest, plan_import
-    from connector.jobs.reader import read_settings
+    from connector.jobs.reader import load_job, read_settings
+
+    if is_job(file):
+        raise ConfigurationError(f"{file} holds no rows. {load_job(file, os.environ).explain_command()}")
 
     job = override_receipts(build_file_job(file, row_options), receipts, spell_argument=spell_option)
     job = override_load(job, load, spell_argument=spell_option)

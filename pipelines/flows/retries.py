@@ -55,7 +55,7 @@ def plan_retry(
     """Return the retry of what runs of the job, or of any job without a job file, have left. Raises ConfigurationError
     and SourceError."""
     if job.subscriber is None:
-        raise ConfigurationError(f"--job: the job {job.name} exports; a retry follows a job with a subscriber section")
+        raise ConfigurationError(f"--job: a retry needs a job with a subscriber section. {job.explain_command()}")
     policy = build_policy(job.load, build_rules(job.subscriber), job.suppress)
     name = job.name if is_by_job_file else ""
     return RetryPlan(selection, name, policy, settings, plan_suppression(job), base, wait_s, plan_receipts(job))

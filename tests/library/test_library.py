@@ -258,8 +258,8 @@ def test_an_argument_that_cannot_be_used_is_refused_with_a_reason(
 @pytest.mark.parametrize(
     ("job", "options", "words"),
     [
-        ("export.yaml", {"limit": 1, "full": True}, "exports the list. Run it by connector export"),
-        ("mail.yaml", {"dry_run": True}, "sends emails. Run it by connector mail"),
+        ("export.yaml", {"limit": 1, "full": True}, "exports the list. Run: connector export /"),
+        ("mail.yaml", {"dry_run": True}, "sends emails. Run: connector mail /"),
         ("sync.yaml", {"full": True, "since": "1"}, "set one of them"),
         ("sync.yaml", {"limit": 0}, "limit must be a whole number from 1"),
         ("sync.yaml", {"since": "1"}, "has no source.sql.cursor"),
