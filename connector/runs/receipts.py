@@ -46,7 +46,7 @@ class ReceiptsDelivery:
 
     def describe(self) -> str:
         """Return the message about receipts that wait."""
-        return f"Receipts could not be written: {self.failure}. The next run of the job writes them."
+        return f"Receipts could not be written: {self.failure.rstrip('.')}. The next run of the job writes them."
 
 
 async def deliver_receipts(

@@ -15,8 +15,15 @@ _FIELDS_NAMED = 3  # of the open problems of a run
 _UNFINISHED = ("aborted", "stopped", "killed", "locked")
 
 
-def advise_on_run(run: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the next steps after one run, by its report."""
+def advise_on_run(run: Mapping[str, Any]) -> list[str]:
+    """Return the next steps after one run, by its report."""
+    steps = list(_find_steps(run))
+    if not steps and run["status"] == "partial" and run.get("run_id") and not run.get("planned"):
+        steps = [f"Read the messages of the run: connector status {run['run_id']}"]
+    return steps
+
+
+def _find_steps(run: Mapping[str, Any]) -> Iterator[str]:
     rows, status, command = run.get("rows") or {}, run["status"], run.get("command", "")
     if run.get("planned"):
         return
@@ -91,7 +98,7 @@ def advise_on_runs(
         if run.get("opt_outs"):
             yield _deactivate(run)
         if run["status"] == "usage":
-            yield f"{_name_run(run)} did not begin. Correct what the message says: connector status {run['run_id']}"
+            yield f"{_name_run(run)} was refused. Correct what the message says: connector status {run['run_id']}"
         elif run["status"] in _UNFINISHED:
             yield _run_again(run)
         elif run["run_id"] in {each["run_id"] for each in invalid}:

@@ -44,7 +44,7 @@ _SAYS = {
     "locked": "The run did not start, because another run held the ledger.",
     "running": "The run is active.",
     "killed": "The run was killed. What it did is recorded. Run it again.",
-    "usage": "The run did not start. Correct what the message names.",
+    "usage": "Nothing was sent. Correct what the message names.",
     "planned": "Nothing was sent or written.",
 }
 _OUTCOMES = {
@@ -186,7 +186,7 @@ def _build_run(report: Mapping[str, Any]) -> dict[str, Any]:
         "status": status,
         "says": _SAYS.get(status, ""),
         "messages": report.get("messages") or [],
-        "steps": list(advise_on_run(report)),
+        "steps": advise_on_run(report),
         "what": {"export": "subscribers", "retry": "entries"}.get(report.get("command", ""), "rows"),
         "read": f"{rows.get('read', 0):,}",
         "outcomes": _list_outcomes(rows),

@@ -177,7 +177,7 @@ def show_run(run: Mapping[str, Any], console: PlainConsole) -> None:
 
 
 def show_runs(runs: Sequence[Mapping[str, Any]], console: PlainConsole) -> None:
-    """Print the runs on record, a line for each and a line for its rows."""
+    """Print the runs on record: a line for each, a line for its rows, and the message of a run that did not finish."""
     from rich.text import Text
 
     for run in runs:
@@ -185,8 +185,11 @@ def show_runs(runs: Sequence[Mapping[str, Any]], console: PlainConsole) -> None:
         line = Text(f"{run['run_id']}  {began_at:%Y-%m-%d %H:%M:%S} UTC  {_show_length(run):>9}  ")
         line.append(f"{run['status']:8}", STYLES.get(run["status"], "red"))
         console.print(line.append(f"  {run['command']} {run['job']}".rstrip()), soft_wrap=True, highlight=False)
-        if rows := ", ".join(_join_row(name, number) for name, number in list_rows(run)):
+        rows = ", ".join(_join_row(name, number) for name, number in list_rows(run))
+        if rows and (any(run["rows"].values()) or not run.get("messages")):
             console.write_text(f"    {rows}", indent=4)
+        if run["status"] in ("usage", "aborted", "locked") and run.get("messages"):
+            console.write_text(f"    {run['messages'][0]}", indent=4)
 
 
 def _join_row(name: str, number: str) -> str:

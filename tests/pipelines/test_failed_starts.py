@@ -69,6 +69,8 @@ def test_a_run_that_could_not_begin_is_a_line_of_status(
     assert run["rows"].get("created", 0) == run["rows"].get("written", 0) == 0
     shown = jobs.run("status").stdout
     assert f"{line[1]} {line[0]}" in shown
+    assert f"    {run['messages'][0].splitlines()[0]}" in shown
+    assert " 0 read" not in shown
     assert ("Correct what the message says" if line[3] == 2 else "Run the same command again") in shown
     assert message in jobs.run("status", run["run_id"]).stdout
 

@@ -222,7 +222,7 @@ def test_a_send_that_was_killed_is_never_advised_to_be_repeated_unseen(connector
     assert step == f"Run {RUN_ID} (send) was killed. Look whether the email arrived before you send it again."
 
 
-@pytest.mark.parametrize(("status", "words"), [("locked", "was locked"), ("usage", "did not begin")])
+@pytest.mark.parametrize(("status", "words"), [("locked", "was locked"), ("usage", "was refused")])
 def test_a_run_that_did_not_start_hides_nothing_of_the_run_before(
     connector: Connector, tmp_path: Path, status: str, words: str
 ) -> None:
