@@ -1,4 +1,4 @@
-"""A session for looks: a real ledger, any client, and a clock that only tests move."""
+"""A session for look-ups: a real ledger, a real or fake client, and a clock that only the tests move."""
 
 import asyncio
 import random
@@ -33,7 +33,7 @@ BASE = 7
 
 @dataclass
 class VirtualTime:
-    """A clock that moves when somebody sleeps, or when it is told to."""
+    """A clock that moves during a sleep, or when a test sets `now`."""
 
     now: float = 1000.0
 
@@ -45,37 +45,37 @@ class VirtualTime:
         self.now += seconds
 
 
-def want(text: str, field: str = "email", *, in_any_spelling: bool = False) -> LookupKey:
-    """Somebody looked for by the text that was sent."""
+def build_key(text: str, field: str = "email", *, in_any_spelling: bool = False) -> LookupKey:
+    """Return the key to look a subscriber up by the text as sent."""
     return LookupKey(digest_identity(field, text), field, text, in_any_spelling)
 
 
-def identity(text: str, field: str = "email") -> bytes:
+def compute_identity(text: str, field: str = "email") -> bytes:
     return digest_identity(field, text)
 
 
-def sentinel(at: float, subscriber_id: int, text: str, field: str = "email") -> Sentinel:
-    return Sentinel(at, subscriber_id, field, text)
+def build_sentinel(confirmed_at: float, subscriber_id: int, text: str, field: str = "email") -> Sentinel:
+    return Sentinel(confirmed_at, subscriber_id, field, text)
 
 
-class OwnThread(Executor):
-    """An executor that works at once, in the thread of the caller."""
+class InlineExecutor(Executor):
+    """An executor that runs the work at once, in the thread of the caller."""
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
         """Return a future that is done."""
-        result: Future[Any] = Future()
+        future: Future[Any] = Future()
         try:
-            result.set_result(work(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - the error belongs to the caller that reads the result
-            result.set_exception(error)
-        return result
+            future.set_result(work(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - the caller that reads the result handles the error
+            future.set_exception(error)
+        return future
 
 
 class Journal(LedgerWriter):
-    """A writer of a ledger that the test can read."""
+    """A writer of a ledger, with the ledger for the test to read."""
 
     def __init__(self, ledger: Ledger, base: Base, run_key: int) -> None:
-        super().__init__(Commits(ledger, OwnThread()), base, run_key)
+        super().__init__(Commits(ledger, InlineExecutor()), base, run_key)
         self.ledger = ledger
 
 
@@ -84,9 +84,9 @@ def open_journal(folder: Path, base_id: int | None = BASE, base_name: str | None
     """Create a ledger with one base. Its commits run in the thread of the caller."""
     with open_ledger(f"sqlite:///{folder}/ledger.db") as ledger:
         with ledger.transaction() as connection:
-            run = start_run(connection, "run", "job", "import", 0.0)
+            run_key = start_run(connection, "run", "job", "import", 0.0)
             base = find_or_add_base(connection, "account", base_id, base_name)
-        yield Journal(ledger, base, run)
+        yield Journal(ledger, base, run_key)
 
 
 def build_session(
@@ -126,51 +126,54 @@ def open_other_base(session: Session, base_id: int) -> Session:
 
 
 async def no_sleep(_: float) -> None:
-    """Retries without waiting."""
+    """Return at once, so that retries do not wait."""
 
 
-def look_at_fake(
+def run_with_fake(
     fake: FakeList,
     folder: Path,
-    look: Callable[[Session], Coroutine[Any, Any, T]],
+    function: Callable[[Session], Coroutine[Any, Any, T]],
     *,
     sentinels: tuple[Sentinel, ...] = (),
     **options: Any,
 ) -> T:
-    """One session with the fake, at 1000.0 by its clock; a look that hangs fails in a minute."""
+    """Run a function with a session of the fake list, and return its result. The clock of the session stands at 1000.0.
+    A function that hangs fails after a minute."""
 
     async def run() -> T:
         with open_journal(folder, options.pop("base_id", BASE), options.get("name")) as journal:
             session = build_session(fake, journal, time=options.pop("time", VirtualTime()), **options)
             session.access.sentinels.extend(sentinels)
-            return await asyncio.wait_for(look(session), 60)
+            return await asyncio.wait_for(function(session), 60)
 
     return asyncio.run(run())
 
 
-def look_at_sandbox(
-    sandbox: SandboxProcess, folder: Path, look: Callable[[Session], Coroutine[Any, Any, T]], **options: Any
+def run_with_sandbox(
+    sandbox: SandboxProcess, folder: Path, function: Callable[[Session], Coroutine[Any, Any, T]], **options: Any
 ) -> T:
-    """One session with a real client of the sandbox."""
+    """Run a function with a session of a real client of the sandbox, and return its result."""
 
     async def run() -> T:
         service = Service(sandbox.base_url, Token(sandbox.token), timeout_s=10)
         with open_journal(folder, options.pop("base_id", BASE), options.get("name")) as journal:
             async with open_client(service) as client:
-                return await asyncio.wait_for(look(build_session(client, journal, **options)), 60)
+                return await asyncio.wait_for(function(build_session(client, journal, **options)), 60)
 
     return asyncio.run(run())
 
 
-def get_verdict(result: LookupResult) -> tuple[dict[bytes, tuple[int, ...]], set[bytes]]:
-    """Whom it found, under which ids, and whom it missed."""
+def read_result(result: LookupResult) -> tuple[dict[bytes, tuple[int, ...]], set[bytes]]:
+    """Return the found ids by identity, and the absent identities."""
     return dict(result.found_ids), set(result.absent_identities)
 
 
-def read_recorded(journal: LedgerWriter, *texts: str) -> list[int | None]:
-    """The subscriber id that the ledger has for each of these emails."""
+def read_recorded_ids(journal: LedgerWriter, *texts: str) -> list[int | None]:
+    """Return the id that the ledger has for each of these emails, or None."""
 
     ledger = cast("Journal", journal).ledger
     with ledger.transaction():
-        entries = ledger.find_entries(journal.base, [identity(text) for text in texts])
-    return [entries[identity(text)].subscriber_id if identity(text) in entries else None for text in texts]
+        entries = ledger.find_entries(journal.base, [compute_identity(text) for text in texts])
+    return [
+        entries[compute_identity(text)].subscriber_id if compute_identity(text) in entries else None for text in texts
+    ]

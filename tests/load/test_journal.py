@@ -1,4 +1,4 @@
-"""A ledger that is slow or fails while the run is cancelled."""
+"""A ledger that is slow, or that fails, while the run is cancelled."""
 
 import asyncio
 import sqlite3
@@ -18,7 +18,7 @@ from connector.ledger.records import find_or_add_base, start_run
 from connector.load.candidates import CandidateList
 from connector.load.creates import Creator
 from connector.states import Event, State
-from tests.load.sessions import BASE, build_session, identity
+from tests.load.sessions import BASE, build_session, compute_identity
 from tests.load.test_creating import Recorder, Service, build_candidate
 
 PATIENCE_S = 30.0
@@ -29,8 +29,8 @@ def open_file(folder: Path) -> AbstractContextManager[Ledger]:
 
 
 def begin(ledger: Ledger, commits: Commits) -> LedgerWriter:
-    """The journal of a base that is known by its name; the ledger knows another by the Id that it will turn out to
-    have."""
+    """Return the writer of a base that is known only by its name. The ledger has another record with the Id of the
+    base."""
     with ledger.transaction() as connection:
         run_key = start_run(connection, "run", "job", "import", 0.0)
         find_or_add_base(connection, "account", BASE, None)
@@ -38,22 +38,22 @@ def begin(ledger: Ledger, commits: Commits) -> LedgerWriter:
     return LedgerWriter(commits, base, run_key)
 
 
-def test_a_learned_base_is_known_after_a_cancelled_task(tmp_path: Path) -> None:
+def test_the_writer_knows_the_learned_base_after_its_task_was_cancelled(tmp_path: Path) -> None:
     first, second = build_candidate(1), build_candidate(2)
 
     async def learn() -> None:
         with open_file(tmp_path) as ledger, ThreadPoolExecutor(1) as thread:
             journal = begin(ledger, Commits(ledger, thread))
-            await journal.intend([(request.entry_state, request.intent) for request in (first, second)])
+            await journal.intend([(candidate.entry_state, candidate.intent) for candidate in (first, second)])
             journal.record(first.intent.identity, Move(Event.ANSWERED, subscriber_id=5))
-            let_go_on = threading.Event()
-            thread.submit(let_go_on.wait, PATIENCE_S)
-            learning = asyncio.ensure_future(journal.learn_base(BASE, "News"))
+            release = threading.Event()
+            thread.submit(release.wait, PATIENCE_S)
+            learn_task = asyncio.ensure_future(journal.learn_base(BASE, "News"))
             await asyncio.sleep(0)
-            learning.cancel()
-            let_go_on.set()
+            learn_task.cancel()
+            release.set()
             with pytest.raises(asyncio.CancelledError):
-                await learning
+                await learn_task
             journal.record(second.intent.identity, Move(Event.LOST))
             await journal.flush()
             identities = [first.intent.identity, second.intent.identity]
@@ -63,20 +63,22 @@ def test_a_learned_base_is_known_after_a_cancelled_task(tmp_path: Path) -> None:
     asyncio.run(learn())
 
 
-def test_a_full_disk_during_a_stop_is_the_reason_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commit of the next intents fails, once, and whoever waits for it is cancelled since the run is to stop."""
+def test_the_run_fails_with_disk_is_full_although_a_stop_cancels_the_waiting_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit of the next intents fails once, and the stop of the run cancels the task that waits for the commit."""
     candidates = [build_candidate(number) for number in range(400)]
     moves: dict[str, Move] = {}
 
     async def create(ledger: Ledger, commits: Commits) -> None:
         journal, dialect = begin(ledger, commits), ledger.connection.engine.dialect
         session = build_session(SlowService({}), journal, max_concurrency=8, grace_s=5.0)
-        commit, loop, made = dialect.do_commit, asyncio.get_running_loop(), 0
+        commit, loop, commit_count = dialect.do_commit, asyncio.get_running_loop(), 0
 
         def fail_once(connection: Any) -> None:
-            nonlocal made
-            made += 1
-            if made == 4:
+            nonlocal commit_count
+            commit_count += 1
+            if commit_count == 4:
                 loop.call_soon_threadsafe(session.control.event.set)
                 threading.Event().wait(0.2)
                 raise sqlite3.OperationalError("database or disk is full")
@@ -88,8 +90,8 @@ def test_a_full_disk_during_a_stop_is_the_reason_of_the_run(tmp_path: Path, monk
         with pytest.raises(LedgerError, match="disk is full"):
             await asyncio.wait_for(creator.create(CandidateList(candidates, session.clock.monotonic).fetch), PATIENCE_S)
         emails = [email for email, move in moves.items() if move.event is Event.ANSWERED]
-        answered = [identity(email) for email in emails]
-        assert set(await journal.ask(lambda ledger: ledger.find_entries(journal.base, answered))) == set(answered)
+        identities = [compute_identity(email) for email in emails]
+        assert set(await journal.ask(lambda ledger: ledger.find_entries(journal.base, identities))) == set(identities)
 
     with open_file(tmp_path) as ledger, open_commits(ledger) as commits:
         asyncio.run(create(ledger, commits))
@@ -97,7 +99,7 @@ def test_a_full_disk_during_a_stop_is_the_reason_of_the_run(tmp_path: Path, monk
 
 
 class SlowService(Service):
-    """Takes its time to answer."""
+    """A service that answers slowly."""
 
     async def create_subscriber(self, body: bytes) -> Any:
         answer = await super().create_subscriber(body)
@@ -118,11 +120,11 @@ def test_a_failed_flush_is_raised_in_the_cancelled_task(tmp_path: Path, monkeypa
         with monkeypatch.context() as patch:
             patch.setattr(dialect, "do_commit", fail)
             journal.record(candidate.intent.identity, Move(Event.ANSWERED, subscriber_id=5))
-            flushing = asyncio.ensure_future(journal.flush())
+            flush_task = asyncio.ensure_future(journal.flush())
             await asyncio.sleep(0)
-            flushing.cancel()
+            flush_task.cancel()
             with pytest.raises(LedgerError, match="disk I/O"):
-                await flushing
+                await flush_task
 
     with open_file(tmp_path) as ledger, open_commits(ledger) as commits:
         asyncio.run(flush(ledger, commits))

@@ -9,61 +9,61 @@ from connector.load.candidates import Candidate
 from connector.service.wire import Ambiguous, Created, NotSent, Refused
 from connector.states import Event
 
-BY_ID = Base(1, "account", 7, None)
-BY_NAME = Base(1, "account", None, "News")
-WHOLE = Base(1, "account", 7, "News")
+BASE_BY_ID = Base(1, "account", 7, None)
+BASE_BY_NAME = Base(1, "account", None, "News")
+FULL_BASE = Base(1, "account", 7, "News")
 CANDIDATE = Candidate(Intent(b"i" * 16, b"f" * 8, b""), {"base_id": 7, "email": "Ann@example.com", "first_name": "Ann"})
 
 
-def answer(**values: object) -> Created:
+def build_answer(**values: object) -> Created:
     fields = {"base_id": 7, "base_name": "News", "email": "Ann@example.com", "first_name": "Ann"} | values
     base = {"Id": fields["base_id"], "Name": fields["base_name"]}
     return Created(5, {"Base": base, "Email": fields["email"], "FirstName": fields["first_name"]}, 200)
 
 
-@pytest.mark.parametrize("base", [BY_ID, BY_NAME], ids=["by id", "by name"])
+@pytest.mark.parametrize("base", [BASE_BY_ID, BASE_BY_NAME], ids=["by id", "by name"])
 @pytest.mark.parametrize("email", ["Ann@example.com", "ann@example.com", " ANN@EXAMPLE.COM "])
-def test_success_is_an_id_with_the_base_and_the_identity_that_were_sent(base: Base, email: str) -> None:
-    verdict = classify_answer(answer(email=email), CANDIDATE, base, base.name)
-    assert (verdict.event, verdict.subscriber_id) == (Event.ANSWERED, 5)
+def test_an_answer_with_an_id_and_the_sent_base_and_identity_is_a_success(base: Base, email: str) -> None:
+    move = classify_answer(build_answer(email=email), CANDIDATE, base, base.name)
+    assert (move.event, move.subscriber_id) == (Event.ANSWERED, 5)
 
 
-def test_a_success_with_another_base_or_identity_is_misanswered() -> None:
+def test_an_answer_with_another_base_or_identity_is_misanswered() -> None:
     cases: list[tuple[Base, dict[str, object]]] = [
-        (BY_ID, {"email": "bob@example.com"}),
-        (BY_ID, {"base_id": 8}),
-        (BY_ID, {"base_id": "7"}),
+        (BASE_BY_ID, {"email": "bob@example.com"}),
+        (BASE_BY_ID, {"base_id": 8}),
+        (BASE_BY_ID, {"base_id": "7"}),
         (Base(1, "account", 1, None), {"base_id": True}),
-        (WHOLE, {"base_name": "Other"}),
-        (WHOLE, {"base_id": 8}),
-        (WHOLE, {"base_name": 5}),
+        (FULL_BASE, {"base_name": "Other"}),
+        (FULL_BASE, {"base_id": 8}),
+        (FULL_BASE, {"base_name": 5}),
     ]
     for base, values in cases:
-        verdict = classify_answer(answer(**values), CANDIDATE, base, base.name)
-        is_of_another_base = "email" not in values
-        assert (verdict.event, verdict.subscriber_id) == (Event.MISANSWERED, answer().subscriber_id)
-        assert (verdict.answered_base is not None) == is_of_another_base
+        move = classify_answer(build_answer(**values), CANDIDATE, base, base.name)
+        has_other_base = "email" not in values
+        assert (move.event, move.subscriber_id) == (Event.MISANSWERED, build_answer().subscriber_id)
+        assert (move.answered_base is not None) == has_other_base
 
 
-def test_an_answer_without_the_base_or_the_identity_is_no_success() -> None:
+def test_an_answer_without_the_base_or_the_identity_is_misanswered() -> None:
     cases: list[tuple[Base, dict[str, object], Event]] = [
-        (BY_ID, {"email": None}, Event.MISANSWERED),
-        (BY_ID, {"base_id": None}, Event.MISANSWERED),
-        (BY_NAME, {"base_name": None}, Event.MISANSWERED),
-        (BY_NAME, {"base_id": None}, Event.ANSWERED),
-        (WHOLE, {"base_name": None}, Event.ANSWERED),
+        (BASE_BY_ID, {"email": None}, Event.MISANSWERED),
+        (BASE_BY_ID, {"base_id": None}, Event.MISANSWERED),
+        (BASE_BY_NAME, {"base_name": None}, Event.MISANSWERED),
+        (BASE_BY_NAME, {"base_id": None}, Event.ANSWERED),
+        (FULL_BASE, {"base_name": None}, Event.ANSWERED),
     ]
     for base, values, event in cases:
-        verdict = classify_answer(answer(**values), CANDIDATE, base, base.name)
-        assert (verdict.event, verdict.answered_base) == (event, None)
+        move = classify_answer(build_answer(**values), CANDIDATE, base, base.name)
+        assert (move.event, move.answered_base) == (event, None)
 
 
 @pytest.mark.parametrize("name", ["news", " NEWS "])
 def test_capitals_and_blanks_do_not_change_the_name_of_a_base(name: str) -> None:
-    assert classify_answer(answer(base_name=name), CANDIDATE, BY_NAME, "News").event is Event.ANSWERED
+    assert classify_answer(build_answer(base_name=name), CANDIDATE, BASE_BY_NAME, "News").event is Event.ANSWERED
 
 
-def test_another_answer_is_refused_lost_or_not_sent() -> None:
+def test_every_other_answer_is_refused_lost_or_not_sent() -> None:
     cases: list[tuple[Refused | Ambiguous | NotSent, Event]] = [
         (Refused(422, "no"), Event.REFUSED),
         (Ambiguous(500, "oops"), Event.LOST),
@@ -71,10 +71,10 @@ def test_another_answer_is_refused_lost_or_not_sent() -> None:
         (Ambiguous(200, "success is false"), Event.LOST),
         (NotSent("no route"), Event.NOT_SENT),
     ]
-    for other, event in cases:
-        verdict = classify_answer(other, CANDIDATE, BY_ID)
-        assert (verdict.event, verdict.message) == (event, other.message)
+    for answer, event in cases:
+        move = classify_answer(answer, CANDIDATE, BASE_BY_ID)
+        assert (move.event, move.message) == (event, answer.message)
 
 
-def test_fields_that_came_back_altered_are_named() -> None:
-    assert classify_answer(answer(first_name="ANN"), CANDIDATE, BY_ID).altered == ("first_name",)
+def test_the_move_has_the_fields_that_the_service_altered() -> None:
+    assert classify_answer(build_answer(first_name="ANN"), CANDIDATE, BASE_BY_ID).altered == ("first_name",)

@@ -1,4 +1,4 @@
-"""Absence by the rule of architecture 4.5, and by no weaker rule: the settler on a virtual clock, with fake looks."""
+"""Tests of the rule of absence (architecture 4.5): the settler runs on a virtual clock and with fake looks."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -33,38 +33,38 @@ from tests.load.sessions import Journal
 
 ANN = digest_identity("email", "ann@x.org")
 QUIET_S = 30.0
-WITNESS = 99
+SENTINEL_ID = 99
 
 
 @dataclass
 class Look:
-    """What one look shows: the people found, whether it can tell who is missed, whether it shows the sentinel."""
+    """The result of one fake look-up of Ann."""
 
-    found: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
-    is_complete: bool = True
-    is_witness_seen: bool = True
+    found_ids: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
+    is_complete: bool = True  # the look can prove that Ann is absent
+    is_sentinel_seen: bool = True
 
 
-NOTHING = Look()
-INCOMPLETE = Look(is_complete=False)
-LAGGING = Look(is_witness_seen=False)
-FOUND = Look({ANN: (5,)})
+EMPTY_LOOK = Look()
+INCOMPLETE_LOOK = Look(is_complete=False)
+LAGGING_LOOK = Look(is_sentinel_seen=False)
+FINDING_LOOK = Look({ANN: (5,)})
 
 
 @dataclass
 class Bench:
-    """A settler whose looks come from a list, and whose creates are only written down."""
+    """A settler whose looks come from a list, and whose creates are only recorded."""
 
     ledger: Ledger
     base: Base
     looks: list[Look]
     now: float = 1000.0
-    looked_at: list[float] = field(default_factory=list)
-    sent_again: list[Candidate] = field(default_factory=list)
+    look_times: list[float] = field(default_factory=list)
+    resent_candidates: list[Candidate] = field(default_factory=list)
     in_any_spelling: list[bool] = field(default_factory=list)
     body: bytes = encode_subscriber({"base_id": 7, "email": "ann@x.org"})
-    other_sentinels: tuple[Sentinel, ...] = ()  # that every look shows
-    losses: int = 0  # of creates that are answered with an error before one is answered
+    other_sentinels: tuple[Sentinel, ...] = ()  # every look shows these sentinels
+    loss_count: int = 0  # the number of lost batches before the first answered batch
 
     def settle(
         self, *, hold: bool = False, confirmed_at: float | None = None, unresolved: UnresolvedCreate | None = None
@@ -74,13 +74,13 @@ class Bench:
     async def _settle(self, hold: bool, confirmed_at: float | None, unresolved: UnresolvedCreate | None) -> None:
         clock = Clock(lambda: self.now, lambda: datetime.fromtimestamp(self.now, UTC), self._sleep)
         policy = LoadPolicy(quiet_period_s=QUIET_S, on_unknown="hold" if hold else "resend")
-        nothing = cast("Any", None)  # no request is sent: look-ups and creates are passed in
+        unused = cast("Any", None)  # no request is sent, because the look-ups and the creates are fakes
         writer = Journal(self.ledger, self.base, 1)
-        access = ListAccess(Stop(clock), nothing, nothing, writer, policy)
+        access = ListAccess(Stop(clock), unused, unused, writer, policy)
         session = Session(access, policy, Tally(lambda problem: None))
         if confirmed_at is not None:
             base_id = self.base.service_id
-            access.sentinels.append(Sentinel(confirmed_at, WITNESS, "email", "sentinel@x.org", base_id=base_id))
+            access.sentinels.append(Sentinel(confirmed_at, SENTINEL_ID, "email", "sentinel@x.org", base_id=base_id))
         access.sentinels.extend(self.other_sentinels)
         access.state.swept_activity.add(False)  # the list shows inactive subscribers
         self.tally, self.outcomes = session.tally, Outcomes(session, RunMode.LOAD)
@@ -88,8 +88,11 @@ class Bench:
             self.outcomes.add_unresolved(ANN, unresolved)
         settler = Settler(session, RunMode.LOAD, self.outcomes, EarlierRefusals(session), self._create)
         await settler.read_lag()
-        with pytest.MonkeyPatch.context() as patch, suppress(RunAborted):  # a bench without more looks ends the run
-            patch.setattr(resolution, "look_up_keys", self._look_up_all)
+        with (
+            pytest.MonkeyPatch.context() as monkeypatch,
+            suppress(RunAborted),
+        ):  # `look_up` ends the run after the last look
+            monkeypatch.setattr(resolution, "look_up_keys", self._look_up_all)
             await settler.settle()
 
     async def _look_up_all(self, groups: Sequence[KeyGroup]) -> AsyncIterator[LookupPart]:
@@ -99,19 +102,19 @@ class Bench:
     async def _sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def look_up(self, access: ListAccess, wanted: Sequence[LookupKey]) -> LookupResult:
-        assert [replace(want, in_any_spelling=False) for want in wanted] == [LookupKey(ANN, "email", "ann@x.org")]
-        self.in_any_spelling.append(wanted[0].in_any_spelling)
+    def look_up(self, access: ListAccess, keys: Sequence[LookupKey]) -> LookupResult:
+        assert [replace(key, in_any_spelling=False) for key in keys] == [LookupKey(ANN, "email", "ann@x.org")]
+        self.in_any_spelling.append(keys[0].in_any_spelling)
         if not self.looks:
-            access.control.end("no more looks were foreseen")
-            return build_result(INCOMPLETE, self.now, access)
-        self.looked_at.append(self.now)
+            access.control.end("the bench has no more looks")
+            return build_result(INCOMPLETE_LOOK, self.now, access)
+        self.look_times.append(self.now)
         return build_result(self.looks.pop(0), self.now, access)
 
-    async def _create(self, take: FetchItems[Candidate]) -> None:
-        while batch := await take(10):
-            self.sent_again += batch
-            is_lost, self.losses = self.losses > 0, self.losses - 1
+    async def _create(self, fetch: FetchItems[Candidate]) -> None:
+        while batch := await fetch(10):
+            self.resent_candidates += batch
+            is_lost, self.loss_count = self.loss_count > 0, self.loss_count - 1
             with self.ledger.transaction():
                 self.ledger.mark_absent(self.base, 1, [candidate.intent for candidate in batch])
                 if is_lost:
@@ -129,15 +132,15 @@ class Bench:
 
 
 def build_result(look: Look, now: float, access: ListAccess) -> LookupResult:
-    confirmed = frozenset(sentinel for sentinel in access.sentinels if sentinel.confirmed_at < now)
-    seen = (
-        confirmed
-        if look.is_witness_seen
-        else frozenset(subscriber for subscriber in confirmed if subscriber.subscriber_id != WITNESS)
+    sentinels = frozenset(sentinel for sentinel in access.sentinels if sentinel.confirmed_at < now)
+    visible_sentinels = (
+        sentinels
+        if look.is_sentinel_seen
+        else frozenset(sentinel for sentinel in sentinels if sentinel.subscriber_id != SENTINEL_ID)
     )
-    lag_s = max((now - person.confirmed_at for person in confirmed - seen), default=0.0)
-    missed = frozenset({ANN}) - look.found.keys() if look.is_complete else frozenset[bytes]()
-    return LookupResult(look.found, missed, seen, lag_s, now)
+    lag_s = max((now - sentinel.confirmed_at for sentinel in sentinels - visible_sentinels), default=0.0)
+    absent_identities = frozenset({ANN}) - look.found_ids.keys() if look.is_complete else frozenset[bytes]()
+    return LookupResult(look.found_ids, absent_identities, visible_sentinels, lag_s, now)
 
 
 @pytest.fixture
@@ -151,83 +154,91 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield Bench(ledger, base, [])
 
 
-ENDS: dict[str, tuple[list[Look], float | None, float | None, int, list[Event]]] = {
-    "presence settles at the first look, whatever its certificate": (
+CASES: dict[str, tuple[list[Look], float | None, float | None, int, list[Event]]] = {
+    "an incomplete look that finds the subscriber confirms the entry": (
         [Look({ANN: (5,)}, is_complete=False)], None, None, 1, [Event.FOUND],
     ),
-    "absence takes two complete looks a quiet period apart, the first one after the attempt": (
-        [NOTHING] * 3, 1001.0, None, 3, [],
+    "two complete looks after the sentinel prove the absence": (
+        [EMPTY_LOOK] * 3, 1001.0, None, 3, [],
     ),
-    "the quiet period counts from the end of the attempt": ([NOTHING] * 2, 991.0, 960.0, 2, []),
-    "a subscriber that shows at the second look is not sent again": (
-        [NOTHING, NOTHING, FOUND], 1001.0, None, 3, [Event.FOUND],
+    "the quiet period begins at the end of the attempt": ([EMPTY_LOOK] * 2, 991.0, 960.0, 2, []),
+    "the subscriber is not sent again if the last look finds the subscriber": (
+        [EMPTY_LOOK, EMPTY_LOOK, FINDING_LOOK], 1001.0, None, 3, [Event.FOUND],
     ),
-    "an incomplete look proves nothing and breaks the row of two": (
-        [NOTHING, NOTHING, INCOMPLETE, NOTHING, NOTHING], 1001.0, None, 5, [],
+    "two complete looks prove nothing if an incomplete look lies between them": (
+        [EMPTY_LOOK, EMPTY_LOOK, INCOMPLETE_LOOK, EMPTY_LOOK, EMPTY_LOOK], 1001.0, None, 5, [],
     ),
-    "incomplete looks alone leave it unknown": ([INCOMPLETE] * 10, 1001.0, None, 5, [Event.LOST]),
-    "no subscriber is absent while one who came later does not show": (
-        [*[LAGGING] * 4, NOTHING], 1001.0, None, 5, [],
+    "incomplete looks leave the entry unknown": ([INCOMPLETE_LOOK] * 10, 1001.0, None, 5, [Event.LOST]),
+    "looks without the later sentinel prove no absence": (
+        [*[LAGGING_LOOK] * 4, EMPTY_LOOK], 1001.0, None, 5, [],
     ),
-    # It did not show at 1030: a lag of 80 s at least, so nobody is absent before 1160.
-    "a sentinel from before the attempt is none, and twice the lag must pass": (
-        [LAGGING, LAGGING, *[NOTHING] * 10], 950.0, None, 7, [],
+    # The look at 1030 s does not show the sentinel of 950 s: the lag is at least 80 s, and 1000 s + 2 × 80 s = 1160 s.
+    "twice the lag must pass if the sentinel is older than the attempt": (
+        [LAGGING_LOOK, LAGGING_LOOK, *[EMPTY_LOOK] * 10], 950.0, None, 7, [],
     ),
 }  # fmt: skip
-"""Looks, when a sentinel was confirmed, when the attempt ended, how many looks were made, and what settled without a
-create: an unknown that is not settled stays lost."""
+"""Each case: the looks, the time of the sentinel, the end of the attempt, the expected number of looks, the events that
+settle the entry without a create. `Event.LOST`: the entry stays unknown."""
 
 
-@pytest.mark.parametrize(("looks", "confirmed_at", "since", "looked", "settled"), ENDS.values(), ids=ENDS)
-def test_looks_a_quiet_period_apart_settle_an_unknown(
-    bench: Bench, looks: list[Look], confirmed_at: float | None, since: float | None, looked: int, settled: list[Event]
+@pytest.mark.parametrize(
+    ("looks", "confirmed_at", "attempt_ended_at", "look_count", "events"), CASES.values(), ids=CASES
+)
+def test_looks_a_quiet_period_apart_settle_an_unknown_entry(
+    bench: Bench,
+    looks: list[Look],
+    confirmed_at: float | None,
+    attempt_ended_at: float | None,
+    look_count: int,
+    events: list[Event],
 ) -> None:
     bench.looks = list(looks)
-    bench.settle(
-        confirmed_at=confirmed_at, unresolved=None if since is None else UnresolvedCreate(attempt_ended_at=since)
+    unresolved = None if attempt_ended_at is None else UnresolvedCreate(attempt_ended_at=attempt_ended_at)
+    bench.settle(confirmed_at=confirmed_at, unresolved=unresolved)
+    assert bench.look_times == [1000.0 + QUIET_S * number for number in range(look_count)]
+    assert bench.state is {(): State.CONFIRMED, (Event.FOUND,): State.CONFIRMED}.get(tuple(events), State.UNKNOWN)
+    assert [dict(candidate.sent) for candidate in bench.resent_candidates] == (
+        [] if events else [{"base_id": 7, "email": "ann@x.org"}]
     )
-    assert bench.looked_at == [1000.0 + QUIET_S * number for number in range(looked)]
-    assert bench.state is {(): State.CONFIRMED, (Event.FOUND,): State.CONFIRMED}.get(tuple(settled), State.UNKNOWN)
-    assert [dict(call.sent) for call in bench.sent_again] == ([] if settled else [{"base_id": 7, "email": "ann@x.org"}])
-    assert bench.tally.settled_found_count == settled.count(Event.FOUND)
-    assert bench.tally.settled_absent_count == len(bench.sent_again)
+    assert bench.tally.settled_found_count == events.count(Event.FOUND)
+    assert bench.tally.settled_absent_count == len(bench.resent_candidates)
 
 
 @pytest.mark.parametrize(("is_active", "base_id"), [(True, 7), (False, 8)], ids=["another activity", "another base"])
 def test_a_sentinel_of_another_class_proves_no_absence(bench: Bench, is_active: bool, base_id: int) -> None:
     other = Sentinel(1001.0, 98, "email", "other@x.org", is_active=is_active, base_id=base_id)
     bench.other_sentinels = (other,)
-    bench.looks = [*[LAGGING] * 4, NOTHING]
+    bench.looks = [*[LAGGING_LOOK] * 4, EMPTY_LOOK]
     bench.settle(confirmed_at=1001.0)
-    assert len(bench.looked_at) == 5  # until the sentinel of the entry's class shows
-    assert len(bench.sent_again) == 1
+    assert len(bench.look_times) == 5  # only the fifth look shows the sentinel of the entry's class
+    assert len(bench.resent_candidates) == 1
 
 
-def test_twice_the_largest_known_lag_must_pass_without_a_sentinel(bench: Bench) -> None:
+def test_twice_the_recorded_lag_must_pass_if_there_is_no_sentinel(bench: Bench) -> None:
     with bench.ledger.transaction() as connection:
         record_lag(connection, bench.base.account, 45.0)
         record_lag(connection, bench.base.account, 5.0)
-    bench.looks = [NOTHING] * 10
+    bench.looks = [EMPTY_LOOK] * 10
     bench.settle()
-    assert bench.looked_at == [1000.0, 1030.0, 1060.0, 1090.0]
-    assert len(bench.sent_again) == 1
+    assert bench.look_times == [1000.0, 1030.0, 1060.0, 1090.0]
+    assert len(bench.resent_candidates) == 1
 
 
-def test_the_largest_lag_that_a_run_has_seen_is_on_record_for_the_next(bench: Bench) -> None:
-    bench.looks = [LAGGING, LAGGING, *[NOTHING] * 10]
+def test_a_run_records_the_largest_lag_for_the_next_run(bench: Bench) -> None:
+    bench.looks = [LAGGING_LOOK, LAGGING_LOOK, *[EMPTY_LOOK] * 10]
     bench.settle(confirmed_at=950.0)
     with bench.ledger.transaction() as connection:
         assert read_largest_lag(connection, bench.base.account) == 80.0
 
 
-def test_an_entry_of_an_earlier_run_is_looked_up_in_any_spelling(bench: Bench) -> None:
-    bench.looks = [NOTHING, NOTHING, NOTHING]
+def test_an_entry_of_an_earlier_run_is_looked_up_in_every_spelling(bench: Bench) -> None:
+    bench.looks = [EMPTY_LOOK, EMPTY_LOOK, EMPTY_LOOK]
     bench.settle(confirmed_at=1001.0)
     assert bench.in_any_spelling == [True] * 3
 
 
-def test_a_fresh_create_of_this_run_is_looked_up_as_it_was_sent(bench: Bench) -> None:
-    bench.looks = [INCOMPLETE, INCOMPLETE, INCOMPLETE, INCOMPLETE, NOTHING, NOTHING]
+def test_a_create_of_this_run_is_looked_up_in_the_sent_spelling_until_known_until(bench: Bench) -> None:
+    bench.looks = [INCOMPLETE_LOOK, INCOMPLETE_LOOK, INCOMPLETE_LOOK, INCOMPLETE_LOOK, EMPTY_LOOK, EMPTY_LOOK]
     bench.settle(
         confirmed_at=1001.0,
         unresolved=UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True, known_until=1060.0),
@@ -240,12 +251,12 @@ def test_an_entry_of_a_run_with_hold_is_held_by_a_later_run(bench: Bench) -> Non
         run_key = start_run(connection, "holding", "job", "import", 0.0, is_holding=True)
         bench.ledger.mark_absent(bench.base, run_key, [Intent(ANN, b"f" * 8, bench.body)])
         bench.ledger.mark_lost(bench.base, [ANN])
-    bench.looks = [NOTHING, NOTHING, NOTHING]
+    bench.looks = [EMPTY_LOOK, EMPTY_LOOK, EMPTY_LOOK]
     bench.settle(confirmed_at=1001.0)
-    assert (bench.state, bench.sent_again) == (State.HELD, [])
+    assert (bench.state, bench.resent_candidates) == (State.HELD, [])
 
 
-def lose_often(bench: Bench) -> None:
+def lose_five_times(bench: Bench) -> None:
     with bench.ledger.transaction():
         for _ in range(5):
             bench.ledger.mark_absent(bench.base, 1, [Intent(ANN, b"f" * 8, bench.body)])
@@ -260,32 +271,38 @@ def lose_often(bench: Bench) -> None:
         (UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True, uncounted_attempts=2), State.CONFIRMED),
         (UnresolvedCreate(attempt_ended_at=990.0), State.CONFIRMED),
     ],
-    ids=["no words", "with words", "some never left", "by an earlier run"],
+    ids=[
+        "an answer without a status",
+        "an answer with a status",
+        "two uncounted attempts",
+        "creates of an earlier run",
+    ],
 )
 def test_an_entry_that_is_lost_too_often_is_held(bench: Bench, unresolved: UnresolvedCreate, state: State) -> None:
-    """After five creates that this run made; those that never left, and an earlier run's, do not count."""
-    lose_often(bench)
-    bench.looks = [NOTHING, NOTHING, NOTHING]
+    """The limit is five creates of this run. Creates that were not sent, and creates of an earlier run, do not
+    count."""
+    lose_five_times(bench)
+    bench.looks = [EMPTY_LOOK, EMPTY_LOOK, EMPTY_LOOK]
     bench.settle(confirmed_at=1001.0, unresolved=unresolved)
     assert bench.state is state
 
 
-def test_creates_of_runs_that_died_do_not_count_against_a_row_that_is_lost_once_more(bench: Bench) -> None:
-    lose_often(bench)
-    bench.looks, bench.losses = [NOTHING] * 6, 1
+def test_lost_creates_of_an_earlier_run_do_not_count_as_lost_creates_of_this_run(bench: Bench) -> None:
+    lose_five_times(bench)
+    bench.looks, bench.loss_count = [EMPTY_LOOK] * 6, 1
     bench.settle(confirmed_at=1001.0)
-    assert (bench.state, len(bench.sent_again)) == (State.CONFIRMED, 2)
+    assert (bench.state, len(bench.resent_candidates)) == (State.CONFIRMED, 2)
 
 
-def test_a_create_of_a_run_that_died_is_rejected_once_this_run_has_lost_the_create_five_times(bench: Bench) -> None:
-    lose_often(bench)
-    bench.looks, bench.losses = [NOTHING] * 20, 20
+def test_a_create_of_an_earlier_run_is_rejected_after_this_run_has_lost_the_create_five_times(bench: Bench) -> None:
+    lose_five_times(bench)
+    bench.looks, bench.loss_count = [EMPTY_LOOK] * 20, 20
     bench.settle(confirmed_at=1001.0)
-    assert (bench.state, len(bench.sent_again)) == (State.REJECTED, 5)
+    assert (bench.state, len(bench.resent_candidates)) == (State.REJECTED, 5)
 
 
 def test_a_run_with_hold_holds_an_unknown_entry(bench: Bench) -> None:
-    bench.looks = [NOTHING, NOTHING, NOTHING]
+    bench.looks = [EMPTY_LOOK, EMPTY_LOOK, EMPTY_LOOK]
     bench.settle(hold=True, confirmed_at=1001.0)
-    assert (bench.state, bench.sent_again) == (State.HELD, [])
+    assert (bench.state, bench.resent_candidates) == (State.HELD, [])
     assert bench.tally.leftovers == {"held": 1}

@@ -1,6 +1,7 @@
-"""A service that only lists, without network and clock, for interleavings that a real service does not show.
+"""A fake service that only lists subscribers, without network and clock, for orders of events that a real service does
+not show.
 
-`test_fake_list.py` holds it to what the sandbox answers.
+`test_fake_list.py` checks that it answers as the sandbox does.
 """
 
 import asyncio
@@ -11,73 +12,81 @@ from typing import Any
 from connector.service.request_counts import RequestCounts
 from connector.service.wire import Ambiguous, ListPage, ListQuery, NotSent, Refused
 
-OF_EVIDENCE = (50, 999)
-"""The limit of what is asked for evidence that a list is not cut off."""
+EVIDENCE_LIMITS = (50, 999)
+"""The limits of requests for evidence that a list is not cut off."""
 
 Answer = ListPage | Refused | Ambiguous | NotSent
-Finds = Callable[[str, str], bool]
+TextMatch = Callable[[str, str], bool]
+"""A function that decides whether a filter with the first text lists a subscriber with the second text."""
 
 
-def exact(asked: str, stored: str) -> bool:
-    return asked == stored
+def matches_exactly(asked_text: str, stored_text: str) -> bool:
+    return asked_text == stored_text
 
 
-def icase(asked: str, stored: str) -> bool:
-    return asked.lower() == stored.lower()
+def matches_in_any_case(asked_text: str, stored_text: str) -> bool:
+    return asked_text.lower() == stored_text.lower()
 
 
-def partial(asked: str, stored: str) -> bool:
-    return asked.lower() in stored.lower()
+def matches_partially(asked_text: str, stored_text: str) -> bool:
+    return asked_text.lower() in stored_text.lower()
 
 
-def ignored(asked: str, stored: str) -> bool:
+def matches_everything(asked_text: str, stored_text: str) -> bool:
     return True
+
+
+MATCHES: dict[str, TextMatch] = {
+    "exact": matches_exactly,
+    "icase": matches_in_any_case,
+    "partial": matches_partially,
+    "ignored": matches_everything,
+}
+"""The matches by the values of the sandbox's switch `filters`."""
 
 
 @dataclass
 class FakeList:
-    """`people` are wire objects, listed in the order of `arrange`; `finds` compares the text asked for with the stored
-    one; `count` makes TotalCount of the true number; `before` sees each request first and may change the list;
-    `instead` may give another answer than the list's. `asked` are pages and look-ups, `evidence` what a long list is
-    asked beside them."""
+    """The fake service, which is also the client that calls it."""
 
-    people: list[dict[str, Any]] = field(default_factory=list)
-    finds: Finds = exact
-    arrange: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] = lambda people: people
-    count: Callable[[int], int | None] = lambda number: number
-    before: Callable[[ListQuery], None] = lambda query: None
-    instead: Callable[[ListQuery], Answer | None] = lambda query: None
+    people: list[dict[str, Any]] = field(default_factory=list)  # wire objects
+    text_match: TextMatch = matches_exactly  # of the filters by email and by client_user_id
+    sort_people: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] = lambda people: people
+    choose_total: Callable[[int], int | None] = lambda count: count  # returns TotalCount for the number of matches
+    on_request: Callable[[ListQuery], None] = lambda query: None  # is called before each answer, may change the list
+    choose_answer: Callable[[ListQuery], Answer | None] = lambda query: None  # None: the answer of the list
     largest_limit: int = 1000
-    asked: list[ListQuery] = field(default_factory=list)
-    evidence: list[ListQuery] = field(default_factory=list)
-    hidden_bases: frozenset[int] = frozenset()
-    under_way: int = 0
-    most_under_way: int = 0
+    queries: list[ListQuery] = field(default_factory=list)  # requests for pages, and look-ups
+    evidence_queries: list[ListQuery] = field(default_factory=list)  # requests for evidence
+    hidden_bases: frozenset[int] = frozenset()  # ids of bases that the list shows only to a request for the base
+    in_flight_count: int = 0
+    most_in_flight: int = 0
     is_quiet: bool = False
     counts: dict[str, RequestCounts] = field(default_factory=lambda: {"list": RequestCounts()})
 
     def add(self, subscriber_id: int, email: str = "", *, base: object = None, client: str = "") -> None:
-        """Somebody more, in the base 7 unless another is given."""
-        own_base = {"Id": 7, "Name": "News"} if base is None else base
-        self.people.append({"Id": subscriber_id, "Base": own_base, "Email": email, "ClientUserId": client})
+        """Add a subscriber, by default to the base 7."""
+        listed_base = {"Id": 7, "Name": "News"} if base is None else base
+        self.people.append({"Id": subscriber_id, "Base": listed_base, "Email": email, "ClientUserId": client})
 
     async def list_subscribers(self, query: ListQuery, parse: object = None) -> Answer:
-        (self.evidence if query.limit in OF_EVIDENCE else self.asked).append(query)
-        self.under_way += 1
-        self.most_under_way = max(self.most_under_way, self.under_way)
+        (self.evidence_queries if query.limit in EVIDENCE_LIMITS else self.queries).append(query)
+        self.in_flight_count += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight_count)
         try:
             await asyncio.sleep(0)
-            self.before(query)
-            answer = self.instead(query)
-            return self.answer(query) if answer is None else answer
+            self.on_request(query)
+            answer = self.choose_answer(query)
+            return self.build_page(query) if answer is None else answer
         finally:
-            self.under_way -= 1
+            self.in_flight_count -= 1
 
-    def answer(self, query: ListQuery) -> ListPage:
-        """The page that the query names."""
-        shown = self.arrange([person for person in self.people if self._matches(query, person)])
+    def build_page(self, query: ListQuery) -> ListPage:
+        """Return the page for the query."""
+        matches = self.sort_people([person for person in self.people if self._matches(query, person)])
         limit = min(query.limit, self.largest_limit)
-        return ListPage(shown[query.offset : query.offset + limit], self.count(len(shown)), query.offset, limit)
+        rows = matches[query.offset : query.offset + limit]
+        return ListPage(rows, self.choose_total(len(matches)), query.offset, limit)
 
     def _matches(self, query: ListQuery, person: dict[str, Any]) -> bool:
         if query.base_id is not None and person["Base"]["Id"] != query.base_id:
@@ -87,21 +96,22 @@ class FakeList:
         if query.id is not None:
             return bool(person["Id"] == query.id)
         if query.email is not None:
-            return self.finds(query.email, person["Email"])
-        return query.client_user_id is None or self.finds(query.client_user_id, person["ClientUserId"])
+            return self.text_match(query.email, person["Email"])
+        return query.client_user_id is None or self.text_match(query.client_user_id, person["ClientUserId"])
 
     @property
-    def pages(self) -> int:
-        """How many pages of the whole list were asked for."""
-        return sum(query == ListQuery(query.offset, query.limit) for query in self.asked)
+    def page_count(self) -> int:
+        """The number of requests for a page of the whole list."""
+        return sum(query == ListQuery(query.offset, query.limit) for query in self.queries)
 
-    def times(self, text: str) -> int:
-        """How often this text was asked for."""
-        return sum(text in (query.email, query.client_user_id) for query in self.asked)
+    def count_requests(self, text: str) -> int:
+        """Return the number of requests that filtered by this text."""
+        return sum(text in (query.email, query.client_user_id) for query in self.queries)
 
 
-def crowd(number: int, first_id: int = 1, email: str = "p{}@crowd.org") -> list[dict[str, Any]]:
-    """So many people of another base, all of the plain class unless the pattern says otherwise."""
+def build_crowd(person_count: int, first_id: int = 1, email: str = "p{}@crowd.org") -> list[dict[str, Any]]:
+    """Return people of another base, with consecutive ids. Their emails are of the plain class, unless `email` is
+    another pattern."""
     base = {"Id": 1, "Name": "Others"}
-    ids: Sequence[int] = range(first_id, first_id + number)
+    ids: Sequence[int] = range(first_id, first_id + person_count)
     return [{"Id": id_, "Base": base, "Email": email.format(id_), "ClientUserId": f"c{id_}"} for id_ in ids]

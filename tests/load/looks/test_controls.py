@@ -1,4 +1,4 @@
-"""The classes of spellings for which a filter is trusted."""
+"""Controls of filters: the spelling classes for which a filter passes or fails."""
 
 from pathlib import Path
 from typing import Any
@@ -10,218 +10,222 @@ from connector.load.session import Session
 from connector.service.wire import ListPage, ListQuery, Refused
 from connector.subscribers.identity import SpellingClass, classify
 from tests.load.looks import fake_list
-from tests.load.looks.fake_list import FakeList, crowd
-from tests.load.sessions import look_at_fake, sentinel
+from tests.load.looks.fake_list import FakeList, build_crowd
+from tests.load.sessions import build_sentinel, run_with_fake
 
 PLAIN, PLUS, CAPITALS = (classify("email", text) for text in ("a@x.org", "a+b@x.org", "Ann@x.org"))
 KEY = classify("client_user_id", "c1")
 
 
-def check(fake: FakeList, folder: Path, *classes: SpellingClass, case: bool = False, **options: Any) -> FilterCheck:
-    async def look(session: Session) -> FilterCheck:
+def check(
+    fake: FakeList, folder: Path, *classes: SpellingClass, with_case: bool = False, **options: Any
+) -> FilterCheck:
+    async def run_checks(session: Session) -> FilterCheck:
         await read_stats(session.access)
-        return await check_filters(session.access, classes, with_case=case)
+        return await check_filters(session.access, classes, with_case=with_case)
 
-    return look_at_fake(fake, folder, look, **options)
+    return run_with_fake(fake, folder, run_checks, **options)
 
 
-def with_plus() -> FakeList:
-    fake = FakeList(crowd(5))
+def build_list_with_plus() -> FakeList:
+    fake = FakeList(build_crowd(5))
     for number in (11, 12, 13):
         fake.add(number, f"p+{number}@x.org")
     return fake
 
 
-def plus_is_a_blank(asked: str, stored: str) -> bool:
-    return asked.replace("+", " ") == stored
+def matches_plus_as_blank(asked_text: str, stored_text: str) -> bool:
+    return asked_text.replace("+", " ") == stored_text
 
 
-def test_a_class_passes_or_fails_by_its_own_control(tmp_path: Path) -> None:
-    fake = with_plus()
-    fake.finds = plus_is_a_blank
-    checked = check(fake, tmp_path, PLAIN, PLUS, CAPITALS, KEY)
+def test_the_control_of_a_class_decides_only_about_this_class(tmp_path: Path) -> None:
+    fake = build_list_with_plus()
+    fake.text_match = matches_plus_as_blank
+    result = check(fake, tmp_path, PLAIN, PLUS, CAPITALS, KEY)
     # The list shows no email with capitals, so that class was not tried.
-    assert (set(checked.passed_classes), set(checked.failed_classes)) == ({PLAIN, KEY}, {PLUS})
+    assert (set(result.passed_classes), set(result.failed_classes)) == ({PLAIN, KEY}, {PLUS})
 
 
-def test_one_control_a_class_and_one_made_up_a_field_are_asked_for(tmp_path: Path) -> None:
-    fake = with_plus()
+def test_the_check_makes_one_request_for_each_class_and_one_made_up_request_for_each_field(tmp_path: Path) -> None:
+    fake = build_list_with_plus()
     check(fake, tmp_path, PLAIN, PLUS, KEY)
-    assert len(fake.asked) == 1 + 2 + 3  # the stats, two made up, three classes
+    assert len(fake.queries) == 1 + 2 + 3  # the stats, two made-up values, three classes
 
 
-def test_a_control_that_has_vanished_is_replaced_by_another(tmp_path: Path) -> None:
-    fake = with_plus()
-    surveyed = list(fake.people)
+def test_another_listed_subscriber_is_tried_if_the_control_has_vanished(tmp_path: Path) -> None:
+    fake = build_list_with_plus()
+    people = list(fake.people)
 
     def vanish(query: ListQuery) -> None:
         if query.email is not None:
-            fake.people = surveyed[7:]
+            fake.people = people[7:]
 
-    fake.before = vanish
+    fake.on_request = vanish
     assert check(fake, tmp_path, PLUS).passed_classes == {PLUS}
-    assert [fake.times(f"p+{number}@x.org") for number in (11, 12, 13)] == [1, 1, 1]
+    assert [fake.count_requests(f"p+{number}@x.org") for number in (11, 12, 13)] == [1, 1, 1]
 
 
-def test_a_class_fails_if_no_filter_shows_three_of_its_controls(tmp_path: Path) -> None:
-    fake = with_plus()
+def test_a_class_fails_if_the_filter_does_not_find_three_listed_subscribers(tmp_path: Path) -> None:
+    fake = build_list_with_plus()
     fake.add(14, "p+14@x.org")
-    fake.instead = lambda query: ListPage([], 0, 0, 1000) if "p+1" in (query.email or "") else None
+    fake.choose_answer = lambda query: ListPage([], 0, 0, 1000) if "p+1" in (query.email or "") else None
     assert check(fake, tmp_path, PLUS).failed_classes == {PLUS}
-    assert [fake.times(f"p+{number}@x.org") for number in (11, 12, 13, 14)] == [1, 1, 1, 0]
+    assert [fake.count_requests(f"p+{number}@x.org") for number in (11, 12, 13, 14)] == [1, 1, 1, 0]
 
 
-def test_a_control_must_come_back_with_its_own_id(tmp_path: Path) -> None:
-    other: ListPage = ListPage([{"Id": 99, "Email": "p1@crowd.org"}], 1, 0, 1000)
-    fake = FakeList(crowd(1), instead=lambda query: other if query.email == "p1@crowd.org" else None)
+def test_a_class_fails_if_the_filter_lists_another_id_than_the_control_has(tmp_path: Path) -> None:
+    other_page: ListPage = ListPage([{"Id": 99, "Email": "p1@crowd.org"}], 1, 0, 1000)
+    fake = FakeList(build_crowd(1), choose_answer=lambda query: other_page if query.email == "p1@crowd.org" else None)
     assert check(fake, tmp_path, PLAIN).failed_classes == {PLAIN}
 
 
-def test_a_filter_that_shows_an_invented_subscriber_is_useless_for_the_run(tmp_path: Path) -> None:
-    fake = FakeList(crowd(5), finds=fake_list.ignored)
+def test_the_run_no_longer_uses_a_filter_that_lists_subscribers_for_a_made_up_value(tmp_path: Path) -> None:
+    fake = FakeList(build_crowd(5), text_match=fake_list.matches_everything)
 
-    async def look(session: Session) -> None:
+    async def run_checks(session: Session) -> None:
         await read_stats(session.access)
         assert await check_filters(session.access, [PLAIN]) == FilterCheck(failed_classes=frozenset({PLAIN}))
         assert session.access.state.useless_fields == {"email"}
-        asked = len(fake.asked)
-        fake.finds = fake_list.exact
+        query_count = len(fake.queries)
+        fake.text_match = fake_list.matches_exactly
         assert (await check_filters(session.access, [PLAIN])).passed_classes == set()
         assert not has_control(session.access, PLAIN)
-        assert len(fake.asked) == asked
-        assert (await check_filters(session.access, [KEY])).passed_classes == {
-            KEY
-        }  # the other filter is a matter of its own
+        assert len(fake.queries) == query_count
+        # The filter by client_user_id is tried separately.
+        assert (await check_filters(session.access, [KEY])).passed_classes == {KEY}
 
-    look_at_fake(fake, tmp_path, look)
+    run_with_fake(fake, tmp_path, run_checks)
 
 
-def test_a_made_up_answer_that_is_not_whole_tells_nothing_this_time(tmp_path: Path) -> None:
-    fake = FakeList(crowd(5), count=lambda number: None)
+def test_a_filter_is_not_usable_if_the_answer_to_a_made_up_value_is_refused_or_has_no_total_count(
+    tmp_path: Path,
+) -> None:
+    fake = FakeList(build_crowd(5), choose_total=lambda number: None)
     assert check(fake, tmp_path, PLAIN) == FilterCheck(failed_classes=frozenset({PLAIN}))
-    refused = Refused(400, "no address")
-    fake = FakeList(crowd(5), instead=lambda query: refused if ".invalid" in (query.email or "") else None)
+    refusal = Refused(400, "no address")
+    fake = FakeList(build_crowd(5), choose_answer=lambda query: refusal if ".invalid" in (query.email or "") else None)
     assert check(fake, tmp_path / "again", PLAIN) == FilterCheck(failed_classes=frozenset({PLAIN}))
 
 
-def test_a_filter_is_tried_once_in_a_run_and_its_classes_again_only_on_demand(tmp_path: Path) -> None:
-    fake = with_plus()
+def test_a_filter_is_tried_once_in_a_run_and_its_classes_again_only_with_is_again(tmp_path: Path) -> None:
+    fake = build_list_with_plus()
 
-    async def look(session: Session) -> list[int]:
+    async def run_checks(session: Session) -> list[int]:
         await read_stats(session.access)
-        counts = []
+        request_counts = []
         for is_again in (False, False, True):
-            before = len(fake.asked)
-            checked = await check_filters(session.access, [PLAIN, PLUS, KEY], is_again=is_again)
-            assert checked.passed_classes == {PLAIN, PLUS, KEY}
-            counts.append(len(fake.asked) - before)
-        return counts
+            request_count_before = len(fake.queries)
+            result = await check_filters(session.access, [PLAIN, PLUS, KEY], is_again=is_again)
+            assert result.passed_classes == {PLAIN, PLUS, KEY}
+            request_counts.append(len(fake.queries) - request_count_before)
+        return request_counts
 
-    assert look_at_fake(fake, tmp_path, look) == [2 + 3, 0, 3]
+    assert run_with_fake(fake, tmp_path, run_checks) == [2 + 3, 0, 3]
 
 
 def test_a_class_that_stops_working_fails_for_the_rest_of_the_run(tmp_path: Path) -> None:
-    fake = with_plus()
+    fake = build_list_with_plus()
 
-    async def look(session: Session) -> None:
+    async def run_checks(session: Session) -> None:
         await read_stats(session.access)
         assert (await check_filters(session.access, [PLAIN, PLUS])).passed_classes == {PLAIN, PLUS}
-        fake.finds = plus_is_a_blank
+        fake.text_match = matches_plus_as_blank
         assert (await check_filters(session.access, [PLAIN, PLUS], is_again=True)).failed_classes == {PLUS}
-        fake.finds = fake_list.exact
+        fake.text_match = fake_list.matches_exactly
         assert (await check_filters(session.access, [PLAIN, PLUS], is_again=True)).failed_classes == {PLUS}
 
-    look_at_fake(fake, tmp_path, look)
+    run_with_fake(fake, tmp_path, run_checks)
 
 
-def sentinels(*texts: str) -> tuple[Sentinel, ...]:
-    return tuple(sentinel(900.0 + number, 100 + number, text) for number, text in enumerate(texts))
+def build_sentinels(*texts: str) -> tuple[Sentinel, ...]:
+    return tuple(build_sentinel(900.0 + number, 100 + number, text) for number, text in enumerate(texts))
 
 
-def test_a_witness_by_the_text_as_sent_is_the_first_control(tmp_path: Path) -> None:
-    fake = with_plus()
+def test_the_first_control_is_a_sentinel_by_its_text_as_sent(tmp_path: Path) -> None:
+    fake = build_list_with_plus()
     fake.add(100, "wit+ness@x.org")
-    (sent,) = sentinels("wit+ness@x.org")
-    checked = check(fake, tmp_path, PLUS, sentinels=(sent,))
-    assert (set(checked.passed_classes), checked.seen_sentinels) == ({PLUS}, (sent,))
-    assert fake.times("p+11@x.org") == 0
+    (sentinel,) = build_sentinels("wit+ness@x.org")
+    result = check(fake, tmp_path, PLUS, sentinels=(sentinel,))
+    assert (set(result.passed_classes), result.seen_sentinels) == ({PLUS}, (sentinel,))
+    assert fake.count_requests("p+11@x.org") == 0
 
 
-def test_a_sentinel_that_no_id_shows_does_not_decide(tmp_path: Path) -> None:
-    fake = with_plus()
-    checked = check(fake, tmp_path, PLUS, sentinels=sentinels("late+1@x.org", "late+2@x.org", "late+3@x.org"))
-    assert (set(checked.passed_classes), checked.seen_sentinels) == ({PLUS}, ())
-    assert [fake.times(f"late+{number}@x.org") for number in (1, 2, 3)] == [1, 1, 0]
+def test_a_sentinel_that_the_list_does_not_show_by_its_id_decides_nothing(tmp_path: Path) -> None:
+    fake = build_list_with_plus()
+    result = check(fake, tmp_path, PLUS, sentinels=build_sentinels("late+1@x.org", "late+2@x.org", "late+3@x.org"))
+    assert (set(result.passed_classes), result.seen_sentinels) == ({PLUS}, ())
+    assert [fake.count_requests(f"late+{number}@x.org") for number in (1, 2, 3)] == [1, 1, 0]
 
 
-def test_lag_alone_fails_no_class(tmp_path: Path) -> None:
-    checked = check(FakeList(crowd(5)), tmp_path, PLUS, sentinels=sentinels("late+1@x.org"))
-    assert (set(checked.passed_classes), set(checked.failed_classes)) == (set(), set())
+def test_no_class_fails_if_the_list_only_lags(tmp_path: Path) -> None:
+    result = check(FakeList(build_crowd(5)), tmp_path, PLUS, sentinels=build_sentinels("late+1@x.org"))
+    assert (set(result.passed_classes), set(result.failed_classes)) == (set(), set())
 
 
-def test_a_sentinel_that_shows_by_id_and_not_by_its_text_fails_the_class(tmp_path: Path) -> None:
-    fake = with_plus()
-    fake.add(100, "WIT+NESS@X.ORG")  # the service keeps what is sent now in capitals, and tells them apart
-    checked = check(fake, tmp_path, PLUS, sentinels=sentinels("wit+ness@x.org"))
-    assert (set(checked.passed_classes), set(checked.failed_classes)) == (set(), {PLUS})
+def test_a_class_fails_if_the_list_shows_a_sentinel_by_its_id_and_not_by_its_text(tmp_path: Path) -> None:
+    fake = build_list_with_plus()
+    fake.add(100, "WIT+NESS@X.ORG")  # the service stores the text in capitals, and its filter compares case
+    result = check(fake, tmp_path, PLUS, sentinels=build_sentinels("wit+ness@x.org"))
+    assert (set(result.passed_classes), set(result.failed_classes)) == (set(), {PLUS})
 
 
-def test_a_sentinel_that_appears_between_the_two_requests_does_not_fail_the_class(tmp_path: Path) -> None:
-    fake = with_plus()
+def test_a_class_passes_although_the_list_shows_a_sentinel_only_at_the_second_request(tmp_path: Path) -> None:
+    fake = build_list_with_plus()
 
     def show_late(query: ListQuery) -> None:
         if query.id is not None:
             fake.add(100, "wit+ness@x.org")
 
-    fake.before = show_late
-    assert check(fake, tmp_path, PLUS, sentinels=sentinels("wit+ness@x.org")).passed_classes == {PLUS}
+    fake.on_request = show_late
+    assert check(fake, tmp_path, PLUS, sentinels=build_sentinels("wit+ness@x.org")).passed_classes == {PLUS}
 
 
-def test_a_listed_or_confirmed_subscriber_is_a_control(tmp_path: Path) -> None:
-    async def look(session: Session) -> list[bool]:
+def test_listed_subscribers_and_sentinels_are_controls(tmp_path: Path) -> None:
+    async def run_checks(session: Session) -> list[bool]:
         await read_stats(session.access)
-        return [has_control(session.access, want) for want in (PLAIN, PLUS, CAPITALS, KEY)]
+        return [has_control(session.access, class_) for class_ in (PLAIN, PLUS, CAPITALS, KEY)]
 
-    options = {"sentinels": sentinels("wit+ness@x.org")}
-    assert look_at_fake(FakeList(crowd(5)), tmp_path, look, **options) == [True, True, False, True]
+    options = {"sentinels": build_sentinels("wit+ness@x.org")}
+    assert run_with_fake(FakeList(build_crowd(5)), tmp_path, run_checks, **options) == [True, True, False, True]
 
 
-def test_a_filter_is_blind_to_case_if_both_cases_find_each_other(tmp_path: Path) -> None:
-    def lowers_what_is_asked(asked: str, stored: str) -> bool:
-        return asked.lower() == stored
+def test_a_filter_ignores_case_if_each_case_finds_the_other_case(tmp_path: Path) -> None:
+    def matches_lower_text(asked_text: str, stored_text: str) -> bool:
+        return asked_text.lower() == stored_text
 
-    def lowers_the_domain(asked: str, stored: str) -> bool:
-        return asked.partition("@")[0] == stored.partition("@")[0] and fake_list.icase(asked, stored)
+    def matches_any_case_of_the_domain(asked_text: str, stored_text: str) -> bool:
+        has_same_local_part = asked_text.partition("@")[0] == stored_text.partition("@")[0]
+        return has_same_local_part and fake_list.matches_in_any_case(asked_text, stored_text)
 
-    def lowers_what_it_does_not_find(asked: str, stored: str) -> bool:
-        return stored in (asked, asked.lower())
+    def matches_text_or_lower_text(asked_text: str, stored_text: str) -> bool:
+        return stored_text in (asked_text, asked_text.lower())
 
-    with_capitals = [*crowd(3), *crowd(3, 11, "Ann{}@x.org")]
-    table = [
-        (crowd(3), fake_list.icase, True),
-        (crowd(3), fake_list.partial, True),
-        (crowd(3), fake_list.exact, False),
-        (crowd(3), lowers_the_domain, False),
-        (with_capitals, fake_list.icase, True),
-        (with_capitals, fake_list.exact, False),
-        (with_capitals, lowers_what_is_asked, False),  # whoever is kept with capitals is never found
-        (with_capitals, lowers_what_it_does_not_find, False),
-        ([], fake_list.icase, False),
+    with_capitals = [*build_crowd(3), *build_crowd(3, 11, "Ann{}@x.org")]
+    cases = [
+        (build_crowd(3), fake_list.matches_in_any_case, True),
+        (build_crowd(3), fake_list.matches_partially, True),
+        (build_crowd(3), fake_list.matches_exactly, False),
+        (build_crowd(3), matches_any_case_of_the_domain, False),
+        (with_capitals, fake_list.matches_in_any_case, True),
+        (with_capitals, fake_list.matches_exactly, False),
+        (with_capitals, matches_lower_text, False),  # no stored text with capitals is ever found
+        (with_capitals, matches_text_or_lower_text, False),
+        ([], fake_list.matches_in_any_case, False),
     ]
-    for number, (people, finds, is_blind) in enumerate(table):
-        checked = check(FakeList(people, finds), tmp_path / str(number), PLAIN, case=True)
-        assert checked.is_case_blind is is_blind, finds
+    for number, (people, text_match, is_blind) in enumerate(cases):
+        result = check(FakeList(people, text_match), tmp_path / str(number), PLAIN, with_case=True)
+        assert result.is_case_blind is is_blind, text_match
 
 
-def test_a_filter_that_distinguishes_capitals_is_not_tried_again(tmp_path: Path) -> None:
-    fake = FakeList(crowd(5))
+def test_a_filter_that_compares_case_is_not_tried_again(tmp_path: Path) -> None:
+    fake = FakeList(build_crowd(5))
 
-    async def look(session: Session) -> int:
+    async def run_checks(session: Session) -> int:
         await read_stats(session.access)
         await check_filters(session.access, [PLAIN], with_case=True)
         assert session.access.state.is_case_blind is False
-        fake.asked.clear()
+        fake.queries.clear()
         assert not (await check_filters(session.access, [PLAIN], with_case=True)).is_case_blind
-        return len(fake.asked)
+        return len(fake.queries)
 
-    assert look_at_fake(fake, tmp_path, look) == 0
+    assert run_with_fake(fake, tmp_path, run_checks) == 0

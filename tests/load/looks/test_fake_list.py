@@ -9,9 +9,8 @@ import pytest
 from connector.load.session import Session
 from connector.sandbox import SandboxProcess
 from connector.service.wire import ListPage, ListQuery
-from tests.load.looks import fake_list
-from tests.load.looks.fake_list import FakeList
-from tests.load.sessions import look_at_sandbox
+from tests.load.looks.fake_list import MATCHES, FakeList
+from tests.load.sessions import run_with_sandbox
 from tests.sandbox.calls import Calls
 
 EMAILS = ("ann@x.org", "Ann@X.org", "joann@x.org", "a+b@x.org", "jörg@x.org", "o'neil%2b@x.org")
@@ -26,16 +25,16 @@ QUERIES = (
 )
 
 
-def describe(listed: object) -> tuple[object, ...]:
-    assert isinstance(listed, ListPage)
-    rows = [(row["Id"], row["Base"]["Id"], row["Email"], row["ClientUserId"]) for row in listed.subscribers]
-    return rows, listed.total_count, listed.offset, listed.limit
+def describe(page: object) -> tuple[object, ...]:
+    assert isinstance(page, ListPage)
+    rows = [(row["Id"], row["Base"]["Id"], row["Email"], row["ClientUserId"]) for row in page.subscribers]
+    return rows, page.total_count, page.offset, page.limit
 
 
 @pytest.mark.parametrize("filters", ["exact", "icase", "partial", "ignored"])
-def test_the_made_up_list_answers_as_the_sandbox_does(sandbox: SandboxProcess, tmp_path: Path, filters: str) -> None:
+def test_the_fake_list_answers_as_the_sandbox_does(sandbox: SandboxProcess, tmp_path: Path, filters: str) -> None:
     sandbox.switch(filters=filters)
-    fake = FakeList(finds=getattr(fake_list, filters))
+    fake = FakeList(text_match=MATCHES[filters])
     for number, email in enumerate(EMAILS):
         subscriber = Calls(sandbox).create(email, base={"Id": 7}, ClientUserId=f"C{number}").json["Subscriber"]
         fake.add(subscriber["Id"], email, client=f"C{number}")
@@ -47,4 +46,4 @@ def test_the_made_up_list_answers_as_the_sandbox_does(sandbox: SandboxProcess, t
     async def ask_fake() -> Sequence[object]:
         return [describe(await fake.list_subscribers(query)) for query in queries]
 
-    assert asyncio.run(ask_fake()) == look_at_sandbox(sandbox, tmp_path, ask)
+    assert asyncio.run(ask_fake()) == run_with_sandbox(sandbox, tmp_path, ask)

@@ -1,4 +1,4 @@
-"""The end of a look by filters if the service or the run ends, and its messages and requests."""
+"""Look-ups by filters: a stopped run, the messages, and the requests."""
 
 import asyncio
 from dataclasses import replace
@@ -11,45 +11,47 @@ from connector.listing.lookup import look_by_filter
 from connector.listing.pages import ListFailed
 from connector.load.session import Session
 from connector.service.wire import ListQuery, Refused
-from tests.load.looks.fake_list import FakeList, crowd
-from tests.load.sessions import look_at_fake, sentinel, want
+from tests.load.looks.fake_list import FakeList, build_crowd
+from tests.load.sessions import build_key, build_sentinel, run_with_fake
 
 
-def test_nothing_hangs_and_nothing_is_asked_any_more_when_the_run_is_stopped(tmp_path: Path) -> None:
-    fake = FakeList(crowd(5))
+def test_a_stopped_run_ends_its_look_ups_and_sends_no_more_requests(tmp_path: Path) -> None:
+    fake = FakeList(build_crowd(5))
 
     async def look_and_stop(session: Session) -> None:
-        fake.before = lambda query: session.control.event.set() if query.email == "p7@x.org" else None
+        fake.on_request = lambda query: session.control.event.set() if query.email == "p7@x.org" else None
         with pytest.raises(RunAborted, match="stopped"):
-            await look_by_filter(session.access, [want(f"p{number}@x.org") for number in range(200)])
-        asked = len(fake.asked)
+            await look_by_filter(session.access, [build_key(f"p{number}@x.org") for number in range(200)])
+        query_count = len(fake.queries)
         await asyncio.sleep(0)
-        assert (len(fake.asked), fake.under_way) == (asked, 0)
-        assert asked < 120
+        assert (len(fake.queries), fake.in_flight_count) == (query_count, 0)
+        assert query_count < 120
 
-    look_at_fake(fake, tmp_path, look_and_stop)
+    run_with_fake(fake, tmp_path, look_and_stop)
 
 
-def test_messages_name_no_subscriber(tmp_path: Path) -> None:
-    fake = FakeList(crowd(5), instead=lambda query: Refused(403, "no") if query.email == "ann@x.org" else None)
+def test_messages_contain_no_email(tmp_path: Path) -> None:
+    fake = FakeList(
+        build_crowd(5), choose_answer=lambda query: Refused(403, "no") if query.email == "ann@x.org" else None
+    )
 
     async def fail(session: Session) -> None:
         with pytest.raises(ListFailed) as failure:
-            await look_by_filter(session.access, [want("ann@x.org")])
-        messages = f"{failure.value} {session.control.activity} {want('ann@x.org')!r} {session.access.state!r}"
+            await look_by_filter(session.access, [build_key("ann@x.org")])
+        messages = f"{failure.value} {session.control.activity} {build_key('ann@x.org')!r} {session.access.state!r}"
         messages += repr(session.access.sentinels)
         assert "@" not in messages
         assert session.control.activity == "looking for 1 subscriber by the list's filters"
 
-    look_at_fake(fake, tmp_path, fail, sentinels=(sentinel(940.0, 100, "wit@x.org"),))
+    run_with_fake(fake, tmp_path, fail, sentinels=(build_sentinel(940.0, 100, "wit@x.org"),))
 
 
-def test_a_query_has_one_filter_only(tmp_path: Path) -> None:
-    fake = FakeList(crowd(5))
-    sentinels = (sentinel(940.0, 100, "wit@x.org"),)
-    look_at_fake(
-        fake, tmp_path, lambda session: look_by_filter(session.access, [want("ann@x.org")]), sentinels=sentinels
+def test_each_request_has_at_most_one_filter(tmp_path: Path) -> None:
+    fake = FakeList(build_crowd(5))
+    sentinels = (build_sentinel(940.0, 100, "wit@x.org"),)
+    run_with_fake(
+        fake, tmp_path, lambda session: look_by_filter(session.access, [build_key("ann@x.org")]), sentinels=sentinels
     )
-    for query in fake.asked:
-        plain = replace(query, limit=ListQuery().limit)
-        assert plain in (ListQuery(), ListQuery(email=query.email), ListQuery(id=query.id))
+    for query in fake.queries:
+        filter_query = replace(query, limit=ListQuery().limit)
+        assert filter_query in (ListQuery(), ListQuery(email=query.email), ListQuery(id=query.id))

@@ -1,4 +1,4 @@
-"""The order of filters and sweeps, and the second way for the keys that the first way does not decide."""
+"""Look-ups by filters or sweeps: the cheaper way comes first, and the other way is for inconclusive keys."""
 
 import asyncio
 import random
@@ -15,273 +15,286 @@ from connector.load.lookups import KeysCost, SweepCost, estimate_keys, estimate_
 from connector.load.session import Session
 from connector.service.wire import Ambiguous, ListQuery, Refused
 from tests.load.looks import fake_list
-from tests.load.looks.fake_list import FakeList, crowd
-from tests.load.sessions import get_verdict, identity, look_at_fake, sentinel, want
+from tests.load.looks.fake_list import FakeList, build_crowd
+from tests.load.sessions import build_key, build_sentinel, compute_identity, read_result, run_with_fake
 
-NOBODY = float("-inf")
-LONG = 20_000  # a sweep of so many takes 22 requests
+NO_SENTINEL = float("-inf")
+LONG_LIST_COUNT = 20_000  # a sweep of so many subscribers takes 22 requests
 
 
 def look(fake: FakeList, folder: Path, *texts: str, in_any_spelling: bool = False, **options: Any) -> LookupResult:
-    wanted = [want(text, in_any_spelling=in_any_spelling) for text in texts]
-    return look_at_fake(fake, folder, lambda session: look_for(session.access, wanted), **options)
+    keys = [build_key(text, in_any_spelling=in_any_spelling) for text in texts]
+    return run_with_fake(fake, folder, lambda session: look_for(session.access, keys), **options)
 
 
 def has_swept(fake: FakeList) -> bool:
-    return fake.pages > 2
+    return fake.page_count > 2
 
 
-def shuffled(fake: FakeList) -> None:
-    fake.arrange = lambda people: random.Random(len(fake.asked)).sample(people, len(people))
+def shuffle_list(fake: FakeList) -> None:
+    """Let the list have a random order at each request."""
+    fake.sort_people = lambda people: random.Random(len(fake.queries)).sample(people, len(people))
 
 
-def test_a_few_on_a_long_list_are_looked_up_by_filters(tmp_path: Path) -> None:
-    fake = FakeList(crowd(LONG))
+def test_a_few_keys_are_looked_up_by_filters_in_a_long_list(tmp_path: Path) -> None:
+    fake = FakeList(build_crowd(LONG_LIST_COUNT))
     fake.add(30_000, "ann@x.org")
     result = look(fake, tmp_path, "ann@x.org", "bob@x.org")
-    assert (set(result.found_ids), set(result.absent_identities)) == ({identity("ann@x.org")}, {identity("bob@x.org")})
-    assert (fake.pages, len(fake.asked)) == (1, 1 + 1 + 2 + 1 + 2)  # one shows that the list does not hide the base
+    assert (set(result.found_ids), set(result.absent_identities)) == (
+        {compute_identity("ann@x.org")},
+        {compute_identity("bob@x.org")},
+    )
+    # One request shows that the list does not hide the base.
+    assert (fake.page_count, len(fake.queries)) == (1, 1 + 1 + 2 + 1 + 2)
 
 
 def test_a_service_that_refuses_the_id_of_an_empty_base_shows_nobody_there(tmp_path: Path) -> None:
-    fake = FakeList(crowd(LONG), instead=lambda query: Refused(404, "no such base") if query.base_id else None)
-    assert look(fake, tmp_path, "bob@x.org").absent_identities == {identity("bob@x.org")}
+    fake = FakeList(
+        build_crowd(LONG_LIST_COUNT),
+        choose_answer=lambda query: Refused(404, "no such base") if query.base_id else None,
+    )
+    assert look(fake, tmp_path, "bob@x.org").absent_identities == {compute_identity("bob@x.org")}
 
 
-@pytest.mark.parametrize(("number", "people"), [(1, 100), (40, LONG)])
-def test_many_or_a_short_list_are_looked_for_by_a_sweep(number: int, people: int, tmp_path: Path) -> None:
-    fake = FakeList(crowd(people))
-    wanted = [f"ann{index}@x.org" for index in range(number)]
-    result = look(fake, tmp_path, *wanted)
-    assert result.absent_identities == {identity(asked) for asked in wanted}
-    assert fake.pages == len(fake.asked)
+@pytest.mark.parametrize(("key_count", "person_count"), [(1, 100), (40, LONG_LIST_COUNT)])
+def test_many_keys_and_keys_in_a_short_list_are_looked_up_by_a_sweep(
+    key_count: int, person_count: int, tmp_path: Path
+) -> None:
+    fake = FakeList(build_crowd(person_count))
+    texts = [f"ann{index}@x.org" for index in range(key_count)]
+    result = look(fake, tmp_path, *texts)
+    assert result.absent_identities == {compute_identity(text) for text in texts}
+    assert fake.page_count == len(fake.queries)
 
 
 def test_a_look_up_of_no_key_sends_no_request(tmp_path: Path) -> None:
-    fake = FakeList(crowd(5))
+    fake = FakeList(build_crowd(5))
     assert look(fake, tmp_path) == LookupResult({}, frozenset(), frozenset(), 0.0, 1000.0)
-    assert fake.asked == []
+    assert fake.queries == []
 
 
 def test_a_key_without_a_control_of_its_class_is_looked_up_by_a_sweep(tmp_path: Path) -> None:
-    fake = FakeList(crowd(LONG))
-    assert look(fake, tmp_path, "a+b@x.org").absent_identities == {identity("a+b@x.org")}
-    assert fake.pages == len(fake.asked)
+    fake = FakeList(build_crowd(LONG_LIST_COUNT))
+    assert look(fake, tmp_path, "a+b@x.org").absent_identities == {compute_identity("a+b@x.org")}
+    assert fake.page_count == len(fake.queries)
 
 
-def test_ignored_filters_are_not_used_again_and_a_sweep_decides(tmp_path: Path) -> None:
-    fake = FakeList(crowd(LONG), fake_list.ignored)
+def test_filters_that_the_service_ignores_are_not_used_again_and_a_sweep_decides(tmp_path: Path) -> None:
+    fake = FakeList(build_crowd(LONG_LIST_COUNT), fake_list.matches_everything)
 
     async def look_twice(session: Session) -> int:
-        assert (await look_for(session.access, [want("bob@x.org")])).absent_identities
-        fake.asked.clear()
-        assert (await look_for(session.access, [want("bob@x.org")])).absent_identities
-        return len(fake.asked) - fake.pages
+        assert (await look_for(session.access, [build_key("bob@x.org")])).absent_identities
+        fake.queries.clear()
+        assert (await look_for(session.access, [build_key("bob@x.org")])).absent_identities
+        return len(fake.queries) - fake.page_count
 
-    assert look_at_fake(fake, tmp_path, look_twice) == 0
+    assert run_with_fake(fake, tmp_path, look_twice) == 0
 
 
-def test_a_sweep_decides_the_keys_that_filters_do_not_decide(tmp_path: Path) -> None:
-    fake = FakeList([*crowd(3, 50_000, "p+{}@crowd.org"), *crowd(LONG)])
-    fake.finds = lambda asked, stored: asked.replace("+", " ") == stored
+def test_keys_that_are_inconclusive_by_filters_are_looked_up_by_a_sweep(tmp_path: Path) -> None:
+    fake = FakeList([*build_crowd(3, 50_000, "p+{}@crowd.org"), *build_crowd(LONG_LIST_COUNT)])
+    fake.text_match = lambda asked_text, stored_text: asked_text.replace("+", " ") == stored_text
     fake.add(59_000, "dan@x.org")
     fake.add(60_000, "ann+b@x.org")
     result = look(fake, tmp_path, "ann+b@x.org", "bob@x.org", "c+d@x.org")
-    assert set(result.found_ids) == {identity("ann+b@x.org")}
-    assert result.absent_identities == {identity("bob@x.org"), identity("c+d@x.org")}
+    assert set(result.found_ids) == {compute_identity("ann+b@x.org")}
+    assert result.absent_identities == {compute_identity("bob@x.org"), compute_identity("c+d@x.org")}
     assert has_swept(fake)
 
 
-def test_a_list_in_no_stable_order_is_looked_up_by_filters_and_by_those_first_from_then_on(tmp_path: Path) -> None:
-    fake = FakeList(crowd(40), largest_limit=20)
+def test_after_an_inconclusive_sweep_the_run_uses_filters_first(tmp_path: Path) -> None:
+    fake = FakeList(build_crowd(40), largest_limit=20)
     fake.add(60_000, "ann@x.org")
-    shuffled(fake)
+    shuffle_list(fake)
 
     async def look_twice(session: Session) -> None:
-        wanted = [want("ann@x.org"), *(want(f"bob{number}@x.org") for number in range(50))]
+        keys = [build_key("ann@x.org"), *(build_key(f"bob{number}@x.org") for number in range(50))]
         for _ in range(2):
-            result = await look_for(session.access, wanted)
-            assert set(result.found_ids) == {wanted[0].identity}
-            assert result.absent_identities == {asked.identity for asked in wanted[1:]}
-        swept = fake.pages
-        assert (await look_for(session.access, wanted)).absent_identities
-        assert fake.pages == swept
+            result = await look_for(session.access, keys)
+            assert set(result.found_ids) == {keys[0].identity}
+            assert result.absent_identities == {key.identity for key in keys[1:]}
+        page_count = fake.page_count
+        assert (await look_for(session.access, keys)).absent_identities
+        assert fake.page_count == page_count
 
-    look_at_fake(fake, tmp_path, look_twice)
+    run_with_fake(fake, tmp_path, look_twice)
 
 
-def test_a_key_that_neither_filters_nor_sweeps_decide_stays_undecided(tmp_path: Path) -> None:
-    fake = FakeList(crowd(60), fake_list.ignored, largest_limit=10)
-    shuffled(fake)
+def test_a_key_stays_inconclusive_if_neither_filters_nor_a_sweep_decide(tmp_path: Path) -> None:
+    fake = FakeList(build_crowd(60), fake_list.matches_everything, largest_limit=10)
+    shuffle_list(fake)
     result = look(fake, tmp_path, "bob@x.org")
-    assert get_verdict(result) == ({}, set())
+    assert read_result(result) == ({}, set())
 
 
 @pytest.mark.parametrize("answer", [Ambiguous(500, "broken"), Refused(404, "no"), Refused(429, "slow down")])
-def test_a_text_on_which_the_service_chokes_is_swept_for(answer: Ambiguous | Refused, tmp_path: Path) -> None:
-    fake = FakeList(crowd(LONG), instead=lambda query: answer if query.email == "bob@x.org" else None)
+def test_a_text_for_which_the_filter_fails_is_looked_up_by_a_sweep(answer: Ambiguous | Refused, tmp_path: Path) -> None:
+    fake = FakeList(
+        build_crowd(LONG_LIST_COUNT), choose_answer=lambda query: answer if query.email == "bob@x.org" else None
+    )
 
     async def look_twice(session: Session) -> int:
-        assert (await look_for(session.access, [want("bob@x.org")])).absent_identities
-        fake.asked.clear()
-        assert (await look_for(session.access, [want("bob@x.org")])).absent_identities
-        return len(fake.asked) - fake.pages
+        assert (await look_for(session.access, [build_key("bob@x.org")])).absent_identities
+        fake.queries.clear()
+        assert (await look_for(session.access, [build_key("bob@x.org")])).absent_identities
+        return len(fake.queries) - fake.page_count
 
-    assert look_at_fake(fake, tmp_path, look_twice) == 0  # and not asked for again in this run
+    assert run_with_fake(fake, tmp_path, look_twice) == 0  # the run does not use the filter again
 
 
-@pytest.mark.parametrize(("answer", "words"), [(Refused(401, "no"), "token"), (Ambiguous(500, "broken"), ".")])
-def test_a_service_that_refuses_the_token_or_gives_no_list_ends_the_look(
-    tmp_path: Path, answer: Ambiguous | Refused, words: str
+@pytest.mark.parametrize(("answer", "message"), [(Refused(401, "no"), "token"), (Ambiguous(500, "broken"), ".")])
+def test_a_look_up_fails_if_the_service_refuses_the_token_or_returns_no_list(
+    tmp_path: Path, answer: Ambiguous | Refused, message: str
 ) -> None:
-    fake = FakeList(crowd(LONG))
-    fake.instead = lambda query: answer if query.email or (words == "." and len(fake.asked) > 3) else None
-    with pytest.raises(ListFailed, match=words):
+    fake = FakeList(build_crowd(LONG_LIST_COUNT))
+    fake.choose_answer = lambda query: answer if query.email or (message == "." and len(fake.queries) > 3) else None
+    with pytest.raises(ListFailed, match=message):
         look(fake, tmp_path, "bob@x.org")
 
 
-def test_filters_that_do_not_show_our_creates_prove_no_absence(tmp_path: Path) -> None:
-    """The service keeps in capitals what is sent now, tells them apart, and has older people in lower case."""
-    fake = FakeList(crowd(LONG))
+def test_filters_that_do_not_find_the_sentinels_prove_no_absence(tmp_path: Path) -> None:
+    """The service stores new emails in capitals, its filter compares case, and older emails are in lower case."""
+    fake = FakeList(build_crowd(LONG_LIST_COUNT))
     fake.add(60_000, "WIT@X.ORG")
     fake.add(60_001, "LOST@X.ORG")
-    sentinels = (sentinel(900.0, 60_000, "wit@x.org"),)
-    assert set(look(fake, tmp_path, "lost@x.org", sentinels=sentinels).found_ids) == {identity("lost@x.org")}
+    sentinels = (build_sentinel(900.0, 60_000, "wit@x.org"),)
+    assert set(look(fake, tmp_path, "lost@x.org", sentinels=sentinels).found_ids) == {compute_identity("lost@x.org")}
 
 
-def test_witnesses_of_another_class_that_no_filter_shows_are_left_to_a_sweep(tmp_path: Path) -> None:
-    fake = FakeList(crowd(LONG))
-    fake.add(60_000, "wit ness@x.org")  # was sent with a plus: what the service makes of one is not known
+def test_a_sweep_shows_a_sentinel_of_another_class_that_no_filter_finds(tmp_path: Path) -> None:
+    fake = FakeList(build_crowd(LONG_LIST_COUNT))
+    fake.add(60_000, "wit ness@x.org")  # it was sent with a plus
 
     async def look_twice(session: Session) -> list[float]:
-        return [(await look_for(session.access, [want("bob@x.org")])).latest_seen_at for _ in range(2)]
+        return [(await look_for(session.access, [build_key("bob@x.org")])).latest_seen_at for _ in range(2)]
 
-    sentinels = (sentinel(900.0, 60_000, "wit+ness@x.org"),)
-    assert look_at_fake(fake, tmp_path, look_twice, sentinels=sentinels) == [NOBODY, 900.0]
-
-
-def test_a_lag_that_filters_show_is_no_reason_to_sweep(tmp_path: Path) -> None:
-    fake = FakeList(crowd(LONG))
-    result = look(fake, tmp_path, "bob@x.org", sentinels=(sentinel(900.0, 60_000, "wit@x.org"),))
-    assert (set(result.absent_identities), result.lag_s) == ({identity("bob@x.org")}, 100.0)
-    assert fake.pages == 1
+    sentinels = (build_sentinel(900.0, 60_000, "wit+ness@x.org"),)
+    assert run_with_fake(fake, tmp_path, look_twice, sentinels=sentinels) == [NO_SENTINEL, 900.0]
 
 
-def test_a_sentinel_must_show_in_both_looks_that_missed_a_key(tmp_path: Path) -> None:
-    fake = FakeList([*crowd(3, 1, "p+{}@crowd.org"), *crowd(LONG, 10)])
-    fake.finds = lambda asked, stored: asked.replace("+", " ") == stored
+def test_no_sweep_follows_if_the_filters_show_a_lag(tmp_path: Path) -> None:
+    fake = FakeList(build_crowd(LONG_LIST_COUNT))
+    result = look(fake, tmp_path, "bob@x.org", sentinels=(build_sentinel(900.0, 60_000, "wit@x.org"),))
+    assert (set(result.absent_identities), result.lag_s) == ({compute_identity("bob@x.org")}, 100.0)
+    assert fake.page_count == 1
+
+
+def test_a_sentinel_counts_only_if_both_ways_that_prove_an_absence_show_the_sentinel(tmp_path: Path) -> None:
+    fake = FakeList([*build_crowd(3, 1, "p+{}@crowd.org"), *build_crowd(LONG_LIST_COUNT, 10)])
+    fake.text_match = lambda asked_text, stored_text: asked_text.replace("+", " ") == stored_text
     fake.add(60_000, "wit@x.org")
-    sentinels = (sentinel(900.0, 60_000, "wit@x.org"),)
+    sentinels = (build_sentinel(900.0, 60_000, "wit@x.org"),)
     result = look(fake, tmp_path, "bob@x.org", "c+d@x.org", sentinels=sentinels)
     assert len(result.absent_identities) == 2
-    assert result.latest_seen_at == NOBODY  # the filter showed them; the first sweep of many pages does not count
+    assert result.latest_seen_at == NO_SENTINEL  # a sentinel counts only in the second sweep
 
 
-def test_a_subscriber_in_other_capitals_is_found_on_request(tmp_path: Path) -> None:
-    fake = FakeList(crowd(LONG))
+def test_a_subscriber_in_other_capitals_is_found_with_in_any_spelling(tmp_path: Path) -> None:
+    fake = FakeList(build_crowd(LONG_LIST_COUNT))
     fake.add(60_000, "Ann@X.org")
-    assert set(look(fake, tmp_path, "ann@x.org", in_any_spelling=True).found_ids) == {identity("ann@x.org")}
+    assert set(look(fake, tmp_path, "ann@x.org", in_any_spelling=True).found_ids) == {compute_identity("ann@x.org")}
     assert has_swept(fake)
 
 
-def asked_for(number: int, *, in_any_spelling: bool = False) -> list[LookupKey]:
-    return [want(f"q{index}@x.org", in_any_spelling=in_any_spelling) for index in range(number)]
+def build_keys(key_count: int, *, in_any_spelling: bool = False) -> list[LookupKey]:
+    return [build_key(f"q{index}@x.org", in_any_spelling=in_any_spelling) for index in range(key_count)]
 
 
-def group(session: Session, *groups: Sequence[LookupKey]) -> list[KeyGroup]:
+def build_groups(session: Session, *groups: Sequence[LookupKey]) -> list[KeyGroup]:
     return [KeyGroup(session.access, keys) for keys in groups]
 
 
-def test_an_estimate_takes_one_page_once_and_none_after_a_listing(tmp_path: Path) -> None:
+def test_the_first_estimate_reads_one_page_unless_a_listing_came_before(tmp_path: Path) -> None:
     async def ask(session: Session) -> None:
         sweep = await estimate_sweep(session.access)
         assert sweep == SweepCost(23)
-        for number, requests in ((10, 10 + 2 * 1 + 1 + 1), (19, 19 + 2 * 1 + 1 + 1), (40, 40)):
-            assert estimate_keys(group(session, asked_for(number)), sweep) == KeysCost(requests)
-        halves = asked_for(10)[:5], asked_for(10)[5:]
-        assert estimate_keys(group(session, *halves), sweep) == KeysCost(10 + 2 * (2 * 1 + 1 + 1))
+        for key_count, request_count in ((10, 10 + 2 * 1 + 1 + 1), (19, 19 + 2 * 1 + 1 + 1), (40, 40)):
+            assert estimate_keys(build_groups(session, build_keys(key_count)), sweep) == KeysCost(request_count)
+        halves = build_keys(10)[:5], build_keys(10)[5:]
+        assert estimate_keys(build_groups(session, *halves), sweep) == KeysCost(10 + 2 * (2 * 1 + 1 + 1))
         assert await estimate_sweep(session.access) == sweep
-        assert len(fake.asked) == 1
+        assert len(fake.queries) == 1
 
-    fake = FakeList(crowd(LONG))
-    look_at_fake(fake, tmp_path, ask)
+    fake = FakeList(build_crowd(LONG_LIST_COUNT))
+    run_with_fake(fake, tmp_path, ask)
 
     async def list_first(session: Session) -> None:
         await list_account([session.access])
-        asked = len(fake.asked)
-        assert await estimate_sweep(session.access) == SweepCost(asked)
-        assert len(fake.asked) == asked
+        query_count = len(fake.queries)
+        assert await estimate_sweep(session.access) == SweepCost(query_count)
+        assert len(fake.queries) == query_count
 
-    fake = FakeList(crowd(LONG))
-    look_at_fake(fake, tmp_path / "again", list_first)
+    fake = FakeList(build_crowd(LONG_LIST_COUNT))
+    run_with_fake(fake, tmp_path / "again", list_first)
 
 
-def test_an_estimate_is_right_about_a_sweep_in_id_order(tmp_path: Path) -> None:
-    for number in (0, 1, 999, 1000, 1001, 5000, LONG):
-        fake = FakeList(crowd(number))
+def test_the_estimate_of_a_sweep_in_id_order_is_right_by_one_request(tmp_path: Path) -> None:
+    for number in (0, 1, 999, 1000, 1001, 5000, LONG_LIST_COUNT):
+        fake = FakeList(build_crowd(number))
 
         async def ask(session: Session) -> tuple[int | None, int]:
-            expected = (await estimate_sweep(session.access)).request_count
-            fake.asked.clear()  # noqa: B023 - called at once
+            estimated_count = (await estimate_sweep(session.access)).request_count
+            fake.queries.clear()  # noqa: B023 - called at once
             await list_account([session.access])
-            return expected, len(fake.asked)  # noqa: B023
+            return estimated_count, len(fake.queries)  # noqa: B023
 
-        expected, taken = look_at_fake(fake, tmp_path / str(number), ask)
-        assert expected is not None
-        assert taken - 1 <= expected <= taken + 1, number
+        estimated_count, request_count = run_with_fake(fake, tmp_path / str(number), ask)
+        assert estimated_count is not None
+        assert request_count - 1 <= estimated_count <= request_count + 1, number
 
 
-def test_an_estimate_counts_the_keys_that_no_filter_can_find(tmp_path: Path) -> None:
+def test_the_estimate_counts_the_keys_for_which_no_filter_is_known_to_work(tmp_path: Path) -> None:
     async def ask(session: Session) -> None:
         sweep = await estimate_sweep(session.access)
 
         def count(*keys: LookupKey) -> int:
-            return estimate_keys(group(session, keys), sweep).unprovable_count
+            return estimate_keys(build_groups(session, keys), sweep).unprovable_count
 
-        assert count(*asked_for(1), want("a+b@x.org")) == 1
+        assert count(*build_keys(1), build_key("a+b@x.org")) == 1
         session.access.state.is_case_blind = False
-        assert count(*asked_for(1)) == 0
-        assert count(*asked_for(1, in_any_spelling=True)) == 1
+        assert count(*build_keys(1)) == 0
+        assert count(*build_keys(1, in_any_spelling=True)) == 1
 
-    look_at_fake(FakeList(crowd(LONG)), tmp_path, ask)
+    run_with_fake(FakeList(build_crowd(LONG_LIST_COUNT)), tmp_path, ask)
 
 
 def test_a_list_without_a_total_count_has_no_estimate(tmp_path: Path) -> None:
-    fake = FakeList(crowd(LONG), count=lambda number: None)
-    assert look_at_fake(fake, tmp_path, lambda session: estimate_sweep(session.access)) == SweepCost(None)
+    fake = FakeList(build_crowd(LONG_LIST_COUNT), choose_total=lambda number: None)
+    assert run_with_fake(fake, tmp_path, lambda session: estimate_sweep(session.access)) == SweepCost(None)
 
 
-def test_simultaneous_looks_have_their_own_results(tmp_path: Path) -> None:
-    fake = FakeList(crowd(LONG))
+def test_simultaneous_look_ups_have_separate_results(tmp_path: Path) -> None:
+    fake = FakeList(build_crowd(LONG_LIST_COUNT))
     fake.add(60_000, "q3@x.org")
 
-    async def look_at_once(session: Session) -> list[LookupResult]:
-        return await asyncio.gather(*(look_for(session.access, [email]) for email in asked_for(20)))
+    async def look_together(session: Session) -> list[LookupResult]:
+        return await asyncio.gather(*(look_for(session.access, [key]) for key in build_keys(20)))
 
-    results = look_at_fake(fake, tmp_path, look_at_once)
+    results = run_with_fake(fake, tmp_path, look_together)
     assert [bool(result.found_ids) for result in results] == [number == 3 for number in range(20)]
     assert all(len(result.absent_identities) == 1 for number, result in enumerate(results) if number != 3)
-    assert all(query.offset == 0 for query in fake.asked if query != ListQuery(query.offset, query.limit))
+    assert all(query.offset == 0 for query in fake.queries if query != ListQuery(query.offset, query.limit))
 
 
 @pytest.mark.parametrize("is_in_order", [True, False])
 def test_the_results_of_many_keys_are_returned_in_parts(is_in_order: bool, tmp_path: Path) -> None:
-    fake = FakeList(crowd(LONG if is_in_order else 40), largest_limit=20)  # a sweep takes longer, or tells nothing
+    # A sweep of the ordered list needs more requests than look-ups; a sweep of the unordered list is inconclusive.
+    fake = FakeList(build_crowd(LONG_LIST_COUNT if is_in_order else 40), largest_limit=20)
     fake.add(60_000, "q350@x.org")
     if not is_in_order:
-        shuffled(fake)
-    wanted, parts, activities = asked_for(400), list[tuple[list[LookupKey], LookupResult]](), list[str]()
+        shuffle_list(fake)
+    all_keys, parts, activities = build_keys(400), list[tuple[list[LookupKey], LookupResult]](), list[str]()
 
-    async def look_in_parts_of(session: Session) -> None:
-        async for part in look_up_keys([KeyGroup(session.access, wanted)]):
+    async def look_in_parts(session: Session) -> None:
+        async for part in look_up_keys([KeyGroup(session.access, all_keys)]):
             parts.append((list(part.keys), part.result))
             activities.append(session.control.activity)
 
-    look_at_fake(fake, tmp_path, look_in_parts_of)
-    assert sorted(key.value for keys, _ in parts for key in keys) == sorted(key.value for key in wanted)
+    run_with_fake(fake, tmp_path, look_in_parts)
+    assert sorted(key.value for keys, _ in parts for key in keys) == sorted(key.value for key in all_keys)
     assert max(len(keys) for keys, _ in parts) == 300
-    assert [identity("q350@x.org") in result.found_ids for keys, result in parts].count(True) == 1
+    assert [compute_identity("q350@x.org") in result.found_ids for keys, result in parts].count(True) == 1
     assert sum(len(result.absent_identities) for _, result in parts) == 399
-    numbers = (400, 100) if is_in_order else (399, 99)  # the sweep has shown one
-    by_filter = [message for message in activities if message.endswith("filters")]
-    assert by_filter == [f"looking for {number} subscribers by the list's filters" for number in numbers]
+    key_counts = (400, 100) if is_in_order else (399, 99)  # the sweep has found one subscriber
+    filter_activities = [activity for activity in activities if activity.endswith("filters")]
+    assert filter_activities == [f"looking for {count} subscribers by the list's filters" for count in key_counts]

@@ -1,4 +1,4 @@
-"""The samples of listed subscribers, from which controls are made."""
+"""The samples of listed subscribers, which are used as controls of filters."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ PLAIN, PLUS = classify("email", "a@x.org"), classify("email", "a+b@x.org")
 KEY = classify("client_user_id", "k")
 
 
-def stats(*people: dict[str, Any]) -> dict[SpellingClass, list[ListedSubscriber]]:
-    taken = ListStats(0.0)
-    taken.add(people)
-    return taken.samples
+def read_samples(*people: dict[str, Any]) -> dict[SpellingClass, list[ListedSubscriber]]:
+    stats = ListStats(0.0)
+    stats.add(people)
+    return stats.samples
 
 
-def test_a_sample_has_both_identities_of_a_subscriber() -> None:
-    samples = stats({"Id": 1, "Email": "a+b@x.org", "ClientUserId": "k1"}, {"Id": 2, "Email": "c@x.org"})
+def test_both_identities_of_a_subscriber_become_samples() -> None:
+    samples = read_samples({"Id": 1, "Email": "a+b@x.org", "ClientUserId": "k1"}, {"Id": 2, "Email": "c@x.org"})
     assert samples == {
         PLUS: [ListedSubscriber(1, "a+b@x.org")],
         KEY: [ListedSubscriber(1, "k1")],
@@ -32,30 +32,32 @@ def test_a_subscriber_that_no_filter_can_find_is_no_sample() -> None:
         {"Id": None, "Email": "a@x.org"},
         {"Id": True, "Email": "a@x.org"},
         {"Email": "a@x.org"},
-        {"Id": 1, "Email": "a\ud83d@x.org"},  # half a character, as JSON may hold: no URL can
+        {"Id": 1, "Email": "a\ud83d@x.org"},  # half a character, which JSON may contain and a URL may not
     ]
     for person in cases:
-        assert stats(person) == {}
+        assert read_samples(person) == {}
 
 
-def test_a_class_has_three_samples() -> None:
-    samples = stats(
+def test_a_class_has_at_most_three_samples() -> None:
+    samples = read_samples(
         *({"Id": number, "Email": f"{start}{number}@x.org"} for number in range(1000) for start in ("p", "p+"))
     )
-    assert {spelling: [want.subscriber_id for want in those] for spelling, those in samples.items()} == {
+    assert {
+        class_: [sample.subscriber_id for sample in class_samples] for class_, class_samples in samples.items()
+    } == {
         PLAIN: [0, 1, 2],
         PLUS: [0, 1, 2],
     }
 
 
-def test_the_classes_are_bounded() -> None:
-    marks = "!#$%&'*/=?^`{|}~"
-    people = [{"Id": 1, "Email": f"{a}{b}{c}@x.org"} for a in marks for b in marks for c in marks]
-    assert len(stats(*people)) == 500
+def test_at_most_500_classes_have_samples() -> None:
+    characters = "!#$%&'*/=?^`{|}~"
+    people = [{"Id": 1, "Email": f"{a}{b}{c}@x.org"} for a in characters for b in characters for c in characters]
+    assert len(read_samples(*people)) == 500
 
 
 def test_samples_that_differ_only_in_capitals_are_found() -> None:
-    taken = ListStats(0.0)
+    stats = ListStats(0.0)
     texts = ("a@x.org", "A@x.org", "a@X.org", "A+b@x.org", "É@x.org")
-    taken.add([{"Id": index, "Email": text, "ClientUserId": "K"} for index, text in enumerate(texts)])
-    assert [capital.text for capital in taken.find_samples_with_capitals()] == ["A@x.org", "a@X.org"]
+    stats.add([{"Id": index, "Email": text, "ClientUserId": "K"} for index, text in enumerate(texts)])
+    assert [sample.text for sample in stats.find_samples_with_capitals()] == ["A@x.org", "a@X.org"]
