@@ -46,7 +46,8 @@ def parse_created(
         subscriber_id = read_whole_number(subscriber.get("Id"))
         if subscriber_id is not None and subscriber_id > 0:
             return Created(subscriber_id, subscriber, status)
-        return Ambiguous(status, "the answer has no whole number as Subscriber.Id", is_without_id=True)
+        has_other_id = subscriber.get("Id") not in (None, "")  # an answer without any Id may be one odd answer
+        return Ambiguous(status, "the answer has no whole number as Subscriber.Id", is_without_id=has_other_id)
     return _classify_failure(status, headers, body, now, mask, success)
 
 

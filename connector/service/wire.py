@@ -220,7 +220,7 @@ class Refused:
 @dataclass(frozen=True, slots=True)
 class Ambiguous:
     """The result of a request that may or may not have had an effect. `status` is None if no answer could be read. If
-    `is_without_id`, the answer reports success, but its Id is not a whole number."""
+    `is_without_id`, the answer reports success, but its Id is another value than a whole number."""
 
     status: int | None
     message: str = field(repr=False)

@@ -99,6 +99,14 @@ def test_an_answer_2xx_without_the_fields_of_service_api_md_is_ambiguous() -> No
                 assert answer.status == status
 
 
+def test_only_an_id_of_another_kind_shows_that_the_service_has_no_whole_numbers() -> None:
+    for subscriber_id, has_other_ids in ((None, False), ("0e1f-88", True), ("", False), (1.5, True)):
+        body = orjson.dumps({"success": True, "Subscriber": {"Id": subscriber_id}})
+        answer = parse_created(200, {}, body, NOW)
+        assert isinstance(answer, Ambiguous), subscriber_id
+        assert answer.is_without_id is has_other_ids, subscriber_id
+
+
 def test_a_page_without_a_whole_list_is_ambiguous() -> None:
     for page in ["null", "{}", '{"Subscribers": null}', '{"Subscribers": {}}', '{"Subscribers": [{"Id": 1}, null]}']:
         body = b'{"success": true, "SubscribersList": ' + page.encode() + b"}"
