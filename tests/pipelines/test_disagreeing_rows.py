@@ -78,7 +78,7 @@ def test_a_row_in_a_later_chunk_overrules_the_first(connector: Connector, tmp_pa
         ended = connector.run_json("sync", job, *options)
         assert ended.rows.get("created", 0) == created, ended.stderr
         assert ended.rows["read"] == int(options[1])
-        assert find_messages(ended, "All 32,003 rows were read, because a row beyond --limit may say")
+        assert find_messages(ended, "All 32,003 rows were read, because a row beyond --limit may show")
     assert "p5@x.org" not in list_stored(connector.sandbox)  # the row beyond the limit says inactive
     validated = connector.run_json("validate", job)
     assert validated.rows == {"read": 32_003, "valid": 32_000, "duplicate": 3}

@@ -183,7 +183,7 @@ def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_in_order(share
             job = (tmp_path / "job.yaml").read_text()
             (tmp_path / "job.yaml").write_text(job.replace("{id: 7}", "{name: Newsletter}"))
             ended = shared.run_json(*command)
-            assert (ended.code, "Name the base by its id" in ended.stderr) == (2, True), ended.stderr
+            assert (ended.code, "Give the base by its id" in ended.stderr) == (2, True), ended.stderr
 
             write_job(tmp_path)
             shared.sandbox.switch(latency_ms=400)

@@ -27,7 +27,7 @@ def test_a_load_reports_the_number_of_confirmed_subscribers_that_its_list_lacks(
     assert (ended.code, ended.rows) == (0, {"read": 301, "exists": 300, "created": 1})
     (message,) = find_lacking(ended)
     assert "News (id 1): the list is complete and lacks 30 subscribers" in message
-    assert message.endswith("by: connector reconcile")
+    assert message.endswith("run connector reconcile")
     assert find_lacking(planned) == [message]
 
 

@@ -167,7 +167,7 @@ def test_an_impossible_use_of_shards_is_refused_before_the_first_create(shared: 
         assert (ended.code, "set CONNECTOR_LEDGER=postgresql://" in ended.stderr) == (2, True), ended.stderr
     (tmp_path / "job.yaml").write_text(JOB.replace("{id: 7}", "{name: Newsletter}"))
     ended = shared.run("sync", "job.yaml", "--shard", "1/2")
-    assert (ended.code, "Name the base by its id" in ended.stderr) == (2, True), ended.stderr
+    assert (ended.code, "Give the base by its id" in ended.stderr) == (2, True), ended.stderr
     assert not shared.sandbox.truth()["events"]
 
 
