@@ -90,7 +90,7 @@ class Commands(Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from difflib import get_close_matches  # here: what is right does not pay for it
+            from difflib import get_close_matches  # imported here, because a correct command does not need it
 
             close = get_close_matches(args[0], COMMANDS)
             if not close:
@@ -134,20 +134,22 @@ def main() -> None:
 
 
 def run(clock: Clock | None = None) -> None:
-    """Run the command of `sys.argv`, and raise SystemExit with its exit code: foreseen errors become one line on
+    """Run the command of `sys.argv`, and raise SystemExit with its exit code: an expected error becomes one line on
     stderr, never a traceback. Runs read the time from `clock`, by default the machine's."""
-    # The numbers of standard streams that are closed go to /dev/null, or else files and sockets would get them.
+    # Closed standard streams are opened on /dev/null. Otherwise files and sockets would get their numbers.
     while (handle := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD_STREAM:
         pass
     os.close(handle)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a character that its encoding lacks becomes an escape: \u0141
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # a character that the encoding of the stream lacks becomes an escape: \u0141
             stream.reconfigure(errors="backslashreplace")
     raise_descriptor_limit()
-    # numpy's linear algebra, which nothing here uses, starts a thread for each core; their spinning was a tenth of the
+    # The linear algebra of numpy is not used here, but starts a thread for each core. These threads took a tenth of the
     # processor time of the start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # What is imported stays: looking through it for garbage took a tenth of the start.
+    # Imported modules are never garbage. To collect them took a tenth of the start.
     gc.set_threshold(1_000_000, 20, 20)
     stdout = sys.stdout
     try:
@@ -167,7 +169,7 @@ def run(clock: Clock | None = None) -> None:
             write_stderr(make_visible(text.getvalue()))
         _end(error.exit_code, error.format_message(), is_shown=True)
     except SystemExit:
-        if sys.stdout is not stdout:  # click has replaced it, since its reader has gone, and ends silently with 1
+        if sys.stdout is not stdout:  # click replaces a stream whose reader has gone, and ends silently with 1
             _end(3, "standard output is closed")
         raise
     except (click.Abort, KeyboardInterrupt):
@@ -181,10 +183,12 @@ def run(clock: Clock | None = None) -> None:
 
 
 def _leave(exit_code: int) -> NoReturn:
-    """End the process at once. All is recorded and said, and a thread that still waits for its source is not waited
-    for; taking down what was imported would take 50 ms, with DuckDB 150."""
+    """End the process at once, without waiting for a thread that still waits for its source. Everything is recorded and
+    shown. To unload the imported modules would take 50 ms, and 150 ms with DuckDB."""
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError, AttributeError):  # full, or closed: the exit code says so already
+        with suppress(
+            OSError, ValueError, AttributeError
+        ):  # the stream is full or closed, which the exit code shows already
             stream.flush()
     os._exit(exit_code)
 
@@ -202,6 +206,6 @@ def _end(exit_code: int, message: str, *, is_shown: bool = False) -> NoReturn:
     if not is_shown:
         say(f"connector: {message}")
     if is_chosen("--output", "json") or "--json" in sys.argv[1:]:
-        with suppress(ConnectorError):  # standard output is closed or full, and that is what the exit code says
+        with suppress(ConnectorError):  # standard output is closed or full, which the exit code shows already
             write_json_stdout({"status": _STATUSES.get(exit_code, "stopped"), "message": message})
     sys.exit(exit_code)

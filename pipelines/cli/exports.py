@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 
 def _split_names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-    named = refuse_empty(context, parameter, value)
-    return None if named is None else tuple(name.strip() for name in named.split(","))
+    names = refuse_empty(context, parameter, value)
+    return None if names is None else tuple(name.strip() for name in names.split(","))
 
 
-_OF_A_JOB = (
+_JOB_OPTIONS = (
     "table", "schema", "mode", "guard_formulas", "columns", "group_readable", "file_format", "subscriber_id", "base_id",
     "client_user_id", "email", "is_active", "first_name", "last_name", "gender", "csv_dialect", "delimiter",
     "run_columns", "partition_by",
 )  # fmt: skip
-"""Options that have a key in a job's export section, which has the last word."""
+"""Options that have a key in the export section of a job. With a job file, they are refused."""
 
-_OF_A_FILE = (
+_FILE_OPTIONS = (
     "guard_formulas",
     "columns",
     "group_readable",
@@ -52,7 +52,7 @@ _OF_A_FILE = (
     "run_columns",
     "partition_by",
 )
-"""Options that `parse_destination` takes by these names."""
+"""Options that `parse_destination` has as arguments of these names."""
 
 
 @click.command("export", cls=Command)
@@ -265,10 +265,10 @@ def export_command(
     }
     if is_job(Path(target)):
         source_of = click.get_current_context().get_parameter_source
-        if any(source_of(name) is ParameterSource.COMMANDLINE for name in _OF_A_JOB):
+        if any(source_of(name) is ParameterSource.COMMANDLINE for name in _JOB_OPTIONS):
             raise ConfigurationError("a job brings its own table, mode and filters: leave out those options")
         from connector.export import run_export
-        from connector.jobs.export_planner import plan_export_job  # an export by options does not wait for pydantic
+        from connector.jobs.export_planner import plan_export_job  # an export by options does not need pydantic
         from connector.jobs.reader import load_job, read_settings as read_settings_of_job
 
         with job_start(Path(target)):
@@ -278,7 +278,7 @@ def export_command(
             _refuse_clash(plan, output)
             report = run_and_notify(partial(run_export, plan), job, settings, output)
         finish(report, output)
-    file = {name: options.pop(name) for name in _OF_A_FILE}
+    file = {name: options.pop(name) for name in _FILE_OPTIONS}
     file["partition_by"] = file["partition_by"] or ()
     query = ListQuery(id=options.pop("subscriber_id"), gender="" if gender == "unspecified" else gender, **options)
     settings = read_settings(os.environ, time_limit_s=time_limit_s)
@@ -287,7 +287,7 @@ def export_command(
     )
     if (table or schema) and not destination.is_database:
         raise ConfigurationError(f"{destination} is a file: --table and --schema are for databases")
-    from connector.export import ExportPlan, run_export  # a refused destination does not wait for pyarrow
+    from connector.export import ExportPlan, run_export  # a refused destination does not need pyarrow
 
     shrink = MAX_SHRINK if max_shrink is None else max_shrink
     plan = ExportPlan(destination.path.name, query, destination, settings, **accepted, max_shrink=shrink)

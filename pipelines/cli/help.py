@@ -1,6 +1,7 @@
 """The help of commands: sections of commands, groups of options, and options that may precede the command.
 
-cloup has these, too, but needs click 8.5 and doubles the start of `connector --help`; rich-click imports Rich.
+cloup has sections and groups, too, but needs click 8.5 and doubles the time of `connector --help`. rich-click imports
+Rich.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Option(click.Option):
         self.default_text = default_text
 
     def get_help_extra(self, ctx: click.Context) -> Any:
-        """Return the default alone: a range stands in the help text where a person needs the range."""
+        """Return only the default. If a person needs the range of the value, the help text has the range."""
         return {"default": self.default_text} if self.default_text else {}
 
 
@@ -89,8 +90,8 @@ class Group(click.Group):
         end = 0
         while end < len(args) and (name := args[end].partition("=")[0]) in takes_value:
             end += 2 if takes_value[name] and name == args[end] else 1
-        command, before, after = args[end : end + 1], args[:end], args[end + 1 :]
-        return super().parse_args(ctx, [*command, *before, *after] if command else [])
+        command, options, arguments = args[end : end + 1], args[:end], args[end + 1 :]
+        return super().parse_args(ctx, [*command, *options, *arguments] if command else [])
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, and then the options."""

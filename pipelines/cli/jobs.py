@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from connector.jobs.draft import GuessedField
     from connector.rows import Source
 
-_ROWS = 1000  # enough to see how a column is written; reading them takes no noticeable time
+_MAX_ROWS = 1000  # rows show how a column is written; reading 1,000 rows takes no noticeable time
 
-_SHOWN = 40  # characters of a sample
+_SAMPLE_LENGTH = 40  # characters
 
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 
@@ -82,22 +82,22 @@ def init_command(
     if target is not None and target.suffix not in (".yaml", ".yml"):
         raise ConfigurationError(f"-o {target}: a job file's name ends in .yaml")
     if (base_id is None) == (base_name is None):
-        raise ConfigurationError("name the base that the job loads into: either --base-id N or --base-name NAME")
+        raise ConfigurationError("No base given. Use --base-id N or --base-name NAME")
     base = ("id", str(base_id)) if base_id is not None else ("name", base_name or "")
-    said = {key: word for key, word in file_options.items() if word is not None}
+    given_options = {key: word for key, word in file_options.items() if word is not None}
     is_table = ("://" in source and not is_store_url(source)) or _REFERENCE.fullmatch(source) is not None
-    with _open_table(source, table) if is_table else _open_file(source, table, said) as opened:
-        frame, columns = _read_beginning(opened), select_source_columns(opened.columns)
+    with _open_table(source, table) if is_table else _open_file(source, table, given_options) as rows:
+        frame, columns = _read_beginning(rows), select_source_columns(rows.columns)
     guesses = guess_fields(frame[list(columns)], get_clock().now().date())
     _show(guesses, len(frame))
     path = target if target is not None else Path("job.yaml")
     if is_table:
         place = [("sql", ""), ("url", source), ("table", table or "")]
     else:
-        place = [("file", ""), ("path", _shorten(source, path.absolute().parent)), *said.items()]
+        place = [("file", ""), ("path", _shorten(source, path.absolute().parent)), *given_options.items()]
     name = path.stem if target is not None else table or Path(source).stem
     sure = [guess for guess in guesses if guess.sureness != "unsure"]
-    identity = next((each for each in IDENTITIES if each in {guess.name for guess in sure}), None)
+    identity = next((field for field in IDENTITIES if field in {guess.name for guess in sure}), None)
     if identity is None:
         raise ConfigurationError(
             "no column looks like email addresses or client_user_ids, and a job needs one of them to identify "
@@ -114,10 +114,10 @@ def init_command(
         raise ConfigurationError(
             f"-o {target}: the name is not in UTF-8, and the job's name in the file is: write to another file"
         )
-    with PartialFile(target, mode=0o644) as partial:  # one that finds no room leaves no half of a job behind
+    with PartialFile(target, mode=0o644) as partial:  # a full disk leaves no half of a job behind
         partial.file.write(text.encode())
         partial.publish(is_new=True)
-    load_job(target, os.environ)  # to see that the job can be loaded
+    load_job(target, os.environ)  # raises an error if the job cannot be loaded
     say(f"connector: wrote {target}; try it: connector validate {target}")
 
 
@@ -131,7 +131,7 @@ def _shorten(source: str, folder: Path) -> str:
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
-def _open_file(source: str, table: str | None, said: Mapping[str, str]) -> Source:
+def _open_file(source: str, table: str | None, given_options: Mapping[str, str]) -> Source:
     from connector.jobs.arguments import build_file_source, spell_option
     from connector.jobs.build import open_file_source
     from connector.sources.inputs import STANDARD_INPUT
@@ -139,33 +139,33 @@ def _open_file(source: str, table: str | None, said: Mapping[str, str]) -> Sourc
     if table is not None:
         raise ConfigurationError("--table is for a database, and SOURCE is a file")
     if source == STANDARD_INPUT:
-        raise ConfigurationError("a job reads its source again and again: name a file, not standard input")
-    return open_file_source(build_file_source(source, said, spell_argument=spell_option))
+        raise ConfigurationError("a job reads its source in each run, so it cannot read standard input. Name a file")
+    return open_file_source(build_file_source(source, given_options, spell_argument=spell_option))
 
 
 def _open_table(source: str, table: str | None) -> Source:
     from connector.sources.sql import open_sql
 
-    found = _REFERENCE.fullmatch(source)
-    if found is None and _PASSWORD.search(source):
+    reference = _REFERENCE.fullmatch(source)
+    if reference is None and _PASSWORD.search(source):
         raise ConfigurationError(
             "SOURCE holds a password, which would show in process lists and stand in the job: put the URL into the "
             "environment, and write its name as SOURCE, such as '${CRM_URL}'"
         )
-    if found is not None and found[1] not in os.environ:
-        raise ConfigurationError(f"{source} is not set in the environment; set {found[1]} and run again")
+    if reference is not None and reference[1] not in os.environ:
+        raise ConfigurationError(f"{source} is not set in the environment; set {reference[1]} and run again")
     if table is None:
         raise ConfigurationError("name the table of the database: --table NAME")
-    return open_sql(os.environ[found[1]] if found is not None else source, table=table)
+    return open_sql(os.environ[reference[1]] if reference is not None else source, table=table)
 
 
 def _read_beginning(source: Source) -> pd.DataFrame:
-    """Up to a thousand rows; those that cannot be read as rows are left out. What there is to say of them is said."""
+    """Return up to 1,000 rows, without records that cannot be read as rows. Show the messages of the source."""
     for chunk in source.chunks():
         for message in chunk.messages:
             say(message)
         if len(chunk.frame):
-            return chunk.frame.head(_ROWS)
+            return chunk.frame.head(_MAX_ROWS)
     raise ConfigurationError(f"{source.name} has no rows: there is nothing to guess from")
 
 
@@ -180,7 +180,7 @@ def _show(guesses: Sequence[GuessedField], rows: int) -> None:
 
     table = Table("field", "how", "sure?", "why", "such as", title=f"guessed from {count(rows, 'row')}")
     for guess in guesses:
-        samples = "\n".join(show_value(sample, _SHOWN) for sample in guess.samples)
+        samples = "\n".join(show_value(sample, _SAMPLE_LENGTH) for sample in guess.samples)
         sureness = Text(guess.sureness, style=_STYLES[guess.sureness])
         table.add_row(guess.name, Text(write_rule(guess.rule)), sureness, Text(guess.reason), Text(samples))
     PlainConsole(stderr=True).print(table)

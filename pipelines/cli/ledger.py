@@ -24,7 +24,7 @@ from pipelines.cli.options import (
 )
 from pipelines.cli.output import Output, end, get_clock, output_options
 
-_FROM_STDIN = "-"
+_STDIN = "-"  # the argument that reads IDENTITY from standard input
 
 
 @click.command("explain", cls=Command)
@@ -96,19 +96,19 @@ def forget_command(
     _end(run_forget(ledger_url, account, _read_identity(identity), fields, base_id, base_name, wait_s), output)
 
 
-def _end(answer: Mapping[str, Any], output: Output) -> NoReturn:
-    """Show the messages of an answer and end the process with the exit code of the answer's status."""
+def _end(report: Mapping[str, Any], output: Output) -> NoReturn:
+    """Show the messages of a report, and end the process with the exit code of its status."""
     from connector.runs.report import EXIT_CODES
 
-    if not output.is_quiet or answer["status"] != "ok":
-        say("\n".join(answer["messages"]))
-    end(answer, EXIT_CODES[answer["status"]], output)
+    if not output.is_quiet or report["status"] != "ok":
+        say("\n".join(report["messages"]))
+    end(report, EXIT_CODES[report["status"]], output)
 
 
-def _read_identity(given: str) -> str:
-    identity = (sys.stdin.read() if given == _FROM_STDIN else given).strip()
+def _read_identity(argument: str) -> str:
+    identity = (sys.stdin.read() if argument == _STDIN else argument).strip()
     if not identity or "\n" in identity:
-        where = ", alone on standard input" if given == _FROM_STDIN else ""
+        where = ", alone on standard input" if argument == _STDIN else ""
         raise ConfigurationError(f"IDENTITY must be one email address or client_user_id{where}")
     return identity
 

@@ -126,11 +126,11 @@ def import_command(
         time_limit_s=time_limit_s,
         is_planned=is_dry or is_asking,
     )
-    # The preview and the load read the same spooled rows, so the load creates what the preview has shown.
+    # The preview and the load read the same spooled rows. So the load creates exactly the rows of the preview.
     with SpooledRows(plan.rows.source, plan.rows.rules.identity) as source_rows:
 
         def run(*, is_planned: bool) -> Report:
-            read_state(os.environ, is_writing=not is_planned)  # a plan makes no state folder
+            read_state(os.environ, is_writing=not is_planned)  # a plan creates no state folder
             load_plan, limit_s = replace(plan, is_planned=is_planned), plan.settings.time_limit_s
             return run_flow(lambda stop, progress: run_load(load_plan, stop, progress, source_rows), output, limit_s)
 
@@ -138,7 +138,9 @@ def import_command(
             planned = run(is_planned=True)
             if planned.status not in ("ok", "partial"):
                 finish(planned, output)
-            if not source_rows.consent and not _confirm(planned, output):  # with such a column the import is refused
+            if not source_rows.consent and not _confirm(
+                planned, output
+            ):  # an import with a column of consents that is not mapped is refused
                 write_stdout("Nothing was sent.\n")
                 return
         finish(run(is_planned=is_dry), output)
@@ -158,7 +160,7 @@ def _confirm(report: Report, output: Output) -> bool:
         f"({activity.get('active', 0):,} active, {activity.get('inactive', 0):,} inactive)? This cannot be undone."
     )
     write_stdout(make_visible(question))
-    return click.confirm("", default=False)  # click would write the base's name in UTF-8 to a terminal in ASCII
+    return click.confirm("", default=False)  # click would write the question in UTF-8 to a terminal in ASCII
 
 
 def plan_file(
@@ -300,7 +302,7 @@ def sync_command(
         raise ConfigurationError("--scheduler has its own workers, and --workers starts some. Use one of the two")
     if shard is not None and engine is not None:
         raise ConfigurationError("--engine runs all shards, and --shard one. Use one of the two")
-    if engine is not None and receipts is not None:  # each worker reads the job file
+    if engine is not None and receipts is not None:  # each worker reads the destination from the job file
         raise ConfigurationError("--receipts is for one process: with --engine set receipts.to in the job")
     if is_dry and (shard is not None or engine is not None):
         raise ConfigurationError("--dry-run is for the whole source: leave out --shard and --engine")
@@ -317,7 +319,7 @@ def sync_command(
         from pipelines.flows.engine import EngineOptions, ShardedSync, digest_job, run_sharded
 
         plan.rows.source.close()
-        # a container may have fewer processors than the machine
+        # A container may have fewer processors than the machine.
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         options = EngineOptions(scheduler, workers or processors, shards)
         path = path.absolute()
@@ -335,24 +337,24 @@ def sync_command(
         plans = _plan_all(loaded, plan_job)
     if len(plans) == 1:
         finish(run_job(jobs[0], loaded[0], plans[0]), output)
-    runs: list[Callable[[], Report]] = [partial(run_job, *each) for each in zip(jobs, loaded, plans, strict=True)]
+    runs: list[Callable[[], Report]] = [partial(run_job, *run) for run in zip(jobs, loaded, plans, strict=True)]
     _run_all(loaded, runs, output, is_dry)
 
 
 def _plan_all(jobs: list[Job], plan_job: Callable[[Job], LoadPlan]) -> list[LoadPlan]:
-    """The plan of each, so that what is wrong with the last is said before the first begins."""
+    """Return the plans of all jobs. If a plan raises an error, no job has begun, and all sources are closed."""
     plans: list[LoadPlan] = []
-    with ExitStack() as opened:
+    with ExitStack() as sources:
         for job in jobs:
             plans.append(plan_job(job))
-            opened.callback(plans[-1].rows.source.close)
-        opened.pop_all()  # each run closes its own
+            sources.callback(plans[-1].rows.source.close)
+        sources.pop_all()  # each run closes its own source
     return plans
 
 
 def _run_all(jobs: list[Job], runs: list[Callable[[], Report]], output: Output, is_dry: bool = False) -> NoReturn:
-    """Run one job after another. A job that turns out to be misconfigured (exit code 2) has a report, too, and the jobs
-    after it run."""
+    """Run one job after another. If a job is misconfigured (exit code 2), it has a report, too, and the next jobs
+    run."""
     from connector.runs.report import pick_worst, report_error
 
     reports: list[Report] = []
@@ -424,9 +426,9 @@ def plan_command(
     finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output), output)
 
 
-_MISCONFIGURED = 2  # the exit code of a job that cannot run as it is written, or with this token
+_MISCONFIGURED = 2  # the exit code of a job whose file, settings or token are wrong
 
-_SHOWN = 60  # characters of an example in a table; the JSON has more
+_EXAMPLE_LENGTH = 60  # characters of an example in the table; the JSON has 200
 
 
 @click.command("validate", cls=Command)
@@ -459,12 +461,12 @@ def validate_command(target: Path | str, row_options: Mapping[str, Any], rejects
         else build_file_job(target, row_options, needs_base=False)
     )
     plan = plan_validation(job, row_options["limit"], is_own_source=is_own_source)
-    verdict = run_validation(plan, rejects, get_clock())
-    is_shown = show(verdict.report, output)
-    if verdict.findings and not output.is_json:
-        findings = verdict.list_findings()
+    validation = run_validation(plan, rejects, get_clock())
+    is_shown = show(validation.report, output)
+    if validation.findings and not output.is_json:
+        findings = validation.list_findings()
         is_shown = output.show(lambda console: console.print(_build_table(findings))) and is_shown
-    end(verdict.as_json(), verdict.report.exit_code, output, is_shown=is_shown)
+    end(validation.as_json(), validation.report.exit_code, output, is_shown=is_shown)
 
 
 def _build_table(findings: list[ValidationFinding]) -> Table:
@@ -476,9 +478,9 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
     table = Table("field", "what is wrong", "such as")
     table.add_column("rows", justify="right")
     for finding in findings:
-        shown = [f"row {example['row']}: {show_value(example['value'], _SHOWN)}" for example in finding.examples]
+        examples = [f"row {row['row']}: {show_value(row['value'], _EXAMPLE_LENGTH)}" for row in finding.examples]
         table.add_row(
-            finding.field or "the whole row", Text(finding.message), Text("\n".join(shown)), f"{finding.rows:,}"
+            finding.field or "the whole row", Text(finding.message), Text("\n".join(examples)), f"{finding.rows:,}"
         )
     return table
 

@@ -1,7 +1,7 @@
-"""What a command logs, on stderr: events of `connector` and `pipelines` as text or as JSON lines.
+"""The log of a command on standard error: events of `connector` and `pipelines` as text or as JSON lines.
 
-An event is a message such as "page: offset %(offset)d" with one mapping; JSON has its values as keys of their own. None
-holds a token, an identity or the words of an answer.
+An event is a message such as "page: offset %(offset)d" with one mapping. A JSON line has each value of the mapping
+under its key. No event has a token, an identity or the text of an answer.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from connector.texts import escape_json, make_line, make_visible, wrap_words
 
 _NAMES = ("connector", "pipelines")
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
-_OF_RUNS = ("connector.runs.report", "pipelines.report.text", "pipelines.flows.engine")
-"""Log when a run begins and ends, its progress, and how each shard ended."""
+_RUN_LOGGERS = ("connector.runs.report", "pipelines.report.text", "pipelines.flows.engine")
+"""The loggers of the beginning, the progress and the end of a run, and of the ends of its shards."""
 
 
 class _JsonFormatter(logging.Formatter):
@@ -58,7 +58,7 @@ class _PlainFormatter(logging.Formatter):
 
 
 class _StderrHandler(logging.Handler):
-    """Writes to standard error as it is at that moment; a stream that is closed or full ends no run."""
+    """Writes to the current standard error. A stream that is closed or full ends no run."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
@@ -80,8 +80,8 @@ def catch_warnings() -> None:
 
 
 def start_logging(verbosity: int, form: str) -> None:
-    """Log from now on: nothing (0), runs, look-ups, refusals and pauses (1), each page, batch and commit besides (2);
-    `form` is text or json."""
+    """Start the log. Verbosity 0: warnings only; 1: also runs, look-ups, refusals and pauses; 2: also each page, batch
+    and commit. `form` is text or json."""
     handler = _StderrHandler()
     handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
     for name in _NAMES:
@@ -93,30 +93,31 @@ def start_logging(verbosity: int, form: str) -> None:
 
 @contextmanager
 def log_runs() -> Iterator[None]:
-    """Log when runs begin and end, and their progress, while the context lasts, whether or not more is logged."""
-    loggers = [logging.getLogger(name) for name in _OF_RUNS]
+    """Log the beginning, the progress and the end of runs while the context lasts, at any verbosity."""
+    loggers = [logging.getLogger(name) for name in _RUN_LOGGERS]
     handler = _StderrHandler()
     handler.setFormatter(_TextFormatter())
     handlers = [] if logging.getLogger(_NAMES[0]).handlers else [handler]
-    before = [(logger, logger.level, logger.handlers) for logger in loggers]
+    previous_settings = [(logger, logger.level, logger.handlers) for logger in loggers]
     for logger in loggers:
         logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
         logger.handlers = [*logger.handlers, *handlers]
     try:
         yield
     finally:
-        for logger, level, earlier in before:
+        for logger, level, previous_handlers in previous_settings:
             logger.setLevel(level)
-            logger.handlers = earlier
+            logger.handlers = previous_handlers
 
 
 def is_logging() -> bool:
-    """Return whether lines of the log may come."""
+    """Return whether the log shows the events of runs."""
     return logging.getLogger(_NAMES[0]).isEnabledFor(logging.INFO)
 
 
 def say(message: str) -> None:
-    """Show a message on stderr; as a line of the log where that is JSON, so that all lines are."""
+    """Show a message on standard error. If the log is JSON, the message is a line of the log, so that all lines are
+    JSON."""
     handlers = logging.getLogger(_NAMES[0]).handlers
     if handlers and isinstance(handlers[0].formatter, _JsonFormatter):
         logging.getLogger("pipelines.cli").warning("message: %(text)s", {"text": message})
@@ -125,8 +126,8 @@ def say(message: str) -> None:
 
 
 def write_stderr(text: str) -> None:
-    """Write text to standard error, unless that is full or closed. (click.echo would write UTF-8 where the stream's
-    encoding is ASCII.)"""
+    """Write text to standard error, unless the stream is full or closed. (click.echo would write UTF-8 to a stream in
+    ASCII.)"""
     with suppress(OSError, ValueError):
         if sys.stderr is not None:
             sys.stderr.write(text)

@@ -103,7 +103,7 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
 
 
 def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:
-    """Return the message of a message file and of options, which are called like its keys. Raises
+    """Return the message of a message file, changed by options that have the names of its keys. Raises
     ConfigurationError."""
     from connector.jobs.arguments import read_message
     from connector.jobs.mail_models import MessageFile
@@ -111,27 +111,27 @@ def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:
 
     lists = {name: list(value) for name, value in options.items() if isinstance(value, tuple) and value}
     texts = {name: value for name, value in options.items() if isinstance(value, str)}
-    from_options = read_message(lists | texts)
+    option_message = read_message(lists | texts)
     if path is None:
-        return from_options
+        return option_message
     if path.suffix.lower() not in _MESSAGE_FILES:
         raise ConfigurationError(
             f"{path} is not a message file (.yaml, .yml or .json). Write the parts of an .eml file as keys of a "
             "message file. Give the file of a body by --html or --text."
         )
-    from_file = load_model(path, MessageFile, os.environ, "message file")
-    changes = {name: getattr(from_options, name) for name in from_options.model_fields_set}
-    if from_options.html is not None and from_options.text is None:
+    file_message = load_model(path, MessageFile, os.environ, "message file")
+    changes = {name: getattr(option_message, name) for name in option_message.model_fields_set}
+    if option_message.html is not None and option_message.text is None:
         changes["text"] = None  # The text of the file describes another HTML body.
-    changes["attach"] = from_file.attach + from_options.attach
-    return from_file.model_copy(update=changes)
+    changes["attach"] = file_message.attach + option_message.attach
+    return file_message.model_copy(update=changes)
 
 
 @click.command("mail", cls=Command)
 @click.argument("job", type=click.Path(path_type=Path))
 @option(
     "--preview",
-    "previewed",
+    "preview_count",
     type=click.IntRange(min=1),
     metavar="N",
     group="Preview",
@@ -183,7 +183,7 @@ def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:
 def mail_command(
     job: Path,
     limit: int | None,
-    previewed: int | None,
+    preview_count: int | None,
     preview_dir: Path | None,
     test_address: str | None,
     allows_rejected: bool,
@@ -204,11 +204,11 @@ def mail_command(
     from connector.mail.draft import parse_recipient
     from connector.mail.flow import preview, run_mail, send_sample
 
-    if test_address is not None and previewed is not None:
+    if test_address is not None and preview_count is not None:
         raise ConfigurationError("--test sends an email, and --preview sends none. Use one of the two")
-    if preview_dir is not None and previewed is None:
+    if preview_dir is not None and preview_count is None:
         raise ConfigurationError("--preview-dir is for --preview N")
-    is_trial = previewed is not None or test_address is not None  # which records nothing
+    is_trial = preview_count is not None or test_address is not None  # a trial records nothing
     with job_start(job, is_planned=is_trial):
         loaded = load_job(job, os.environ)
         settings = read_settings(os.environ, loaded, time_limit_s=time_limit_s, is_writing=not is_trial)
@@ -224,8 +224,8 @@ def mail_command(
         )
         if recipient is not None:
             finish(run_flow(lambda stop, _: send_sample(plan, recipient, stop), output), output)
-        if previewed is not None:
-            folder, number = preview_dir or Path("preview"), previewed
-            finish(run_flow(lambda stop, progress: preview(plan, folder, number, stop, progress), output), output)
+        if preview_count is not None:
+            folder, email_count = preview_dir or Path("preview"), preview_count
+            finish(run_flow(lambda stop, progress: preview(plan, folder, email_count, stop, progress), output), output)
         report = run_and_notify(lambda stop, progress: run_mail(plan, stop, progress), loaded, settings, output)
     finish(report, output)

@@ -19,14 +19,14 @@ CommandFunction = Callable[..., Any]
 
 
 class ParsedOption(click.ParamType[Any]):
-    """A value that `parse` reads from a text. A ValueError of `parse` is a usage error."""
+    """The type of an option whose text `parse` turns into a value. A ValueError of `parse` is a usage error."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name = name
         self._parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse, or fail as click does."""
+        """Return the parsed value, or fail with a usage error."""
         try:
             return self._parse(value) if isinstance(value, str) else value
         except ValueError as error:
@@ -89,7 +89,7 @@ limit_option = option(
 
 
 def job_option(help_text: str, default_text: str) -> Callable[[CommandFunction], CommandFunction]:
-    """Return the option `--job` of a command that takes a job file beside its argument."""
+    """Return the option `--job` of a command that can use a job file in addition to its argument."""
     return option(
         "--job",
         "job_path",
@@ -102,7 +102,7 @@ def job_option(help_text: str, default_text: str) -> Callable[[CommandFunction],
 
 
 def base_options(command: CommandFunction) -> CommandFunction:
-    """Add `--base-id` and `--base-name`, one of which names the base that rows go to."""
+    """Add `--base-id` and `--base-name`: the base that gets the subscribers."""
     id_help = "Id of the base that gets the subscribers. Use either --base-id or --base-name."
     name_help = "Name of the base that gets the subscribers. Use either --base-name or --base-id."
     return _add_base_options(command, id_help, name_help, default_text="none")
@@ -124,7 +124,7 @@ def _add_base_options(command: CommandFunction, id_help: str, name_help: str, *,
 
 
 def format_options(command: CommandFunction) -> CommandFunction:
-    """Add `--format`, `--sheet`, `--encoding` and `--delimiter`: how a source file is written."""
+    """Add `--format`, `--sheet`, `--encoding` and `--delimiter`: the format of a source file."""
     return add_options(
         command,
         option(
@@ -165,7 +165,8 @@ def add_options(command: CommandFunction, *options: Callable[[CommandFunction], 
 
 
 def sending_options(command: CommandFunction) -> CommandFunction:
-    """Add the options that are keys of a job's load section, given to the command as arguments of the library."""
+    """Add options for keys of the load section of a job. The command gets them by the names of the library's
+    arguments."""
     return add_options(
         command,
         option(
@@ -204,10 +205,10 @@ def sending_options(command: CommandFunction) -> CommandFunction:
 
 
 class SourcePath(click.Path):
-    """A path as a Path, and a URL as the str that it is."""
+    """A path or URL: returns a path as a Path, and a URL as a str."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
-        """Leave a URL alone: a path would lose one of its slashes."""
+        """Return a Path, or a URL unchanged: a Path would lose one of its slashes."""
         return value if isinstance(value, str) and "://" in value else Path(str(super().convert(value, param, ctx)))
 
 
@@ -236,12 +237,12 @@ def cursor_options(command: CommandFunction) -> CommandFunction:
 def refuse_both(is_full: bool, since: str | None) -> None:
     """Raise ConfigurationError when both of the cursor's options were given."""
     if is_full and since is not None:
-        raise ConfigurationError("--full reads everything, and --since a part: give one of them")
+        raise ConfigurationError("--full reads all rows, and --since a part. Use one of the two")
 
 
 def _refuse_zero(_context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
     if value == 0:
-        raise click.BadParameter("must be more than nothing: no run ends in 0 s", param=parameter)
+        raise click.BadParameter("must be more than 0 s", param=parameter)
     return value
 
 
@@ -257,7 +258,7 @@ time_limit_option = option(
 
 
 def refuse_empty(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Refuse an empty value: it comes from a variable that was not set, and is never meant."""
+    """Return the value. Raise BadParameter if it is empty: an empty value comes from a variable that is not set."""
     if value is not None and not value.strip():
         raise click.BadParameter("must not be empty", param=parameter)
     return value
@@ -327,7 +328,7 @@ def file_options(command: CommandFunction) -> CommandFunction:
 
 
 def output_declarations(command: CommandFunction) -> CommandFunction:
-    """Add the options that say how a command reports and logs."""
+    """Add the options for the report and the log of a command."""
     return add_options(
         command,
         option(
@@ -386,15 +387,15 @@ def is_job(target: Path | str) -> TypeGuard[Path]:
 
 
 def _parse_mapping(mapped: tuple[str, ...]) -> dict[str, str]:
-    """What `--map FIELD=COLUMN` says, by field. Raises ConfigurationError."""
-    parsed: dict[str, str] = {}
-    for each in mapped:
-        field, separator, column = each.partition("=")
+    """Return the columns of the options `--map FIELD=COLUMN`, by field. Raises ConfigurationError."""
+    column_by_field: dict[str, str] = {}
+    for assignment in mapped:
+        field, separator, column = assignment.partition("=")
         if not separator or not field.strip():
             raise ConfigurationError(
-                f"--map {each}: write --map FIELD=COLUMN, such as --map email='E-mail address', or FIELD= for none"
+                f"--map {assignment}: write FIELD=COLUMN, for example --map email='E-mail address', or FIELD="
             )
-        if field.strip() in parsed:
-            raise ConfigurationError(f"--map {each}: {field.strip()} is mapped twice")
-        parsed[field.strip()] = column
-    return parsed
+        if field.strip() in column_by_field:
+            raise ConfigurationError(f"--map {assignment}: {field.strip()} is mapped twice")
+        column_by_field[field.strip()] = column
+    return column_by_field

@@ -1,4 +1,4 @@
-"""How a command hands over its report: on standard output, in a file, to the addresses that a job names."""
+"""The output of a command: its report on standard output and in files, and the alerts of a job."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
 # Metrics
 
 
-_READABLE_BY_ALL = 0o644  # by the exporter, which is another user; it holds counts and names of jobs
+_READABLE_BY_ALL = 0o644  # the exporter is another user, and the file has only counts and names of jobs
 _BEGINNING = b"# HELP connector_"
 
 _HELP = {
-    "start_timestamp_seconds": "When the last run began.",
-    "end_timestamp_seconds": "When the last run ended.",
-    "duration_seconds": "How long the last run took.",
+    "start_timestamp_seconds": "Start of the last run, in Unix seconds.",
+    "end_timestamp_seconds": "End of the last run, in Unix seconds.",
+    "duration_seconds": "Duration of the last run.",
     "status": "Whether the last run ended with this status.",
-    "rows_read": "Rows that the last run read; of an export, subscribers listed.",
+    "rows_read": "Rows that the last run read. In an export: listed subscribers.",
     "rows": "Rows of the last run by their outcome.",
     "opt_outs": "Subscribers whose rows say inactive while the service shows them as active, by the last run.",
-    "requests": "Requests of the last run by operation and result; all are counted as sent.",
+    "requests": "Requests of the last run by operation and result. The result sent counts all requests.",
 }
 
 
@@ -62,8 +62,8 @@ def check_metrics_path(path: Path) -> None:
 
 
 def write_metrics(reports: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Write the metrics of these reports, of one command and job the last; plans are no runs, and leave the file as it
-    is. Raises OSError and ConfigurationError."""
+    """Write the metrics of these reports: of each command and job, the last report. Plans are left out. If there are
+    only plans, the file does not change. Raises OSError and ConfigurationError."""
     check_metrics_path(path)
     last = {(report["command"], report["job"]): report for report in reports if not report.get("planned")}
     if not last:
@@ -85,10 +85,10 @@ def _list_samples(report: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, st
     from connector.runs.report import Status
 
     labels = {"command": report["command"], "job": report["job"]}
-    began, ended = (datetime.fromisoformat(report[key]).timestamp() for key in ("started_at", "finished_at"))
-    yield "start_timestamp_seconds", labels, began
-    yield "end_timestamp_seconds", labels, ended
-    yield "duration_seconds", labels, round(ended - began, 6)
+    started_at, finished_at = (datetime.fromisoformat(report[key]).timestamp() for key in ("started_at", "finished_at"))
+    yield "start_timestamp_seconds", labels, started_at
+    yield "end_timestamp_seconds", labels, finished_at
+    yield "duration_seconds", labels, round(finished_at - started_at, 6)
     for status in get_args(Status):
         yield "status", {**labels, "status": status}, status == report["status"]
     for outcome, number in report["rows"].items():
@@ -114,8 +114,8 @@ def get_clock() -> Clock:
 
 
 def write_stdout(text: str, *, is_file: bool = False) -> None:
-    """Write text to standard output; the text of a file (`is_file`) is UTF-8, unless a terminal shows the text. Raises
-    RunAborted where standard output is closed or full."""
+    """Write text to standard output. With `is_file`, the text is the content of a file, and is in UTF-8 unless a
+    terminal shows it. Raises RunAborted if standard output is closed or full."""
     if sys.stdout is None:
         raise RunAborted("standard output is closed")
     if is_file and isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
@@ -124,23 +124,24 @@ def write_stdout(text: str, *, is_file: bool = False) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python fails again when the process ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python fails again at its end
         raise RunAborted(f"standard output cannot be written to: {error.strerror}") from None
 
 
 def write_json(report: Mapping[str, Any], *, ensure_ascii: bool = False) -> str:
-    """Return the report as JSON; a hidden or broken character, as a file's name may hold, becomes an escape of JSON."""
+    """Return the report as JSON. A hidden or broken character, for example of a file name, becomes an escape of
+    JSON."""
     return escape_json(json.dumps(report, ensure_ascii=ensure_ascii, indent=2))
 
 
 def write_json_stdout(report: Mapping[str, Any]) -> None:
-    """Write the report as JSON to standard output, in ASCII if that is not in UTF-8. Raises RunAborted."""
+    """Write the report as JSON to standard output: in ASCII, if the stream is not in UTF-8. Raises RunAborted."""
     write_stdout(write_json(report, ensure_ascii=not is_utf8(sys.stdout)) + "\n")
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """How a command speaks: `is_json` puts one JSON object on stdout and nothing else."""
+    """The output options of a command. With `is_json`, standard output has one JSON object and nothing else."""
 
     is_json: bool
     is_quiet: bool
@@ -149,17 +150,17 @@ class Output:
     metrics_path: Path | None = None
 
     def refuse_to_overwrite(self, file: Path, what: str) -> None:
-        """Raise ConfigurationError if the report would take the place of this file; `what` names it in the error."""
+        """Raise ConfigurationError if the report would overwrite this file. `what` describes the file in the error."""
         if self.report_path is not None and self.report_path.resolve() == file.resolve():
             raise ConfigurationError(f"--report {self.report_path}: that is {what}; name another file")
 
     def can_ask(self) -> bool:
-        """Return whether a person is there to be asked: standard input and output are a terminal."""
+        """Return whether the command can ask a person: standard input and output are a terminal."""
         streams = (sys.stdin, sys.stdout)
         return not (self.is_json or self.is_quiet) and all(stream is not None and stream.isatty() for stream in streams)
 
     def show(self, draw: Callable[[PlainConsole], None]) -> bool:
-        """Show what `draw` draws, on stderr where data goes to stdout; return whether that could be done."""
+        """Show what `draw` draws: on stdout, or on stderr if stdout carries data. Return whether writing succeeded."""
         from pipelines.report.console import PlainConsole
 
         stream, drawn = sys.stderr if self.is_data_on_stdout else sys.stdout, io.StringIO()
@@ -196,7 +197,7 @@ def output_options(command: CommandFunction) -> CommandFunction:
 
 
 def run_options(command: CommandFunction) -> CommandFunction:
-    """Add what `output_options` adds, and `--metrics`: for a command that carries out a run, or several."""
+    """Add the options of `output_options`, and `--metrics`, to a command that carries out one run or several."""
 
     @output_options
     @metrics_option
@@ -212,9 +213,9 @@ def run_options(command: CommandFunction) -> CommandFunction:
 def run_flow(
     flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], output: Output, time_limit_s: float | None = None
 ) -> Report:
-    """Run one flow to its end, with progress shown and signals heard; end it in order once its time is over.
+    """Run one flow to its end, and return its report. Signals and the time limit stop the flow cleanly.
 
-    On a terminal a line follows the run; elsewhere, and with `-v`, the log says its beginning, progress and end.
+    A terminal shows the progress on one line. Without a terminal, and with `-v`, the log shows it.
     """
 
     import uvloop
@@ -230,8 +231,9 @@ def run_flow(
                 stop.end_after(time_limit_s)
             return await flow(stop, progress)
 
-    gc.freeze()  # what is loaded by now is never garbage
-    # What a run makes is nearly all freed by its counts: looking through it took 50 µs of the 360 of a create.
+    gc.freeze()  # modules that are loaded now are never garbage
+    # Reference counting frees nearly all objects of a run. To search them for garbage took 50 of the 360 µs of a
+    # create.
     gc.set_threshold(50_000, 20, 20)
     with nullcontext() if output.is_quiet or is_on_terminal else log_runs():
         return uvloop.run(run())
@@ -244,9 +246,9 @@ def finish(report: Report, output: Output) -> NoReturn:
 
 
 def end(report: Mapping[str, Any], exit_code: int, output: Output, *, is_shown: bool = True) -> NoReturn:
-    """Hand over the JSON of one run or several and end the process.
+    """Write the JSON of one run or several, and end the process.
 
-    A report that cannot be handed over is exit code 3, unless the run ended by something worse than its rows.
+    If the report cannot be written, the exit code is 3, unless the run has an exit code above 1.
     """
     if output.is_json:
         is_shown = _try(lambda: write_json_stdout(report))
@@ -254,22 +256,21 @@ def end(report: Mapping[str, Any], exit_code: int, output: Output, *, is_shown: 
         path = output.report_path
 
         def write_report() -> None:
-            check_page_path(path)  # the path was free before the run
+            check_page_path(path)  # another program may have written the file during the run
             is_page = path.suffix.lower() in (".html", ".htm")
             write_page_file(write_page(report) if is_page else write_json(report) + "\n", path)
 
         is_shown = _try(write_report) and is_shown
     if (metrics := output.metrics_path) is not None:
         is_shown = _try(lambda: write_metrics(report.get("runs", [report]), metrics)) and is_shown
-    if not is_shown and "run_id" in report and not report.get("planned"):  # the run did its work, shown or not
+    if not is_shown and "run_id" in report and not report.get("planned"):  # such a run is on record
         say(f"connector: the run itself ended as {report['status']}; see: connector status {report['run_id']}")
     sys.exit(3 if exit_code in (0, 1) and not is_shown else exit_code)
 
 
 def show(report: Report, output: Output) -> bool:
-    """Messages to stderr, the table to stdout unless data goes there; with `--quiet` only if something is wrong.
-
-    Returns whether that could be done.
+    """Write the messages of a report to stderr, and its table to stdout unless stdout carries data. With `--quiet`,
+    write only a report that is not ok. Return whether writing succeeded.
     """
     if output.is_quiet and report.status == "ok":
         return True
@@ -288,7 +289,7 @@ def show(report: Report, output: Output) -> bool:
 
 
 def _try(hand_over: Callable[[], None]) -> bool:
-    """Return whether a report could be handed over; if not, stderr says why."""
+    """Return whether `hand_over` succeeded. If not, show the reason on standard error."""
     try:
         hand_over()
     except (OSError, ConnectorError) as error:
@@ -299,14 +300,14 @@ def _try(hand_over: Callable[[], None]) -> bool:
 
 
 def check_page_path(path: Path | None, option: str = "--report") -> None:
-    """Raise ConfigurationError unless a report may be written there: a new file, an empty one, a device, or a report
-    that an earlier run wrote."""
+    """Raise ConfigurationError unless a report may be written to the path: a new or empty file, a device, or an earlier
+    report."""
     if path is not None:
         refuse_foreign(option, path, is_report, may_be_device=True)
 
 
 def write_page_file(text: str, path: Path) -> None:
-    """Write a report where it may be written, for its owner alone. Raises OSError."""
+    """Write a report to a file that only its owner can read. Raises OSError."""
     data = text.encode("utf-8", "backslashreplace")
     if read_target_kind(path) is TargetKind.DEVICE:
         path.write_bytes(data)
@@ -322,7 +323,7 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
     from connector.notifications import send_alert
 
     async def notify(report: Report) -> list[str]:
-        with stop_on_signals(get_clock()) as stop:  # a signal ends the sending: the report is still to be shown
+        with stop_on_signals(get_clock()) as stop:  # a signal stops only the alert, so that the report is shown
             return await send_alert(job.notify, report, settings.state_dir, stop)
 
     report = run_flow(flow, output, settings.time_limit_s)
@@ -332,8 +333,8 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
 
 @contextmanager
 def job_start(*paths: Path, is_planned: bool = False) -> Iterator[None]:
-    """Record for `status` that the jobs of these files did not run, if an error ends the context; send the
-    alerts that the jobs ask for. A plan leaves no record."""
+    """If an error ends the context, record for `status` that the jobs of these files did not run, and send their
+    alerts. A plan leaves no record."""
     try:
         yield
     except ConnectorError as error:

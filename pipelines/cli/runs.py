@@ -1,4 +1,4 @@
-"""`connector check` tries a job and its service; `status` and `prune` are about past runs."""
+"""`connector check` tests a job and its service; `status` and `prune` are about past runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from pipelines.cli.output import Output, check_page_path, end, get_clock, output
 if TYPE_CHECKING:
     from pipelines.report.console import PlainConsole
 
-_LAST, _LAST_ON_PAGE = 10, 30  # runs that are shown, and runs of each job on a page
+_RUN_COUNT = 10  # default number of runs that `status` shows
+_PAGE_RUN_COUNT = 30  # default number of runs of each job on a page
 
 
 @click.command("check", cls=Command)
@@ -48,8 +49,8 @@ def check_command(job_path: Path | None, output: Output) -> None:
             async for result in checks:
                 results.append(result)
                 if not output.is_json and not (output.is_quiet and not result.exit_code):
-                    verdict = "ok" if not result.exit_code else "failed"
-                    line = f"{result.what:14}{verdict:8}{result.message}"
+                    status_text = "ok" if not result.exit_code else "failed"
+                    line = f"{result.what:14}{status_text:8}{result.message}"
                     output.show(partial(PlainConsole.write_text, text=line, indent=22))
         return results
 
@@ -102,9 +103,9 @@ def status_command(
         if run_id is not None:
             raise ConfigurationError("--html writes a page of all runs. For the page of one RUN use --report PATH.html")
         check_page_path(page_path, "--html")
-        health = read_health(state, job=job, last=last or _LAST_ON_PAGE)
+        health = read_health(state, job=job, last=last or _PAGE_RUN_COUNT)
         write_page_file(write_health(health, get_clock().now()), page_path)
-    status = read_status(state, run_id=run_id, job=job, last=last or _LAST)
+    status = read_status(state, run_id=run_id, job=job, last=last or _RUN_COUNT)
     is_shown = output.is_json or (output.is_quiet and page_path is not None)
     is_shown = is_shown or output.show(lambda console: _show(status, console, is_whole=run_id is not None))
     end(status, 0, output, is_shown=is_shown)

@@ -1,4 +1,4 @@
-"""`connector sandbox` and `demo`: the service imitated on loopback, and a whole story against it."""
+"""`connector sandbox` and `demo`: an imitation of the service on loopback, and a demonstration against it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def sandbox_command(port: int, token: str, data: Path | None, settings: tuple[st
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
     except OSError as error:
-        if error.errno in (errno.EPIPE, errno.ENOSPC):  # where it says that it is ready, or keeps its data
+        if error.errno in (errno.EPIPE, errno.ENOSPC):  # standard output is closed, or the disk is full
             raise
         if error.filename is not None:
             raise ConfigurationError(f"--data {error.filename}: {error.strerror}; name another folder") from None
@@ -118,12 +118,12 @@ def demo_command(folder: Path | None, people: int, seed: int) -> None:
     sys.exit(0 if is_right else 1)
 
 
-def _make_folder(given: Path | None) -> Path:
-    """A new folder that only its owner can enter: it holds what would be personal data in real life."""
-    if given is None:
+def _make_folder(path: Path | None) -> Path:
+    """Create a folder that only its owner can enter, because its files would be personal data in real life."""
+    if path is None:
         return Path(tempfile.mkdtemp(prefix="connector-demo-"))
     try:
-        given.mkdir(mode=0o700, parents=True)
+        path.mkdir(mode=0o700, parents=True)
     except OSError as error:
-        raise ConfigurationError(f"--folder {given}: {error.strerror}; name a folder that is not there yet") from None
-    return given.absolute()
+        raise ConfigurationError(f"--folder {path}: {error.strerror}. Name a folder that does not exist") from None
+    return path.absolute()

@@ -1,4 +1,4 @@
-"""Whether a job can run: its configuration, source, service, ledger and destination, each tried without a write."""
+"""The checks of a job: its configuration, source, service, ledger and destination, without a write."""
 
 import asyncio
 import os
@@ -33,13 +33,13 @@ from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import ExportStart
 from pipelines.flows.validate import run_validation
 
-_ROWS = 100  # of the source: enough to show a wrong mapping
-_ATTEMPTS, _LONGEST_S = 2, 5.0  # a person waits for the answer
+_MAX_ROWS = 100  # rows of the source show a wrong mapping
+_ATTEMPTS, _MAX_RETRY_S = 2, 5.0  # few and short, because a person waits
 
 
 _FILTERS = ("email", "client_user_id")
 _CLASSES = {"is_active": "active and inactive", "gender": "male, female and other"}
-_SHORTEST = 5  # characters of a value that is tried without its ends
+_MIN_VALUE_LENGTH = 5  # characters of a value that is also tried without its first and last character
 
 
 class CheckItem(TypedDict):
@@ -62,21 +62,21 @@ class CheckReport(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What was tried, and what was found, or what is wrong and the next step; `exit_code` is 0 if it went well, 2 if
-    something must be mended, 3 if it may go well later."""
+    """The result of one check. `message`: what the check found, or what is wrong and the next step. `exit_code`: 0 if
+    the check passed, 2 if a person must correct something, 3 if the check may pass later."""
 
     what: str
     message: str
     exit_code: int = 0
 
     def as_json(self) -> CheckItem:
-        """Return it as plain JSON values."""
+        """Return the result as plain JSON values."""
         return {"check": self.what, "ok": not self.exit_code, "message": self.message}
 
 
 async def check(job_path: Path | None, environ: Mapping[str, str]) -> AsyncGenerator[CheckResult]:
-    """Yield one result for each part of the job, or of the settings alone; after a configuration that cannot be read
-    there is no other. Nothing is created, sent or published."""
+    """Yield one result for each part of the job, or of the settings without a job. If the configuration cannot be read,
+    there is no other result. Nothing is created, sent or published."""
     try:
         job = load_job(job_path, environ) if job_path is not None else None
         settings = read_settings(environ, job)
@@ -95,7 +95,7 @@ async def check(job_path: Path | None, environ: Mapping[str, str]) -> AsyncGener
 
 
 async def _try(what: str, work: Callable[[], str]) -> CheckResult:
-    """Do the work, which returns what it found, in a thread: drivers block, and a signal is heard meanwhile."""
+    """Return the result of a check. `work` returns its message. It runs in a thread, because drivers block signals."""
     try:
         return CheckResult(what, await asyncio.to_thread(work))
     except ConnectorError as error:
@@ -108,25 +108,24 @@ def _describe_failure(what: str, error: ConnectorError) -> CheckResult:
 
 def _read_source(job: Job, settings: Settings) -> str:
     if job.mail is not None:
-        with plan_mail(job, settings, limit=_ROWS).source as source:
+        with plan_mail(job, settings, limit=_MAX_ROWS).source as source:
             rows = next((len(chunk.frame) for chunk in source.chunks()), 0)
         return f"{source.name}: {count(len(source.columns), 'column')}, {count(rows, 'row')} or more"
-    verdict = run_validation(plan_validation(job, _ROWS), None, system_clock())
-    report = verdict.report
+    report = run_validation(plan_validation(job, _MAX_ROWS), None, system_clock()).report
     if report.status == "aborted":
         raise SourceError(report.messages[0])
     counts = report.rows
-    found = f"{count(counts['read'], 'first row')} read, {counts['valid']:,} valid, {counts['invalid']:,} invalid"
+    message = f"{count(counts['read'], 'first row')} read, {counts['valid']:,} valid, {counts['invalid']:,} invalid"
     if not counts["valid"] and counts["invalid"]:
-        raise SourceError(f"{found}; see why by: connector validate JOB")
-    return found
+        raise SourceError(f"{message}. To see why, run: connector validate JOB")
+    return message
 
 
 async def _ask_service(settings: Settings) -> AsyncGenerator[CheckResult]:
     """Yield whether the service accepts the token, and what a few requests show of its list."""
     try:
         async with open_client(build_service(settings, 1)) as client:
-            retrier = Retrier(_ATTEMPTS, _LONGEST_S)
+            retrier = Retrier(_ATTEMPTS, _MAX_RETRY_S)
             page = await fetch_page(client, retrier, ListQuery(limit=1))
             yield CheckResult(
                 "service", f"{settings.service.base_url} accepts the token; TotalCount is {page.total_count}"
@@ -141,12 +140,12 @@ def _read_ledger(job: Job | None, settings: Settings) -> str:
     check_ledger_rights(settings.ledger_url)
     may_be_new = settings.may_make_ledger or job is None or job.subscriber is None
     number = sum(open_entry.number for open_entry in count_open_entries(settings.ledger_url, may_be_new=may_be_new))
-    found = "no entry is unresolved"
+    entries = "no entry is unresolved"
     if number:
-        found = f"{count(number, 'entry', 'entries')} unresolved, held or rejected (see: connector status)"
+        entries = f"{count(number, 'entry', 'entries')} unresolved, held or rejected (see: connector status)"
     lag_s = read_lag(settings.ledger_url, settings.account)
     lag = f"the largest lag of the list on record is {lag_s:.1f} s" if lag_s else "no lag of the list is on record"
-    return f"{found}; {lag}"
+    return f"{entries}; {lag}"
 
 
 def _prepare_destination(job: Job, settings: Settings) -> str:
@@ -163,12 +162,12 @@ def _prepare_destination(job: Job, settings: Settings) -> str:
     return f"{destination} can be written"
 
 
-# What a few requests show of the list. Loads and exports do not rely on these: they observe the list themselves.
+# Properties of the list that a few requests show. Loads and exports do not rely on these results.
 
 
 async def _describe_list(client: Client, retrier: Retrier) -> AsyncGenerator[tuple[str, str]]:
-    """Yield each trait of the list with its description, by about fifteen list requests. Raises ListFailed if the first
-    request fails."""
+    """Yield each property of the list with its description. Sends about fifteen list requests. Raises ListFailed if the
+    first request fails."""
     page = await fetch_page(client, retrier, ListQuery())
     if len(_read_ids(page)) < len(page.subscribers):
         raise ListFailed(NO_WHOLE_ID)
@@ -190,13 +189,14 @@ async def _describe_list(client: Client, retrier: Retrier) -> AsyncGenerator[tup
     elif ids == sorted(ids, reverse=True):
         order = "by id, descending"
     yield "order", order
-    tried = [f"{name}: {await _try_filter(ask, name, page)}" for name in _FILTERS]
-    yield "filters", "; ".join(tried)
+    descriptions = [f"{name}: {await _try_filter(ask, name, page)}" for name in _FILTERS]
+    yield "filters", "; ".join(descriptions)
     yield "cut off", await _look_for_window(ask, page.total_count)
 
 
 async def _try_filter(ask: Ask, name: str, page: ListPage) -> str:
-    """Try a made-up value, then a listed one, whole and without its first and last character."""
+    """Try the filter with a made-up value, then with a listed value, then with a part of it. Return the
+    description."""
     samples = ((row.get("Id"), read_field(row, name)) for row in page.subscribers)
     known = next(
         ((subscriber_id, value) for subscriber_id, value in samples if type(subscriber_id) is int and _is_plain(value)),
@@ -208,7 +208,7 @@ async def _try_filter(ask: Ask, name: str, page: ListPage) -> str:
     if made_up is Control.INCONCLUSIVE:
         return "refused by the service"
     if made_up is Control.IGNORED:
-        return "ignored, a made-up value was answered with subscribers"
+        return "ignored, the service answered a made-up value with subscribers"
     subscriber_id, value = known
     trial = await try_sample(ask, name, (subscriber_id, value))
     if trial.control not in (Control.EXACT, Control.PARTIAL):
@@ -222,7 +222,7 @@ async def _try_filter(ask: Ask, name: str, page: ListPage) -> str:
 
 
 def _is_plain(value: object) -> TypeGuard[str]:
-    return isinstance(value, str) and value.isascii() and value.islower() and len(value) >= _SHORTEST
+    return isinstance(value, str) and value.isascii() and value.islower() and len(value) >= _MIN_VALUE_LENGTH
 
 
 async def _look_for_window(ask: Ask, total: int | None) -> str:

@@ -1,4 +1,4 @@
-"""The flow of `connector forget`: the ledger forgets a subscriber that was erased in the service."""
+"""The flow of `connector forget`: deletes a subscriber that was erased in the service from the ledger."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypedDict
@@ -38,7 +38,7 @@ def run_forget(
     base_name: str | None,
     wait_s: float,
 ) -> ForgetReport:
-    """Forget the identity as `forget` does; wait at most `wait_s` seconds for a run that has the ledger."""
+    """Forget the identity as `forget` does. Wait at most `wait_s` seconds if another run holds the ledger."""
     try:
         with open_ledger(ledger_url, wait_s=wait_s, may_make=False) as ledger:
             return forget(ledger, account, identity, fields, base_id, base_name)
@@ -59,36 +59,38 @@ def forget(
     base_id: int | None = None,
     base_name: str | None = None,
 ) -> ForgetReport:
-    """Forget the identity, as each of `fields` (email, client_user_id), in one base or in all; or nowhere if its create
-    may be on its way to the service somewhere. Return the JSON of the command.
+    """Delete the entries of an identity in one base, or in all bases, and return the report. `fields` are the fields
+    that the identity may be a value of. If the answer to one of its creates is not known, nothing is deleted.
 
     Raises ConfigurationError when the ledger does not know the base.
     """
     with ledger.transaction():
         bases = choose_bases(ledger, account, base_id, base_name)
         digests = [digest_identity(name, identity) for name in fields]
-        found = [(base, *each) for base in bases for each in ledger.find_entries(base, digests).items()]
-        doubtful = [base for base, _, entry in found if entry.state in (State.UNKNOWN, State.SENDING)]
-        forgotten: list[Base] = []
-        if not found:
-            message = f"the ledger has no entry of that identity in the account {account}"
-        elif doubtful:
+        entries = [
+            (base, digest, entry) for base in bases for digest, entry in ledger.find_entries(base, digests).items()
+        ]
+        unresolved_bases = [base for base, _, entry in entries if entry.state in (State.UNKNOWN, State.SENDING)]
+        forgotten_bases: list[Base] = []
+        if not entries:
+            message = f"The ledger has no entry of this identity in the account {account}"
+        elif unresolved_bases:
             message = (
-                "no subscriber was forgotten: a create of that identity may be in the service "
-                f"({describe_bases(doubtful)}), and its answer is not known. Run `connector retry` first"
+                "Nothing was deleted. A create of this identity may be in the service "
+                f"({describe_bases(unresolved_bases)}), and its answer is not known. Run `connector retry` first"
             )
         else:
-            for base, digest, entry in found:
+            for base, digest, entry in entries:
                 ledger.mark_forgotten(base, entry.state, [digest])
             end_identity_problems(ledger, account, digests)
-            forgotten = [base for base, _, _ in found]
+            forgotten_bases = [base for base, _, _ in entries]
             message = (
-                f"Deleted from the ledger in {describe_bases(list(dict.fromkeys(forgotten)))}. The next run that reads "
-                "a row of this subscriber creates the subscriber again. A job with a cursor needs sync --full"
+                f"Deleted from the ledger in {describe_bases(list(dict.fromkeys(forgotten_bases)))}. The next run that "
+                "reads a row of this subscriber creates the subscriber again. A job with a cursor needs sync --full"
             )
     return {
-        "status": "ok" if forgotten else "partial",
-        "forgotten": len(forgotten),
-        "bases": [{"id": base.service_id, "name": base.name} for base in dict.fromkeys(forgotten)],
+        "status": "ok" if forgotten_bases else "partial",
+        "forgotten": len(forgotten_bases),
+        "bases": [{"id": base.service_id, "name": base.name} for base in dict.fromkeys(forgotten_bases)],
         "messages": [message],
     }

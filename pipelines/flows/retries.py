@@ -1,4 +1,4 @@
-"""The flow of `connector retry`: what earlier runs left is settled and finished without their sources."""
+"""The flow of `connector retry`: resolves and finishes the creates of earlier runs without their sources."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -29,14 +29,14 @@ from connector.states import State
 from connector.texts import agree, count
 from connector.warehouse.destination import Destination
 
-_RUNS_NAMED = 5  # the latest, for a mistyped id of a run
+_MAX_RUNS_NAMED = 5  # latest runs in the message about a wrong run id
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPlan:
-    """A retry: which entries to take up, in which base (default: all), and by which rules.
+    """A retry: the selected entries, their base (default: all bases), and the settings of the load.
 
-    `job` is the name of the job file that the retry follows, "" for none.
+    `job` is the name of the job of `--job`, or "".
     """
 
     selection: RetrySelection
@@ -52,8 +52,8 @@ class RetryPlan:
 def plan_retry(
     selection: RetrySelection, job: Job, settings: Settings, *, base: BaseRef, wait_s: float, is_by_job_file: bool
 ) -> RetryPlan:
-    """Return the retry of what runs of the job, or of any job without a job file, have left. Raises ConfigurationError
-    and SourceError."""
+    """Return the retry of the open creates of the job, or of all jobs if there is no job file. Raises
+    ConfigurationError and SourceError."""
     if job.subscriber is None:
         raise ConfigurationError(f"--job: a retry needs a job with a subscriber section. {job.explain_command()}")
     policy = build_policy(job.load, build_rules(job.subscriber), job.suppress)
@@ -62,9 +62,9 @@ def plan_retry(
 
 
 async def run_retry(plan: RetryPlan, stop: Stop, progress: Progress) -> Report:
-    """Take up what the plan selects and tell what became of it; the rows of the report are the ledger's entries.
+    """Retry the selected entries, and return the report. The rows of the report are entries of the ledger.
 
-    Raises ConfigurationError before anything is sent; a run that has begun always ends in a report.
+    Raises ConfigurationError before anything is sent. A run that has begun always returns a report.
     """
     retry = _Retry(plan)
     service = build_service(plan.settings, plan.policy.max_concurrency)
@@ -100,24 +100,25 @@ class _Retry:
 
     def __init__(self, plan: RetryPlan) -> None:
         self._plan = plan
-        self._left_to: Counter[str] = Counter()  # entries that only another job may send again, by its name
-        self._elsewhere: dict[str, int] = {}  # unsettled entries of other accounts
-        self._besides = 0  # unsettled entries of this one
+        self._owner_jobs: Counter[str] = Counter()
+        """Number of entries that only another job may send again, by the name of the job."""
+        self._other_accounts: dict[str, int] = {}  # number of unresolved entries by account, without this account
+        self._unresolved_count = 0  # unresolved entries of this account
 
     def find_bases(self, ledger: Ledger) -> list[Base]:
-        """Return the bases with entries to take up; note what else the ledger holds, to report it."""
+        """Return the bases with selected entries. Count the other unresolved entries of the ledger for the report."""
         plan, settings = self._plan, self._plan.settings
         if plan.selection.run_id is not None and find_run(ledger.connection, plan.selection.run_id) is None:
             latest = [
                 f"{run.run_id} ({run.command} {run.job}, "
                 f"{datetime.fromtimestamp(run.started_at, UTC):%Y-%m-%d %H:%M} UTC)"
-                for run in list_runs(ledger.connection, _RUNS_NAMED)
+                for run in list_runs(ledger.connection, _MAX_RUNS_NAMED)
             ]
             raise ConfigurationError(f"the ledger knows no run of that id; the latest: {'; '.join(latest) or 'none'}")
-        self._elsewhere = count_unsettled(ledger.connection)
-        self._besides = self._elsewhere.pop(settings.account, 0)
+        self._other_accounts = count_unsettled(ledger.connection)
+        self._unresolved_count = self._other_accounts.pop(settings.account, 0)
         bases = choose_bases(ledger, settings.account, plan.base.service_id, plan.base.name)
-        taken_up = []
+        selected_bases = []
         for base in bases:
             states = [State.UNKNOWN, State.HELD]
             if plan.selection.is_rejected or ledger.find_not_final_refusals(base):
@@ -128,21 +129,21 @@ class _Retry:
                 for entry in found
                 if plan.selection.concerns(entry) and (plan.selection.is_rejected or not entry.is_final)
             ]
-            self._left_to.update(
+            self._owner_jobs.update(
                 entry.suppressed_by for entry in entries if entry.suppressed_by not in (None, plan.job)
             )
-            # to send entries again also confirms a base whose create was answered as another base's
+            # `--held resend` also confirms a base whose create was answered with another base.
             if entries or (plan.selection.held == "resend" and base.is_misanswered):
-                taken_up.append(base)
-        return taken_up
+                selected_bases.append(base)
+        return selected_bases
 
     async def carry_out(self, run: Run) -> None:
-        """Settle and finish each base in turn, until one ends the run; remark on it."""
+        """Resolve and finish the entries of each base, until a base ends the run. Add the messages to the report."""
         waiting = list(run.bases)
         while waiting and run.is_going_on:
             await self._finish(run, waiting.pop(0))
-        is_anything_held = run.is_going_on and await run.commits.ask(self._holds_any)
-        remarks = self._remark(run, waiting, is_anything_held=is_anything_held)
+        has_held_entries = run.is_going_on and await run.commits.ask(self._holds_any)
+        remarks = self._remark(run, waiting, has_held_entries=has_held_entries)
         run.report.messages += [*run.tally.messages, *run.tally.row_messages, *remarks]
         run.report.messages += [*describe_reactivated(run.tally), *describe_leftovers(run.tally)]
 
@@ -153,7 +154,7 @@ class _Retry:
 
         async def retry() -> None:
             session.suppression = await run.read_suppression()
-            session.journal.base = await run.commits.ask(  # another base may have turned out to be this one by now
+            session.journal.base = await run.commits.ask(  # an earlier base of this run may have the same id
                 lambda ledger: find_or_add_base(ledger.connection, base.account, base.service_id, base.name)
             )
             await loader.begin(refuses_misanswered=selection.refuses_misanswered)
@@ -164,21 +165,23 @@ class _Retry:
             run.reason = f"{describe_base(base)}: {run.reason}"
 
     def _holds_any(self, ledger: Ledger) -> bool:
-        """Return whether anything of what was asked for is held by now."""
+        """Return whether a selected entry is held now."""
         bases = list_bases(ledger.connection, self._plan.settings.account)
         held = [entry for base in bases for entry in ledger.find_unfinished_entries(base, State.HELD)]
         return any(self._plan.selection.concerns(entry) for entry in held)
 
-    def _remark(self, run: Run, waiting: list[Base], *, is_anything_held: bool) -> Iterator[str]:
+    def _remark(self, run: Run, waiting: list[Base], *, has_held_entries: bool) -> Iterator[str]:
         """Yield messages that add to the counts."""
         if not run.bases:
             states = "unknown, held or rejected" if self._plan.selection.is_rejected else "unknown or held"
-            if self._besides:
-                others = count(self._besides, "other entry of the account is", "other entries of the account are")
+            if self._unresolved_count:
+                others = count(
+                    self._unresolved_count, "other entry of the account is", "other entries of the account are"
+                )
                 yield f"Nothing to do: no selected entry is {states}. {others} unknown or held"
             else:
                 yield f"Nothing to do: no entry of the account {self._plan.settings.account} is {states}"
-        for job, number in sorted(self._left_to.items()):
+        for job, number in sorted(self._owner_jobs.items()):
             yield (
                 f"{count(number, 'entry', 'entries')} of the job {job}: only a run of that job can send "
                 f"{agree(number, 'it', 'them')} again, or `connector retry --job` with the file of the job, because "
@@ -186,9 +189,9 @@ class _Retry:
             )
         if waiting:
             yield f"The run ended before it retried the entries of {describe_bases(waiting)}"
-        if is_anything_held and self._plan.selection.held == "leave":
+        if has_held_entries and self._plan.selection.held == "leave":
             yield f"Held entries wait for your decision: {DECIDE_HELD}"
-        for account, number in sorted(self._elsewhere.items()):
+        for account, number in sorted(self._other_accounts.items()):
             entries = (
                 f"{count(number, 'entry', 'entries')} of another account of this ledger {agree(number, 'is', 'are')}"
             )

@@ -1,4 +1,4 @@
-"""`connector send`: the draft of a message file, and how a dry run shows and writes an email."""
+"""The dry run of `connector send`: shows an email, and writes it to an .eml file."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from connector.atomic_file import create_private
 from connector.errors import ConfigurationError
 from connector.mail.message import SETTINGS, TRACKING, Message, Recipient, write_eml
 
-_LONGEST = 300  # characters of a body that are shown
+_BODY_LENGTH = 300  # characters of a body that are shown
 
 
 class DraftedAttachment(TypedDict):
@@ -55,12 +55,12 @@ class DryRunReport(TypedDict):
 
 
 def write_new(path: Path, message: Message) -> Path:
-    """Write the .eml that the message amounts to, readable by its owner alone. Raises ConfigurationError, also if there
-    is a file of that name."""
+    """Write the message to a new .eml file that only its owner can read. Raises ConfigurationError, also if the file
+    exists."""
     try:
         file = create_private(path)
     except FileExistsError:
-        raise ConfigurationError(f"{path} is there already: name another file with --eml") from None
+        raise ConfigurationError(f"{path} exists already: name another file with --eml") from None
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}; name another file with --eml") from None
     with file:
@@ -69,7 +69,7 @@ def write_new(path: Path, message: Message) -> Path:
 
 
 def show_email(described: dict[str, Any], console: Console) -> None:
-    """Print what `describe_message` says."""
+    """Print the values that `describe_message` returns."""
     console.print("send (planned: nothing was sent)", style="bold")
     table = Table(show_header=False)
     table.add_column("what")
@@ -77,22 +77,23 @@ def show_email(described: dict[str, Any], console: Console) -> None:
     for name, value in described.items():
         if value not in (None, [], ""):
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            # without what a terminal would obey
-            shown = "".join(
-                sign if sign.isprintable() or sign == "\n" else ascii(sign)[1:-1] for sign in text[:_LONGEST]
+            # A terminal would obey control characters, so they are shown as escapes.
+            plain_text = "".join(
+                sign if sign.isprintable() or sign == "\n" else ascii(sign)[1:-1] for sign in text[:_BODY_LENGTH]
             )
-            table.add_row(name, Text(f"{shown}…" if len(text) > _LONGEST else shown))
+            table.add_row(name, Text(f"{plain_text}…" if len(text) > _BODY_LENGTH else plain_text))
     console.print(table)
 
 
 def describe_message(message: Message) -> dict[str, Any]:
-    """Return every field of the message as plain values; of attachments what they are, and not what they hold."""
+    """Return every field of the message as plain values, and the properties of its attachments without their
+    content."""
     return {
         "from": _describe_person(message.sender),
-        "to": [_describe_person(each) for each in message.to],
-        "cc": [_describe_person(each) for each in message.cc],
-        "bcc": [_describe_person(each) for each in message.bcc],
-        "reply_to": [_describe_person(each) for each in message.reply_to],
+        "to": [_describe_person(recipient) for recipient in message.to],
+        "cc": [_describe_person(recipient) for recipient in message.cc],
+        "bcc": [_describe_person(recipient) for recipient in message.bcc],
+        "reply_to": [_describe_person(recipient) for recipient in message.reply_to],
         "subject": message.subject,
         "html": message.html,
         "text": message.plain_text,

@@ -1,4 +1,4 @@
-"""What the last runs did, what they left open, and what to do next: read without a lock, also beside a run."""
+"""The last runs, what they left open, and the next steps. Nothing is locked, so a run may be active meanwhile."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -62,8 +62,8 @@ class StatusReport(TypedDict):
 
 
 def read_status(place: StateLocation, *, run_id: str | None, job: str | None, last: int) -> StatusReport:
-    """Return the JSON of `status`: the last runs (of one job, if given), the latest first, or one run by its id; the
-    entries that they left open; and the next steps.
+    """Return the report of `status` for the last runs, the latest first. `job` selects the runs of one job, and
+    `run_id` selects one run.
 
     Raises ConfigurationError when no such run is on record, LedgerError when the ledger cannot be read.
     """
@@ -84,8 +84,8 @@ def read_status(place: StateLocation, *, run_id: str | None, job: str | None, la
 
 
 def read_health(place: StateLocation, *, job: str | None, last: int) -> dict[str, Any]:
-    """Return the values of the page of `status`: the last runs of each job and command, the latest first, with the time
-    of the last success; the open entries; and the next steps. Raises LedgerError when the ledger cannot be read."""
+    """Return the values of the page of `status`. For each job and command, it has the last runs, the latest first, and
+    the time of the last success. Raises LedgerError if the ledger cannot be read."""
     runs = list(list_runs(place.state_dir))
     jobs: dict[tuple[str, str], dict[str, Any]] = {}
     for run in runs:
@@ -110,8 +110,8 @@ def _find_open(
     run_id: str | None = None,
     job: str | None = None,
 ) -> tuple[list[OpenEntryCounts], list[OpenProblemCounts], list[str]]:
-    """Return the open entries, of one run if its id is given; the open problems of all jobs or of one, and none if the
-    id of a run is given; and the next steps."""
+    """Return the open entries, the open problems, and the next steps. With `run_id`, only the entries of this run
+    count, and there are no problems. With `job`, only the problems of this job count."""
     open_entries: list[OpenEntryCounts] = [
         {
             "account": open_entry.account,
@@ -122,8 +122,10 @@ def _find_open(
         for open_entry in count_open_entries(place.ledger_url)
         if run_id in (None, open_entry.run_id)
     ]
-    backlog = [] if run_id is not None else read_ledger(place.ledger_url, lambda each: read_backlog(each.connection))
-    problems = [_describe_backlog(each) for each in backlog or () if job in (None, each.job)]
+    backlog = (
+        [] if run_id is not None else read_ledger(place.ledger_url, lambda ledger: read_backlog(ledger.connection))
+    )
+    problems = [_describe_backlog(group) for group in backlog or () if job in (None, group.job)]
     next_steps = list(advise_on_runs(chosen, open_entries, runs, problems))
     return open_entries, problems, next_steps
 

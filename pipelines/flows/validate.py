@@ -24,9 +24,9 @@ from connector.spooled_rows import SpooledRows
 from connector.subscribers.headers import explain_consent
 from connector.subscribers.preparation import PreparedChunk, prepare_chunks
 
-_EXAMPLES = 3  # different ones of a fault: enough to see what they have in common
-_LONGEST_EXAMPLE = 200  # characters; a longer cell is known by its beginning
-_BETWEEN = " | "  # of the cells of several columns
+_MAX_EXAMPLES = 3  # examples of a kind of fault, with different values
+_EXAMPLE_LENGTH = 200  # characters of an example; a longer cell is cut
+_CELL_SEPARATOR = " | "  # between the cells of several columns
 
 
 class FaultExample(TypedDict):
@@ -50,10 +50,10 @@ class ValidationFinding:
     )
 
     def show(self, row: int, value: str) -> None:
-        """Take a row as an example, if its value is new."""
-        shown = value if len(value) <= _LONGEST_EXAMPLE else f"{value[:_LONGEST_EXAMPLE]}…"
-        if len(self.examples) < _EXAMPLES and all(shown != example["value"] for example in self.examples):
-            self.examples.append({"row": row, "value": shown})
+        """Add a row as an example, if its value is new."""
+        text = value if len(value) <= _EXAMPLE_LENGTH else f"{value[:_EXAMPLE_LENGTH]}…"
+        if len(self.examples) < _MAX_EXAMPLES and all(text != example["value"] for example in self.examples):
+            self.examples.append({"row": row, "value": text})
 
 
 class ValidationReport(TypedDict):
@@ -78,7 +78,9 @@ class Validation:
     def list_findings(self) -> list[ValidationFinding]:
         """Return the kinds of faults, the most frequent first."""
         fields = ("", *NAMES)  # faults of whole rows come before those of fields
-        return sorted(self.findings.values(), key=lambda each: (-each.rows, fields.index(each.field), each.code))
+        return sorted(
+            self.findings.values(), key=lambda finding: (-finding.rows, fields.index(finding.field), finding.code)
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return the report: the `VALIDATION_KEYS` of a run, and the keys of `ValidationReport`."""
@@ -88,44 +90,45 @@ class Validation:
 
 
 def run_validation(plan: RowsPlan, rejects: Path | None, clock: Clock) -> Validation:
-    """Read the plan's source to its end and say what is wrong with its rows; with `rejects`, write them there as
-    an import would. A source or a suppression list that cannot be read to its end makes the verdict `aborted`, and so
-    does an empty source."""
+    """Read the source of the plan to its end, and check its rows. With `rejects`, write the invalid rows to this file,
+    as an import would. The status is `aborted` if the source is empty, or if the source or the suppression list cannot
+    be
+    read to its end."""
     report = start_report("validate", plan.job, clock.now())
-    verdict, counts = Validation(report), dict.fromkeys(("read", "valid", "invalid", "duplicate", "suppressed"), 0)
+    validation, counts = Validation(report), dict.fromkeys(("read", "valid", "invalid", "duplicate", "suppressed"), 0)
     report.rows, report.unmapped_columns = counts, list(plan.unmapped_columns)
     report.activity, report.samples = {"active": 0, "inactive": 0}, []
-    with ExitStack() as opened:
-        source_rows = opened.enter_context(SpooledRows(plan.source, plan.rules.identity))
+    with ExitStack() as stack:
+        source_rows = stack.enter_context(SpooledRows(plan.source, plan.rules.identity))
         file = None
         if rejects is not None:
             is_workbook = rejects.suffix.lower() == ".xlsx"
             path = rejects.with_name(f".{rejects.name}.csv") if is_workbook else rejects
             names = plan.source.columns, report.run_id
             workbook = rejects if is_workbook else None
-            file = opened.enter_context(RejectsFile(path, *names, clock.now, workbook=workbook))
-        reason = _read_all(plan, source_rows, verdict, file, clock)
+            file = stack.enter_context(RejectsFile(path, *names, clock.now, workbook=workbook))
+        reason = _read_all(plan, source_rows, validation, file, clock)
         report.messages += source_rows.messages
     if file is not None:
         report.rejects_file = file.path
         report.messages += [file.failure] if reason and file.failure else []
         reason = reason or file.failure
-    report.messages += _remark(plan, verdict)
+    report.messages += _remark(plan, validation)
     status: Status = "aborted" if reason else "partial" if counts["invalid"] else "ok"
     end_report(report, status, clock.now(), reason)
-    return verdict
+    return validation
 
 
 def _read_all(
-    plan: RowsPlan, source_rows: SpooledRows, verdict: Validation, file: RejectsFile | None, clock: Clock
+    plan: RowsPlan, source_rows: SpooledRows, validation: Validation, file: RejectsFile | None, clock: Clock
 ) -> str | None:
-    """Return why it could not be read to its end, or None."""
+    """Read all rows. Return the reason if they could not be read to the end, otherwise None."""
     try:
         suppression = None
         if plan.suppression is not None:
             suppression, messages = read_suppression(plan.suppression, lambda: False)
-            verdict.report.messages += messages
-        counts = verdict.report.rows
+            validation.report.messages += messages
+        counts = validation.report.rows
         chunks = prepare_chunks(
             plan.source,
             plan.mapping,
@@ -144,10 +147,12 @@ def _read_all(
             counts["duplicate"] += len(prepared.repeats)
             counts["suppressed"] += len(prepared.suppressed)
             counts["valid"] += len(prepared.valid.identities) - len(prepared.repeats) - len(prepared.suppressed)
-            verdict.remarks.add(prepared)
-            _show_valid(prepared.planned, plan.rules.identity, verdict.report)
-            _find(prepared, plan, verdict)
-            if file is not None:  # what an import writes: malformed and invalid records, and duplicates that differ
+            validation.remarks.add(prepared)
+            _show_valid(prepared.planned, plan.rules.identity, validation.report)
+            _find(prepared, plan, validation)
+            if (
+                file is not None
+            ):  # the same records as in an import: malformed and invalid ones, and duplicates that differ
                 problems = [build_malformed(malformed, prepared.chunk.name) for malformed in prepared.chunk.malformed]
                 problems += build_invalid(prepared.chunk, prepared.faults)
                 identity = plan.rules.identity
@@ -156,11 +161,11 @@ def _read_all(
                 ]
                 for problem in problems:
                     file.write(problem)
-    except ConfigurationError:  # also what a person must correct in the content of a file
+    except ConfigurationError:  # also an error in the content of a file, which a person must correct
         raise
     except ConnectorError as error:
         return str(error)
-    if verdict.report.rows["read"] == 0 and plan.is_empty_refused:
+    if validation.report.rows["read"] == 0 and plan.is_empty_refused:
         return f"{plan.source.name} has a header and no rows: there is nothing to validate"
     return None
 
@@ -176,9 +181,9 @@ def _show_valid(planned: PlannedChunk, identity: str, report: Report) -> None:
     report.samples = [*samples, *(dict(row.values) for row in read_rows(planned, missing, identity))]
 
 
-def _find(prepared: PreparedChunk, plan: RowsPlan, verdict: Validation) -> None:
+def _find(prepared: PreparedChunk, plan: RowsPlan, validation: Validation) -> None:
     """Add the faults of a chunk to the findings, with examples by the cells that a field is read from."""
-    findings, chunk = verdict.findings, prepared.chunk
+    findings, chunk = validation.findings, prepared.chunk
     for malformed in chunk.malformed:
         kind = ValidationFinding("", malformed.code, malformed.message)
         finding = findings.setdefault(("", malformed.code), kind)
@@ -197,16 +202,16 @@ def _find(prepared: PreparedChunk, plan: RowsPlan, verdict: Validation) -> None:
         if not columns:
             continue
         cells = chunk.frame.iloc[[fault.position for fault in faults]][columns]
-        for place, row in cells.drop_duplicates().head(2 * _EXAMPLES).fillna("").iterrows():
-            finding.show(int(chunk.numbers[int(str(place))]), _BETWEEN.join(map(str, row)))
+        for place, row in cells.drop_duplicates().head(2 * _MAX_EXAMPLES).fillna("").iterrows():
+            finding.show(int(chunk.numbers[int(str(place))]), _CELL_SEPARATOR.join(map(str, row)))
 
 
-def _remark(plan: RowsPlan, verdict: Validation) -> Iterator[str]:
-    """What a person should know beyond the sums."""
-    yield from verdict.remarks.messages
+def _remark(plan: RowsPlan, validation: Validation) -> Iterator[str]:
+    """Yield messages that add to the counts."""
+    yield from validation.remarks.messages
     if not plan.says_activity:
         yield f"an import of these rows is refused: {SILENT_ACTIVITY}"
-    for problem in explain_consent(verdict.remarks.consent):
+    for problem in explain_consent(validation.remarks.consent):
         yield f"an import of these rows is refused: {problem}"
-    yield from verdict.remarks.describe_cells(plan.mapping)
+    yield from validation.remarks.describe_cells(plan.mapping)
     yield from describe_unmapped(plan.mapping, plan.unmapped_columns)

@@ -109,7 +109,7 @@ def test_a_ledger_without_write_permission_fails_the_check(connector: Connector,
         (
             {"filters": "ignored"},
             {
-                "filters": EXACT.replace("exact", "ignored, a made-up value was answered with subscribers"),
+                "filters": EXACT.replace("exact", "ignored, the service answered a made-up value with subscribers"),
                 "cut off": "nothing suggests it: TotalCount is 40",
             },
         ),

@@ -51,7 +51,7 @@ def test_a_settled_or_held_subscriber_is_forgotten(connector: Connector, state: 
     assert (ended.code, ended.report["status"], ended.report["bases"]) == (0, "ok", [{"id": 7, "name": "News"}])
     again = forget(connector, ANN)
     assert (again.code, again.report["status"], again.report["forgotten"]) == (1, "partial", 0)
-    assert again.report["messages"][0].startswith("the ledger has no entry of that identity in the account ")
+    assert again.report["messages"][0].startswith("The ledger has no entry of this identity in the account ")
 
 
 @pytest.mark.parametrize("state", [State.UNKNOWN, State.SENDING])
