@@ -180,8 +180,8 @@ def _has_rows_to_correct(run: Mapping[str, Any]) -> bool:
 def _correct_rejects(run: Mapping[str, Any]) -> str:
     """Return the step for the rejects file of a run."""
     path, words = str(run["rejects_file"]), "Correct the rows in the rejects file, then import it"
-    if run["command"] == "sync":
-        return f"{words}: connector import {_quote(path)} --job {_name_job_file(run)}"
+    if run["command"] in ("import", "sync") and (option := build_job_option(run)):
+        return f"{words}: connector import {_quote(path)}{option}"
     if run["command"] == "import":
         return f"{words} with the options of this import: connector import {_quote(path)}"
     opening = f"open {path} in Excel or LibreOffice" if path.endswith(".xlsx") else f"less {_quote(path)}"

@@ -25,6 +25,9 @@ def test_the_last_line_of_a_sync_imports_the_corrected_rejects(connector: Connec
     program, *arguments = shlex.split(command)
     assert program == "connector"
     rejects = Path(arguments[1])
+    again = connector.run(*arguments).stdout.splitlines()
+    assert again[-1].startswith(f"  connector import {tmp_path}/state/rejects/")
+    assert again[-1].endswith(f" --job {tmp_path}/crm.yaml")
     rejects.write_text(rejects.read_text("utf-8-sig").replace("nobody", "bob@example.com"), "utf-8")
     assert connector.run(*arguments).code == 0
     assert count_stored(connector.sandbox).total() == 2
