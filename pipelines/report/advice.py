@@ -190,3 +190,10 @@ def _correct_rejects(run: Mapping[str, Any]) -> str:
 
 def _quote(path: object) -> str:
     return shlex.quote(str(path))
+
+
+def split_step(step: str) -> tuple[str, str]:
+    """Return the words of a step, with their colon, and its command, or "" if the step has no command."""
+    words, _, command = step.rpartition(": ")
+    is_command = command.startswith(("connector ", "less ", "open "))
+    return (f"{words}:", command) if is_command else (step, "")

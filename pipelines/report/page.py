@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from connector.texts import agree, count, make_visible
-from pipelines.report.advice import advise_on_run
+from pipelines.report.advice import advise_on_run, split_step
 from pipelines.report.text import list_facts, list_files, measure_length, show_seconds
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ _WRITTEN = re.compile(
     )
 )
 """How the JSON of a run, of several, and of the commands that have no run begins, and how a page does."""
+
+_SLASH = re.compile(r"(?<=\w)/")  # inside of a path
 
 _SAYS = {
     "ok": "All went well.",
@@ -120,7 +122,7 @@ def write_health(health: Mapping[str, Any], made_at: datetime) -> str:
         "health.html",
         title="Runs of the connector",
         jobs=jobs,
-        steps=health["next"],
+        steps=[split_step(step) for step in health["next"]],
         made_at=f"{made_at:%Y-%m-%d %H:%M} UTC",
         lead=lead,
         linked_runs=[_build_run(run) for job in health["jobs"] for run in job["runs"][:_LISTED]],
@@ -168,7 +170,7 @@ def _wrap(value: object) -> "markupsafe.Markup":
     break words."""
     from markupsafe import Markup
 
-    return Markup("/<wbr>").join(make_visible(str(value)).split("/"))
+    return Markup("/<wbr>").join(_SLASH.split(make_visible(str(value))))
 
 
 # One run
@@ -186,7 +188,7 @@ def _build_run(report: Mapping[str, Any]) -> dict[str, Any]:
         "status": status,
         "says": _SAYS.get(status, ""),
         "messages": report.get("messages") or [],
-        "steps": advise_on_run(report),
+        "steps": [split_step(step) for step in advise_on_run(report)],
         "what": {"export": "subscribers", "retry": "entries"}.get(report.get("command", ""), "rows"),
         "read": f"{rows.get('read', 0):,}",
         "outcomes": _list_outcomes(rows),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from connector.progress import Progress
 from connector.texts import count
+from pipelines.report.advice import split_step
 
 if TYPE_CHECKING:
     from connector.runs.explanations import ExplainedEntry, Explanation
@@ -119,10 +120,9 @@ def show_steps(steps: Iterable[str], console: PlainConsole) -> None:
 
 def _show_step(step: str, console: PlainConsole, indent: int = 0) -> None:
     """Print a step. Its command, if there is one, has a line of its own, so that a person can copy the command."""
-    words, _, command = step.rpartition(": ")
-    is_command = command.startswith(("connector ", "less ", "open "))
-    console.write_text(f"{words}:" if is_command else step, indent=indent)
-    if is_command:
+    words, command = split_step(step)
+    console.write_text(words, indent=indent)
+    if command:
         console.print(f"{' ' * indent}  {command}", soft_wrap=True, markup=False, highlight=False)
 
 
