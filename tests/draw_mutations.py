@@ -1,8 +1,8 @@
-"""Draws mutations of the product at random, and reports for each the first test that notices the mutation.
+"""Draws mutations of the product at random, and reports for each mutation the first test that notices it.
 
-`python -m tests.draw_mutations` breaks a copy of the last commit in one place at a time, and runs the tests of the
-broken area. If all pass, it runs the tests of the simulation, the library and the command line. The draw depends only
-on the seed and on the name of each place: changes elsewhere in the product do not alter the draw.
+`python -m tests.draw_mutations` makes one mutation at a time in a copy of the last commit, and runs the tests of the
+changed area. If all pass, it runs the tests of the simulation, the library and the command line. The draw depends only
+on the seed and on the name of each mutation: changes elsewhere in the product do not alter the draw.
 """
 
 import ast
@@ -37,7 +37,7 @@ ROOT = Path(__file__).parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """Modules of the product, and the tests that are nearest to them."""
+    """Modules of the product, and the tests of these modules."""
 
     modules: tuple[str, ...]
     tests: tuple[str, ...]
@@ -55,36 +55,36 @@ AREAS = {
     "mail": Area(("connector/mail", "connector/sender.py"), ("tests/mail", "tests/pipelines/emails")),
 }
 WIDER_TESTS = ("tests/simulation", "tests/library", "tests/pipelines")
-_LEFT_OUT = "tests/simulation/test_mutations.py"  # its tests break copies of the product themselves
+_EXCLUDED_TESTS = "tests/simulation/test_mutations.py"  # these tests make mutations themselves
 
-_NEGATED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+_NEGATED_OPERATORS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
     ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
 }  # fmt: skip
-_SHIFTED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+_SHIFTED_OPERATORS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
 }  # fmt: skip
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_LEFT_WHOLE = ("annotation", "returns", "decorator_list", "bases")  # fields of nodes that hold no behaviour
-_MEMORY_BYTES = 12 << 30  # a loop without an end must not fill the memory of the machine
-_TIMES_AS_LONG, _MORE_S = 4, 120  # tests hang if they take that much longer than without a mutation
-_LONGEST_TEST_S = 300  # several times as long as the longest test, which plays all seeds of the simulation
-_TO_END_S = 30  # between the interruption of tests that hang and their end by force
+_FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef)
+_UNCHANGED_FIELDS = ("annotation", "returns", "decorator_list", "bases")  # fields of nodes without behaviour
+_MEMORY_BYTES = 12 << 30  # an endless loop must not fill the memory of the machine
+_TIMEOUT_FACTOR, _EXTRA_TIMEOUT_S = 4, 120  # timeout = factor * (time without a mutation) + extra timeout
+_TEST_TIMEOUT_S = 300  # of each test: several times the time of the longest test
+_INTERRUPTION_S = 30  # tests that hang are interrupted, and killed after this time
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A place in a parsed module, the node there, and the call that breaks the module in this place."""
+class Change:
+    """A possible change of a parsed module: the function and the node that it changes, and the call that applies it."""
 
     function: str
     kind: str
     node: ast.expr | ast.stmt
-    change: Callable[[], None]
+    apply: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A place of the product by its file, its function, the kind of the change, and its number among these."""
+    """A change of the product by its file, its function, its kind, and its number among the changes of this kind."""
 
     area: str
     path: str
@@ -94,7 +94,7 @@ class Mutation:
 
     @property
     def name(self) -> str:
-        """The name of the place, which stays the same when other functions change."""
+        """The name of the mutation, which stays the same when other functions change."""
         return f"{self.path}:{self.function} {self.kind} {self.number}"
 
     def rank(self, seed: int) -> bytes:
@@ -102,53 +102,53 @@ class Mutation:
         return hashlib.sha256(f"{seed} {self.name}".encode()).digest()
 
 
-def find_places(node: ast.AST, function: str = "module", *, is_nested: bool = False) -> Iterator[Place]:
-    """Yield the places of a parsed module in the order of its text. `is_nested`: the statements of this node are
-    below another statement of their function."""
+def find_changes(node: ast.AST, function: str = "module", *, is_nested: bool = False) -> Iterator[Change]:
+    """Yield the possible changes of a parsed module in the order of its text. If `is_nested`, the statements of this
+    node are inside another statement of their function."""
     if isinstance(node, ast.ClassDef) and any("Protocol" in ast.unparse(base) for base in node.bases):
         return
-    if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+    if isinstance(node, (*_FUNCTION_NODES, ast.ClassDef)):
         function = node.name if function == "module" else f"{function}.{node.name}"
     else:
-        yield from _find_changes(node, function)
+        yield from _find_expression_changes(node, function)
     for name, value in ast.iter_fields(node):
-        if name in _LEFT_WHOLE:
+        if name in _UNCHANGED_FIELDS:
             continue
         children = value if isinstance(value, list) else [value]
         for index, child in enumerate(children):
             if isinstance(child, ast.stmt) and _is_removable(child, is_nested=is_nested):
                 kind = "step" if isinstance(child, ast.Expr) else "exit"
-                yield Place(function, kind, child, partial(setitem, children, index, ast.Pass()))
+                yield Change(function, kind, child, partial(setitem, children, index, ast.Pass()))
             if isinstance(child, ast.stmt):
-                is_below = not isinstance(child, (*_FUNCTIONS, ast.ClassDef))
-                yield from find_places(child, function, is_nested=is_below)
+                is_inner_statement = not isinstance(child, (*_FUNCTION_NODES, ast.ClassDef))
+                yield from find_changes(child, function, is_nested=is_inner_statement)
             elif isinstance(child, ast.AST):
-                yield from find_places(child, function, is_nested=is_nested)
+                yield from find_changes(child, function, is_nested=is_nested)
 
 
-def _find_changes(node: ast.AST, function: str) -> Iterator[Place]:
-    """Yield the changes of an expression, and of the condition of a node."""
+def _find_expression_changes(node: ast.AST, function: str) -> Iterator[Change]:
+    """Yield the possible changes of an expression, or of the condition of a statement or a comprehension."""
     if isinstance(node, ast.Compare):
         for index, operator in enumerate(node.ops):
-            for kind, other_operators in (("comparison", _NEGATED), ("bound", _SHIFTED)):
-                if other := other_operators.get(type(operator)):
-                    yield Place(function, kind, node, partial(setitem, node.ops, index, other()))
+            for kind, new_operators in (("comparison", _NEGATED_OPERATORS), ("bound", _SHIFTED_OPERATORS)):
+                if new_operator := new_operators.get(type(operator)):
+                    yield Change(function, kind, node, partial(setitem, node.ops, index, new_operator()))
     elif isinstance(node, ast.BoolOp):
-        other_word = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-        yield Place(function, "and-or", node, partial(setattr, node, "op", other_word))
+        new_operator_node = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        yield Change(function, "and-or", node, partial(setattr, node, "op", new_operator_node))
     elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
-        yield Place(function, "constant", node, partial(setattr, node, "value", not node.value))
+        yield Change(function, "constant", node, partial(setattr, node, "value", not node.value))
     elif isinstance(node, ast.If | ast.While | ast.IfExp) and ast.unparse(node.test) != "TYPE_CHECKING":
-        negated = ast.UnaryOp(ast.Not(), node.test)
-        yield Place(function, "condition", node.test, partial(setattr, node, "test", negated))
+        negation = ast.UnaryOp(ast.Not(), node.test)
+        yield Change(function, "condition", node.test, partial(setattr, node, "test", negation))
     elif isinstance(node, ast.comprehension):
         for index, condition in enumerate(node.ifs):
-            negated = ast.UnaryOp(ast.Not(), condition)
-            yield Place(function, "condition", condition, partial(setitem, node.ifs, index, negated))
+            negation = ast.UnaryOp(ast.Not(), condition)
+            yield Change(function, "condition", condition, partial(setitem, node.ifs, index, negation))
 
 
 def _is_removable(statement: ast.stmt, *, is_nested: bool) -> bool:
-    """Return whether the statement is a step (a call without a value) or an early exit."""
+    """Return whether the statement is a step (a call whose result is not used) or an early exit."""
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Await | ast.Call)
     return isinstance(statement, ast.Continue | ast.Break | ast.Raise) or (
@@ -157,59 +157,64 @@ def _is_removable(statement: ast.stmt, *, is_nested: bool) -> bool:
 
 
 def list_mutations(root: Path) -> list[Mutation]:
-    """Return all mutations of the areas."""
+    """Return all possible mutations of the areas."""
     mutations = []
     for name, area in AREAS.items():
         for path in (path for module in area.modules for path in _list_files(root, module)):
             numbers = Counter[tuple[str, str]]()
-            for place in find_places(ast.parse((root / path).read_text(encoding="utf-8"))):
-                mutations.append(Mutation(name, path, place.function, place.kind, numbers[place.function, place.kind]))
-                numbers[place.function, place.kind] += 1
+            for change in find_changes(ast.parse((root / path).read_text(encoding="utf-8"))):
+                mutations.append(
+                    Mutation(name, path, change.function, change.kind, numbers[change.function, change.kind])
+                )
+                numbers[change.function, change.kind] += 1
     return mutations
 
 
 def _list_files(root: Path, path: str) -> list[str]:
-    """Return the Python files below a folder, or the file itself, as paths below the root."""
-    found = sorted((root / path).rglob("*.py")) if (root / path).is_dir() else [root / path]
-    return [str(file.relative_to(root)) for file in found]
+    """Return the paths of the Python files in a folder, or the path of a file, relative to the root."""
+    files = sorted((root / path).rglob("*.py")) if (root / path).is_dir() else [root / path]
+    return [str(file.relative_to(root)) for file in files]
 
 
-def mutate(text: str, mutation: Mutation) -> tuple[str, str]:
-    """Return the text of the broken module, and the change in words."""
+def apply_mutation(text: str, mutation: Mutation) -> tuple[str, str]:
+    """Return the text of the changed module, and a description of the change."""
     tree = ast.parse(text)
-    of_kind = (spot for spot in find_places(tree) if (spot.function, spot.kind) == (mutation.function, mutation.kind))
-    place = next(islice(of_kind, mutation.number, None))
-    before = " ".join(ast.unparse(place.node).split())
-    place.change()
-    changes = {"condition": "negated", "step": "removed", "exit": "removed"}
-    after = changes.get(mutation.kind) or " ".join(ast.unparse(place.node).split())
-    return ast.unparse(ast.fix_missing_locations(tree)), f"line {place.node.lineno}: {before} -> {after}"
+    changes_of_kind = (
+        change for change in find_changes(tree) if (change.function, change.kind) == (mutation.function, mutation.kind)
+    )
+    change = next(islice(changes_of_kind, mutation.number, None))
+    old_text = " ".join(ast.unparse(change.node).split())
+    change.apply()
+    change_words = {"condition": "negated", "step": "removed", "exit": "removed"}
+    new_text = change_words.get(mutation.kind) or " ".join(ast.unparse(change.node).split())
+    return ast.unparse(ast.fix_missing_locations(tree)), f"line {change.node.lineno}: {old_text} -> {new_text}"
 
 
-class Copy:
-    """A copy of the last commit, in which mutations are tested. Everything that a test leaves is below `folder`."""
+class TreeCopy:
+    """A copy of the last commit, in which mutations are tested. All files that the tests leave are in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.tree = folder / "tree"
-        self._python, self._output, self._leavings = folder / "venv/bin/python", folder / "output", folder / "leavings"
+        self._python, self._output = folder / "venv/bin/python", folder / "output"
+        self._temporary_files = folder / "tmp"
         subprocess.run(["git", "worktree", "add", "-q", "--detach", self.tree, "HEAD"], cwd=ROOT, check=True)
         venv.create(folder / "venv", symlinks=True)
         [packages] = folder.glob("venv/lib/python*/site-packages")
-        own_packages = sysconfig.get_path("purelib")
-        (packages / "copy.pth").write_text(f"{self.tree}\nimport site; site.addsitedir({own_packages!r})\n")
+        packages_of_this_python = sysconfig.get_path("purelib")
+        (packages / "copy.pth").write_text(f"{self.tree}\nimport site; site.addsitedir({packages_of_this_python!r})\n")
 
     def remove(self) -> None:
-        """Remove the copy from git's list; its folder is the caller's."""
+        """Remove the worktree of the copy from git. The caller removes the folder."""
         subprocess.run(["git", "worktree", "remove", "--force", self.tree], cwd=ROOT, check=True)
 
     def run(self, tests: Sequence[str], *options: str, timeout_s: float | None = None) -> str | None:
-        """Run tests in this order until one fails. Return the name of that test, or None if all pass."""
-        plugin = ("-p", "tests.draw_mutations", "-p", "no:cacheprovider", "--deselect", _LEFT_OUT)
-        hang = ("-o", f"faulthandler_timeout={_LONGEST_TEST_S}", "-o", "faulthandler_exit_on_timeout=true")
-        command = [str(self._python), "-m", "pytest", "-q", "-x", *plugin, *hang, *options, *tests]
-        shutil.rmtree(self._leavings, ignore_errors=True)
-        self._leavings.mkdir()
-        environ = os.environ | {"TMPDIR": str(self._leavings)}
+        """Run tests in this order until one fails. Return the name of the failed test, or None if all pass."""
+        plugin_options = ("-p", "tests.draw_mutations", "-p", "no:cacheprovider", "--deselect", _EXCLUDED_TESTS)
+        timeout_options = ("-o", f"faulthandler_timeout={_TEST_TIMEOUT_S}", "-o", "faulthandler_exit_on_timeout=true")
+        command = [str(self._python), "-m", "pytest", "-q", "-x", *plugin_options, *timeout_options, *options, *tests]
+        shutil.rmtree(self._temporary_files, ignore_errors=True)
+        self._temporary_files.mkdir()
+        environ = os.environ | {"TMPDIR": str(self._temporary_files)}
         with self._output.open("w+") as output:
             process = subprocess.Popen(
                 command, cwd=self.tree, env=environ, stdout=output, stderr=output, start_new_session=True
@@ -224,11 +229,11 @@ class Copy:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End the tests, if they have not ended, and all processes of their group."""
+    """Stop the tests if they still run, and kill all processes of their group."""
     with suppress(subprocess.TimeoutExpired):
         if process.poll() is None:
             process.send_signal(signal.SIGINT)  # the tests stop their servers
-            process.wait(_TO_END_S)
+            process.wait(_INTERRUPTION_S)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -238,43 +243,43 @@ def _read_failure(output: str, status: int) -> str:
     """Return the name of the first failed test in the output of pytest."""
     if "Timeout (" in output:
         return "a hang"
-    found = re.search(r"^(?:FAILED|ERROR) (?:collecting )?(\S.*?)(?: - .*)?$", output, re.MULTILINE)
-    return found[1] if found else f"the status {status} of pytest"
+    match = re.search(r"^(?:FAILED|ERROR) (?:collecting )?(\S.*?)(?: - .*)?$", output, re.MULTILINE)
+    return match[1] if match else f"the status {status} of pytest"
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the files in the order of the command line. This module is a plugin of the tests that it starts."""
+    """Run the files in the order of the command line. pytest calls this function because this module is its plugin."""
     order = {config.rootpath / argument: index for index, argument in enumerate(config.args)}
     items.sort(key=lambda item: order.get(item.path, 0))
 
 
-def read_seconds(result: Path) -> dict[str, float]:
+def read_seconds(junit_file: Path) -> dict[str, float]:
     """Return the seconds of each test file from a JUnit file."""
     seconds = defaultdict[str, float](float)
-    for case in ElementTree.parse(result).iter("testcase"):
+    for case in ElementTree.parse(junit_file).iter("testcase"):
         seconds[case.attrib["file"]] += float(case.attrib["time"])
     return seconds
 
 
-def choose_stages(tree: Path, mutation: Mutation, seconds: Mapping[str, float], most_s: float) -> list[list[str]]:
-    """Return the test files that may notice the mutation: those of the area that name the module, the others of the
-    area, and the wider ones in the same way. In a stage fast files come first; `most_s` limits the time of all."""
+def choose_stages(tree: Path, mutation: Mutation, seconds: Mapping[str, float], limit_s: float) -> list[list[str]]:
+    """Return four stages of test files: first the files of the area that mention the module, then the other files of
+    the area, then the wider tests in the same two stages. Fast files come first. `limit_s` limits the time of all."""
     stages: list[list[str]] = [[], [], [], []]
     for file in sorted(seconds, key=lambda file: seconds[file]):
-        is_near = file.startswith(AREAS[mutation.area].tests)
-        is_named = Path(mutation.path).stem in (tree / file).read_text(encoding="utf-8")
-        if is_near or file.startswith(WIDER_TESTS):
-            stages[2 * (not is_near) + (not is_named)].append(file)
+        is_of_area = file.startswith(AREAS[mutation.area].tests)
+        has_module_name = Path(mutation.path).stem in (tree / file).read_text(encoding="utf-8")
+        if is_of_area or file.startswith(WIDER_TESTS):
+            stages[2 * (not is_of_area) + (not has_module_name)].append(file)
     ends_s = dict(zip(chain(*stages), accumulate(seconds[file] for file in chain(*stages)), strict=True))
-    return [[file for file in stage if ends_s[file] <= most_s] for stage in stages]
+    return [[file for file in stage if ends_s[file] <= limit_s] for stage in stages]
 
 
-def find_noticing_test(copy: Copy, mutation: Mutation, stages: list[list[str]], timeout_s: float) -> str | None:
+def find_noticing_test(copy: TreeCopy, mutation: Mutation, stages: list[list[str]], timeout_s: float) -> str | None:
     """Return the first test that notices the mutation, or None if all tests pass."""
     path = copy.tree / mutation.path
     text = path.read_text(encoding="utf-8")
-    path.write_text(mutate(text, mutation)[0], encoding="utf-8")
+    path.write_text(apply_mutation(text, mutation)[0], encoding="utf-8")
     try:
         return next(filter(None, (copy.run(files, timeout_s=timeout_s) for files in stages if files)), None)
     finally:
@@ -282,59 +287,59 @@ def find_noticing_test(copy: Copy, mutation: Mutation, stages: list[list[str]], 
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Draw mutations, test each, and print a table and the share that was noticed."""
+    """Draw mutations, test each, and print for each area the numbers of noticed and tested mutations."""
     parser = ArgumentParser(prog="python -m tests.draw_mutations", description=__doc__.partition("\n")[0])
     parser.add_argument("--number", type=int, default=150, help="number of mutations to draw [default: 150]")
     parser.add_argument("--seed", type=int, default=40, help="seed of the draw [default: 40]")
     parser.add_argument("--skip", type=int, default=0, help="number of drawn mutations to leave out [default: 0]")
     parser.add_argument("--list", action="store_true", help="print the drawn mutations without testing them")
     parser.add_argument(
-        "--times", type=Path, help="JUnit file of a run of all these tests without a mutation; made if missing"
+        "--times", type=Path, help="JUnit file of a run of all these tests without a mutation; measured if missing"
     )
     parser.add_argument(
         "--most", type=float, default=inf, help="seconds of tests for each mutation [default: no limit]"
     )
     options = parser.parse_args(arguments)
-    drawn = sorted(list_mutations(ROOT), key=lambda mutation: mutation.rank(options.seed))[: options.number]
+    drawn_mutations = sorted(list_mutations(ROOT), key=lambda mutation: mutation.rank(options.seed))[: options.number]
     if options.list:
-        for mutation in drawn:
-            print(f"{mutation.name}  {mutate((ROOT / mutation.path).read_text(encoding='utf-8'), mutation)[1]}")
+        for mutation in drawn_mutations:
+            print(f"{mutation.name}  {apply_mutation((ROOT / mutation.path).read_text(encoding='utf-8'), mutation)[1]}")
         return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the copy is removed
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests ignore the signal if this process does
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(prefix="mutations-", dir=memory if memory.is_dir() else None) as folder:
-        copy = Copy(Path(folder))
+        copy = TreeCopy(Path(folder))
         try:
             times = options.times or Path(folder) / "times.xml"
-            _test_all(copy, drawn[options.skip :], times, most_s=options.most)
+            _test_mutations(copy, drawn_mutations[options.skip :], times, limit_s=options.most)
         finally:
             copy.remove()
 
 
-def _test_all(copy: Copy, mutations: Sequence[Mutation], times: Path, *, most_s: float) -> None:
-    """Test mutations in turn, and print each result. Measure the seconds of the test files first, if need be."""
+def _test_mutations(copy: TreeCopy, mutations: Sequence[Mutation], times: Path, *, limit_s: float) -> None:
+    """Test mutations in turn, and print each result. If there is no file of times, measure the test files first."""
     if not times.exists():
         tests = {test for area in AREAS.values() for test in area.tests} | {*WIDER_TESTS}
-        if failed := copy.run(sorted(tests), f"--junitxml={times.absolute()}", "-o", "junit_family=xunit1"):
-            raise SystemExit(f"Without a mutation, {failed} fails. Correct it first.")
+        if failed_test := copy.run(sorted(tests), f"--junitxml={times.absolute()}", "-o", "junit_family=xunit1"):
+            raise SystemExit(f"{failed_test} fails without a mutation. Correct this test first.")
     seconds = read_seconds(times)
-    noticed, tested = Counter[str](), Counter[str]()
+    noticed_counts, tested_counts = Counter[str](), Counter[str]()
     for mutation in mutations:
         started_at = time.monotonic()
-        stages = choose_stages(copy.tree, mutation, seconds, most_s)
-        timeout_s = _TIMES_AS_LONG * sum(seconds[file] for stage in stages for file in stage) + _MORE_S
+        stages = choose_stages(copy.tree, mutation, seconds, limit_s)
+        timeout_s = _TIMEOUT_FACTOR * sum(seconds[file] for stage in stages for file in stage) + _EXTRA_TIMEOUT_S
         noticed_by = find_noticing_test(copy, mutation, stages, timeout_s)
-        change = mutate((copy.tree / mutation.path).read_text(encoding="utf-8"), mutation)[1]
-        tested[mutation.area] += 1
-        noticed[mutation.area] += noticed_by is not None
+        change = apply_mutation((copy.tree / mutation.path).read_text(encoding="utf-8"), mutation)[1]
+        tested_counts[mutation.area] += 1
+        noticed_counts[mutation.area] += noticed_by is not None
         result = "SURVIVED" if noticed_by is None else f"noticed by {noticed_by}"
         print(f"{mutation.name}  {change}\n    {result} ({time.monotonic() - started_at:.0f} s)", flush=True)
     print()
-    for area in tested:
-        print(f"{area:12} {noticed[area]:4} of {tested[area]:4}")
-    print(f"{'all':12} {noticed.total():4} of {tested.total():4} noticed")
+    for area in tested_counts:
+        print(f"{area:12} {noticed_counts[area]:4} of {tested_counts[area]:4}")
+    print(f"{'all':12} {noticed_counts.total():4} of {tested_counts.total():4} noticed")
 
 
 if __name__ == "__main__":

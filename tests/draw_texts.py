@@ -31,10 +31,10 @@ def main() -> None:
     arguments = parser.parse_args()
     list_items = list_names if arguments.names else list_texts
     items = [item for item in list_items() if item[0].startswith(arguments.under)]
-    drawn = Random(arguments.seed).sample(items, min(arguments.count, len(items)))
-    print(f"{len(drawn)} of {len(items)} items, seed {arguments.seed}")
-    for number, (place, text) in enumerate(drawn, start=1):
-        print(f"\n[{number}] {place}\n{text}")
+    drawn_items = Random(arguments.seed).sample(items, min(arguments.count, len(items)))
+    print(f"{len(drawn_items)} of {len(items)} items, seed {arguments.seed}")
+    for number, (location, text) in enumerate(drawn_items, start=1):
+        print(f"\n[{number}] {location}\n{text}")
 
 
 def list_texts() -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""A file appears complete, and replaces only what it may replace."""
+"""Files that appear only when they are complete, and replace no file that they may not replace."""
 
 import os
 import stat
@@ -24,37 +24,37 @@ def test_a_file_appears_when_it_is_published_and_leaves_no_partial_file(tmp_path
     assert (target.read_bytes(), list(tmp_path.iterdir())) == (b"new", [target])
 
 
-@pytest.mark.parametrize(("mode", "seen"), [(None, 0o600), (GROUP_READABLE, 0o640)])
+@pytest.mark.parametrize(("mode", "expected_mode"), [(None, 0o600), (GROUP_READABLE, 0o640)])
 def test_only_the_owner_or_the_group_can_read_a_file_with_any_umask(
-    tmp_path: Path, mode: int | None, seen: int
+    tmp_path: Path, mode: int | None, expected_mode: int
 ) -> None:
     target = tmp_path / "a"
-    before = os.umask(0o077 if mode else 0)
+    umask_before = os.umask(0o077 if mode else 0)
     try:
         write_whole(target, b"x", **({} if mode is None else {"mode": mode}))
     finally:
-        os.umask(before)
-    assert stat.S_IMODE(target.stat().st_mode) == seen
+        os.umask(umask_before)
+    assert stat.S_IMODE(target.stat().st_mode) == expected_mode
 
 
 def test_a_second_writer_is_refused_and_the_file_of_a_killed_writer_is_overwritten(tmp_path: Path) -> None:
     target = tmp_path / "a"
-    (tmp_path / ".a.partial").write_bytes(b"of one who was killed, and longer")
-    with PartialFile(target) as first:
-        first.file.write(b"first")
+    (tmp_path / ".a.partial").write_bytes(b"the longer file of a killed writer")
+    with PartialFile(target) as first_writer:
+        first_writer.file.write(b"first")
         with pytest.raises(LockedError, match=f"another run is writing {target}"):
             PartialFile(target)
-        first.publish()
+        first_writer.publish()
     assert (target.read_bytes(), list(tmp_path.iterdir())) == (b"first", [target])
 
 
 def test_a_new_file_does_not_replace_a_file_that_another_program_has_created(tmp_path: Path) -> None:
     target = tmp_path / "a"
     with PartialFile(target) as partial:
-        target.write_bytes(b"another's")
+        target.write_bytes(b"other program")
         with pytest.raises(RunAborted, match="Another program has created"):
             partial.publish(is_new=True)
-    assert (target.read_bytes(), list(tmp_path.iterdir())) == (b"another's", [target])
+    assert (target.read_bytes(), list(tmp_path.iterdir())) == (b"other program", [target])
 
     target.unlink()
     with PartialFile(target) as partial:
@@ -63,12 +63,12 @@ def test_a_new_file_does_not_replace_a_file_that_another_program_has_created(tmp
 
 
 def test_a_link_with_the_name_of_the_partial_file_is_not_followed(tmp_path: Path) -> None:
-    precious = tmp_path / "precious"
-    precious.write_bytes(b"kept")
-    (tmp_path / ".a.partial").symlink_to(precious)
+    linked_file = tmp_path / "linked"
+    linked_file.write_bytes(b"kept")
+    (tmp_path / ".a.partial").symlink_to(linked_file)
     with pytest.raises(ConfigurationError, match="Cannot write in"):
         PartialFile(tmp_path / "a")
-    assert precious.read_bytes() == b"kept"
+    assert linked_file.read_bytes() == b"kept"
 
 
 def test_the_kind_of_a_file_is_read_without_opening_the_file(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PAGES = {"architecture": ROOT / "docs" / "architecture.md", "service-api.md": ROOT / "docs" / "service-api.md"}
 CITATION = re.compile(r"\b(architecture|service-api\.md)\s+(\d+(?:\.\d+)?)")
-ELSEWHERE = re.compile(r"(?<!service-)\bapi\.md\b|\bdesign,?\s+(?:sections?\s+)?\d")
+CITATION_OF_MISSING_DOCUMENT = re.compile(r"(?<!service-)\bapi\.md\b|\bdesign,?\s+(?:sections?\s+)?\d")
 
 
 def read_texts() -> dict[str, str]:
-    """Every module and page, without the marks that begin its comments and quotes."""
+    """Return the text of every module and page by its path. The marks at the start of comment lines are removed."""
     modules = [path for top in ("connector", "pipelines", "tests") for path in sorted((ROOT / top).rglob("*.py"))]
     paths = [*modules, *ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
     return {
@@ -21,32 +21,34 @@ def read_texts() -> dict[str, str]:
 
 
 def list_sections(page: str) -> set[str]:
-    """The numbers of its headings, and of paragraphs that begin with a number in bold."""
+    """Return the numbers of the headings of a page, and of the paragraphs that begin with a number in bold."""
     return set(re.findall(r"^(?:#+ |- \*\*)(\d+(?:\.\d+)?)[.* ]", page, re.MULTILINE))
 
 
 def test_every_section_that_is_cited_exists() -> None:
     for name in PAGES:
         sections = list_sections(PAGES[name].read_text(encoding="utf-8"))
-        cited = {
-            (place, section)
-            for place, text in read_texts().items()
+        citations = {
+            (path, section)
+            for path, text in read_texts().items()
             for page, section in CITATION.findall(text)
             if page == name
         }
-        assert len(cited) > 20, "the citations are not found"
-        assert {citation for citation in cited if citation[1] not in sections} == set()
+        assert len(citations) > 20, "the citations are not found"
+        assert {citation for citation in citations if citation[1] not in sections} == set()
 
 
 def test_no_document_is_cited_that_is_not_in_the_repository() -> None:
-    found = {place: ELSEWHERE.findall(text) for place, text in read_texts().items()}
-    assert {place: words for place, words in found.items() if words} == {}
+    citations = {path: CITATION_OF_MISSING_DOCUMENT.findall(text) for path, text in read_texts().items()}
+    assert {path: cited_texts for path, cited_texts in citations.items() if cited_texts} == {}
 
 
-def test_every_function_that_architecture_names_is_in_its_file() -> None:
-    named = re.findall(r"`([\w/]+\.py):(\w+)`", PAGES["architecture"].read_text(encoding="utf-8"))
-    assert len(named) > 10, "the names are not found"
-    texts = {file: (ROOT / "connector" / file).read_text(encoding="utf-8") for file, _ in named}
+def test_every_function_that_architecture_cites_is_in_its_file() -> None:
+    citations = re.findall(r"`([\w/]+\.py):(\w+)`", PAGES["architecture"].read_text(encoding="utf-8"))
+    assert len(citations) > 10, "the citations are not found"
+    texts = {file: (ROOT / "connector" / file).read_text(encoding="utf-8") for file, _ in citations}
     assert [
-        name for name in named if not re.search(rf"(?m)^ *(?:async )?(?:def |class )?{name[1]}\b", texts[name[0]])
+        citation
+        for citation in citations
+        if not re.search(rf"(?m)^ *(?:async )?(?:def |class )?{citation[1]}\b", texts[citation[0]])
     ] == []

@@ -1,4 +1,4 @@
-"""Stopping a run, and work beside a block."""
+"""The stop of a run, and tasks that work during a block of code."""
 
 import asyncio
 from contextlib import suppress
@@ -9,41 +9,41 @@ from connector.control import Stop, work_beside
 from connector.errors import LedgerError, RunAborted
 
 
-async def test_work_that_misses_a_cancellation_is_cancelled_again() -> None:
-    missed = 0
+async def test_work_that_loses_a_cancellation_is_cancelled_again() -> None:
+    cancellation_count = 0
 
     async def work() -> None:
-        nonlocal missed
+        nonlocal cancellation_count
         while True:
             with suppress(LedgerError):
                 try:
                     await asyncio.sleep(60)
                 except asyncio.CancelledError:
-                    missed += 1
-                    if missed == 1:  # a transaction's own error comes in place of the cancellation
+                    cancellation_count += 1
+                    if cancellation_count == 1:  # the error of a transaction hides the cancellation
                         raise LedgerError("the connection was lost") from None
                     raise
 
     async with asyncio.timeout(30), work_beside(work()):
         await asyncio.sleep(0)
-    assert missed == 2
+    assert cancellation_count == 2
 
 
-async def test_what_the_work_raises_is_raised_when_the_block_has_ended() -> None:
+async def test_an_error_of_the_work_is_raised_after_the_end_of_the_block() -> None:
     async def work() -> None:
         raise LedgerError("the connection was lost")
 
-    has_gone_on = False
+    has_block_ended = False
 
     async def block() -> None:
-        nonlocal has_gone_on
+        nonlocal has_block_ended
         async with work_beside(work()):
             await asyncio.sleep(0.01)
-            has_gone_on = True
+            has_block_ended = True
 
     with pytest.raises(LedgerError, match="was lost"):
         await block()
-    assert has_gone_on
+    assert has_block_ended
 
 
 async def test_work_that_ends_before_a_stop_gives_its_result() -> None:
@@ -63,7 +63,7 @@ async def test_work_is_cancelled_by_a_stop_and_the_first_reason_is_raised() -> N
         stop.check()
 
 
-async def test_a_result_that_came_in_spite_of_the_cancellation_is_returned() -> None:
+async def test_the_result_of_work_that_completes_after_its_cancellation_is_returned() -> None:
     stop = Stop()
     asyncio.get_running_loop().call_soon(stop.event.set)
 
@@ -77,7 +77,7 @@ async def test_a_result_that_came_in_spite_of_the_cancellation_is_returned() -> 
     assert await stop.until_stopped(publish(), is_cancelled_once=True) == "published"
 
 
-async def test_work_that_cleans_up_is_cancelled_once_and_other_work_until_it_ends() -> None:
+async def test_work_that_cleans_up_is_cancelled_once_and_other_work_again_and_again() -> None:
     async def clean_up() -> int:
         cancellations = 0
         try:
@@ -85,7 +85,7 @@ async def test_work_that_cleans_up_is_cancelled_once_and_other_work_until_it_end
         except asyncio.CancelledError:
             cancellations += 1
         try:
-            await asyncio.sleep(1.5)  # longer than a cancellation is waited for
+            await asyncio.sleep(1.5)  # other work is cancelled again sooner
         except asyncio.CancelledError:
             cancellations += 1
         return cancellations
@@ -97,27 +97,27 @@ async def test_work_that_cleans_up_is_cancelled_once_and_other_work_until_it_end
 
 
 async def test_a_time_limit_ends_a_run_unless_the_run_is_ending_already() -> None:
-    limited, stopped = Stop(), Stop()
-    stopped.event.set()
-    for stop in (limited, stopped):
+    limited_run, stopped_run = Stop(), Stop()
+    stopped_run.event.set()
+    for stop in (limited_run, stopped_run):
         stop.end_after(0.001)
-    await asyncio.wait_for(limited.event.wait(), 30)
+    await asyncio.wait_for(limited_run.event.wait(), 30)
     await asyncio.sleep(0.01)
-    assert (limited.reason or "").startswith("the time limit of")
-    assert stopped.reason is None
+    assert (limited_run.reason or "").startswith("the time limit of")
+    assert stopped_run.reason is None
 
 
 async def test_a_second_signal_does_not_cancel_a_clean_up() -> None:
     stop = Stop()
-    were_recording = []
+    recording_flags = []
 
     async def work() -> None:
         try:
             await asyncio.sleep(60)
         finally:
-            were_recording.append(stop.is_recording)
+            recording_flags.append(stop.is_recording)
 
     stop.event.set()
     with pytest.raises(RunAborted):
         await stop.until_stopped(work())
-    assert (were_recording, stop.is_recording) == ([True], False)
+    assert (recording_flags, stop.is_recording) == ([True], False)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.draw_mutations import AREAS, ROOT, Mutation, list_mutations, mutate
+from tests.draw_mutations import AREAS, ROOT, Mutation, apply_mutation, list_mutations
 
-TEXT = """
+MODULE_TEXT = """
 async def load(rows, *, is_full=False):
     for row in rows:
         if row.number < 3 and row.is_valid:
@@ -17,7 +17,7 @@ async def load(rows, *, is_full=False):
 
 
 @pytest.mark.parametrize(
-    ("kind", "old", "new"),
+    ("kind", "old_text", "new_text"),
     [
         ("comparison", "row.number < 3", "row.number >= 3"),
         ("bound", "row.number < 3", "row.number <= 3"),
@@ -28,9 +28,9 @@ async def load(rows, *, is_full=False):
         ("step", "await send(row)", "pass"),
     ],
 )
-def test_each_kind_of_mutation_changes_one_place(kind: str, old: str, new: str) -> None:
-    broken, _ = mutate(TEXT, Mutation("load", "connector/load/all.py", "load", kind, 0))
-    assert broken == TEXT.replace(old, new)
+def test_each_kind_of_mutation_changes_one_place(kind: str, old_text: str, new_text: str) -> None:
+    mutated_text, _ = apply_mutation(MODULE_TEXT, Mutation("load", "connector/load/all.py", "load", kind, 0))
+    assert mutated_text == MODULE_TEXT.replace(old_text, new_text)
 
 
 def test_the_modules_of_each_area_exist() -> None:
@@ -41,13 +41,13 @@ def test_the_modules_of_each_area_exist() -> None:
 def test_a_mutation_keeps_its_name_and_its_rank_when_another_function_is_added(tmp_path: Path) -> None:
     (tmp_path / "connector/load").mkdir(parents=True)
     module = tmp_path / "connector/load/all.py"
-    for other in ("ledger", "listing", "paging", "subscribers", "sources", "warehouse", "mail"):
-        (tmp_path / "connector" / other).mkdir()
+    for package in ("ledger", "listing", "paging", "subscribers", "sources", "warehouse", "mail"):
+        (tmp_path / "connector" / package).mkdir()
     for name in ("states", "spooled_rows", "spool", "export", "sender"):
         (tmp_path / f"connector/{name}.py").touch()
-    module.write_text(TEXT)
-    before = {mutation.name: mutation.rank(7) for mutation in list_mutations(tmp_path)}
-    module.write_text("def other(row):\n    return row.number < 3 and row.is_valid\n\n\n" + TEXT)
-    after = {mutation.name: mutation.rank(7) for mutation in list_mutations(tmp_path)}
-    assert len(before) == 7
-    assert before.items() < after.items()
+    module.write_text(MODULE_TEXT)
+    ranks_before = {mutation.name: mutation.rank(7) for mutation in list_mutations(tmp_path)}
+    module.write_text("def other(row):\n    return row.number < 3 and row.is_valid\n\n\n" + MODULE_TEXT)
+    ranks_after = {mutation.name: mutation.rank(7) for mutation in list_mutations(tmp_path)}
+    assert len(ranks_before) == 7
+    assert ranks_before.items() < ranks_after.items()

@@ -1,4 +1,4 @@
-"""Imports run downward only (architecture 5): read from the source with Python's own parser."""
+"""A module imports only modules of lower layers (architecture 5). Python's own parser reads the imports."""
 
 import ast
 from functools import cache
@@ -8,7 +8,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-# From the ground up. Rooms of one line do not import each other; a room may import from any line below its own.
+# Packages and modules by layer. The first layer is the lowest. A package may import from any lower layer, but not from
+# another package of its own layer.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.fields", "connector.units", "connector.choices", "connector.outcomes", "connector.errors",
      "connector.clock", "connector.texts", "connector.progress", "connector.driver_errors",
@@ -36,18 +37,18 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("pipelines.flows",),
     ("pipelines",),
 )  # fmt: skip
-APART = "connector.sandbox"
-MAY_START_THE_SANDBOX = ("pipelines",)
-MOST_FLOORS = {
+SANDBOX_PACKAGE = "connector.sandbox"
+SANDBOX_IMPORTERS = ("pipelines",)
+MAX_INNER_LAYERS = {
     "connector.service": 3, "connector.subscribers": 3, "connector.mail": 5,
     "connector.listing": 5, "connector.sources": 3, "connector.ledger": 4, "connector.paging": 3, "connector.load": 4,
     "connector.warehouse": 5, "connector.pace": 3, "connector.imports": 3, "connector.runs": 4,
     "connector.library": 3, "connector.sandbox": 7, "connector.jobs": 5,
     "pipelines.report": 3, "pipelines.flows": 3, "pipelines.cli": 4,
 }  # fmt: skip
-"""The largest number of floors that the modules of each package stand on."""
+"""The largest number of layers that the modules of each package may have among themselves."""
 
-HOMES = {  # each third-party library has its one home (house style, layout)
+LIBRARY_IMPORTERS = {  # the only modules that may import each third-party library
     "chardet": ("connector.sources.encoding",),
     "filelock": ("connector.ledger.sqlite",),
     "fsspec": ("connector.stores",),
@@ -73,90 +74,112 @@ HOMES = {  # each third-party library has its one home (house style, layout)
 
 
 def read_modules() -> list[tuple[str, Path]]:
-    """Every module of the project by its dotted name."""
+    """Return the dotted name and the path of every module of the project."""
     files = [path for top in ("connector", "pipelines") for path in sorted((ROOT / top).rglob("*.py"))]
     return [(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"), path) for path in files]
 
 
 @cache
-def parse(path: Path) -> ast.Module:
+def parse_module(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
 @cache
 def read_imports(path: Path) -> list[str]:
-    """The dotted names that a module imports, once for all tests."""
+    """Return the dotted names that a module imports. The cache lets all tests share one reading."""
     names = []
-    for node in ast.walk(parse(path)):
+    for node in ast.walk(parse_module(path)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative imports hide where a thing comes from"
+            assert node.level == 0, f"{path} has a relative import: write the full name of the module"
             names += [f"{node.module}.{alias.name}" for alias in node.names]
     return names
 
 
-def is_inside(name: str, room: str) -> bool:
-    return name == room or name.startswith(room + ".")
+def is_inside(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
 
 
-def find_room(name: str) -> tuple[int, str] | None:
-    """The layer (0 = ground) and the room that a dotted name is in; the longest room wins."""
-    rooms = [(len(room), level, room) for level, layer in enumerate(LAYERS) for room in layer if is_inside(name, room)]
-    return max(rooms)[1:] if rooms else None
+def find_layer(name: str) -> tuple[int, str] | None:
+    """Return the layer (0 = lowest) and the package in LAYERS of a dotted name. The longest matching package counts."""
+    matches = [
+        (len(package), layer_number, package)
+        for layer_number, layer in enumerate(LAYERS)
+        for package in layer
+        if is_inside(name, package)
+    ]
+    return max(matches)[1:] if matches else None
 
 
-def find_fault(importer: str, imported: str) -> str | None:
+def find_import_fault(importer: str, imported: str) -> str | None:
     if not imported.startswith(("connector", "pipelines")) or imported.startswith("connector.__version__"):
         return None
-    if is_inside(importer, APART) != is_inside(imported, APART):
-        return None if importer.startswith(MAY_START_THE_SANDBOX) else "the sandbox stands apart"
-    here, there = find_room(importer), find_room(imported)
-    if here is None or there is None or here[1] == there[1]:
+    if is_inside(importer, SANDBOX_PACKAGE) != is_inside(imported, SANDBOX_PACKAGE):
+        return None if importer.startswith(SANDBOX_IMPORTERS) else "the sandbox shares no code with the product"
+    importer_layer, imported_layer = find_layer(importer), find_layer(imported)
+    if importer_layer is None or imported_layer is None or importer_layer[1] == imported_layer[1]:
         return None
-    return None if there[0] < here[0] else f"{here[1]} may not import from {there[1]}"
+    if imported_layer[0] >= importer_layer[0]:
+        return f"{importer_layer[1]} may not import from {imported_layer[1]}"
+    return None
 
 
-def test_imports_run_downward_only() -> None:
+def test_a_module_imports_only_modules_of_lower_layers() -> None:
     faults = [
         f"{name} imports {imported}: {fault}"
         for name, path in read_modules()
         for imported in read_imports(path)
-        if (fault := find_fault(name, imported))
+        if (fault := find_import_fault(name, imported))
     ]
     assert faults == []
 
 
-def test_every_module_has_a_room() -> None:
-    rooms = {name: find_room(name) for name, _ in read_modules() if not is_inside(name, APART) and name != "connector"}
-    assert [name for name, room in rooms.items() if room is None] == []
+def test_every_module_has_a_layer() -> None:
+    layers = {
+        name: find_layer(name)
+        for name, _ in read_modules()
+        if not is_inside(name, SANDBOX_PACKAGE) and name != "connector"
+    }
+    assert [name for name, layer in layers.items() if layer is None] == []
 
 
-def test_each_library_is_imported_only_at_its_home() -> None:
-    strays = [
+def test_only_the_listed_modules_import_each_library() -> None:
+    faults = [
         f"{name} imports {imported}"
         for name, path in read_modules()
         for imported in read_imports(path)
-        for library, homes in HOMES.items()
-        if is_inside(imported, library) and not any(is_inside(name, home) for home in homes)
+        for library, importers in LIBRARY_IMPORTERS.items()
+        if is_inside(imported, library) and not any(is_inside(name, importer) for importer in importers)
     ]
-    assert strays == []
+    assert faults == []
 
 
-@pytest.mark.parametrize("package", MOST_FLOORS)
-def test_the_modules_of_a_package_stand_on_few_floors_and_in_no_circle(package: str) -> None:
+@pytest.mark.parametrize("package", MAX_INNER_LAYERS)
+def test_the_modules_of_a_package_have_few_layers_and_no_import_cycle(package: str) -> None:
     modules = {name: path for name, path in read_modules() if is_inside(name, package) and name != package}
-    below = {
-        name: {inner for imported in read_imports(path) for inner in modules if is_inside(imported, inner)}
+    imports_by_module = {
+        name: {
+            imported_module
+            for imported in read_imports(path)
+            for imported_module in modules
+            if is_inside(imported, imported_module)
+        }
         for name, path in modules.items()
     }
-    floors = 0
-    while below:
-        lowest = {name for name, others in below.items() if not others & below.keys()}
-        assert lowest, f"a circle among {sorted(below)}"
-        below = {name: others for name, others in below.items() if name not in lowest}
-        floors += 1
-    assert 0 < floors <= MOST_FLOORS[package]
+    layer_count = 0
+    while imports_by_module:
+        lowest_modules = {
+            name
+            for name, imported_modules in imports_by_module.items()
+            if not imported_modules & imports_by_module.keys()
+        }
+        assert lowest_modules, f"these modules import each other: {sorted(imports_by_module)}"
+        imports_by_module = {
+            name: imported_modules for name, imported_modules in imports_by_module.items() if name not in lowest_modules
+        }
+        layer_count += 1
+    assert 0 < layer_count <= MAX_INNER_LAYERS[package]
 
 
 @pytest.mark.parametrize(
@@ -171,21 +194,25 @@ def test_the_modules_of_a_package_stand_on_few_floors_and_in_no_circle(package: 
         ("connector.warehouse.files", "connector.listing.columns"),
     ],
 )
-def test_the_check_sees_an_import_that_runs_upward(importer: str, imported: str) -> None:
-    assert find_fault(importer, imported) is not None
+def test_the_check_finds_an_import_from_a_higher_layer(importer: str, imported: str) -> None:
+    assert find_import_fault(importer, imported) is not None
 
 
 def test_package_inits_contain_only_a_docstring() -> None:
-    """Names are imported from the module that defines them; only `connector` itself re-exports its public names."""
-    inits = [path for name, path in read_modules() if path.name == "__init__.py" and name not in ("connector", APART)]
-    assert [path for path in inits if len(parse(path).body) > 1 and path.parent.name != "cli"] == []
+    """Other modules import a name from the module that defines it. Only `connector` re-exports its public names."""
+    init_files = [
+        path
+        for name, path in read_modules()
+        if path.name == "__init__.py" and name not in ("connector", SANDBOX_PACKAGE)
+    ]
+    assert [path for path in init_files if len(parse_module(path).body) > 1 and path.parent.name != "cli"] == []
 
 
-def test_no_two_public_types_share_a_name() -> None:
-    homes: dict[str, list[str]] = {}
+def test_no_two_public_classes_have_the_same_name() -> None:
+    modules_by_type: dict[str, list[str]] = {}
     for module, path in read_modules():
-        if not is_inside(module, APART):
-            for node in parse(path).body:
+        if not is_inside(module, SANDBOX_PACKAGE):
+            for node in parse_module(path).body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    homes.setdefault(node.name, []).append(module)
-    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
+                    modules_by_type.setdefault(node.name, []).append(module)
+    assert {name: modules for name, modules in modules_by_type.items() if len(modules) > 1} == {}

@@ -1,4 +1,4 @@
-"""Limiters of several bases of one run: each base has a limiter, and the run has one pace."""
+"""The limiters of a run with several bases. Each base has its own limiter, and all bases share one pace."""
 
 import asyncio
 from types import SimpleNamespace
@@ -13,14 +13,14 @@ from connector.service.request_counts import RequestCounts
 from connector.service.wire import Ambiguous, Created, Refused
 from tests.load.sessions import VirtualTime
 
-LIMITED = Refused(429, "slow down")
-LIMITED_OTHERWISE = Ambiguous(503, "slow down", 0.5)
+RATE_REFUSAL = Refused(429, "slow down")
+RATE_REFUSAL_503 = Ambiguous(503, "slow down", 0.5)
 CREATED = Created(1, {"Id": 1}, 200)
-LONG_S = 200.0  # longer than a run bears nothing but refusals
+ANSWER_INTERVAL_S = 200.0  # longer than a run continues when every answer is a refusal
 
 
-class Limited:
-    """A limiter on virtual time, through which answers are played."""
+class PlayedLimiter:
+    """A limiter on virtual time that records given answers."""
 
     def __init__(self, pace: Pace, time: VirtualTime) -> None:
         self.counts = {"create": RequestCounts(), "list": RequestCounts()}
@@ -28,32 +28,32 @@ class Limited:
         client = SimpleNamespace(counts=self.counts, quiet_until=float("-inf"))
         self.limiter = RequestLimiter(self.control, cast("Any", client), pace, "create")
 
-    async def play(self, answer: Answer) -> None:
+    async def record_answer(self, answer: Answer) -> None:
         assert await self.limiter.acquire()
         self.limiter.record_answer(answer, self.control.clock.monotonic())
         self.limiter.release()
 
 
-def play(*answers: tuple[int, Answer]) -> list[str | None]:
-    """Each answer through the limiter of one of two bases, a long time apart; why each base's load has ended."""
+def play_answers(*answers: tuple[int, Answer]) -> list[str | None]:
+    """Return the reason why the load of each of two bases ended. Each answer is an index of a base and its answer."""
 
-    async def run() -> list[str | None]:
+    async def play_all() -> list[str | None]:
         time, pace = VirtualTime(), Pace(max_concurrency=1)
-        bases = [Limited(pace, time) for _ in range(2)]
-        for base, answer in answers:
-            await bases[base].play(answer)
-            time.now += LONG_S
-        return [shown.control.reason for shown in bases]
+        limiters = [PlayedLimiter(pace, time) for _ in range(2)]
+        for index, answer in answers:
+            await limiters[index].record_answer(answer)
+            time.now += ANSWER_INTERVAL_S
+        return [limiter.control.reason for limiter in limiters]
 
-    return asyncio.run(run())
-
-
-def test_refusals_of_one_base_are_no_long_row_where_another_was_served_between() -> None:
-    assert play((0, LIMITED), (1, CREATED), (0, LIMITED)) == [None, None]
+    return asyncio.run(play_all())
 
 
-@pytest.mark.parametrize("limited", [LIMITED, LIMITED_OTHERWISE])
-def test_refusals_of_all_bases_are_one_row(limited: Answer) -> None:
-    first, second = play((0, limited), (1, limited))
-    assert first is None
-    assert "kept refusing" in (second or "")
+def test_refusals_of_a_base_do_not_end_the_run_if_another_base_has_a_create_between_them() -> None:
+    assert play_answers((0, RATE_REFUSAL), (1, CREATED), (0, RATE_REFUSAL)) == [None, None]
+
+
+@pytest.mark.parametrize("refusal", [RATE_REFUSAL, RATE_REFUSAL_503])
+def test_refusals_of_all_bases_together_end_the_run(refusal: Answer) -> None:
+    first_reason, second_reason = play_answers((0, refusal), (1, refusal))
+    assert first_reason is None
+    assert "kept refusing" in (second_reason or "")

@@ -1,4 +1,4 @@
-"""Whole names that are divided, and names that stay whole."""
+"""The division of a full name into given name and family name."""
 
 from connector.templates import compile_template, split_name
 
@@ -24,8 +24,8 @@ def test_a_clear_name_is_divided() -> None:
         ("Jean-Luc Picard", "Jean-Luc", "Picard"),
         ("Ju\u0308rgen Mu\u0308ller", "Ju\u0308rgen", "Mu\u0308ller"),
     ]
-    for name, first, last in cases:
-        assert split_name(name) == (first, last)
+    for name, given_name, family_name in cases:
+        assert split_name(name) == (given_name, family_name)
 
 
 def test_a_name_that_is_not_clear_stays_whole() -> None:
@@ -37,6 +37,6 @@ def test_a_name_that_is_not_clear_stays_whole() -> None:
         assert split_name(name) == (name, "")
 
 
-def test_templates_have_both_parts_of_a_name() -> None:
+def test_a_template_fills_in_the_given_name_and_the_family_name() -> None:
     template = compile_template("{{ name | given_name }}/{{ row['Full Name'] | family_name }}")
     assert template.render({"name": "Dr. Ann Lee", "Full Name": "Lee, Ann"}) == "Ann/Lee"

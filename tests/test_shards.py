@@ -1,4 +1,4 @@
-"""Shards: ranges of digests without gaps and overlaps."""
+"""Shards are ranges of digests without gaps and overlaps."""
 
 import re
 from datetime import date
@@ -14,37 +14,37 @@ from connector.subscribers.identity import digest_identity, join_digests
 from connector.subscribers.preparation import select_shard
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 
-COUNTS = (1, 2, 3, 4, 7, 64, 1000)
+SHARD_COUNTS = (1, 2, 3, 4, 7, 64, 1000)
 
 
-@given(st.lists(st.binary(min_size=16, max_size=16), max_size=20), st.sampled_from(COUNTS))
+@given(st.lists(st.binary(min_size=16, max_size=16), max_size=20), st.sampled_from(SHARD_COUNTS))
 def test_a_digest_is_in_exactly_one_shard(digests: list[bytes], count: int) -> None:
     shards = [Shard(index, count) for index in range(1, count + 1)]
-    array = join_digests([*digests, b"\0" * 16, b"\xff" * 16], 16)
-    held = np.array([shard.contains(array) for shard in shards])
-    assert held.sum(axis=0).tolist() == [1] * (len(digests) + 2)
-    assert [[shard.holds(digest) for digest in digests] for shard in shards] == held[:, : len(digests)].tolist()
+    digest_array = join_digests([*digests, b"\0" * 16, b"\xff" * 16], 16)
+    is_contained = np.array([shard.contains(digest_array) for shard in shards])
+    assert is_contained.sum(axis=0).tolist() == [1] * (len(digests) + 2)
+    assert [[shard.holds(digest) for digest in digests] for shard in shards] == is_contained[:, : len(digests)].tolist()
 
 
-@given(st.binary(min_size=16, max_size=16), st.sampled_from(COUNTS))
-def test_the_place_of_a_digest_in_a_shard_is_in_the_shard(digest: bytes, count: int) -> None:
+@given(st.binary(min_size=16, max_size=16), st.sampled_from(SHARD_COUNTS))
+def test_a_digest_that_is_moved_into_a_shard_is_in_the_shard(digest: bytes, count: int) -> None:
     assert all(Shard(index, count).holds(Shard(index, count).place(digest)) for index in (1, count))
     assert WHOLE.place(digest) == digest
 
 
 def test_shards_follow_each_other_without_a_gap() -> None:
-    for count in COUNTS:
+    for count in SHARD_COUNTS:
         shards = [Shard(index, count) for index in range(1, count + 1)]
         assert shards[0].start == b"\0" * 16
         assert [shard.end for shard in shards[:-1]] == [shard.start for shard in shards[1:]]
         assert shards[-1].end > b"\xff" * 16
 
 
-def test_shards_overlap_unless_they_are_two_of_one_count() -> None:
+def test_two_shards_overlap_unless_they_differ_and_have_the_same_count() -> None:
     assert not Shard(1, 4).overlaps(Shard(2, 4))
-    for other in (Shard(1, 4), Shard(4, 5), WHOLE):
-        assert Shard(1, 4).overlaps(other)
-        assert other.overlaps(Shard(1, 4))
+    for other_shard in (Shard(1, 4), Shard(4, 5), WHOLE):
+        assert Shard(1, 4).overlaps(other_shard)
+        assert other_shard.overlaps(Shard(1, 4))
 
 
 def test_the_parts_of_a_limit_add_up_to_the_limit() -> None:
@@ -52,7 +52,7 @@ def test_the_parts_of_a_limit_add_up_to_the_limit() -> None:
     assert parts == {0: [0, 0, 0, 0], 1: [1, 0, 0, 0], 4: [1, 1, 1, 1], 11: [3, 3, 3, 2]}
 
 
-def test_a_shard_is_read_as_it_is_written() -> None:
+def test_the_text_of_a_shard_is_read_as_the_same_shard() -> None:
     assert Shard.parse("2/4") == Shard(2, 4)
     assert str(Shard(2, 4)) == "2/4"
 

@@ -1,4 +1,4 @@
-"""Objects and values come back unchanged from their temporary files."""
+"""Temporary files return objects and values unchanged."""
 
 import resource
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from connector.spool import Spool, SpooledValues
 @pytest.fixture
 def small_files() -> Iterator[None]:
     """Limit each file that the test writes to 100 bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    limits_before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits_before[1]))
     yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits_before)
 
 
-def test_objects_come_back_in_their_order_as_often_as_they_are_read() -> None:
+def test_each_reading_of_a_spool_returns_all_objects_in_their_order() -> None:
     values = [{"a": [1, None]}, "日本\ud800", b"\0" * 100_000, []]
     with Spool() as spool:
         assert list(spool.read()) == []
@@ -28,7 +28,7 @@ def test_objects_come_back_in_their_order_as_often_as_they_are_read() -> None:
     assert list(spool.read()) == []
 
 
-def test_each_json_value_comes_back_by_its_index() -> None:
+def test_each_json_value_is_read_by_its_index() -> None:
     cases: list[object] = ["\ud800", {"a": [None, True, 1.5]}, "日本", "x" * 100_000]
     for value in cases:
         with SpooledValues() as values:
@@ -37,12 +37,12 @@ def test_each_json_value_comes_back_by_its_index() -> None:
 
 
 @pytest.mark.usefixtures("small_files")
-def test_a_full_disk_ends_a_run_that_spools_its_source() -> None:
+def test_a_full_disk_ends_a_run_that_spools_the_rows_of_its_source() -> None:
     with Spool() as spool, pytest.raises(RunAborted, match=r"the rows of the source cannot be kept in .* TMPDIR"):
         spool.append(bytes(range(256)) * 10)
 
 
 @pytest.mark.usefixtures("small_files")
-def test_a_full_disk_ends_a_run_that_spools_values() -> None:
+def test_a_full_disk_ends_a_run_that_spools_json_values() -> None:
     with SpooledValues() as values, pytest.raises(RunAborted, match="TMPDIR"):
         values.add([["x" * 100_000]])

@@ -1,4 +1,4 @@
-"""The tables of transitions: every pair of state and event, written a second time."""
+"""The tables of transitions. The tests contain a second copy of each table."""
 
 from itertools import product
 
@@ -6,7 +6,7 @@ import pytest
 
 from connector.states import EMAIL, ENTRY, EmailEvent, EmailState, Event, IllegalMoveError, State
 
-LEGAL = {
+ENTRY_TRANSITIONS = {
     (State.NONE, Event.INTENDED): State.SENDING,
     (State.NONE, Event.FOUND): State.CONFIRMED,
     (State.SENDING, Event.ANSWERED): State.CONFIRMED,
@@ -33,16 +33,16 @@ LEGAL = {
 }
 
 
-def test_every_move_is_either_in_the_table_or_raises() -> None:
+def test_every_transition_of_an_entry_is_in_the_table_or_raises() -> None:
     for state, event in product(State, Event):
-        if (state, event) in LEGAL:
-            assert ENTRY.decide(state, event) is LEGAL[state, event], (state, event)
+        if (state, event) in ENTRY_TRANSITIONS:
+            assert ENTRY.decide(state, event) is ENTRY_TRANSITIONS[state, event], (state, event)
         else:
             with pytest.raises(IllegalMoveError, match=f"{state.name} cannot be {event.value}"):
                 ENTRY.decide(state, event)
 
 
-def test_nothing_but_an_answer_a_sighting_or_a_person_confirms() -> None:
+def test_only_an_answer_the_list_or_a_person_confirms_an_entry() -> None:
     assert {event for (_, event), state in ENTRY.transitions.items() if state is State.CONFIRMED} == {
         Event.ANSWERED,
         Event.FOUND,
@@ -50,13 +50,15 @@ def test_nothing_but_an_answer_a_sighting_or_a_person_confirms() -> None:
     }
 
 
-def test_an_unknown_is_sent_again_only_after_a_proof_of_absence() -> None:
+def test_an_unknown_create_is_sent_again_only_after_a_proof_of_absence() -> None:
     assert [
-        event for (state, event), to in ENTRY.transitions.items() if state is State.UNKNOWN and to is State.SENDING
+        event
+        for (state, event), next_state in ENTRY.transitions.items()
+        if state is State.UNKNOWN and next_state is State.SENDING
     ] == [Event.ABSENT]
 
 
-EMAIL_LEGAL = {
+EMAIL_TRANSITIONS = {
     (EmailState.NONE, EmailEvent.INTENDED): EmailState.SENDING,
     (EmailState.SENDING, EmailEvent.ACCEPTED): EmailState.SENT,
     (EmailState.SENDING, EmailEvent.REFUSED): EmailState.REFUSED,
@@ -67,15 +69,15 @@ EMAIL_LEGAL = {
 }
 
 
-def test_every_move_of_an_email_is_either_in_the_table_or_raises() -> None:
+def test_every_transition_of_an_email_is_in_the_table_or_raises() -> None:
     for state, event in product(EmailState, EmailEvent):
-        if (state, event) in EMAIL_LEGAL:
-            assert EMAIL.decide(state, event) is EMAIL_LEGAL[state, event], (state, event)
+        if (state, event) in EMAIL_TRANSITIONS:
+            assert EMAIL.decide(state, event) is EMAIL_TRANSITIONS[state, event], (state, event)
         else:
             with pytest.raises(IllegalMoveError, match=f"an email that is {state.name} cannot be {event.value}"):
                 EMAIL.decide(state, event)
 
 
 @pytest.mark.parametrize("state", [EmailState.SENT, EmailState.UNKNOWN])
-def test_nothing_leads_out_of_what_was_or_may_have_been_sent(state: EmailState) -> None:
-    assert [event for left, event in EMAIL.transitions if left is state] == []
+def test_an_email_that_was_sent_or_may_have_been_sent_keeps_its_state(state: EmailState) -> None:
+    assert [event for first_state, event in EMAIL.transitions if first_state is state] == []

@@ -1,4 +1,4 @@
-"""Templates: their texts, refused templates, bounds, and errors without the data of a row."""
+"""Templates: the texts that they make, the errors of wrong templates, the limits, and errors without personal data."""
 
 import traceback
 from html import unescape
@@ -9,12 +9,12 @@ from hypothesis import given, strategies as st
 from connector.errors import ConfigurationError
 from connector.templates import TemplateError, compile_template
 
-LONGEST = 1_000_000
-ROW = {"first": "Ann", "markup": "<b> & 'x'", "count": "3", "empty": "", "tags": "a,b,c", "First Name": "Zoë"}
+MAX_LENGTH = 1_000_000
+SAMPLE_ROW = {"first": "Ann", "markup": "<b> & 'x'", "count": "3", "empty": "", "tags": "a,b,c", "First Name": "Zoë"}
 
 
-def fill(source: str, *, is_html: bool = False, **row: str) -> str:
-    return compile_template(source, name="body", max_length=LONGEST, is_html=is_html).render(row or ROW)
+def fill_template(source: str, *, is_html: bool = False, **row: str) -> str:
+    return compile_template(source, name="body", max_length=MAX_LENGTH, is_html=is_html).render(row or SAMPLE_ROW)
 
 
 def test_a_template_is_filled_in_with_a_row() -> None:
@@ -31,7 +31,7 @@ def test_a_template_is_filled_in_with_a_row() -> None:
         ("{% if count in ['1', '3'] and first is defined %}x{% endif %}{{ 'a' if nosuch is defined else 'b' }}", "xb"),
     ]  # fmt: skip
     for source, text in cases:
-        assert fill(source) == text
+        assert fill_template(source) == text
 
 
 def test_a_value_of_a_row_is_escaped_in_html() -> None:
@@ -44,20 +44,23 @@ def test_a_value_of_a_row_is_escaped_in_html() -> None:
         ("{% set x %}<i>{{ markup }}</i>{% endset %}{{ x }}", "<i>&lt;b&gt; &amp; &#39;x&#39;</i>"),
     ]
     for source, text in cases:
-        assert fill(source, is_html=True) == text
+        assert fill_template(source, is_html=True) == text
 
 
 @given(st.text(), st.text())
-def test_any_text_is_unchanged_in_text_and_escaped_in_html(first: str, second: str) -> None:
-    assert fill("{{ a }}|{{ a ~ b }}", a=first, b=second) == f"{first}|{first}{second}"
-    made = fill("{{ a }}|{{ a ~ b }}", is_html=True, a=first, b=second)
-    assert not set("<>\"'") & set(made)
-    escaped = fill("{{ a }}", is_html=True, a=first)
-    assert escaped.count("&") == sum(first.count(sign) for sign in "&<>\"'")
-    assert len(unescape(escaped)) <= len(escaped)
+def test_any_value_is_unchanged_in_text_and_escaped_in_html(first_value: str, second_value: str) -> None:
+    assert (
+        fill_template("{{ a }}|{{ a ~ b }}", a=first_value, b=second_value)
+        == f"{first_value}|{first_value}{second_value}"
+    )
+    html = fill_template("{{ a }}|{{ a ~ b }}", is_html=True, a=first_value, b=second_value)
+    assert not set("<>\"'") & set(html)
+    escaped_value = fill_template("{{ a }}", is_html=True, a=first_value)
+    assert escaped_value.count("&") == sum(first_value.count(sign) for sign in "&<>\"'")
+    assert len(unescape(escaped_value)) <= len(escaped_value)
 
 
-def test_the_columns_are_those_that_are_named() -> None:
+def test_a_template_knows_the_names_of_its_columns() -> None:
     source = (
         "{{ b }}{{ row['First Name'] }}{% for x in a %}{{ x }}{{ loop.index }}{% endfor %}{% set y = c %}{{ y }}{{ b }}"
         "{{ row.d }}{{ range(2)|join }}{% macro m(e) %}{{ e }}{% endmacro %}"
@@ -65,7 +68,7 @@ def test_the_columns_are_those_that_are_named() -> None:
     assert compile_template(source).columns == ("First Name", "a", "b", "c", "d")
 
 
-def test_a_wrong_template_is_refused_by_name_and_line() -> None:
+def test_the_error_for_a_wrong_template_shows_its_name_and_the_line() -> None:
     cases: list[tuple[str, str]] = [
         ("a\n\n{{ b", "line 3, cannot be read"),
         ("{% if %}", "line 1, cannot be read"),
@@ -78,19 +81,19 @@ def test_a_wrong_template_is_refused_by_name_and_line() -> None:
         ("{% for x in row %}{% endfor %}", "line 1, must name the column"),
         ("{{ " + "9" * 5000 + " }}", "a number that is too long"),
         ("{{ " + "not " * 900 + "a }}", "nested too deeply"),
-        ("x" * (LONGEST + 1), "has 1,000,001 characters"),
+        ("x" * (MAX_LENGTH + 1), "has 1,000,001 characters"),
         ("{{ '\ud800' }}", "half a character"),
     ]  # fmt: skip
-    for source, words in cases:
-        with pytest.raises(ConfigurationError, match=words) as caught:
-            compile_template(source, name="the body", max_length=LONGEST)
-        assert str(caught.value).startswith("the body")
+    for source, expected_text in cases:
+        with pytest.raises(ConfigurationError, match=expected_text) as error_info:
+            compile_template(source, name="the body", max_length=MAX_LENGTH)
+        assert str(error_info.value).startswith("the body")
 
 
-SECRET = "ann@example.com"
+SECRET_VALUE = "ann@example.com"
 
 
-def test_a_row_that_fails_is_reported_without_its_data() -> None:
+def test_the_error_for_a_row_has_no_data_of_the_row() -> None:
     cases: list[tuple[str, str]] = [
         ("\n{{ nosuch }}", "asks in line 2 for something that this row does not have"),
         ("{{ nosuch.x }}", "asks in line 1"),
@@ -107,16 +110,16 @@ def test_a_row_that_fails_is_reported_without_its_data() -> None:
         (r"{{ secret }}{{ '\ud800' }}", "makes half a character"),
         ("{{ [secret].append(secret) }}", "fails in line 1 for this row (SecurityError)"),
     ]
-    for source, words in cases:
+    for source, expected_text in cases:
         template = compile_template(source, name="body", is_html=True)
-        with pytest.raises(TemplateError) as caught:
-            template.render({"secret": SECRET, "empty": ""})
-        assert words in caught.value.problem
-        assert str(caught.value) == f"body {caught.value.problem}"
-        assert SECRET not in "".join(traceback.format_exception(caught.value))
+        with pytest.raises(TemplateError) as error_info:
+            template.render({"secret": SECRET_VALUE, "empty": ""})
+        assert expected_text in error_info.value.problem
+        assert str(error_info.value) == f"body {error_info.value.problem}"
+        assert SECRET_VALUE not in "".join(traceback.format_exception(error_info.value))
 
 
-def test_a_cell_that_makes_a_text_too_large_is_refused() -> None:
+def test_a_template_that_makes_too_large_a_text_is_an_error() -> None:
     cases: list[tuple[str, str]] = [
         ("{{ 'a' * 10**9 }}", "would repeat a text"),
         ("{{ many|int * 'a' }}", "would repeat a text"),
@@ -129,23 +132,23 @@ def test_a_cell_that_makes_a_text_too_large_is_refused() -> None:
         ("{% for i in range(many|int) %}x{% endfor %}", "OverflowError"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
     ]
-    for source, words in cases:
-        row = {"big": "y" * LONGEST, "many": "999999999"} | (
-            {"larger": "y" * (LONGEST + 1)} if "larger" in source else {}
+    for source, expected_text in cases:
+        row = {"big": "y" * MAX_LENGTH, "many": "999999999"} | (
+            {"larger": "y" * (MAX_LENGTH + 1)} if "larger" in source else {}
         )
-        with pytest.raises(TemplateError, match=words):
-            compile_template(source, name="body", max_length=LONGEST).render(row)
+        with pytest.raises(TemplateError, match=expected_text):
+            compile_template(source, name="body", max_length=MAX_LENGTH).render(row)
 
 
-def test_the_bounds_themselves_are_allowed() -> None:
-    big = "y" * LONGEST
-    assert fill("{{ big }}", big=big) == big
-    assert fill("{{ big|upper|length }} {{ big|truncate(5) }}", big=big) == "1000000 yy..."
-    template = compile_template("{% for x in a %}{% endfor %}ok", name="body", max_length=LONGEST)
-    assert [template.render({"a": "x" * 50_000}) for _ in range(3)] == ["ok"] * 3  # each row has its own
+def test_values_at_the_limits_are_allowed() -> None:
+    longest_value = "y" * MAX_LENGTH
+    assert fill_template("{{ big }}", big=longest_value) == longest_value
+    assert fill_template("{{ big|upper|length }} {{ big|truncate(5) }}", big=longest_value) == "1000000 yy..."
+    template = compile_template("{% for x in a %}{% endfor %}ok", name="body", max_length=MAX_LENGTH)
+    assert [template.render({"a": "x" * 50_000}) for _ in range(3)] == ["ok"] * 3  # the limit is for each row
 
 
-SOURCES = st.lists(
+TEMPLATE_SOURCES = st.lists(
     st.sampled_from(
         ["{{", "}}", "{%", "%}", "a", "row['b']", "|upper", "|join", "~", "+", "*", "if ", "endif", "for x in ",
          "endfor", "else", "set x =", "endset", "'t'", "1", "[", "]", "(", ")", "{", ":", ".x", " is ", "defined",
@@ -155,10 +158,10 @@ SOURCES = st.lists(
 ).map("".join)  # fmt: skip
 
 
-@given(SOURCES, st.booleans())
+@given(TEMPLATE_SOURCES, st.booleans())
 def test_any_text_is_a_template_or_a_printable_error(source: str, is_html: bool) -> None:
     try:
         template = compile_template(source, name="body", is_html=is_html)
         assert isinstance(template.render(dict.fromkeys(template.columns, "v")), str)
     except (ConfigurationError, TemplateError) as error:
-        assert str(error).startswith("body")  # noqa: PT017 - either will do
+        assert str(error).startswith("body")  # noqa: PT017 - a template without an error is right too

@@ -1,4 +1,4 @@
-"""A headless Chromium, spoken to by its DevTools protocol: opens a page at a width and a colour scheme."""
+"""A headless Chromium that opens a page at a width and in a colour scheme. Commands use its DevTools protocol."""
 
 import json
 import os
@@ -14,9 +14,9 @@ from typing import Any
 import aiohttp
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-_LISTENS = "DevTools listening on "
-_SAID = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
-_MEASURE = r"""(async () => {
+_ADDRESS_PREFIX = "DevTools listening on "
+_CONSOLE_EVENTS = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
+_MEASUREMENT_SCRIPT = r"""(async () => {
   const broken_words = [], elements = [...document.querySelectorAll("body *")];
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node; node = walker.nextNode();) {
@@ -40,21 +40,21 @@ _MEASURE = r"""(async () => {
     && element.scrollWidth > element.clientWidth + 1;
   return JSON.stringify({
     width: document.documentElement.scrollWidth, height: document.documentElement.scrollHeight,
-    ground: getComputedStyle(document.body).backgroundColor, text: document.body.innerText,
+    background: getComputedStyle(document.body).backgroundColor, text: document.body.innerText,
     broken_words, pictures: sources.length,
     broken_pictures: sources.filter((_, index) => !has_loaded[index]).map(source => source.slice(0, 60)),
     clipped: elements.filter(is_clipped).map(element => element.innerText.slice(0, 60)) });
 })()"""
-"""Measures the page: words of up to 20 characters that a line break cuts, pictures that do not load, also of an email
-in a frame, and elements that cut their contents. A path or a name may break at / and -."""
+"""A script that measures the page. It finds words of up to 20 characters that a line break divides, pictures of the
+page and of emails in frames that do not load, and elements that cut their contents. A word may break at / and -."""
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A page as it was shown: its width, the colour of its ground, its text, its faults, and its screenshot."""
+class PageView:
+    """A shown page: its width in pixels, the colour of its background, its text, its faults, and its screenshot."""
 
     width: int
-    ground: str
+    background: str
     text: str
     broken_words: list[str]
     pictures: int
@@ -66,7 +66,7 @@ class Seen:
 
 @contextmanager
 def start_chromium(folder: Path) -> Iterator[str]:
-    """A browser with a profile of its own; gives the address of its DevTools."""
+    """Start a browser with its own profile in the folder. Yield the address of its DevTools."""
     options = [
         "--headless",
         "--disable-gpu",
@@ -78,7 +78,7 @@ def start_chromium(folder: Path) -> Iterator[str]:
     process = subprocess.Popen([str(CHROMIUM), *options, "about:blank"], stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
-        yield next(line for line in process.stderr if line.startswith(_LISTENS)).split("/")[2]
+        yield next(line for line in process.stderr if line.startswith(_ADDRESS_PREFIX)).split("/")[2]
     finally:
         process.terminate()
         process.communicate()
@@ -86,26 +86,26 @@ def start_chromium(folder: Path) -> Iterator[str]:
 
 @dataclass
 class Tab:
-    """The browser's tab."""
+    """A tab of the browser."""
 
     socket: aiohttp.ClientWebSocketResponse
     number: int = 0
 
-    async def show(self, url: str, width: int, scheme: str) -> Seen:
-        """Open the page, wait until it is loaded, and look at it."""
+    async def show(self, url: str, width: int, scheme: str) -> PageView:
+        """Open the page, wait until it is loaded, and measure it."""
         await self._call(
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 800
         )
         await self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        await self._open("about:blank")  # else another fragment of the same page would not be loaded
+        await self._open("about:blank")  # otherwise the browser would not load the same page with another fragment
         events = await self._open(url)
         measured: dict[str, Any] = {}
-        events += await self._call("Runtime.evaluate", measured, expression=_MEASURE, awaitPromise=True)
-        console = [json.dumps(event["params"]) for event in events if event.get("method") in _SAID]
+        events += await self._call("Runtime.evaluate", measured, expression=_MEASUREMENT_SCRIPT, awaitPromise=True)
+        console = [json.dumps(event["params"]) for event in events if event.get("method") in _CONSOLE_EVENTS]
         values, picture = json.loads(measured["result"]["value"]), dict[str, Any]()
         clip = {"x": 0, "y": 0, "width": width, "height": values.pop("height"), "scale": 1}
         await self._call("Page.captureScreenshot", picture, captureBeyondViewport=True, clip=clip)
-        return Seen(**values, console=console, screenshot=b64decode(picture["data"]))
+        return PageView(**values, console=console, screenshot=b64decode(picture["data"]))
 
     async def _open(self, url: str) -> list[dict[str, Any]]:
         """Open the page, wait until it is loaded, and return the events."""
@@ -117,7 +117,7 @@ class Tab:
     async def _call(
         self, method: str, result: dict[str, Any] | None = None, **parameters: object
     ) -> list[dict[str, Any]]:
-        """Send a command; returns the events that came before its answer."""
+        """Send a command, and return the events that came before its answer."""
         self.number += 1
         await self.socket.send_json({"id": self.number, "method": method, "params": parameters})
         events: list[dict[str, Any]] = []
@@ -131,7 +131,7 @@ class Tab:
 
 @asynccontextmanager
 async def open_tab(address: str) -> AsyncIterator[Tab]:
-    """The first tab of the browser."""
+    """Connect to the first tab of the browser, and yield the tab."""
     async with aiohttp.ClientSession() as session:
         async with session.get(f"http://{address}/json") as answer:
             tabs = await answer.json()

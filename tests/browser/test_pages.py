@@ -1,4 +1,5 @@
-"""The report, the runs of all jobs and the sandbox, in a browser: they fit a phone and a desk, by day and by night."""
+"""Pages in a browser: the report of a run, the page of all runs, the preview of an email, and the page of the sandbox.
+They fit narrow and wide screens in light and dark colours."""
 
 import asyncio
 import json
@@ -8,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.chromium import CHROMIUM, Seen, open_tab, start_chromium
+from tests.browser.chromium import CHROMIUM, PageView, open_tab, start_chromium
 from tests.pipelines.conftest import Connector, write_csv
 from tests.pipelines.emails.test_mail_command import write_job
 from tests.sandbox.calls import SEND, Calls
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 
-LOGO = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
-LONG = "a-very-long-name-without-any-place-to-break-it-that-is-wider-than-a-phone"
+LOGO_BASE64 = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+LONG_NAME = "a-very-long-name-without-any-place-to-break-it-that-is-wider-than-a-phone"
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +26,10 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def look_at(url: str, address: str, screenshots: Path) -> dict[tuple[int, str], Seen]:
-    """Look at the page at each width and in both colour schemes, and write a screenshot of each into the folder."""
+def view_page(url: str, address: str, screenshots: Path) -> dict[tuple[int, str], PageView]:
+    """View the page at each width and in both colour schemes, and write a screenshot of each view into the folder."""
 
-    async def look() -> dict[tuple[int, str], Seen]:
+    async def view_all() -> dict[tuple[int, str], PageView]:
         async with open_tab(address) as tab:
             return {
                 (width, scheme): await tab.show(url, width, scheme)
@@ -36,66 +37,74 @@ def look_at(url: str, address: str, screenshots: Path) -> dict[tuple[int, str], 
                 for scheme in ("light", "dark")
             }
 
-    seen = asyncio.run(look())
+    views = asyncio.run(view_all())
     screenshots.mkdir(parents=True)
-    for (width, scheme), page in seen.items():
-        (screenshots / f"{width}-{scheme}.png").write_bytes(page.screenshot)
-    return seen
+    for (width, scheme), view in views.items():
+        (screenshots / f"{width}-{scheme}.png").write_bytes(view.screenshot)
+    return views
 
 
-def check(seen: dict[tuple[int, str], Seen], *texts: str, pictures: int = 0) -> None:
-    for (width, scheme), page in seen.items():
-        faults = page.console, page.broken_words, page.broken_pictures, page.clipped
-        assert ((width, scheme), page.width <= width, page.pictures, *faults) == (
+def check_views(views: dict[tuple[int, str], PageView], *texts: str, pictures: int = 0) -> None:
+    for (width, scheme), view in views.items():
+        faults = view.console, view.broken_words, view.broken_pictures, view.clipped
+        assert ((width, scheme), view.width <= width, view.pictures, *faults) == (
             (width, scheme), True, pictures, [], [], [], [],
         )  # fmt: skip
         for text in texts:
-            assert text in page.text
+            assert text in view.text
 
 
-def check_schemes(seen: dict[tuple[int, str], Seen]) -> None:
-    """Check that the page is dark by night."""
-    assert all(seen[width, "light"].ground != seen[width, "dark"].ground for width, _ in seen)
+def check_backgrounds(views: dict[tuple[int, str], PageView]) -> None:
+    """Check that the two colour schemes of the page have different backgrounds."""
+    assert all(views[width, "light"].background != views[width, "dark"].background for width, _ in views)
 
 
 def test_reports_fit_every_screen(connector: Connector, tmp_path: Path, chromium: str) -> None:
     rows = [f"person{number}@example.com,Ann" for number in range(200)]
-    path = write_csv(tmp_path / f"{LONG}.csv", "email,first_name", *rows, f"{LONG}@{LONG},Ann", "1,2,3,4")
+    path = write_csv(
+        tmp_path / f"{LONG_NAME}.csv", "email,first_name", *rows, f"{LONG_NAME}@{LONG_NAME},Ann", "1,2,3,4"
+    )
     connector.sandbox.switch(latency_ms=200, rate=100, burst=20)
-    ended = connector.import_file(path, "--report", "run.html", "--max-concurrency", "20")
+    result = connector.import_file(path, "--report", "run.html", "--max-concurrency", "20")
     connector.environ["CONNECTOR_TOKEN"] = "another"
     connector.import_file(path)
     assert connector.run("status", "--html", "health.html").code == 0
-    health = (tmp_path / "health.html").as_uri()
-    for name, page in (("run", (tmp_path / "run.html").as_uri()), ("linked", f"{health}#{ended.report['run_id']}")):
-        seen = look_at(page, chromium, tmp_path / "screenshots" / name)
-        check(seen, LONG, "partial", "202")
-        check_schemes(seen)
+    health_url = (tmp_path / "health.html").as_uri()
+    for name, url in (("run", (tmp_path / "run.html").as_uri()), ("linked", f"{health_url}#{result.report['run_id']}")):
+        views = view_page(url, chromium, tmp_path / "screenshots" / name)
+        check_views(views, LONG_NAME, "partial", "202")
+        check_backgrounds(views)
 
 
 def test_the_preview_of_an_email_fits_every_screen(mailer: Connector, tmp_path: Path, chromium: str) -> None:
-    (tmp_path / "logo.png").write_bytes(b64decode(LOGO))
+    (tmp_path / "logo.png").write_bytes(b64decode(LOGO_BASE64))
     html = (
-        f"<h1>Hello {{{{ first }}}}</h1><img src='cid:logo' alt='Shop' width=120 height=40><p>{LONG}</p>"
+        f"<h1>Hello {{{{ first }}}}</h1><img src='cid:logo' alt='Shop' width=120 height=40><p>{LONG_NAME}</p>"
         "<IMG alt='Shoes' SRC = 'https://shop.example.com/a \"b\".png' srcset='//shop.example.com/a.png 2x'>"
     )
     (tmp_path / "welcome.html").write_text(html, encoding="utf-8")
-    write_job(tmp_path, {"inline": [{"path": "logo.png", "id": "logo"}], "reply_to": f"Help <{LONG}@example.com>"})
+    write_job(tmp_path, {"inline": [{"path": "logo.png", "id": "logo"}], "reply_to": f"Help <{LONG_NAME}@example.com>"})
     assert mailer.run("mail", "mail.yaml", "--preview", "1").code == 0
     preview = (tmp_path / "preview" / "0001.html").as_uri()
-    check(look_at(preview, chromium, tmp_path / "screenshots"), "Subject", "Ann <ann@example.net>", LONG, pictures=2)
+    check_views(
+        view_page(preview, chromium, tmp_path / "screenshots"),
+        "Subject",
+        "Ann <ann@example.net>",
+        LONG_NAME,
+        pictures=2,
+    )
 
 
-def test_the_sandboxs_page_fits_every_screen(calls: Calls, tmp_path: Path, chromium: str) -> None:
-    calls.create(f"ann@{LONG}.example.com", base={"Name": LONG}, ClientUserId=LONG)
-    calls.sandbox.switch(verified_domains=f"example.com,{LONG}")
+def test_the_page_of_the_sandbox_fits_every_screen(calls: Calls, tmp_path: Path, chromium: str) -> None:
+    calls.create(f"ann@{LONG_NAME}.example.com", base={"Name": LONG_NAME}, ClientUserId=LONG_NAME)
+    calls.sandbox.switch(verified_domains=f"example.com,{LONG_NAME}")
     email = {
         "To": [{"Email": "ann@example.com"}],
         "From": {"Email": "a@example.com"},
-        "Subject": LONG,
-        "Html": f"<h1>{LONG}",
+        "Subject": LONG_NAME,
+        "Html": f"<h1>{LONG_NAME}",
     }
     assert calls.request("POST", SEND, json.dumps({"SendEmail": {"Email": email}}).encode()).status == 200
-    seen = look_at(f"http://any:{calls.sandbox.token}@127.0.0.1:{calls.port}/", chromium, tmp_path / "shots")
-    check(seen, LONG, "Outbox", "not at its default")
-    check_schemes(seen)
+    views = view_page(f"http://any:{calls.sandbox.token}@127.0.0.1:{calls.port}/", chromium, tmp_path / "shots")
+    check_views(views, LONG_NAME, "Outbox", "not at its default")
+    check_backgrounds(views)

@@ -1,6 +1,6 @@
-"""What the pages say of dbt and of orchestrators, run in an environment of each tool's own.
+"""The instructions of the pages for dbt, orchestrators, Singer and Kubernetes. Each tool has its own environment.
 
-A campaign: it installs hundreds of megabytes, so it runs when CONNECTOR_TEST_TOOLS is set.
+These tests install hundreds of megabytes. They run only if CONNECTOR_TEST_TOOLS is set.
 """
 
 import json
@@ -20,11 +20,11 @@ from tests.docs.test_pages import ROOT, read_blocks
 
 pytestmark = pytest.mark.skipif("CONNECTOR_TEST_TOOLS" not in os.environ, reason="CONNECTOR_TEST_TOOLS is not set")
 
-_INSTALL_S, _RUN_S = 900, 300
+_INSTALLATION_LIMIT_S, _COMMAND_LIMIT_S = 900, 300
 
 
-class Run(Protocol):
-    """Runs a command of the environment in the test's folder."""
+class RunCommand(Protocol):
+    """A function that runs a command of an environment in the folder of the test."""
 
     def __call__(self, command: Sequence[str], stdin: str = "") -> str:
         """Return the output of the command."""
@@ -32,24 +32,26 @@ class Run(Protocol):
 
 @pytest.fixture
 def sandbox() -> Iterator[SandboxProcess]:
-    with SandboxProcess() as started:
-        yield started
+    with SandboxProcess() as sandbox:
+        yield sandbox
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    path = tmp_path / "work"
-    path.mkdir()
-    return path
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
 
 
-def open_environment(folder: Path, sandbox: SandboxProcess, *requirements: str, name: str = "environment") -> Run:
-    """Make an environment with these requirements beside the folder, which is the home of its programs."""
+def open_environment(
+    folder: Path, sandbox: SandboxProcess, *requirements: str, name: str = "environment"
+) -> RunCommand:
+    """Make an environment with these requirements next to the folder. The folder is the home of the programs."""
     environment = folder.with_name(name)
-    # tests/conftest.py leaves no certificates, and uv needs those of the machine
-    own = ("CONNECTOR_", "AIRFLOW_", "SSL_CERT_")
-    machine = {name: value for name, value in os.environ.items() if not name.startswith(own)}
-    settings = machine | {
+    # tests/conftest.py removes the certificates of the machine, which uv needs.
+    excluded_prefixes = ("CONNECTOR_", "AIRFLOW_", "SSL_CERT_")
+    machine_settings = {name: value for name, value in os.environ.items() if not name.startswith(excluded_prefixes)}
+    settings = machine_settings | {
         "HOME": str(folder),
         "PATH": f"{environment / 'bin'}:{os.environ['PATH']}",
         "CONNECTOR_BASE_URL": sandbox.base_url,
@@ -63,27 +65,32 @@ def open_environment(folder: Path, sandbox: SandboxProcess, *requirements: str, 
 
     def run(command: Sequence[str], stdin: str = "") -> str:
         program = str(environment / "bin" / command[0])
-        ended = subprocess.run(
+        result = subprocess.run(
             [program, *command[1:]],
             cwd=folder,
             env=settings,
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=_RUN_S,
+            timeout=_COMMAND_LIMIT_S,
             check=False,
         )
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-        return ended.stdout
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
 
     python = ("--python", str(environment / "bin" / "python"))
     for command in (("venv", "--python", sys.executable, str(environment)), ("pip", "install", *python, *requirements)):
-        subprocess.run(["uv", *command, "--quiet", "--system-certs"], env=machine, check=True, timeout=_INSTALL_S)
+        subprocess.run(
+            ["uv", *command, "--quiet", "--system-certs"],
+            env=machine_settings,
+            check=True,
+            timeout=_INSTALLATION_LIMIT_S,
+        )
     return run
 
 
 @pytest.mark.parametrize(
-    ("file", "requirements", "before"),
+    ("file", "requirements", "setup_commands"),
     [
         ("airflow_dag.py", ("apache-airflow",), [("airflow", "db", "migrate")]),
         ("dagster_job.py", ("dagster",), []),
@@ -91,7 +98,7 @@ def open_environment(folder: Path, sandbox: SandboxProcess, *requirements: str, 
     ],
 )
 def test_an_orchestrator_runs_the_job_as_its_page_shows(
-    file: str, requirements: tuple[str, ...], before: list[Sequence[str]], sandbox: SandboxProcess, folder: Path
+    file: str, requirements: tuple[str, ...], setup_commands: list[Sequence[str]], sandbox: SandboxProcess, folder: Path
 ) -> None:
     for block in read_blocks(ROOT / "docs" / "how-to" / "orchestrators.md"):
         if block.name in ("crm_job.py", file):
@@ -100,7 +107,7 @@ def test_an_orchestrator_runs_the_job_as_its_page_shows(
         if block.name in ("crm.yaml", "customers.csv"):
             (folder / block.name).write_text(block.text, encoding="utf-8")
     run = open_environment(folder, sandbox, str(ROOT), *requirements)
-    for command in before:
+    for command in setup_commands:
         run(command)
     for _ in range(2):
         run(("python", file))
@@ -110,23 +117,31 @@ def test_an_orchestrator_runs_the_job_as_its_page_shows(
         run(("python", "-c", "import crm_job; crm_job.sync_crm()"))
 
 
-def test_dbt_builds_its_models_over_the_history(sandbox: SandboxProcess, folder: Path) -> None:
-    # dbt-core 1.12 downloads a part of itself while it is installed, from elsewhere than the package index
+def test_dbt_builds_its_models_from_the_history(sandbox: SandboxProcess, folder: Path) -> None:
+    # The installation of dbt-core 1.12 downloads a part of dbt-core from outside the package index.
     run = open_environment(folder, sandbox, str(ROOT), "dbt-duckdb", "dbt-core<1.12")
     project = str(ROOT / "configs" / "dbt")
-    dbt = ("--project-dir", project, "--profiles-dir", project)
-    made = ("--target-path", str(folder / "target"), "--log-path", str(folder / "logs"))
+    project_options = ("--project-dir", project, "--profiles-dir", project)
+    output_options = ("--target-path", str(folder / "target"), "--log-path", str(folder / "logs"))
     people = folder / "people.csv"
     people.write_text("email\nann@example.com\nbob@example.com\n", encoding="utf-8")
-    export = ("connector", "export", "duckdb:///warehouse.duckdb", "--table", "subscribers", "--mode", "history")
+    export_command = (
+        "connector",
+        "export",
+        "duckdb:///warehouse.duckdb",
+        "--table",
+        "subscribers",
+        "--mode",
+        "history",
+    )
     run(("connector", "import", "people.csv", "--base-name", "Newsletter", "--active"))
-    run(export)
-    run(("dbt", "build", *dbt, *made))
+    run(export_command)
+    run(("dbt", "build", *project_options, *output_options))
     people.write_text("email\ncem@example.com\n", encoding="utf-8")
     run(("connector", "import", "people.csv", "--base-name", "Newsletter", "--inactive"))
-    run(export)
-    run(("dbt", "build", *dbt, *made))
-    run(("dbt", "source", "freshness", *dbt, *made))
+    run(export_command)
+    run(("dbt", "build", *project_options, *output_options))
+    run(("dbt", "source", "freshness", *project_options, *output_options))
     with duckdb.connect(str(folder / "warehouse.duckdb"), read_only=True) as warehouse:
         emails = warehouse.sql("select email from current_subscribers order by email").fetchall()
         counts = warehouse.sql("select subscribers, active, came, went from daily_counts order by day").fetchall()
@@ -136,37 +151,37 @@ def test_dbt_builds_its_models_over_the_history(sandbox: SandboxProcess, folder:
 
 
 def test_a_foreign_tap_and_a_foreign_target_move_each_subscriber_once(sandbox: SandboxProcess, folder: Path) -> None:
-    """A thousand records go through two pipes, whose ends are in environments of their own."""
+    """Move a thousand records through two pipes. Each program has its own environment."""
     sandbox.switch(drop_after=0.05, error_after=0.05)
-    own = open_environment(folder, sandbox, f"{ROOT}[singer]", name="own")
-    tap = open_environment(folder, sandbox, "tap-jsonl", name="tap")
-    target = open_environment(folder, sandbox, "target-jsonl", "setuptools", name="target")
+    run_own = open_environment(folder, sandbox, f"{ROOT}[singer]", name="own")
+    run_tap = open_environment(folder, sandbox, "tap-jsonl", name="tap")
+    run_target = open_environment(folder, sandbox, "target-jsonl", "setuptools", name="target")
     people = [{"email": f"p{number}@example.com", "first_name": f"P{number}"} for number in range(1000)]
     (folder / "people.jsonl").write_text("".join(json.dumps(person) + "\n" for person in people))
     (folder / "tap.json").write_text('{"path": "people.jsonl", "stream_name": "contacts", "primary_keys": ["email"]}')
     (folder / "target.json").write_text('{"job": "job.yaml", "batch_size_rows": 300}')
     (folder / "all.json").write_text("{}")
-    (job,) = (block for block in read_blocks(ROOT / "docs" / "how-to" / "singer.md") if block.name == "job.yaml")
-    (folder / "job.yaml").write_text(f"{job.text}load: {{quiet_period: 1s}}\n", encoding="utf-8")
-    stream = tap(("tap-jsonl", "--config", "tap.json"))
+    (job_block,) = (block for block in read_blocks(ROOT / "docs" / "how-to" / "singer.md") if block.name == "job.yaml")
+    (folder / "job.yaml").write_text(f"{job_block.text}load: {{quiet_period: 1s}}\n", encoding="utf-8")
+    people_stream = run_tap(("tap-jsonl", "--config", "tap.json"))
     for _ in range(2):
-        own(("target-subscribers", "--config", "target.json"), stream)
+        run_own(("target-subscribers", "--config", "target.json"), people_stream)
     assert sandbox.stats()["subscribers"] == 1000
-    listed = own(("tap-subscribers", "--config", "all.json"))
-    target(("target-jsonl",), listed)
-    own(("connector", "export", "exported.jsonl", "--quiet"))
-    (written,) = folder.glob("subscribers-*.jsonl")
-    rows, exported = (
+    subscribers_stream = run_own(("tap-subscribers", "--config", "all.json"))
+    run_target(("target-jsonl",), subscribers_stream)
+    run_own(("connector", "export", "exported.jsonl", "--quiet"))
+    (target_file,) = folder.glob("subscribers-*.jsonl")
+    target_rows, exported_rows = (
         sorted(
             (json.loads(line) | {"_run_id": "", "_exported_at": ""} for line in path.read_text("utf-8").splitlines()),
             key=itemgetter("id"),
         )
-        for path in (written, folder / "exported.jsonl")
+        for path in (target_file, folder / "exported.jsonl")
     )
-    assert rows == exported
+    assert target_rows == exported_rows
 
 
-def test_the_manifest_of_kubernetes_fits_its_schema(sandbox: SandboxProcess, folder: Path) -> None:
+def test_the_manifest_of_kubernetes_has_a_valid_schema(sandbox: SandboxProcess, folder: Path) -> None:
     run = open_environment(folder, sandbox, "kubernetes-validate")
     manifest = ROOT / "configs" / "kubernetes" / "sync.yaml"
     run(("kubernetes-validate", str(manifest)))

@@ -25,14 +25,14 @@ from tests.pipelines.reconciled import erase_first, plant
 
 ROOT = Path(__file__).parents[2]
 GENERATOR = runpy.run_path(str(ROOT / "docs" / "generate_reference.py"))
-MODELS = {title: model for title, (model, _) in GENERATOR["REPORTS"].items()}
-ROW_MODELS = {
+REPORT_MODELS = {title: model for title, (model, _) in GENERATOR["REPORTS"].items()}
+ROW_COUNT_MODELS = {
     **dict.fromkeys(("import", "sync", "plan", "retry"), LoadRowCounts),
     **dict.fromkeys(("mail", "send"), MailRowCounts),
     **dict.fromkeys(("validate", "reconcile"), CheckedRowCounts),
     "export": ExportRowCounts,
 }
-PEOPLE = (
+PEOPLE_LINES = (
     "email,first_name,is_active,company",
     "ann@example.com,Ann,true,Acme",
     "bob@example.com,Bob,false,Acme",
@@ -40,7 +40,7 @@ PEOPLE = (
     "max@example,Max,true,Acme",
     "bob@example.com,Rob,false,Acme",
 )
-FILES = {
+FILE_TEXTS = {
     "crm.yaml": """\
 job: crm
 source: {file: {path: people.csv}}
@@ -55,7 +55,9 @@ mail: {campaign: w, to: email, from: hello@example.com, subject: Hi, text: {cont
 """,
     "hello.txt": "Hello\n",
 }
-SEND = ("send", "--to", "ann@example.com", "--from", "hello@example.com", "--subject", "Hi", "--text", "hello.txt")
+SEND_COMMAND = (
+    "send", "--to", "ann@example.com", "--from", "hello@example.com", "--subject", "Hi", "--text", "hello.txt",
+)  # fmt: skip
 
 
 def test_each_key_of_a_job_has_a_type_a_default_and_a_meaning() -> None:
@@ -63,7 +65,9 @@ def test_each_key_of_a_job_has_a_type_a_default_and_a_meaning() -> None:
     assert [key for key, default, meaning in keys if "" in (key.type, default) or not is_sentence(meaning)] == []
 
 
-@pytest.mark.parametrize("model", [*MODELS.values(), *GENERATOR["ROWS"].values()], ids=lambda model: model.__name__)
+@pytest.mark.parametrize(
+    "model", [*REPORT_MODELS.values(), *GENERATOR["ROWS"].values()], ids=lambda model: model.__name__
+)
 def test_each_key_of_a_report_has_a_type_a_default_and_a_meaning(model: type) -> None:
     keys = list(GENERATOR["list_report_keys"](model))
     assert [key for key in keys if "" in (key.type, key.default) or not is_sentence(key.description)] == []
@@ -74,8 +78,8 @@ def test_each_column_of_a_table_or_file_has_a_type_and_a_meaning() -> None:
     rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
     assert [row for row in rows if "" in map(str.strip, row) or not is_sentence(row[-1].removesuffix(" |"))] == []
     names = {row[0].strip("|` ") for row in rows}
-    added = [*MODE_COLUMNS.values(), RUN_COLUMNS, RECEIPT_COLUMNS]
-    assert names == {*SCHEMA.names, *RUN_COLUMN_MEANINGS, *(name for columns in added for name in columns)}
+    added_columns = [*MODE_COLUMNS.values(), RUN_COLUMNS, RECEIPT_COLUMNS]
+    assert names == {*SCHEMA.names, *RUN_COLUMN_MEANINGS, *(name for columns in added_columns for name in columns)}
     meanings = DRIFT_COLUMNS | DIFFERENCE_COLUMNS
     assert [name for name, meaning in meanings.items() if not is_sentence(meaning)] == []
 
@@ -86,8 +90,8 @@ def is_sentence(text: str) -> bool:
 
 def test_each_report_has_the_keys_of_the_reference(sandbox: SandboxProcess, tmp_path: Path) -> None:
     connector = Connector(sandbox, tmp_path)
-    write_csv(tmp_path / "people.csv", *PEOPLE)
-    for name, text in FILES.items():
+    write_csv(tmp_path / "people.csv", *PEOPLE_LINES)
+    for name, text in FILE_TEXTS.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     plant(connector.sandbox, "eve@example.com", FirstName="Eve", IsActive=True)
     plant(connector.sandbox, "ann@example.com", FirstName="Ann", IsActive=True)
@@ -95,48 +99,49 @@ def test_each_report_has_the_keys_of_the_reference(sandbox: SandboxProcess, tmp_
     check_run(connector, "import", "people.csv", "--base-name", "News", "--quiet-period", "200ms", "--dry-run")
     check_run(connector, "sync", "crm.yaml")
     connector.sandbox.switch(drop_before=1)
-    write_csv(tmp_path / "people.csv", *PEOPLE, "new@example.com,New,true,Acme")
+    write_csv(tmp_path / "people.csv", *PEOPLE_LINES, "new@example.com,New,true,Acme")
     check_run(connector, "sync", "crm.yaml")
     connector.sandbox.switch(drop_before=0)
     check_report(connector, "explain", "new@example.com", model="`explain`")
     check_run(connector, "retry", "--quiet-period", "200ms")
     check_run(connector, "export", "people.parquet", "--active")
     erase_first(connector.sandbox)
-    check_run(connector, "reconcile", "crm.yaml", "--forget-missing", further="Further keys of `reconcile`")
+    check_run(connector, "reconcile", "crm.yaml", "--forget-missing", further_model="Further keys of `reconcile`")
     check_run(connector, "mail", "mail.yaml", "--preview", "2")
     check_run(connector, "mail", "mail.yaml")
-    check_run(connector, *SEND)
-    check_report(connector, *SEND, "--dry-run", model="`send --dry-run`")
-    check_report(connector, "validate", "crm.yaml", model="`validate`", own=GENERATOR["VALIDATION_KEYS"])
+    check_run(connector, *SEND_COMMAND)
+    check_report(connector, *SEND_COMMAND, "--dry-run", model="`send --dry-run`")
+    check_report(connector, "validate", "crm.yaml", model="`validate`", run_keys=GENERATOR["VALIDATION_KEYS"])
     check_report(connector, "check", "crm.yaml", model="`check`")
     check_report(connector, "status", model="`status`")
     check_report(connector, "explain", "ann@example.com", model="`explain`")
     check_report(connector, "sync", "crm.yaml", "crm.yaml", model="Several jobs")
     check_report(connector, "forget", "bob@example.com", model="`forget`")
-    ledger = "`ledger backup`, `ledger copy` and `ledger restore`"
-    check_report(connector, "ledger", "backup", "copy.db", model=ledger)
+    ledger_model = "`ledger backup`, `ledger copy` and `ledger restore`"
+    check_report(connector, "ledger", "backup", "copy.db", model=ledger_model)
     check_report(connector, "prune", "--older-than", "1ms", model="`prune`")
     check_report(connector, "export", "nowhere/people.csv", model="Errors")
     connector.environ["CONNECTOR_STATE_DIR"] = str(tmp_path / "restored")
-    check_report(connector, "ledger", "restore", "copy.db", model=ledger)
+    check_report(connector, "ledger", "restore", "copy.db", model=ledger_model)
 
 
-def check_run(connector: Connector, *arguments: str, further: str | None = None) -> None:
-    """Run a command whose JSON is the report of a run, and compare its keys with the reference."""
+def check_run(connector: Connector, *arguments: str, further_model: str | None = None) -> None:
+    """Run a command whose JSON is the report of a run, and compare the keys of this JSON with the reference."""
     report = connector.run_json(*arguments).report
-    further_keys = list(MODELS[further].__annotations__) if further else []
+    further_keys = list(REPORT_MODELS[further_model].__annotations__) if further_model else []
     check_keys({name: value for name, value in report.items() if name not in further_keys}, Report, arguments)
-    if further:
-        check_keys({name: report[name] for name in further_keys}, MODELS[further], arguments)
-    rows = [key.key for key in GENERATOR["list_report_keys"](ROW_MODELS[arguments[0]])]
+    if further_model:
+        check_keys({name: report[name] for name in further_keys}, REPORT_MODELS[further_model], arguments)
+    rows = [key.key for key in GENERATOR["list_report_keys"](ROW_COUNT_MODELS[arguments[0]])]
     assert sorted(report["rows"]) == sorted(rows), arguments
 
 
-def check_report(connector: Connector, *arguments: str, model: str, own: tuple[str, ...] = ()) -> None:
-    """Run a command, and compare the keys of its JSON with the reference. `own` are keys of a run that it also has."""
+def check_report(connector: Connector, *arguments: str, model: str, run_keys: tuple[str, ...] = ()) -> None:
+    """Run a command, and compare the keys of its JSON with the reference. `run_keys` are keys of the report of a run
+    that the JSON also has."""
     report = connector.run_json(*arguments).report
-    assert set(own) <= set(report)
-    check_keys({name: value for name, value in report.items() if name not in own}, MODELS[model], arguments)
+    assert set(run_keys) <= set(report)
+    check_keys({name: value for name, value in report.items() if name not in run_keys}, REPORT_MODELS[model], arguments)
 
 
 def check_keys(report: Mapping[str, Any], model: type, arguments: tuple[str, ...]) -> None:
@@ -156,8 +161,8 @@ def find_faults(value: Any, keys: Mapping[str, Any], path: str = "") -> Iterator
     inner_names = {key.removeprefix(prefix) for key in keys if key.startswith(prefix)}
     names = {name for name in inner_names if re.fullmatch(r"\w+", name)}
     if not names:
-        for inner in value.values() if inner_names else ():
-            yield from find_faults(inner, keys, f"{prefix}*")
+        for inner_value in value.values() if inner_names else ():
+            yield from find_faults(inner_value, keys, f"{prefix}*")
         return
     for name in {*value, *names}:
         key = keys.get(f"{prefix}{name}")
@@ -171,13 +176,13 @@ def find_faults(value: Any, keys: Mapping[str, Any], path: str = "") -> Iterator
             yield from find_faults(value[name], keys, key.key)
 
 
-def has_type(value: object, words: str) -> bool:
+def has_type(value: object, description: str) -> bool:
     """Return whether a JSON value has the type that the reference describes."""
     if value is None:
-        return words.endswith(", or null")
-    if words.startswith("`"):
-        return f"`{json.dumps(value)}`".replace('"', "") in words
-    return isinstance(value, _TYPES[words.removesuffix(", or null").partition(" of ")[0]])
+        return description.endswith(", or null")
+    if description.startswith("`"):
+        return f"`{json.dumps(value)}`".replace('"', "") in description
+    return isinstance(value, _TYPES[description.removesuffix(", or null").partition(" of ")[0]])
 
 
 _TYPES: Mapping[str, type] = {

@@ -1,4 +1,4 @@
-"""The resource and the destination of dlt, in pipelines of their own processes."""
+"""The resource and the destination of dlt. Each pipeline runs in its own process."""
 
 import signal
 import sys
@@ -14,7 +14,7 @@ from tests.pipelines.conftest import Connector, count_stored, has_stored, wait_f
 from tests.pipelines.forked import Forked
 from tests.pipelines.test_singer import JOB
 
-LOAD = """
+LOAD_SCRIPT = """
 import sys
 import dlt
 from connector.dlt import subscriber_destination
@@ -27,7 +27,7 @@ if not pipeline.has_pending_data:
     pipeline.normalize()
 pipeline.load(raise_on_failed_jobs=True)
 """
-READ = """
+READ_SCRIPT = """
 import sys
 import dlt
 from connector.dlt import subscribers
@@ -40,28 +40,28 @@ pipeline.run(subscribers(is_active=True))
 
 @pytest.fixture
 def sandbox() -> Iterator[SandboxProcess]:
-    with SandboxProcess() as started:
-        yield started
+    with SandboxProcess() as sandbox:
+        yield sandbox
 
 
-def execute() -> None:
-    """Run the script of the first argument."""
+def run_script() -> None:
+    """Run the script that the first argument of the process contains."""
     exec(sys.argv[1], {"__name__": "__main__"})
 
 
-def start(script: str, sandbox: SandboxProcess, folder: Path) -> Forked:
+def start_script(script: str, sandbox: SandboxProcess, folder: Path) -> Forked:
     (folder / "job.yaml").write_text(JOB)
     settings = {
         "RUNTIME__DLTHUB_TELEMETRY": "false",
         "HOME": str(folder),
-        "DLT_DATA_DIR": str(folder / "dlt"),  # else /var/dlt, for root
+        "DLT_DATA_DIR": str(folder / "dlt"),  # without it, dlt writes into /var/dlt as root
     }
-    return Connector(sandbox, folder).start(script, environ=settings, program=execute)
+    return Connector(sandbox, folder).start(script, environ=settings, program=run_script)
 
 
-def run(sandbox: SandboxProcess, folder: Path, *scripts: str) -> None:
+def run_scripts(sandbox: SandboxProcess, folder: Path, *scripts: str) -> None:
     """Run scripts in one process. Raises AssertionError if a script fails."""
-    with start("\n".join(scripts), sandbox, folder) as process:
+    with start_script("\n".join(scripts), sandbox, folder) as process:
         _, errors = process.communicate()
     assert process.returncode == 0, errors
 
@@ -70,18 +70,18 @@ def test_the_destination_creates_each_row_once_although_answers_are_lost(
     sandbox: SandboxProcess, tmp_path: Path
 ) -> None:
     sandbox.switch(drop_after=0.1, error_after=0.1, seed=5)
-    run(sandbox, tmp_path, LOAD, LOAD)  # the second pipeline loads the same rows again
+    run_scripts(sandbox, tmp_path, LOAD_SCRIPT, LOAD_SCRIPT)  # the second pipeline loads the same rows again
     assert sorted(count_stored(sandbox).values()) == [1] * 150
 
 
-def test_a_killed_load_replays_its_batch_and_creates_nobody_twice(sandbox: SandboxProcess, tmp_path: Path) -> None:
+def test_a_load_after_a_killed_load_creates_no_subscriber_twice(sandbox: SandboxProcess, tmp_path: Path) -> None:
     sandbox.switch(latency_ms=20)
-    with start(LOAD, sandbox, tmp_path) as process:
+    with start_script(LOAD_SCRIPT, sandbox, tmp_path) as process:
         wait_for(lambda: process.poll() is not None or has_stored(sandbox, 21))
         process.kill()
         process.communicate()
     assert process.returncode == -signal.SIGKILL
-    run(sandbox, tmp_path, LOAD)
+    run_scripts(sandbox, tmp_path, LOAD_SCRIPT)
     assert sorted(count_stored(sandbox).values()) == [1] * 150
 
 
@@ -90,23 +90,25 @@ def test_a_run_that_ends_early_fails_the_load_and_a_later_load_completes_it(
 ) -> None:
     sandbox.switch(blocked_from=30, blocked_status=403)
     with pytest.raises(AssertionError, match="403"):
-        run(sandbox, tmp_path, LOAD)
+        run_scripts(sandbox, tmp_path, LOAD_SCRIPT)
     sandbox.switch(blocked_from=0)
-    run(sandbox, tmp_path, LOAD)
+    run_scripts(sandbox, tmp_path, LOAD_SCRIPT)
     assert sorted(count_stored(sandbox).values()) == [1] * 150
 
 
-def test_the_resource_replaces_a_table_by_the_certified_list(sandbox: SandboxProcess, tmp_path: Path) -> None:
-    run(sandbox, tmp_path, LOAD, READ, READ)
-    assert query(tmp_path, "select count(*), count(distinct id), min(email) from esp.subscribers") == [
+def test_the_resource_replaces_the_rows_of_a_table_only_by_a_certified_list(
+    sandbox: SandboxProcess, tmp_path: Path
+) -> None:
+    run_scripts(sandbox, tmp_path, LOAD_SCRIPT, READ_SCRIPT, READ_SCRIPT)
+    assert query_warehouse(tmp_path, "select count(*), count(distinct id), min(email) from esp.subscribers") == [
         (150, 150, "p0@example.com")
     ]
     sandbox.switch(order="shuffled", max_limit=20)
     with pytest.raises(AssertionError, match="The list is incomplete"):
-        run(sandbox, tmp_path, READ)
-    assert query(tmp_path, "select count(*) from esp.subscribers") == [(150,)]
+        run_scripts(sandbox, tmp_path, READ_SCRIPT)
+    assert query_warehouse(tmp_path, "select count(*) from esp.subscribers") == [(150,)]
 
 
-def query(folder: Path, statement: str) -> list[tuple[Any, ...]]:
+def query_warehouse(folder: Path, statement: str) -> list[tuple[Any, ...]]:
     with duckdb.connect(str(folder / "lists.duckdb"), read_only=True) as warehouse:
         return warehouse.execute(statement).fetchall()

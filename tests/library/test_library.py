@@ -34,7 +34,7 @@ from connector.sandbox import SandboxProcess
 from tests.export.exports import create
 from tests.pipelines.conftest import ROOT, Connector, count_stored, wait_for, write_csv
 
-FUNCTIONS = {
+PUBLIC_FUNCTIONS = {
     name: value for name in connector_library.__all__ if inspect.isfunction(value := getattr(connector_library, name))
 } | {f"Connector.{name}": value for name, value in vars(Library).items() if not name.startswith("_")}
 SCRIPT = Path(__file__).parent / "user_script.py"
@@ -49,15 +49,15 @@ JOBS = {
 
 @pytest.fixture
 def folder(sandbox: SandboxProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with files and jobs, settings in the environment, and two subscribers in the base 7."""
+    """A folder with files and jobs. The environment has the settings, and the base 7 has two subscribers."""
     monkeypatch.chdir(tmp_path)
     for name, value in Connector(sandbox, tmp_path).environ.items():
         monkeypatch.setenv(name, value)
-    fill(sandbox, tmp_path)
+    prepare_folder(sandbox, tmp_path)
     return tmp_path
 
 
-def fill(sandbox: SandboxProcess, folder: Path) -> None:
+def prepare_folder(sandbox: SandboxProcess, folder: Path) -> None:
     people = [{"base_id": 7, "email": f"{name}@example.com", "is_active": True} for name in ("ann", "bob")]
     create(sandbox, people[0] | {"first_name": "Ann"}, people[1])
     write_csv(folder / "signups.csv", "email", "ann@example.com", "emil@example.com", "no address")
@@ -66,33 +66,33 @@ def fill(sandbox: SandboxProcess, folder: Path) -> None:
     (folder / "crm.yaml").write_text(JOBS["sync"], encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", PUBLIC_FUNCTIONS)
 def test_each_function_has_an_example_that_runs_as_printed(name: str, folder: Path) -> None:
-    tests = [test for test in doctest.DocTestFinder().find(FUNCTIONS[name], name) if test.examples]
-    said = list[str]()
-    results = [doctest.DocTestRunner().run(test, out=said.append) for test in tests]
-    assert sum(result.attempted for result in results) >= 3, "it has no example"
-    assert not any(result.failed for result in results), "".join(said)
+    tests = [test for test in doctest.DocTestFinder().find(PUBLIC_FUNCTIONS[name], name) if test.examples]
+    output = list[str]()
+    results = [doctest.DocTestRunner().run(test, out=output.append) for test in tests]
+    assert sum(result.attempted for result in results) >= 3, f"{name} has no example"
+    assert not any(result.failed for result in results), "".join(output)
 
 
 def test_a_script_that_uses_the_whole_library_runs(folder: Path) -> None:
-    ended = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-W", "error", str(SCRIPT)],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert ended.returncode == 0, ended.stderr
-    problem, reports, number = ended.stdout.splitlines()
-    assert (problem, number, ended.stderr) == ("to be corrected", "4", "")
+    assert result.returncode == 0, result.stderr
+    error_kind, reports, row_count = result.stdout.splitlines()
+    assert (error_kind, row_count, result.stderr) == ("to be corrected", "4", "")
     assert json.loads(reports) == [
         ["plan", "ok", 0, 2], ["import", "ok", 0, 2], ["import", "ok", 0, 1], ["import", "ok", 0, 1],
         ["import", "ok", 0, 1], ["sync", "partial", 1, 3], ["sync", "ok", 0, 1], ["send", "ok", 0, 1],
     ]  # fmt: skip
 
 
-SAME: dict[str, tuple[list[str], Callable[[], Report]]] = {
+EQUAL_CALLS: dict[str, tuple[list[str], Callable[[], Report]]] = {
     "import": (
         ["import", "signups.csv", "--base-id", "7", "--active", "--quiet-period", "1s", "--max-rate", "50"],
         lambda: Library().import_file("signups.csv", base_id=7, active=True, quiet_period_s=1, max_rate=50),
@@ -114,45 +114,45 @@ SAME: dict[str, tuple[list[str], Callable[[], Report]]] = {
         lambda: Library().send(to="ann@example.com", sender="hello@example.com", subject="Hello", text="Hello"),
     ),
 }
-OF_THE_MOMENT = {"started_at", "finished_at", "timeline", "message_id"}
+CHANGING_KEYS = {"started_at", "finished_at", "timeline", "message_id"}
 
 
-def leave_out_the_moment(report: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the report without times, and with one name for all runs and folders."""
+def normalize_report(report: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the report without times and with fixed names for the run and the folder."""
     text = json.dumps(report).replace(report["run_id"], "RUN").replace(str(folder), "FOLDER")
     text = re.sub(r'"(_at|_run_id)": "[^"]*"', r'"\1": ""', text)
 
-    def drop(value: Any) -> Any:
+    def drop_changing_keys(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: drop(each) for key, each in value.items() if key not in OF_THE_MOMENT}
-        return [drop(each) for each in value] if isinstance(value, list) else value
+            return {key: drop_changing_keys(item) for key, item in value.items() if key not in CHANGING_KEYS}
+        return [drop_changing_keys(item) for item in value] if isinstance(value, list) else value
 
-    return dict(drop(json.loads(text)))
+    return dict(drop_changing_keys(json.loads(text)))
 
 
-@pytest.mark.parametrize("case", SAME)
+@pytest.mark.parametrize("call_name", EQUAL_CALLS)
 def test_the_report_is_equal_to_the_report_of_the_command(
-    case: str, folder: Path, sandbox: SandboxProcess, monkeypatch: pytest.MonkeyPatch
+    call_name: str, folder: Path, sandbox: SandboxProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments, function = SAME[case]
-    commanded = folder / "commanded"
-    commanded.mkdir()
-    (commanded / "text.txt").write_text("Hello", encoding="utf-8")
-    fill(sandbox, commanded)
+    arguments, call_library = EQUAL_CALLS[call_name]
+    command_folder = folder / "command"
+    command_folder.mkdir()
+    (command_folder / "text.txt").write_text("Hello", encoding="utf-8")
+    prepare_folder(sandbox, command_folder)
     sandbox.reset()
-    fill(sandbox, commanded)
-    command = Connector(sandbox, commanded).run_json(*arguments)
+    prepare_folder(sandbox, command_folder)
+    command = Connector(sandbox, command_folder).run_json(*arguments)
 
     sandbox.reset()
-    fill(sandbox, folder)
+    prepare_folder(sandbox, folder)
     monkeypatch.setenv("CONNECTOR_STATE_DIR", str(folder / "state"))
-    report = function()
+    report = call_library()
 
     assert report.exit_code == command.code
-    assert leave_out_the_moment(report.as_json(), folder) == leave_out_the_moment(command.report, commanded)
+    assert normalize_report(report.as_json(), folder) == normalize_report(command.report, command_folder)
 
 
-def build_mixed() -> pd.DataFrame:
+def build_mixed_frame() -> pd.DataFrame:
     """Build a frame with missing values of each kind, numbers among texts, dates, lists and a category."""
     return pd.DataFrame(
         {
@@ -168,26 +168,27 @@ def build_mixed() -> pd.DataFrame:
 
 
 def test_a_frame_is_read_like_the_same_rows_in_a_file(folder: Path) -> None:
-    frame = build_mixed()
+    frame = build_mixed_frame()
     frame.to_json("mixed.jsonl", orient="records", lines=True, date_format="iso")
     arrow = pa.Table.from_pandas(frame.iloc[:3], preserve_index=False)
     reader = arrow.to_reader(max_chunksize=1)
-    rows = {
+    sources = {
         "frame": (frame, 4, 2),
         "table": (arrow, 3, 1),
         "reader": (reader, 3, 1),
         "batch": (arrow.to_batches()[0], 3, 1),
         "file": ("mixed.jsonl", 4, 2),
     }
-    for base, (name, (given, read, invalid)) in enumerate(rows.items(), start=20):
-        report = Library().import_file(given, base_id=base)
-        assert report.rows == dict.fromkeys(report.rows, 0) | {"read": read, "invalid": invalid, "created": 2}, name
-        stored = read_subscribers(base_id=base).drop(columns=["id", "base_id", "base_name", "_run_id", "_exported_at"])
-        first = stored.iloc[0]
-        assert (first["first_name"], first["address_zip"], first["tags"]) == ("Ann", "1234", ("x", "y")), name
-        assert (first["birthday"], stored["is_active"].tolist()) == (pd.Timestamp("1990-05-01"), [True, False]), name
-    again = Library().import_file(reader, base_id=30, active=True)  # the reader has no more rows
-    assert (again.status, again.messages[0]) == (
+    for base, (name, (source, read_count, invalid_count)) in enumerate(sources.items(), start=20):
+        report = Library().import_file(source, base_id=base)
+        expected_counts = {"read": read_count, "invalid": invalid_count, "created": 2}
+        assert report.rows == dict.fromkeys(report.rows, 0) | expected_counts, name
+        subscribers = read_subscribers(base_id=base)
+        ann = subscribers.iloc[0]
+        assert (ann["first_name"], ann["address_zip"], ann["tags"]) == ("Ann", "1234", ("x", "y")), name
+        assert (ann["birthday"], subscribers["is_active"].tolist()) == (pd.Timestamp("1990-05-01"), [True, False]), name
+    second_report = Library().import_file(reader, base_id=30, active=True)  # the reader has no more rows
+    assert (second_report.status, second_report.messages[0]) == (
         "aborted", "frame has a header and no rows: there is nothing to import",
     )  # fmt: skip
 
@@ -202,9 +203,9 @@ def test_cells_of_mixed_kinds_and_pandas_types_are_read_as_displayed(folder: Pat
     )
     base_id: Any = np.int64(20)
     assert Library().import_file(frame, base_id=base_id, active=True).rows["created"] == 3
-    stored = read_subscribers(base_id=20)
-    assert stored["tags"].tolist() == [("x", "y"), ("0.1", "2"), ("w",)]
-    assert stored["birthday"].dt.day.tolist() == [1, 2, 3]
+    subscribers = read_subscribers(base_id=20)
+    assert subscribers["tags"].tolist() == [("x", "y"), ("0.1", "2"), ("w",)]
+    assert subscribers["birthday"].dt.day.tolist() == [1, 2, 3]
 
 
 def test_a_rejects_file_corrected_in_pandas_is_imported(folder: Path) -> None:
@@ -212,11 +213,11 @@ def test_a_rejects_file_corrected_in_pandas_is_imported(folder: Path) -> None:
     assert report.rejects_file is not None
     rejects = pd.read_csv(report.rejects_file)
     rejects["email"] = "corrected@example.com"
-    again = Library().import_file(rejects, base_id=7, active=True)
-    assert (again.status, again.rows["created"], again.unmapped_columns) == ("ok", 1, [])
+    second_report = Library().import_file(rejects, base_id=7, active=True)
+    assert (second_report.status, second_report.rows["created"], second_report.unmapped_columns) == ("ok", 1, [])
 
 
-REFUSED: list[tuple[Callable[[], object], dict[str, Any], str]] = [
+INVALID_CALLS: list[tuple[Callable[[], object], dict[str, Any], str]] = [
     (lambda: "signups.csv", {"base_id": 7}, "nothing says is_active"),
     (lambda: "signups.csv", {"base_id": 7, "active": 1}, "active must be a bool"),
     (lambda: "signups.csv", {"active": True}, "either base_id or base_name"),
@@ -240,23 +241,25 @@ REFUSED: list[tuple[Callable[[], object], dict[str, Any], str]] = [
 
 
 def import_rows(rows: Any, options: dict[str, Any]) -> Report:
-    """Import with options of the connector and of the import together."""
-    service = {name: options[name] for name in ("token", "base_url") if name in options}
-    return Library(**service).import_file(rows, **{name: options[name] for name in options.keys() - service.keys()})
+    """Import rows. The options contain options of the connector and options of the import."""
+    connector_options = {name: options[name] for name in ("token", "base_url") if name in options}
+    return Library(**connector_options).import_file(
+        rows, **{name: options[name] for name in options.keys() - connector_options.keys()}
+    )
 
 
-@pytest.mark.parametrize(("give", "options", "words"), REFUSED)
-def test_an_argument_that_cannot_be_used_is_refused_with_a_reason(
-    give: Callable[[], Any], options: dict[str, Any], words: str, folder: Path, sandbox: SandboxProcess
+@pytest.mark.parametrize(("build_rows", "options", "expected_text"), INVALID_CALLS)
+def test_an_import_with_an_invalid_argument_shows_the_reason_and_creates_nobody(
+    build_rows: Callable[[], Any], options: dict[str, Any], expected_text: str, folder: Path, sandbox: SandboxProcess
 ) -> None:
-    rows, before = give(), sandbox.stats()["subscribers"]
-    with pytest.raises((ConfigurationError, SourceError), match=words):
+    rows, subscriber_count_before = build_rows(), sandbox.stats()["subscribers"]
+    with pytest.raises((ConfigurationError, SourceError), match=expected_text):
         import_rows(rows, options)
-    assert sandbox.stats()["subscribers"] == before
+    assert sandbox.stats()["subscribers"] == subscriber_count_before
 
 
 @pytest.mark.parametrize(
-    ("job", "options", "words"),
+    ("job", "options", "expected_text"),
     [
         ("export.yaml", {"limit": 1, "full": True}, "exports the list. Run: connector export /"),
         ("mail.yaml", {"dry_run": True}, "sends emails. Run: connector mail /"),
@@ -266,49 +269,49 @@ def test_an_argument_that_cannot_be_used_is_refused_with_a_reason(
         ("signups.csv", {}, "is not a job file"),
     ],
 )
-def test_an_argument_that_a_job_cannot_use_is_refused(
-    job: str, options: dict[str, Any], words: str, folder: Path
+def test_an_argument_that_a_job_cannot_use_is_an_error(
+    job: str, options: dict[str, Any], expected_text: str, folder: Path
 ) -> None:
-    with pytest.raises(ConfigurationError, match=words):
+    with pytest.raises(ConfigurationError, match=expected_text):
         Library().sync(job, **options)
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"),
+    ("status", "error_type"),
     [("ok", None), ("partial", None), ("aborted", RunAborted), ("stopped", RunAborted), ("locked", LockedError)],
 )
-def test_a_report_raises_for_a_run_that_ended_early(status: Any, kind: type[ConnectorError] | None) -> None:
+def test_a_report_raises_for_a_run_that_ended_early(status: Any, error_type: type[ConnectorError] | None) -> None:
     report = Report("run", "job", "import", status, pd.Timestamp.now("UTC"), messages=["why"])
-    if kind is None:
+    if error_type is None:
         report.raise_for_status()
         return
-    with pytest.raises(kind, match="why"):
+    with pytest.raises(error_type, match="why"):
         report.raise_for_status()
 
 
-def test_the_library_runs_in_a_notebook_and_in_threads_and_restores_the_process(folder: Path) -> None:
+def test_imports_in_an_event_loop_and_in_threads_change_nothing_in_the_process(folder: Path) -> None:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    policy, threads = asyncio.get_event_loop_policy(), threading.active_count()
+    policy, thread_count = asyncio.get_event_loop_policy(), threading.active_count()
     frame = pd.DataFrame({"email": [f"person{number}@example.com" for number in range(20)]})
 
-    async def notebook() -> Report:
+    async def run_notebook_cell() -> Report:
         return Library().import_file(frame, base_id=7, active=True)
 
-    reports = [asyncio.run(notebook())]
-    waiting = [
+    reports = [asyncio.run(run_notebook_cell())]
+    import_threads = [
         threading.Thread(target=lambda: reports.append(Library().import_file(frame, base_id=7, active=True, wait_s=30)))
         for _ in range(2)
     ]
-    for each in waiting:
-        each.start()
-    for each in waiting:
-        each.join()
+    for thread in import_threads:
+        thread.start()
+    for thread in import_threads:
+        thread.join()
     assert [report.rows["created"] for report in reports] == [20, 0, 0]
     assert {number: signal.getsignal(number) for number in handlers} == handlers
-    assert (asyncio.get_event_loop_policy(), threading.active_count()) == (policy, threads)
+    assert (asyncio.get_event_loop_policy(), threading.active_count()) == (policy, thread_count)
 
 
-PROGRAM = """
+IMPORT_SCRIPT = """
 import pandas, signal, sys
 from connector import Connector
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -323,16 +326,18 @@ except KeyboardInterrupt as interruption:
 def test_an_interrupted_import_creates_no_subscriber_twice(folder: Path, sandbox: SandboxProcess) -> None:
     sandbox.switch(latency_ms=30)
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([sys.executable, "-c", PROGRAM], env=environ, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", IMPORT_SCRIPT], env=environ, stdout=subprocess.PIPE, text=True
+    ) as process:
         wait_for(lambda: sandbox.stats()["subscribers"] >= 30)
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=60)
-    assert re.fullmatch(r"the run (\S+) ended as stopped; see: connector status \1\n", said)
-    stored = len(count_stored(sandbox))
-    assert 30 <= stored < 402
+        output, _ = process.communicate(timeout=60)
+    assert re.fullmatch(r"the run (\S+) ended as stopped; see: connector status \1\n", output)
+    stored_count = len(count_stored(sandbox))
+    assert 30 <= stored_count < 402
     sandbox.switch(latency_ms=0)
     frame = pd.DataFrame({"email": [f"person{index}@example.com" for index in range(400)]})
-    again = Library().import_file(frame, base_id=7, active=True, quiet_period_s=0.2)
-    assert (again.status, again.rows["created"] + again.rows["exists"]) == ("ok", 400)
+    second_report = Library().import_file(frame, base_id=7, active=True, quiet_period_s=0.2)
+    assert (second_report.status, second_report.rows["created"] + second_report.rows["exists"]) == ("ok", 400)
     assert set(count_stored(sandbox).values()) == {1}
     assert len(count_stored(sandbox)) == 402

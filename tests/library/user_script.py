@@ -1,4 +1,4 @@
-"""A user's script that uses all of the library: run by `test_library.py` against a sandbox, and checked by mypy."""
+"""A user's script that uses the whole library. `test_library.py` runs it against a sandbox, and mypy checks it."""
 
 import json
 from collections.abc import Iterator
@@ -26,32 +26,36 @@ from connector.jobs.models import Job
 CONNECTOR = Connector(timeout_s=30)
 
 
-def load(frame: pd.DataFrame, path: Path) -> list[Report]:
-    planned: Report = CONNECTOR.plan(frame, base_id=7, active=True, identity="email", zip="reject", list_rows=True)
-    assert planned.is_planned
-    assert planned.planned_rows is not None
-    imported = CONNECTOR.import_file(frame, base_id=7, active=True, on_unknown="hold", max_rate=1000, time_limit_s=60)
+def load_frames(frame: pd.DataFrame, path: Path) -> list[Report]:
+    plan_report: Report = CONNECTOR.plan(frame, base_id=7, active=True, identity="email", zip="reject", list_rows=True)
+    assert plan_report.is_planned
+    assert plan_report.planned_rows is not None
+    import_report = CONNECTOR.import_file(
+        frame, base_id=7, active=True, on_unknown="hold", max_rate=1000, time_limit_s=60
+    )
     contacts = pd.DataFrame({"contact": ["dora@example.com"], "active": [True]})
-    named = CONNECTOR.import_file(
+    mapped_report = CONNECTOR.import_file(
         contacts, base_id=7, mapping={"email": "contact", "is_active": "active"}, name="contacts"
     )
-    read = CONNECTOR.import_file(read_batches(email="dora@example.com", columns=["email"]), base_id=8, active=True)
-    from_file = CONNECTOR.import_file(
+    batches_report = CONNECTOR.import_file(
+        read_batches(email="dora@example.com", columns=["email"]), base_id=8, active=True
+    )
+    file_report = CONNECTOR.import_file(
         path, base_id=7, active=True, format="csv", delimiter=",", encoding="utf-8", limit=1
     )
-    return [planned, imported, named, read, from_file]
+    return [plan_report, import_report, mapped_report, batches_report, file_report]
 
 
-def read() -> int:
+def read_subscriber_count() -> int:
     frame: pd.DataFrame = read_subscribers(base_id=7, is_active=True, gender="unspecified", columns=("email",))
     chunks: Iterator[pd.DataFrame] = CONNECTOR.read_subscribers(chunksize=2, ignore_total_count=True)
     reader = CONNECTOR.read_batches(allow_truncated=True, allow_incomplete=True)
-    rows: int = reader.read_all().num_rows
-    assert sum(len(chunk) for chunk in chunks) == rows
+    row_count: int = reader.read_all().num_rows
+    assert sum(len(chunk) for chunk in chunks) == row_count
     return len(frame)
 
 
-def run(path: Path) -> list[Report]:
+def run_job(path: Path) -> list[Report]:
     job = Job.model_validate(
         {
             "job": "typed",
@@ -62,7 +66,7 @@ def run(path: Path) -> list[Report]:
     return [CONNECTOR.sync(job, dry_run=True), CONNECTOR.sync(job, limit=1, wait_s=1.0)]
 
 
-def send() -> Report:
+def send_email() -> Report:
     return CONNECTOR.send(
         to=["Ann Lee <ann@example.com>"],
         cc="bob@example.com",
@@ -74,7 +78,7 @@ def send() -> Report:
     )
 
 
-def describe(error: ConnectorError) -> str:
+def describe_error(error: ConnectorError) -> str:
     match error:
         case IncompleteList(certificate=certificate):
             return f"incomplete: {certificate.reason}"
@@ -90,15 +94,15 @@ def describe(error: ConnectorError) -> str:
 def main() -> None:
     path = Path("signups.csv")
     frame = pd.DataFrame({"email": ["ann@example.com", "cleo@example.com"]})
-    reports = [*load(frame, path), *run(path), send()]
+    reports = [*load_frames(frame, path), *run_job(path), send_email()]
     for report in reports:
         report.raise_for_status()
     try:
         Connector(token=Token("another")).import_file(frame, base_id=7, active=True)
     except ConnectorError as error:
-        print(describe(error).partition(":")[0])
+        print(describe_error(error).partition(":")[0])
     print(json.dumps([[report.command, report.status, report.exit_code, report.rows["read"]] for report in reports]))
-    print(read())
+    print(read_subscriber_count())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Drafts of emails: recipients, times, attachments, defaults, and the names of missing parts."""
+"""Drafts of emails: recipients, times, attachments, defaults, and errors that show the field of a missing part."""
 
 import mimetypes
 import os
@@ -31,30 +31,30 @@ from connector.mail.message import (
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 ANN = Recipient("ann@example.com", "Ann")
-WHOLE: dict[str, Any] = {"sender": ANN, "to": (ANN,), "subject": "Hi", "plain_text": "Hello"}
+COMPLETE_DRAFT: dict[str, Any] = {"sender": ANN, "to": (ANN,), "subject": "Hi", "plain_text": "Hello"}
 
 
 def encode(draft: Draft) -> dict[str, Any]:
-    body: dict[str, Any] = orjson.loads(encode_email(compose_draft(draft, NOW)))
-    return body["SendEmail"]  # type: ignore[no-any-return] # JSON
+    request_body: dict[str, Any] = orjson.loads(encode_email(compose_draft(draft, NOW)))
+    return request_body["SendEmail"]  # type: ignore[no-any-return] # JSON
 
 
 def test_every_setting_has_a_default_and_is_sent() -> None:
-    sent = encode(Draft(**WHOLE))
+    email = encode(Draft(**COMPLETE_DRAFT))
 
-    assert sent["TrackingSettings"] == {
+    assert email["TrackingSettings"] == {
         "TrackLinks": False, "TrackPlainTextLinks": False, "TrackOpen": False, "TrackUnsubscribe": False,
     }  # fmt: skip
-    assert sent["EmailSettings"] == {"InlineImages": False, "SendAt": None, "UseDkim": True, "UseDkimSelector": None}
+    assert email["EmailSettings"] == {"InlineImages": False, "SendAt": None, "UseDkim": True, "UseDkimSelector": None}
     assert set(DEFAULT_SETTINGS) == {*TRACKING, *SETTINGS}
 
 
-@pytest.mark.parametrize("name", [each for each in (*TRACKING, *SETTINGS) if each != "use_dkim_selector"])
+@pytest.mark.parametrize("setting", sorted({*TRACKING, *SETTINGS} - {"use_dkim_selector"}))
 @pytest.mark.parametrize("value", [True, False, None])
-def test_a_setting_of_the_draft_is_sent(name: str, value: bool | None) -> None:
-    sent = encode(Draft(**WHOLE, settings={name: value}))
-    wire = "".join(part.title() for part in name.split("_"))
-    assert ({**sent["TrackingSettings"], **sent["EmailSettings"]})[wire] is value
+def test_a_setting_of_the_draft_is_sent(setting: str, value: bool | None) -> None:
+    email = encode(Draft(**COMPLETE_DRAFT, settings={setting: value}))
+    wire_name = "".join(word.title() for word in setting.split("_"))
+    assert ({**email["TrackingSettings"], **email["EmailSettings"]})[wire_name] is value
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,10 @@ def test_a_setting_of_the_draft_is_sent(name: str, value: bool | None) -> None:
         ({"send_at": NOW.replace(tzinfo=None) + timedelta(days=1)}, "EmailSettings.SendAt"),
     ],
 )
-def test_a_missing_or_impossible_part_is_named(change: dict[str, Any], field: str) -> None:
-    with pytest.raises(MessageError) as raised:
-        compose_draft(Draft(**WHOLE | change), NOW)
-    assert raised.value.field == field
+def test_the_error_for_a_missing_or_impossible_part_shows_its_field(change: dict[str, Any], field: str) -> None:
+    with pytest.raises(MessageError) as error_info:
+        compose_draft(Draft(**COMPLETE_DRAFT | change), NOW)
+    assert error_info.value.field == field
 
 
 @pytest.mark.parametrize(
@@ -95,14 +95,14 @@ def test_a_recipient_is_read_with_and_without_a_name(text: str, email: str, name
 @pytest.mark.parametrize(
     "text", ["", "Ann", "ann@", "@x.org", "<>", "Ann <ann>", "a@x.org b@y.org", "<a@x.org> <b@y.org>"]
 )
-def test_a_bad_recipient_is_named_by_its_field_without_its_value(text: str) -> None:
-    with pytest.raises(MessageError) as raised:
+def test_the_error_for_a_bad_recipient_shows_its_field_without_its_value(text: str) -> None:
+    with pytest.raises(MessageError) as error_info:
         parse_recipient(text, "Email.To[0]")
-    assert raised.value.field == "Email.To[0].Email"
-    assert text == "" or text not in str(raised.value)
-    with pytest.raises(MessageError) as raised:
+    assert error_info.value.field == "Email.To[0].Email"
+    assert text == "" or text not in str(error_info.value)
+    with pytest.raises(MessageError) as error_info:
         parse_recipient("Ann\r\nBcc: eve <ann@example.com>", "Email.Cc[1]")
-    assert raised.value.field == "Email.Cc[1].Name"
+    assert error_info.value.field == "Email.Cc[1].Name"
 
 
 def test_a_time_is_rounded_up_and_a_past_time_is_refused() -> None:
@@ -120,7 +120,7 @@ def test_a_file_above_the_limit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MessageError, match=r"terms\.pdf' is larger than 255 bytes"):
         read_attachment(path, max_bytes=255)
     with path.open("wb") as file:
-        file.truncate(1 << 40)  # a terabyte of holes: the reading must stop at the limit
+        file.truncate(1 << 40)  # a terabyte of zeros: the reading must stop at the limit
     with pytest.raises(MessageError, match="larger than 1,000 bytes"):
         read_attachment(path, max_bytes=1000)
 
@@ -139,19 +139,19 @@ def test_a_file_above_the_limit_is_refused(tmp_path: Path) -> None:
         ("x.nosuch", UNKNOWN_TYPE),
     ],
 )
-def test_the_type_of_a_file_follows_from_its_name(tmp_path: Path, name: str, mime_type: str) -> None:
+def test_the_mime_type_of_a_file_follows_from_its_name(tmp_path: Path, name: str, mime_type: str) -> None:
     path = tmp_path / name.replace("/", "∕")
     path.write_bytes(b"x")
     assert read_attachment(path, max_bytes=1).mime_type == guess_type(name) == mime_type
 
 
-def test_the_types_of_the_machine_have_no_effect() -> None:
+def test_the_mime_types_of_the_machine_have_no_effect() -> None:
     mimetypes.add_type("application/x-of-this-machine", ".connector-test")
     assert guess_type("a.connector-test") == UNKNOWN_TYPE
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "expected_text"),
     [
         ("missing.pdf", "missing.pdf' does not exist"),
         (".", "is a folder"),
@@ -163,19 +163,21 @@ def test_the_types_of_the_machine_have_no_effect() -> None:
         ("\udcff.pdf", r"\\udcff\.pdf' does not exist"),
     ],
 )
-def test_a_file_that_cannot_be_attached_is_named(tmp_path: Path, name: str, words: str) -> None:
+def test_the_error_for_a_file_that_cannot_be_attached_shows_the_file(
+    tmp_path: Path, name: str, expected_text: str
+) -> None:
     (tmp_path / "empty.pdf").touch()
-    os.mkfifo(tmp_path / "pipe")  # a reading of a pipe would not end
-    with pytest.raises(MessageError, match=words) as error_info:
+    os.mkfifo(tmp_path / "pipe")  # a program that reads this pipe waits for ever
+    with pytest.raises(MessageError, match=expected_text) as error_info:
         read_attachment(tmp_path / name, max_bytes=9)
     assert error_info.value.field == "Email.Attachments"
 
 
-# The time in a message file
+# The time in a message file.
 
 
 @pytest.mark.parametrize(
-    ("text", "in_utc"),
+    ("text", "expected_time"),
     [
         ("2026-12-24T09:00+01:00", "2026-12-24T08:00"),
         ("2026-12-24T09:00:30Z", "2026-12-24T09:00:30"),
@@ -183,8 +185,8 @@ def test_a_file_that_cannot_be_attached_is_named(tmp_path: Path, name: str, word
         ("1798099200", "2026-12-24T08:00"),
     ],
 )
-def test_a_time_has_an_offset_or_is_a_unix_timestamp(text: str, in_utc: str) -> None:
-    assert MessageFile.model_validate({"at": text}).at == datetime.fromisoformat(in_utc).replace(tzinfo=UTC)
+def test_a_time_with_an_offset_and_a_unix_timestamp_are_read(text: str, expected_time: str) -> None:
+    assert MessageFile.model_validate({"at": text}).at == datetime.fromisoformat(expected_time).replace(tzinfo=UTC)
 
 
 @pytest.mark.parametrize(

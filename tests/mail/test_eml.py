@@ -1,4 +1,4 @@
-"""The .eml file of a message: Python's own parser finds every field of the message."""
+"""The .eml file and the preview page of a message. Python's own parser reads each field of the file unchanged."""
 
 from email import message_from_bytes, message_from_string
 from email.message import EmailMessage, Message as Part
@@ -28,25 +28,25 @@ SETTINGS = EmailSettings(
 PDF = Attachment(b"%PDF", "terms.pdf", "application/pdf")
 LOGO = Attachment(b"\x89PNG", "logo.png", "image/png", "inline", "logo")
 MAIL = Attachment(b"Subject: x\r\n\r\ny", "old.eml", "message/rfc822")
-# Python's own folding loses blanks of this subject.
-HARD_SUBJECT = "word " * 40 + "longerwordlongerwordlongerword😀:ü ß>  éтест ("
+# Python loses spaces of this subject when it breaks the header into lines.
+LONG_SUBJECT = "word " * 40 + "longerwordlongerwordlongerword😀:ü ß>  éтест ("
 
 
-def build(**changes: Any) -> Message:
-    least: dict[str, Any] = {
+def build_message(**changes: Any) -> Message:
+    required_fields: dict[str, Any] = {
         "sender": Recipient("shop@x.example", "Shop"),
         "to": [Recipient("ann@x.example")],
         "subject": "Hello",
         "plain_text": "Hi\nAnn",
     }
-    return Message(settings=SETTINGS, **{**least, **changes})
+    return Message(settings=SETTINGS, **{**required_fields, **changes})
 
 
-def write(**changes: Any) -> bytes:
-    return write_eml(build(**changes))
+def write_message(**changes: Any) -> bytes:
+    return write_eml(build_message(**changes))
 
 
-def parse(data: bytes) -> EmailMessage:
+def parse_email(data: bytes) -> EmailMessage:
     mail = message_from_bytes(data, policy=python_policy)
     assert isinstance(mail, EmailMessage)
     assert [part.defects for part in mail.walk() if part.defects] == []
@@ -62,39 +62,43 @@ def parse(data: bytes) -> EmailMessage:
     ],
     ids=["quotes", "scripts", "many"],
 )
-def test_a_parser_finds_each_recipient_and_each_header(people: list[Recipient]) -> None:
+def test_a_parser_reads_each_recipient_and_each_header(people: list[Recipient]) -> None:
     headers = [Header("X-Campaign", "Frühling  <1>"), Header("Date", "Sun, 22 Nov 2026 08:00:00 +0000")]
-    data = write(to=people, cc=people, bcc=people, reply_to=people, subject=HARD_SUBJECT, headers=headers)
+    data = write_message(to=people, cc=people, bcc=people, reply_to=people, subject=LONG_SUBJECT, headers=headers)
     mail = message_from_string(data.decode(), policy=python_policy)  # the bytes parser does not decode UTF-8 headers
     for name in ("To", "Cc", "Bcc", "Reply-To"):
-        found = [(address.addr_spec, address.display_name or None) for address in mail[name].addresses]
-        assert found == [(person.email, person.name) for person in people]
-    assert (mail["Subject"], mail["X-Campaign"], mail["Date"]) == (HARD_SUBJECT, "Frühling  <1>", headers[1].value)
-    head = data.partition(b"\r\n\r\n")[0].split(b"\r\n")
-    assert [line for line in head if line.startswith(b" ")] == []
+        parsed_people = [(address.addr_spec, address.display_name or None) for address in mail[name].addresses]
+        assert parsed_people == [(person.email, person.name) for person in people]
+    assert (mail["Subject"], mail["X-Campaign"], mail["Date"]) == (LONG_SUBJECT, "Frühling  <1>", headers[1].value)
+    header_lines = data.partition(b"\r\n\r\n")[0].split(b"\r\n")
+    assert [line for line in header_lines if line.startswith(b" ")] == []
     assert data.isascii() == all(person.email.isascii() for person in people)
 
 
 @pytest.mark.parametrize("text", ["From \n.\n..\n", "x" * 2000, " \n \n ", "é" * 600, "\ufeffx", "a\tb \r\nc = d"])
-def test_a_parser_finds_any_text(text: str) -> None:
-    leaves: list[Any] = [part for part in parse(write(plain_text=text, html=text)).walk() if not part.is_multipart()]
-    shown = [part.get_content().replace("\r\n", "\n").rstrip("\n") for part in leaves]
-    assert shown == [text.replace("\r\n", "\n").rstrip("\n")] * 2
+def test_a_parser_reads_any_text_unchanged(text: str) -> None:
+    text_parts: list[Any] = [
+        part for part in parse_email(write_message(plain_text=text, html=text)).walk() if not part.is_multipart()
+    ]
+    texts = [part.get_content().replace("\r\n", "\n").rstrip("\n") for part in text_parts]
+    assert texts == [text.replace("\r\n", "\n").rstrip("\n")] * 2
 
 
 @pytest.mark.parametrize("name", ["terms.pdf", "a%20b.pdf", "a'b''c.pdf", "名前" * 60 + ".pdf", "; x=y"])
 @pytest.mark.parametrize("content", [b"\r\n", b"\n" * 100, b"x" * 1000, bytes(range(256))])
-def test_a_parser_finds_each_file_with_its_name_and_type(name: str, content: bytes) -> None:
-    mail: Any = parse(write(attachments=[Attachment(content, name, "text/html; charset=koi8-r", "inline", "logo")]))
-    (part,) = (node for node in mail.walk() if node.get_filename() is not None)
+def test_a_parser_reads_each_file_with_its_name_and_type(name: str, content: bytes) -> None:
+    mail: Any = parse_email(
+        write_message(attachments=[Attachment(content, name, "text/html; charset=koi8-r", "inline", "logo")])
+    )
+    (part,) = (mail_part for mail_part in mail.walk() if mail_part.get_filename() is not None)
     assert (part.get_payload(decode=True), part.get_filename(), part["Content-ID"]) == (content, name, "<logo>")
     assert (part.get_content_type(), part.get_param("charset")) == ("text/html", "koi8-r")
 
 
-def show_shape(part: Part) -> Any:
+def list_types(part: Part) -> Any:
     payload = part.get_payload()
-    kind = part.get_content_type()
-    return (kind, *(show_shape(each) for each in payload)) if isinstance(payload, list) else kind  # type: ignore[arg-type]
+    mime_type = part.get_content_type()
+    return (mime_type, *(list_types(inner_part) for inner_part in payload)) if isinstance(payload, list) else mime_type  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -116,8 +120,8 @@ def show_shape(part: Part) -> Any:
         ),
     ],
 )  # fmt: skip
-def test_the_parts_have_the_standard_structure(changes: dict[str, Any], shape: Any) -> None:
-    assert show_shape(message_from_bytes(write(**changes))) == shape
+def test_the_mime_parts_of_an_email_have_the_standard_structure(changes: dict[str, Any], shape: Any) -> None:
+    assert list_types(message_from_bytes(write_message(**changes))) == shape
 
 
 @pytest.mark.parametrize(
@@ -131,35 +135,35 @@ def test_the_parts_have_the_standard_structure(changes: dict[str, Any], shape: A
         ({"headers": [Header("MIME-Version", "1.0")]}, "Email.Headers[0].Name"),
     ],
 )
-def test_a_part_that_no_email_can_hold_is_refused_with_its_field(changes: dict[str, Any], field: str) -> None:
+def test_the_error_for_a_part_that_no_email_can_hold_shows_its_field(changes: dict[str, Any], field: str) -> None:
     with pytest.raises(MessageError) as error_info:
-        write(**changes)
+        write_message(**changes)
     assert error_info.value.field == field
 
 
-def test_a_page_shows_the_headers_and_the_inline_pictures_and_runs_no_script() -> None:
-    logo, second = (
+def test_a_preview_page_shows_the_headers_and_the_inline_pictures_and_runs_no_script() -> None:
+    logo, second_logo = (
         Attachment(content, f"{name}.png", "image/png", "inline", name)
         for name, content in (("logo", b"one"), ("logo2", b"two"))
     )
     html = '<script>alert(1)</script><img src="cid:logo2"><img src="cid:logo">'
     page = write_page(
-        build(
+        build_message(
             html=html,
             plain_text=None,
             to=[Recipient("ann@example.com", "Ann <Lee>")],
             subject="5 < 6",
-            attachments=[logo, second, Attachment(b"%PDF", "terms.pdf", "application/pdf")],
+            attachments=[logo, second_logo, Attachment(b"%PDF", "terms.pdf", "application/pdf")],
         )
     ).decode()
-    shown = unescape(page)
+    unescaped_page = unescape(page)
     assert "<th>To</th><td>Ann &lt;Lee&gt; &lt;ann@example.com&gt;</td>" in page
     assert "<th>Subject</th><td>5 &lt; 6</td>" in page
     assert "<th>Files</th><td>terms.pdf</td>" in page
-    assert '<img src="data:image/png;base64,dHdv"><img src="data:image/png;base64,b25l">' in shown
+    assert '<img src="data:image/png;base64,dHdv"><img src="data:image/png;base64,b25l">' in unescaped_page
     assert "<iframe sandbox " in page
     assert "<script>" not in page
 
 
-def test_a_page_of_an_email_without_html_shows_the_text() -> None:
-    assert "<pre>2 &lt; 3</pre>" in write_page(build(html=None, plain_text="2 < 3")).decode()
+def test_a_preview_page_of_an_email_without_html_shows_the_text() -> None:
+    assert "<pre>2 &lt; 3</pre>" in write_page(build_message(html=None, plain_text="2 < 3")).decode()

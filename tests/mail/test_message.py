@@ -1,4 +1,5 @@
-"""Messages: only an email that service-api.md 2.2 allows can be composed, and its JSON is that of the document."""
+"""Messages: only an email that service-api.md 2.2 allows can be composed, and the email has the JSON of
+service-api.md."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,7 @@ from connector.mail.message import (
     encode_email,
 )
 
-SAID: dict[str, Any] = {
+EMAIL_SETTINGS: dict[str, Any] = {
     "track_links": True,
     "track_plain_text_links": False,
     "track_open": None,
@@ -27,8 +28,8 @@ SAID: dict[str, Any] = {
     "use_dkim_selector": "s1",
 }
 ANN = Recipient("ann@example.com", "Ann Lee")
-PLAIN: dict[str, Any] = {
-    "settings": EmailSettings(**SAID),
+MESSAGE_FIELDS: dict[str, Any] = {
+    "settings": EmailSettings(**EMAIL_SETTINGS),
     "sender": Recipient("shop@example.com", "Shop"),
     "to": [ANN],
     "subject": "Hello",
@@ -37,15 +38,15 @@ PLAIN: dict[str, Any] = {
 PDF = Attachment(b"%PDF", "terms.pdf", "application/pdf")
 
 
-def sent(**changes: Any) -> dict[str, Any]:
-    body = orjson.loads(encode_email(Message(**{**PLAIN, **changes})))
-    assert list(body) == ["SendEmail"]
-    email: dict[str, Any] = body["SendEmail"]
+def encode_message(**changes: Any) -> dict[str, Any]:
+    request_body = orjson.loads(encode_email(Message(**{**MESSAGE_FIELDS, **changes})))
+    assert list(request_body) == ["SendEmail"]
+    email: dict[str, Any] = request_body["SendEmail"]
     return email
 
 
 def test_the_smallest_email_has_the_json_of_the_document() -> None:
-    assert sent()["Email"] == {
+    assert encode_message()["Email"] == {
         "To": [{"Email": "ann@example.com", "Name": "Ann Lee"}],
         "From": {"Email": "shop@example.com", "Name": "Shop"},
         "PlainText": "Hi\nAnn",
@@ -54,7 +55,7 @@ def test_the_smallest_email_has_the_json_of_the_document() -> None:
 
 
 def test_the_largest_email_has_the_json_of_the_document() -> None:
-    email = sent(
+    email = encode_message(
         cc=[Recipient("c@example.com")],
         bcc=[Recipient("b@example.com", "")],
         reply_to=[Recipient("r@example.com", "R")],
@@ -84,24 +85,24 @@ def test_the_largest_email_has_the_json_of_the_document() -> None:
     ]
 
 
-def message(**changes: Any) -> Callable[[], object]:
-    return lambda: Message(**{**PLAIN, **changes})
+def build_message_later(**changes: Any) -> Callable[[], object]:
+    return lambda: Message(**{**MESSAGE_FIELDS, **changes})
 
 
-def settings(**changes: Any) -> Callable[[], object]:
-    return lambda: EmailSettings(**{**SAID, **changes})
+def build_settings_later(**changes: Any) -> Callable[[], object]:
+    return lambda: EmailSettings(**{**EMAIL_SETTINGS, **changes})
 
 
-TWICE = Attachment(b"x", "a.png", "image/png", "inline", "logo")
+LOGO = Attachment(b"x", "a.png", "image/png", "inline", "logo")
 
-WRONG: list[tuple[str, Callable[[], object]]] = [
-    ("Email.To", message(to=[])),
-    ("Email.Subject", message(subject="Hello\r\nBcc: x@example.com")),
-    ("Email.Subject", message(subject=None)),
-    ("Email.Html", message(plain_text=None)),
-    ("Email.Html", message(plain_text="", html="")),
-    ("Email.PlainText", message(plain_text="\ud800")),
-    ("Email.Attachments[1].ContentId", message(attachments=[TWICE, TWICE])),
+FORBIDDEN_PARTS: list[tuple[str, Callable[[], object]]] = [
+    ("Email.To", build_message_later(to=[])),
+    ("Email.Subject", build_message_later(subject="Hello\r\nBcc: x@example.com")),
+    ("Email.Subject", build_message_later(subject=None)),
+    ("Email.Html", build_message_later(plain_text=None)),
+    ("Email.Html", build_message_later(plain_text="", html="")),
+    ("Email.PlainText", build_message_later(plain_text="\ud800")),
+    ("Email.Attachments[1].ContentId", build_message_later(attachments=[LOGO, LOGO])),
     ("Recipient.Email", lambda: Recipient("")),
     ("Recipient.Email", lambda: Recipient("ann")),
     ("Recipient.Email", lambda: Recipient("@example.com")),
@@ -119,25 +120,29 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
     ("Attachment.Filename", lambda: Attachment(b"x", " ", "a/b")),
     ("Attachment.Type", lambda: Attachment(b"x", "a", "")),
     ("Attachment.Type", lambda: Attachment(b"x", "a", "pdf")),
-    ("Attachment.Disposition", lambda: Attachment(b"x", "a", "a/b", "Inline", "c")),  # type: ignore[arg-type] # as above
+    ("Attachment.Disposition", lambda: Attachment(b"x", "a", "a/b", "Inline", "c")),  # type: ignore[arg-type] # as an untyped caller would
     ("Attachment.ContentId", lambda: Attachment(b"x", "a", "a/b", "inline")),
     ("Attachment.ContentId", lambda: Attachment(b"x", "a", "a/b", "inline", "")),
-    ("TrackingSettings.TrackLinks", settings(track_links=1)),
-    ("TrackingSettings.TrackPlainTextLinks", settings(track_plain_text_links="yes")),
-    ("TrackingSettings.TrackOpen", settings(track_open=0)),
-    ("TrackingSettings.TrackUnsubscribe", settings(track_unsubscribe=[])),
-    ("EmailSettings.InlineImages", settings(inline_images=1)),
-    ("EmailSettings.UseDkim", settings(use_dkim=1)),
-    ("EmailSettings.UseDkimSelector", settings(use_dkim_selector=5)),
-    ("EmailSettings.SendAt", settings(send_at=True)),
-    ("EmailSettings.SendAt", settings(send_at=1.5)),
-    ("EmailSettings.SendAt", settings(send_at=-1)),
-    ("EmailSettings.SendAt", settings(send_at=1_800_000_000_000)),
+    ("TrackingSettings.TrackLinks", build_settings_later(track_links=1)),
+    ("TrackingSettings.TrackPlainTextLinks", build_settings_later(track_plain_text_links="yes")),
+    ("TrackingSettings.TrackOpen", build_settings_later(track_open=0)),
+    ("TrackingSettings.TrackUnsubscribe", build_settings_later(track_unsubscribe=[])),
+    ("EmailSettings.InlineImages", build_settings_later(inline_images=1)),
+    ("EmailSettings.UseDkim", build_settings_later(use_dkim=1)),
+    ("EmailSettings.UseDkimSelector", build_settings_later(use_dkim_selector=5)),
+    ("EmailSettings.SendAt", build_settings_later(send_at=True)),
+    ("EmailSettings.SendAt", build_settings_later(send_at=1.5)),
+    ("EmailSettings.SendAt", build_settings_later(send_at=-1)),
+    ("EmailSettings.SendAt", build_settings_later(send_at=1_800_000_000_000)),
 ]
 
 
-@pytest.mark.parametrize(("field", "compose"), WRONG, ids=[f"{i}-{field}" for i, (field, _) in enumerate(WRONG)])
-def test_a_part_that_the_document_forbids_is_refused_with_its_field(field: str, compose: Callable[[], object]) -> None:
+@pytest.mark.parametrize(
+    ("field", "compose"), FORBIDDEN_PARTS, ids=[f"{i}-{field}" for i, (field, _) in enumerate(FORBIDDEN_PARTS)]
+)
+def test_the_error_for_a_part_that_the_document_forbids_shows_its_field(
+    field: str, compose: Callable[[], object]
+) -> None:
     with pytest.raises(MessageError) as error_info:
         compose()
     assert error_info.value.field == field
@@ -146,7 +151,7 @@ def test_a_part_that_the_document_forbids_is_refused_with_its_field(field: str, 
 
 
 def test_the_repr_of_a_part_shows_no_personal_data() -> None:
-    whole = Message(**{**PLAIN, "headers": [Header("X-A", "Ann")], "attachments": [PDF]})
-    shown = " ".join(map(repr, (whole, ANN, PDF, whole.headers, whole.to)))
-    assert "ann" not in shown.lower()
-    assert "PDF" not in shown
+    message = Message(**{**MESSAGE_FIELDS, "headers": [Header("X-A", "Ann")], "attachments": [PDF]})
+    representations = " ".join(map(repr, (message, ANN, PDF, message.headers, message.to)))
+    assert "ann" not in representations.lower()
+    assert "PDF" not in representations

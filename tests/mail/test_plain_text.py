@@ -1,4 +1,4 @@
-"""The plain text of HTML, with links, for any HTML."""
+"""The plain text that is made from the HTML of an email, with the links."""
 
 from itertools import pairwise
 
@@ -36,11 +36,11 @@ from connector.mail.draft import html_to_text
         ("<![if !mso]>a<![endif]><!--[if mso]>b<![endif]-->c<![bogus[x]]>d", "acd"),
     ],
 )  # fmt: skip
-def test_the_text_is_the_visible_text_of_the_page(html: str, text: str) -> None:
+def test_the_text_is_the_visible_text_of_the_html(html: str, text: str) -> None:
     assert html_to_text(html).lstrip() == text
 
 
-def test_the_text_has_all_links_of_neighbouring_columns() -> None:
+def test_the_text_has_all_texts_and_links_of_neighbouring_columns_once() -> None:
     cell = '<td><a href="https://x.example/{0}">a{0}<br>b{0}</a></td>'
     text = html_to_text(f"<table><tr>{cell.format(1)}{cell.format(2)}</tr></table>")
     for part in ("a1", "b1", "a2", "b2", "[https://x.example/1]", "[https://x.example/2]"):
@@ -49,44 +49,44 @@ def test_the_text_has_all_links_of_neighbouring_columns() -> None:
 
 @pytest.mark.parametrize("depth", [10, 60, 190, 260, 3_000])
 @pytest.mark.parametrize("tag", ["div", "span", "table><tr><td", "ul><li"])
-def test_a_text_at_any_depth_is_kept(tag: str, depth: int) -> None:
+def test_the_text_inside_deeply_nested_tags_is_kept(tag: str, depth: int) -> None:
     text = html_to_text("<p>before</p>" + f"<{tag}>" * depth + "inside" + "</div>" * depth + "<p>after</p>")
     assert [word for word in text.split() if word.isalpha() and word != "o"] == ["before", "inside", "after"]
 
 
-TAGS = st.sampled_from(
+HTML_TAGS = st.sampled_from(
     ["p", "div", "a href='https://x.example/y'", "a href=", "b", "table", "tr", "td rowspan=9", "td", "th", "ul", "ol",
      "li", "br", "br/", "img alt='x'", "pre", "style", "script", "!--", "![CDATA[", "?xml version='1.0' encoding='x'?",
      "html", "body", "head", "title", "q", "p style='white-space:pre;margin:1em'", "li value=x", "svg",
      "template", "frameset"]
 )  # fmt: skip
-PIECES = (
-    st.builds("<{}>".format, TAGS)
-    | st.builds(lambda tag: f"</{tag.split()[0]}>", TAGS)
+HTML_PIECES = (
+    st.builds("<{}>".format, HTML_TAGS)
+    | st.builds(lambda tag: f"</{tag.split()[0]}>", HTML_TAGS)
     | st.text(max_size=5)
     | st.sampled_from(
         ["&nbsp;", "&#0;", "&#xd800;", "&bogus", "\n", " ", "\r", "\t", "-->", "]]>", "\x0c", "\ufdd0", "\ufdd1"]
     )
 )
-PAGES = st.lists(PIECES, max_size=25).map("".join)
+HTML_TEXTS = st.lists(HTML_PIECES, max_size=25).map("".join)
 
 
-@given(PAGES | st.text())
+@given(HTML_TEXTS | st.text())
 @example("</table>")
 @example("<td>")
 @example("a\x85<br>\u2003<br>b")
-def test_any_html_gives_a_tidy_text(html: str) -> None:
+def test_the_text_of_any_html_has_no_surplus_spaces_and_blank_lines(html: str) -> None:
     lines = html_to_text(html).split("\n")
     assert [line for line in lines if line != line.rstrip()] == []
-    assert all(first or second for first, second in pairwise(lines))
+    assert all(line or next_line for line, next_line in pairwise(lines))
     assert lines == [""] or (lines[0] and lines[-1])
     assert not {"\x1e", "\x1f", "\t"} & set("".join(lines))
 
 
 @given(st.lists(st.sampled_from(["alpha", "beta", "gamma"]), min_size=1), st.data())
-def test_the_text_has_every_visible_word_in_order(words: list[str], data: st.DataObject) -> None:
-    wraps = st.sampled_from(
+def test_the_text_has_the_visible_words_in_their_order(words: list[str], data: st.DataObject) -> None:
+    wrappers = st.sampled_from(
         ["<p>{}</p>", "<div>{}</div>", "<b>{}</b> ", "<a href='https://x'>{}</a> ", "{}<br>", "<h2>{}</h2>"]
     )
-    text = html_to_text("".join(data.draw(wraps).format(word) for word in words))
+    text = html_to_text("".join(data.draw(wrappers).format(word) for word in words))
     assert [word for word in text.split() if word != "[https://x]"] == words

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.databases import OPEN
+from tests.databases import DATABASE_OPENERS
 from tests.pipelines.conftest import Connector
 
 ROWS = "".join(f"p{number}@x.org,Pat,yes\n" for number in range(40_000))
@@ -72,7 +72,7 @@ def test_a_job_with_an_unclosed_quote_is_refused_with_the_line_and_recorded(
 @pytest.mark.parametrize("kind", ["postgresql", "duckdb"])
 def test_a_query_that_cannot_convert_a_value_is_refused(connector: Connector, tmp_path: Path, kind: str) -> None:
     job = tmp_path / "job.yaml"
-    with OPEN["postgresql"]() as database:
+    with DATABASE_OPENERS["postgresql"]() as database:
         url = database.url if kind == "postgresql" else "duckdb:///people.duckdb"
         number = "generate_series(1, 3)" if kind == "postgresql" else "range(1, 4)"
         query = f"select 'p' || (case when n = 3 then 'x' else '1' end)::int || '@x.org' as email from {number} as s(n)"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.databases import OPEN, Database
+from tests.databases import DATABASE_OPENERS, Database
 from tests.pipelines.conftest import Connector, count_stored, end, has_stored, wait_for
 
 PEOPLE = int(os.environ.get("CONNECTOR_TEST_HELD_PEOPLE", "200"))
@@ -35,7 +35,7 @@ _CONNECTIONS = {
 @contextmanager
 def open_impatient(kind: str) -> Iterator[Database]:
     """A database with rows that does not wait for a client that holds a result without reading."""
-    with OPEN[kind]() as database:
+    with DATABASE_OPENERS[kind]() as database:
         if kind == "postgresql":
             name = database.url.rpartition("/")[2].partition("?")[0]
             database.run(f"alter database {name} set idle_in_transaction_session_timeout = '{PATIENCE_S}s'")

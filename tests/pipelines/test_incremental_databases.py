@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.databases import OPEN, Database
+from tests.databases import DATABASE_OPENERS, Database
 from tests.pipelines.conftest import Connector, count_stored, has_stored, wait_for
 
 _TABLE = {
@@ -17,7 +17,7 @@ QUERY = "select email, updated_at from customers where updated_at >= :cursor"
 
 @pytest.fixture(params=sorted(_TABLE))
 def crm(request: pytest.FixtureRequest) -> Iterator[Database]:
-    with OPEN[request.param]() as database:
+    with DATABASE_OPENERS[request.param]() as database:
         database.run(_TABLE[request.param])
         yield database
 

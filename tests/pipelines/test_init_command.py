@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.databases import OPEN
+from tests.databases import DATABASE_OPENERS
 from tests.pipelines.conftest import Connector, list_stored, write_csv
 from tests.pipelines.forked import Forked
 from tests.pipelines.test_exports_of_others import SAMPLES
@@ -87,7 +87,7 @@ def test_without_an_output_file_standard_output_holds_the_job_alone(connector: C
 def test_a_draft_for_a_postgresql_table_maps_an_array_to_tags_and_proposes_a_cursor(
     connector: Connector, tmp_path: Path
 ) -> None:
-    with OPEN["postgresql"]() as database:
+    with DATABASE_OPENERS["postgresql"]() as database:
         database.run(
             "create table people (id bigint, email text, interests text[], updated_at timestamptz)",
             "insert into people values (1, 'a@x.org', '{vip,\"a|b, c\"}', now()), (2, 'b@x.org', '{}', now())",

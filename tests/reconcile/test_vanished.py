@@ -1,4 +1,4 @@
-"""Looking vanished subscribers up by Id before a reconciliation forgets them."""
+"""Requests for vanished subscribers by Id, before a reconciliation forgets them."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,19 +12,19 @@ Rows = list[dict[str, object]]
 
 
 @pytest.mark.parametrize(
-    ("answer", "expected"),
+    ("build_rows", "expected"),
     [
         (lambda subscriber_id: [{"Id": subscriber_id}] if subscriber_id == 2 else [], (1, 3)),
         (lambda subscriber_id: [], (0, 3)),
         (lambda subscriber_id: [{"Id": 9}], (0, 0)),  # the service ignores the filter
-        (lambda subscriber_id: None, (0, 0)),  # the service gives no answer
+        (lambda subscriber_id: None, (0, 0)),  # the service sends no answer
     ],
 )
 def test_vanished_subscribers_that_the_service_shows_by_id_are_counted(
-    answer: Callable[[int], Rows | None], expected: tuple[int, int]
+    build_rows: Callable[[int], Rows | None], expected: tuple[int, int]
 ) -> None:
-    async def ask(query: ListQuery) -> ListPage | None:
-        rows = answer(query.id or 0)
+    async def request_page(query: ListQuery) -> ListPage | None:
+        rows = build_rows(query.id or 0)
         return None if rows is None else ListPage(rows, len(rows), 0, 1)
 
-    assert asyncio.run(find_there(ask, [1, 2, 3])) == expected
+    assert asyncio.run(find_there(request_page, [1, 2, 3])) == expected

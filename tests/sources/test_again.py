@@ -14,7 +14,7 @@ from connector.rows import Source
 from connector.sources.cursor import CursorKind
 from connector.sources.files import open_file, open_files
 from connector.sources.sql import IncrementalSource, open_sql
-from tests.databases import OPEN
+from tests.databases import DATABASE_OPENERS
 from tests.sources.files.people import pack_gzip, write_parquet, write_xlsx
 
 CSV = b"email,number\na@x.org,1\nb@x.org,2\n"
@@ -46,9 +46,9 @@ def test_a_file_a_pipe_and_a_pattern_are_read_repeatedly(tmp_path: Path, kind: s
     writer.join()
 
 
-@pytest.mark.parametrize("kind", sorted(OPEN))
+@pytest.mark.parametrize("kind", sorted(DATABASE_OPENERS))
 def test_a_query_can_be_read_again_before_its_end_and_after(kind: str) -> None:
-    with OPEN[kind]() as database:
+    with DATABASE_OPENERS[kind]() as database:
         database.run("create table people (email varchar(20))", "insert into people values ('a@x.org'), ('b@x.org')")
         with open_sql(database.url, query="select email from people order by email") as source:
             next(source.chunks())

@@ -19,7 +19,7 @@ from connector.sources.cursor import (
     write_cursor,
 )
 from connector.sources.sql import IncrementalSource
-from tests.databases import OPEN, read_all
+from tests.databases import DATABASE_OPENERS, read_all
 
 NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - databases return it without a time zone
 EAST = timezone(timedelta(hours=2))
@@ -188,11 +188,11 @@ def test_the_word_cursor_in_a_text_or_a_comment_of_a_query_is_not_the_parameter(
 
 
 def test_the_word_cursor_in_a_text_or_a_comment_is_not_replaced() -> None:
-    for kind in sorted(OPEN):
+    for kind in sorted(DATABASE_OPENERS):
         cast = ":cursor::integer" if kind in ("postgresql", "duckdb") else ":cursor"
         comments = "/* not :cursor */ -- nor it's :cursor"
         query = f"select id, ':cursor 12:30 :draft' as t from people where id >= {cast} {comments}"
-        with OPEN[kind]() as database:
+        with DATABASE_OPENERS[kind]() as database:
             database.run("create table people (id integer)", "insert into people values (1), (2), (3)")
             with IncrementalSource(database.url, query=query, column="id", kind=CursorKind.INTEGER) as source:
                 source.begin_at(2)

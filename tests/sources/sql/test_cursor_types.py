@@ -12,7 +12,7 @@ from connector.errors import ConfigurationError, SourceError
 from connector.sources.cursor import ColumnType, CursorKind, find_kind, parse_cursor
 from connector.sources.cursor_columns import COMPARABLE, explain_type
 from connector.sources.sql import IncrementalSource
-from tests.databases import OPEN, Database
+from tests.databases import DATABASE_OPENERS, Database
 
 STARTS = {
     CursorKind.TIMESTAMP: "1970-01-01T00:00:00",
@@ -65,9 +65,9 @@ TYPES: dict[str, list[tuple[str, str, set[CursorKind]]]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=sorted(OPEN))
+@pytest.fixture(scope="module", params=sorted(DATABASE_OPENERS))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
-    with OPEN[request.param]() as new_database:
+    with DATABASE_OPENERS[request.param]() as new_database:
         yield new_database
 
 
@@ -116,7 +116,7 @@ MIXED_VALUES = [
 
 
 def test_values_that_cannot_be_compared_are_counted_with_an_example() -> None:
-    with OPEN["sqlite"]() as database:
+    with DATABASE_OPENERS["sqlite"]() as database:
         fill_table(database, "", MIXED_VALUES)
         for is_table in (True, False):
             with pytest.raises(ConfigurationError, match=r"3 rows have no timestamp in v .*for example \"1764000000\""):
@@ -126,7 +126,7 @@ def test_values_that_cannot_be_compared_are_counted_with_an_example() -> None:
 
 
 def test_a_zero_date_of_mysql_is_counted_and_refused() -> None:
-    with OPEN["mariadb"]() as database:
+    with DATABASE_OPENERS["mariadb"]() as database:
         for sql_type, is_table in (("datetime(6) null", True), ("date null", False), ("timestamp null", True)):
             database.run(
                 "set sql_mode = ''",
@@ -141,7 +141,7 @@ def test_a_zero_date_of_mysql_is_counted_and_refused() -> None:
 
 
 def test_a_query_of_mysql_can_have_two_columns_of_one_name_and_end_with_a_comment() -> None:
-    with OPEN["mariadb"]() as database:
+    with DATABASE_OPENERS["mariadb"]() as database:
         fill_table(database, "datetime", [f"'{ISO}'"])
         query = (
             "with everybody as (select * from t) select a.id, b.id, a.v from everybody a join t b on b.id = a.id "
@@ -153,21 +153,21 @@ def test_a_query_of_mysql_can_have_two_columns_of_one_name_and_end_with_a_commen
 
 @pytest.mark.parametrize("kind", ["mariadb", "postgresql", "duckdb"])
 def test_a_start_that_is_not_a_uuid_is_refused_for_a_column_of_uuids(kind: str) -> None:
-    with OPEN[kind]() as database:
+    with DATABASE_OPENERS[kind]() as database:
         fill_table(database, "uuid", [f"'{UUID}'"])
         with pytest.raises((ConfigurationError, SourceError), match=r"(?i)uuid"):
             read_ids(database, "''")
 
 
 def test_a_value_that_is_noticed_only_while_reading_is_refused_at_the_end() -> None:
-    with OPEN["postgresql"]() as database:
+    with DATABASE_OPENERS["postgresql"]() as database:
         fill_table(database, "double precision", ["1", "'NaN'", "'NaN'"])
         with pytest.raises(ConfigurationError, match=r"2 rows have no whole number in v .*record 2: \"nan\""):
             read_ids(database, "0")
 
 
 def test_an_example_that_may_be_an_address_is_not_shown() -> None:
-    with OPEN["sqlite"]() as database:
+    with DATABASE_OPENERS["sqlite"]() as database:
         fill_table(database, "", ["'ann@secret.example'"])
         with pytest.raises(ConfigurationError, match="a text that is not shown") as error_info:
             read_ids(database, "2026-01-01")

@@ -12,7 +12,7 @@ import pytest
 from connector.imports.increments import Increment, find_beginning
 from connector.sources.cursor import CursorKind, parse_cursor
 from connector.sources.sql import IncrementalSource
-from tests.databases import OPEN, Database
+from tests.databases import DATABASE_OPENERS, Database
 
 # In Berlin, clocks go back from 03:00 (+02:00) to 02:00 (+01:00) at 01:00 UTC of this day.
 MOMENTS = ["2026-10-25 00:10", "2026-10-25 00:59", "2026-10-25 01:10", "2026-10-25 01:59", "2026-10-25 02:10"]
@@ -24,11 +24,11 @@ COLUMN_TYPES = {
 }
 
 
-@pytest.fixture(params=sorted(OPEN))
+@pytest.fixture(params=sorted(DATABASE_OPENERS))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A table of moments and of the same times in UTC without a zone. Sessions of servers are in the zone of Berlin."""
     kind = request.param
-    with OPEN[kind]() as new_database:
+    with DATABASE_OPENERS[kind]() as new_database:
         moment, plain = COLUMN_TYPES[kind]
         rows = [
             f"({number}, '{time}{'' if kind == 'mariadb' else '+00:00'}', '{time}')"
@@ -72,7 +72,7 @@ def test_a_cursor_means_the_same_moment_for_both_columns_in_a_session_of_another
 
 
 def test_a_cursor_that_an_earlier_version_saved_in_the_zone_of_mysql_misses_no_row() -> None:
-    with OPEN["mariadb"]() as database:
+    with DATABASE_OPENERS["mariadb"]() as database:
         database.run("create table t (id integer, moment timestamp null, plain datetime)")
         for column, expected_start in (("moment", datetime(2026, 11, 20, 22, tzinfo=UTC)), ("plain", None)):
             source = IncrementalSource(database.url, table="t", column=column, kind=CursorKind.TIMESTAMP)

@@ -12,12 +12,12 @@ from connector.errors import ConfigurationError, SourceError
 from connector.sources.sql import open_sql
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping
-from tests.databases import OPEN, Database, read_all
+from tests.databases import DATABASE_OPENERS, Database, read_all
 
 
-@pytest.fixture(scope="module", params=sorted(OPEN))
+@pytest.fixture(scope="module", params=sorted(DATABASE_OPENERS))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
-    with OPEN[request.param]() as new_database:
+    with DATABASE_OPENERS[request.param]() as new_database:
         new_database.run(
             "create table people (id integer, email varchar(80), note varchar(80))",
             "insert into people values (1, 'ann@example.com', 'é 😀'), (2, 'bob@example.com', null), (3, null, '')",
@@ -72,7 +72,7 @@ def test_a_query_that_writes_is_refused_and_nothing_is_written(database: Databas
 
 
 def test_a_statement_of_sqlite_that_writes_files_is_refused(tmp_path: Path) -> None:
-    with OPEN["sqlite"]() as database:
+    with DATABASE_OPENERS["sqlite"]() as database:
         bytes_before = Path(database.url.removeprefix("sqlite:///")).read_bytes()
         for query in ("vacuum into '{}/copy.db'", "attach '{}/new.db' as new", "pragma journal_mode = wal"):
             with pytest.raises(ConfigurationError, match="a source only reads"):
@@ -82,7 +82,7 @@ def test_a_statement_of_sqlite_that_writes_files_is_refused(tmp_path: Path) -> N
 
 
 def test_a_procedure_with_its_own_transaction_is_refused() -> None:
-    with OPEN["mariadb"]() as database:
+    with DATABASE_OPENERS["mariadb"]() as database:
         database.run(
             "create table t (id integer)",
             "create procedure p() begin start transaction read write; insert into t values (1); commit; select 1; end",
@@ -96,7 +96,7 @@ def test_a_procedure_with_its_own_transaction_is_refused() -> None:
 def other_crm() -> Iterator[Database]:
     """SQLite under a name that the connector does not know. It stands for a database without read-only sessions."""
     sa.dialects.registry.register("othersql", "sqlalchemy.dialects.sqlite.pysqlite", "SQLiteDialect_pysqlite")
-    with OPEN["sqlite"]() as database:
+    with DATABASE_OPENERS["sqlite"]() as database:
         database.run("create table people (id integer)", "insert into people values (1), (2), (3)")
         yield Database("othersql", database.url.replace("sqlite", "othersql"))
 
@@ -247,13 +247,13 @@ def test_a_value_of_every_type_is_read_as_a_person_would_write_it(database: Data
 
 def test_a_column_of_flags_in_mariadb_is_read_as_numbers() -> None:
     """MariaDB stores flags as TINYINT(1), which can contain other small numbers."""
-    with OPEN["mariadb"]() as database:
+    with DATABASE_OPENERS["mariadb"]() as database:
         database.run("create table t (a boolean, b bit(1), c tinyint(1))", "insert into t values (true, b'0', 5)")
         assert read_all(open_sql(database.url, table="t")) == [{"a": "1", "b": "0", "c": "5"}]
 
 
 def test_arrays_of_user_defined_types_in_postgresql_are_read_as_tags() -> None:
-    with OPEN["postgresql"]() as database:
+    with DATABASE_OPENERS["postgresql"]() as database:
         database.run(
             "create type seg as enum ('vip', 'news, weekly')",
             "create domain word as text",
@@ -285,7 +285,7 @@ def test_the_error_of_a_duckdb_url_that_cannot_be_opened_shows_the_reason(url: s
 
 
 def test_a_statement_of_duckdb_that_is_not_a_select_is_refused() -> None:
-    with OPEN["duckdb"]() as database:
+    with DATABASE_OPENERS["duckdb"]() as database:
         for query in (
             "copy t to 'out.csv'",
             "attach 'o.db'",
@@ -306,7 +306,10 @@ FAILING_QUERIES = {
 
 @pytest.mark.parametrize("kind", sorted(FAILING_QUERIES))
 def test_an_error_in_the_middle_of_a_result_is_raised_as_a_source_error(kind: str) -> None:
-    with OPEN[kind]() as database, pytest.raises(SourceError, match=r"after row 20000|boom|broken|more than 1 row"):
+    with (
+        DATABASE_OPENERS[kind]() as database,
+        pytest.raises(SourceError, match=r"after row 20000|boom|broken|more than 1 row"),
+    ):
         read_all(open_sql(database.url, query=FAILING_QUERIES[kind]))
 
 
@@ -322,7 +325,7 @@ KILL_SQL = {
 def test_a_connection_that_is_lost_in_the_middle_of_a_result_raises_one_error(
     kind: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with OPEN[kind]() as database:
+    with DATABASE_OPENERS[kind]() as database:
         source = open_sql(database.url, query=ENDLESS_QUERIES[kind])
         chunks = source.chunks()
         assert len(next(chunks).frame) == 20_000

@@ -8,16 +8,16 @@ import pytest
 from connector.errors import ConfigurationError, SourceError
 from connector.sources.cursor import CursorKind, CursorValue, find_kind, parse_cursor
 from connector.sources.sql import IncrementalSource
-from tests.databases import OPEN, Database
+from tests.databases import DATABASE_OPENERS, Database
 
 NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - databases return it without a time zone
 EAST = timezone(timedelta(hours=2))
 
 
-@pytest.fixture(scope="module", params=sorted(OPEN))
+@pytest.fixture(scope="module", params=sorted(DATABASE_OPENERS))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A table of times, days, numbers and codes. The third row has no value."""
-    with OPEN[request.param]() as new_database:
+    with DATABASE_OPENERS[request.param]() as new_database:
         time = {"mariadb": "datetime(6)", "sqlite": "text"}.get(new_database.kind, "timestamp")
         day = {"sqlite": "text"}.get(new_database.kind, "date")
         new_database.run(f"create table people (id integer, moment {time}, day {day}, number bigint, code varchar(20))")
@@ -72,7 +72,7 @@ def test_a_cursor_that_is_not_in_the_result_is_refused(database: Database) -> No
 
 def test_timestamps_with_a_zone_are_compared_as_moments_in_postgresql_and_duckdb() -> None:
     for kind in ("postgresql", "duckdb"):
-        with OPEN[kind]() as database:
+        with DATABASE_OPENERS[kind]() as database:
             database.run("create table t (id integer, moment timestamptz)")
             database.fill("t", [(1, "2026-11-21 10:00:00+00"), (2, "2026-11-21 10:00:00+02")])
             source = IncrementalSource(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP)
@@ -91,7 +91,7 @@ def test_sqlite_compares_all_spellings_of_a_moment_as_equal() -> None:
         "2026-11-21 10:00:00", "2026-11-21T10:00:00", "2026-11-21 10:00:00.000000", "2026-11-21T10:00:00Z",
         "2026-11-21T10:00:00+00:00", "2026-11-21T10:00:00.000Z",
     )  # fmt: skip
-    with OPEN["sqlite"]() as database:
+    with DATABASE_OPENERS["sqlite"]() as database:
         database.run("create table t (moment text)", *(f"insert into t values ('{moment}')" for moment in spellings))
         with IncrementalSource(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP) as source:
             source.begin_at(datetime(2026, 11, 21, 10))  # noqa: DTZ001
@@ -100,7 +100,7 @@ def test_sqlite_compares_all_spellings_of_a_moment_as_equal() -> None:
 
 
 def test_a_cursor_on_a_uuid_column_is_compared_as_a_uuid() -> None:
-    with OPEN["postgresql"]() as database:
+    with DATABASE_OPENERS["postgresql"]() as database:
         database.run("create table t (id uuid)")
         small_uuid, large_uuid = "018f0000-0000-7000-8000-000000000001", "018f0000-0000-7000-8000-00000000000a"
         database.fill("t", [(small_uuid,), (large_uuid,)])

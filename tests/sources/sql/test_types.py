@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from connector.sources.sql import open_sql
-from tests.databases import OPEN, Database, read_all
+from tests.databases import DATABASE_OPENERS, Database, read_all
 
 VALUES_AND_TEXTS = {
     "postgresql": [
@@ -48,7 +48,7 @@ UNREADABLE_VALUES = {
 
 @pytest.fixture(scope="module", params=sorted(VALUES_AND_TEXTS))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
-    with OPEN[request.param]() as new_database:
+    with DATABASE_OPENERS[request.param]() as new_database:
         yield new_database
 
 
