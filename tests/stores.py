@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-KEY, SECRET = "AKIDEXAMPLE000000000", "s3cr3t-of-the-store-0123456789"
+ACCESS_KEY, SECRET_KEY = "AKIDEXAMPLE000000000", "s3cr3t-of-the-store-0123456789"
 SERVER_SCRIPT = (
     "import sys; from moto.server import ThreadedMotoServer; "
     "server = ThreadedMotoServer('127.0.0.1', 0, verbose=False); server.start(); "
@@ -32,8 +32,8 @@ class Bucket:
     def environ(self) -> dict[str, str]:
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
-            "AWS_ACCESS_KEY_ID": KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_CONFIG_FILE": os.devnull,
             "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
@@ -46,8 +46,8 @@ class Bucket:
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
-            aws_access_key_id=KEY,
-            aws_secret_access_key=SECRET,
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=SECRET_KEY,
             region_name="us-east-1",
         )
 

@@ -56,8 +56,8 @@ def test_a_cause_that_differs_only_in_numbers_and_ids_is_the_same_cause() -> Non
 
 def test_new_problems_cause_an_alert_and_known_problems_cause_no_alert() -> None:
     reports = [
-        build_report("partial", invalid_count=invalid, new_count=new)
-        for invalid, new in ((3, 3), (3, 0), (3, 1), (4, 0), (5, 1))
+        build_report("partial", invalid_count=invalid_count, new_count=new_count)
+        for invalid_count, new_count in ((3, 3), (3, 0), (3, 1), (4, 0), (5, 1))
     ]
     assert decide_all(reports, HOUR_S) == ["failure", None, "new_problems", None, "new_problems"]
 

@@ -13,14 +13,14 @@ from connector.errors import ConfigurationError, LockedError, RunAborted
 def test_a_file_appears_when_it_is_published_and_leaves_no_partial_file(tmp_path: Path) -> None:
     target = tmp_path / "a"
     target.write_bytes(b"old")
-    with PartialFile(target) as partial:
-        partial.file.write(b"new")
+    with PartialFile(target) as partial_file:
+        partial_file.file.write(b"new")
         assert target.read_bytes() == b"old"
-        partial.publish()
+        partial_file.publish()
     assert (target.read_bytes(), list(tmp_path.iterdir())) == (b"new", [target])
 
-    with PartialFile(target) as partial:
-        partial.file.write(b"given up")
+    with PartialFile(target) as partial_file:
+        partial_file.file.write(b"given up")
     assert (target.read_bytes(), list(tmp_path.iterdir())) == (b"new", [target])
 
 
@@ -50,15 +50,15 @@ def test_a_second_writer_is_refused_and_the_file_of_a_killed_writer_is_overwritt
 
 def test_a_new_file_does_not_replace_a_file_that_another_program_has_created(tmp_path: Path) -> None:
     target = tmp_path / "a"
-    with PartialFile(target) as partial:
+    with PartialFile(target) as partial_file:
         target.write_bytes(b"other program")
         with pytest.raises(RunAborted, match="Another program has created"):
-            partial.publish(is_new=True)
+            partial_file.publish(is_new=True)
     assert (target.read_bytes(), list(tmp_path.iterdir())) == (b"other program", [target])
 
     target.unlink()
-    with PartialFile(target) as partial:
-        partial.publish(is_new=True)
+    with PartialFile(target) as partial_file:
+        partial_file.publish(is_new=True)
     assert list(tmp_path.iterdir()) == [target]
 
 

@@ -112,12 +112,12 @@ def find_layer(name: str) -> tuple[int, str] | None:
     return max(matches)[1:] if matches else None
 
 
-def find_import_fault(importer: str, imported: str) -> str | None:
-    if not imported.startswith(("connector", "pipelines")) or imported.startswith("connector.__version__"):
+def find_import_fault(importer: str, imported_name: str) -> str | None:
+    if not imported_name.startswith(("connector", "pipelines")) or imported_name.startswith("connector.__version__"):
         return None
-    if is_inside(importer, SANDBOX_PACKAGE) != is_inside(imported, SANDBOX_PACKAGE):
+    if is_inside(importer, SANDBOX_PACKAGE) != is_inside(imported_name, SANDBOX_PACKAGE):
         return None if importer.startswith(SANDBOX_IMPORTERS) else "the sandbox shares no code with the product"
-    importer_layer, imported_layer = find_layer(importer), find_layer(imported)
+    importer_layer, imported_layer = find_layer(importer), find_layer(imported_name)
     if importer_layer is None or imported_layer is None or importer_layer[1] == imported_layer[1]:
         return None
     if imported_layer[0] >= importer_layer[0]:
@@ -127,10 +127,10 @@ def find_import_fault(importer: str, imported: str) -> str | None:
 
 def test_a_module_imports_only_modules_of_lower_layers() -> None:
     faults = [
-        f"{name} imports {imported}: {fault}"
+        f"{name} imports {imported_name}: {fault}"
         for name, path in read_modules()
-        for imported in read_imports(path)
-        if (fault := find_import_fault(name, imported))
+        for imported_name in read_imports(path)
+        if (fault := find_import_fault(name, imported_name))
     ]
     assert faults == []
 
@@ -146,11 +146,11 @@ def test_every_module_has_a_layer() -> None:
 
 def test_only_the_listed_modules_import_each_library() -> None:
     faults = [
-        f"{name} imports {imported}"
+        f"{name} imports {imported_name}"
         for name, path in read_modules()
-        for imported in read_imports(path)
+        for imported_name in read_imports(path)
         for library, importers in LIBRARY_IMPORTERS.items()
-        if is_inside(imported, library) and not any(is_inside(name, importer) for importer in importers)
+        if is_inside(imported_name, library) and not any(is_inside(name, importer) for importer in importers)
     ]
     assert faults == []
 
@@ -161,9 +161,9 @@ def test_the_modules_of_a_package_have_few_layers_and_no_import_cycle(package: s
     imports_by_module = {
         name: {
             imported_module
-            for imported in read_imports(path)
+            for imported_name in read_imports(path)
             for imported_module in modules
-            if is_inside(imported, imported_module)
+            if is_inside(imported_name, imported_module)
         }
         for name, path in modules.items()
     }
@@ -183,7 +183,7 @@ def test_the_modules_of_a_package_have_few_layers_and_no_import_cycle(package: s
 
 
 @pytest.mark.parametrize(
-    ("importer", "imported"),
+    ("importer", "imported_name"),
     [
         ("connector.subscribers.identity", "connector.ledger.store"),
         ("connector.subscribers.rules", "connector.service.wire"),
@@ -194,8 +194,8 @@ def test_the_modules_of_a_package_have_few_layers_and_no_import_cycle(package: s
         ("connector.warehouse.files", "connector.listing.columns"),
     ],
 )
-def test_the_check_finds_an_import_from_a_higher_layer(importer: str, imported: str) -> None:
-    assert find_import_fault(importer, imported) is not None
+def test_the_check_finds_an_import_from_a_higher_layer(importer: str, imported_name: str) -> None:
+    assert find_import_fault(importer, imported_name) is not None
 
 
 def test_package_inits_contain_only_a_docstring() -> None:

@@ -60,17 +60,17 @@ def test_the_text_of_a_shard_is_read_as_the_same_shard() -> None:
 def test_a_record_is_in_one_shard_and_a_valid_record_in_the_shard_of_its_identity() -> None:
     emails = [f" Person{number}@Example.com" for number in range(60)] + ["", "no address", "person5@example.com"]
     frame = pd.DataFrame({"mail": emails, "name": [f"Ann {number}" for number in range(63)]}, dtype="str")
-    malformed = tuple(MalformedRow(100 + number, None, f"a,b,{number}", "ragged", "") for number in range(9))
-    chunk = Chunk(frame, np.arange(1, 64), malformed, "people.csv")
+    malformed_rows = tuple(MalformedRow(100 + number, None, f"a,b,{number}", "ragged", "") for number in range(9))
+    chunk = Chunk(frame, np.arange(1, 64), malformed_rows, "people.csv")
     mapping = FieldMapping({"email": ColumnRule("mail"), "first_name": ColumnRule("name")})
     rules = ValidationRules(required=frozenset({"first_name"}))
     shards = [Shard(index, 4) for index in range(1, 5)]
     parts = [select_shard(chunk, mapping, rules, shard, today=date(2026, 11, 25)) for shard in shards]
     assert sorted(number for part in parts for number in part.numbers.tolist()) == list(range(1, 64))
-    assert sorted(row.number for part in parts for row in part.malformed) == [row.number for row in malformed]
+    assert sorted(row.number for part in parts for row in part.malformed) == [row.number for row in malformed_rows]
     for shard, part in zip(shards, parts, strict=True):
-        valid = [cell for cell in part.frame["mail"] if "@" in cell]
-        assert all(shard.holds(digest_identity("email", address)) for address in valid)
+        valid_emails = [cell for cell in part.frame["mail"] if "@" in cell]
+        assert all(shard.holds(digest_identity("email", address)) for address in valid_emails)
         assert list(part.frame.index) == list(range(len(part.numbers)))
 
 

@@ -97,10 +97,10 @@ def enter_bare_loop(name: str, bodies: Path, rows: int) -> Contestant:
 def enter_tool(tool: Tool, path: Path, rows: int) -> Contestant:
     """Return another tool as a contestant. Install the tool first; leave it out if that fails."""
     try:
-        installed = install(tool)
+        client = install(tool)
     except CommandError as error:
         return Contestant(tool.name, path, rows, _refuse_to_load, exclusion_reason=f"installation failed: {error}")
-    return Contestant(installed.name, path, rows, installed.load)
+    return Contestant(client.name, path, rows, client.load)
 
 
 def _refuse_to_load(_sandbox: SandboxProcess, _file: Path) -> Usage:

@@ -28,8 +28,8 @@ from tests.benchmarks.processes import CommandError, Usage
 from tests.benchmarks.tables import Promise, at_least, at_most, print_json, print_promises, print_table, write_number
 from tests.databases import open_mariadb, open_postgres
 
-_PROMISED = {"DuckDB": 150_000.0, "Parquet": 150_000.0, "PostgreSQL": 100_000.0}  # rows/s
-_PROMISED_BY_HAND = {"Parquet": 5.0, "DuckDB": 5.0, "SQLite": 4.0}
+_PROMISED_RATES = {"DuckDB": 150_000.0, "Parquet": 150_000.0, "PostgreSQL": 100_000.0}  # rows/s
+_PROMISED_RATES_BY_HAND = {"Parquet": 5.0, "DuckDB": 5.0, "SQLite": 4.0}
 """The promised ratio of the connector's pace to the script's pace with the same destination, start included."""
 _PROMISED_PEAK_MB = 350.0
 _PEAK_ROWS = 1_000_000  # rows of the export whose peak memory is promised
@@ -156,7 +156,7 @@ def main() -> None:
             entries = entries_by_size[rows] = {
                 name: Entry(name, exclusion_reason=reason) for name, reason in exclusion_reason.items()
             }
-            with seeded(rows) as sandbox:
+            with open_sandbox(rows) as sandbox:
                 for _ in range(options.rounds):
                     run_round(entries, sandbox, Path(folder), rows, factories)
             show_table(f"{rows:,} rows, {options.rounds} rounds", list(entries.values()))
@@ -173,7 +173,7 @@ def main() -> None:
 
 
 @contextmanager
-def seeded(rows: int) -> Iterator[SandboxProcess]:
+def open_sandbox(rows: int) -> Iterator[SandboxProcess]:
     """A sandbox with so many people, which somebody has asked for before: it has them in order by then."""
     with SandboxProcess() as sandbox, tempfile.TemporaryDirectory() as name:
         sandbox.seed(rows, base_id=BASE_ID)
@@ -186,11 +186,11 @@ def compare_with_script(
 ) -> dict[str, Entry]:
     """Export by the connector and by the script in turns, so that other work of the machine slows both down."""
     target_patterns = {"Parquet": "{}/people.parquet", "DuckDB": "{}/people.duckdb", "SQLite": "sqlite:///{}/people.db"}
-    entries = {name: Entry(f"connector export, {name}") for name in _PROMISED_BY_HAND}
+    entries = {name: Entry(f"connector export, {name}") for name in _PROMISED_RATES_BY_HAND}
     entries |= {f"by hand, {name}": Entry(f"by hand, {name}") for name in target_patterns}
-    with seeded(rows) as sandbox:
+    with open_sandbox(rows) as sandbox:
         for _ in range(rounds):
-            for name in _PROMISED_BY_HAND:
+            for name in _PROMISED_RATES_BY_HAND:
                 factory = factories[name]
                 assert not isinstance(factory, str), factory  # these destinations are files, which are always available
                 entries[name].runs.append(measure_export(factory, sandbox, folder, rows))
@@ -219,8 +219,8 @@ def _build_line(entry: Entry) -> tuple[str, ...]:
 def build_promises(entries: dict[str, Entry], rows: int) -> list[Promise]:
     """Return the promises for the largest number of rows. A value that was not measured is NaN."""
     promises = [
-        at_least(f"rows/s to {name}, whole process, {rows:,} rows", bound, entries[name].median.per_s, "{:,.0f}")
-        for name, bound in _PROMISED.items()
+        at_least(f"rows/s to {name}, whole process, {rows:,} rows", min_rate, entries[name].median.per_s, "{:,.0f}")
+        for name, min_rate in _PROMISED_RATES.items()
     ]
     peaks = [entry.median.peak_mb for entry in entries.values() if entry.runs]
     peak_mb = max(peaks) if peaks and rows >= _PEAK_ROWS else float("nan")
@@ -234,11 +234,11 @@ def build_ratios(entries: dict[str, Entry], rows: int) -> list[Promise]:
     return [
         at_least(
             f"times the script's pace, to {name}, {rows:,} rows",
-            bound,
+            min_rate,
             entries.get(name, no_entry).median.per_s / entries.get(f"by hand, {name}", no_entry).median.per_s,
             "{:.1f}",
         )
-        for name, bound in _PROMISED_BY_HAND.items()
+        for name, min_rate in _PROMISED_RATES_BY_HAND.items()
     ]
 
 

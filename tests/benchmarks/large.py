@@ -41,7 +41,7 @@ from connector.service.wire import encode_subscriber
 from connector.states import Event, State
 from tests.benchmarks.importing import ImportResult, import_file
 from tests.benchmarks.machine import describe_machine
-from tests.benchmarks.people import BASE_ID, write_seeded
+from tests.benchmarks.people import BASE_ID, write_subscribers
 from tests.benchmarks.processes import run_process
 from tests.benchmarks.tables import Promise, at_least, at_most, print_json, print_promises, print_table, write_number
 from tests.databases import Database, start_postgres, stop_postgres
@@ -181,7 +181,7 @@ def open_database(ledger: str, folder: Path, rows: int, *, is_kept: bool) -> Ite
 
 def measure(
     sandbox: SandboxProcess,
-    seeded: SyntheticSubscribers,
+    seeded_subscribers: SyntheticSubscribers,
     ledger: str,
     folder: Path,
     stages: list[str],
@@ -190,8 +190,8 @@ def measure(
 ) -> LedgerMeasurement:
     """Create the ledger unless an earlier run has kept it, and carry out the stages."""
     path, state = folder / "people.csv", folder / "state"
-    with open_database(ledger, folder, seeded.count, is_kept=is_kept) as (url, name, exists):
-        measurement = LedgerMeasurement(name, seeded.count)
+    with open_database(ledger, folder, seeded_subscribers.count, is_kept=is_kept) as (url, name, exists):
+        measurement = LedgerMeasurement(name, seeded_subscribers.count)
         if not exists:
             fill_command: list[str | Path] = [
                 sys.executable,
@@ -201,9 +201,9 @@ def measure(
                 sandbox.base_url,
                 path,
             ]
-            fill_process = run_process([*fill_command, str(seeded.first_id)], os.environ)
+            fill_process = run_process([*fill_command, str(seeded_subscribers.first_id)], os.environ)
             measurement = replace(measurement, fill_s=float(json.loads(fill_process.stdout)))
-        measurement = replace(measurement, bytes_per_entry=read_size(url) / seeded.count)
+        measurement = replace(measurement, bytes_per_entry=read_size(url) / seeded_subscribers.count)
         if "unchanged" in stages:
             measurement = measure_unchanged(sandbox, path, state, url, measurement)
         if "new" in stages:
@@ -253,10 +253,12 @@ def main() -> None:
         for ledger in options.ledger or ["sqlite", "postgresql"]:
             machine = describe_machine()
             sandbox.reset()
-            seeded = SyntheticSubscribers(**sandbox.seed(options.rows, base_id=BASE_ID))
+            seeded_subscribers = SyntheticSubscribers(**sandbox.seed(options.rows, base_id=BASE_ID))
             if not (folder / "people.csv").exists():
-                write_seeded(folder / "people.csv", seeded)
-            measurement = measure(sandbox, seeded, ledger, folder, options.stages, is_kept=options.folder is not None)
+                write_subscribers(folder / "people.csv", seeded_subscribers)
+            measurement = measure(
+                sandbox, seeded_subscribers, ledger, folder, options.stages, is_kept=options.folder is not None
+            )
             show(measurement, machine)
 
 

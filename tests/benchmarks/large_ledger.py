@@ -61,11 +61,11 @@ def fill_ledger(url: str, account: str, path: Path, first_id: int) -> float:
 def _read_blocks(path: Path, first_id: int) -> Iterator[Block]:
     with open_file(path) as source:
         mapping, today = guess_mapping(source.columns), datetime.now(UTC).date()
-        for prepared in prepare_chunks(source, mapping, ValidationRules(), today=today, limit=None):
-            planned = prepared.planned
-            order = np.argsort(planned.identities)
-            ids = prepared.chunk.numbers[planned.subscribers.index.to_numpy()] + first_id - 1
-            yield planned.identities[order], planned.fingerprints[order], ids[order]
+        for prepared_chunk in prepare_chunks(source, mapping, ValidationRules(), today=today, limit=None):
+            planned_chunk = prepared_chunk.planned
+            order = np.argsort(planned_chunk.identities)
+            ids = prepared_chunk.chunk.numbers[planned_chunk.subscribers.index.to_numpy()] + first_id - 1
+            yield planned_chunk.identities[order], planned_chunk.fingerprints[order], ids[order]
 
 
 def _insert_blocks(ledger: Ledger, blocks: Iterator[Block], keys: tuple[int, int]) -> None:

@@ -30,7 +30,7 @@ from tests.benchmarks.people import write_bodies, write_people
 from tests.benchmarks.tables import at_least, print_json, print_promises, print_table, write_number
 
 LATENCY_MS = 20
-BOUND = IN_FLIGHT * 1000 / LATENCY_MS  # creates/s
+MAX_CREATES_PER_S = IN_FLIGHT * 1000 / LATENCY_MS  # creates/s
 
 _PROMISED_OF_BOUND = 0.9
 _PROMISED_OF_BY_HAND = 2.0
@@ -69,17 +69,17 @@ def enter_all(folder: Path, rows: int) -> list[Contestant]:
 
 
 def show(contestants: Sequence[Contestant], rounds: int, machine: dict[str, object]) -> None:
-    default_import, limited_import, bare_loop, by_hand = contestants
+    default_import, limited_import, bare_loop, loop_by_hand = contestants
     print_table(
         (f"{LATENCY_MS} ms away, {rounds} rounds", *_COLUMNS),
-        [_build_line(contestant, by_hand) for contestant in contestants],
+        [_build_line(contestant, loop_by_hand) for contestant in contestants],
     )
-    print(f"\nbound: {IN_FLIGHT} requests in flight, each takes {LATENCY_MS} ms: {BOUND:,.0f} creates/s")
+    print(f"\nbound: {IN_FLIGHT} requests in flight, each takes {LATENCY_MS} ms: {MAX_CREATES_PER_S:,.0f} creates/s")
     print(f"steady: without the first {PACE_FOUND_S:g} s. A run that has a steady pace is compared by its steady pace.")
     for contestant in contestants:
         if contestant.exclusion_reason is not None:
             print(f"left out: {contestant.name}: {contestant.exclusion_reason}")
-    of_bound = default_import.median.steady_per_s / BOUND
+    of_bound = default_import.median.steady_per_s / MAX_CREATES_PER_S
     of_bare = limited_import.median.steady_per_s / bare_loop.median.steady_per_s
     promises = [
         at_least("share of the bound, steady, default settings", _PROMISED_OF_BOUND, of_bound, "{:.1%}"),
@@ -89,7 +89,7 @@ def show(contestants: Sequence[Contestant], rounds: int, machine: dict[str, obje
         at_least(
             "times the pace of the handwritten script, steady",
             _PROMISED_OF_BY_HAND,
-            _compare(default_import, by_hand),
+            _compare(default_import, loop_by_hand),
             "{:.2f} x",
         ),
     ]
@@ -103,29 +103,31 @@ def show(contestants: Sequence[Contestant], rounds: int, machine: dict[str, obje
         }
         for contestant in contestants
     ]
-    print_json("load_latency", machine, promises, latency_ms=LATENCY_MS, bound_per_s=BOUND, contestants=figures)
+    print_json(
+        "load_latency", machine, promises, latency_ms=LATENCY_MS, bound_per_s=MAX_CREATES_PER_S, contestants=figures
+    )
 
 
-def _build_line(contestant: Contestant, by_hand: Contestant) -> tuple[str, ...]:
+def _build_line(contestant: Contestant, loop_by_hand: Contestant) -> tuple[str, ...]:
     median = contestant.median
     return (
         contestant.name,
         f"{contestant.rows:,}",
         write_number("{:,.0f}", median.per_s),
         write_number("{:,.0f}", median.steady_per_s),
-        write_number("{:.1%}", median.pace / BOUND),
-        write_number("{:.2f}", _compare(contestant, by_hand)),
+        write_number("{:.1%}", median.pace / MAX_CREATES_PER_S),
+        write_number("{:.2f}", _compare(contestant, loop_by_hand)),
         write_number("{:,.0f}", median.whole_per_s),
         write_number("{:.0f}", median.peak_in_flight),
         write_number("{:,.0f}", median.cpu_us_per_row),
     )
 
 
-def _compare(contestant: Contestant, by_hand: Contestant) -> float:
+def _compare(contestant: Contestant, loop_by_hand: Contestant) -> float:
     """Return the median ratio of the contestant's pace to the script's pace in the same round."""
-    if contestant.exclusion_reason is not None or by_hand.exclusion_reason is not None:
+    if contestant.exclusion_reason is not None or loop_by_hand.exclusion_reason is not None:
         return float("nan")
-    pairs = zip(contestant.runs, by_hand.runs, strict=True)
+    pairs = zip(contestant.runs, loop_by_hand.runs, strict=True)
     return statistics.median(run.pace / script_run.pace for run, script_run in pairs)
 
 

@@ -56,10 +56,10 @@ class InstalledTool:
         return self._run(sandbox, target)
 
     def _run(self, sandbox: SandboxProcess, *arguments: str) -> Usage:
-        with tempfile.TemporaryDirectory() as home:
-            environment = build_environment(sandbox) | {"HOME": home} | _NO_TELEMETRY
+        with tempfile.TemporaryDirectory() as home_folder:
+            environment = build_environment(sandbox) | {"HOME": home_folder} | _NO_TELEMETRY
             command: tuple[Path | str, ...] = (self.python, _SCRIPTS / self.tool.script, *arguments)
-            return run_process(command, environment, timeout_s=_RUN_TIMEOUT_S, folder=Path(home))
+            return run_process(command, environment, timeout_s=_RUN_TIMEOUT_S, folder=Path(home_folder))
 
 
 BY_HAND = Tool("by hand, 32 threads", "by_hand.py", ("requests>=2.32,<3", "pandas>=3.0,<4"), "requests")

@@ -63,7 +63,7 @@ LIMITS = tuple(
     for retry_after in ("seconds", "none")
 )
 
-OURS = "connector import"
+OUR_CLIENT = "connector import"
 
 
 _COLUMNS = (
@@ -122,7 +122,7 @@ class PaceMeasurement:
     goodput: float  # creates in the measured time as a share of the allowed requests
     refused_share: float  # of the requests in the measured time
     inside_retry_after: int  # requests that arrived inside a Retry-After
-    disobedient: int  # those of them on a connection that had received the Retry-After
+    disobedient: int  # requests inside a Retry-After, on the connection that had received this Retry-After
     created: int
     duplicates: int
     stalled_s: float  # seconds of the measured time in which the machine stalled
@@ -133,9 +133,9 @@ class _Counts:
     """The counts of the sandbox at the time `at`: successful creates, refused requests and received requests."""
 
     at: float
-    created: int
-    refused: int
-    received: int
+    created_count: int
+    refused_count: int
+    received_count: int
 
 
 def measure(
@@ -148,13 +148,13 @@ def measure(
         counts_before, counts_after, stalled_s = _watch(sandbox, load_future, search_s, seconds)
         load_future.result()
         creates, requests_inside = read_creates(sandbox), sandbox.stats()["inside_retry_after"]
-    received = counts_after.received - counts_before.received
+    received_count = counts_after.received_count - counts_before.received_count
     return PaceMeasurement(
         client,
         limiter,
         retry_after,
-        (counts_after.created - counts_before.created) / (counts_after.at - counts_before.at) / RATE,
-        (counts_after.refused - counts_before.refused) / received if received else float("nan"),
+        (counts_after.created_count - counts_before.created_count) / (counts_after.at - counts_before.at) / RATE,
+        (counts_after.refused_count - counts_before.refused_count) / received_count if received_count else float("nan"),
         requests_inside["all"],
         requests_inside["told"],
         len(creates.times),
@@ -182,7 +182,7 @@ def _watch(
 ) -> tuple[_Counts, _Counts, float]:
     """Return the counts at the start and the end of the measured time, and its seconds in which the machine stalled."""
     deadline = time.monotonic() + _START_TIMEOUT_S
-    while not _count(sandbox).received:
+    while not _count(sandbox).received_count:
         if time.monotonic() > deadline:
             raise EndedEarlyError(f"the client sent nothing within {_START_TIMEOUT_S:g} s")
         _sleep(load_future, _POLL_S)
@@ -210,9 +210,9 @@ def _sleep(load_future: Future[object], seconds: float) -> float:
 def _count(sandbox: SandboxProcess) -> _Counts:
     stats: dict[str, Any] = sandbox.stats()
     requests = stats["requests"]
-    created = requests.get("create", {"answers": {}})["answers"].get("200", 0)
-    received = sum(request["received"] for request in requests.values())
-    return _Counts(time.monotonic(), created, stats["limited"], received)
+    created_count = requests.get("create", {"answers": {}})["answers"].get("200", 0)
+    received_count = sum(request["received"] for request in requests.values())
+    return _Counts(time.monotonic(), created_count, stats["limited"], received_count)
 
 
 def create_by_script(sandbox: SandboxProcess, path: Path) -> float:
@@ -253,7 +253,7 @@ def compare_chance(chances: Iterable[Chance]) -> None:
             share = f"{import_s / script_s:.2f}"
             counts = f"{rows['created']:,}, {creates.duplicates}, {requests_inside['told']}"
             lines.append((str(chance), f"{script_s:.1f} s", f"{import_s:.1f} s", share, counts))
-    print_table(("refused by chance", "script", OURS, "share", "created, twice, inside a pause"), lines)
+    print_table(("refused by chance", "script", OUR_CLIENT, "share", "created, twice, inside a pause"), lines)
 
 
 def main() -> None:
@@ -290,13 +290,17 @@ def list_runs(path: Path, failure_messages: list[str]) -> list[tuple[str, Load, 
         with tempfile.TemporaryDirectory() as state:
             return import_file(sandbox, path, Path(state))
 
-    import_runs: list[tuple[str, Load, tuple[str, str]]] = [(OURS, load_by_import, limit) for limit in LIMITS]
+    import_runs: list[tuple[str, Load, tuple[str, str]]] = [(OUR_CLIENT, load_by_import, limit) for limit in LIMITS]
     try:
-        by_hand = install(BY_HAND)
+        loop_by_hand = install(BY_HAND)
     except CommandError as error:
         failure_messages.append(f"{BY_HAND.name}: installation failed: {error}")
         return import_runs
-    return [import_runs[0], (by_hand.name, lambda sandbox: by_hand.load(sandbox, path), LIMITS[0]), *import_runs[1:]]
+    return [
+        import_runs[0],
+        (loop_by_hand.name, lambda sandbox: loop_by_hand.load(sandbox, path), LIMITS[0]),
+        *import_runs[1:],
+    ]
 
 
 def show(
@@ -305,7 +309,7 @@ def show(
     print_table((f"{RATE} requests/s allowed", *_COLUMNS), (_build_line(result, rows) for result in measurements))
     for reason in failure_messages:
         print(f"left out: {reason}")
-    import_runs = [result for result in measurements if result.client == OURS]
+    import_runs = [result for result in measurements if result.client == OUR_CLIENT]
     has_all_limits = len({(result.limiter, result.retry_after) for result in import_runs}) == len(LIMITS)
     worst_goodput, worst_refused_share, worst_disobedient = (
         pick((getattr(run, name) for run in import_runs), default=float("nan")) if has_all_limits else float("nan")

@@ -19,12 +19,12 @@ def write_people(path: Path, rows: int) -> Path:
     return path
 
 
-def write_seeded(path: Path, seeded: SyntheticSubscribers) -> Path:
+def write_subscribers(path: Path, seeded_subscribers: SyntheticSubscribers) -> Path:
     """Write a CSV file of the people in `seeded`, whom the sandbox has as subscribers; return its path."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write(",".join(_COLUMNS) + "\n")
-        for subscriber_id in seeded.ids:
-            file.write(f"{seeded.email(subscriber_id)},Ann {subscriber_id},Lee,true\n")
+        for subscriber_id in seeded_subscribers.ids:
+            file.write(f"{seeded_subscribers.email(subscriber_id)},Ann {subscriber_id},Lee,true\n")
     return path
 
 

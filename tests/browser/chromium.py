@@ -99,10 +99,12 @@ class Tab:
         await self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         await self._open("about:blank")  # otherwise the browser would not load the same page with another fragment
         events = await self._open(url)
-        measured: dict[str, Any] = {}
-        events += await self._call("Runtime.evaluate", measured, expression=_MEASUREMENT_SCRIPT, awaitPromise=True)
+        measurement_result: dict[str, Any] = {}
+        events += await self._call(
+            "Runtime.evaluate", measurement_result, expression=_MEASUREMENT_SCRIPT, awaitPromise=True
+        )
         console = [json.dumps(event["params"]) for event in events if event.get("method") in _CONSOLE_EVENTS]
-        values, picture = json.loads(measured["result"]["value"]), dict[str, Any]()
+        values, picture = json.loads(measurement_result["result"]["value"]), dict[str, Any]()
         clip = {"x": 0, "y": 0, "width": width, "height": values.pop("height"), "scale": 1}
         await self._call("Page.captureScreenshot", picture, captureBeyondViewport=True, clip=clip)
         return PageView(**values, console=console, screenshot=b64decode(picture["data"]))

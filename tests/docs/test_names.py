@@ -25,7 +25,7 @@ _OPTIONS_OF_OTHER_PROGRAMS = {
 _PAGES_WITH_SIMILAR_NAMES = ("architecture.md", "dependencies.md", "report.md")
 _KEYS_WITH_USER_KEYS = ("values", "headers")  # users choose the keys inside these two
 KEYS = {key.key.replace("<field>", "*") for key in [*list_keys(), *list_keys(MessageFile)]}
-SECTIONS = {key for key in KEYS if any(other.startswith(f"{key}.") for other in KEYS)} | {"subscriber.fields.*"}
+SECTIONS = {key for key in KEYS if any(other_key.startswith(f"{key}.") for other_key in KEYS)} | {"subscriber.fields.*"}
 TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
 
 

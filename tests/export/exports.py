@@ -99,7 +99,9 @@ class Collector:
         return [wire["Id"] for wire in self.sweeps[self.current_sweep]]
 
 
-def read(sandbox: SandboxProcess, query: ListQuery | None = None, **options: Any) -> tuple[Certificate, Collector]:
+def read_certified_list(
+    sandbox: SandboxProcess, query: ListQuery | None = None, **options: Any
+) -> tuple[Certificate, Collector]:
     """Read the list into a collector."""
     collector = Collector()
 

@@ -73,18 +73,18 @@ def convert_for_excel(table: pa.Table) -> pa.Table:
 
 
 def read_duckdb(path: Path, table: str = "subscribers") -> pa.Table:
-    quoted = '"' + table.replace('"', '""') + '"'
+    quoted_table = '"' + table.replace('"', '""') + '"'
     with duckdb.connect(str(path), read_only=True) as connection:
         connection.execute("set timezone = 'UTC'")
-        return connection.sql(f"select {COLUMNS} from {quoted} order by rowid").to_arrow_table().cast(SCHEMA)
+        return connection.sql(f"select {COLUMNS} from {quoted_table} order by rowid").to_arrow_table().cast(SCHEMA)
 
 
 def read_sqlite(path: Path, table: str = "subscribers") -> pa.Table:
     """Read a table of SQLite: flags are 0 and 1, tags are a JSON array, and dates and times are ISO 8601."""
-    quoted = '"' + table.replace('"', '""') + '"'
+    quoted_table = '"' + table.replace('"', '""') + '"'
     with closing(sqlite3.connect(path)) as connection:
         connection.row_factory = sqlite3.Row
-        rows = [dict(row) for row in connection.execute(f"select {COLUMNS} from {quoted} order by rowid")]
+        rows = [dict(row) for row in connection.execute(f"select {COLUMNS} from {quoted_table} order by rowid")]
     for row in rows:
         row["is_active"] = None if row["is_active"] is None else {0: False, 1: True}[row["is_active"]]
         row["tags"] = None if row["tags"] is None else orjson.loads(row["tags"])

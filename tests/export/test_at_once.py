@@ -99,10 +99,10 @@ def test_an_export_waits_until_another_export_has_published(table: Destination) 
 
 @parametrize_table(SERVERS, "append")
 def test_first_exports_that_begin_together_have_different_numbers(table: Destination) -> None:
-    ready, failures = threading.Barrier(3), []
+    barrier, failures = threading.Barrier(3), []
 
     def run(number: int) -> None:
-        ready.wait(30)
+        barrier.wait(30)
         try:
             finish(begin(table, number), number)
         except RunAborted as error:
@@ -233,8 +233,8 @@ def test_an_interruption_while_rows_are_loaded_leaves_the_table_unchanged(
             interrupting_thread.join()
         return batch
 
-    def load_and_interrupt(into: str, rows: StagedRows, shared: Mapping[str, object]) -> int:
-        return load(into, rows.map(interrupt_after_first_batch), shared)
+    def load_and_interrupt(table_url: str, rows: StagedRows, arguments: Mapping[str, object]) -> int:
+        return load(table_url, rows.map(interrupt_after_first_batch), arguments)
 
     writer.prepare(build_start(run))
     writer.start()

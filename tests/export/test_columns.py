@@ -37,7 +37,7 @@ from tests.export.people import (
 
 JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**80), 2**80) | st.floats(allow_nan=False) | st.text(st.characters()),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(st.text(max_size=5), values, max_size=3),
     max_leaves=6,
 )
 
@@ -50,8 +50,8 @@ def build_wire_object(name: str, value: object) -> dict[str, Any]:
 def read_value(name: str, value: object) -> tuple[object, object]:
     """Return the value in the column, and the value in `_invalid`. The next row of the table has right values."""
     table = build_table([build_wire_object(name, value), FULL_SUBSCRIBER], run_id=RUN, exported_at=AT)
-    invalid = table["_invalid"][0].as_py()
-    return table[name][0].as_py(), json.loads(invalid)[name] if invalid else None
+    invalid_values = table["_invalid"][0].as_py()
+    return table[name][0].as_py(), json.loads(invalid_values)[name] if invalid_values else None
 
 
 def test_a_table_has_the_columns_of_the_field_table_and_of_the_run() -> None:

@@ -44,13 +44,13 @@ def read_slowly(body: bytes) -> ListPage[pa.RecordBatch] | None:
 
 def check_decoders(body: bytes, *, is_fast: bool | None = None) -> None:
     """Check that the fast decoder, if it reads the body, and the export read the same as the slow decoder."""
-    expected, fast = read_slowly(body), decode_page(body)
-    if fast is not None:
+    expected, decoded_page = read_slowly(body), decode_page(body)
+    if decoded_page is not None:
         assert expected is not None, body
-        assert fast == expected, body
-        fast.subscribers.validate(full=True)
+        assert decoded_page == expected, body
+        decoded_page.subscribers.validate(full=True)
     if is_fast is not None:
-        assert (fast is not None) is is_fast, body
+        assert (decoded_page is not None) is is_fast, body
     exported_page = parse_columns(200, {}, body, NOW)
     assert exported_page == expected if expected is not None else not isinstance(exported_page, ListPage)
 
@@ -75,18 +75,18 @@ STRINGS = st.sampled_from(ODD_TEXTS) | st.text(st.characters(exclude_categories=
 KEYS = st.sampled_from(
     [*{key: None for field in FIELDS for key in field.path}, "Other", "", r"\u0049d", "id", "Tags ", r"\ud800"]
 )
-SPACE = st.sampled_from(["", "", "", " ", "\n", "\r\n", "\t", "\x0b"])
+SPACES = st.sampled_from(["", "", "", " ", "\n", "\r\n", "\t", "\x0b"])
 
 
 @st.composite
 def objects(draw: st.DrawFn, values: st.SearchStrategy[str]) -> str:
     pairs = draw(st.lists(st.tuples(KEYS, values), max_size=4))
-    return write_object(*(f'{draw(SPACE)}"{key}":{draw(SPACE)}{value}' for key, value in pairs))
+    return write_object(*(f'{draw(SPACES)}"{key}":{draw(SPACES)}{value}' for key, value in pairs))
 
 
 JSON_VALUES: st.SearchStrategy[str] = st.recursive(
     st.sampled_from(["null", "true", "false"]) | NUMBERS | STRINGS,
-    lambda inner: st.lists(inner, max_size=3).map(lambda items: f"[{','.join(items)}]") | objects(inner),
+    lambda values: st.lists(values, max_size=3).map(lambda items: f"[{','.join(items)}]") | objects(values),
     max_leaves=5,
 )
 
@@ -147,10 +147,10 @@ def test_both_decoders_read_the_same_rows_of_any_page(rows: list[str], head: str
 
 
 @given(st.binary(max_size=4), st.sampled_from(["before", "after", "within"]), st.integers(0, 200))
-def test_both_decoders_refuse_stray_bytes(stray: bytes, where: str, offset: int) -> None:
+def test_both_decoders_refuse_stray_bytes(stray_bytes: bytes, position: str, offset: int) -> None:
     body = build_page(FULL_SUBSCRIBER)
-    cut = {"before": 0, "after": len(body), "within": min(offset, len(body))}[where]
-    check_decoders(body[:cut] + stray + body[cut:])
+    offset_in_body = {"before": 0, "after": len(body), "within": min(offset, len(body))}[position]
+    check_decoders(body[:offset_in_body] + stray_bytes + body[offset_in_body:])
 
 
 def test_only_a_page_as_in_service_api_md_is_decoded_fast() -> None:
@@ -165,7 +165,7 @@ def test_only_a_page_as_in_service_api_md_is_decoded_fast() -> None:
         (build_page('{"Id":1,"Other":' + "[" * 800 + "]" * 800 + "}"), True),
         (
             build_page(
-                *({"Id": place, "CustomField1": r'{"a": "\\", "b": [[[{"'} for place in range(400)), FULL_SUBSCRIBER
+                *({"Id": index, "CustomField1": r'{"a": "\\", "b": [[[{"'} for index in range(400)), FULL_SUBSCRIBER
             ),
             True,
         ),
@@ -242,7 +242,7 @@ QUERIES = st.dictionaries(st.sampled_from(sorted(FILTER_VALUES)), st.integers(0,
 @example([('"Base":null', '"Gender":5')], {"gender": 2})
 @example([('"Base":null', '"Gender":2e400')], {"gender": 2})
 def test_a_filter_matches_the_same_rows_after_both_decoders(rows: list[tuple[str, str]], query: dict[str, int]) -> None:
-    match = build_match({name: FILTER_VALUES[name][place % len(FILTER_VALUES[name])] for name, place in query.items()})
+    match = build_match({name: FILTER_VALUES[name][index % len(FILTER_VALUES[name])] for name, index in query.items()})
     body = build_page(*(write_object(*filter(None, row)) for row in rows))
     wires, columns = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
     assert isinstance(wires, ListPage)

@@ -121,9 +121,14 @@ def test_each_export_is_one_commit_with_its_run_and_certificate(url: str) -> Non
     for mode, number in (("append", 1), ("append", 2)):
         publish(parse_destination(url, mode=mode), [build_person(1)], number, filters={"base_id": 7})
     assert open_table(url).version() == 1
-    last = list_exports(url)[0]
-    assert (last["run_id"], last["mode"], last["rows"], last["filters"]) == ("run-2", "append", 1, '{"base_id": 7}')
-    assert last["certificate"]["verdict"] == "complete"
+    last_export = list_exports(url)[0]
+    assert (last_export["run_id"], last_export["mode"], last_export["rows"], last_export["filters"]) == (
+        "run-2",
+        "append",
+        1,
+        '{"base_id": 7}',
+    )
+    assert last_export["certificate"]["verdict"] == "complete"
 
 
 def test_partition_columns_divide_the_table_into_folders_and_cannot_change(tmp_path: Path) -> None:
@@ -320,7 +325,7 @@ def _publish_staged(writer: Any, number: int) -> RowChanges:
 
     writer.add(build_table([build_person(2)], run_id=f"run-{number}", exported_at=day(number)).select(SCHEMA.names))
     try:
-        changes: RowChanges = writer.publish(build_run(1, run_id=f"run-{number}", exported_at=day(number)))
-        return changes
+        row_changes: RowChanges = writer.publish(build_run(1, run_id=f"run-{number}", exported_at=day(number)))
+        return row_changes
     finally:
         writer.discard()

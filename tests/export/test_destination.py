@@ -61,7 +61,7 @@ def test_the_error_of_a_destination_that_cannot_be_written_shows_what_to_write()
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "expected_text"),
     [
         ("out.txt", "Cannot write to a file ending in '.txt'"),
         ("-", "a folder ending in .parquet"),
@@ -75,8 +75,8 @@ def test_the_error_of_a_destination_that_cannot_be_written_shows_what_to_write()
         ("mysql+mysqldb://host/shop", "Write mysql:// in place of mysql.mysqldb://"),
     ],
 )
-def test_a_wrong_destination_of_receipts_is_refused_without_a_word_of_an_export(text: str, words: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"^Receipts cannot be written. .*{words}") as refusal:
+def test_a_wrong_destination_of_receipts_is_refused_without_a_word_of_an_export(text: str, expected_text: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^Receipts cannot be written. .*{expected_text}") as refusal:
         parse_receipts(text)
     for word in ("export", ".xlsx,", "(standard output)"):
         assert word not in str(refusal.value)
@@ -107,12 +107,12 @@ def test_a_name_that_a_database_cannot_have_is_refused() -> None:
 @pytest.mark.parametrize("scheme", ["duckdb", "sqlite"])
 @pytest.mark.parametrize("folder", ["fo%41ld é", "100%", "a%3Fb", "a+b #1&c"])
 def test_a_job_in_any_folder_exports_into_that_folder(tmp_path: Path, scheme: str, folder: str) -> None:
-    earlier = AT - timedelta(days=1)
+    earlier_time = AT - timedelta(days=1)
     job_folder = tmp_path / folder
     job_folder.mkdir()
     destination = parse_destination(resolve_destination(f"{scheme}:///w.db", job_folder))
     for rows, exported_at in (
-        (build_test_table(BARE_SUBSCRIBER, exported_at=earlier), earlier),
+        (build_test_table(BARE_SUBSCRIBER, exported_at=earlier_time), earlier_time),
         (MIXED_TABLE, AT),
     ):  # first a new database, then the existing database
         writer = open_writer(destination)

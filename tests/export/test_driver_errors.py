@@ -48,7 +48,7 @@ def duck() -> Iterator[Describe]:
 
 
 @pytest.fixture(scope="module")
-def lite() -> Iterator[Describe]:
+def describe_sqlite_failure() -> Iterator[Describe]:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("create table t (id integer primary key, email text unique, n integer check (n > 0))")
         connection.execute(
@@ -289,10 +289,10 @@ def test_an_interrupted_copy_logs_no_value(
     write = PostgresDatabase._write_csv
     termination_results: list[object] = []
 
-    def terminate_and_write(database: PostgresDatabase, batch: pa.RecordBatch, shared: Mapping[str, str]) -> bytes:
+    def terminate_and_write(database: PostgresDatabase, batch: pa.RecordBatch, arguments: Mapping[str, str]) -> bytes:
         if not termination_results:
             termination_results.append(run_sql(table, TERMINATE_SQL))
-        return write(database, batch, shared)
+        return write(database, batch, arguments)
 
     monkeypatch.setattr(PostgresDatabase, "_write_csv", terminate_and_write)
     with pytest.raises(RunAborted, match="unchanged") as error_info:

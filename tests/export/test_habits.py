@@ -8,7 +8,7 @@ from connector.listing.pages import ListFailed
 from connector.paging.certificate import CutOff, Reason, TotalCount
 from connector.sandbox import SandboxProcess
 from connector.service.wire import ListQuery
-from tests.export.exports import read
+from tests.export.exports import read_certified_list
 
 COMPLETE: dict[str, object] = {"is_complete": True, "distinct": 2500}
 CUT_OFF: dict[str, object] = {"is_complete": False, "reason": Reason.CUT_OFF}
@@ -51,7 +51,7 @@ def test_the_certificate_shows_only_what_is_proved(
         sandbox.seed(count, base_name="News")
     sandbox.switch(**switches)
 
-    certificate, collector = read(sandbox, **options)
+    certificate, collector = read_certified_list(sandbox, **options)
 
     assert {name: getattr(certificate, name) for name in expected} == expected
     assert len(collector.ids) == len(set(collector.ids)) == certificate.distinct
@@ -63,7 +63,7 @@ def test_a_list_fails_if_a_page_before_its_end_is_refused(sandbox: SandboxProces
     sandbox.switch(**switches)
 
     with pytest.raises(ListFailed):
-        read(sandbox)
+        read_certified_list(sandbox)
 
 
 @pytest.mark.parametrize("switches", [{"max_total": 1000}, {"total_off": 7, "order": "email"}, {"total_off": -7}])
@@ -71,8 +71,8 @@ def test_a_wrong_total_count_is_ignored_on_request(sandbox: SandboxProcess, swit
     sandbox.seed(2500, base_name="News")
     sandbox.switch(**switches)
 
-    refused_certificate, _ = read(sandbox)
-    accepted_certificate, collector = read(sandbox, ignore_total_count=True)
+    refused_certificate, _ = read_certified_list(sandbox)
+    accepted_certificate, collector = read_certified_list(sandbox, ignore_total_count=True)
 
     assert (refused_certificate.reason, refused_certificate.total_count) == (Reason.TOTAL_COUNT, TotalCount.CHECKED)
     assert (accepted_certificate.is_complete, accepted_certificate.total_count) == (True, TotalCount.IGNORED)

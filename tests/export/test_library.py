@@ -96,12 +96,12 @@ _FILE_DESCRIPTORS = Path("/proc/self/fd")
 RUN_COLUMNS = ["_run_id", "_exported_at"]
 
 
-def build_options(sandbox: SandboxProcess, **more: Any) -> dict[str, Any]:
-    return {"base_url": sandbox.base_url, "token": sandbox.token} | more
+def build_options(sandbox: SandboxProcess, **further_options: Any) -> dict[str, Any]:
+    return {"base_url": sandbox.base_url, "token": sandbox.token} | further_options
 
 
-def collect_frames(sandbox: SandboxProcess, **more: Any) -> list[pd.DataFrame]:
-    return list(read_subscribers(**build_options(sandbox, **{"chunksize": 50_000} | more)))
+def collect_frames(sandbox: SandboxProcess, **further_options: Any) -> list[pd.DataFrame]:
+    return list(read_subscribers(**build_options(sandbox, **{"chunksize": 50_000} | further_options)))
 
 
 def list_open_files() -> set[str]:

@@ -13,7 +13,7 @@ from connector.sandbox import SandboxProcess
 from connector.service.client import open_client
 from connector.service.settings import Service, Token
 from connector.service.wire import ListQuery
-from tests.export.exports import Collector, build_retrier, build_service, create, now, read
+from tests.export.exports import Collector, build_retrier, build_service, create, now, read_certified_list
 
 
 def test_the_error_of_an_unreachable_service_has_no_status() -> None:
@@ -40,7 +40,7 @@ def test_a_filter_is_applied_to_the_rows_of_a_service_that_ignores_the_filter(
         {"base_id": 8, "email": "cy@example.com", "first_name": "Ann"},
     )
 
-    certificate, collector = read(sandbox, ListQuery(first_name="Ann", base_id=7))
+    certificate, collector = read_certified_list(sandbox, ListQuery(first_name="Ann", base_id=7))
 
     (row,) = collector.sweeps[1]
     assert row["Email"] == "ann@example.com"
@@ -53,7 +53,7 @@ def test_progress_counts_the_rows_of_each_sweep(sandbox: SandboxProcess) -> None
     sandbox.switch(order="email")
     progress_events: list[ListProgress] = []
 
-    read(sandbox, on_progress=progress_events.append)
+    read_certified_list(sandbox, on_progress=progress_events.append)
 
     assert progress_events[0] == ListProgress(1, 1000, 2500)
     assert next(event for event in progress_events if event.sweep == 2) == ListProgress(2, 999, 2500)
@@ -61,7 +61,7 @@ def test_progress_counts_the_rows_of_each_sweep(sandbox: SandboxProcess) -> None
 
 
 PAGE = ListQuery(limit=100)
-SLOW = {"latency_ms": 5, "jitter_ms": 10}
+SLOW_SWITCHES = {"latency_ms": 5, "jitter_ms": 10}
 """With this latency, the service answers pages in a different order than they are requested."""
 
 
@@ -72,13 +72,13 @@ def count_list_requests(sandbox: SandboxProcess) -> int:
 
 @pytest.mark.parametrize("order", ["id", "email"])
 def test_a_quiet_list_is_read_with_several_pages_in_flight(sandbox: SandboxProcess, order: str) -> None:
-    seeded = sandbox.seed(6000, base_name="News")
-    sandbox.switch(order=order, **SLOW)
+    seeded_subscribers = sandbox.seed(6000, base_name="News")
+    sandbox.switch(order=order, **SLOW_SWITCHES)
 
-    certificate, collector = read(sandbox, PAGE)
+    certificate, collector = read_certified_list(sandbox, PAGE)
 
     sweep_count = 2 if order == "email" else 1
-    first_id, step = seeded["first_id"], seeded["step"]
+    first_id, step = seeded_subscribers["first_id"], seeded_subscribers["step"]
     assert (certificate.is_complete, certificate.sweeps, len(collector.sweeps)) == (True, sweep_count, sweep_count)
     assert certificate.reason is (Reason.TWO_SWEEPS if order == "email" else Reason.ID_ORDER)
     assert (certificate.total_first, certificate.total_last, certificate.distinct) == (6000, 6000, 6000)
@@ -89,9 +89,9 @@ def test_a_quiet_list_is_read_with_several_pages_in_flight(sandbox: SandboxProce
 
 def test_a_concurrency_of_one_allows_one_request_in_flight(sandbox: SandboxProcess) -> None:
     sandbox.seed(3000, base_name="News")
-    sandbox.switch(**SLOW)
+    sandbox.switch(**SLOW_SWITCHES)
 
-    certificate, _ = read(sandbox, PAGE, max_concurrency=1)
+    certificate, _ = read_certified_list(sandbox, PAGE, max_concurrency=1)
 
     assert (certificate.reason, sandbox.stats()["peak_in_flight"]) == (Reason.ID_ORDER, 1)
 
@@ -101,22 +101,22 @@ def test_a_concurrency_of_one_allows_one_request_in_flight(sandbox: SandboxProce
     [
         ("id", "head", {"churn_insert": 3, "churn_delete": 7}, ListQuery()),
         ("id_desc", "middle", {"churn_insert": 3, "churn_delete": 7}, ListQuery()),
-        ("id", "end", {"churn_insert": 0.15, "seed": 3, **SLOW}, PAGE),
-        ("id_desc", "head", {"churn_delete": 0.15, "seed": 3, **SLOW}, PAGE),
+        ("id", "end", {"churn_insert": 0.15, "seed": 3, **SLOW_SWITCHES}, PAGE),
+        ("id_desc", "head", {"churn_delete": 0.15, "seed": 3, **SLOW_SWITCHES}, PAGE),
     ],
 )  # tests/paging tests more combinations of order, place and churn
 def test_a_list_that_changes_is_certified_in_id_order_and_has_every_subscriber(
     sandbox: SandboxProcess, order: str, churn_place: str, churn: dict[str, float], query: ListQuery
 ) -> None:
-    seeded = sandbox.seed(6000, base_name="News")
+    seeded_subscribers = sandbox.seed(6000, base_name="News")
     sandbox.switch(order=order, churn_where=churn_place, **churn)
 
-    certificate, collector = read(sandbox, query)
+    certificate, collector = read_certified_list(sandbox, query)
 
     events = sandbox.truth()["events"]
     deleted_ids = {event["id"] for event in events if event["kind"] == "churn_deleted"}
     inserted_ids = {event["id"] for event in events if event["kind"] == "churn_inserted"}
-    ids_at_start = {seeded["first_id"] + seeded["step"] * index for index in range(6000)}
+    ids_at_start = {seeded_subscribers["first_id"] + seeded_subscribers["step"] * index for index in range(6000)}
     assert (bool(inserted_ids), bool(deleted_ids)) == ("churn_insert" in churn, "churn_delete" in churn)
     assert certificate.reason is Reason.ID_ORDER
     assert ids_at_start - deleted_ids <= set(collector.ids) <= ids_at_start | inserted_ids
@@ -134,16 +134,16 @@ def test_a_subscriber_after_the_last_small_page_does_not_make_a_list_cut_off(
     sandbox.seed(1300, base_name="News")
     sandbox.switch(order=order, max_limit=50, churn_insert=1, churn_where="end" if order == "id" else "head")
 
-    certificate, _ = read(sandbox, ListQuery())
+    certificate, _ = read_certified_list(sandbox, ListQuery())
 
     assert certificate.reason is Reason.ID_ORDER
 
 
 def test_a_list_is_read_to_the_end_despite_429_answers(sandbox: SandboxProcess) -> None:
     sandbox.seed(4000, base_name="News")
-    sandbox.switch(fault_operations="list", refuse=0.1, refuse_retry_after_s=0, seed=4, **SLOW)
+    sandbox.switch(fault_operations="list", refuse=0.1, refuse_retry_after_s=0, seed=4, **SLOW_SWITCHES)
 
-    certificate, collector = read(sandbox, PAGE)
+    certificate, collector = read_certified_list(sandbox, PAGE)
 
     assert sandbox.stats()["limited"] > 0
     assert (certificate.is_complete, len(set(collector.ids)), len(collector.ids)) == (True, 4000, 4000)

@@ -76,19 +76,19 @@ def read_rows(destination: Destination, *times: str) -> list[tuple[Any, ...]]:
 
 def test_replace_leaves_only_the_rows_of_the_new_list(table: Destination) -> None:
     publish(table, [build_person(1), build_person(2)], 1)
-    changes = publish(table, [build_person(2, "Bo"), build_person(3)], 2)
+    row_changes = publish(table, [build_person(2, "Bo"), build_person(3)], 2)
 
     assert read_rows(table) == [(2, "Bo", 2), (3, "Ann", 2)]
-    assert changes == RowChanges(2, 0, 2)
+    assert row_changes == RowChanges(2, 0, 2)
 
 
 @parametrize_table(DATABASES, "append")
 def test_append_keeps_every_snapshot(table: Destination) -> None:
     publish(table, [build_person(1), build_person(2, Tags=["x"])], 1)
-    changes = publish(table, [build_person(2, "Bo", Tags=[])], 2)
+    row_changes = publish(table, [build_person(2, "Bo", Tags=[])], 2)
 
     assert read_rows(table) == [(1, "Ann", 1), (2, "Ann", 1), (2, "Bo", 2)]
-    assert changes == RowChanges(1, 0, 0)
+    assert row_changes == RowChanges(1, 0, 0)
 
 
 @parametrize_table(MERGING_DATABASES, "upsert")
@@ -136,8 +136,8 @@ def test_upsert_does_not_change_columns_that_it_does_not_write(table: Destinatio
 @parametrize_table(MERGING_DATABASES, "history")
 def test_history_has_each_version_with_its_period(table: Destination) -> None:
     publish(table, [build_person(1), build_person(2), build_person(4)], 1)
-    changes = publish(table, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(3)], 2)
-    assert changes == RowChanges(2, 0, 2)
+    row_changes = publish(table, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(3)], 2)
+    assert row_changes == RowChanges(2, 0, 2)
     publish(table, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 3)
 
     assert read_rows(table, "valid_from", "valid_to") == [
@@ -146,8 +146,8 @@ def test_history_has_each_version_with_its_period(table: Destination) -> None:
         (3, "Ann", 3, 2, 3),
         (4, "Ann", 2, 1, 2), (4, "Ann", 3, 3, None),
     ]  # fmt: skip
-    current = run_sql(table, "select id from {}subscribers where is_current order by id")
-    assert current == [(1,), (2,), (4,)]
+    current_rows = run_sql(table, "select id from {}subscribers where is_current order by id")
+    assert current_rows == [(1,), (2,), (4,)]
 
 
 CHANGES: list[tuple[str, object, object]] = [
@@ -168,9 +168,9 @@ def test_the_smallest_change_of_a_value_makes_a_new_version(table: Destination) 
         build_person(number) | {field: new_value} for number, (field, _, new_value) in enumerate(CHANGES, 1)
     ]
     publish(table, [*people_before, build_person(99, "É", Email="É")], 1)
-    changes = publish(table, [*people_after, build_person(99, "É", Email="É")], 2)
+    row_changes = publish(table, [*people_after, build_person(99, "É", Email="É")], 2)
 
-    assert changes == RowChanges(len(CHANGES), 0, len(CHANGES))
+    assert row_changes == RowChanges(len(CHANGES), 0, len(CHANGES))
 
 
 @parametrize_table(MERGING_DATABASES, "upsert", "history")
@@ -286,8 +286,8 @@ def test_an_export_after_january_2038_is_written(table: Destination) -> None:
     publish(table, [build_person(1), build_person(2)], day_of_2043)
     publish(table, [build_person(2, "Bo")], day_of_2043 + 1)
     times = {"upsert": ["deleted_at"], "history": ["valid_from", "valid_to"]}.get(table.mode, [])
-    latest = read_rows(table, "_exported_at", *times)[-1]
-    assert latest[:4] == (2, "Bo", day_of_2043 + 1, day_of_2043 + 1)
+    latest_row = read_rows(table, "_exported_at", *times)[-1]
+    assert latest_row[:4] == (2, "Bo", day_of_2043 + 1, day_of_2043 + 1)
 
 
 @parametrize_table([Format.MYSQL], "replace", "append", "upsert", "history")
@@ -359,11 +359,11 @@ def test_large_ids_and_odd_characters_are_stored_unchanged(table: Destination) -
 def test_a_text_with_a_nul_is_stored_or_moved_to_the_invalid_values(table: Destination) -> None:
     people = [build_person(1, "a\0b", Tags=["x\0"], LastName="Lee"), build_person(2)]
     publish(table, people, 1)
-    changes = publish(table, people, 2)
+    row_changes = publish(table, people, 2)
 
     rows = run_sql(table, "select first_name, last_name, _invalid from {}subscribers where id = 1")
     if table.format in (Format.POSTGRESQL, Format.SQL):
         assert rows == [(None, "Lee", '{"first_name": "a\\u0000b", "tags": ["x\\u0000"]}')]
     else:
         assert rows == [("a\0b", "Lee", None)]
-    assert changes == RowChanges(0, 0, 0), "an unchanged row is not a new version"
+    assert row_changes == RowChanges(0, 0, 0), "an unchanged row is not a new version"

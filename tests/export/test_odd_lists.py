@@ -16,7 +16,7 @@ from connector.sandbox import SandboxProcess
 from connector.service.client import open_client
 from connector.service.settings import Service, Token
 from connector.service.wire import ListQuery
-from tests.export.exports import Collector, build_retrier, create, now, read
+from tests.export.exports import Collector, build_retrier, create, now, read_certified_list
 
 IDS = range(1, 251)
 Page = dict[str, Any]
@@ -196,7 +196,7 @@ def test_the_certificate_records_the_behaviour_of_the_filters(
     sandbox.switch(filters=filters)
     request_count_before = sandbox.stats()["requests"].get("list", {"received": 0})["received"]
 
-    certificate, _ = read(sandbox, ListQuery(**filters_asked))
+    certificate, _ = read_certified_list(sandbox, ListQuery(**filters_asked))
 
     assert certificate.is_complete
     assert certificate.filters["controls"] == dict.fromkeys(filters_asked, expected_control)

@@ -82,8 +82,8 @@ def test_a_lost_commit_is_looked_up_or_the_error_names_the_row_to_check(tmp_path
 def test_a_list_with_an_ignored_total_count_marks_no_subscriber_as_deleted() -> None:
     run = build_run(3)
     assert run.is_whole
-    ignored = dataclasses.replace(run.certificate, total_count=TotalCount.IGNORED)
-    assert not dataclasses.replace(run, certificate=ignored).is_whole
+    certificate = dataclasses.replace(run.certificate, total_count=TotalCount.IGNORED)
+    assert not dataclasses.replace(run, certificate=certificate).is_whole
 
 
 def test_a_transaction_in_postgresql_sees_rows_that_were_committed_after_its_start(postgres: Database) -> None:

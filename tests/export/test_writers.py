@@ -155,8 +155,8 @@ class _BrokenDestination:
         if self._destination.is_database:
             run_sql(self._destination, "alter table {}subscribers rename column first_name to renamed")
         else:
-            (partial,) = self._destination.path.parent.glob(".*.partial")
-            partial.unlink()
+            (partial_file,) = self._destination.path.parent.glob(".*.partial")
+            partial_file.unlink()
 
     def __exit__(self, *_: object) -> None:
         if self._destination.is_database:

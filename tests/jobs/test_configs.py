@@ -32,8 +32,12 @@ def read_rows(source: Source, mapping: FieldMapping, rules: ValidationRules) -> 
     rows: dict[str, dict[str, object]] = {}
     with source:
         for chunk in source.chunks():
-            valid = validate_rows(apply_mapping(chunk.frame, mapping).frame, rules, today=date(2026, 11, 21))
-            for row in valid.subscribers.astype(object).where(valid.subscribers.notna(), None).to_dict("records"):
+            validated_rows = validate_rows(apply_mapping(chunk.frame, mapping).frame, rules, today=date(2026, 11, 21))
+            for row in (
+                validated_rows.subscribers.astype(object)
+                .where(validated_rows.subscribers.notna(), None)
+                .to_dict("records")
+            ):
                 plain_row = {
                     str(key): list(cell) if key == "tags" and cell is not None else cell for key, cell in row.items()
                 }

@@ -53,8 +53,10 @@ def test_a_base_that_was_renamed_in_the_service_keeps_its_record(ledger: Ledger)
 
 def test_bases_with_the_same_id_in_two_accounts_are_different(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
-        one, other = (find_or_add_base(connection, account, 7, None) for account in ("one", "other"))
-    assert one.key != other.key
+        first_base, base_of_other_account = (
+            find_or_add_base(connection, account, 7, None) for account in ("one", "other")
+        )
+    assert first_base.key != base_of_other_account.key
 
 
 def test_a_name_that_several_bases_have_is_refused(ledger: Ledger) -> None:

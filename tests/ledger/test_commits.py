@@ -175,8 +175,8 @@ def test_the_follow_up_of_a_step_runs_before_the_next_step(ledger: Ledger) -> No
 
     async def ask() -> None:
         with open_commits(ledger) as commits:
-            first = commits.ask(lambda _: order.append("first"), lambda _: order.append("what follows"))
-            await asyncio.gather(first, commits.ask(lambda _: order.append("second")))
+            first_result = commits.ask(lambda _: order.append("first"), lambda _: order.append("what follows"))
+            await asyncio.gather(first_result, commits.ask(lambda _: order.append("second")))
 
     run_main(ask())
     assert order == ["first", "what follows", "second"]

@@ -6,7 +6,7 @@ from connector.ledger.entries import Ledger
 from connector.ledger.records import StoredCursor, move_cursor, read_cursor, start_run
 from tests.ledger.moves import RUN
 
-SOURCE, OTHER = b"s" * 16, b"o" * 16
+SOURCE, OTHER_SOURCE = b"s" * 16, b"o" * 16
 
 
 def read_job_cursor(ledger: Ledger, job: str = "crm", source: bytes = SOURCE) -> StoredCursor | None:
@@ -26,11 +26,11 @@ def test_a_cursor_that_was_never_moved_is_none(ledger: Ledger) -> None:
 def test_each_job_has_its_own_cursor_for_each_source(ledger: Ledger) -> None:
     move_job_cursor(ledger, "1")
     move_job_cursor(ledger, "2", job="shop")
-    move_job_cursor(ledger, "3", source=OTHER)
-    assert [read_job_cursor(ledger), read_job_cursor(ledger, job="shop"), read_job_cursor(ledger, source=OTHER)] == [
-        StoredCursor("1", "run-1"), StoredCursor("2", "run-1"), StoredCursor("3", "run-1"),
-    ]  # fmt: skip
-    assert read_job_cursor(ledger, job="shop", source=OTHER) is None
+    move_job_cursor(ledger, "3", source=OTHER_SOURCE)
+    assert read_job_cursor(ledger) == StoredCursor("1", "run-1")
+    assert read_job_cursor(ledger, job="shop") == StoredCursor("2", "run-1")
+    assert read_job_cursor(ledger, source=OTHER_SOURCE) == StoredCursor("3", "run-1")
+    assert read_job_cursor(ledger, job="shop", source=OTHER_SOURCE) is None
 
 
 def test_a_cursor_records_the_run_that_moved_it_and_can_be_moved_back(ledger: Ledger) -> None:

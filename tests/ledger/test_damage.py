@@ -39,8 +39,8 @@ def build_identity(entry_count: int) -> bytes:
 def spoil_the_middle(path: Path) -> None:
     """Overwrite pages of entries with garbage, as a failing disk does."""
     content = bytearray(path.read_bytes())
-    middle = len(content) // PAGE // 2 * PAGE
-    content[middle : middle + 2 * PAGE] = b"\xa5garbage" * (2 * PAGE // 8)
+    middle_offset = len(content) // PAGE // 2 * PAGE
+    content[middle_offset : middle_offset + 2 * PAGE] = b"\xa5garbage" * (2 * PAGE // 8)
     path.write_bytes(content)
 
 
@@ -63,8 +63,8 @@ def use_rights_of_ordinary_user(folder: Path) -> Iterator[None]:
 @pytest.fixture
 def ledger_file() -> Iterator[Path]:
     """A finished ledger in a folder that an ordinary user can reach."""
-    with TemporaryDirectory(prefix="connector-ledger-") as outer:
-        folder = Path(outer) / "state"
+    with TemporaryDirectory(prefix="connector-ledger-") as outer_folder:
+        folder = Path(outer_folder) / "state"
         folder.mkdir()
         fill_ledger(folder / "ledger.db", 10)
         yield folder / "ledger.db"

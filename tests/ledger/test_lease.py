@@ -22,7 +22,7 @@ from tests.ledger.moves import add_base, begin_run
 from tests.ledger.places import check_refused, run_sql
 from tests.pipelines.conftest import wait_for
 
-FIRST, SECOND = Shard(1, 2), Shard(2, 2)
+FIRST_SHARD, SECOND_SHARD = Shard(1, 2), Shard(2, 2)
 IDENTITY_OF_FIRST, IDENTITY_OF_SECOND = b"\x01" * 16, b"\xf1" * 16
 EXPIRE_SQL = "UPDATE lease SET expires_at = now() - interval '1 minute'"
 RUN = 1
@@ -40,21 +40,21 @@ def read_state(ledger: Ledger, base: Base, identity: bytes) -> State:
 
 
 def test_shards_of_one_count_share_the_ledger_and_exclude_other_runs(postgres_url: str) -> None:
-    with open_ledger(postgres_url, shard=FIRST), open_ledger(postgres_url, shard=SECOND):
+    with open_ledger(postgres_url, shard=FIRST_SHARD), open_ledger(postgres_url, shard=SECOND_SHARD):
         check_refused(open_ledger(postgres_url), LockedError, "the ledger .* is held by a run of shard 1/2")
         check_refused(
-            open_ledger(postgres_url, shard=FIRST), LockedError, "shard 1/2 of the ledger .* is held by a run"
+            open_ledger(postgres_url, shard=FIRST_SHARD), LockedError, "shard 1/2 of the ledger .* is held by a run"
         )
         check_refused(open_ledger(postgres_url, shard=Shard(3, 3)), LockedError, "is held by a run of shard 1/2")
     with open_ledger(postgres_url):
-        check_refused(open_ledger(postgres_url, shard=FIRST), LockedError, "is held by process")
+        check_refused(open_ledger(postgres_url, shard=FIRST_SHARD), LockedError, "is held by process")
     with open_ledger(postgres_url, shard=Shard(3, 3)):
         pass
 
 
 def test_a_ledger_in_a_file_has_no_shards(tmp_path_factory: pytest.TempPathFactory) -> None:
     url = f"sqlite:///{tmp_path_factory.mktemp('ledger')}/ledger.db"
-    check_refused(open_ledger(url, shard=FIRST), ConfigurationError, "CONNECTOR_LEDGER=postgresql://")
+    check_refused(open_ledger(url, shard=FIRST_SHARD), ConfigurationError, "CONNECTOR_LEDGER=postgresql://")
 
 
 def test_a_run_writes_nothing_after_another_run_has_taken_its_lease_over(postgres_url: str) -> None:
@@ -134,8 +134,8 @@ def test_a_shard_moves_only_the_entries_of_its_range(postgres_url: str) -> None:
         base = add_base(ledger)
         intend_creates(ledger, base, IDENTITY_OF_FIRST, IDENTITY_OF_SECOND)
     with (
-        open_ledger(postgres_url, shard=FIRST) as first_ledger,
-        open_ledger(postgres_url, shard=SECOND) as second_ledger,
+        open_ledger(postgres_url, shard=FIRST_SHARD) as first_ledger,
+        open_ledger(postgres_url, shard=SECOND_SHARD) as second_ledger,
     ):
         with first_ledger.transaction():
             assert first_ledger.mark_died() == 1
@@ -155,8 +155,8 @@ def test_a_shard_moves_only_the_entries_of_its_range(postgres_url: str) -> None:
 
 def test_two_shards_that_add_the_same_base_together_make_one_record(postgres_url: str) -> None:
     with ExitStack() as stack:
-        first_ledger = stack.enter_context(open_ledger(postgres_url, shard=FIRST))
-        second_ledger = stack.enter_context(open_ledger(postgres_url, shard=SECOND))
+        first_ledger = stack.enter_context(open_ledger(postgres_url, shard=FIRST_SHARD))
+        second_ledger = stack.enter_context(open_ledger(postgres_url, shard=SECOND_SHARD))
         with first_ledger.transaction() as connection:
             first_base = find_or_add_base(connection, "account", 7, None)
             waiting_process = subprocess.Popen(
@@ -184,11 +184,11 @@ def test_a_new_run_ends_only_the_dead_run_of_its_own_shard(postgres_url: str) ->
             end_dead_runs(connection, at)
             record_run_in_lease(ledger.store, start_run(connection, name, "crm", "sync", at))
 
-    with open_ledger(postgres_url, shard=FIRST) as first_ledger:
+    with open_ledger(postgres_url, shard=FIRST_SHARD) as first_ledger:
         begin(first_ledger, "beside", 1.0)
-        with open_ledger(postgres_url, shard=SECOND) as second_ledger:
+        with open_ledger(postgres_url, shard=SECOND_SHARD) as second_ledger:
             begin(second_ledger, "died", 2.0)
-        with open_ledger(postgres_url, shard=SECOND) as second_ledger:
+        with open_ledger(postgres_url, shard=SECOND_SHARD) as second_ledger:
             begin(second_ledger, "next", 9.0)
             with second_ledger.transaction() as connection:
                 assert find_open_run(connection) == "next"

@@ -24,12 +24,17 @@ def test_the_url_of_a_file_is_parsed_as_its_path() -> None:
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
 def test_a_postgresql_url_uses_psycopg_and_is_shown_without_its_password(scheme: str) -> None:
-    place = parse_ledger_location(f"{scheme}://me:hunter2@db.example.com:5433/ledger?sslpassword=hunter3")
-    assert isinstance(place, URL)
-    assert place.drivername == "postgresql+psycopg"
-    assert (place.username, place.password, place.host, place.database) == ("me", "hunter2", "db.example.com", "ledger")
-    assert show_ledger_location(place) == "postgresql://me:***@db.example.com:5433/ledger"
-    assert "hunter" not in repr(place)[: repr(place).index("?")]
+    location = parse_ledger_location(f"{scheme}://me:hunter2@db.example.com:5433/ledger?sslpassword=hunter3")
+    assert isinstance(location, URL)
+    assert location.drivername == "postgresql+psycopg"
+    assert (location.username, location.password, location.host, location.database) == (
+        "me",
+        "hunter2",
+        "db.example.com",
+        "ledger",
+    )
+    assert show_ledger_location(location) == "postgresql://me:***@db.example.com:5433/ledger"
+    assert "hunter" not in repr(location)[: repr(location).index("?")]
 
 
 def test_the_error_of_a_url_that_cannot_be_a_ledger_shows_no_password() -> None:
@@ -56,12 +61,12 @@ def test_the_error_of_a_url_that_cannot_be_a_ledger_shows_no_password() -> None:
 
 
 def test_an_escaped_at_sign_in_a_password_is_read() -> None:
-    place = parse_ledger_location("postgresql://u:p%40s%2Fw@h/db")
-    assert isinstance(place, URL)
-    assert (place.password, place.host) == ("p@s/w", "h")
+    location = parse_ledger_location("postgresql://u:p%40s%2Fw@h/db")
+    assert isinstance(location, URL)
+    assert (location.password, location.host) == ("p@s/w", "h")
 
 
 def test_a_password_in_the_message_of_a_driver_is_masked() -> None:
-    place = parse_ledger_location("postgresql://u:hunter2@h/x?sslpassword=hunter2more&user=u")
-    assert isinstance(place, URL)
-    assert mask_secrets("no hunter2more, no hunter2: u", place) == "no ***, no ***: u"
+    location = parse_ledger_location("postgresql://u:hunter2@h/x?sslpassword=hunter2more&user=u")
+    assert isinstance(location, URL)
+    assert mask_secrets("no hunter2more, no hunter2: u", location) == "no ***, no ***: u"

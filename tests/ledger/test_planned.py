@@ -27,7 +27,7 @@ from tests.ledger.places import build_file_url, check_refused, run_sql
 
 ACCOUNT = "account"
 SOURCE = b"s" * 16
-ANN, BOB, CEM, STRANGER, DAN, EVE = (letter * 16 for letter in (b"a", b"b", b"c", b"d", b"e", b"f"))
+ANN, BOB, CEM, UNRECORDED, DAN, EVE = (letter * 16 for letter in (b"a", b"b", b"c", b"d", b"e", b"f"))
 
 
 def fill_ledger(url: str) -> None:
@@ -36,9 +36,9 @@ def fill_ledger(url: str) -> None:
         begin_run(ledger)
         with ledger.transaction() as connection:
             news = find_or_add_base(connection, ACCOUNT, 7, "News")
-            other = find_or_add_base(connection, "another", 7, "News")
+            base_of_other_account = find_or_add_base(connection, "another", 7, "News")
             ledger.record_listed(news, "email", [(ANN, 1)])
-            ledger.record_listed(other, "email", [(STRANGER, 2)])
+            ledger.record_listed(base_of_other_account, "email", [(UNRECORDED, 2)])
             ledger.mark_intended(news, RUN, [Intent(identity, b"f" * 8, b"{}") for identity in (BOB, CEM)])
             ledger.mark_refused(news, State.SENDING, [(CEM, 422, "no")])
             move_cursor(connection, "crm", SOURCE, "7", RUN)
@@ -46,28 +46,31 @@ def fill_ledger(url: str) -> None:
 
 
 def read_states(url: str, account: str = ACCOUNT) -> dict[bytes, State]:
-    with open_planned_ledger(url, account) as planned, planned.transaction() as connection:
+    with open_planned_ledger(url, account) as planned_ledger, planned_ledger.transaction() as connection:
         return {
             identity: entry.state
             for base in list_bases(connection, account)
-            for identity, entry in planned.find_entries(base, [ANN, BOB, CEM, STRANGER]).items()
+            for identity, entry in planned_ledger.find_entries(base, [ANN, BOB, CEM, UNRECORDED]).items()
         }
 
 
 def test_a_plan_has_the_entries_of_the_account(ledger_url: str) -> None:
     fill_ledger(ledger_url)
     assert read_states(ledger_url) == {ANN: State.CONFIRMED, BOB: State.SENDING, CEM: State.REJECTED}
-    assert read_states(ledger_url, "another") == {STRANGER: State.CONFIRMED}
-    with open_planned_ledger(ledger_url, ACCOUNT) as planned, planned.transaction() as connection:
+    assert read_states(ledger_url, "another") == {UNRECORDED: State.CONFIRMED}
+    with open_planned_ledger(ledger_url, ACCOUNT) as planned_ledger, planned_ledger.transaction() as connection:
         cursor = read_cursor(connection, "crm", SOURCE)
         assert read_largest_lag(connection, ACCOUNT) == 90.0
         news = list_bases(connection, ACCOUNT)[0]
         assert cursor is not None
         assert cursor.value == "7"
-        assert planned.find_unfinished_entries(news, State.REJECTED)[0].body == b"{}"
-        assert planned.find_changed_identities(news, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {ANN: True, DAN: False}
-        assert [known.subscriber_id for known in planned.find_confirmed_entries(news, b"", 9)] == [1]
-        assert [entry[:2] for entry in planned.list_entries(news, "email", ANN, 9)] == [
+        assert planned_ledger.find_unfinished_entries(news, State.REJECTED)[0].body == b"{}"
+        assert planned_ledger.find_changed_identities(news, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {
+            ANN: True,
+            DAN: False,
+        }
+        assert [entry.subscriber_id for entry in planned_ledger.find_confirmed_entries(news, b"", 9)] == [1]
+        assert [entry[:2] for entry in planned_ledger.list_entries(news, "email", ANN, 9)] == [
             (BOB, State.SENDING),
             (CEM, State.REJECTED),
         ]
@@ -82,16 +85,16 @@ def test_a_plan_without_a_ledger_is_empty_and_creates_no_ledger(ledger_url: str,
 
 def test_the_records_of_a_plan_are_visible_only_in_the_plan(ledger_url: str) -> None:
     fill_ledger(ledger_url)
-    with open_planned_ledger(ledger_url, ACCOUNT) as planned, planned.transaction() as connection:
-        assert planned.mark_died() == 1
+    with open_planned_ledger(ledger_url, ACCOUNT) as planned_ledger, planned_ledger.transaction() as connection:
+        assert planned_ledger.mark_died() == 1
         news = list_bases(connection, ACCOUNT)[0]
-        planned.mark_found(news, State.UNKNOWN, [(BOB, 5)])
-        planned.record_listed(news, "email", [(ANN, 1), (CEM, 6), (DAN, 7)])
-        entries = planned.find_entries(news, [ANN, BOB, CEM, DAN])
+        planned_ledger.mark_found(news, State.UNKNOWN, [(BOB, 5)])
+        planned_ledger.record_listed(news, "email", [(ANN, 1), (CEM, 6), (DAN, 7)])
+        entries = planned_ledger.find_entries(news, [ANN, BOB, CEM, DAN])
         assert {entry.state for entry in entries.values()} == {State.CONFIRMED}
         assert [entry.subscriber_id for entry in entries.values()] == [1, 5, 6, 7]
-        planned.record_equal(news, [(ANN, b"f" * 8)])
-        assert planned.find_changed_identities(news, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {DAN: True}
+        planned_ledger.record_equal(news, [(ANN, b"f" * 8)])
+        assert planned_ledger.find_changed_identities(news, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {DAN: True}
         move_cursor(connection, "crm", SOURCE, "8", RUN)
     assert read_states(ledger_url) == {ANN: State.CONFIRMED, BOB: State.SENDING, CEM: State.REJECTED}
     with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
@@ -103,40 +106,40 @@ def test_the_records_of_a_plan_are_visible_only_in_the_plan(ledger_url: str) -> 
 def test_a_new_base_of_the_plan_has_no_entries_of_a_base_that_a_load_adds_meanwhile(ledger_url: str) -> None:
     fill_ledger(ledger_url)
     with (
-        open_planned_ledger(ledger_url, ACCOUNT) as planned,
+        open_planned_ledger(ledger_url, ACCOUNT) as planned_ledger,
         open_ledger(ledger_url) as ledger,
         ledger.transaction() as connection,
     ):
         added_base = find_or_add_base(connection, ACCOUNT, 8, "Shop")
         ledger.record_listed(added_base, "email", [(DAN, 9)])
-        with planned.transaction() as memory:
+        with planned_ledger.transaction() as memory:
             for service_id in (11, 12, 13):  # one of these bases gets the key of the base that the load has added
                 base = find_or_add_base(memory, ACCOUNT, service_id, None)
-                assert planned.find_entries(base, [DAN]) == {}
+                assert planned_ledger.find_entries(base, [DAN]) == {}
 
 
 def test_a_plan_sees_the_commits_of_a_running_load(ledger_url: str) -> None:
     fill_ledger(ledger_url)
-    with open_ledger(ledger_url) as ledger, open_planned_ledger(ledger_url, ACCOUNT) as planned:
+    with open_ledger(ledger_url) as ledger, open_planned_ledger(ledger_url, ACCOUNT) as planned_ledger:
         with ledger.transaction() as connection:
             assert ledger.mark_died() == 1  # the plan does not disturb the load
             news = list_bases(connection, ACCOUNT)[0]
             ledger.mark_intended(news, RUN, [Intent(DAN, b"f" * 8, b"{}")])
             ledger.record_listed(news, "email", [(EVE, 4)])
-        with planned.transaction():
-            entries = planned.find_entries(news, [DAN, EVE])
+        with planned_ledger.transaction():
+            entries = planned_ledger.find_entries(news, [DAN, EVE])
             assert entries[DAN].state is State.UNKNOWN  # the plan looks unknown entries up
             assert entries[EVE].state is State.CONFIRMED
-            assert [known.identity for known in planned.find_confirmed_entries(news, b"", 9)] == [ANN, EVE]
+            assert [entry.identity for entry in planned_ledger.find_confirmed_entries(news, b"", 9)] == [ANN, EVE]
 
 
 def test_the_list_does_not_have_to_show_entries_of_an_unfinished_run_yet(ledger_url: str) -> None:
     fill_ledger(ledger_url)
     with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
         ledger.mark_answered(list_bases(connection, ACCOUNT)[0], [(BOB, 2)])
-    with open_planned_ledger(ledger_url, ACCOUNT) as planned, planned.transaction() as connection:
-        known = planned.find_confirmed_entries(list_bases(connection, ACCOUNT)[0], b"", 9)
-        assert {entry.identity: entry.known_since for entry in known} == {ANN: None, BOB: inf}
+    with open_planned_ledger(ledger_url, ACCOUNT) as planned_ledger, planned_ledger.transaction() as connection:
+        confirmed_entries = planned_ledger.find_confirmed_entries(list_bases(connection, ACCOUNT)[0], b"", 9)
+        assert {entry.identity: entry.known_since for entry in confirmed_entries} == {ANN: None, BOB: inf}
 
 
 @pytest.mark.parametrize("service_id", [None, 7])
@@ -147,10 +150,10 @@ def test_entries_of_a_base_name_are_found_after_the_plan_learns_the_id(ledger_ur
             base_by_name = find_or_add_base(connection, ACCOUNT, None, "News")
             ledger.mark_intended(base_by_name, RUN, [Intent(identity, b"f" * 8, b"{}") for identity in (ANN, BOB)])
             ledger.mark_answered(base_by_name, [(ANN, 1)])
-    with open_planned_ledger(ledger_url, ACCOUNT) as planned, planned.transaction() as connection:
+    with open_planned_ledger(ledger_url, ACCOUNT) as planned_ledger, planned_ledger.transaction() as connection:
         base = learn_base(connection, find_or_add_base(connection, ACCOUNT, service_id, "News"), 7, "NEWS")
-        assert planned.find_changed_identities(base, [(ANN, b"f" * 8), (BOB, b"f" * 8)]) == {BOB: True}
-        assert [entry[0] for entry in planned.list_entries(base, "email", b"", 9)] == [ANN, BOB]
+        assert planned_ledger.find_changed_identities(base, [(ANN, b"f" * 8), (BOB, b"f" * 8)]) == {BOB: True}
+        assert [entry[0] for entry in planned_ledger.list_entries(base, "email", b"", 9)] == [ANN, BOB]
 
 
 def list_files(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -201,13 +204,13 @@ def test_a_plan_that_exceeds_its_memory_leaves_no_file(tmp_path: Path, monkeypat
     monkeypatch.setenv("SQLITE_TMPDIR", str(tmp_path))
     url = build_file_url(tmp_path / "ledger.db")
     fill_ledger(url)
-    with open_planned_ledger(url, ACCOUNT) as planned, planned.transaction() as connection:
+    with open_planned_ledger(url, ACCOUNT) as planned_ledger, planned_ledger.transaction() as connection:
         connection.exec_driver_sql("PRAGMA cache_size = 10")
         news = list_bases(connection, ACCOUNT)[0]
         identities = [
             (number.to_bytes(16, "big"), number) for number in range(1, 5_000)
         ]  # more entries than fit into the cache
-        planned.record_listed(news, "email", identities)
+        planned_ledger.record_listed(news, "email", identities)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger.db", "ledger.db.lock"]
 
 

@@ -52,11 +52,11 @@ def test_the_error_of_a_locked_ledger_shows_the_session(postgres_url: str) -> No
 
 def test_two_schemas_of_one_database_are_two_ledgers(postgres: str) -> None:
     first_url, second_url = add_schema(postgres), add_schema(postgres)
-    with open_ledger(first_url) as own_schema, open_ledger(second_url) as second:
+    with open_ledger(first_url) as own_schema, open_ledger(second_url) as second_ledger:
         begin_run(own_schema)
-        begin_run(second)
+        begin_run(second_ledger)
         move_to(own_schema, add_base(own_schema), State.SENDING)
-        assert read_state(second, add_base(second)) is State.NONE
+        assert read_state(second_ledger, add_base(second_ledger)) is State.NONE
 
 
 def test_a_run_whose_connection_is_lost_writes_nothing_more(postgres_url: str) -> None:
@@ -94,8 +94,8 @@ def mark_died_and_lose_connection(ledger: Ledger, postgres_url: str) -> None:
 
 def test_the_error_of_an_unreachable_server_shows_the_url_without_the_password() -> None:
     url = "postgresql://me:hunter2@127.0.0.1:1/ledger?sslpassword=hunter3"
-    place = r"postgresql://me:\*\*\*@127.0.0.1:1/ledger cannot be used"
-    with pytest.raises(LedgerError, match=place) as error_info, open_ledger(url):
+    expected_text = r"postgresql://me:\*\*\*@127.0.0.1:1/ledger cannot be used"
+    with pytest.raises(LedgerError, match=expected_text) as error_info, open_ledger(url):
         pass
     assert "hunter" not in str(error_info.value)
     assert error_info.value.__suppress_context__

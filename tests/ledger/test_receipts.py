@@ -59,10 +59,10 @@ def test_the_receipt_of_an_entry_has_the_outcome_and_the_evidence_of_its_state(l
             ledger.record_listed(base, "email", [(IDENTITY, 9)])
         if case == "checked by a later run":
             ledger.record_checked(base, start_receipt_run(ledger, "receipts-2"), [IDENTITY], 2.0)
-        receipts, place = read_receipts(connection, run_key, FIRST_PLACE, 10)
+        receipts, next_place = read_receipts(connection, run_key, FIRST_PLACE, 10)
         assert [(receipt.outcome, receipt.service_id, receipt.evidence) for receipt in receipts] == [CASES[case]]
-        assert place is not None
-        assert read_receipts(connection, run_key, place, 10) == ([], None)
+        assert next_place is not None
+        assert read_receipts(connection, run_key, next_place, 10) == ([], None)
 
 
 def test_a_run_has_no_receipt_of_a_create_that_was_not_sent_or_that_a_later_run_sent_again(
@@ -101,8 +101,8 @@ def test_a_run_delivers_its_own_receipts_and_the_receipts_of_finished_runs(ledge
         for key in keys:
             record_pending(ledger, key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.KNOWN, "ann@x.org")])
         finish_run(connection, keys[0], "aborted", 2.0)
-        pending = find_pending_runs(ledger, "main", "crm", keys[2])
-        assert [run.run_key for run in pending] == [keys[0], keys[2]]
+        pending_runs = find_pending_runs(ledger, "main", "crm", keys[2])
+        assert [run.run_key for run in pending_runs] == [keys[0], keys[2]]
         assert find_pending_runs(ledger, "main", "shop", 0) == []
         delete_pending(connection, keys[0])
         assert [run.run_key for run in find_pending_runs(ledger, "main", "crm", keys[2])] == [keys[2]]

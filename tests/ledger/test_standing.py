@@ -44,28 +44,39 @@ def test_unsettled_entries_are_counted_by_account(ledger: Ledger) -> None:
         second_base = find_or_add_base(connection, "here", 8, None)
         base_without_unsettled = find_or_add_base(connection, "done", 7, None)
         add_entries(ledger, first_base, run_key, range(1))  # this entry stays in the state SENDING
-        unknown, held = add_entries(ledger, first_base, run_key, range(1, 3))
-        ledger.mark_lost(first_base, [unknown, held])
-        ledger.mark_withheld(first_base, [(held, None)])
+        unknown_identity, held_identity = add_entries(ledger, first_base, run_key, range(1, 3))
+        ledger.mark_lost(first_base, [unknown_identity, held_identity])
+        ledger.mark_withheld(first_base, [(held_identity, None)])
         ledger.mark_lost(second_base, add_entries(ledger, second_base, run_key, range(5, 6)))
         ledger.mark_lost(base_of_other_account, add_entries(ledger, base_of_other_account, run_key, range(6, 8)))
-        confirmed, rejected = add_entries(ledger, base_without_unsettled, run_key, range(9, 11))
-        ledger.mark_answered(base_without_unsettled, [(confirmed, 1)])
-        ledger.mark_refused(base_without_unsettled, State.SENDING, [(rejected, 422, "no")])
+        confirmed_identity, rejected_identity = add_entries(ledger, base_without_unsettled, run_key, range(9, 11))
+        ledger.mark_answered(base_without_unsettled, [(confirmed_identity, 1)])
+        ledger.mark_refused(base_without_unsettled, State.SENDING, [(rejected_identity, 422, "no")])
         assert count_unsettled(connection) == {"here": 4, "there": 2}
 
 
 def test_entries_are_found_by_subscriber_id_in_every_base_of_the_account(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         start_run(connection, "run", "crm", "sync", 0.0)
-        news, other = find_or_add_base(connection, "here", 7, "News"), find_or_add_base(connection, "here", 8, None)
-        there = find_or_add_base(connection, "there", 7, None)
+        first_base, second_base = (
+            find_or_add_base(connection, "here", 7, "News"),
+            find_or_add_base(connection, "here", 8, None),
+        )
+        base_of_other_account = find_or_add_base(connection, "there", 7, None)
         assert ledger.read_largest_id() == 0
-        for base, subscriber_id in ((news, 5), (other, 5), (other, 2**40), (there, 6)):
+        for base, subscriber_id in (
+            (first_base, 5),
+            (second_base, 5),
+            (second_base, 2**40),
+            (base_of_other_account, 6),
+        ):
             ledger.record_listed(base, "email", [(subscriber_id.to_bytes(16, "big"), subscriber_id)])
         assert ledger.read_largest_id() == 2**40
         holders = ledger.find_holders("here", [5, 6, 9])
-        assert set(holders) == {IdHolder(5, news.key, 7, "News", None), IdHolder(5, other.key, 8, None, None)}
+        assert set(holders) == {
+            IdHolder(5, first_base.key, 7, "News", None),
+            IdHolder(5, second_base.key, 8, None, None),
+        }
 
 
 def test_entries_that_the_list_has_shown_are_found_from_any_identity_on(ledger: Ledger) -> None:
@@ -76,5 +87,5 @@ def test_entries_that_the_list_has_shown_are_found_from_any_identity_on(ledger: 
         ledger.record_listed(base, "email", [(identity, identity[0] + 1) for identity in identities])
         assert ledger.find_shown_entries(base, b"", 4) == []
         ledger.record_shown(base, [identities[1], identities[5]])
-        assert [known.subscriber_id for known in ledger.find_shown_entries(base, identities[3], 4)] == [6, 2]
-        assert [known.subscriber_id for known in ledger.find_shown_entries(base, identities[8], 1)] == [2]
+        assert [entry.subscriber_id for entry in ledger.find_shown_entries(base, identities[3], 4)] == [6, 2]
+        assert [entry.subscriber_id for entry in ledger.find_shown_entries(base, identities[8], 1)] == [2]

@@ -27,7 +27,7 @@ from tests.ledger.moves import (
     read_state,
 )
 
-OTHER = b"j" * 16
+OTHER_IDENTITY = b"j" * 16
 
 
 def test_the_list_of_moves_under_test_has_exactly_the_moves_of_the_state_table() -> None:
@@ -102,27 +102,27 @@ def test_a_move_changes_only_its_own_entries_in_their_base(ledger: Ledger) -> No
 
 
 def check_other_entries(ledger: Ledger, base: Base, other_base: Base, move: Move) -> None:
-    other = Intent(OTHER, b"o" * 8, b"{}")
+    other = Intent(OTHER_IDENTITY, b"o" * 8, b"{}")
     for some_base in (base, other_base):
         with ledger.transaction():
             ledger.mark_intended(some_base, RUN, [other])
-            ledger.mark_lost(some_base, [OTHER])
+            ledger.mark_lost(some_base, [OTHER_IDENTITY])
     move_to(ledger, other_base, move[0])
     if move[1] is Event.DIED:  # this move changes the entries of all bases
         with ledger.transaction():
             ledger.mark_lost(other_base, [IDENTITY])
     entries_before = [
         read_entry(ledger, other_base),
-        read_entry(ledger, other_base, OTHER),
-        read_entry(ledger, base, OTHER),
+        read_entry(ledger, other_base, OTHER_IDENTITY),
+        read_entry(ledger, base, OTHER_IDENTITY),
     ]
     move_to(ledger, base, move[0])
     with ledger.transaction():
         MOVES[move](ledger, base)
     entries_after = [
         read_entry(ledger, other_base),
-        read_entry(ledger, other_base, OTHER),
-        read_entry(ledger, base, OTHER),
+        read_entry(ledger, other_base, OTHER_IDENTITY),
+        read_entry(ledger, base, OTHER_IDENTITY),
     ]
     assert entries_after == entries_before, move
 
@@ -131,7 +131,7 @@ def test_one_entry_in_a_wrong_state_rolls_the_transaction_back(ledger: Ledger) -
     base = add_base(ledger)
     move_to(ledger, base, State.SENDING)
     with pytest.raises(StaleMoveError, match="1 of 2 entries"), ledger.transaction():
-        ledger.mark_lost(base, [IDENTITY, OTHER])
+        ledger.mark_lost(base, [IDENTITY, OTHER_IDENTITY])
     assert read_state(ledger, base) is State.SENDING
 
 
@@ -145,9 +145,9 @@ def test_the_same_identity_twice_in_one_step_is_an_error(ledger: Ledger) -> None
 def test_an_identity_that_is_listed_twice_keeps_its_first_id(ledger: Ledger) -> None:
     base = add_base(ledger)
     with ledger.transaction():
-        ledger.record_listed(base, "email", [(IDENTITY, 7), (OTHER, 8), (IDENTITY, 9)])
-        id_by_identity = {known.identity: known.subscriber_id for known in ledger.find_confirmed_entries(base, b"", 9)}
-    assert id_by_identity == {IDENTITY: 7, OTHER: 8}
+        ledger.record_listed(base, "email", [(IDENTITY, 7), (OTHER_IDENTITY, 8), (IDENTITY, 9)])
+        id_by_identity = {entry.identity: entry.subscriber_id for entry in ledger.find_confirmed_entries(base, b"", 9)}
+    assert id_by_identity == {IDENTITY: 7, OTHER_IDENTITY: 8}
 
 
 @pytest.mark.parametrize("state", [State.UNKNOWN, State.HELD, State.REJECTED])
@@ -177,10 +177,10 @@ def test_an_unknown_entry_has_its_field_and_its_suppression_list(ledger: Ledger)
 def test_a_second_intent_replaces_the_body_the_fingerprint_and_the_run_and_counts_an_attempt(ledger: Ledger) -> None:
     base = add_base(ledger)
     move_to(ledger, base, State.REJECTED)
-    newer = Intent(IDENTITY, b"g" * 8, b"newer")
+    newer_intent = Intent(IDENTITY, b"g" * 8, b"newer")
     with ledger.transaction() as connection:
         run = start_run(connection, "run-2", "job", "import", 0.0)
-        ledger.mark_intended_again(base, run, [newer])
+        ledger.mark_intended_again(base, run, [newer_intent])
         ledger.mark_lost(base, [IDENTITY])
         (entry,) = ledger.find_unfinished_entries(base, State.UNKNOWN)
     assert (entry.fingerprint, entry.body, entry.attempts, entry.run_id) == (b"g" * 8, b"newer", 2, "run-2")
@@ -197,7 +197,7 @@ def test_confirmed_entries_are_read_from_any_identity_on_and_then_from_the_first
 
     def find(start: bytes, count: int) -> list[int]:
         with ledger.transaction():
-            return [known.subscriber_id for known in ledger.find_confirmed_entries(base, start, count)]
+            return [entry.subscriber_id for entry in ledger.find_confirmed_entries(base, start, count)]
 
     assert find(b"", 3) == [0, 1, 2]
     assert find(people[3], 1) == [3]
@@ -212,15 +212,15 @@ def test_a_confirmed_entry_has_the_end_of_its_run_as_its_age(ledger: Ledger) -> 
     base = add_base(ledger)
     move_to(ledger, base, State.CONFIRMED)
     with ledger.transaction() as connection:
-        ledger.record_listed(base, "email", [(OTHER, 8)])
+        ledger.record_listed(base, "email", [(OTHER_IDENTITY, 8)])
         assert ledger.find_confirmed_entries(base, b"", 9) == [
             ConfirmedEntry(IDENTITY, 7, inf),
-            ConfirmedEntry(OTHER, 8, None),
+            ConfirmedEntry(OTHER_IDENTITY, 8, None),
         ]
         finish_run(connection, RUN, "ok", 1e9 + 0.5)
         assert ledger.find_confirmed_entries(base, b"", 9) == [
             ConfirmedEntry(IDENTITY, 7, 1e9 + 0.5),
-            ConfirmedEntry(OTHER, 8, None),
+            ConfirmedEntry(OTHER_IDENTITY, 8, None),
         ]
 
 
@@ -241,7 +241,7 @@ def test_only_a_confirmed_entry_gets_a_fingerprint(ledger: Ledger) -> None:
         ledger.record_reported(base, [(IDENTITY, b"g" * 8)], 5.0)
         ledger.record_equal(base, [(IDENTITY, b"f" * 8)])
     with pytest.raises(StaleMoveError), ledger.transaction():
-        ledger.record_equal(base, [(OTHER, b"g" * 8)])
+        ledger.record_equal(base, [(OTHER_IDENTITY, b"g" * 8)])
     entry = read_entry(ledger, base)
     assert entry is not None
     assert (entry.fingerprint, entry.reported, entry.reported_at) == (b"f" * 8, None, None)
@@ -261,18 +261,34 @@ def test_more_identities_than_one_statement_can_have_are_found_and_moved(ledger:
 
 def test_a_row_is_equal_only_to_a_confirmed_entry_with_the_same_fingerprint(ledger: Ledger) -> None:
     base = add_base(ledger)
-    sent, changed, listed, refused, unknown, nobody = (bytes([number]) * 16 for number in range(6))
+    sent_person, changed_person, listed_person, refused_person, unknown_person, unrecorded_person = (
+        bytes([number]) * 16 for number in range(6)
+    )
     with ledger.transaction():
         ledger.mark_intended(
-            base, RUN, [Intent(person, b"f" * 8, b"{}") for person in (sent, changed, refused, unknown)]
+            base,
+            RUN,
+            [
+                Intent(person, b"f" * 8, b"{}")
+                for person in (sent_person, changed_person, refused_person, unknown_person)
+            ],
         )
-        ledger.mark_answered(base, [(sent, 1), (changed, 3)])
-        ledger.mark_refused(base, State.SENDING, [(refused, 422, "no")])
-        ledger.mark_lost(base, [unknown])
-        ledger.record_listed(base, "email", [(listed, 2)])
-        rows = [(person, b"f" * 8) for person in (sent, listed, refused, unknown, nobody)]
-        differences = ledger.find_changed_identities(base, [*rows, (changed, b"g" * 8)])
-    assert differences == {changed: True, listed: True, refused: True, unknown: True, nobody: False}
+        ledger.mark_answered(base, [(sent_person, 1), (changed_person, 3)])
+        ledger.mark_refused(base, State.SENDING, [(refused_person, 422, "no")])
+        ledger.mark_lost(base, [unknown_person])
+        ledger.record_listed(base, "email", [(listed_person, 2)])
+        rows = [
+            (person, b"f" * 8)
+            for person in (sent_person, listed_person, refused_person, unknown_person, unrecorded_person)
+        ]
+        differences = ledger.find_changed_identities(base, [*rows, (changed_person, b"g" * 8)])
+    assert differences == {
+        changed_person: True,
+        listed_person: True,
+        refused_person: True,
+        unknown_person: True,
+        unrecorded_person: False,
+    }
 
 
 def test_a_constraint_refuses_an_impossible_entry(ledger: Ledger) -> None:
@@ -315,5 +331,5 @@ def test_any_message_of_the_service_can_be_stored(ledger: Ledger) -> None:
             ledger.mark_refused(base, State.SENDING, [(IDENTITY, 400, message)])
         entry = read_entry(ledger, base)
         assert entry is not None
-        escaped = message.replace("\0", r"\x00").replace("\ud83d", r"\ud83d").replace("\udcff", r"\udcff")
-        assert entry.message == escaped
+        escaped_message = message.replace("\0", r"\x00").replace("\ud83d", r"\ud83d").replace("\udcff", r"\udcff")
+        assert entry.message == escaped_message

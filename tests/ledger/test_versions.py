@@ -60,8 +60,8 @@ def test_a_run_upgrades_a_ledger_of_version_0_2(ledger_url: str) -> None:
     with open_ledger(ledger_url) as ledger, ledger.transaction():
         assert ledger.find_opt_outs(base, "crm") == [IDENTITY]
         assert find_problems(ledger, "account", "crm") == set()
-    with open_planned_ledger(ledger_url, "account") as planned:
-        assert planned.find_opt_outs(base, "crm") == [IDENTITY]
+    with open_planned_ledger(ledger_url, "account") as planned_ledger:
+        assert planned_ledger.find_opt_outs(base, "crm") == [IDENTITY]
 
 
 def test_a_change_of_the_columns_needs_a_new_schema_version() -> None:

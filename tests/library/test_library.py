@@ -170,13 +170,13 @@ def build_mixed_frame() -> pd.DataFrame:
 def test_a_frame_is_read_like_the_same_rows_in_a_file(folder: Path) -> None:
     frame = build_mixed_frame()
     frame.to_json("mixed.jsonl", orient="records", lines=True, date_format="iso")
-    arrow = pa.Table.from_pandas(frame.iloc[:3], preserve_index=False)
-    reader = arrow.to_reader(max_chunksize=1)
+    arrow_table = pa.Table.from_pandas(frame.iloc[:3], preserve_index=False)
+    reader = arrow_table.to_reader(max_chunksize=1)
     sources = {
         "frame": (frame, 4, 2),
-        "table": (arrow, 3, 1),
+        "table": (arrow_table, 3, 1),
         "reader": (reader, 3, 1),
-        "batch": (arrow.to_batches()[0], 3, 1),
+        "batch": (arrow_table.to_batches()[0], 3, 1),
         "file": ("mixed.jsonl", 4, 2),
     }
     for base, (name, (source, read_count, invalid_count)) in enumerate(sources.items(), start=20):

@@ -9,7 +9,7 @@ import pytest
 from tests.export.readers import read_parquet
 from tests.pipelines.conftest import Connector, count_stored, write_addresses
 from tests.pipelines.test_faults import LOSSES
-from tests.stores import SECRET, Bucket
+from tests.stores import SECRET_KEY, Bucket
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_an_import_from_a_bucket_under_lost_answers_creates_each_row_once(
         ended.stderr,
         *(path.read_bytes().decode("latin-1") for path in tmp_path.rglob("*") if path.is_file()),
     ]
-    assert not any(SECRET in text for text in written)
+    assert not any(SECRET_KEY in text for text in written)
 
     again = stored.run_json("import", bucket.url("inbox/*.csv*"), "--base-name", "News", "--quiet-period", "200ms")
     assert again.rows == {"read": 401, "exists": 398, "created": 2, "invalid": 1}

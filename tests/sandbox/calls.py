@@ -101,16 +101,16 @@ def read_answers(sock: socket.socket, count: int) -> list[tuple[int, bytes]]:
             answers.append((int(head.split(b" ")[1]), body[:length]))
             data = body[length:]
             continue
-        received = sock.recv(65536)
-        if not received:
+        chunk = sock.recv(65536)
+        if not chunk:
             raise ConnectionError(f"the connection ended after {len(answers)} answers and {data!r}")
-        data += received
+        data += chunk
     return answers
 
 
 def read_to_end(sock: socket.socket) -> bytes:
     """Read until the other side closes the connection."""
     data = b""
-    while received := sock.recv(65536):
-        data += received
+    while chunk := sock.recv(65536):
+        data += chunk
     return data

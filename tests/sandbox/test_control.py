@@ -109,12 +109,12 @@ def test_a_control_request_is_not_counted_and_has_no_fault(calls: Calls) -> None
 
 
 def test_a_seeded_subscriber_is_listed_and_found_like_a_created_subscriber(calls: Calls) -> None:
-    seeded = calls.sandbox.seed(300, base_name="Crowd")
+    seeded_subscribers = calls.sandbox.seed(300, base_name="Crowd")
     page = calls.read_page(limit=1000)
     people = page["Subscribers"]
     assert (page["TotalCount"], len({subscriber["Email"] for subscriber in people})) == (300, 300)
     assert {member["Base"]["Name"] for member in people} == {"Crowd"}
-    assert [person["Id"] for person in people] == [seeded["first_id"] + n for n in range(300)]
+    assert [person["Id"] for person in people] == [seeded_subscribers["first_id"] + n for n in range(300)]
     assert {member["Gender"] for member in people} == {"male", "female", ""}
     person = people[123]
     for query in ({"Email": person["Email"]}, {"ClientUserId": person["ClientUserId"]}, {"Id": person["Id"]}):
@@ -136,7 +136,7 @@ def test_the_values_of_a_seeded_subscriber_can_be_created(calls: Calls) -> None:
     people = calls.read_page(limit=1000)["Subscribers"]
     calls.sandbox.reset()
     for person in people:
-        sent = {name: value for name, value in person.items() if name != "Id"}
-        sent["Address"] = person["Address"] | {"Zip": int(person["Address"]["Zip"])}
-        reply = calls.request("POST", CREATE, json.dumps({"Subscriber": sent}).encode())
+        sent_person = {name: value for name, value in person.items() if name != "Id"}
+        sent_person["Address"] = person["Address"] | {"Zip": int(person["Address"]["Zip"])}
+        reply = calls.request("POST", CREATE, json.dumps({"Subscriber": sent_person}).encode())
         assert reply.json == {"success": True, "Subscriber": person}

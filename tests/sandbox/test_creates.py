@@ -78,8 +78,8 @@ def test_a_create_without_fields_has_the_defaults_and_a_switch_selects_how_absen
     calls: Calls,
 ) -> None:
     answers = []
-    for absent in ("omit", "empty", "null"):
-        calls.sandbox.switch(absent_fields=absent)
+    for absence in ("omit", "empty", "null"):
+        calls.sandbox.switch(absent_fields=absence)
         answers.append({k: v for k, v in calls.create().json["Subscriber"].items() if k not in ("Id", "Base")})
     omit, empty, null = answers
     assert omit == {"IsActive": False, "Gender": ""}
@@ -162,18 +162,22 @@ def test_the_client_user_id_is_the_identity_without_an_email_or_by_the_switch(
 def test_upsert_updates_the_sent_fields_of_the_existing_subscriber(calls: Calls) -> None:
     calls.sandbox.switch(duplicates="upsert")
     first_answer = calls.create("ana@example.com", FirstName="Ana", LastName="B", Address={"City": "X", "Zip": 1}).json
-    updated = calls.create("ANA@example.com", FirstName="Anna", Address={"Zip": 2}).json["Subscriber"]
-    assert updated == first_answer["Subscriber"] | {
+    updated_subscriber = calls.create("ANA@example.com", FirstName="Anna", Address={"Zip": 2}).json["Subscriber"]
+    assert updated_subscriber == first_answer["Subscriber"] | {
         "Email": "ANA@example.com", "FirstName": "Anna", "Address": {"City": "X", "Zip": "2"}
     }  # fmt: skip
-    assert calls.read_page()["Subscribers"] == calls.read_page(Email="ANA@example.com")["Subscribers"] == [updated]
-    assert [event["subscriber"] for event in calls.list_events("updated")] == [updated]
+    assert (
+        calls.read_page()["Subscribers"]
+        == calls.read_page(Email="ANA@example.com")["Subscribers"]
+        == [updated_subscriber]
+    )
+    assert [event["subscriber"] for event in calls.list_events("updated")] == [updated_subscriber]
 
 
 def test_bases_can_be_found_by_folded_names_and_keep_their_first_spelling(calls: Calls) -> None:
     bases = [{"Name": name} for name in ("News", " NEWS ", "news")]
-    exact = [calls.create(base=base).json["Subscriber"]["Base"]["Id"] for base in bases]
-    assert exact == [1, 2, 3]
+    exact_ids = [calls.create(base=base).json["Subscriber"]["Base"]["Id"] for base in bases]
+    assert exact_ids == [1, 2, 3]
     calls.sandbox.reset()
     calls.sandbox.switch(base_names="folded")
     assert [calls.create(base=base).json["Subscriber"]["Base"] for base in bases] == [{"Id": 1, "Name": "News"}] * 3
@@ -200,12 +204,14 @@ def test_a_switch_changes_how_base_names_are_stored_and_compared(
 def test_a_base_can_be_the_alias_of_another_by_name_or_by_id(calls: Calls) -> None:
     calls.sandbox.switch(base_alias={"Old": "New", "7": "9"})
     sent = ({"Name": "Old"}, {"Id": 7}, {"Name": "New"}, {"Name": "OLD"})
-    answered = [calls.create(base=base).json["Subscriber"]["Base"] for base in sent]
-    new, nine = {"Id": 1, "Name": "New"}, {"Id": 9, "Name": "Base 9"}
-    assert answered == [new, nine, new, {"Id": 10, "Name": "OLD"}]
-    assert [subscriber["Base"] for subscriber in calls.read_page()["Subscribers"]] == answered  # stored there, too
+    answered_value = [calls.create(base=base).json["Subscriber"]["Base"] for base in sent]
+    new_base, base_9 = {"Id": 1, "Name": "New"}, {"Id": 9, "Name": "Base 9"}
+    assert answered_value == [new_base, base_9, new_base, {"Id": 10, "Name": "OLD"}]
+    assert [
+        subscriber["Base"] for subscriber in calls.read_page()["Subscribers"]
+    ] == answered_value  # stored there, too
     calls.sandbox.switch(base_names="folded")
-    assert calls.create(base={"Name": "OLD"}).json["Subscriber"]["Base"] == new
+    assert calls.create(base={"Name": "OLD"}).json["Subscriber"]["Base"] == new_base
 
 
 def test_a_switch_removes_the_tag_of_an_address(calls: Calls) -> None:
@@ -219,12 +225,12 @@ def test_a_switch_removes_the_tag_of_an_address(calls: Calls) -> None:
 
 def test_ids_can_be_texts_in_answers_while_the_truth_has_numbers(calls: Calls) -> None:
     calls.sandbox.switch(numbers_as_text=["ids"])
-    answered = calls.create("ann@example.com").json["Subscriber"]
-    assert (answered["Base"]["Id"], answered["Id"].isdigit()) == ("1", True)
+    answered_value = calls.create("ann@example.com").json["Subscriber"]
+    assert (answered_value["Base"]["Id"], answered_value["Id"].isdigit()) == ("1", True)
     assert [(subscriber["Id"], subscriber["Base"]["Id"]) for subscriber in calls.read_page()["Subscribers"]] == [
-        (answered["Id"], "1")
+        (answered_value["Id"], "1")
     ]
-    assert [event["id"] for event in calls.list_events()] == [int(answered["Id"])]
+    assert [event["id"] for event in calls.list_events()] == [int(answered_value["Id"])]
 
 
 def list_members(calls: Calls) -> list[tuple[int | str, str, str]]:
@@ -263,8 +269,8 @@ def test_a_create_in_another_base_stores_or_moves_the_subscriber(
 def test_a_create_overwrites_the_subscriber_with_the_same_phone_or_client_user_id(calls: Calls, field: str) -> None:
     calls.sandbox.switch(merge_by="Phone,ClientUserId")
     calls.create("ana@e.org", **{field: "31"})
-    answered = calls.create("bob@e.org", **{field: "31"}).json["Subscriber"]
-    assert (answered["Id"], [subscriber["Email"] for subscriber in calls.read_page()["Subscribers"]]) == (
+    answered_value = calls.create("bob@e.org", **{field: "31"}).json["Subscriber"]
+    assert (answered_value["Id"], [subscriber["Email"] for subscriber in calls.read_page()["Subscribers"]]) == (
         100_001,
         ["bob@e.org"],
     )
@@ -273,7 +279,7 @@ def test_a_create_overwrites_the_subscriber_with_the_same_phone_or_client_user_i
 
 def test_the_list_shows_another_id_than_the_provisional_id_of_the_answer(calls: Calls) -> None:
     calls.sandbox.switch(provisional_ids=True)
-    answered = calls.create("ana@e.org").json["Subscriber"]["Id"]
-    listed = calls.read_page()["Subscribers"][0]["Id"]
-    assert answered != listed
-    assert [calls.read_page(Id=shown)["TotalCount"] for shown in (answered, listed)] == [0, 1]
+    answered_value = calls.create("ana@e.org").json["Subscriber"]["Id"]
+    listed_id = calls.read_page()["Subscribers"][0]["Id"]
+    assert answered_value != listed_id
+    assert [calls.read_page(Id=shown_id)["TotalCount"] for shown_id in (answered_value, listed_id)] == [0, 1]

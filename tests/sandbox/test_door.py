@@ -57,19 +57,19 @@ def test_a_rate_limit_counts_the_requests_of_all_operations_together(calls: Call
 
 @pytest.mark.parametrize("fault", [False, True])
 def test_retry_after_is_seconds_a_date_a_unix_time_or_nothing(calls: Calls, fault: bool) -> None:
-    asked = {"refuse": 1, "refuse_retry_after_s": 60} if fault else {"rate": 0.0166, "burst": 1}
-    calls.sandbox.switch(**asked)
+    refusal_switches = {"refuse": 1, "refuse_retry_after_s": 60} if fault else {"rate": 0.0166, "burst": 1}
+    calls.sandbox.switch(**refusal_switches)
     calls.create("a@example.com")
     seconds = calls.create("a@example.com")
     assert seconds.status == 429
     assert int(seconds.headers["retry-after"]) in (60, 61)
     calls.sandbox.switch(retry_after="date")
-    asked_at = time.time()
+    request_time = time.time()
     date = parsedate_to_datetime(calls.create("a@example.com").headers["retry-after"])
-    assert (60 if fault else 58) <= date.timestamp() - asked_at <= 62  # rounded up, never down
+    assert (60 if fault else 58) <= date.timestamp() - request_time <= 62  # rounded up, never down
     calls.sandbox.switch(retry_after="unix")
-    until = int(calls.create("a@example.com").headers["retry-after"])
-    assert (60 if fault else 58) <= until - asked_at <= 64
+    retry_at = int(calls.create("a@example.com").headers["retry-after"])
+    assert (60 if fault else 58) <= retry_at - request_time <= 64
     calls.sandbox.switch(retry_after="none")
     assert "retry-after" not in calls.create("a@example.com").headers
 
@@ -123,13 +123,13 @@ def test_the_retry_after_of_a_limit_is_not_shorter_than_the_switch(calls: Calls)
 
 def test_a_request_beyond_the_allowed_number_in_flight_is_refused(calls: Calls) -> None:
     calls.sandbox.switch(max_in_flight=2, latency_ms=1500)
-    with closing(calls.connect()) as first, closing(calls.connect()) as second:
-        for sock, name in ((first, "a"), (second, "b")):
+    with closing(calls.connect()) as first_connection, closing(calls.connect()) as second_connection:
+        for sock, name in ((first_connection, "a"), (second_connection, "b")):
             sock.sendall(calls.encode_create(f"{name}@example.com"))
         wait_until(lambda: calls.sandbox.stats()["in_flight"] == 2)
         calls.sandbox.switch(latency_ms=0)  # the latency of later requests
         assert calls.request_list().status == 429
-        assert [read_answers(sock, 1)[0][0] for sock in (first, second)] == [200, 200]
+        assert [read_answers(sock, 1)[0][0] for sock in (first_connection, second_connection)] == [200, 200]
     assert calls.create("d@example.com").status == 200
 
 
@@ -211,8 +211,8 @@ FOREIGN_HOSTS = """
 
 
 def test_only_host_names_of_this_machine_are_allowed() -> None:
-    foreign = ["", "localhost, evil.example", "localhost localhost", *FOREIGN_HOSTS.split()]
-    assert [host for host in (*LOCAL_HOSTS, *foreign) if is_loopback_header(host)] == LOCAL_HOSTS
+    foreign_hosts = ["", "localhost, evil.example", "localhost localhost", *FOREIGN_HOSTS.split()]
+    assert [host for host in (*LOCAL_HOSTS, *foreign_hosts) if is_loopback_header(host)] == LOCAL_HOSTS
 
 
 @pytest.mark.parametrize("path", [LIST, "/_sandbox/truth", "/_sandbox/nothing", "/", "/favicon.ico"])

@@ -7,7 +7,12 @@ import pytest
 
 from tests.sandbox.calls import Calls, read_answers, read_to_end, wait_until
 
-CLOSED = (http.client.RemoteDisconnected, http.client.BadStatusLine, ConnectionResetError, BrokenPipeError)
+CLOSED_CONNECTION_ERRORS = (
+    http.client.RemoteDisconnected,
+    http.client.BadStatusLine,
+    ConnectionResetError,
+    BrokenPipeError,
+)
 
 
 def list_stored(calls: Calls) -> list[tuple[str, str]]:
@@ -117,14 +122,14 @@ def test_a_wrong_answer_shows_another_subscriber(calls: Calls) -> None:
 def test_a_create_can_be_executed_after_its_connection_was_cut_unless_the_sandbox_is_reset(calls: Calls) -> None:
     calls.sandbox.switch(drop_before=1, late_ms=1000)
     started_at = time.monotonic()
-    with pytest.raises(CLOSED):
+    with pytest.raises(CLOSED_CONNECTION_ERRORS):
         calls.create("a@example.com")
     assert list_stored(calls) == []
     wait_until(lambda: list_stored(calls))
     assert time.monotonic() - started_at > 0.9
     assert list_stored(calls) == [("a@example.com", "late")]
     calls.sandbox.switch(late_ms=100)
-    with pytest.raises(CLOSED):
+    with pytest.raises(CLOSED_CONNECTION_ERRORS):
         calls.create("b@example.com")
     calls.sandbox.reset()
     calls.sandbox.switch(latency_ms=200)
@@ -151,7 +156,7 @@ def test_a_fault_affects_only_the_operations_of_the_switch(calls: Calls) -> None
     assert calls.request_list().status == 200
     calls.sandbox.switch(fault_operations=["list"])
     assert calls.create("a@example.com").status == 200
-    with pytest.raises(CLOSED):
+    with pytest.raises(CLOSED_CONNECTION_ERRORS):
         calls.request_list()
 
 

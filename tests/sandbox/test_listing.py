@@ -100,11 +100,11 @@ def test_a_shuffled_list_changes_its_order_at_each_request(calls: Calls, filters
 
 def test_the_list_and_its_filters_show_a_create_after_the_lag(calls: Calls) -> None:
     calls.sandbox.switch(list_lag_ms=60_000)
-    hidden = calls.create("late@example.com").json["Subscriber"]["Id"]
+    hidden_id = calls.create("late@example.com").json["Subscriber"]["Id"]
     calls.sandbox.switch(list_lag_ms=0)
     calls.create("now@example.com")
     assert calls.list_emails() == calls.list_emails(BaseId=1) == ["now@example.com"]
-    assert calls.read_page(Email="late@example.com")["TotalCount"] == calls.read_page(Id=hidden)["TotalCount"] == 0
+    assert calls.read_page(Email="late@example.com")["TotalCount"] == calls.read_page(Id=hidden_id)["TotalCount"] == 0
     assert calls.sandbox.stats()["subscribers"] == 2
     calls.sandbox.switch(list_lag_ms=1)
     calls.create("soon@example.com")
@@ -263,13 +263,13 @@ def read_whole_list(calls: Calls, **query: object) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("order", "place", "expected_indexes"),
+    ("order", "position", "expected_indexes"),
     [("id", "head", {0, 1}), ("id_desc", "middle", {9, 10, 11}), ("email", "end", {18, 19, 20})],
 )
 def test_a_subscriber_vanishes_and_appears_at_the_place_of_the_switch(
-    calls: Calls, order: str, place: str, expected_indexes: set[int]
+    calls: Calls, order: str, position: str, expected_indexes: set[int]
 ) -> None:
-    calls.sandbox.switch(id_step=5, order=order, churn_where=place)
+    calls.sandbox.switch(id_step=5, order=order, churn_where=position)
     calls.sandbox.seed(20)
     ids_before = read_whole_list(calls)
     calls.sandbox.switch(churn_delete=1)

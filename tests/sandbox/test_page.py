@@ -9,9 +9,12 @@ from tests.sandbox.calls import SEND, Calls, Reply
 
 
 def open_page(calls: Calls, path: str = "/", method: str = "GET", body: bytes | None = None, **headers: str) -> Reply:
-    basic = b64encode(f"anybody:{calls.sandbox.token}".encode()).decode()
+    basic_credentials = b64encode(f"anybody:{calls.sandbox.token}".encode()).decode()
     return calls.request(
-        method, path, body, **{"Authorization": f"Basic {basic}", "Host": f"127.0.0.1:{calls.port}"} | headers
+        method,
+        path,
+        body,
+        **{"Authorization": f"Basic {basic_credentials}", "Host": f"127.0.0.1:{calls.port}"} | headers,
     )
 
 

@@ -58,8 +58,8 @@ def test_an_answered_create_survives_a_kill(tmp_path: Path) -> None:
         data = sock.recv(1 << 16)
         sandbox.kill()
         with suppress(ConnectionResetError):
-            while received := sock.recv(1 << 16):
-                data += received
+            while chunk := sock.recv(1 << 16):
+                data += chunk
         sandbox.start()
         emails = {event["email"] for event in sandbox.truth()["events"]}
     answered_emails = {part.partition(b'"')[0].decode() for part in data.split(b'"Email":"')[1:] if b"}}" in part}

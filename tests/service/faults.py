@@ -124,23 +124,23 @@ def answers(*responses: bytes) -> Fault:
     return answer
 
 
-def answers_then_cuts(first: bytes) -> Fault:
+def answers_then_cuts(first_answer: bytes) -> Fault:
     """Answer the first request of a connection, read the second request, and close the connection."""
 
     async def answer(connection: Connection) -> None:
         if await connection.read_request():
-            await connection.write(first)
+            await connection.write(first_answer)
             await connection.read_request()
 
     return answer
 
 
-def answers_then_closes(first: bytes) -> Fault:
+def answers_then_closes(first_answer: bytes) -> Fault:
     """Answer one request of each connection, and close the connection without announcing this."""
 
     async def answer(connection: Connection) -> None:
         if await connection.read_request():
-            await connection.write(first)
+            await connection.write(first_answer)
 
     return answer
 

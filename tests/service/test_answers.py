@@ -22,17 +22,17 @@ NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 
 SAMPLES = Path(__file__).parent / "samples"
 
-CREATED = (SAMPLES / "created.json").read_bytes()
+CREATED_ANSWER = (SAMPLES / "created.json").read_bytes()
 
-LISTED = (SAMPLES / "listed.json").read_bytes()
+LIST_ANSWER = (SAMPLES / "listed.json").read_bytes()
 
-SENT = (SAMPLES / "sent.json").read_bytes()
+EMAIL_ANSWER = (SAMPLES / "sent.json").read_bytes()
 
 PARSERS = (parse_created, parse_listed, parse_sent)
 
 
 def test_a_created_subscriber_has_its_id_and_its_fields() -> None:
-    answer = parse_created(201, {}, CREATED, NOW)
+    answer = parse_created(201, {}, CREATED_ANSWER, NOW)
     assert isinstance(answer, Created)
     assert (answer.subscriber_id, answer.status) == (81231, 201)
     assert answer.read("id") == 81231
@@ -42,10 +42,10 @@ def test_a_created_subscriber_has_its_id_and_its_fields() -> None:
 
 
 def test_a_page_has_its_counts_and_its_subscribers() -> None:
-    answer = parse_listed(200, {}, LISTED, NOW)
+    answer = parse_listed(200, {}, LIST_ANSWER, NOW)
     assert isinstance(answer, ListPage)
     assert (answer.total_count, answer.offset, answer.limit) == (3, 1, 2)
-    assert answer.subscribers == orjson.loads(LISTED)["SubscribersList"]["Subscribers"]
+    assert answer.subscribers == orjson.loads(LIST_ANSWER)["SubscribersList"]["Subscribers"]
 
 
 def test_a_count_that_is_not_a_whole_number_of_64_bits_is_none() -> None:
@@ -55,7 +55,7 @@ def test_a_count_that_is_not_a_whole_number_of_64_bits_is_none() -> None:
 
 
 def test_an_accepted_email_has_its_request_id_and_its_message_id() -> None:
-    assert parse_sent(200, {}, SENT, NOW) == Accepted(991, "<20261121.991@mail.example.com>")
+    assert parse_sent(200, {}, EMAIL_ANSWER, NOW) == Accepted(991, "<20261121.991@mail.example.com>")
     body_without_message_id = b'{"success": true, "SendEmail": {"SendMessageRequestId": 5}}'
     assert parse_sent(200, {}, body_without_message_id, NOW) == Accepted(5, "")
 
@@ -144,7 +144,7 @@ def test_a_redirect_or_a_server_error_is_ambiguous_with_any_body(status: int) ->
 
 def test_a_failure_that_claims_success_is_ambiguous() -> None:
     for status in [302, 400, 409, 422, 429, 500]:
-        for parse, body in zip(PARSERS, (CREATED, LISTED, SENT), strict=True):
+        for parse, body in zip(PARSERS, (CREATED_ANSWER, LIST_ANSWER, EMAIL_ANSWER), strict=True):
             answer = parse(status, {}, body, NOW)
             assert isinstance(answer, Ambiguous)
             assert answer.status == status
@@ -161,12 +161,12 @@ def test_a_message_is_masked_before_it_is_cut() -> None:
 def test_numbers_in_quotes_are_read_as_numbers() -> None:
     row = b'{"Id":"7","Base":{"Id":"3"}}'
     page = b'{"TotalCount":"12","Offset":"0","Limit":"5","Subscribers":[%s]}' % row
-    listed = parse_listed(200, {}, b'{"success":true,"SubscribersList":%s}' % page, NOW)
-    assert listed == ListPage([{"Id": 7, "Base": {"Id": 3}}], 12, 0, 5)
+    list_page = parse_listed(200, {}, b'{"success":true,"SubscribersList":%s}' % page, NOW)
+    assert list_page == ListPage([{"Id": 7, "Base": {"Id": 3}}], 12, 0, 5)
 
-    created = parse_created(200, {}, b'{"success":true,"Subscriber":%s}' % row, NOW)
-    assert isinstance(created, Created)
-    assert (created.subscriber_id, created.read("base_id")) == (7, 3)
+    create_answer = parse_created(200, {}, b'{"success":true,"Subscriber":%s}' % row, NOW)
+    assert isinstance(create_answer, Created)
+    assert (create_answer.subscriber_id, create_answer.read("base_id")) == (7, 3)
 
 
 def test_null_instead_of_rows_is_a_page_only_beyond_the_total_count() -> None:

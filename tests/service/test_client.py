@@ -22,23 +22,29 @@ from tests.service.faults import Fault, build_response, find_unused_port, serve
 from tests.service.waits import Waits
 
 TOKEN = Token("s3cret-token")
-CREATED = build_response(b'{"success": true, "Subscriber": {"Id": 5, "Email": "ann@example.com"}}', "201 Created")
-LISTED = build_response(b'{"success": true, "SubscribersList": {"TotalCount": 1, "Subscribers": [{"Id": 5}]}}')
-SENT = build_response(b'{"success": true, "SendEmail": {"SendMessageRequestId": 8, "MessageId": "<m>"}}')
-LIMITED = build_response(b'{"message": "slow down"}', "429 Too Many Requests", Retry_After="2")
-TAKEN = build_response(b'{"message": "taken"}', "422 Unprocessable")
-BROKEN = build_response(b"oops", "500 Internal Server Error")
+CREATED_ANSWER = build_response(
+    b'{"success": true, "Subscriber": {"Id": 5, "Email": "ann@example.com"}}', "201 Created"
+)
+LIST_ANSWER = build_response(b'{"success": true, "SubscribersList": {"TotalCount": 1, "Subscribers": [{"Id": 5}]}}')
+EMAIL_ANSWER = build_response(b'{"success": true, "SendEmail": {"SendMessageRequestId": 8, "MessageId": "<m>"}}')
+RATE_REFUSAL = build_response(b'{"message": "slow down"}', "429 Too Many Requests", Retry_After="2")
+TAKEN_REFUSAL = build_response(b'{"message": "taken"}', "422 Unprocessable")
+SERVER_ERROR = build_response(b"oops", "500 Internal Server Error")
 EMAIL = b'{"SendEmail":{}}'
 
 
 async def test_an_operation_sends_its_request_with_the_token_and_returns_its_result() -> None:
     async with (
-        serve(faults.answers(CREATED, LISTED, SENT)) as server,
+        serve(faults.answers(CREATED_ANSWER, LIST_ANSWER, EMAIL_ANSWER)) as server,
         open_client(Service(server.base_url + "/base/", TOKEN, "Bearer {token}")) as client,
     ):
-        created = await client.create_subscriber(b'{"Subscriber":{}}')
-        assert isinstance(created, Created)
-        assert (created.subscriber_id, created.status, created.read("email")) == (5, 201, "ann@example.com")
+        create_answer = await client.create_subscriber(b'{"Subscriber":{}}')
+        assert isinstance(create_answer, Created)
+        assert (create_answer.subscriber_id, create_answer.status, create_answer.read("email")) == (
+            5,
+            201,
+            "ann@example.com",
+        )
         assert await client.list_subscribers(ListQuery(base_id=7)) == ListPage([{"Id": 5}], 1, None, None)
         assert await client.send_email(EMAIL) == Accepted(8, "<m>")
 
@@ -57,7 +63,7 @@ async def test_an_operation_sends_its_request_with_the_token_and_returns_its_res
 
 
 async def test_a_large_body_is_sent_completely() -> None:
-    async with serve(faults.answers(CREATED)) as server, open_client(Service(server.base_url, TOKEN)) as client:
+    async with serve(faults.answers(CREATED_ANSWER)) as server, open_client(Service(server.base_url, TOKEN)) as client:
         body = b"0123456789" * 500_000
         assert isinstance(await client.create_subscriber(body), Created)
         assert server.requests[0].endswith(b"\r\n\r\n" + body)
@@ -67,7 +73,7 @@ def test_any_text_in_a_query_reaches_the_service_unchanged() -> None:
     texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30).filter(str.strip)
 
     async def check_query(email: str, name: str) -> None:
-        async with serve(faults.answers(LISTED)) as server, open_client(Service(server.base_url, TOKEN)) as client:
+        async with serve(faults.answers(LIST_ANSWER)) as server, open_client(Service(server.base_url, TOKEN)) as client:
             await client.list_subscribers(ListQuery(email=email, first_name=name, is_active=False, gender=""))
             target = server.requests[0].split(b" ")[1].decode("ascii")
             assert parse_qsl(urlsplit(target).query, keep_blank_values=True, strict_parsing=True) == [
@@ -90,9 +96,9 @@ def test_any_text_in_a_query_reaches_the_service_unchanged() -> None:
 
 async def test_an_operation_returns_a_failure_as_a_value() -> None:
     cases: list[tuple[bytes, Refused | Ambiguous]] = [
-        (LIMITED, Refused(429, "slow down", 2.0)),
-        (TAKEN, Refused(422, "taken", None)),
-        (BROKEN, Ambiguous(500, "oops", None)),
+        (RATE_REFUSAL, Refused(429, "slow down", 2.0)),
+        (TAKEN_REFUSAL, Refused(422, "taken", None)),
+        (SERVER_ERROR, Ambiguous(500, "oops", None)),
         (build_response(b'{"success": false}'), Refused(200, "", None)),
         (build_response(b"", "302 Found", Location="/login"), Ambiguous(302, "redirect to /login", None)),
     ]
@@ -114,7 +120,7 @@ async def call_all_operations(client: Client) -> list[object]:
 
 
 async def test_an_operation_counts_its_sent_limited_and_failed_requests() -> None:
-    replies = (CREATED, LIMITED, TAKEN, BROKEN, CREATED)
+    replies = (CREATED_ANSWER, RATE_REFUSAL, TAKEN_REFUSAL, SERVER_ERROR, CREATED_ANSWER)
     async with (
         serve(faults.answers(*replies)) as server,
         open_client(Service(server.base_url, TOKEN), clock=Waits().clock) as client,
@@ -133,17 +139,17 @@ async def test_an_operation_counts_its_sent_limited_and_failed_requests() -> Non
 
 
 async def test_a_date_in_retry_after_is_read_with_the_clock_of_the_client() -> None:
-    until = build_response(b"", "503 Unavailable", Retry_After="Sat, 21 Nov 2026 12:00:30 GMT")
+    rate_refusal = build_response(b"", "503 Unavailable", Retry_After="Sat, 21 Nov 2026 12:00:30 GMT")
     service_at = datetime(2026, 11, 21, 12, 0, 10, tzinfo=UTC)
     async with (
-        serve(faults.answers(until)) as server,
+        serve(faults.answers(rate_refusal)) as server,
         open_client(Service(server.base_url, TOKEN), clock=replace(system_clock(), now=lambda: service_at)) as client,
     ):
         assert await client.create_subscriber(b"{}") == Ambiguous(503, "", 20.0)
 
 
 FAULTS_WITH_SECRETS: list[Fault] = [
-    faults.answers(CREATED, LISTED, build_response(b"s3cret-token ann@example.com", "401 Unauthorized")),
+    faults.answers(CREATED_ANSWER, LIST_ANSWER, build_response(b"s3cret-token ann@example.com", "401 Unauthorized")),
     faults.cut_before_answer,
     faults.reset_before_answer,
     faults.cut_in_the_head,

@@ -60,15 +60,18 @@ async def test_an_answer_shows_no_token() -> None:
             serve(faults.answers(answer_with_token)) as server,
             open_client(Service(server.base_url, Token(SECRET))) as client,
         ):
-            refused = Refused(401, f"token {MASKED} is old", None)
-            assert await client.create_subscriber(b"{}") == refused
-            assert await client.list_subscribers(ListQuery()) == refused
-            assert await client.send_email(b"{}") == refused
+            refusal = Refused(401, f"token {MASKED} is old", None)
+            assert await client.create_subscriber(b"{}") == refusal
+            assert await client.list_subscribers(ListQuery()) == refusal
+            assert await client.send_email(b"{}") == refusal
 
 
 async def test_the_target_of_a_redirect_shows_no_token() -> None:
-    moved = build_response(b"", "302 Found", Location=f"/login?token={quote(SECRET)}&next=/")
-    async with serve(faults.answers(moved)) as server, open_client(Service(server.base_url, Token(SECRET))) as client:
+    redirection = build_response(b"", "302 Found", Location=f"/login?token={quote(SECRET)}&next=/")
+    async with (
+        serve(faults.answers(redirection)) as server,
+        open_client(Service(server.base_url, Token(SECRET))) as client,
+    ):
         answer = await client.create_subscriber(b"{}")
         assert answer == Ambiguous(302, f"redirect to /login?token={MASKED}&next=/", None)
 
@@ -84,12 +87,12 @@ async def test_a_token_that_looks_escaped_is_masked(secret: str, page: str) -> N
         assert await client.create_subscriber(b"{}") == Refused(401, f"token {MASKED} is old", None)
 
 
-PRINTABLE = st.text(
+PRINTABLE_TEXTS = st.text(
     st.characters(min_codepoint=0x20, max_codepoint=0x7E, exclude_characters="\\"), min_size=4, max_size=30
 )
 
 
-@given(PRINTABLE, st.sampled_from(sorted(ENCODINGS)))
+@given(PRINTABLE_TEXTS, st.sampled_from(sorted(ENCODINGS)))
 def test_any_token_is_masked_plain_and_escaped(secret: str, spelling: str) -> None:
     if "twice" in spelling or spelling == "JSON in JSON":  # services encode twice only without backslashes
         spelling = "plain"

@@ -13,7 +13,7 @@ from tests.service.faults import build_response, find_unused_port, serve
 
 CREATE = build_create(b"{}")
 OK = build_response(b"{}")
-REFUSES = build_response(b"", "407 Proxy Authentication Required")
+PROXY_REFUSAL = build_response(b"", "407 Proxy Authentication Required")
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ async def send_through_proxy(base_url: str, proxy: str | None) -> object:
 
 @pytest.mark.parametrize("name", ["https_proxy", "HTTPS_PROXY"])
 async def test_the_proxy_of_the_environment_is_used_only_on_request(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    async with serve(faults.answers(REFUSES)) as proxy:
+    async with serve(faults.answers(PROXY_REFUSAL)) as proxy:
         monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
         await send_through_proxy("https://localhost:1", None)
         assert proxy.requests == []
@@ -61,7 +61,7 @@ async def test_a_request_through_a_proxy_that_refuses_is_not_sent_and_hides_the_
     monkeypatch: pytest.MonkeyPatch, credentials: str
 ) -> None:
     """This version of aiohttp would send the token of the service to a proxy without credentials."""
-    async with serve(faults.answers(REFUSES)) as proxy:
+    async with serve(faults.answers(PROXY_REFUSAL)) as proxy:
         monkeypatch.setenv("https_proxy", f"http://{credentials}127.0.0.1:{proxy.port}")
         answer = await send_through_proxy("https://localhost:1", "env")
         assert answer == NotSent("the proxy (service.proxy) refused to connect (status 407)")
@@ -71,7 +71,7 @@ async def test_a_request_through_a_proxy_that_refuses_is_not_sent_and_hides_the_
 
 async def test_the_proxy_of_the_settings_is_used_in_any_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "localhost")
-    async with serve(faults.answers(REFUSES)) as proxy:
+    async with serve(faults.answers(PROXY_REFUSAL)) as proxy:
         await send_through_proxy("https://localhost:1", f"http://127.0.0.1:{proxy.port}")
         assert proxy.requests[0].startswith(b"CONNECT localhost:1 HTTP/1.1")
 

@@ -24,15 +24,15 @@ TOKEN = Token("s3cret-token")
 
 QUERY = ListQuery()
 
-CREATED = build_response(b'{"success": true, "Subscriber": {"Id": 5}}')
+CREATED_ANSWER = build_response(b'{"success": true, "Subscriber": {"Id": 5}}')
 
-LISTED = build_response(b'{"success": true, "SubscribersList": {"Subscribers": []}}')
+LIST_ANSWER = build_response(b'{"success": true, "SubscribersList": {"Subscribers": []}}')
 
-LIMITED = build_response(b"slow down", "429 Too Many Requests", Retry_After="7")
+RATE_REFUSAL = build_response(b"slow down", "429 Too Many Requests", Retry_After="7")
 
-UNAVAILABLE = build_response(b"later", "503 Service Unavailable", Retry_After="4")
+UNAVAILABLE_ANSWER = build_response(b"later", "503 Service Unavailable", Retry_After="4")
 
-BROKEN = build_response(b"oops", "500 Internal Server Error")
+SERVER_ERROR = build_response(b"oops", "500 Internal Server Error")
 
 BROKEN_ANSWER = Ambiguous(500, "oops", None)
 
@@ -55,7 +55,7 @@ def build_read_call(client: Client) -> tuple[Callable[[], Awaitable[ReadAnswer]]
 
 
 @pytest.mark.parametrize(
-    ("fault", "answer_class"), [(faults.answers(CREATED), Created), (faults.cut_before_answer, Ambiguous)]
+    ("fault", "answer_class"), [(faults.answers(CREATED_ANSWER), Created), (faults.cut_before_answer, Ambiguous)]
 )
 async def test_a_create_is_retried_until_the_service_is_reachable_and_is_sent_once(
     fault: faults.Fault, answer_class: type
@@ -76,16 +76,16 @@ async def test_a_create_is_retried_until_the_service_is_reachable_and_is_sent_on
 
 async def test_a_create_that_was_sent_is_never_sent_again() -> None:
     for response_bytes in [
-        LIMITED,
-        UNAVAILABLE,
-        BROKEN,
+        RATE_REFUSAL,
+        UNAVAILABLE_ANSWER,
+        SERVER_ERROR,
         build_response(b"", "400 Bad"),
         build_response(b"", "409 Conflict"),
         build_response(b"", "302 Found"),
     ]:
         waits = Waits()
         async with (
-            serve(faults.answers(response_bytes, CREATED)) as server,
+            serve(faults.answers(response_bytes, CREATED_ANSWER)) as server,
             open_client(Service(server.base_url, TOKEN)) as client,
         ):
             assert isinstance(await build_retrier(waits).send(*build_create_call(client)), Refused | Ambiguous)
@@ -114,7 +114,7 @@ async def test_a_create_that_cannot_be_sent_has_a_limited_number_of_attempts_wit
         assert client.counts["create"] == RequestCounts(sent=9, retried=8, failed=9)
     windows = (0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0)
     assert len(waits.seconds) == len(windows)
-    assert all(0.0 <= waited <= window for waited, window in zip(waits.seconds, windows, strict=True))
+    assert all(0.0 <= waited_s <= window for waited_s, window in zip(waits.seconds, windows, strict=True))
     assert max(waits.seconds) > 4.0
     assert len(set(waits.seconds)) == len(windows)
 
@@ -122,46 +122,61 @@ async def test_a_create_that_cannot_be_sent_has_a_limited_number_of_attempts_wit
 async def test_a_create_that_cannot_be_sent_is_not_tried_again_after_a_stop() -> None:
     waits: list[float] = []
 
-    async def rest(seconds: float) -> bool:
+    async def wait(seconds: float) -> bool:
         waits.append(seconds)
         return len(waits) < 2
 
     async with open_client(Service(f"http://127.0.0.1:{find_unused_port()}", TOKEN)) as client:
-        assert isinstance(await build_retrier(Waits()).send(*build_create_call(client), rest), NotSent)
+        assert isinstance(await build_retrier(Waits()).send(*build_create_call(client), wait), NotSent)
         assert len(waits) == 2
         assert client.counts["create"].retried == 1
 
 
 async def test_a_read_is_sent_again_after_an_uncertain_answer() -> None:
     waits = Waits()
-    cut = b"HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n{'success': false}"
-    replies = (BROKEN, build_response(b'{"success": true}'), cut, build_response(b"", "408 Timeout"), LIMITED, LISTED)
+    cut_answer = b"HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n{'success': false}"
+    replies = (
+        SERVER_ERROR,
+        build_response(b'{"success": true}'),
+        cut_answer,
+        build_response(b"", "408 Timeout"),
+        RATE_REFUSAL,
+        LIST_ANSWER,
+    )
     async with serve(faults.answers(*replies)) as server, connect(server, waits) as client:
         assert isinstance(await build_retrier(waits).read(*build_read_call(client)), ListPage)
         assert len(server.requests) == len(replies)
         assert client.counts["list"] == RequestCounts(sent=6, retried=5, limited=1, failed=4)
 
 
-@pytest.mark.parametrize(("response_bytes", "retry_after_s"), [(LIMITED, 7.0), (UNAVAILABLE, 4.0)], ids=["429", "503"])
+@pytest.mark.parametrize(
+    ("response_bytes", "retry_after_s"), [(RATE_REFUSAL, 7.0), (UNAVAILABLE_ANSWER, 4.0)], ids=["429", "503"]
+)
 async def test_a_read_waits_for_retry_after(response_bytes: bytes, retry_after_s: float) -> None:
     waits = Waits()
-    async with serve(faults.answers(response_bytes, response_bytes, LISTED)) as server, connect(server, waits) as c:
+    async with (
+        serve(faults.answers(response_bytes, response_bytes, LIST_ANSWER)) as server,
+        connect(server, waits) as c,
+    ):
         assert isinstance(await build_retrier(waits).read(*build_read_call(c)), ListPage)
-    assert [retry_after_s <= waited <= retry_after_s + 1.0 for waited in waits.seconds] == [True, True]
+    assert [retry_after_s <= waited_s <= retry_after_s + 1.0 for waited_s in waits.seconds] == [True, True]
 
 
 async def test_a_read_that_was_refused_or_redirected_is_not_sent_again() -> None:
     for status in [400, 401, 403, 404, 405, 422, 301, 302, 307, 308]:
         waits = Waits()
-        refused = build_response(b"no", f"{status} Whatever")
-        async with serve(faults.answers(refused, LISTED)) as server, open_client(Service(server.base_url, TOKEN)) as c:
+        refusal = build_response(b"no", f"{status} Whatever")
+        async with (
+            serve(faults.answers(refusal, LIST_ANSWER)) as server,
+            open_client(Service(server.base_url, TOKEN)) as c,
+        ):
             answer = await build_retrier(waits).read(*build_read_call(c))
             assert isinstance(answer, Refused | Ambiguous)
             assert (answer.status, len(server.requests), waits.seconds) == (status, 1, [])
 
 
 async def test_after_a_failed_read_each_read_has_one_attempt_until_a_read_succeeds() -> None:
-    waits, replies = Waits(), (BROKEN, BROKEN, BROKEN, LISTED, BROKEN, LISTED)
+    waits, replies = Waits(), (SERVER_ERROR, SERVER_ERROR, SERVER_ERROR, LIST_ANSWER, SERVER_ERROR, LIST_ANSWER)
     async with serve(faults.answers(*replies)) as server, open_client(Service(server.base_url, TOKEN)) as client:
         retrier = build_retrier(waits, attempts=2)
         assert await retrier.read(*build_read_call(client)) == BROKEN_ANSWER
@@ -174,7 +189,7 @@ async def test_after_a_failed_read_each_read_has_one_attempt_until_a_read_succee
 
 async def test_an_attempt_beyond_the_time_budget_does_not_start() -> None:
     waits = Waits()
-    async with serve(faults.answers(LIMITED)) as server, open_client(Service(server.base_url, TOKEN)) as client:
+    async with serve(faults.answers(RATE_REFUSAL)) as server, open_client(Service(server.base_url, TOKEN)) as client:
         assert await build_retrier(waits, longest_s=6.9).read(*build_read_call(client)) == Refused(
             429, "slow down", 7.0
         )

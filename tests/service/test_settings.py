@@ -25,9 +25,9 @@ def test_an_https_or_loopback_url_is_normalised() -> None:
         ("http://localhost:1", "http://localhost:1"),
         ("http://[::1]:5", "http://[::1]:5"),
     ]
-    for url, normalised in cases:
-        assert parse_base_url(url) == normalised
-        assert Service(url, TOKEN).base_url == normalised
+    for url, expected_url in cases:
+        assert parse_base_url(url) == expected_url
+        assert Service(url, TOKEN).base_url == expected_url
 
 
 def test_the_error_of_a_refused_url_shows_the_reason() -> None:
@@ -97,8 +97,8 @@ TOKEN_TEXT = "s3cret-token"
 def test_a_token_is_masked_in_any_text() -> None:
     token = Token(TOKEN_TEXT)
     service = Service("https://api.example.com", token)
-    written = [repr(token), str(token), f"{token}", f"{token!s:>20}", "%s" % token, repr([token]), repr(service)]  # noqa: UP031 - logging formats in this way
-    assert not [text for text in written if TOKEN_TEXT in text]
+    texts = [repr(token), str(token), f"{token}", f"{token!s:>20}", "%s" % token, repr([token]), repr(service)]  # noqa: UP031 - logging formats in this way
+    assert not [text for text in texts if TOKEN_TEXT in text]
     assert not hasattr(token, "__dict__")
 
 

@@ -11,7 +11,7 @@ from tests.service import faults
 from tests.service.faults import build_response, serve
 
 ROOT = Path(__file__).parents[2]
-CREATED = build_response(b'{"success": true, "Subscriber": {"Id": 5}}')
+CREATED_ANSWER = build_response(b'{"success": true, "Subscriber": {"Id": 5}}')
 
 CHILD_SCRIPT = """
 import asyncio, sys
@@ -32,7 +32,7 @@ async def test_a_trusted_certificate_is_accepted_only_for_its_own_host_name(tmp_
     faults.make_authority().cert_pem.write_to_path(str(authority_path))
     tls = faults.build_tls_context()
     async with (
-        serve(faults.answers(CREATED), tls=tls) as trusted_server,
+        serve(faults.answers(CREATED_ANSWER), tls=tls) as trusted_server,
         serve(faults.cut_before_answer, tls=tls) as cutting_server,
     ):
         urls = (

@@ -157,10 +157,10 @@ async def test_a_request_on_a_connection_that_was_closed_unnoticed_is_ambiguous(
         listener.listen()
 
         def serve_one_and_close() -> None:
-            accepted, _ = listener.accept()
-            with accepted:
-                requests.append(accepted.recv(65536))
-                accepted.sendall(OK)
+            accepted_socket, _ = listener.accept()
+            with accepted_socket:
+                requests.append(accepted_socket.recv(65536))
+                accepted_socket.sendall(OK)
 
         thread = threading.Thread(target=serve_one_and_close)
         thread.start()
@@ -200,19 +200,19 @@ async def test_the_client_closes_a_connection_that_was_idle_for_long(idle_s: flo
 
 @REQUESTS
 async def test_a_redirect_is_an_answer_and_is_not_followed(request_: Request) -> None:
-    async with serve(faults.answers(OK)) as other:
+    async with serve(faults.answers(OK)) as other_server:
         for status in ("301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"):
-            moved = build_response(b"", status, Location=f"{other.base_url}/api")
-            async with serve(faults.answers(moved)) as server:
+            redirection = build_response(b"", status, Location=f"{other_server.base_url}/api")
+            async with serve(faults.answers(redirection)) as server:
                 answer = await make_attempt(server.base_url, request_)
                 assert isinstance(answer, RawAnswer)
                 assert answer.status == int(status[:3])
-                assert (len(server.requests), other.connection_count) == (1, 0)
+                assert (len(server.requests), other_server.connection_count) == (1, 0)
 
 
 async def test_a_cookie_is_not_sent_back() -> None:
-    sets = build_response(b"{}", Set_Cookie="session=1; Path=/")
-    async with serve(faults.answers(sets)) as server:
+    cookie_answer = build_response(b"{}", Set_Cookie="session=1; Path=/")
+    async with serve(faults.answers(cookie_answer)) as server:
         by_name = build_service(f"http://localhost:{server.port}")  # aiohttp never keeps cookies of an IP address
         async with open_transport(by_name) as transport:
             await transport.send(LIST)
@@ -285,10 +285,10 @@ async def test_an_answer_beyond_the_bound_is_ambiguous() -> None:
 async def test_a_compressed_or_chunked_answer_is_read_whole(size: int) -> None:
     body = (b"0123456789" * size)[:size]
     chunk = b"%x\r\n" % size + body + b"\r\n" if size else b""
-    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk + b"0\r\n\r\n"
-    compressed = build_response(gzip.compress(body), Content_Encoding="gzip")
+    chunked_answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk + b"0\r\n\r\n"
+    compressed_answer = build_response(gzip.compress(body), Content_Encoding="gzip")
     async with (
-        serve(faults.answers(build_response(body), chunked, compressed)) as server,
+        serve(faults.answers(build_response(body), chunked_answer, compressed_answer)) as server,
         open_transport(build_service(server.base_url)) as transport,
     ):
         for _ in range(3):

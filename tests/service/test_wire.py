@@ -35,12 +35,12 @@ VALUES_BY_KIND: dict[Kind, st.SearchStrategy[object]] = {
     Kind.DATE: st.dates().map(str),
 }
 
-SENT = tuple(field for field in FIELDS if field.is_sent)
+SENT_FIELDS = tuple(field for field in FIELDS if field.is_sent)
 
-FULL_SUBSCRIBERS = st.fixed_dictionaries({field.name: VALUES_BY_KIND[field.kind] for field in SENT})
+FULL_SUBSCRIBERS = st.fixed_dictionaries({field.name: VALUES_BY_KIND[field.kind] for field in SENT_FIELDS})
 
 PARTIAL_SUBSCRIBERS = st.fixed_dictionaries(
-    {}, optional={field.name: st.none() | VALUES_BY_KIND[field.kind] for field in SENT}
+    {}, optional={field.name: st.none() | VALUES_BY_KIND[field.kind] for field in SENT_FIELDS}
 )
 
 
@@ -61,14 +61,14 @@ def list_paths(wire: dict[str, Any], parents: tuple[str, ...] = ()) -> list[tupl
 @given(FULL_SUBSCRIBERS)
 def test_a_subscriber_with_every_field_is_decoded_to_the_encoded_values(values: dict[str, object]) -> None:
     wire = encode_to_json(values)
-    assert list_paths(wire) == [field.path for field in SENT]
+    assert list_paths(wire) == [field.path for field in SENT_FIELDS]
     assert decode_subscriber(wire) == {"id": None, **values}
 
 
 @given(PARTIAL_SUBSCRIBERS)
 def test_a_missing_value_is_not_encoded_and_is_decoded_as_none(values: dict[str, object]) -> None:
     wire = encode_to_json(values)
-    assert list_paths(wire) == [field.path for field in SENT if values.get(field.name) is not None]
+    assert list_paths(wire) == [field.path for field in SENT_FIELDS if values.get(field.name) is not None]
     assert decode_subscriber(wire) == {name: values.get(name) for name in NAMES}
 
 
@@ -137,9 +137,9 @@ def test_an_address_that_is_not_an_object_is_decoded_as_empty() -> None:
 
 @given(FULL_SUBSCRIBERS)
 def test_an_answer_with_only_documented_changes_counts_as_unaltered(values: dict[str, object]) -> None:
-    answered = encode_to_json({**values, "base_name": "another"})
-    answered["Address"]["Zip"] = str(answered["Address"]["Zip"])
-    assert find_altered_fields(values, answered) == ()
+    answered_value = encode_to_json({**values, "base_name": "another"})
+    answered_value["Address"]["Zip"] = str(answered_value["Address"]["Zip"])
+    assert altered_fields(values, answered_value) == ()
 
 
 def test_an_answered_value_counts_as_altered_unless_a_normalisation_rule_explains_it() -> None:
@@ -164,16 +164,16 @@ def test_an_answered_value_counts_as_altered_unless_a_normalisation_rule_explain
         ("base_name", "News", "news", True),
         ("birthday", "1990-01-02", "1990-02-01", True),
     ]
-    for field, sent, answered, is_altered in cases:
+    for field, sent_value, answered_value, is_altered in cases:
         *parents, key = BY_NAME[field].path
-        answered = {parents[0]: {key: answered}} if parents else {key: answered}
-        assert find_altered_fields({field: sent}, answered) == ((field,) if is_altered else ())
+        answered_value = {parents[0]: {key: answered_value}} if parents else {key: answered_value}
+        assert altered_fields({field: sent_value}, answered_value) == ((field,) if is_altered else ())
 
 
 def test_the_id_of_an_answered_base_counts_more_than_its_name() -> None:
-    sent = {"base_id": 7, "base_name": "whatever"}
-    assert find_altered_fields(sent, {"Base": {"Id": 7, "Name": "News"}}) == ()
-    assert find_altered_fields(sent, {"Base": {"Id": 8, "Name": "whatever"}}) == ("base_id",)
+    sent_value = {"base_id": 7, "base_name": "whatever"}
+    assert altered_fields(sent_value, {"Base": {"Id": 7, "Name": "News"}}) == ()
+    assert altered_fields(sent_value, {"Base": {"Id": 8, "Name": "whatever"}}) == ("base_id",)
 
 
 # The three requests of service-api.md 4.1 to 4.3
@@ -225,7 +225,7 @@ def test_a_query_that_service_api_md_does_not_allow_is_refused() -> None:
         {"gender": "Male"},
         {"email": "\ud800@example.com"},
         {"first_name": "\udfff"},
-        *({name: blank} for name in TEXTS for blank in ("", " \t")),
+        *({name: blank_text} for name in TEXTS for blank_text in ("", " \t")),
     ]
     for wrong_options in cases:
         with pytest.raises(ConfigurationError, match=next(iter(wrong_options))) as error_info:
@@ -317,8 +317,8 @@ def test_a_listed_value_differs_from_the_source_unless_a_rule_explains_it() -> N
         ("client_user_id", "a", "A", True),
         ("address_city", "Ulm", {"strange": "thing"}, True),
     ]
-    for name, sent, listed, differs in cases:
+    for name, sent_value, listed_value, is_different in cases:
         names, birthday = ["phone", name, "birthday"], "1980-02-29"
-        assert find_differing_fields(names, ["+1", sent, birthday], ["+1", listed, birthday]) == (
-            [1] if differs else []
+        assert differing_fields(names, ["+1", sent_value, birthday], ["+1", listed_value, birthday]) == (
+            [1] if is_different else []
         )

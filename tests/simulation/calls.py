@@ -44,7 +44,7 @@ class Call:
     ended_at: float | None = None
     ending: str = ""  # for the process: a status, `cut`, `time-out`, `cancelled`, `died` or `not sent`
     is_refusal: bool = False  # whether the answer is a refusal (architecture 2)
-    stored: list[StoredSubscriber] = field(default_factory=list)
+    stored_subscribers: list[StoredSubscriber] = field(default_factory=list)
 
     @property
     def has_left(self) -> bool:
@@ -63,7 +63,7 @@ class EventRecord:
     """All events in their order. `story_lines` are for a person."""
 
     calls: list[Call] = field(default_factory=list)
-    stored: list[StoredSubscriber] = field(default_factory=list)
+    stored_subscribers: list[StoredSubscriber] = field(default_factory=list)
     story_lines: list[tuple[float, str]] = field(default_factory=list)
 
     def add_line(self, time: float, text: str) -> None:

@@ -271,16 +271,16 @@ class _Builder:
 
     def _draw_base_stranger(self, random: Random, is_homogeneous: bool) -> Mapping[str, object]:
         """Return a stranger in our base. Homogeneous strangers are all active and have no gender."""
-        local = "".join(random.choices(_LETTERS, k=12))
+        local_part = "".join(random.choices(_LETTERS, k=12))
         base = {"Id": BASE_ID} if self._has_base else {"Name": BASE_NAME}
-        wire: dict[str, object] = {"Base": base, "Email": f"{local}@x.org", "ClientUserId": f"c-{local}"}
+        wire: dict[str, object] = {"Base": base, "Email": f"{local_part}@x.org", "ClientUserId": f"c-{local_part}"}
         wire |= {"LastName": "Stranger", "IsActive": True}
         if not is_homogeneous:
             wire |= {"IsActive": random.random() < 0.7, "Gender": random.choice(("male", "female", ""))}
         return wire
 
-    def _calm(self, night: Night, held: Held, first_night: Night) -> Night:
-        retry = None if night.retry is None else RetrySelection(held=held)
+    def _calm(self, night: Night, held_action: Held, first_night: Night) -> Night:
+        retry = None if night.retry is None else RetrySelection(held=held_action)
         return replace(
             night,
             storm=None,
@@ -354,14 +354,14 @@ class _Builder:
                 accepted_from = random.choice((99, 99, 2))
             persons = list(self._people.persons.values())
             is_twin = self._people.identity == "client_user_id" and persons and random.random() < 0.08
-            twin = random.choice(persons) if is_twin else None
-            self._people.add(random, accepted_from=accepted_from, twin=twin)
+            twin_person = random.choice(persons) if is_twin else None
+            self._people.add(random, accepted_from=accepted_from, twin_person=twin_person)
 
     def _draw_stranger(self) -> Mapping[str, object]:
         """Return a subscriber who is not a person of the scenario. The address has no digits."""
-        local = "".join(self._random.choices(_LETTERS, k=9))
+        local_part = "".join(self._random.choices(_LETTERS, k=9))
         base = {"Id": _OTHER_BASE} if self._random.random() < 0.3 else self._name_base()
-        return {"Base": base, "Email": f"{local}@x.org", "ClientUserId": f"c-{local}", "LastName": "Stranger"}
+        return {"Base": base, "Email": f"{local_part}@x.org", "ClientUserId": f"c-{local_part}", "LastName": "Stranger"}
 
     def _name_base(self) -> dict[str, object]:
         return {"Id": BASE_ID} if self._has_base and self._random.random() < 0.5 else {"Name": BASE_NAME}
@@ -402,8 +402,8 @@ class _Builder:
         )
 
     def _draw_retry(self) -> RetrySelection:
-        held: Literal["leave", "resend", "drop"] = self._random.choice(("leave", "leave", "resend", "drop"))
-        return RetrySelection(is_rejected=self._random.random() < 0.4, held=held)
+        held_action: Literal["leave", "resend", "drop"] = self._random.choice(("leave", "leave", "resend", "drop"))
+        return RetrySelection(is_rejected=self._random.random() < 0.4, held=held_action)
 
     def _draw_gap(self) -> float:
         return self._random.choice((0.5, 5.0, 60.0, 3600.0))
@@ -438,8 +438,8 @@ class _Builder:
         rows += [self._write_row(random.choice(persons), number) for _ in range(random.choice((0, 0, 2))) if persons]
         rows += [Cells(0, "nobody", "", "No", "One") for _ in range(random.choice((0, 0, 0, 1)))]
         random.shuffle(rows)
-        cuts = sorted(random.randint(0, len(rows)) for _ in range(random.choice((0, 0, 1, 2, 6))))
-        return [rows[start:end] for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
+        cut_indexes = sorted(random.randint(0, len(rows)) for _ in range(random.choice((0, 0, 1, 2, 6))))
+        return [rows[start:end] for start, end in zip([0, *cut_indexes], [*cut_indexes, len(rows)], strict=True)]
 
     def _write_row(self, person: Person, number: int) -> Cells:
         random = self._random
@@ -475,5 +475,7 @@ class _Builder:
             persons = [self._people.persons[number] for number in sorted(suppressed_persons)]
             texts = [person.spellings[0] if field == "email" else person.client_user_id for person in persons]
             suppression = Suppression(JOB, field, [digest_identity(field, text) for text in texts])
-            nights[night_index] = replace(night, suppressed=frozenset(suppressed_persons), suppression=suppression)
+            nights[night_index] = replace(
+                night, suppressed_persons=frozenset(suppressed_persons), suppression=suppression
+            )
         return nights

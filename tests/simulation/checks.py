@@ -29,7 +29,9 @@ def no_person_is_stored_twice_by_our_creates(truth: Truth) -> Iterator[str]:
     """
     for person in truth.persons:
         stored_by_number = {
-            stored.call.number: stored for stored in truth.find_ours(person) if stored.call and not stored.is_update
+            subscriber.call.number: subscriber
+            for subscriber in truth.find_ours(person)
+            if subscriber.call and not subscriber.is_update
         }
         for number in sorted(stored_by_number)[:-1]:
             if truth.is_covered(stored_by_number[number]):
@@ -42,12 +44,14 @@ def no_create_leaves_for_a_person_whom_the_list_showed_before(truth: Truth) -> I
     It does not matter which program created the subscriber. Exception: a night whose report warns that subscribers in
     other capitals may be created again.
     """
-    for played in truth.world.played_nights:
+    for played_night in truth.world.played_nights:
         for person in truth.persons:
-            is_listed = any(stored.shown_at <= played.began_at for stored in truth.find_stored(person))
-            is_listed = is_listed and not truth.is_hidden_by_spelling(played, person)
-            for call in truth.find_calls(person, played.number) if is_listed else ():
-                yield f"person {person} was listed when night {played.number} began, and was sent by {call.number}"
+            is_listed = any(subscriber.shown_at <= played_night.began_at for subscriber in truth.find_stored(person))
+            is_listed = is_listed and not truth.is_hidden_by_spelling(played_night, person)
+            for call in truth.find_calls(person, played_night.number) if is_listed else ():
+                yield (
+                    f"person {person} was listed when night {played_night.number} began, and was sent by {call.number}"
+                )
 
 
 def no_create_leaves_on_old_knowledge(truth: Truth) -> Iterator[str]:
@@ -56,12 +60,12 @@ def no_create_leaves_on_old_knowledge(truth: Truth) -> Iterator[str]:
     The exception is that of `no_create_leaves_for_a_person_whom_the_list_showed_before`.
     """
     fresh_s = truth.world.scenario.policy.fresh_s
-    for played in truth.world.played_nights:
+    for played_night in truth.world.played_nights:
         for person in truth.persons:
-            shown_at = min((stored.shown_at for stored in truth.find_stored(person)), default=float("inf"))
-            if truth.is_hidden_by_spelling(played, person):
+            shown_at = min((subscriber.shown_at for subscriber in truth.find_stored(person)), default=float("inf"))
+            if truth.is_hidden_by_spelling(played_night, person):
                 continue
-            for call in truth.find_calls(person, played.number):
+            for call in truth.find_calls(person, played_night.number):
                 listed_s = call.sent_at - shown_at
                 if listed_s > max(fresh_s, 1.0) + _RETRY_S:
                     yield f"person {person} had been listed for {listed_s:.0f} s when {call.number} left"
@@ -72,10 +76,17 @@ def no_create_is_repeated_before_two_quiet_periods_have_passed(truth: Truth) -> 
     quiet_s = truth.world.scenario.quiet_s
     for person in truth.persons:
         calls = truth.find_calls(person)
-        for first, second in pairwise(calls):
-            waited_s = second.sent_at - truth.find_quiet_start(first)
-            if truth.is_in_doubt(first) and waited_s < 2 * quiet_s and not truth.is_forgotten(first, second):
-                yield f"person {person} was sent by {first.number}, and {waited_s:.2f} s later again by {second.number}"
+        for first_call, second_call in pairwise(calls):
+            waited_s = second_call.sent_at - truth.find_quiet_start(first_call)
+            if (
+                truth.is_in_doubt(first_call)
+                and waited_s < 2 * quiet_s
+                and not truth.is_forgotten(first_call, second_call)
+            ):
+                yield (
+                    f"person {person} was sent by {first_call.number}, and {waited_s:.2f} s later again "
+                    f"by {second_call.number}"
+                )
 
 
 def no_create_in_doubt_is_repeated_under_hold(truth: Truth) -> Iterator[str]:
@@ -84,18 +95,21 @@ def no_create_in_doubt_is_repeated_under_hold(truth: Truth) -> Iterator[str]:
         return
     for person in truth.persons:
         calls = truth.find_calls(person)
-        for first, second in pairwise(calls):
-            is_excused = truth.is_forgotten(first, second) or truth.is_released(first, second)
-            if truth.is_in_doubt(first) and not is_excused:
-                yield f"person {person} must be held after {first.number}, and was sent again by {second.number}"
+        for first_call, second_call in pairwise(calls):
+            is_excused = truth.is_forgotten(first_call, second_call) or truth.is_released(first_call, second_call)
+            if truth.is_in_doubt(first_call) and not is_excused:
+                yield (
+                    f"person {person} must be held after {first_call.number}, and was sent again by "
+                    f"{second_call.number}"
+                )
 
 
 def no_create_leaves_for_a_suppressed_person(truth: Truth) -> Iterator[str]:
     """Check that a night sends nothing for the persons on its suppression list, also nothing unfinished."""
-    for played in truth.world.played_nights:
-        for person in sorted(played.night.suppressed):
-            for call in truth.find_calls(person, played.number):
-                yield f"person {person} is on the list of night {played.number}, and was sent by {call.number}"
+    for played_night in truth.world.played_nights:
+        for person in sorted(played_night.night.suppressed_persons):
+            for call in truth.find_calls(person, played_night.number):
+                yield f"person {person} is on the list of night {played_night.number}, and was sent by {call.number}"
 
 
 def every_confirmed_person_is_stored_with_the_confirmed_id(truth: Truth) -> Iterator[str]:
@@ -103,12 +117,16 @@ def every_confirmed_person_is_stored_with_the_confirmed_id(truth: Truth) -> Iter
 
     Exceptions: answers with a provisional Id, and a service that has stored nothing.
     """
-    for played in truth.world.played_nights if not truth.has_provisional_ids else ():
-        for person, entry in played.ledger.items():
-            ids = {stored.subscriber_id for stored in truth.find_stored(person) if stored.stored_at <= played.ended_at}
+    for played_night in truth.world.played_nights if not truth.has_provisional_ids else ():
+        for person, entry in played_night.ledger.items():
+            ids = {
+                subscriber.subscriber_id
+                for subscriber in truth.find_stored(person)
+                if subscriber.stored_at <= played_night.ended_at
+            }
             if entry.state is State.CONFIRMED and entry.subscriber_id not in ids and not truth.is_discarded(person):
                 yield (
-                    f"after night {played.number} person {person} is confirmed as {entry.subscriber_id}, "
+                    f"after night {played_night.number} person {person} is confirmed as {entry.subscriber_id}, "
                     f"which is not one of {ids}"
                 )
 
@@ -124,7 +142,9 @@ def every_create_leaves_after_its_intent_is_durable(truth: Truth) -> Iterator[st
 def a_base_that_is_answered_as_another_gets_at_most_one_wrong_subscriber(truth: Truth) -> Iterator[str]:
     """Check that all nights together create at most one subscriber in the wrong base (architecture 4.9)."""
     our_subscribers = [
-        subscriber for subscriber in truth.world.record.stored if subscriber.call is not None and subscriber.person
+        subscriber
+        for subscriber in truth.world.record.stored_subscribers
+        if subscriber.call is not None and subscriber.person
     ]
     wrong_subscribers = [
         subscriber for subscriber in our_subscribers if subscriber.base_id != truth.world.find_base(subscriber.person)
@@ -135,22 +155,25 @@ def a_base_that_is_answered_as_another_gets_at_most_one_wrong_subscriber(truth: 
 
 def every_create_in_doubt_has_an_entry(truth: Truth) -> Iterator[str]:
     """Check after every night that a create that may have had an effect has an entry, even if the process died."""
-    for played in truth.world.played_nights:
+    for played_night in truth.world.played_nights:
         for person in truth.persons:
-            doubtful_calls = [call for call in truth.find_calls(person, played.number) if truth.is_in_doubt(call)]
-            if doubtful_calls and person not in played.ledger:
+            doubtful_calls = [call for call in truth.find_calls(person, played_night.number) if truth.is_in_doubt(call)]
+            if doubtful_calls and person not in played_night.ledger:
                 yield (
-                    f"after night {played.number} the ledger has no entry of person {person}, sent by "
+                    f"after night {played_night.number} the ledger has no entry of person {person}, sent by "
                     f"{doubtful_calls[-1].number}"
                 )
 
 
 def every_move_of_an_entry_is_in_the_table(truth: Truth) -> Iterator[str]:
     """Check the moves against the table in `connector/states.py`, which has no move from a state to itself."""
-    for played in truth.world.played_nights:
-        for person, move in played.moves:
-            if (move.earlier, move.later) not in _MOVES:
-                yield f"night {played.number}: person {person} went from {move.earlier.name} to {move.later.name}"
+    for played_night in truth.world.played_nights:
+        for person, move in played_night.moves:
+            if (move.earlier_state, move.later_state) not in _MOVES:
+                yield (
+                    f"night {played_night.number}: person {person} went from {move.earlier_state.name} to "
+                    f"{move.later_state.name}"
+                )
 
 
 def the_last_night_finishes(truth: Truth) -> Iterator[str]:
@@ -227,8 +250,10 @@ def _is_rejected_without_reason(truth: Truth, person: int, entry: EntryValues) -
     Reasons are: the row is wrong, the person is stored, the creates reached their maximum, or a user has dropped the
     entry (`connector retry --held drop`).
     """
-    moves = [move for played in truth.world.played_nights for number, move in played.moves if number == person]
-    if any((move.earlier, move.later) == (State.HELD, State.REJECTED) for move in moves):
+    moves = [
+        move for played_night in truth.world.played_nights for number, move in played_night.moves if number == person
+    ]
+    if any((move.earlier_state, move.later_state) == (State.HELD, State.REJECTED) for move in moves):
         return False
     return truth.is_acceptable(person) and not truth.find_stored(person) and entry.attempts < _MAX_ATTEMPTS
 
@@ -243,8 +268,10 @@ def no_person_whom_we_created_stays_rejected(truth: Truth) -> Iterator[str]:
     if truth.world.scenario.lag_s:
         return
     for person, entry in last_night.ledger.items() if last_night.is_finished else ():
-        listed = [stored for stored in truth.find_ours(person) if stored.shown_at <= last_night.began_at]
-        our_subscribers = [subscriber for subscriber in listed if truth.is_covered(subscriber)]
+        listed_subscribers = [
+            subscriber for subscriber in truth.find_ours(person) if subscriber.shown_at <= last_night.began_at
+        ]
+        our_subscribers = [subscriber for subscriber in listed_subscribers if truth.is_covered(subscriber)]
         if entry.state is State.REJECTED and our_subscribers and not truth.is_hidden_by_spelling(last_night, person):
             yield f"person {person} counts as rejected, and is stored as {our_subscribers[0].subscriber_id}"
 
@@ -265,9 +292,9 @@ def the_night_after_a_finished_calm_night_sends_nothing(truth: Truth) -> Iterato
         return
     if {row.person for portion in last_night.night.portions for row in portion.rows} - night_before.ledger.keys():
         return
-    rejected = {person for person, entry in night_before.ledger.items() if entry.state is State.REJECTED}
+    rejected_persons = {person for person, entry in night_before.ledger.items() if entry.state is State.REJECTED}
     is_rejected_excused = truth.has_passing_refusals or truth.shows_nobody_created
-    for person in set(truth.persons) - (rejected if is_rejected_excused else set()):
+    for person in set(truth.persons) - (rejected_persons if is_rejected_excused else set()):
         for call in truth.find_calls(person, last_night.number) if truth.is_acceptable(person) else ():
             yield f"person {person} had an outcome, and was sent again by {call.number}"
 

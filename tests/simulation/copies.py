@@ -78,12 +78,12 @@ def _play(folder: Path, arguments: list[str]) -> None:
     os.chdir(folder)
     sys.path[0] = str(folder)
     returncode = 70  # the exit code after an exception
-    out, err = (folder / "stdout").open("w"), (folder / "stderr").open("w")
-    with out, err, redirect_stdout(out), redirect_stderr(err):
+    output_file, error_file = (folder / "stdout").open("w"), (folder / "stderr").open("w")
+    with output_file, error_file, redirect_stdout(output_file), redirect_stderr(error_file):
         try:
             returncode = import_module("tests.simulation.__main__").main(arguments)
         except BaseException as error:  # noqa: BLE001 - the fork must not continue with the code of its parent
-            err.write(repr(error))
+            error_file.write(repr(error))
     os._exit(returncode)
 
 

@@ -82,12 +82,12 @@ class Coverage:
     """The counts of all seeds: `seeds` has the number of seeds that reached a key, `hits` the number of events."""
 
     seeds: Counter[Key] = field(default_factory=Counter)
-    hits: Counter[Key] = field(default_factory=Counter)
+    hit_counts: Counter[Key] = field(default_factory=Counter)
 
     def add(self, truth: Truth) -> None:
         """Add the counts of one seed."""
         counts = _count(truth)
-        self.hits.update(counts)
+        self.hit_counts.update(counts)
         self.seeds.update(key for key, count in counts.items() if count)
 
     def list_missing_keys(self) -> list[Key]:
@@ -96,7 +96,7 @@ class Coverage:
 
     def list_rows(self) -> list[tuple[str, str, int, int]]:
         """Return a row for each key: group, name, number of seeds, number of hits."""
-        return [(*key, self.seeds[key], self.hits[key]) for key in KEYS]
+        return [(*key, self.seeds[key], self.hit_counts[key]) for key in KEYS]
 
 
 def _count(truth: Truth) -> Counter[Key]:
@@ -120,15 +120,15 @@ def _count(truth: Truth) -> Counter[Key]:
 
 def _count_nights(truth: Truth) -> Counter[Key]:
     counts = Counter[Key]()
-    for played in truth.world.played_nights:
-        if played.report is None:
+    for played_night in truth.world.played_nights:
+        if played_night.report is None:
             counts["night", "died"] += 1
-        elif played.report.is_stopped:
+        elif played_night.report.is_stopped:
             counts["night", "stopped by a signal"] += 1
         else:
-            counts["night", "came to its end" if played.is_finished else "ended early"] += 1
-        counts["ledger", played.night.ledger] += 1
-        moves = Counter((move.earlier, move.later) for person, move in played.moves if person)
+            counts["night", "came to its end" if played_night.is_finished else "ended early"] += 1
+        counts["ledger", played_night.night.ledger] += 1
+        moves = Counter((move.earlier_state, move.later_state) for person, move in played_night.moves if person)
         counts["entries", "held"] += moves[State.UNKNOWN, State.HELD]
         counts["entries", "answered with another base or identity"] += moves[State.SENDING, State.HELD]
         counts["entries", "given up by the suppression list"] += moves[State.UNKNOWN, State.NONE]
@@ -141,16 +141,18 @@ def _count_late_events(truth: Truth) -> tuple[int, int, int]:
 
     They are: not listed yet at some list request; stored late, but inside the quiet period; stored after that period.
     """
-    hidden = inside = outside = 0
+    hidden_count = inside_count = outside_count = 0
     read_at = [call.arrived_at for call in truth.world.record.calls if call.operation == "list" and call.arrived_at]
-    for stored in truth.world.record.stored:
-        if stored.call is None or not stored.person:
+    for subscriber in truth.world.record.stored_subscribers:
+        if subscriber.call is None or not subscriber.person:
             continue
-        hidden += stored.shown_at > stored.stored_at and any(stored.stored_at < at < stored.shown_at for at in read_at)
-        late_s = stored.stored_at - truth.find_quiet_start(stored.call)
-        inside += 0 < late_s <= truth.world.scenario.quiet_s
-        outside += late_s > truth.world.scenario.quiet_s
-    return hidden, inside, outside
+        hidden_count += subscriber.shown_at > subscriber.stored_at and any(
+            subscriber.stored_at < at < subscriber.shown_at for at in read_at
+        )
+        late_s = subscriber.stored_at - truth.find_quiet_start(subscriber.call)
+        inside_count += 0 < late_s <= truth.world.scenario.quiet_s
+        outside_count += late_s > truth.world.scenario.quiet_s
+    return hidden_count, inside_count, outside_count
 
 
 def _finds_person_stored(truth: Truth, call: Call) -> bool:
@@ -158,5 +160,6 @@ def _finds_person_stored(truth: Truth, call: Call) -> bool:
     if call.operation != "create" or call.arrived_at is None:
         return False
     return any(
-        stored.stored_at < call.arrived_at and stored.call is not call for stored in truth.find_stored(call.person)
+        subscriber.stored_at < call.arrived_at and subscriber.call is not call
+        for subscriber in truth.find_stored(call.person)
     )

@@ -69,16 +69,16 @@ class SimulatedService:
         events = orjson.loads(self.state.truth.read_events(self._traced_count))
         self._traced_count = self.state.truth.sequence
         for event in events:
-            stored = self._build_stored(event, call)
-            self._latest_by_id[stored.subscriber_id] = stored
-            self._record.stored.append(stored)
+            subscriber = self._build_stored(event, call)
+            self._latest_by_id[subscriber.subscriber_id] = subscriber
+            self._record.stored_subscribers.append(subscriber)
             if call is not None:
-                call.stored.append(stored)
+                call.stored_subscribers.append(subscriber)
             origin = f"by request {call.number}" if call is not None else "by another program"
-            verb = "updated" if stored.is_update else "stored"
+            verb = "updated" if subscriber.is_update else "stored"
             self._record.add_line(
-                stored.stored_at,
-                f"service: {verb} {stored.subscriber_id} (person {stored.person}) {origin}, {stored.fate}",
+                subscriber.stored_at,
+                f"service: {verb} {subscriber.subscriber_id} (person {subscriber.person}) {origin}, {subscriber.fate}",
             )
 
     def _build_stored(self, event: Mapping[str, Any], call: Call | None) -> StoredSubscriber:

@@ -39,8 +39,8 @@ class Move:
     """A move of an entry from one state to another."""
 
     identity: bytes
-    earlier: State
-    later: State
+    earlier_state: State
+    later_state: State
 
 
 class Store:

@@ -26,7 +26,7 @@ _CUT_ANSWERS = {
     Ending.PART: Ambiguous(None, "the connection was cut in the middle of the answer"),
 }
 _SERVER_ERRORS = range(500, 600)
-_CREATED = (200, 201)
+_CREATED_STATUSES = (200, 201)
 _UNCERTAIN_4XX = (408, 409)
 
 MIXED_UP = "the answer to another create"
@@ -79,14 +79,14 @@ class Connection:
     def _arrive(self, response: Response, ending: Ending) -> None:
         if self.is_gone or self._life.is_over:
             return
-        raw: RawAnswer | Ambiguous | None = _CUT_ANSWERS.get(ending)
-        if raw is None:
+        raw_answer: RawAnswer | Ambiguous | None = _CUT_ANSWERS.get(ending)
+        if raw_answer is None:
             headers = {"Content-Type": response.content_type, **dict(response.headers)}
-            raw = self._distort(RawAnswer(response.status, headers, response.body))
-        self._call.is_refusal = isinstance(raw, RawAnswer) and _is_refusal(raw)
-        self.close("cut" if isinstance(raw, Ambiguous) else str(raw.status))
+            raw_answer = self._distort(RawAnswer(response.status, headers, response.body))
+        self._call.is_refusal = isinstance(raw_answer, RawAnswer) and _is_refusal(raw_answer)
+        self.close("cut" if isinstance(raw_answer, Ambiguous) else str(raw_answer.status))
         if not self._answer_future.done():
-            self._answer_future.set_result(raw)
+            self._answer_future.set_result(raw_answer)
 
 
 class Network:
@@ -131,15 +131,15 @@ class Network:
         )
         return await self._wait(connection_to_service, answer_future)
 
-    def _distort(self, call: Call, weather: Weather, raw: RawAnswer) -> RawAnswer:
+    def _distort(self, call: Call, weather: Weather, raw_answer: RawAnswer) -> RawAnswer:
         """Return the answer after the faults of the network."""
-        if weather.error_status and raw.status in _SERVER_ERRORS:
-            return RawAnswer(weather.error_status, raw.headers, raw.body)
-        if call.operation != "create" or raw.status not in _CREATED:
-            return raw
-        other_answer, self._latest_answer = self._latest_answer, (call.person, raw)
+        if weather.error_status and raw_answer.status in _SERVER_ERRORS:
+            return RawAnswer(weather.error_status, raw_answer.headers, raw_answer.body)
+        if call.operation != "create" or raw_answer.status not in _CREATED_STATUSES:
+            return raw_answer
+        other_answer, self._latest_answer = self._latest_answer, (call.person, raw_answer)
         if other_answer is None or other_answer[0] == call.person or self._random.random() >= weather.mixed_up_share:
-            return raw
+            return raw_answer
         call.end(self._timeline.now_s, MIXED_UP)
         return other_answer[1]
 
@@ -161,16 +161,16 @@ class Network:
             connection_to_service.close("cancelled")
 
 
-def _is_refusal(raw: RawAnswer) -> bool:
+def _is_refusal(raw_answer: RawAnswer) -> bool:
     """Return whether an answer is a definite 4xx, or has `success: false` and a status that is no 5xx and no
     redirect."""
     try:
-        answer = orjson.loads(raw.body)
+        answer = orjson.loads(raw_answer.body)
     except orjson.JSONDecodeError:
         answer = None
-    is_stated = isinstance(answer, dict) and answer.get("success") is False and raw.status < 500
-    is_definite = 400 <= raw.status < 500 and raw.status not in _UNCERTAIN_4XX
-    return (is_definite or is_stated) and not 300 <= raw.status < 400
+    is_stated = isinstance(answer, dict) and answer.get("success") is False and raw_answer.status < 500
+    is_definite = 400 <= raw_answer.status < 500 and raw_answer.status not in _UNCERTAIN_4XX
+    return (is_definite or is_stated) and not 300 <= raw_answer.status < 400
 
 
 def _encode(request: Request) -> connection.Request:

@@ -12,7 +12,7 @@ from typing import Any
 _NUMBER = re.compile(r"\d+")
 _LOCALS = ("{n}", "ann{n}", "{n}", "joann{n}+news", "Ann.Lee{n}", "BOB{n}", "jörg{n}", "o-hara{n}", "łukasz+{n}")
 _DOMAINS = ("x.org", "x.org", "x.org", "Example.com", "bücher.example", "xx.org")
-_COMPOSED = ("ö", "o\u0308")  # two encodings of one letter
+_SPELLINGS_OF_O = ("ö", "o\u0308")  # two encodings of one letter
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class People:
     persons: dict[int, Person] = field(default_factory=dict)  # by number, from 1
     _number_by_client_user_id: dict[str, int] = field(default_factory=dict)
 
-    def add(self, random: Random, *, accepted_from: int = 0, twin: Person | None = None) -> Person:
+    def add(self, random: Random, *, accepted_from: int = 0, twin_person: Person | None = None) -> Person:
         """Add and return a person. With `twin`, the ids of the two persons differ only in their case."""
         number = len(self.persons) + 1
         client_user_id = f"u{number}"
-        if twin is not None and twin.client_user_id.upper() not in self._number_by_client_user_id:
-            client_user_id = twin.client_user_id.upper()
+        if twin_person is not None and twin_person.client_user_id.upper() not in self._number_by_client_user_id:
+            client_user_id = twin_person.client_user_id.upper()
         person = Person(number, _spell(number, random), client_user_id, accepted_from)
         self.persons[number] = person
         self._number_by_client_user_id[client_user_id] = number
@@ -48,18 +48,18 @@ class People:
         """Return the number of the person that a subscriber in the service's JSON is, or 0 for anybody else."""
         if self.identity == "client_user_id":
             return self._number_by_client_user_id.get(str(wire.get("ClientUserId") or "").strip(), 0)
-        local = str(wire.get("Email") or "").partition("@")[0]
-        match = _NUMBER.search(local)
+        local_part = str(wire.get("Email") or "").partition("@")[0]
+        match = _NUMBER.search(local_part)
         return int(match[0]) if match and int(match[0]) in self.persons else 0
 
 
 def _spell(number: int, random: Random) -> tuple[str, ...]:
-    local = random.choice(_LOCALS).format(n=number)
+    local_part = random.choice(_LOCALS).format(n=number)
     domain = random.choice(_DOMAINS)
-    address = f"{local}@{domain}"
+    address = f"{local_part}@{domain}"
     spellings = [address, address.lower(), address.upper(), f" {address}"]
     if "ö" in address:
-        spellings.append(address.replace(*_COMPOSED))
+        spellings.append(address.replace(*_SPELLINGS_OF_O))
     if domain.startswith("bücher"):
-        spellings.append(f"{local}@xn--bcher-kva.example")
+        spellings.append(f"{local_part}@xn--bcher-kva.example")
     return tuple(dict.fromkeys(spellings))

@@ -89,11 +89,11 @@ class Process(asyncio.BaseEventLoop):  # only an event loop can run coroutines
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(
-        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+        self, due_at: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Add a step at the time `when`."""
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
-        self._timeline.call_at(when, partial(self._resume, handle))
+        handle = asyncio.TimerHandle(due_at, callback, args, self, context)
+        self._timeline.call_at(due_at, partial(self._resume, handle))
         return handle
 
     def run(self, main: Coroutine[Any, Any, T]) -> T | None:

@@ -136,7 +136,7 @@ class Program:
         await loader.begin()
         for portion in self.night.portions:
             self._count_portion(portion)
-            await loader.load(portion.planned)
+            await loader.load(portion.planned_chunk)
             if self.control.is_stopping:
                 break
         await loader.settle()
@@ -145,7 +145,7 @@ class Program:
         await loads.begin()
         for portion in self.night.portions:
             self._count_portion(portion)
-            await loads.load(portion.planned, self._choose_bases(portion))
+            await loads.load(portion.planned_chunk, self._choose_bases(portion))
             if self.control.is_stopping:
                 return
         await loads.settle()

@@ -15,10 +15,10 @@ _UNKNOWN_STATES = (State.UNKNOWN, State.HELD)
 
 def the_outcomes_add_up_to_the_rows_read(truth: Truth) -> Iterator[str]:
     """Check that each row read has exactly one outcome."""
-    for played, report in _list_reports(truth):
-        total = sum(report.tally.outcomes.values())
-        if total != report.tally.read_count:
-            yield f"night {played.number} read {report.tally.read_count} rows, and {total} have an outcome"
+    for played_night, report in _list_reports(truth):
+        row_count = sum(report.tally.outcomes.values())
+        if row_count != report.tally.read_count:
+            yield f"night {played_night.number} read {report.tally.read_count} rows, and {row_count} have an outcome"
 
 
 def the_created_count_is_the_number_of_new_subscribers(truth: Truth) -> Iterator[str]:
@@ -28,28 +28,31 @@ def the_created_count_is_the_number_of_new_subscribers(truth: Truth) -> Iterator
     created the person meanwhile, because the connector cannot tell the two cases apart. A row never counts if the
     service merged or moved a subscriber that was listed before the night.
     """
-    for played, report in _list_reports(truth):
+    for played_night, report in _list_reports(truth):
         certain_count, possible_count = 0, 0
-        for row, entry in _list_confirmed(truth, played, report):
-            calls = truth.find_calls(row.person, played.number)
-            stored = [
-                subscriber for call in calls for subscriber in call.stored if subscriber.stored_at <= played.ended_at
+        for row, entry in _list_confirmed(truth, played_night, report):
+            calls = truth.find_calls(row.person, played_night.number)
+            stored_subscribers = [
+                subscriber
+                for call in calls
+                for subscriber in call.stored_subscribers
+                if subscriber.stored_at <= played_night.ended_at
             ]
             moved_subscribers = [
                 subscriber.previous_version
-                for subscriber in stored
+                for subscriber in stored_subscribers
                 if subscriber.is_moved and subscriber.previous_version is not None
             ]
-            if any(moved.shown_at <= played.began_at for moved in moved_subscribers):
+            if any(moved_subscriber.shown_at <= played_night.began_at for moved_subscriber in moved_subscribers):
                 continue
-            is_stored = any(not subscriber.is_moved for subscriber in stored)
+            is_stored = any(not subscriber.is_moved for subscriber in stored_subscribers)
             has_row_values = entry.fingerprint == row.fingerprint
             certain_count += is_stored and has_row_values
             possible_count += bool(calls) and not is_stored
         reported_count = report.tally.outcomes[Outcome.CREATED]
         if not certain_count <= reported_count <= certain_count + possible_count:
             yield (
-                f"night {played.number} reports {reported_count} created, but stored {certain_count} to "
+                f"night {played_night.number} reports {reported_count} created, but stored {certain_count} to "
                 f"{certain_count + possible_count}"
             )
 
@@ -62,30 +65,34 @@ def the_changed_count_is_the_number_of_different_rows(truth: Truth) -> Iterator[
     UNKNOWN. It compares no values, and its found entries have no fingerprint if they were held or rejected before.
     Exception: rows without a fingerprint in a night whose report says that some rows were not compared.
     """
-    for played, report in _list_reports(truth):
-        reopened_count = sum((move.earlier, move.later) == (State.REJECTED, State.UNKNOWN) for _, move in played.moves)
-        additional_count = reopened_count if played.night.retry is not None else 0
-        confirmed = _list_confirmed(truth, played, report)
-        is_retry = played.night.retry is not None
+    for played_night, report in _list_reports(truth):
+        reopened_count = sum(
+            (move.earlier_state, move.later_state) == (State.REJECTED, State.UNKNOWN) for _, move in played_night.moves
+        )
+        additional_count = reopened_count if played_night.night.retry is not None else 0
+        confirmed_rows = _list_confirmed(truth, played_night, report)
+        is_retry = played_night.night.retry is not None
         different_count = sum(
             entry.fingerprint != row.fingerprint and not (is_retry and entry.fingerprint is None)
-            for row, entry in confirmed
+            for row, entry in confirmed_rows
         )
         is_uncompared = any("were not compared" in message for message in report.tally.row_messages)
-        excused_count = sum(entry.fingerprint is None for _, entry in confirmed) if is_uncompared else 0
+        excused_count = sum(entry.fingerprint is None for _, entry in confirmed_rows) if is_uncompared else 0
         outcomes = report.tally.outcomes
         reported_count = outcomes[Outcome.CHANGED]
         present_count = sum(outcomes[outcome] for outcome in (Outcome.CREATED, Outcome.EXISTS, Outcome.CHANGED))
         if reported_count > different_count or (
-            played.is_finished and reported_count < different_count - excused_count
+            played_night.is_finished and reported_count < different_count - excused_count
         ):
             yield (
-                f"night {played.number} reports {reported_count} changed, and {different_count} rows "
+                f"night {played_night.number} reports {reported_count} changed, and {different_count} rows "
                 "differ from what was sent"
             )
-        if present_count > len(confirmed) + additional_count or (played.is_finished and present_count < len(confirmed)):
+        if present_count > len(confirmed_rows) + additional_count or (
+            played_night.is_finished and present_count < len(confirmed_rows)
+        ):
             yield (
-                f"night {played.number} reports {present_count} present rows, and {len(confirmed)} "
+                f"night {played_night.number} reports {present_count} present rows, and {len(confirmed_rows)} "
                 "entries are confirmed"
             )
 
@@ -100,14 +107,14 @@ def every_changed_row_is_reported_with_its_fields(truth: Truth) -> Iterator[str]
         may_change.add("email")
     if any(night.newcomers for night in truth.world.scenario.nights):
         may_change.add("client_user_id")  # subscribers of other programs may have none
-    for played, report in _list_reports(truth):
+    for played_night, report in _list_reports(truth):
         if len(report.changes) != report.tally.outcomes[Outcome.CHANGED]:
             yield (
-                f"night {played.number} reports the fields of {len(report.changes)} changed rows, and "
+                f"night {played_night.number} reports the fields of {len(report.changes)} changed rows, and "
                 f"counts {report.tally.outcomes[Outcome.CHANGED]}"
             )
         if len({(change.row.file, change.row.number) for change in report.changes}) != len(report.changes):
-            yield f"night {played.number} reports a changed row twice"
+            yield f"night {played_night.number} reports a changed row twice"
         impossible_fields = {name for change in report.changes for name, _, _ in change.fields} - may_change
         equal_fields = [name for change in report.changes for name, earlier, later in change.fields if earlier == later]
         rows_without_fields = [
@@ -115,7 +122,7 @@ def every_changed_row_is_reported_with_its_fields(truth: Truth) -> Iterator[str]
         ]
         if impossible_fields or equal_fields or rows_without_fields:
             yield (
-                f"night {played.number} reports wrong differences: {impossible_fields}, {equal_fields}, "
+                f"night {played_night.number} reports wrong differences: {impossible_fields}, {equal_fields}, "
                 f"{rows_without_fields}"
             )
 
@@ -123,16 +130,16 @@ def every_changed_row_is_reported_with_its_fields(truth: Truth) -> Iterator[str]
 def unknown_rows_are_those_of_unknown_and_held_entries(truth: Truth) -> Iterator[str]:
     """Check the rows reported as unknown. In an unfinished night, an unknown entry may be missing if nothing was
     sent."""
-    for played, report in _list_reports(truth):
-        reported = _list_problems(truth, report, Outcome.UNKNOWN)
-        for row in _list_loaded_rows(played, report):
-            entry = played.ledger.get(row.person)
+    for played_night, report in _list_reports(truth):
+        reported_persons = _list_problems(truth, report, Outcome.UNKNOWN)
+        for row in _list_loaded_rows(played_night, report):
+            entry = played_night.ledger.get(row.person)
             is_in_doubt = entry is not None and entry.state in _UNKNOWN_STATES
-            is_sent = any(truth.is_in_doubt(call) for call in truth.find_calls(row.person, played.number))
-            if row.person in reported and not is_in_doubt:
-                yield f"night {played.number} reports person {row.person} as unknown: {entry}"
-            elif row.person not in reported and is_in_doubt and (played.is_finished or is_sent):
-                yield f"night {played.number} does not report person {row.person} as unknown: {entry}"
+            is_sent = any(truth.is_in_doubt(call) for call in truth.find_calls(row.person, played_night.number))
+            if row.person in reported_persons and not is_in_doubt:
+                yield f"night {played_night.number} reports person {row.person} as unknown: {entry}"
+            elif row.person not in reported_persons and is_in_doubt and (played_night.is_finished or is_sent):
+                yield f"night {played_night.number} does not report person {row.person} as unknown: {entry}"
 
 
 def rejected_rows_are_those_of_rejected_entries(truth: Truth) -> Iterator[str]:
@@ -140,15 +147,19 @@ def rejected_rows_are_those_of_rejected_entries(truth: Truth) -> Iterator[str]:
 
     Exceptions: an unfinished night may not have reached the row, and a retry may report the row as suppressed.
     """
-    for played, report in _list_reports(truth):
-        reported = _list_problems(truth, report, Outcome.REJECTED)
-        for row in _list_loaded_rows(played, report):
-            entry = played.ledger.get(row.person)
+    for played_night, report in _list_reports(truth):
+        reported_persons = _list_problems(truth, report, Outcome.REJECTED)
+        for row in _list_loaded_rows(played_night, report):
+            entry = played_night.ledger.get(row.person)
             is_rejected = entry is not None and entry.state is State.REJECTED
-            if row.person in reported and not is_rejected:
-                yield f"night {played.number} reports person {row.person} as rejected: {entry}"
-            elif played.is_finished and is_rejected and row.person not in reported | played.night.suppressed:
-                yield f"night {played.number} does not report person {row.person} as rejected: {entry}"
+            if row.person in reported_persons and not is_rejected:
+                yield f"night {played_night.number} reports person {row.person} as rejected: {entry}"
+            elif (
+                played_night.is_finished
+                and is_rejected
+                and row.person not in reported_persons | played_night.night.suppressed_persons
+            ):
+                yield f"night {played_night.number} does not report person {row.person} as rejected: {entry}"
 
 
 def no_person_reported_as_rejected_was_created_by_us(truth: Truth) -> Iterator[str]:
@@ -159,22 +170,22 @@ def no_person_reported_as_rejected_was_created_by_us(truth: Truth) -> Iterator[s
     """
     if truth.world.scenario.lag_s:
         return
-    for played, report in _list_reports(truth):
-        moves = played.moves
+    for played_night, report in _list_reports(truth):
+        moves = played_night.moves
         dropped_persons = {
-            person for person, move in moves if (move.earlier, move.later) == (State.HELD, State.REJECTED)
+            person for person, move in moves if (move.earlier_state, move.later_state) == (State.HELD, State.REJECTED)
         }
         rejected_persons = _list_problems(truth, report, Outcome.REJECTED) - dropped_persons
-        visible_persons = {row for row in rejected_persons if not truth.is_hidden_by_spelling(played, row)}
-        for person in sorted(visible_persons) if played.is_finished else ():
+        visible_persons = {row for row in rejected_persons if not truth.is_hidden_by_spelling(played_night, row)}
+        for person in sorted(visible_persons) if played_night.is_finished else ():
             our_subscribers = [
                 subscriber
                 for subscriber in truth.find_ours(person)
-                if subscriber.stored_at <= played.ended_at and truth.is_covered(subscriber)
+                if subscriber.stored_at <= played_night.ended_at and truth.is_covered(subscriber)
             ]
             if our_subscribers:
                 yield (
-                    f"night {played.number} reports person {person} as rejected: stored as "
+                    f"night {played_night.number} reports person {person} as rejected: stored as "
                     f"{our_subscribers[0].subscriber_id}"
                 )
 
@@ -184,34 +195,38 @@ def no_unsent_row_was_sent(truth: Truth) -> Iterator[str]:
 
     In a finished night, only entries that were dropped count as unsent.
     """
-    for played, report in _list_reports(truth):
-        rows = _list_loaded_rows(played, report)
+    for played_night, report in _list_reports(truth):
+        rows = _list_loaded_rows(played_night, report)
         unsent_row_count = sum(
-            not any(map(truth.is_in_doubt, truth.find_calls(row.person, played.number))) for row in rows
+            not any(map(truth.is_in_doubt, truth.find_calls(row.person, played_night.number))) for row in rows
         )
         reported_count = report.tally.outcomes[Outcome.UNSENT]
         if reported_count > unsent_row_count:
             yield (
-                f"night {played.number} reports {reported_count} unsent, and "
+                f"night {played_night.number} reports {reported_count} unsent, and "
                 f"{len(rows) - unsent_row_count} of {len(rows)} were sent"
             )
-        dropped_count = sum((move.earlier, move.later) == (State.HELD, State.NONE) for _, move in played.moves)
-        if played.is_finished and reported_count != dropped_count:
+        dropped_count = sum(
+            (move.earlier_state, move.later_state) == (State.HELD, State.NONE) for _, move in played_night.moves
+        )
+        if played_night.is_finished and reported_count != dropped_count:
             yield (
-                f"night {played.number} finished with {reported_count} unsent rows and {dropped_count} dropped entries"
+                f"night {played_night.number} finished with {reported_count} unsent rows and "
+                f"{dropped_count} dropped entries"
             )
 
 
 def created_subscribers_have_the_values_of_their_rows(truth: Truth) -> Iterator[str]:
     """Check the first names of the subscribers that a night has created. A retry has no rows."""
-    for played, report in _list_reports(truth):
-        for row, entry in _list_confirmed(truth, played, report):
+    for played_night, report in _list_reports(truth):
+        for row, entry in _list_confirmed(truth, played_night, report):
             has_row_values = row.first_name and entry.fingerprint == row.fingerprint
-            for call in truth.find_calls(row.person, played.number) if has_row_values else ():
-                for stored in call.stored:
-                    if stored.subscriber_id == entry.subscriber_id and stored.first_name != row.first_name:
+            for call in truth.find_calls(row.person, played_night.number) if has_row_values else ():
+                for subscriber in call.stored_subscribers:
+                    if subscriber.subscriber_id == entry.subscriber_id and subscriber.first_name != row.first_name:
                         yield (
-                            f"person {row.person} was stored as {stored.first_name}, and the row says {row.first_name}"
+                            f"person {row.person} was stored as {subscriber.first_name}, and "
+                            f"the row says {row.first_name}"
                         )
 
 
@@ -225,51 +240,57 @@ def the_settled_counts_are_the_moves_out_of_unknown(truth: Truth) -> Iterator[st
     - An entry that the run did not come to send may be missing in the absent count, because its look-up was too old.
     - An entry that goes from REJECTED to UNKNOWN and back may be missing in the absent count.
     """
-    for played, report in _list_reports(truth):
-        moves = Counter((move.earlier, move.later) for _, move in played.moves)
+    for played_night, report in _list_reports(truth):
+        moves = Counter((move.earlier_state, move.later_state) for _, move in played_night.moves)
         found_count, merged_count = moves[State.UNKNOWN, State.CONFIRMED], moves[State.UNKNOWN, State.NONE]
         sending_count = moves[State.UNKNOWN, State.SENDING]
         absent_count = sending_count + moves[State.UNKNOWN, State.HELD] + moves[State.UNKNOWN, State.REJECTED]
-        excused_count = sending_count - _count_sent_again(truth, played) + _count_rejected_again(played)
+        excused_count = sending_count - _count_sent_again(truth, played_night) + _count_rejected_again(played_night)
         settled_counts = report.tally.settled_found_count, report.tally.settled_absent_count
         other_found_count = merged_count + moves[State.REJECTED, State.CONFIRMED] + moves[State.HELD, State.CONFIRMED]
         if not found_count <= settled_counts[0] <= found_count + other_found_count:
-            yield f"night {played.number} reports {settled_counts[0]} found, and {found_count} entries moved so"
+            yield f"night {played_night.number} reports {settled_counts[0]} found, and {found_count} entries moved so"
         if not absent_count - excused_count <= settled_counts[1] <= absent_count + merged_count:
-            yield f"night {played.number} reports {settled_counts[1]} absent, and {absent_count} entries moved so"
+            yield f"night {played_night.number} reports {settled_counts[1]} absent, and {absent_count} entries moved so"
 
 
-def _count_rejected_again(played: PlayedNight) -> int:
+def _count_rejected_again(played_night: PlayedNight) -> int:
     """Return the number of entries that went from REJECTED to UNKNOWN and back."""
     reopened_persons, returned_persons = (
-        {person for person, move in played.moves if (move.earlier, move.later) == move_states}
+        {person for person, move in played_night.moves if (move.earlier_state, move.later_state) == move_states}
         for move_states in ((State.REJECTED, State.UNKNOWN), (State.UNKNOWN, State.REJECTED))
     )
     return len(reopened_persons & returned_persons)
 
 
-def _count_sent_again(truth: Truth, played: PlayedNight) -> int:
+def _count_sent_again(truth: Truth, played_night: PlayedNight) -> int:
     """Return the least number of repeated creates that left in the night."""
     sending_moves = [
-        (person, move.earlier is State.UNKNOWN) for person, move in played.moves if move.later is State.SENDING
+        (person, move.earlier_state is State.UNKNOWN)
+        for person, move in played_night.moves
+        if move.later_state is State.SENDING
     ]
     sent_again, sent_first = (
         Counter(person for person, is_repeated in sending_moves if is_repeated is expected)
         for expected in (True, False)
     )
-    calls = [call for call in truth.world.record.calls if (call.night, call.operation) == (played.number, "create")]
+    calls = [
+        call for call in truth.world.record.calls if (call.night, call.operation) == (played_night.number, "create")
+    ]
     sent_calls = Counter(call.person for call in calls if call.has_left and call.ending != "429")
     return sum(((sent_calls - sent_first) & sent_again).values())
 
 
 def the_report_counts_every_request(truth: Truth) -> Iterator[str]:
     """Check the number of creates that were sent, and the number of creates that were answered 429."""
-    for played, report in _list_reports(truth):
-        calls = [call for call in truth.world.record.calls if (call.night, call.operation) == (played.number, "create")]
+    for played_night, report in _list_reports(truth):
+        calls = [
+            call for call in truth.world.record.calls if (call.night, call.operation) == (played_night.number, "create")
+        ]
         limited = sum(call.ending == "429" for call in calls)
         if (report.attempts, report.limited_count) != (len(calls), limited):
             yield (
-                f"night {played.number} counts {report.attempts} ({report.limited_count}), made "
+                f"night {played_night.number} counts {report.attempts} ({report.limited_count}), made "
                 f"{len(calls)} ({limited})"
             )
 
@@ -291,29 +312,35 @@ CLAIMS: tuple[Callable[[Truth], Iterator[str]], ...] = (
 
 def _list_reports(truth: Truth) -> list[tuple[PlayedNight, Report]]:
     """Return the nights whose process did not die, with their reports."""
-    return [(played, played.report) for played in truth.world.played_nights if played.report is not None]
+    return [
+        (played_night, played_night.report)
+        for played_night in truth.world.played_nights
+        if played_night.report is not None
+    ]
 
 
-def _list_loaded_rows(played: PlayedNight, report: Report) -> list[ValidRow]:
+def _list_loaded_rows(played_night: PlayedNight, report: Report) -> list[ValidRow]:
     """Return the rows of the loaded chunks, one for each person. For a retry, return a row for each entry that it
     settles."""
-    retry = played.night.retry
+    retry = played_night.night.retry
     if retry is None:
-        return [told for portion in played.night.portions[: report.portion_count] for told in portion.rows]
+        return [row for portion in played_night.night.portions[: report.portion_count] for row in portion.rows]
     states = {*_UNKNOWN_STATES, State.SENDING, *((State.REJECTED,) if retry.is_rejected else ())}
     reopened_persons = {
-        person for person, move in played.moves if (move.earlier, move.later) == (State.REJECTED, State.UNKNOWN)
+        person
+        for person, move in played_night.moves
+        if (move.earlier_state, move.later_state) == (State.REJECTED, State.UNKNOWN)
     }
     entries = [
         (person, entry)
-        for person, entry in played.entries_before.items()
+        for person, entry in played_night.entries_before.items()
         if entry.state in states or person in reopened_persons
     ]
     return [ValidRow(person, b"", entry.fingerprint or b"", "") for person, entry in entries]
 
 
-def _list_confirmed(truth: Truth, played: PlayedNight, report: Report) -> list[tuple[ValidRow, EntryValues]]:
-    entries = ((row, played.ledger.get(row.person)) for row in _list_loaded_rows(played, report))
+def _list_confirmed(truth: Truth, played_night: PlayedNight, report: Report) -> list[tuple[ValidRow, EntryValues]]:
+    entries = ((row, played_night.ledger.get(row.person)) for row in _list_loaded_rows(played_night, report))
     return [(row, entry) for row, entry in entries if entry is not None and entry.state is State.CONFIRMED]
 
 

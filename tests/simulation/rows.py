@@ -58,7 +58,7 @@ class ValidRow:
 class Portion:
     """A chunk of a night that is ready to be loaded, with its counts. `rows` has the rows of `planned`."""
 
-    planned: PlannedChunk
+    planned_chunk: PlannedChunk
     read_count: int
     invalid_count: int
     duplicate_count: int
@@ -96,7 +96,7 @@ def prepare_nights(sources: Sequence[Source], identity: str) -> list[tuple[Porti
             suppressed_mask = _find_suppressed(source.suppression, identities[valid_slice]) & ~duplicate_mask
             loaded_mask = ~duplicate_mask & ~suppressed_mask
             subscribers = valid_rows.iloc[valid_slice]
-            planned = PlannedChunk(
+            planned_chunk = PlannedChunk(
                 _build_chunk(frame.iloc[rows], first_number),
                 subscribers.set_axis(subscribers.index - rows.start)[loaded_mask],
                 identities[valid_slice][loaded_mask],
@@ -108,7 +108,7 @@ def prepare_nights(sources: Sequence[Source], identity: str) -> list[tuple[Porti
                 int(duplicate_mask.sum()),
                 int(suppressed_mask.sum()),
             )
-            portions.append(Portion(planned, *counts, _list_rows(planned, chunk)))
+            portions.append(Portion(planned_chunk, *counts, _list_rows(planned_chunk, chunk)))
             start, first_number = rows.stop, first_number + len(chunk)
         nights.append(tuple(portions))
     return nights
@@ -123,9 +123,9 @@ def _build_chunk(rows: pd.DataFrame, first_number: int) -> Chunk:
     return Chunk(rows.reset_index(drop=True), numbers, (), "people.csv")
 
 
-def _list_rows(planned: PlannedChunk, chunk: Sequence[Cells]) -> tuple[ValidRow, ...]:
-    identities, fingerprints = split_digests(planned.identities), split_digests(planned.fingerprints)
-    rows = [chunk[position] for position in planned.subscribers.index]
+def _list_rows(planned_chunk: PlannedChunk, chunk: Sequence[Cells]) -> tuple[ValidRow, ...]:
+    identities, fingerprints = split_digests(planned_chunk.identities), split_digests(planned_chunk.fingerprints)
+    rows = [chunk[position] for position in planned_chunk.subscribers.index]
     return tuple(
         ValidRow(row.person, identity, fingerprint, row.first_name)
         for row, identity, fingerprint in zip(rows, identities, fingerprints, strict=True)

@@ -58,7 +58,7 @@ class Night:
     storm: Storm | None = None
     ending: Ending = field(default_factory=Ending)
     newcomers: tuple[Newcomer, ...] = ()
-    suppressed: frozenset[int] = frozenset()  # the persons on the job's suppression list
+    suppressed_persons: frozenset[int] = frozenset()  # the persons on the job's suppression list
     suppression: Suppression | None = None
     retry: RetrySelection | None = None
     ledger: Literal["kept", "lost", "restored"] = "kept"  # restored: as before the previous night

@@ -10,7 +10,7 @@ from tests.simulation.scenario import Scenario
 from tests.simulation.truth import Truth
 from tests.simulation.world import World
 
-FAILED = "the_program_ends_without_an_exception"
+EXCEPTION_CLAIM = "the_program_ends_without_an_exception"
 """The claim that the program ends, and raises no unexpected exception."""
 
 _BUILT_TOGETHER = 50  # scenarios whose rows are validated together
@@ -35,7 +35,7 @@ def simulate(scenario: Scenario, ledgers: Ledgers) -> Result:
     try:
         world.play()
     except Exception as error:  # noqa: BLE001 - every exception of the program is a fault that a seed has found
-        return Result(world, [f"{FAILED}: {type(error).__name__}: {error}"])
+        return Result(world, [f"{EXCEPTION_CLAIM}: {type(error).__name__}: {error}"])
     finally:
         world.close()
     return Result(world, find_faults(Truth(world)))

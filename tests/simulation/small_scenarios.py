@@ -52,7 +52,7 @@ def build_small_scenarios() -> list[SmallScenario]:
             "look-ups by filter",
             8,
             (lossy_storm, lossy_storm),
-            strangers=30,
+            stranger_count=30,
             settings={"max_limit": 7, "filters": "icase"},
         ),
     ]
@@ -66,7 +66,7 @@ def _build(
     is_by_name: bool = False,
     has_base: bool = True,
     refused_count: int = 0,
-    strangers: int = 1,
+    stranger_count: int = 1,
     on_unknown: Literal["resend", "hold"] = "resend",
     settings: Mapping[str, object] | None = None,
     calm_gap_s: float = 1.0,
@@ -85,7 +85,7 @@ def _build(
     ]
     endings = [*[Ending(die_at_s=0.45)] * (len(storms) - 1), *[Ending()] * 3]
     gaps_s = [*[1.0] * len(storms), calm_gap_s, calm_gap_s]
-    prepared = prepare_nights([Source([rows[:4], rows[4:]])] * len(endings), "email")
+    prepared_nights = prepare_nights([Source([rows[:4], rows[4:]])] * len(endings), "email")
     scenario = Scenario(
         seed=seed,
         settings={"required": ["LastName"] if refused_count else [], "latency_ms": 5, **(settings or {})},
@@ -93,10 +93,12 @@ def _build(
         policy=LoadPolicy(max_concurrency=3, on_unknown=on_unknown, quiet_period_s=10.0),
         nights=tuple(
             Night(portions, gap_s, is_by_name, storm, ending)
-            for portions, storm, ending, gap_s in zip(prepared, (*storms, None, None), endings, gaps_s, strict=True)
+            for portions, storm, ending, gap_s in zip(
+                prepared_nights, (*storms, None, None), endings, gaps_s, strict=True
+            )
         ),
         has_base=has_base,
-        strangers=tuple(_describe_stranger(number, is_by_name=is_by_name) for number in range(strangers)),
+        strangers=tuple(_describe_stranger(number, is_by_name=is_by_name) for number in range(stranger_count)),
     )
     return SmallScenario(name, scenario, len(storms) - 1)
 

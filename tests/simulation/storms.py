@@ -7,7 +7,7 @@ from random import Random
 from tests.simulation.network import Weather
 from tests.simulation.scenario import Storm
 
-_ELSEWHERE = "https://elsewhere.example"
+_OTHER_HOST_URL = "https://elsewhere.example"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ def _build_error_status(status: int) -> Callable[[Random, float, Setting], Part]
     )
 
 
-def _build_late_execution(least: float, most: float) -> Callable[[Random, float, Setting], Part]:
-    """Return a fault that cuts connections. The service executes the creates `least` to `most` quiet periods later."""
+def _build_late_execution(min_periods: float, max_periods: float) -> Callable[[Random, float, Setting], Part]:
+    """Return a fault that cuts connections. The service executes the creates after a random number of quiet periods."""
     return lambda random, share, setting: Part(
-        {"drop_before": share, "late_ms": 1000 * setting.quiet_s * random.uniform(least, most)}
+        {"drop_before": share, "late_ms": 1000 * setting.quiet_s * random.uniform(min_periods, max_periods)}
     )
 
 
@@ -70,7 +70,7 @@ FAULTS: tuple[tuple[str, str, Callable[[Random, float, Setting], Part]], ...] = 
     ("delayed", "delayed", _build_delay),
     ("mixed_up", "mixed_up", lambda random, share, setting: Part({}, Weather(mixed_up_share=share))),
     ("list_error", "list_error", _build_switch("list_error")),
-    ("redirect", "redirect", lambda random, share, setting: Part({"redirect_to": _ELSEWHERE})),
+    ("redirect", "redirect", lambda random, share, setting: Part({"redirect_to": _OTHER_HOST_URL})),
 )
 # The weights of faults that are drawn less or more often than others. Faults that end a run at once are drawn less.
 # Faults that the rule of absence (architecture 4.5) is for are drawn more.

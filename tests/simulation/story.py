@@ -30,4 +30,4 @@ def _describe_night(night: Night) -> str:
     rows = " | ".join(" ".join(str(row.person) for row in portion.rows) for portion in night.portions)
     naming = "name" if night.is_by_name else "id"
     parts = (f"gap {night.gap_s:.1f} s", f"by {naming}", night.ending, night.storm, f"people {rows}")
-    return f"{', '.join(map(str, parts))}, suppressed {sorted(night.suppressed)}"
+    return f"{', '.join(map(str, parts))}, suppressed {sorted(night.suppressed_persons)}"

@@ -23,15 +23,15 @@ def _print_coverage(terminal: TerminalReporter, values: list[Any]) -> None:
     for seed_total, rows in values:
         terminal.section(f"phases and settings that the simulation reached in {seed_total} seeds")
         terminal.write_line(f"{'':14}{'':44}{'seeds':>8}{'hits':>8}")
-        for group, name, seed_count, hits in rows:
-            terminal.write_line(f"{group:14}{name:44}{seed_count:8}{hits:8}")
+        for group, name, seed_count, hit_count in rows:
+            terminal.write_line(f"{group:14}{name:44}{seed_count:8}{hit_count:8}")
 
 
 def _print_deaths(terminal: TerminalReporter, values: list[Any]) -> None:
     terminal.section("number of points at which a process died")
     deaths: dict[str, list[str]] = defaultdict(list)
-    for name, way, number in values:
-        deaths[name].append(f"{number} {way}")
+    for name, ending_name, number in values:
+        deaths[name].append(f"{number} {ending_name}")
     for name, points in sorted(deaths.items()):
         terminal.write_line(f"{name:44}{', '.join(points)}")
 

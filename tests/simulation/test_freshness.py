@@ -25,7 +25,7 @@ NEWCOMERS_AT_S = 150.0
 def build_scenario(
     person_count: int, nights: Sequence[Night], latency_ms: int, max_concurrency: int, fresh_s: float = FRESH_S
 ) -> Scenario:
-    """Return a scenario with `number` people. The service stores duplicates."""
+    """Return a scenario with `person_count` people. The service stores duplicates."""
     people = People("email")
     for _ in range(person_count):
         people.add(Random(3))
@@ -33,7 +33,7 @@ def build_scenario(
         number: replace(person, spellings=(f"{number}@x.org",)) for number, person in people.persons.items()
     }
     rows = [Cells(person.number, person.spellings[0], "", "Ann", "Lee") for person in people.persons.values()]
-    prepared = prepare_nights([Source([rows])] * len(nights), "email")
+    prepared_nights = prepare_nights([Source([rows])] * len(nights), "email")
     return Scenario(
         seed=3,
         settings={"latency_ms": latency_ms, "duplicates": "accept"},
@@ -41,7 +41,7 @@ def build_scenario(
         policy=LoadPolicy(max_concurrency=max_concurrency, quiet_period_s=10.0, fresh_s=fresh_s),
         nights=tuple(
             replace(night, portions=() if night.retry else portions)
-            for night, portions in zip(nights, prepared, strict=True)
+            for night, portions in zip(nights, prepared_nights, strict=True)
         ),
         strangers=({"Base": {"Id": BASE_ID}, "Email": "stranger@y.org", "LastName": "S"},),
     )
@@ -60,7 +60,7 @@ def play_with_newcomers(
     began_at = first_play.world.played_nights[night_index].began_at
     late_persons = {
         subscriber.person
-        for subscriber in first_play.world.record.stored
+        for subscriber in first_play.world.record.stored_subscribers
         if subscriber.call is not None and subscriber.stored_at > began_at + come_at_s + waiting_s
     }
     newcomers = tuple(
@@ -76,9 +76,11 @@ def find_late_creates(result: Result, expiry_s: float) -> list[int]:
     """Return the persons that we stored more than `expiry_s` seconds after another program created them."""
     truth, late_persons = Truth(result.world), []
     for person in truth.persons:
-        came_at = [stored.stored_at for stored in truth.find_stored(person) if stored.call is None]
+        foreign_times = [subscriber.stored_at for subscriber in truth.find_stored(person) if subscriber.call is None]
         late_persons += [
-            person for stored in truth.find_ours(person) if came_at and stored.stored_at > min(came_at) + expiry_s
+            person
+            for subscriber in truth.find_ours(person)
+            if foreign_times and subscriber.stored_at > min(foreign_times) + expiry_s
         ]
     return late_persons
 
@@ -141,7 +143,7 @@ def test_a_listing_that_takes_too_long_is_continued_from_its_end() -> None:
 
 def test_nothing_is_created_if_every_look_up_takes_too_long() -> None:
     result = simulate(build_slow_list(filters="ignored", order="email"), Ledgers())
-    assert not any(subscriber.call is not None for subscriber in result.world.record.stored)
+    assert not any(subscriber.call is not None for subscriber in result.world.record.stored_subscribers)
     report = result.world.played_nights[0].report
     assert report is not None
     assert "longer than load.fresh (60 s) allows" in report.describe()

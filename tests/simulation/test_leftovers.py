@@ -31,7 +31,7 @@ def play(nights: Sequence[Night], person_count: int = 12) -> Result:
         for person, person_details in people.persons.items()
     }
     rows = [Cells(person, f"{person}@x.org", "", "Ann", "Lee") for person in people.persons]
-    prepared = prepare_nights([Source([rows])] * len(nights), "email")
+    prepared_nights = prepare_nights([Source([rows])] * len(nights), "email")
     scenario = Scenario(
         seed=3,
         settings={"latency_ms": 5, "duplicates": "accept"},
@@ -39,7 +39,7 @@ def play(nights: Sequence[Night], person_count: int = 12) -> Result:
         policy=LoadPolicy(quiet_period_s=10.0),
         nights=tuple(
             night if night.retry else replace(night, portions=portions)
-            for night, portions in zip(nights, prepared, strict=True)
+            for night, portions in zip(nights, prepared_nights, strict=True)
         ),
     )
     return simulate(scenario, Ledgers())

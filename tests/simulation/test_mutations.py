@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.copies import CopyRunner, open_copy_runner
 from tests.simulation.memory_ledger import Ledgers
-from tests.simulation.simulate import FAILED, simulate_seeds
+from tests.simulation.simulate import EXCEPTION_CLAIM, simulate_seeds
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 200
@@ -21,16 +21,16 @@ class Edit:
     """A replacement of the text `old` in one file of `connector/`, which contains the text once."""
 
     file: str
-    old: str
-    new: str
+    old_text: str
+    new_text: str
 
     def apply(self, root: Path) -> None:
         """Change the copy of the program at `root`. Raise ValueError if the file does not contain `old` once."""
         path = root / "connector" / self.file
         text = path.read_text(encoding="utf-8")
-        if (count := text.count(self.old)) != 1:
-            raise ValueError(f"connector/{self.file} contains the text of a mutation {count} times: {self.old!r}")
-        path.write_text(text.replace(self.old, self.new), encoding="utf-8")
+        if (count := text.count(self.old_text)) != 1:
+            raise ValueError(f"connector/{self.file} contains the text of a mutation {count} times: {self.old_text!r}")
+        path.write_text(text.replace(self.old_text, self.new_text), encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def test_a_seed_fails_without_the_precaution(mutation: Mutation, copy_runner: Co
     result = copy_runner.play(tmp_path, mutation.first_seed, SEEDS)
     assert result.returncode == 1, "the simulation noticed nothing"
     assert result.stdout.startswith("python -m tests.simulation "), result.stderr
-    assert FAILED not in result.stdout, f"the mutation is a fault of another kind: {result.stdout}"
+    assert EXCEPTION_CLAIM not in result.stdout, f"the mutation is a fault of another kind: {result.stdout}"
     seed = int(result.stdout.split()[3])
     assert [result.faults for result in simulate_seeds(range(seed, seed + 1), Ledgers())] == [[]], (
         "the seed fails without the mutation too"

@@ -57,7 +57,7 @@ def test_a_run_ends_within_two_minutes_of_an_outage_and_the_next_run_finishes(ou
     assert first_night.ended_at - first_night.began_at - OUTAGE_AFTER_S <= 120
     assert (
         0
-        < sum(1 for subscriber in result.world.record.stored if subscriber.stored_at < first_night.ended_at)
+        < sum(1 for subscriber in result.world.record.stored_subscribers if subscriber.stored_at < first_night.ended_at)
         < PERSON_COUNT
     )
     assert (second_night.report.reason, result.faults) == (None, [])
@@ -81,7 +81,7 @@ def test_only_single_probes_leave_during_an_outage() -> None:
         and first_night.began_at + OUTAGE_AFTER_S + 5 < call.sent_at < first_night.ended_at
     ]
     assert 3 <= len(probes) <= 12
-    assert all(later.sent_at - earlier.sent_at > 0.9 for earlier, later in pairwise(probes))
+    assert all(next_probe.sent_at - probe.sent_at > 0.9 for probe, next_probe in pairwise(probes))
 
 
 @pytest.mark.parametrize("outage", OUTAGES)

@@ -41,13 +41,13 @@ def build_blocking_storm(status: int, seconds: float = 0.0) -> Storm:
     return Storm({"blocked_from": FIRST_REFUSED, "blocked_status": status, "blocked_ms": 1000 * seconds})
 
 
-def count_states(played: PlayedNight) -> Counter[State]:
-    return Counter(entry.state for entry in played.ledger.values())
+def count_states(played_night: PlayedNight) -> Counter[State]:
+    return Counter(entry.state for entry in played_night.ledger.values())
 
 
-def count_creates(result: Result, played: PlayedNight) -> int:
+def count_creates(result: Result, played_night: PlayedNight) -> int:
     calls = result.world.record.calls
-    return sum((call.operation, call.night) == ("create", played.number) for call in calls)
+    return sum((call.operation, call.night) == ("create", played_night.number) for call in calls)
 
 
 @pytest.mark.parametrize("status", [200, 400, 402, 403, 404])
@@ -97,5 +97,8 @@ def test_a_refused_create_that_took_effect_is_found_and_not_sent_again() -> None
     result = play([storm, None])
     first_night, _ = result.world.played_nights
     assert first_night.report is not None
-    assert sum(1 for subscriber in result.world.record.stored if subscriber.fate == "answered_as_refused") >= 20
+    assert (
+        sum(1 for subscriber in result.world.record.stored_subscribers if subscriber.fate == "answered_as_refused")
+        >= 20
+    )
     assert (count_states(first_night), result.faults) == (Counter({State.CONFIRMED: PERSON_COUNT}), [])

@@ -64,12 +64,14 @@ def divide(night: Night, count: int) -> Iterator[Night]:
 
 def select(portion: Portion, shard: Shard) -> Portion:
     """Return the rows of a shard. The first shard also has the rows whose outcome needs no ledger."""
-    planned = portion.planned.select(np.flatnonzero(shard.contains(portion.planned.identities)))
+    planned_chunk = portion.planned_chunk.select(np.flatnonzero(shard.contains(portion.planned_chunk.identities)))
     shard_rows = tuple(row for row in portion.rows if shard.holds(row.identity))
     if shard.index > 1:
-        return Portion(planned, len(shard_rows), 0, 0, 0, shard_rows)
+        return Portion(planned_chunk, len(shard_rows), 0, 0, 0, shard_rows)
     rows_of_other_shards = len(portion.rows) - len(shard_rows)
-    return replace(portion, planned=planned, read_count=portion.read_count - rows_of_other_shards, rows=shard_rows)
+    return replace(
+        portion, planned_chunk=planned_chunk, read_count=portion.read_count - rows_of_other_shards, rows=shard_rows
+    )
 
 
 @pytest.mark.parametrize(("build", "seeds"), [(build_by_row, SEED_COUNT // 10), (build_sharded, SEED_COUNT // 5)])

@@ -19,9 +19,9 @@ class Truth:
     _calls: dict[int, list[Call]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for stored in self.world.record.stored:
-            if stored.person and stored.base_id == self.world.find_base(stored.person):
-                self._stored.setdefault(stored.person, []).append(stored)
+        for subscriber in self.world.record.stored_subscribers:
+            if subscriber.person and subscriber.base_id == self.world.find_base(subscriber.person):
+                self._stored.setdefault(subscriber.person, []).append(subscriber)
         for call in self.world.record.calls:
             if call.operation == "create":
                 self._calls.setdefault(call.person, []).append(call)
@@ -37,7 +37,7 @@ class Truth:
 
     def find_ours(self, person: int) -> list[StoredSubscriber]:
         """Return each subscriber that our creates stored for a person."""
-        return [stored for stored in self.find_stored(person) if stored.call is not None]
+        return [subscriber for subscriber in self.find_stored(person) if subscriber.call is not None]
 
     def find_calls(self, person: int, night: int | None = None) -> list[Call]:
         """Return the creates of a person that left, in their order, in all nights or in one night."""
@@ -49,19 +49,25 @@ class Truth:
 
         Every create may have had an effect, except a refusal that stored nothing.
         """
-        return not call.is_refusal or bool(call.stored)
+        return not call.is_refusal or bool(call.stored_subscribers)
 
-    def is_forgotten(self, first: Call, second: Call) -> bool:
+    def is_forgotten(self, first_call: Call, second_call: Call) -> bool:
         """Return whether the ledger was lost or restored between two creates."""
-        between = [played.night for played in self.world.played_nights if first.night < played.number <= second.night]
-        return any(night.ledger != "kept" for night in between)
-
-    def is_released(self, first: Call, second: Call) -> bool:
-        """Return whether a retry has released or dropped held entries between two creates."""
-        since = [
-            played.night.retry for played in self.world.played_nights if first.night <= played.number <= second.night
+        nights_between = [
+            played_night.night
+            for played_night in self.world.played_nights
+            if first_call.night < played_night.number <= second_call.night
         ]
-        return any(retry is not None and retry.held != "leave" for retry in since)
+        return any(night.ledger != "kept" for night in nights_between)
+
+    def is_released(self, first_call: Call, second_call: Call) -> bool:
+        """Return whether a retry has released or dropped held entries between two creates."""
+        retries_between = [
+            played_night.night.retry
+            for played_night in self.world.played_nights
+            if first_call.night <= played_night.number <= second_call.night
+        ]
+        return any(retry is not None and retry.held != "leave" for retry in retries_between)
 
     def is_misdirected(self, person: int) -> bool:
         """Return whether one of the person's creates was answered with another person, or may have been."""
@@ -69,17 +75,17 @@ class Truth:
         spellings = self.world.scenario.people.persons[person].spellings
         if "alter_identity" in self.world.scenario.settings and any("+" in spelling for spelling in spellings):
             return True
-        stored = [subscriber for call in calls for subscriber in call.stored]
-        is_wrong = any(subscriber.is_moved or subscriber.fate == "wrong_answer" for subscriber in stored)
+        subscribers = [subscriber for call in calls for subscriber in call.stored_subscribers]
+        is_wrong = any(subscriber.is_moved or subscriber.fate == "wrong_answer" for subscriber in subscribers)
         return is_wrong or any(call.ending == MIXED_UP for call in calls)
 
     def is_discarded(self, person: int) -> bool:
         """Return whether the service answered one of the person's creates with success and stored nothing."""
-        return any(call.ending in ("200", "201") and not call.stored for call in self.find_calls(person))
+        return any(call.ending in ("200", "201") and not call.stored_subscribers for call in self.find_calls(person))
 
     def is_acceptable(self, person: int) -> bool:
         """Return whether the service accepts the rows of the person in the last two nights, which have equal rows."""
-        source_night_count = sum(played.night.retry is None for played in self.world.played_nights)
+        source_night_count = sum(played_night.night.retry is None for played_night in self.world.played_nights)
         return self.world.scenario.people.persons[person].accepted_from < source_night_count
 
     @property
@@ -105,8 +111,8 @@ class Truth:
         return "provisional_ids" in self.world.scenario.settings
 
     def _has_hidden(self, name: str) -> bool:
-        hidden = self.world.scenario.settings.get("hide", ())
-        return isinstance(hidden, list) and name in hidden
+        hidden_names = self.world.scenario.settings.get("hide", ())
+        return isinstance(hidden_names, list) and name in hidden_names
 
     @property
     def has_unclear_refusals(self) -> bool:
@@ -121,9 +127,9 @@ class Truth:
         storms = [night.storm.switches for night in self.world.scenario.nights if night.storm is not None]
         return any(name in switches for switches in storms for name in _STATUSES)
 
-    def is_hidden_by_spelling(self, played: PlayedNight, person: int) -> bool:
+    def is_hidden_by_spelling(self, played_night: PlayedNight, person: int) -> bool:
         """Return whether the report warns about subscribers in other capitals, and the person has several spellings."""
-        is_warned = played.report is not None and LOOKED_UP_AS_SENT in played.report.tally.messages
+        is_warned = played_night.report is not None and LOOKED_UP_AS_SENT in played_night.report.tally.messages
         spellings = self.world.scenario.people.persons[person].spellings
         return is_warned and len({spelling.strip() for spelling in spellings}) > 1
 
@@ -134,10 +140,12 @@ class Truth:
         """
         if call.ending != "died":
             return call.ended_at if call.ended_at is not None else float("inf")
-        following = [played.began_at for played in self.world.played_nights if played.number > call.night]
-        return following[0] if following else float("inf")
+        later_start_times = [
+            played_night.began_at for played_night in self.world.played_nights if played_night.number > call.night
+        ]
+        return later_start_times[0] if later_start_times else float("inf")
 
-    def is_covered(self, stored: StoredSubscriber) -> bool:
+    def is_covered(self, subscriber: StoredSubscriber) -> bool:
         """Return whether the rule of architecture 4.5 covers a subscriber, so that the create must not be sent again.
 
         Two kinds of subscribers are not covered, because no client can wait for them:
@@ -146,23 +154,23 @@ class Truth:
         - The list shows the subscriber later than two quiet periods and than twice the largest lag on record, and no
           other subscriber shows the run that the list lags.
         """
-        if stored.call is None:
+        if subscriber.call is None:
             return False
-        end, quiet_s = self.find_quiet_start(stored.call), self.world.scenario.quiet_s
-        if stored.stored_at <= end:
-            covered_s = max(2 * quiet_s, 2 * self._find_lag_on_record(stored.call, end))
-            return stored.shown_at <= end + covered_s or self._has_sentinel(stored.call, end)
-        return stored.stored_at <= end + quiet_s and stored.shown_at <= end + 2 * quiet_s
+        end, quiet_s = self.find_quiet_start(subscriber.call), self.world.scenario.quiet_s
+        if subscriber.stored_at <= end:
+            covered_s = max(2 * quiet_s, 2 * self._find_lag_on_record(subscriber.call, end))
+            return subscriber.shown_at <= end + covered_s or self._has_sentinel(subscriber.call, end)
+        return subscriber.stored_at <= end + quiet_s and subscriber.shown_at <= end + 2 * quiet_s
 
     def _find_lag_on_record(self, call: Call, end: float) -> float:
         """Return the largest lag on record at the start of the night that sent the person's next create."""
-        nights = [other.night for other in self.find_calls(call.person) if other.sent_at > end]
+        nights = [create.night for create in self.find_calls(call.person) if create.sent_at > end]
         return self.world.played_nights[nights[0] - 1].largest_lag_s if nights else 0.0
 
     def _has_sentinel(self, call: Call, end: float) -> bool:
         """Return whether the run that sent the next create had another create confirmed after the end of the
         attempt."""
-        later_creates = [other for other in self.find_calls(call.person) if other.sent_at > end]
+        later_creates = [create for create in self.find_calls(call.person) if create.sent_at > end]
         return bool(later_creates) and any(
             other_call.operation == "create"
             and other_call.night == later_creates[0].night

@@ -118,7 +118,7 @@ class World:
         began_at, ending, entries_before = self.timeline.now_s, night.ending, self._read_ledger()
         largest_lag_s = self._store.read_largest_lag()
         self.record.add_line(began_at, f"--- night {number} begins")
-        self._durable_states = {person: kept.state for person, kept in entries_before.items()}
+        self._durable_states = {person: entry.state for person, entry in entries_before.items()}
         life = Life(ending.at_step, ending.at_commit, ending.is_after)
         life.on_commit = self._record_commit
         process = Process(self.timeline, life)
@@ -202,9 +202,11 @@ class World:
         for move in self._store.pop_moves():
             person = self._persons.get(move.identity, 0)
             self._moves.append((person, move))
-            self._durable_states[person] = move.later
+            self._durable_states[person] = move.later_state
             if person:
-                self.record.add_line(now, f"ledger: person {person} {move.earlier.name} -> {move.later.name}")
+                self.record.add_line(
+                    now, f"ledger: person {person} {move.earlier_state.name} -> {move.later_state.name}"
+                )
 
     def _record_night(
         self,

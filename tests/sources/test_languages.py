@@ -39,7 +39,10 @@ UTF = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le")
 def _read_names() -> dict[str, tuple[list[str], list[str], list[str]]]:
     blocks = (Path(__file__).parent / "names.txt").read_text(encoding="utf-8").strip().split("\n\n")
     lines = [block.splitlines() for block in blocks]
-    return {language: (first.split(), last.split(), towns.split()) for language, first, last, towns in lines}
+    return {
+        language: (first_names.split(), last_names.split(), towns.split())
+        for language, first_names, last_names, towns in lines
+    }
 
 
 NAMES = _read_names()
@@ -61,8 +64,11 @@ OLD_ENCODINGS = {  # encodings of DOS and KOI8, which are read only if the job n
 def build_text(language: str, rows: int, seed: int) -> str:
     """Return a file of invented subscribers with ASCII addresses."""
     draw = random.Random(f"{language} {rows} {seed}")
-    first, last, towns = NAMES[language]
-    lines = [f"s{n}@example.com,{draw.choice(first)},{draw.choice(last)},{draw.choice(towns)}\r\n" for n in range(rows)]
+    first_names, last_names, towns = NAMES[language]
+    lines = [
+        f"s{n}@example.com,{draw.choice(first_names)},{draw.choice(last_names)},{draw.choice(towns)}\r\n"
+        for n in range(rows)
+    ]
     return "email,first_name,last_name,city\r\n" + "".join(lines)
 
 
@@ -85,8 +91,8 @@ def count_results(rows: int) -> Counter[str]:
 
 def test_at_least_95_percent_of_the_files_are_read_correctly_and_hardly_any_wrongly() -> None:
     counts_by_rows = {rows: count_results(rows) for rows in (3, 10, 40)}
-    total = sum(counts_by_rows.values(), Counter[str]())
-    shares = {kind: total[kind] / total.total() for kind in ("right", "wrong")}
+    total_counts = sum(counts_by_rows.values(), Counter[str]())
+    shares = {kind: total_counts[kind] / total_counts.total() for kind in ("right", "wrong")}
     assert shares["right"] >= 0.95, counts_by_rows
     assert shares["wrong"] <= 0.005, counts_by_rows
     assert counts_by_rows[40]["right"] >= 0.98 * counts_by_rows[40].total(), counts_by_rows

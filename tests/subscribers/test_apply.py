@@ -21,8 +21,8 @@ def build_frame(**columns: list[str | None]) -> pd.DataFrame:
 
 
 def apply_rule(cells: list[str | None], field: str, rule: ColumnRule) -> list[object]:
-    mapped = apply_mapping(build_frame(cell=cells), FieldMapping({field: rule})).frame
-    return [to_python_value(cell) for cell in mapped[field]]
+    mapped_rows = apply_mapping(build_frame(cell=cells), FieldMapping({field: rule})).frame
+    return [to_python_value(cell) for cell in mapped_rows[field]]
 
 
 def to_python_value(cell: object) -> object:
@@ -34,9 +34,9 @@ def to_python_value(cell: object) -> object:
 def test_columns_become_fields_in_the_order_of_the_field_table() -> None:
     frame = build_frame(Mail=["a@x.com"], Vorname=["Ann"], Rest=["x"])
     mapping = FieldMapping({"first_name": ColumnRule(column="Vorname"), "email": ColumnRule(column="Mail")})
-    mapped = apply_mapping(frame, mapping).frame
-    assert mapped.to_dict("list") == {"email": ["a@x.com"], "first_name": ["Ann"]}
-    assert [str(dtype) for dtype in mapped.dtypes] == ["str", "str"]
+    mapped_rows = apply_mapping(frame, mapping).frame
+    assert mapped_rows.to_dict("list") == {"email": ["a@x.com"], "first_name": ["Ann"]}
+    assert [str(dtype) for dtype in mapped_rows.dtypes] == ["str", "str"]
 
 
 APOSTROPHES = ["'62", " '+31 6", "'10001-1", "''62", "'s-Gravenhage", "6'2", "'", "", None]
@@ -163,10 +163,10 @@ def test_a_cell_of_tags_is_read_as_a_list() -> None:
         ('"a" b\nc, d', None, ['"a" b\nc', "d"]),
         ('"', None, None),
     ]
-    for cell, split, tags in cases:
-        single_result = apply_rule([cell], "tags", ColumnRule(column="cell", split=split))
+    for cell, expected_tags, tags in cases:
+        single_result = apply_rule([cell], "tags", ColumnRule(column="cell", split=expected_tags))
         result_among_others = apply_rule(
-            ["x", cell, '["y"]', None, "z"], "tags", ColumnRule(column="cell", split=split)
+            ["x", cell, '["y"]', None, "z"], "tags", ColumnRule(column="cell", split=expected_tags)
         )
         assert single_result == [tags]
         assert result_among_others == [["x"], tags, ["y"], None, ["z"]]
@@ -181,22 +181,26 @@ def test_a_list_with_nested_or_broken_values_is_a_fault_and_no_tags() -> None:
         "['vip' 'news']", "['vip'\n 'news']", "{'vip': 1}", "('vip', 1, (2,))",
         "{vip,new", '["a"], ["b"]', "[VIP, news] x", 'x, ["a"',
     ]:  # fmt: skip
-        mapped = apply_mapping(build_frame(cell=["x", cell, None]), FieldMapping({"tags": ColumnRule(column="cell")}))
-        assert [to_python_value(tags) for tags in mapped.frame["tags"]] == [["x"], None, None]
-        assert [(fault.position, fault.field, fault.code) for fault in mapped.faults] == [(1, "tags", "list")]
+        mapped_rows = apply_mapping(
+            build_frame(cell=["x", cell, None]), FieldMapping({"tags": ColumnRule(column="cell")})
+        )
+        assert [to_python_value(tags) for tags in mapped_rows.frame["tags"]] == [["x"], None, None]
+        assert [(fault.position, fault.field, fault.code) for fault in mapped_rows.faults] == [(1, "tags", "list")]
 
 
 def test_tags_with_an_unknown_separator_are_a_fault_whose_message_shows_the_option() -> None:
     for cell in ["VIP;News", "VIP|News", "VIP\nNews", "VIP;"]:
-        mapped = apply_mapping(build_frame(cell=["x", cell, None]), FieldMapping({"tags": ColumnRule(column="cell")}))
-        assert [(fault.position, fault.field, fault.code) for fault in mapped.faults] == [(1, "tags", "split")]
-        assert 'split: ";"' in mapped.faults[0].message
+        mapped_rows = apply_mapping(
+            build_frame(cell=["x", cell, None]), FieldMapping({"tags": ColumnRule(column="cell")})
+        )
+        assert [(fault.position, fault.field, fault.code) for fault in mapped_rows.faults] == [(1, "tags", "split")]
+        assert 'split: ";"' in mapped_rows.faults[0].message
 
 
 def test_the_text_of_a_numpy_array_is_not_read_as_one_tag() -> None:
     cells: list[str | None] = ["['vip' 'news']", "['vip', 'news']"]
-    mapped = apply_mapping(build_frame(cell=cells), FieldMapping({"tags": ColumnRule(column="cell")}))
-    assert [to_python_value(tags) for tags in mapped.frame["tags"]] == [None, ["vip", "news"]]
+    mapped_rows = apply_mapping(build_frame(cell=cells), FieldMapping({"tags": ColumnRule(column="cell")}))
+    assert [to_python_value(tags) for tags in mapped_rows.frame["tags"]] == [None, ["vip", "news"]]
 
 
 @given(st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(str.strip).filter(bool))))
@@ -225,16 +229,18 @@ def test_an_empty_chunk_keeps_its_types() -> None:
     mapping = FieldMapping({"email": ColumnRule(column="a"), "tags": ColumnRule(column="a"),
                             "birthday": ColumnRule(column="a", format=("%Y",)), "gender": ColumnRule(value="male"),
                             "phone": ColumnRule(column="a", values={"x": "y"})})  # fmt: skip
-    mapped = apply_mapping(build_frame(a=[]), mapping).frame
-    assert len(mapped) == 0
-    assert {str(dtype) for dtype in mapped.dtypes} == {"str", "list<item: string>[pyarrow]"}
+    mapped_rows = apply_mapping(build_frame(a=[]), mapping).frame
+    assert len(mapped_rows) == 0
+    assert {str(dtype) for dtype in mapped_rows.dtypes} == {"str", "list<item: string>[pyarrow]"}
 
 
 def test_the_rows_keep_their_index() -> None:
     frame = build_frame(a=["x", "y, z"]).set_axis([7, 9])
-    mapped = apply_mapping(frame, FieldMapping({"email": ColumnRule(column="a"), "tags": ColumnRule(column="a")})).frame
-    assert mapped.index.tolist() == [7, 9]
-    assert mapped["email"].tolist() == ["x", "y, z"]
+    mapped_rows = apply_mapping(
+        frame, FieldMapping({"email": ColumnRule(column="a"), "tags": ColumnRule(column="a")})
+    ).frame
+    assert mapped_rows.index.tolist() == [7, 9]
+    assert mapped_rows["email"].tolist() == ["x", "y, z"]
 
 
 def test_a_column_that_the_frame_lacks_is_an_error() -> None:
@@ -264,12 +270,12 @@ def test_the_name_none_is_a_fault_unless_the_row_has_another_cell_without_a_valu
     )
     rules = {"first_name": "first", "last_name": "last", "address_city": "city"}
     mapping = FieldMapping({field: ColumnRule(column=column) for field, column in rules.items()})
-    mapped = apply_mapping(frame, mapping)
-    assert [(fault.position, fault.field, fault.code) for fault in mapped.faults] == [
+    mapped_rows = apply_mapping(frame, mapping)
+    assert [(fault.position, fault.field, fault.code) for fault in mapped_rows.faults] == [
         (1, "first_name", "null"), (0, "last_name", "null"),
     ]  # fmt: skip
-    assert 'values: {"None": ""}' in mapped.faults[0].message
-    assert [to_python_value(cell) for cell in mapped.frame["first_name"]] == ["Ann", None, None, "Eve", None]
+    assert 'values: {"None": ""}' in mapped_rows.faults[0].message
+    assert [to_python_value(cell) for cell in mapped_rows.frame["first_name"]] == ["Ann", None, None, "Eve", None]
 
 
 def apply_template(template: str, **columns: list[str | None]) -> MappedChunk:
@@ -284,10 +290,10 @@ def test_a_mapping_has_the_columns_of_its_templates() -> None:
 
 
 def test_a_template_that_fails_for_a_row_makes_only_that_row_faulty() -> None:
-    mapped = apply_template("{{ a[0] }}", a=["x1", "", "y2", None])
-    assert [to_python_value(cell) for cell in mapped.frame["first_name"]] == ["x", None, "y", None]
+    mapped_rows = apply_template("{{ a[0] }}", a=["x1", "", "y2", None])
+    assert [to_python_value(cell) for cell in mapped_rows.frame["first_name"]] == ["x", None, "y", None]
     message = "FirstName: the template asks in line 1 for something that this row does not have"
-    assert mapped.faults == tuple(Fault(row, "first_name", "template", message) for row in (1, 3))
+    assert mapped_rows.faults == tuple(Fault(row, "first_name", "template", message) for row in (1, 3))
 
 
 def test_a_mapping_without_a_template_does_not_load_jinja() -> None:

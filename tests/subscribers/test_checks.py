@@ -68,8 +68,8 @@ def test_only_days_that_exist_are_dates() -> None:
 )
 def test_a_control_character_is_found_anywhere_in_a_text(texts: list[str | None], start: int) -> None:
     expected = [text is None or not any(ord(sign) < 32 and sign not in "\t\n\r" for sign in text) for text in texts]
-    checked = does_not_match(build_cells(texts).slice(start), CONTROL_PATTERN, CONTROL_CHARACTERS).to_pylist()
-    assert [is_valid is None or is_valid for is_valid in checked] == expected[start:]
+    results = does_not_match(build_cells(texts).slice(start), CONTROL_PATTERN, CONTROL_CHARACTERS).to_pylist()
+    assert [is_valid is None or is_valid for is_valid in results] == expected[start:]
 
 
 @given(st.integers(-10, 2**64) | st.sampled_from([2**53 - 1, 2**53, 10**15, 10**16]))
@@ -82,8 +82,8 @@ def test_a_zip_can_be_sent_if_every_json_reader_reads_the_same_number(number: in
 
 @given(st.lists(st.none() | st.sampled_from(["x" * 10_000, "x" * 10_001, "é" * 10_000, "é" * 10_001, "", "a"])))
 def test_the_length_of_a_text_is_its_number_of_characters(texts: list[str | None]) -> None:
-    checked = is_short(build_cells(texts)).to_pylist()
-    assert [is_valid is not False for is_valid in checked] == [
+    results = is_short(build_cells(texts)).to_pylist()
+    assert [is_valid is not False for is_valid in results] == [
         text is None or len(text) <= LARGEST_TEXT_LENGTH for text in texts
     ]
 
@@ -92,8 +92,8 @@ def test_the_length_of_a_text_is_its_number_of_characters(texts: list[str | None
     st.lists(st.none() | st.lists(st.sampled_from(["", "é" * 5_000, "x" * 5_001, "x"]), max_size=3)), st.integers(0, 2)
 )
 def test_the_length_limit_counts_all_tags_of_a_row_together(lists: list[list[str] | None], start: int) -> None:
-    checked = is_short(pa.array(lists, pa.list_(pa.string())).slice(start)).to_pylist()
-    assert [is_valid is not False for is_valid in checked] == [
+    results = is_short(pa.array(lists, pa.list_(pa.string())).slice(start)).to_pylist()
+    assert [is_valid is not False for is_valid in results] == [
         sum(map(len, tags or [])) <= LARGEST_TEXT_LENGTH for tags in lists[start:]
     ]
 
@@ -164,8 +164,8 @@ def test_each_name_means_only_one_country() -> None:
     for name, code in list_whole_names():
         meanings.setdefault(simplify(name), set()).add(code)
     assert {name: codes for name, codes in meanings.items() if len(codes) > 1} == {}
-    known = {country.alpha_2 for country in pycountry.countries}
-    assert set().union(*meanings.values()) == known
+    known_codes = {country.alpha_2 for country in pycountry.countries}
+    assert set().union(*meanings.values()) == known_codes
 
 
 def build_listed_frame(**columns: object) -> pd.DataFrame:
@@ -176,14 +176,14 @@ def test_a_listed_frame_gets_the_types_of_the_field_table() -> None:
     frame = build_listed_frame(
         id=[1], is_active=[True], tags=[["a"]], birthday=[date(2000, 1, 1)], address_zip=["02134"]
     )
-    listed = build_listed_schema().validate(frame)
+    listed_rows = build_listed_schema().validate(frame)
     special_types = {"id": "Int64", "base_id": "Int64", "is_active": "boolean", "tags": "list<item: string>[pyarrow]",
                "birthday": "date32[day][pyarrow]"}  # fmt: skip
-    assert {name: str(listed[name].dtype) for name in NAMES} == {
+    assert {name: str(listed_rows[name].dtype) for name in NAMES} == {
         field.name: special_types.get(field.name, str(TEXT)) for field in FIELDS
     }
-    assert listed["birthday"].tolist() == [date(2000, 1, 1)]
-    assert listed["address_zip"].tolist() == ["02134"]
+    assert listed_rows["birthday"].tolist() == [date(2000, 1, 1)]
+    assert listed_rows["address_zip"].tolist() == ["02134"]
 
 
 def test_the_schema_of_a_listed_frame_refuses_a_wrong_type_and_a_missing_column() -> None:

@@ -105,8 +105,8 @@ def check_recognised(header: str, cells: list[str], is_active: list[bool]) -> No
     assert find_consent_columns(frame, guess_mapping(["email", header]), ()) == [header]
     mapping = FieldMapping({"email": ColumnRule(column="email"), "is_active": build_consent_rule(header)})
     assert find_consent_columns(frame, mapping, ()) == []
-    valid = validate_rows(apply_mapping(frame, mapping).frame, ValidationRules(), today=TODAY)
-    assert valid.subscribers["is_active"].tolist() == is_active, header
+    validated_rows = validate_rows(apply_mapping(frame, mapping).frame, ValidationRules(), today=TODAY)
+    assert validated_rows.subscribers["is_active"].tolist() == is_active, header
 
 
 def test_a_header_that_refuses_emails_is_recognised_and_makes_subscribers_inactive() -> None:

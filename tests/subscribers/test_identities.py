@@ -83,14 +83,14 @@ ROW = {
 @given(st.lists(st.fixed_dictionaries(ROW), min_size=2, max_size=2))
 def test_two_rows_have_the_same_fingerprint_exactly_if_their_creates_are_equal(rows: list[dict[str, object]]) -> None:
     frame = build_frame(**{name: [row[name] for row in rows] for name in ROW})
-    first, second = split_digests(compute_fingerprints(frame, "client_user_id"))
-    assert (first == second) is (rows[0] == rows[1])
+    first_index_by_digest, second = split_digests(compute_fingerprints(frame, "client_user_id"))
+    assert (first_index_by_digest == second) is (rows[0] == rows[1])
 
 
 def test_an_empty_column_changes_no_fingerprint() -> None:
-    plain = build_frame(email=["a@x.org"], first_name=["Ann"])
-    wider = build_frame(email=["a@x.org"], first_name=["Ann"], phone=[None])
-    assert compute_fingerprints(plain, "email").tolist() == compute_fingerprints(wider, "email").tolist()
+    narrow_frame = build_frame(email=["a@x.org"], first_name=["Ann"])
+    wide_frame = build_frame(email=["a@x.org"], first_name=["Ann"], phone=[None])
+    assert compute_fingerprints(narrow_frame, "email").tolist() == compute_fingerprints(wide_frame, "email").tolist()
 
 
 def test_the_spelling_of_the_identity_does_not_change_the_fingerprint() -> None:
@@ -109,10 +109,10 @@ def test_equal_digests_differ_after_they_are_combined_with_different_groups() ->
     digest, other_digest = digest_identity("email", "ann@x.org"), digest_identity("email", "bob@x.org")
     digests = join_digests([digest, other_digest, digest, digest, b"\0" * 16], 16)
     groups = join_digests([digest_text(text) for text in ("7", "7", "9", "7", "9")], 16)
-    combined = split_digests(separate_digests(digests, groups))
-    assert combined[0] == combined[3]
-    assert len(set(combined)) == 4
-    assert combined[4] == digest_text("9")
+    combined_digests = split_digests(separate_digests(digests, groups))
+    assert combined_digests[0] == combined_digests[3]
+    assert len(set(combined_digests)) == 4
+    assert combined_digests[4] == digest_text("9")
     assert len(separate_digests(digests[:0], groups[:0])) == 0
 
 
@@ -136,10 +136,10 @@ def test_an_identity_is_looked_up_as_sent_and_in_its_normal_spellings() -> None:
 
 @given(st.sampled_from(["email", "client_user_id"]), st.text(min_size=1))
 def test_all_spellings_have_the_same_identity_and_include_the_normal_form(field: str, value: str) -> None:
-    spellings, normal = build_spellings(field, value), normalise_identity(field, value)
+    spellings, normal_form = build_spellings(field, value), normalise_identity(field, value)
     assert spellings[0] == value
-    assert normal in spellings
-    assert all(normalise_identity(field, text) == normal for text in spellings)
+    assert normal_form in spellings
+    assert all(normalise_identity(field, text) == normal_form for text in spellings)
 
 
 def test_a_text_has_a_trait_for_each_difference_from_plain_texts() -> None:
@@ -218,8 +218,8 @@ def test_a_suppression_list_contains_an_identity_in_any_spelling_of_its_field() 
         ("client_user_id", "A1", {"email": "A1"}, False),
         ("client_user_id", "7", {"client_user_id": 7}, False),
     ]
-    for field, listed, values, is_held in cases:
-        suppression = build_suppression(field, "somebody-else@example.com", listed)
+    for field, listed_identities, values, is_held in cases:
+        suppression = build_suppression(field, "somebody-else@example.com", listed_identities)
         assert suppression.holds(values) is is_held
         frame = pd.DataFrame({name: pd.Series([value], dtype="str") for name, value in values.items() if value != 7})
         if len(frame):
@@ -230,11 +230,13 @@ VALUES = st.sampled_from([f"person{number}@example.com" for number in range(12)]
 
 
 @given(st.lists(VALUES), st.lists(st.none() | VALUES))
-def test_the_mask_of_a_frame_equals_the_results_for_single_rows(listed: list[str], column: list[str | None]) -> None:
-    suppression = build_suppression("email", *listed)
+def test_the_mask_of_a_frame_equals_the_results_for_single_rows(
+    listed_identities: list[str], column: list[str | None]
+) -> None:
+    suppression = build_suppression("email", *listed_identities)
     frame = pd.DataFrame({"email": pd.Series(column, dtype="str", index=range(5, 5 + len(column)))})
-    assert suppression.build_mask(frame).tolist() == [value in listed for value in column]
-    assert [suppression.holds({"email": value}) for value in column] == [value in listed for value in column]
+    assert suppression.build_mask(frame).tolist() == [value in listed_identities for value in column]
+    assert [suppression.holds({"email": value}) for value in column] == [value in listed_identities for value in column]
 
 
 @given(st.lists(st.integers(0, 255), min_size=1, unique=True))
@@ -250,25 +252,25 @@ CHUNKS = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 1)), max_
 
 
 def find_duplicates(chunks: list[list[Row]]) -> list[list[tuple[bool, bool]]]:
-    first: dict[int, int] = {}
+    first_index_by_digest: dict[int, int] = {}
     expected = []
     for chunk in chunks:
         duplicates = []
         for identity, fingerprint in chunk:
-            is_duplicate = identity in first
-            duplicates.append((is_duplicate, is_duplicate and first[identity] != fingerprint))
-            first.setdefault(identity, fingerprint)
+            is_duplicate = identity in first_index_by_digest
+            duplicates.append((is_duplicate, is_duplicate and first_index_by_digest[identity] != fingerprint))
+            first_index_by_digest.setdefault(identity, fingerprint)
         expected.append(duplicates)
     return expected
 
 
 @given(CHUNKS)
 def test_seen_identities_finds_the_duplicates_that_a_dictionary_finds(chunks: list[list[Row]]) -> None:
-    seen = SeenIdentities()
+    seen_identities = SeenIdentities()
     duplicates = []
     for chunk in chunks:
         identities = join_digests((bytes([identity]) * 15 + b"\0" for identity, _ in chunk), 16)
         fingerprints = join_digests((bytes([fingerprint]) * 8 for _, fingerprint in chunk), 8)
-        is_duplicate, is_different = seen.add(identities, fingerprints, np.zeros(len(chunk), dtype=bool))
+        is_duplicate, is_different = seen_identities.add(identities, fingerprints, np.zeros(len(chunk), dtype=bool))
         duplicates.append(list(zip(is_duplicate.tolist(), is_different.tolist(), strict=True)))
     assert duplicates == find_duplicates(chunks)

@@ -84,11 +84,11 @@ def test_a_column_of_names_among_other_name_columns_is_mapped_only_if_its_meanin
         (["Full Name", "First Name", "Last Name"], {"first_name": "First Name", "last_name": "Last Name"}, None,
          "Full Name"),
     ]  # fmt: skip
-    for headers, fields, whole_name_column, unused in cases:
+    for headers, fields, whole_name_column, unused_columns in cases:
         mapping = guess_mapping(headers)
         assert list_columns(mapping) == fields
         assert mapping.whole_name_column == whole_name_column
-        assert find_name_column([header for header in headers if header not in mapping.columns]) == unused
+        assert find_name_column([header for header in headers if header not in mapping.columns]) == unused_columns
 
 
 def test_each_header_means_only_one_field_and_each_field_has_headers() -> None:
@@ -96,8 +96,8 @@ def test_each_header_means_only_one_field_and_each_field_has_headers() -> None:
     assert len(keys) == len(set(keys))
     assert tuple(HEADERS) == MAPPABLE
     assert set(keys) >= {*GOOGLE_HEADERS, *MAILCHIMP_IGNORED_HEADERS}
-    normalised = {*WHOLE_NAMES, *GOOGLE_HEADERS, *MAILCHIMP_HEADERS, *MAILCHIMP_IGNORED_HEADERS}
-    assert {normalise_header(header) for header in normalised} == normalised
+    known_headers = {*WHOLE_NAMES, *GOOGLE_HEADERS, *MAILCHIMP_HEADERS, *MAILCHIMP_IGNORED_HEADERS}
+    assert {normalise_header(header) for header in known_headers} == known_headers
 
 
 COLUMNS = ["Email", "Phone", "Mail", "Labels"]
@@ -116,8 +116,8 @@ def test_only_an_export_of_google_separates_labels_by_three_colons() -> None:
     assert guess_mapping(google).rules["tags"].split == ":::"
     assert override_mapping(guess_mapping(google), {"tags": "Labels"}, google).rules["tags"].split == ":::"
     row = ["Ann", "* myContacts ::: VIP, gold", "a@x.com ::: b@x.com", "+49 151 1 ::: +49 30 2"]
-    mapped = apply_mapping(pd.DataFrame([row], columns=google, dtype="str"), guess_mapping(google)).frame
-    assert (mapped["email"][0], mapped["phone"][0], list(mapped["tags"][0])) == (
+    mapped_frame = apply_mapping(pd.DataFrame([row], columns=google, dtype="str"), guess_mapping(google)).frame
+    assert (mapped_frame["email"][0], mapped_frame["phone"][0], list(mapped_frame["tags"][0])) == (
         "a@x.com", "+49 151 1", ["* myContacts", "VIP, gold"],
     )  # fmt: skip
 

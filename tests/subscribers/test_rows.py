@@ -46,21 +46,21 @@ def validate_cells(
     """Return the fault codes of each cell, and the value that is sent for each cell (None: no value)."""
     identity = "email" if field == "client_user_id" else "client_user_id"
     identities = [f"p{row}@x.org" if identity == "email" else f"p{row}" for row in range(len(cells))]
-    validated = validate(ValidationRules(identity=identity, zip=zip), **{identity: identities, field: cells})
+    validated_rows = validate(ValidationRules(identity=identity, zip=zip), **{identity: identities, field: cells})
     codes: list[list[str]] = [[] for _ in cells]
-    for fault in validated.faults:
+    for fault in validated_rows.faults:
         codes[fault.position].append(fault.code)
     values: list[object] = [None] * len(cells)
-    if field in validated.subscribers:
-        for row, value in validated.subscribers[field].items():
+    if field in validated_rows.subscribers:
+        for row, value in validated_rows.subscribers[field].items():
             values[int(str(row))] = None if isinstance(value, float) or value is pd.NA else value
     return codes, values
 
 
-def check_sent(field: str, cells: Sequence[object], sent: Sequence[object]) -> None:
+def check_sent_values(field: str, cells: Sequence[object], sent_values: Sequence[object]) -> None:
     codes, values = validate_cells(field, cells)
     assert codes == [[]] * len(cells)
-    assert [list(value) if isinstance(value, np.ndarray) else value for value in values] == list(sent)
+    assert [list(value) if isinstance(value, np.ndarray) else value for value in values] == list(sent_values)
 
 
 def check_refused(field: str, cells: Sequence[object], code: str) -> None:
@@ -109,10 +109,10 @@ CHANGED_CELLS: list[tuple[str, object, object]] = [
 def test_a_valid_cell_is_sent_in_the_form_of_its_field() -> None:
     for field, texts in UNCHANGED_CELLS.items():
         cells = texts.split(" | ")
-        check_sent(field, cells, cells)
+        check_sent_values(field, cells, cells)
     for field in {field for field, _, _ in CHANGED_CELLS}:
-        pairs = [(cell, sent) for name, cell, sent in CHANGED_CELLS if name == field]
-        check_sent(field, [cell for cell, _ in pairs], [sent for _, sent in pairs])
+        pairs = [(cell, sent_values) for name, cell, sent_values in CHANGED_CELLS if name == field]
+        check_sent_values(field, [cell for cell, _ in pairs], [sent_values for _, sent_values in pairs])
 
 
 REFUSED_CELLS = {
@@ -150,15 +150,15 @@ def test_the_fault_of_an_unknown_word_suggests_the_option_values_and_hides_the_w
 
 def test_the_job_decides_what_happens_to_a_zip_that_is_not_a_number() -> None:
     codes = ["02134", "SW1A 1AA", "12345-6789", "-1", "1.5", "02134.0", "1e3", "９", str(2**53), "9" * 40]
-    check_sent("address_zip", codes, [None] * len(codes))
+    check_sent_values("address_zip", codes, [None] * len(codes))
     assert validate_cells("address_zip", codes, zip="reject")[0] == [["zip"]] * len(codes)
     cells = [*codes, "123", ""]
-    moved = validate(
+    validated_rows = validate(
         ValidationRules(zip="custom_field2"), email=[f"p{row}@x.com" for row in range(len(cells))], address_zip=cells
     )
-    assert moved.subscribers["custom_field2"].fillna("").tolist() == [*codes, "", ""]
-    assert moved.subscribers["address_zip"].tolist() == [*[pd.NA] * len(codes), 123, pd.NA]
-    assert moved.omitted_zips.tolist() == []
+    assert validated_rows.subscribers["custom_field2"].fillna("").tolist() == [*codes, "", ""]
+    assert validated_rows.subscribers["address_zip"].tolist() == [*[pd.NA] * len(codes), 123, pd.NA]
+    assert validated_rows.omitted_zips.tolist() == []
 
 
 def test_a_zip_with_only_zeros_as_decimals_is_a_number() -> None:
@@ -167,22 +167,47 @@ def test_a_zip_with_only_zeros_as_decimals_is_a_number() -> None:
 
 
 def test_a_number_that_a_spreadsheet_has_shortened_is_refused() -> None:
-    shortened = (
+    shortened_numbers = (
         "4.91512E+11 4,91512E+11 4.91512345678E11 1.0E5 1E+11 +4.9e+011 1.2E-05 1,234 491,511,234,567 10,115.00"
         " 1.234567890123457e+18 2026-02-03 1980-12-31T00:00:00"
     )
-    check_text_refused("phone client_user_id address_zip", shortened.split(), "spoiled")
-    similar = ["12e4", "1E5", "4.91512", "e+11", "1e+", "12E+11", "49151234567", "1.234", "1,2", "1,2345", "A1,234"]
-    check_sent("client_user_id", similar, similar)
+    check_text_refused("phone client_user_id address_zip", shortened_numbers.split(), "spoiled")
+    similar_texts = [
+        "12e4",
+        "1E5",
+        "4.91512",
+        "e+11",
+        "1e+",
+        "12E+11",
+        "49151234567",
+        "1.234",
+        "1,2",
+        "1,2345",
+        "A1,234",
+    ]
+    check_sent_values("client_user_id", similar_texts, similar_texts)
 
 
 def test_a_text_with_lost_or_misread_letters_is_refused() -> None:
-    misread = [
+    misread_names = [
         "Zo\ufffd", "MÃ¼ller", "BjÃ¶rn", "O\u00e2\u20ac\u2122Neil", "Ann\x85", "a\x92s", "Å»aneta", "Ð\u009cÐ¸Ñ\u0085"
     ]  # fmt: skip
-    check_text_refused("first_name address_city custom_field1 tags", misread, "decoding")
-    right = ["Müller", "NESTLÉ®", "São", "Ângela", "IRMÃ", "Ðorđe", "Åsa", "Žaneta", "Ñandú", "O’Neil", "😀", "Ä®ö"]
-    check_sent("last_name", right, right)
+    check_text_refused("first_name address_city custom_field1 tags", misread_names, "decoding")
+    correct_names = [
+        "Müller",
+        "NESTLÉ®",
+        "São",
+        "Ângela",
+        "IRMÃ",
+        "Ðorđe",
+        "Åsa",
+        "Žaneta",
+        "Ñandú",
+        "O’Neil",
+        "😀",
+        "Ä®ö",
+    ]
+    check_sent_values("last_name", correct_names, correct_names)
 
 
 def test_an_error_of_a_spreadsheet_is_refused() -> None:
@@ -190,7 +215,7 @@ def test_an_error_of_a_spreadsheet_is_refused() -> None:
     check_text_refused("first_name custom_field1 tags", errors, "error")
     texts = ["#1", "#", "#VIP", "#Ann!", "#VIP!", "#WIN!", "#A!", "#WHY?"]
     for field in ("last_name", "custom_field1"):
-        check_sent(field, texts, texts)
+        check_sent_values(field, texts, texts)
 
 
 FOREIGN_CODE = [
@@ -204,8 +229,8 @@ FOREIGN_CODE = [
 
 def test_a_text_that_is_code_of_another_program_is_refused() -> None:
     check_text_refused("first_name address_line1 phone tags", FOREIGN_CODE, "code")
-    check_sent("custom_field1", FOREIGN_CODE, FOREIGN_CODE)
-    similar = [
+    check_sent_values("custom_field1", FOREIGN_CODE, FOREIGN_CODE)
+    similar_texts = [
         "100% Ann",
         "a_x_b",
         "=) Ann",
@@ -218,45 +243,45 @@ def test_a_text_that_is_code_of_another_program_is_refused() -> None:
         "d'b'c",
         "=1+1",
     ]
-    check_sent("address_line1", similar, similar)
+    check_sent_values("address_line1", similar_texts, similar_texts)
 
 
 def test_a_list_or_an_object_is_refused_for_a_field_with_one_text() -> None:
     lists = ['["a"]', "[]", '{"a": 1}', '[{"number": "1"}]', "[1]"]
     check_text_refused("first_name phone client_user_id address_city address_state", lists, "list")
-    check_sent("custom_field1", lists, lists)
+    check_sent_values("custom_field1", lists, lists)
     texts = ["[VIP]", "{x}", "[a", "a]", "(1)", "[1", "Ann [sic]"]
-    check_sent("last_name", texts, texts)
+    check_sent_values("last_name", texts, texts)
 
 
 def test_the_positions_of_omitted_zips_are_those_of_valid_rows() -> None:
-    validated = validate(
+    validated_rows = validate(
         email=["bad", "a@x.com", "b@x.com", "c@x.com", "d@x.com"], address_zip=["01", "01", "2", "x", None]
     )
-    assert validated.subscribers.index.tolist() == [1, 2, 3, 4]
-    assert validated.omitted_zips.tolist() == [1, 3]
-    assert validated.omitted_zips.dtype == np.int64
+    assert validated_rows.subscribers.index.tolist() == [1, 2, 3, 4]
+    assert validated_rows.omitted_zips.tolist() == [1, 3]
+    assert validated_rows.omitted_zips.dtype == np.int64
 
 
 def test_the_faults_of_a_row_are_in_the_order_of_the_field_table() -> None:
-    validated = validate(
+    validated_rows = validate(
         birthday=["x", "2000-01-01", "y"],
         gender=["?", "male", ""],
         email=["bad", "a@x.com", None],
         tags=[["\x00"], [], None],
     )
-    assert list_faults(validated.faults) == [
+    assert list_faults(validated_rows.faults) == [
         (0, "email", "email"), (0, "gender", "gender"), (0, "tags", "control"), (0, "birthday", "date"),
         (2, "email", "required"), (2, "birthday", "date"),
     ]  # fmt: skip
-    assert validated.subscribers.index.tolist() == [1]
+    assert validated_rows.subscribers.index.tolist() == [1]
 
 
 def test_the_message_of_a_fault_has_the_field_name_of_the_service_and_no_data_of_a_person() -> None:
-    validated = validate(email=["secret"], address_country=["secret"], birthday=["secret"], gender=["secret"])
-    assert len(validated.faults) == 4
-    assert validated.faults[0].message.startswith("Email is not an email address: write")
-    assert not any("secret" in fault.message for fault in validated.faults)
+    validated_rows = validate(email=["secret"], address_country=["secret"], birthday=["secret"], gender=["secret"])
+    assert len(validated_rows.faults) == 4
+    assert validated_rows.faults[0].message.startswith("Email is not an email address: write")
+    assert not any("secret" in fault.message for fault in validated_rows.faults)
 
 
 def test_a_row_without_identity_or_required_field_is_refused() -> None:
@@ -275,8 +300,8 @@ def test_a_row_without_identity_or_required_field_is_refused() -> None:
 
 
 def test_an_email_that_is_not_the_identity_may_be_missing_but_not_invalid() -> None:
-    validated = validate(NO_IDENTITY, client_user_id=["1", "2"], email=["", "bad"])
-    assert list_faults(validated.faults) == [(1, "email", "email")]
+    validated_rows = validate(NO_IDENTITY, client_user_id=["1", "2"], email=["", "bad"])
+    assert list_faults(validated_rows.faults) == [(1, "email", "email")]
 
 
 def test_the_valid_rows_have_the_types_of_their_fields() -> None:
@@ -284,8 +309,8 @@ def test_the_valid_rows_have_the_types_of_their_fields() -> None:
                                  Kind.COUNTRY: "nl", Kind.ZIP: "1", Kind.DATE: "2000-01-01"}  # fmt: skip
     subscribers = validate(**{field.name: [cells.get(field.kind, "text")] for field in SENT_FIELDS}).subscribers
     types = {field.name: str(subscribers[field.name].dtype) for field in SENT_FIELDS}
-    special = {"is_active": "boolean", "tags": "list<item: string>[pyarrow]", "address_zip": "Int64"}
-    assert types == {field.name: special.get(field.name, "str") for field in SENT_FIELDS}
+    special_dtypes = {"is_active": "boolean", "tags": "list<item: string>[pyarrow]", "address_zip": "Int64"}
+    assert types == {field.name: special_dtypes.get(field.name, "str") for field in SENT_FIELDS}
 
 
 @pytest.mark.parametrize("rows", [0, 1])
@@ -293,18 +318,18 @@ def test_a_chunk_with_no_valid_row_keeps_its_columns_and_types(rows: int) -> Non
     columns: Mapping[str, Sequence[object]] = {
         "email": ["bad"][:rows], "is_active": [""][:rows], "address_zip": [""][:rows], "tags": [None][:rows],
     }  # fmt: skip
-    validated = validate(**columns)
-    assert len(validated.faults) == rows
-    assert {name: str(dtype) for name, dtype in validated.subscribers.dtypes.items()} == {
+    validated_rows = validate(**columns)
+    assert len(validated_rows.faults) == rows
+    assert {name: str(dtype) for name, dtype in validated_rows.subscribers.dtypes.items()} == {
         "is_active": "boolean", "email": "str", "tags": "list<item: string>[pyarrow]", "address_zip": "Int64",
     }  # fmt: skip
 
 
 def test_positions_of_faults_count_from_the_start_of_the_chunk() -> None:
     frame = build_frame(email=["a@x.com", "bad", "c@x.com"], phone=["1", "2", "3"]).set_axis([10, 10, 12])
-    validated = validate_rows(frame, ValidationRules(), today=TODAY)
-    assert validated.subscribers.index.tolist() == [0, 2]
-    assert list_faults(validated.faults) == [(1, "email", "email")]
+    validated_rows = validate_rows(frame, ValidationRules(), today=TODAY)
+    assert validated_rows.subscribers.index.tolist() == [0, 2]
+    assert list_faults(validated_rows.faults) == [(1, "email", "email")]
 
 
 def test_the_mapped_frame_stays_unchanged() -> None:
@@ -334,8 +359,12 @@ def test_a_row_has_the_same_faults_alone_and_among_other_rows() -> None:
 
 
 def test_unknown_values_of_rules_are_refused() -> None:
-    wrong: tuple[dict[str, Any], ...] = ({"identity": "phone"}, {"required": frozenset({"id"})}, {"zip": "keep"})
-    for rules in wrong:
+    wrong_options: tuple[dict[str, Any], ...] = (
+        {"identity": "phone"},
+        {"required": frozenset({"id"})},
+        {"zip": "keep"},
+    )
+    for rules in wrong_options:
         with pytest.raises(ConfigurationError, match=next(iter(rules))):
             ValidationRules(**rules)
     for region, otherwise in (("ZZ", "reject"), ("", "keep"), ("DE", "drop")):
@@ -354,24 +383,24 @@ def test_a_phone_is_any_text_unless_the_job_requires_e164() -> None:
     phones = ["030 1234567", "+49301234567", "call me", "", "+49 30 1234567 x8"]
     columns = {"email": [f"{index}@x.com" for index in range(5)], "phone": phones}
     assert validate(**columns).subscribers["phone"].fillna("").tolist() == phones
-    strict = validate(ValidationRules(e164=PhoneRule("de")), **columns)
-    assert list_faults(strict.faults) == [(2, "phone", "phone"), (4, "phone", "phone")]
-    assert strict.subscribers["phone"].fillna("").tolist() == ["+49301234567", "+49301234567", ""]
-    lenient = validate(ValidationRules(e164=PhoneRule("DE", "keep")), **columns)
-    assert lenient.faults == ()
-    assert lenient.subscribers["phone"].fillna("").tolist() == ["+49301234567", "+49301234567", *phones[2:]]
+    strict_rows = validate(ValidationRules(e164=PhoneRule("de")), **columns)
+    assert list_faults(strict_rows.faults) == [(2, "phone", "phone"), (4, "phone", "phone")]
+    assert strict_rows.subscribers["phone"].fillna("").tolist() == ["+49301234567", "+49301234567", ""]
+    lenient_rows = validate(ValidationRules(e164=PhoneRule("DE", "keep")), **columns)
+    assert lenient_rows.faults == ()
+    assert lenient_rows.subscribers["phone"].fillna("").tolist() == ["+49301234567", "+49301234567", *phones[2:]]
 
 
 def test_a_fault_of_the_mapping_is_reported_once() -> None:
     frame = build_frame(email=["a@x.com", None], first_name=[None, "Ann"], birthday=["x", "y"])
-    known = [Fault(0, "first_name", "template", "words"), Fault(1, "email", "template", "words")]
-    validated = validate_rows(
-        frame, ValidationRules(required=frozenset({"first_name"})), today=TODAY, known_faults=known
+    template_faults = [Fault(0, "first_name", "template", "words"), Fault(1, "email", "template", "words")]
+    validated_rows = validate_rows(
+        frame, ValidationRules(required=frozenset({"first_name"})), today=TODAY, known_faults=template_faults
     )
-    assert list_faults(validated.faults) == [
+    assert list_faults(validated_rows.faults) == [
         (0, "first_name", "template"), (0, "birthday", "date"), (1, "email", "template"), (1, "birthday", "date"),
     ]  # fmt: skip
-    assert len(validated.subscribers) == 0
+    assert len(validated_rows.subscribers) == 0
 
 
 def test_the_error_of_a_phone_rule_without_its_library_shows_the_extra() -> None:
@@ -389,19 +418,19 @@ def validate_birthdays(birthdays: list[str | None], **rules: object) -> ValidRow
 
 
 def test_a_birthday_without_a_year_is_omitted_and_counted() -> None:
-    validated = validate_birthdays(["1980-02-29", "--05-12", "--0512", "--02-29", None])
-    assert validated.faults == ()
-    assert validated.subscribers["birthday"].fillna("").tolist() == ["1980-02-29", "", "", "", ""]
-    assert validated.yearless.tolist() == [1, 2, 3]
+    validated_rows = validate_birthdays(["1980-02-29", "--05-12", "--0512", "--02-29", None])
+    assert validated_rows.faults == ()
+    assert validated_rows.subscribers["birthday"].fillna("").tolist() == ["1980-02-29", "", "", "", ""]
+    assert validated_rows.yearless.tolist() == [1, 2, 3]
 
 
 def test_a_birthday_without_a_year_in_an_invalid_row_is_not_counted() -> None:
     frame = pd.DataFrame({"email": ["a@x.com", "nobody", "c@x.com"], "birthday": ["--05-12"] * 3}, dtype="str")
-    validated = validate_rows(frame, ValidationRules(), today=date(2026, 11, 22))
-    assert (len(validated.faults), validated.yearless.tolist()) == (1, [0, 2])
+    validated_rows = validate_rows(frame, ValidationRules(), today=date(2026, 11, 22))
+    assert (len(validated_rows.faults), validated_rows.yearless.tolist()) == (1, [0, 2])
 
 
 def test_a_required_birthday_needs_a_year() -> None:
-    validated = validate_birthdays(["--05-12"], required=frozenset({"birthday"}))
-    assert [(fault.field, fault.code) for fault in validated.faults] == [("birthday", "required")]
-    assert validated.yearless.tolist() == []
+    validated_rows = validate_birthdays(["--05-12"], required=frozenset({"birthday"}))
+    assert [(fault.field, fault.code) for fault in validated_rows.faults] == [("birthday", "required")]
+    assert validated_rows.yearless.tolist() == []

@@ -50,8 +50,8 @@ def main():
 
     rows = pd.read_csv(path).to_dict("records")
     with ThreadPoolExecutor(THREADS) as pool:
-        created = sum(pool.map(create, rows))
-    print(f"{created} created, {len(rows) - created} failed")
+        created_count = sum(pool.map(create, rows))
+    print(f"{created_count} created, {len(rows) - created_count} failed")
 
 
 if __name__ == "__main__":

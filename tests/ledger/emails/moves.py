@@ -46,7 +46,7 @@ def add_campaign(log: EmailLog, name: str = "welcome", account: str = "account")
         return campaign
 
 
-def add_single(log: EmailLog, account: str = "account") -> int:
+def add_single_email(log: EmailLog, account: str = "account") -> int:
     with log.transaction():
         return log.mark_single_intended(account, RUN, ADDRESS, at=1.0)
 

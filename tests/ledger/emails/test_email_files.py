@@ -11,7 +11,7 @@ from connector.ledger.emails import Campaign
 from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
 from connector.ledger.sqlite import find_emails
 from connector.states import EmailState
-from tests.ledger.emails.moves import RUN, add_campaign, add_single, move_to, read_state
+from tests.ledger.emails.moves import RUN, add_campaign, add_single_email, move_to, read_state
 from tests.ledger.places import build_file_url, check_refused
 
 RECIPIENT_COUNT = 3000
@@ -35,7 +35,7 @@ def fill_emails(path: Path, number: int = RECIPIENT_COUNT) -> list[bytes]:
                 log.mark_intended(campaign, RUN, intents, at=1.0)
             with log.transaction():
                 log.mark_accepted(campaign, [(person, 7, "<7@shop>", 2.0) for person in batch])
-        key = add_single(log)
+        key = add_single_email(log)
         with log.transaction():
             log.mark_single_accepted(key, 7, "<7@shop>", at=2.0)
     return recipients
@@ -139,8 +139,8 @@ def test_a_campaign_in_a_damaged_file_is_refused(path: Path) -> None:
     people = fill_emails(path)
     file = find_emails(path)
     content = bytearray(file.read_bytes())
-    middle = len(content) // 8192 * 4096
-    content[middle : middle + 8192] = b"\xa5garbage" * 1024
+    middle_offset = len(content) // 8192 * 4096
+    content[middle_offset : middle_offset + 8192] = b"\xa5garbage" * 1024
     file.write_bytes(content)
     with open_emails(build_file_url(path)) as log:
         check_refused(log.hold_campaign("account", "welcome"), LedgerError, r"damaged \(.*restore a backup")

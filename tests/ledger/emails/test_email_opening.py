@@ -15,7 +15,7 @@ from connector.ledger.emails import EmailLog
 from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
 from connector.ledger.planned import open_planned_ledger
 from connector.states import EmailState
-from tests.ledger.emails.moves import add_campaign, add_single, find_file, move_to, read_single, read_state
+from tests.ledger.emails.moves import add_campaign, add_single_email, find_file, move_to, read_single, read_state
 from tests.ledger.moves import begin_run
 from tests.ledger.places import check_refused
 
@@ -44,7 +44,7 @@ def test_the_ledger_and_the_emails_can_be_created_in_either_order(ledger_url: st
 def test_threads_that_create_the_ledger_of_emails_together_use_the_same_ledger(ledger_url: str) -> None:
     def send(_: int) -> int:
         with open_emails(ledger_url) as log:
-            return add_single(log)
+            return add_single_email(log)
 
     with ThreadPoolExecutor(8) as pool:
         keys = list(pool.map(send, range(16)))
@@ -89,12 +89,16 @@ def test_emails_of_another_version_are_refused(ledger_url: str, name: str, value
 
 def test_the_error_of_a_second_run_of_a_campaign_shows_the_first_process(ledger_url: str) -> None:
     holder = f"the campaign welcome is held by process {os.getpid()} on .*: wait for that run, or use --wait"
-    with open_emails(ledger_url) as first, open_emails(ledger_url) as second, first.hold_campaign("one", "welcome"):
+    with (
+        open_emails(ledger_url) as first_log,
+        open_emails(ledger_url) as second_log,
+        first_log.hold_campaign("one", "welcome"),
+    ):
         for account in ("one", "two"):  # the two names may mean the same account
-            check_refused(second.hold_campaign(account, "welcome"), LockedError, holder)
-        with second.hold_campaign("one", "farewell"):
+            check_refused(second_log.hold_campaign(account, "welcome"), LockedError, holder)
+        with second_log.hold_campaign("one", "farewell"):
             pass
-        add_single(second)
+        add_single_email(second_log)
 
 
 def test_a_run_cannot_hold_a_campaign_twice(log: EmailLog) -> None:
@@ -109,25 +113,25 @@ def test_a_run_cannot_hold_a_campaign_twice(log: EmailLog) -> None:
 
 def test_a_run_that_waits_gets_the_campaign_when_it_is_free(ledger_url: str) -> None:
     calls: list[bool] = []
-    with open_emails(ledger_url) as first, open_emails(ledger_url) as second, ExitStack() as holding:
-        holding.enter_context(first.hold_campaign("account", "welcome"))
+    with open_emails(ledger_url) as first_log, open_emails(ledger_url) as second_log, ExitStack() as held_campaigns:
+        held_campaigns.enter_context(first_log.hold_campaign("account", "welcome"))
 
         def release_at_second_call() -> bool:
             calls.append(True)
             if len(calls) == 2:
-                holding.close()
+                held_campaigns.close()
             return False
 
-        with second.hold_campaign("account", "welcome", wait_s=60.0, is_stopped=release_at_second_call) as campaign:
-            move_to(second, campaign, EmailState.SENT)
+        with second_log.hold_campaign("account", "welcome", wait_s=60.0, is_stopped=release_at_second_call) as campaign:
+            move_to(second_log, campaign, EmailState.SENT)
     assert len(calls) == 2
 
 
 def test_an_exception_inside_a_campaign_frees_the_campaign(ledger_url: str) -> None:
-    with open_emails(ledger_url) as log, open_emails(ledger_url) as other:
+    with open_emails(ledger_url) as log, open_emails(ledger_url) as other_log:
         with pytest.raises(FileNotFoundError), log.hold_campaign("account", "welcome"), log.transaction():
             raise FileNotFoundError
-        with other.hold_campaign("account", "welcome"):
+        with other_log.hold_campaign("account", "welcome"):
             pass
 
 
@@ -164,9 +168,9 @@ def test_emails_of_a_run_that_was_killed_in_a_commit_are_unknown_and_are_not_sen
             counts: dict[int, int] = dict(
                 connection.exec_driver_sql("SELECT state, count(*) FROM email GROUP BY state").all()
             )
-            unsettled = log.read_unsettled(campaign)
+            unsettled_emails = log.read_unsettled(campaign)
         assert (counts[EmailState.SENT], counts[EmailState.UNKNOWN]) == (1, 299)
-        assert [email.address for email in unsettled] == [
+        assert [email.address for email in unsettled_emails] == [
             f"p{batch_count}@example.com" for batch_count in range(1, 300)
         ]
         for person in (people[0], people[1]):

@@ -18,14 +18,14 @@ from tests.ledger.emails.moves import (
     TOLERANT_MOVES,
     Move,
     add_campaign,
-    add_single,
+    add_single_email,
     move_to,
     read_entry,
     read_single,
     read_state,
 )
 
-OTHER = b"o" * 16
+OTHER_RECIPIENT = b"o" * 16
 
 
 def test_the_list_of_moves_under_test_has_exactly_the_moves_of_the_state_table() -> None:
@@ -60,19 +60,19 @@ def test_a_move_changes_only_its_own_emails_in_their_campaign(log: EmailLog) -> 
 
 
 def check_other_emails(log: EmailLog, campaign: Campaign, other_campaign: Campaign, move: Move) -> None:
-    single = add_single(log)
+    single_email_key = add_single_email(log)
     for some_campaign in (campaign, other_campaign):
         with log.transaction():
-            log.mark_intended(some_campaign, RUN, [(OTHER, "otto@example.com")], at=1.0)
-            log.mark_lost(some_campaign, [OTHER])
+            log.mark_intended(some_campaign, RUN, [(OTHER_RECIPIENT, "otto@example.com")], at=1.0)
+            log.mark_lost(some_campaign, [OTHER_RECIPIENT])
     move_to(log, other_campaign, move[0])
-    untouched = [(other_campaign, RECIPIENT), (other_campaign, OTHER), (campaign, OTHER)]
-    entries_before = [read_entry(log, *entry) for entry in untouched]
+    untouched_emails = [(other_campaign, RECIPIENT), (other_campaign, OTHER_RECIPIENT), (campaign, OTHER_RECIPIENT)]
+    entries_before = [read_entry(log, *entry) for entry in untouched_emails]
     move_to(log, campaign, move[0])
     with log.transaction():
         MOVES[move](log, campaign)
-    assert [read_entry(log, *entry) for entry in untouched] == entries_before, move
-    assert read_single(log, single) == (EmailState.SENDING, ADDRESS)
+    assert [read_entry(log, *entry) for entry in untouched_emails] == entries_before, move
+    assert read_single(log, single_email_key) == (EmailState.SENDING, ADDRESS)
 
 
 def test_a_transaction_with_an_impossible_move_changes_nothing(log: EmailLog) -> None:
@@ -103,13 +103,13 @@ def test_an_email_has_the_values_of_its_state(log: EmailLog, campaign: Campaign)
         move_to(log, state_campaign, state)
         assert read_entry(log, state_campaign) == EmailEntry(state, *values, RUN)
         with log.transaction():
-            assert log.find(state_campaign, [OTHER]) == {}
+            assert log.find(state_campaign, [OTHER_RECIPIENT]) == {}
 
 
 def test_a_step_with_the_same_recipient_twice_is_refused(log: EmailLog, campaign: Campaign) -> None:
     with pytest.raises(StaleMoveError), log.transaction():
-        log.mark_intended(campaign, RUN, [(RECIPIENT, ADDRESS), (OTHER, "o@x"), (RECIPIENT, ADDRESS)], at=1.0)
-    assert [read_state(log, campaign, identity) for identity in (RECIPIENT, OTHER)] == [EmailState.NONE] * 2
+        log.mark_intended(campaign, RUN, [(RECIPIENT, ADDRESS), (OTHER_RECIPIENT, "o@x"), (RECIPIENT, ADDRESS)], at=1.0)
+    assert [read_state(log, campaign, identity) for identity in (RECIPIENT, OTHER_RECIPIENT)] == [EmailState.NONE] * 2
 
 
 def test_an_unsettled_email_has_its_address_and_time(log: EmailLog, campaign: Campaign) -> None:
@@ -119,10 +119,10 @@ def test_an_unsettled_email_has_its_address_and_time(log: EmailLog, campaign: Ca
         log.mark_lost(campaign, [people[0][0]])
         log.mark_refused(campaign, [(people[1][0], 422, "spam")])
         assert log.mark_died(campaign) == 2
-        unsettled = log.read_unsettled(campaign)
-    assert [email.address for email in unsettled] == ["p9@example.com", "p5@example.com", "p3@example.com"]
-    assert unsettled[0] == OpenEmail(
-        EmailState.UNKNOWN, "p9@example.com", 3.5, RUN, None, None, people[0][0], unsettled[0].key
+        unsettled_emails = log.read_unsettled(campaign)
+    assert [email.address for email in unsettled_emails] == ["p9@example.com", "p5@example.com", "p3@example.com"]
+    assert unsettled_emails[0] == OpenEmail(
+        EmailState.UNKNOWN, "p9@example.com", 3.5, RUN, None, None, people[0][0], unsettled_emails[0].key
     )
 
 
@@ -148,12 +148,12 @@ def test_a_campaign_is_identified_by_account_and_name(log: EmailLog) -> None:
 
 
 def test_a_single_email_has_only_one_final_move(log: EmailLog) -> None:
-    for left, event in product([None, *SINGLE_MOVES], SINGLE_MOVES):
-        check_single(log, left, event)
+    for first_event, event in product([None, *SINGLE_MOVES], SINGLE_MOVES):
+        check_single_email(log, first_event, event)
 
 
-def check_single(log: EmailLog, first_event: EmailEvent | None, second_event: EmailEvent) -> None:
-    key, other = add_single(log), add_single(log)
+def check_single_email(log: EmailLog, first_event: EmailEvent | None, second_event: EmailEvent) -> None:
+    key, other_key = add_single_email(log), add_single_email(log)
     if first_event is None:
         with log.transaction():
             SINGLE_MOVES[second_event](log, key)
@@ -167,7 +167,7 @@ def check_single(log: EmailLog, first_event: EmailEvent | None, second_event: Em
         with pytest.raises(StaleMoveError), log.transaction():
             SINGLE_MOVES[second_event](log, key)
         assert read_single(log, key) == entry_before
-    assert read_single(log, other) == (EmailState.SENDING, ADDRESS)
+    assert read_single(log, other_key) == (EmailState.SENDING, ADDRESS)
 
 
 def test_an_email_of_a_campaign_cannot_be_moved_as_a_single_email(log: EmailLog, campaign: Campaign) -> None:
@@ -187,11 +187,11 @@ _VALUES = {
 }  # fmt: skip
 _ANSWER = {"state": "2", "address": "NULL", "sent_at": "2", "request_id": "7", "message_id": "''"}
 _REFUSAL = {"state": "4", "status": "422", "words": "'no'"}
-_SINGLE = {"campaign_key": "NULL", "recipient": "NULL", "account": "'account'"}
+_SINGLE_EMAIL_COLUMNS = {"campaign_key": "NULL", "recipient": "NULL", "account": "'account'"}
 
 
 def test_the_database_accepts_a_possible_email(log: EmailLog) -> None:
-    for valid_values in ({}, _ANSWER, _REFUSAL, _SINGLE, _SINGLE | _ANSWER, {"state": "3"}):
+    for valid_values in ({}, _ANSWER, _REFUSAL, _SINGLE_EMAIL_COLUMNS, _SINGLE_EMAIL_COLUMNS | _ANSWER, {"state": "3"}):
         insert_row(log, add_campaign(log, f"{valid_values}"), valid_values)
 
 
@@ -211,10 +211,10 @@ def test_the_database_refuses_an_impossible_email(log: EmailLog, campaign: Campa
         (_REFUSAL | {"status": "NULL"}, "refused_means_a_status"),
         (_REFUSAL | {"words": "NULL"}, "refused_means_words"),
         (_REFUSAL | {"state": "3"}, "refused_means"),
-        (_SINGLE | {"account": "NULL"}, "an_email_has_one_account"),
+        (_SINGLE_EMAIL_COLUMNS | {"account": "NULL"}, "an_email_has_one_account"),
         ({"account": "'account'"}, "an_email_has_one_account"),
         ({"recipient": "NULL"}, "a_campaign_knows_its_recipients"),
-        (_SINGLE | {"recipient": "short"}, "recipient_is_whole|a_campaign_knows_its_recipients"),
+        (_SINGLE_EMAIL_COLUMNS | {"recipient": "short"}, "recipient_is_whole|a_campaign_knows_its_recipients"),
         ({"recipient": "short"}, "recipient_is_whole"),
         ({"campaign_key": "99"}, "(?i)foreign key"),
     ):
@@ -246,8 +246,8 @@ def test_a_text_that_no_database_can_store_is_stored_escaped(log: EmailLog) -> N
     with log.transaction():
         log.mark_intended(campaign, RUN, [(RECIPIENT, "a\0@x")], at=1.0)
         log.mark_refused(campaign, [(RECIPIENT, 400, "\ud800")])
-        log.mark_intended(campaign, RUN, [(OTHER, "a\0@x")], at=1.0)
-        log.mark_lost(campaign, [OTHER])
+        log.mark_intended(campaign, RUN, [(OTHER_RECIPIENT, "a\0@x")], at=1.0)
+        log.mark_lost(campaign, [OTHER_RECIPIENT])
         assert [email.address for email in log.read_unsettled(campaign)] == ["a\\x00@x"]
     entry = read_entry(log, campaign)
     assert entry is not None

@@ -13,7 +13,7 @@ COLUMNS = ("email", "name", "city")
 ANN, BEN, CEM = ["a@x.org", "Ann Lee", "Graz"], ["b@x.org", "Ben, Jr.", "Linz"], ["c@x.org", 'Cem "C"', "Wels"]
 HEADER = "email,name,city"
 A, B, C = "a@x.org,Ann Lee,Graz", 'b@x.org,"Ben, Jr.",Linz', 'c@x.org,"Cem ""C""",Wels'
-PLAIN = f"{HEADER}\n{A}\n{B}\n{C}\n"
+PLAIN_CSV = f"{HEADER}\n{A}\n{B}\n{C}\n"
 PEOPLE = [ANN, BEN, CEM]
 
 
@@ -24,21 +24,23 @@ class Case:
     kind: str
     content: str | bytes
     rows: list[list[str]]
-    rejected: tuple[tuple[int, str], ...] = ()  # the line and the code of each rejected row
+    rejected_rows: tuple[tuple[int, str], ...] = ()  # the line and the code of each rejected row
     columns: tuple[str, ...] = COLUMNS
     message: str = ""  # a part of the message; empty: no message
-    why: str = ""
+    reason: str = ""
 
 
 READABLE_FILES = [
-    Case("no pollution", PLAIN, PEOPLE),
+    Case("no pollution", PLAIN_CSV, PEOPLE),
     # The file as a whole
-    Case("encoding: UTF-8 with BOM", PLAIN.encode("utf-8-sig"), PEOPLE),
-    Case("encoding: UTF-8 with two BOMs", b"\xef\xbb\xbf" + PLAIN.encode("utf-8-sig"), PEOPLE),
-    Case("encoding: UTF-16 with BOM", PLAIN.encode("utf-16"), PEOPLE),
-    Case("encoding: UTF-32 with BOM", PLAIN.encode("utf-32"), PEOPLE),
-    Case("encoding: UTF-16 without BOM", PLAIN.encode("utf-16-le"), PEOPLE, message="read as utf-16-le"),
-    Case("encoding: UTF-16, big-endian, without BOM", PLAIN.encode("utf-16-be"), PEOPLE, message="read as utf-16-be"),
+    Case("encoding: UTF-8 with BOM", PLAIN_CSV.encode("utf-8-sig"), PEOPLE),
+    Case("encoding: UTF-8 with two BOMs", b"\xef\xbb\xbf" + PLAIN_CSV.encode("utf-8-sig"), PEOPLE),
+    Case("encoding: UTF-16 with BOM", PLAIN_CSV.encode("utf-16"), PEOPLE),
+    Case("encoding: UTF-32 with BOM", PLAIN_CSV.encode("utf-32"), PEOPLE),
+    Case("encoding: UTF-16 without BOM", PLAIN_CSV.encode("utf-16-le"), PEOPLE, message="read as utf-16-le"),
+    Case(
+        "encoding: UTF-16, big-endian, without BOM", PLAIN_CSV.encode("utf-16-be"), PEOPLE, message="read as utf-16-be"
+    ),
     Case(
         "encoding: Latin-1",
         f"{HEADER}\na@x.org,Jörg Müller,Köln\n".encode("latin-1"),
@@ -47,15 +49,17 @@ READABLE_FILES = [
     ),
     Case("no rows", f"{HEADER}\n", []),
     Case("one column", "email\na@x.org\nb@x.org\n", [["a@x.org"], ["b@x.org"]], columns=("email",)),
-    Case("no line end at the end", PLAIN.removesuffix("\n"), PEOPLE),
-    Case("line ends: CR LF", PLAIN.replace("\n", "\r\n"), PEOPLE),
-    Case("line ends: CR", PLAIN.replace("\n", "\r"), PEOPLE),
+    Case("no line end at the end", PLAIN_CSV.removesuffix("\n"), PEOPLE),
+    Case("line ends: CR LF", PLAIN_CSV.replace("\n", "\r\n"), PEOPLE),
+    Case("line ends: CR", PLAIN_CSV.replace("\n", "\r"), PEOPLE),
     Case("line ends: different in each row", f"{HEADER}\r\n{A}\n{B}\r{C}\r\n", PEOPLE),
     Case("empty lines between rows", f"{HEADER}\n\n{A}\n\n\n{B}\n   \n{C}\n", PEOPLE),
     Case("empty rows: only delimiters", f"{HEADER}\n{A}\n,,\n{B}\n{C}\n,,\n", PEOPLE),
     # Lines above the header
-    Case("preamble", f"Newsletter\nas of today\n{PLAIN}", PEOPLE, message="titles above its header were left out"),
-    Case("preamble filled up with delimiters", f"Newsletter,,\nas of today,,\n{PLAIN}", PEOPLE, message="(lines: 2)"),
+    Case("preamble", f"Newsletter\nas of today\n{PLAIN_CSV}", PEOPLE, message="titles above its header were left out"),
+    Case(
+        "preamble filled up with delimiters", f"Newsletter,,\nas of today,,\n{PLAIN_CSV}", PEOPLE, message="(lines: 2)"
+    ),
     Case(
         "preamble with a delimiter of another kind in it",
         "Members, all\n" + "email;name;city\na@x.org;Ann Lee;Graz\n",
@@ -68,15 +72,15 @@ READABLE_FILES = [
         [ANN],
         ((5, "ragged"),),
         message="(lines: 1)",
-        why="line numbers count from the first line of the file",
+        reason="line numbers count from the first line of the file",
     ),
     Case(
         "preamble of two cells",
-        f"As of,today\n{PLAIN}",
+        f"As of,today\n{PLAIN_CSV}",
         [],
         ((2, "ragged"), (3, "ragged"), (4, "ragged"), (5, "ragged")),
         ("As of", "today"),
-        why="two cells may be a header, so no row is read, and the import ends because no column has addresses",
+        reason="two cells may be a header, so no row is read, and the import ends because no column has addresses",
     ),
     Case(
         "preamble and no header",
@@ -84,66 +88,66 @@ READABLE_FILES = [
         [],
         ((2, "ragged"), (3, "ragged")),
         ("Newsletter",),
-        why="a row with an address is never used as the header",
+        reason="a row with an address is never used as the header",
     ),
     Case(
         "header on two lines",
         f"{HEADER},since\n,,,(day)\n{A},1\n",
         [["", "", "", "(day)"], [*ANN, "1"]],
         columns=(*COLUMNS, "since"),
-        why="a second header line looks like a row; the validation rejects it later, because it has no address",
+        reason="a second header line looks like a row; the validation rejects it later, because it has no address",
     ),
     # Lines below the rows, and between them
     Case(
         "footnote",
-        f"{PLAIN}all rights reserved\n",
+        f"{PLAIN_CSV}all rights reserved\n",
         PEOPLE,
         ((5, "ragged"),),
-        why="a footnote is rejected like any row that is too short",
+        reason="a footnote is rejected like any row that is too short",
     ),
     Case(
         "footnote filled up with delimiters",
-        f"{PLAIN}3 people,,\n",
+        f"{PLAIN_CSV}3 people,,\n",
         [*PEOPLE, ["3 people", "", ""]],
-        why="a footnote as wide as a row is rejected by the validation later, because it has no address",
+        reason="a footnote as wide as a row is rejected by the validation later, because it has no address",
     ),
     Case(
         "two tables, the second narrower",
-        f"{PLAIN}\nitem,price\nlamp,9\n",
+        f"{PLAIN_CSV}\nitem,price\nlamp,9\n",
         PEOPLE,
         ((6, "ragged"), (7, "ragged")),
-        why="only the first line has column names, so rows with another number of cells are rejected",
+        reason="only the first line has column names, so rows with another number of cells are rejected",
     ),
     *[
-        Case(f"delimiter: {name}", PLAIN.replace(",", sign).replace(f"{sign} Jr.", ", Jr."), PEOPLE)
+        Case(f"delimiter: {name}", PLAIN_CSV.replace(",", sign).replace(f"{sign} Jr.", ", Jr."), PEOPLE)
         for name, sign in (("semicolon", ";"), ("tab", "\t"), ("pipe", "|"))
     ],
     Case(
         "delimiter: comma and space",
         f"{HEADER}\n{A}\n".replace(",", ", "),
         [["a@x.org", " Ann Lee", " Graz"]],
-        why="the source keeps spaces, and the mapping removes them",
+        reason="the source keeps spaces, and the mapping removes them",
     ),
     Case(
         "delimiter: space",
         "email name\na@x.org Ann\n",
         [["a@x.org Ann"]],
         columns=("email name",),
-        why="names contain spaces, so a space is never guessed; the option delimiter: ' ' reads the file",
+        reason="names contain spaces, so a space is never guessed; the option delimiter: ' ' reads the file",
     ),
     Case(
         "delimiter: different in one row",
         f"{HEADER}\n{A}\nd@x.org;Dan;Enns\n{C}\n",
         [ANN, CEM],
         ((3, "ragged"),),
-        why="one row with another delimiter is a fault of this row",
+        reason="one row with another delimiter is a fault of this row",
     ),
     Case(
         "a delimiter in a cell without quotes",
         f"{HEADER}\n{A}\nd@x.org,Dan, Jr.,Enns\n{C}\n",
         [ANN, CEM],
         ((3, "ragged"),),
-        why="it is unclear which comma is the delimiter",
+        reason="it is unclear which comma is the delimiter",
     ),
     # Quotes and escapes
     Case(
@@ -151,7 +155,7 @@ READABLE_FILES = [
         f"{HEADER}\n{A}\n'd@x.org','Dan','Enns'\n'e@x.org','Eve, Jr.','Enns'\n",
         [ANN, ["'d@x.org'", "'Dan'", "'Enns'"]],
         ((4, "ragged"),),
-        why="an apostrophe may be text; an address in apostrophes is invalid, so the validation rejects its row later",
+        reason="an apostrophe may be text; the validation rejects an address in apostrophes later",
     ),
     Case("a quote in a bare cell", f'{HEADER}\na@x.org,5" Ann,Graz\n', [["a@x.org", '5" Ann', "Graz"]]),
     # Rows
@@ -160,14 +164,14 @@ READABLE_FILES = [
         f"{HEADER}\n{A}\nd@x.org,Dan\n{B}\n",
         [ANN, BEN],
         ((3, "ragged"),),
-        why="the source adds no cell",
+        reason="the source adds no cell",
     ),
     Case(
         "a row too long",
         f"{HEADER}\n{A}\nd@x.org,Dan,Enns,\n{B}\n",
         [ANN, BEN],
         ((3, "ragged"),),
-        why="the source removes no cell",
+        reason="the source removes no cell",
     ),
     Case(
         "an undecodable byte",
@@ -175,14 +179,14 @@ READABLE_FILES = [
         [ANN, BEN],
         ((3, "encoding"),),
         message="its encoding is not certain",
-        why="one byte does not show the encoding",
+        reason="one byte does not show the encoding",
     ),
     Case(
         "a NUL",
         f"{HEADER}\n{A}\nd@x.org,D\0n,Enns\n{B}\n",
         [ANN, BEN],
         ((3, "nul"),),
-        why="a text cannot contain a NUL",
+        reason="a text cannot contain a NUL",
     ),
     # Columns
     Case("all columns but one without a name", f"email,,\n{A}\n", [ANN], columns=("email", "column 2", "column 3")),
@@ -190,7 +194,7 @@ READABLE_FILES = [
         "spaces around cells",
         f"{HEADER}\n a@x.org , Ann Lee\t,Graz \n",
         [[" a@x.org ", " Ann Lee\t", "Graz "]],
-        why="the source keeps spaces, and the mapping removes them",
+        reason="the source keeps spaces, and the mapping removes them",
     ),
 ]
 
@@ -198,7 +202,7 @@ REFUSED_AT_OPENING = [
     ("no content", "", "is empty"),
     ("only line ends", "\n\r\n\n", "is empty"),
     ("no header", f"{A}\n{B}\n", "has no header"),
-    ("an address above the header", f"a@x.org\n{PLAIN}", "has no header"),
+    ("an address above the header", f"a@x.org\n{PLAIN_CSV}", "has no header"),
     ("a header without a name", ",,\n" + A, "names no column"),
     ("a name of 600,000 characters", f"{'name' * 150_000},email\n1,a@x.org\n", "does not end within"),
     ("a quote in the header that is never closed", f'"email,name,city\n{A}\n', "never closed"),

@@ -21,7 +21,7 @@ CASES = [
 
 
 def write_people(folder: Path, names: str, encoding: str) -> tuple[Path, list[list[str]]]:
-    rows = [[f"{place}@x.org", name, "Ann"] for place, name in enumerate(names.split())]
+    rows = [[f"{index}@x.org", name, "Ann"] for index, name in enumerate(names.split())]
     text = "\n".join(",".join(row) for row in [["email", "name", "first"], *rows])
     return write(folder, text.encode(encoding)), rows
 
@@ -82,8 +82,8 @@ def test_a_file_that_is_half_in_utf8_is_not_read_as_another_encoding(tmp_path: P
 
 
 def test_an_encoding_is_guessed_by_characters_anywhere_in_the_file(tmp_path: Path) -> None:
-    plain = [[f"{n}", "Ann Lee"] for n in range(200_000)]
-    rows = [*plain, *([f"{n}", name] for n, name in enumerate(NAMES["Polish"].split() * 200))]
+    ascii_rows = [[f"{n}", "Ann Lee"] for n in range(200_000)]
+    rows = [*ascii_rows, *([f"{n}", name] for n, name in enumerate(NAMES["Polish"].split() * 200))]
     path = write(tmp_path, ("id,name\n" + "".join(f"{a},{b}\n" for a, b in rows)).encode("cp1250"))
     assert path.stat().st_size > 2 << 20
     chunks = read(path)
@@ -92,17 +92,17 @@ def test_an_encoding_is_guessed_by_characters_anywhere_in_the_file(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("name", "encoding", "shift"),
+    ("name", "encoding", "byte_count_before"),
     [("Jürgen", "utf-8", 1), ("€uro", "utf-8", 1), ("€uro", "utf-8", 2), ("Müller", "cp1252", 0)],
 )
 def test_half_a_character_at_the_end_of_the_first_bytes_does_not_change_the_encoding(
-    tmp_path: Path, name: str, encoding: str, shift: int
+    tmp_path: Path, name: str, encoding: str, byte_count_before: int
 ) -> None:
     beginning = 1 << 18  # judged first
     filler = "1,Ann\n" * (beginning // 6)
     start = "id,name\n" + filler[: -6 * 5]
-    start += "2," + "x" * (beginning - len(start) - 2 - shift)
-    assert len(start) == beginning - shift
+    start += "2," + "x" * (beginning - len(start) - 2 - byte_count_before)
+    assert len(start) == beginning - byte_count_before
     names = [name, *NAMES["German"].split()]
     chunks = read(write(tmp_path, (start + "\n3,".join(names)).encode(encoding)))
     assert [read_name.lstrip("x") for read_name in chunks[-1].frame["name"].tolist()[-len(names) :]] == names
@@ -119,14 +119,14 @@ def test_no_sign_at_the_beginning_and_too_few_later_cost_their_rows_alone(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("language", "encoding", "wrong"), [("German", "cp1252", b"\x81"), ("Polish", "iso8859-2", b"\x9c")]
+    ("language", "encoding", "wrong_bytes"), [("German", "cp1252", b"\x81"), ("Polish", "iso8859-2", b"\x9c")]
 )
 def test_a_later_byte_that_the_found_encoding_has_not_costs_its_row(
-    tmp_path: Path, language: str, encoding: str, wrong: bytes
+    tmp_path: Path, language: str, encoding: str, wrong_bytes: bytes
 ) -> None:
     path, rows = write_people(tmp_path, NAMES[language] + " Ann" * 100_000, encoding)
     with path.open("ab") as file:
-        file.write(b"\nlast@x.org,Jo" + wrong + b"n,Ann")
+        file.write(b"\nlast@x.org,Jo" + wrong_bytes + b"n,Ann")
     chunks = read(path)
     (row,) = [row for chunk in chunks for row in chunk.malformed]
     assert (row.number, row.code) == (len(rows) + 1, "encoding")

@@ -15,13 +15,13 @@ from connector.sources.csv_records import find_records
 from tests.sources.csv.reading import open_csv
 
 CODE_PAGES = ("cp1250", "cp1251", "cp1252", "iso8859-1", "iso8859-2", "iso8859-15", "koi8-r")
-NAMED = ("utf-8", "utf-16-le", "gb18030", *CODE_PAGES)
-TOLD = ("utf-8", "utf-8-sig", "utf-16")  # by themselves: no encoding is named
+NAMED_ENCODINGS = ("utf-8", "utf-16-le", "gb18030", *CODE_PAGES)
+DETECTED_ENCODINGS = ("utf-8", "utf-8-sig", "utf-16")  # the source detects these encodings
 SIGNS = ",;\t| :\"'\\\r\n"
 
 encodings = st.one_of(
-    st.tuples(st.sampled_from(TOLD), st.just("auto")),
-    st.sampled_from(NAMED).map(lambda name: (name, name)),
+    st.tuples(st.sampled_from(DETECTED_ENCODINGS), st.just("auto")),
+    st.sampled_from(NAMED_ENCODINGS).map(lambda name: (name, name)),
 )
 dialects = st.tuples(
     st.sampled_from([",", ";", "\t", "|", ":", " "]),
@@ -34,8 +34,8 @@ def draw_tables(encoding: str) -> st.SearchStrategy[list[list[str]]]:
     """Tables of text that the encoding has, with many of the signs that CSV is made of."""
     letters = st.characters(exclude_categories=("Cc", "Cs"))
     if encoding in CODE_PAGES:  # to have Hypothesis look for what a codec has costs seconds
-        decoded = bytes(range(256)).decode(encoding, "ignore")
-        letters = st.sampled_from([sign for sign in decoded if unicodedata.category(sign) != "Cc"])
+        decoded_text = bytes(range(256)).decode(encoding, "ignore")
+        letters = st.sampled_from([sign for sign in decoded_text if unicodedata.category(sign) != "Cc"])
     cells = st.text(st.one_of(st.sampled_from(SIGNS), letters), max_size=8)
     widths = st.integers(1, 4)
     return widths.flatmap(
@@ -44,11 +44,11 @@ def draw_tables(encoding: str) -> st.SearchStrategy[list[list[str]]]:
 
 
 def write_as(rows: list[list[str]], delimiter: str, ending: str, quoting: Literal[0, 1, 2], encoding: str) -> bytes:
-    written = io.StringIO(newline="")
-    writer = csv.writer(written, delimiter=delimiter, lineterminator=ending, quoting=quoting)
-    writer.writerow([f"c{place}" for place in range(len(rows[0]))])
+    output = io.StringIO(newline="")
+    writer = csv.writer(output, delimiter=delimiter, lineterminator=ending, quoting=quoting)
+    writer.writerow([f"c{index}" for index in range(len(rows[0]))])
     writer.writerows(rows)
-    return written.getvalue().encode(encoding)
+    return output.getvalue().encode(encoding)
 
 
 def is_record(row: list[str], delimiter: str) -> bool:
@@ -63,19 +63,19 @@ def test_a_table_that_the_csv_module_writes_is_read_back_unchanged(
     dialect: tuple[str, str, Literal[0, 1, 2]],
     chunk_bytes: int | None,
 ) -> None:
-    (encoding, named), (delimiter, ending, quoting) = encodings, dialect
+    (encoding, encoding_setting), (delimiter, ending, quoting) = encodings, dialect
     rows = data.draw(draw_tables(encoding))
-    # Python 3.11 leaves a line break bare that is not its own; where that is both, it quotes enough.
+    # Python 3.11 does not quote a line break that differs from its own line end, unless the line end is CR LF.
     if quoting == csv.QUOTE_MINIMAL and ending != "\r\n":
         assume(not any(sign in cell for row in rows for cell in row for sign in "\r\n"))
     with TemporaryDirectory() as folder:
         path = Path(folder) / "people.csv"
         path.write_bytes(write_as(rows, delimiter, ending, quoting, encoding))
-        with open_csv(path, delimiter=delimiter, encoding=named, chunk_bytes=chunk_bytes) as source:
+        with open_csv(path, delimiter=delimiter, encoding=encoding_setting, chunk_bytes=chunk_bytes) as source:
             chunks = list(source.chunks())
     assert [row for chunk in chunks for row in chunk.malformed] == []
-    read = [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()]
-    assert [row for row in read if is_record(row, delimiter)] == [row for row in rows if is_record(row, delimiter)]
+    read_rows = [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()]
+    assert [row for row in read_rows if is_record(row, delimiter)] == [row for row in rows if is_record(row, delimiter)]
 
 
 @given(st.text(alphabet='ab",\n\r ', max_size=60), st.integers(1, 20))
@@ -101,16 +101,16 @@ def read_all(path: Path, chunk_bytes: int | None) -> list[tuple[int, object]] | 
     return rows + [(row.number, (row.line, row.raw, row.code)) for chunk in chunks for row in chunk.malformed]
 
 
-wild = st.text(alphabet='ab",\n\r ', max_size=40)
+RANDOM_TEXTS = st.text(alphabet='ab",\n\r ', max_size=40)
 
 
-@given(wild, st.integers(1, 3))
+@given(RANDOM_TEXTS, st.integers(1, 3))
 def test_the_cells_of_a_record_are_the_cells_that_the_csv_module_finds(text: str, width: int) -> None:
     block = text.encode()
     records, dialect = find_records(block, ",", is_last=True), CsvDialect(",", width, "utf-8")
     assume(find_refusal(block, records, dialect) is None)
-    parsed = parse_block(block, records, dialect, range(width))
-    for row, place in zip(parsed.table.to_pylist(), parsed.indices.tolist(), strict=True):
-        record = block[records.starts[place] : records.stops[place]].decode()
-        found = next(csv.reader(io.StringIO(record, newline=""), strict=True))
-        assert list(row.values()) == found
+    parsed_block = parse_block(block, records, dialect, range(width))
+    for row, index in zip(parsed_block.table.to_pylist(), parsed_block.indices.tolist(), strict=True):
+        record = block[records.starts[index] : records.stops[index]].decode()
+        expected_row = next(csv.reader(io.StringIO(record, newline=""), strict=True))
+        assert list(row.values()) == expected_row

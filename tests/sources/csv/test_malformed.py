@@ -55,9 +55,9 @@ def test_a_byte_that_is_not_text_rejects_its_row_only_in_a_used_column(
             ([], "abcd"),
         ):
             chunks = list(source.chunks(columns))
-            found = [row for chunk in chunks for row in chunk.frame["email"].tolist()]
+            emails = [row for chunk in chunks for row in chunk.frame["email"].tolist()]
             numbers = [number for chunk in chunks for number in chunk.numbers.tolist()]
-            assert found == [f"{letter}@x.org" for letter in people]
+            assert emails == [f"{letter}@x.org" for letter in people]
             assert numbers == ["abcd".index(letter) + 1 for letter in people]
             assert [row.number for chunk in chunks for row in chunk.malformed] == [
                 number for number in (1, 2, 3, 4) if number not in numbers
@@ -75,8 +75,8 @@ def test_a_fault_that_may_shift_cells_rejects_its_row_even_in_an_unused_column(t
 
 
 def test_surrogates_and_overlong_bytes_are_not_utf8(tmp_path: Path) -> None:
-    surrogate, overlong = b"\xed\xa0\x80", b"\xc0\xaf"
-    (chunk,) = read(write(tmp_path, b"a,b\n" + surrogate + b",1\n" + overlong + b",2\nok,3\n"))
+    surrogate_bytes, overlong_bytes = b"\xed\xa0\x80", b"\xc0\xaf"
+    (chunk,) = read(write(tmp_path, b"a,b\n" + surrogate_bytes + b",1\n" + overlong_bytes + b",2\nok,3\n"))
     assert chunk.numbers.tolist() == [3]
     assert [row.code for row in chunk.malformed] == ["encoding", "encoding"]
 
@@ -87,8 +87,8 @@ def test_the_reported_text_of_a_malformed_row_has_no_control_characters(tmp_path
     (row,) = chunk.malformed
     expected_text = "".join("\t" if octet == 9 else f"\\x{octet:02x}" for octet in (*controls, 0xFF))
     assert row.raw == f"{expected_text},{'x' * 400}"
-    (ragged,) = read(write(tmp_path, b'a,b\n"\x1b\t\r\n",2,3\n'))[0].malformed
-    assert ragged.raw == '"\\x1b\t\r\n",2,3'
+    (ragged_row,) = read(write(tmp_path, b'a,b\n"\x1b\t\r\n",2,3\n'))[0].malformed
+    assert ragged_row.raw == '"\\x1b\t\r\n",2,3'
 
 
 @pytest.mark.parametrize(("ending", "chunk_bytes"), [("\n", None), ("\r\n", 8), ("\r", 8)])
@@ -140,34 +140,36 @@ def test_a_file_with_a_quote_that_is_not_closed_within_16_mebibytes_is_refused(t
 def test_the_lines_of_a_faulty_cell_are_not_read_as_rows(tmp_path: Path, row: str) -> None:
     (chunk,) = read(write(tmp_path, f"a,b\n1,2\n{row}\n5,6\n"))
     assert chunk.frame["a"].tolist() == ["1", "5"]
-    (malformed,) = chunk.malformed
-    assert (malformed.line, malformed.code, malformed.raw) == (3, "stray_quote", row)
-    assert "takes in 1 more line, which was not read as a row" in malformed.message
+    (malformed_row,) = chunk.malformed
+    assert (malformed_row.line, malformed_row.code, malformed_row.raw) == (3, "stray_quote", row)
+    assert "takes in 1 more line, which was not read as a row" in malformed_row.message
 
 
 @pytest.mark.parametrize(
-    "stray",
+    "stray_text",
     ['"q1@ex.com"garbage,A', 'q2@ex.com,"Jo "the man" Doe"', r'q3@ex.com,"A\"b\""', '"q4@ex.com" ,A', '"a""b"c,A',
      'q5@ex.com,"a"""b', '"a\nb"c,"d"', '"a"b,ragged,too'],
 )  # fmt: skip
 @pytest.mark.parametrize("chunk_bytes", [None, 20])
 def test_a_cell_with_text_after_its_closing_quote_rejects_only_its_row(
-    tmp_path: Path, stray: str, chunk_bytes: int | None
+    tmp_path: Path, stray_text: str, chunk_bytes: int | None
 ) -> None:
-    path = write(tmp_path, f'email,name\n"1@x.com","one\nline"\n{stray}\n2@x.com,"a ""b"""\n{stray}\n3@x.com,c')
+    path = write(
+        tmp_path, f'email,name\n"1@x.com","one\nline"\n{stray_text}\n2@x.com,"a ""b"""\n{stray_text}\n3@x.com,c'
+    )
     chunks = read(path, chunk_bytes=chunk_bytes)
     assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == [
         ["1@x.com", "one\nline"], ["2@x.com", 'a "b"'], ["3@x.com", "c"],
     ]  # fmt: skip
-    malformed = [row for chunk in chunks for row in chunk.malformed]
-    later_line = 6 + stray.count("\n")
-    assert [(row.number, row.line, row.code) for row in malformed] == [
+    malformed_rows = [row for chunk in chunks for row in chunk.malformed]
+    later_line = 6 + stray_text.count("\n")
+    assert [(row.number, row.line, row.code) for row in malformed_rows] == [
         (2, 4, "stray_quote"),
         (4, later_line, "stray_quote"),
     ]
-    assert {row.raw for row in malformed} == {stray}
-    assert "twice" in malformed[0].message
-    assert "@" not in malformed[0].message
+    assert {row.raw for row in malformed_rows} == {stray_text}
+    assert "twice" in malformed_rows[0].message
+    assert "@" not in malformed_rows[0].message
 
 
 def test_a_record_that_is_too_large_is_reported_with_its_first_characters(tmp_path: Path) -> None:
@@ -176,8 +178,8 @@ def test_a_record_that_is_too_large_is_reported_with_its_first_characters(tmp_pa
     (row,) = chunk.malformed
     assert (row.number, row.line, row.code, row.raw) == (2, 3, "oversized", f"3,{cell[: (1 << 16) - 2]}…")
     assert "longer than 1024 KiB" in row.message
-    largest = "y" * ((1 << 20) - 2)
-    assert read(write(tmp_path, f"a,b\n1,{largest}\n"))[0].frame["b"].tolist() == [largest]
+    largest_cell = "y" * ((1 << 20) - 2)
+    assert read(write(tmp_path, f"a,b\n1,{largest_cell}\n"))[0].frame["b"].tolist() == [largest_cell]
 
 
 def test_malformed_rows_are_in_the_chunk_of_the_rows_around_them(tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ from tests.sources.csv.reading import open_csv, read, write
 
 @pytest.mark.parametrize("case", READABLE_FILES, ids=lambda case: case.kind)
 def test_each_row_of_a_polluted_file_is_read_or_rejected_with_its_line(tmp_path: Path, case: Case) -> None:
-    assert case.why or not case.rejected
+    assert case.reason or not case.rejected_rows
     for chunk_bytes in (None, 16):
         with open_csv(write(tmp_path, case.content), chunk_bytes=chunk_bytes) as source:
             columns, chunks = source.columns, list(source.chunks())
         assert columns == case.columns
         assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == case.rows
-        malformed = [row for chunk in chunks for row in chunk.malformed]
-        assert tuple((row.line, row.code) for row in malformed) == case.rejected
+        malformed_rows = [row for chunk in chunks for row in chunk.malformed]
+        assert tuple((row.line, row.code) for row in malformed_rows) == case.rejected_rows
         messages = [message for chunk in chunks for message in chunk.messages]
         assert len(messages) == (1 if case.message else 0)
         assert case.message in "".join(messages)
@@ -45,7 +45,7 @@ def test_a_small_file_that_hides_rows_is_refused_before_its_first_row(
 
 
 def test_a_file_may_have_17000_columns(tmp_path: Path) -> None:
-    names, cells = [f"c{place}" for place in range(17_000)], [str(place) for place in range(17_000)]
+    names, cells = [f"c{index}" for index in range(17_000)], [str(index) for index in range(17_000)]
     with open_csv(write(tmp_path, f"{','.join(names)}\n{','.join(cells)}\n")) as source:
         assert source.columns == tuple(names)
         assert [chunk.frame.to_numpy().tolist() for chunk in source.chunks()] == [[cells]]
@@ -81,10 +81,10 @@ def test_a_row_that_does_not_end_with_the_delimiter_is_rejected_and_no_cell_is_s
     for chunk_bytes in (None, 20):
         chunks = read(write(tmp_path, f"email,first,last\n{GOOD_ROWS}{row}\n{GOOD_ROWS}"), chunk_bytes=chunk_bytes)
         assert [cells for chunk in chunks for cells in chunk.frame.to_numpy().tolist()] == EXPECTED_ROWS * 2
-        malformed = [row for chunk in chunks for row in chunk.malformed]
+        malformed_rows = [row for chunk in chunks for row in chunk.malformed]
         assert [
             (malformed_row.number, malformed_row.line, malformed_row.code, malformed_row.raw)
-            for malformed_row in malformed
+            for malformed_row in malformed_rows
         ] == [(10, 11, "ragged", row)]
 
 

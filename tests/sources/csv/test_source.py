@@ -61,7 +61,7 @@ def test_a_quote_inside_a_cell_without_quotes_is_text(tmp_path: Path) -> None:
 def test_quotes_inside_an_unquoted_cell_that_enclose_a_delimiter_reject_the_row(tmp_path: Path, row: str) -> None:
     """The row fits the header if its quotes are text, and has fewer cells if its quotes enclose cells."""
     width = row.count(",") + 1
-    header, good_row = ",".join(f"c{place}" for place in range(width)), ",".join(["x"] * width)
+    header, good_row = ",".join(f"c{index}" for index in range(width)), ",".join(["x"] * width)
     for chunk_bytes in (None, 16):
         chunks = read(
             write(tmp_path, f"{header}\n{good_row}\n{row}\n{good_row}\n"), delimiter=",", chunk_bytes=chunk_bytes
@@ -99,10 +99,10 @@ def test_a_byte_that_the_named_encoding_does_not_have_rejects_its_row(tmp_path: 
     assert "source.file.encoding in a job" in chunk.malformed[0].message
 
 
-@pytest.mark.parametrize("shift", range(3))
-def test_a_character_at_any_place_of_a_read_is_decoded(tmp_path: Path, shift: int) -> None:
+@pytest.mark.parametrize("byte_count_before", range(3))
+def test_a_character_at_any_place_of_a_read_is_decoded(tmp_path: Path, byte_count_before: int) -> None:
     cell = (
-        "x" * shift + "€" * 100_000
+        "x" * byte_count_before + "€" * 100_000
     )  # each sign has three bytes, so one of the three shifts has a character across the border of two reads
     assert read_rows(write(tmp_path, f"a,b\n{cell},1\n")) == [[cell, "1"]]
 

@@ -44,30 +44,30 @@ def write_text(value: object) -> str:
 
 
 def write_csv(delimiter: str = ",") -> bytes:
-    out = io.StringIO(newline="")
-    rows = csv.writer(out, delimiter=delimiter)
+    output = io.StringIO(newline="")
+    rows = csv.writer(output, delimiter=delimiter)
     rows.writerow(COLUMNS)
     rows.writerows([write_text(person[name]) for name in COLUMNS] for person in PEOPLE)
-    return out.getvalue().encode()
+    return output.getvalue().encode()
 
 
 def pack_gzip(content: bytes) -> bytes:
     return gzip.compress(content, mtime=0)
 
 
-def pack_zip(content: bytes, name: str = "people.csv", others: Mapping[str, bytes] | None = None) -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for member, text in {name: content, **(others or {})}.items():
+def pack_zip(content: bytes, name: str = "people.csv", other_files: Mapping[str, bytes] | None = None) -> bytes:
+    output = io.BytesIO()
+    with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member, text in {name: content, **(other_files or {})}.items():
             archive.writestr(zipfile.ZipInfo(member), text, zipfile.ZIP_DEFLATED)
-    return out.getvalue()
+    return output.getvalue()
 
 
 def pack_zstd(content: bytes) -> bytes:
-    out = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(out, "zstd") as stream:
+    output = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(output, "zstd") as stream:
         stream.write(content)
-    return bytes(out.getvalue())
+    return bytes(output.getvalue())
 
 
 def write_json_lines() -> bytes:
@@ -75,23 +75,23 @@ def write_json_lines() -> bytes:
 
 
 def write_parquet() -> bytes:
-    out = io.BytesIO()
+    output = io.BytesIO()
     columns = {name: [person[name] for person in PEOPLE] for name in COLUMNS}
     columns["custom_field1"] = [float(str(value)) for value in columns["custom_field1"]]
-    pq.write_table(pa.table(columns), out)
-    return out.getvalue()
+    pq.write_table(pa.table(columns), output)
+    return output.getvalue()
 
 
 def write_xlsx(
-    rows: Sequence[Sequence[object]] | None = None, *, sheet: str = "People", top: int = 0, left: int = 0
+    rows: Sequence[Sequence[object]] | None = None, *, sheet: str = "People", top_row: int = 0, left_column: int = 0
 ) -> bytes:
     """A workbook; a text that begins with `=` is a formula, and its value `#N/A`."""
-    out = io.BytesIO()
-    with xlsxwriter.Workbook(out, {"in_memory": True}) as book:
+    output = io.BytesIO()
+    with xlsxwriter.Workbook(output, {"in_memory": True}) as book:
         day = book.add_format({"num_format": "yyyy-mm-dd"})
         page = book.add_worksheet(sheet)
-        for at, row in enumerate(rows or build_rows(), start=top):
-            for column, value in enumerate(row, start=left):
+        for at, row in enumerate(rows or build_rows(), start=top_row):
+            for column, value in enumerate(row, start=left_column):
                 if isinstance(value, date):
                     page.write_datetime(at, column, value, day)
                 elif isinstance(value, str) and value.startswith("="):
@@ -100,7 +100,7 @@ def write_xlsx(
                     page.write_string(at, column, value)
                 else:
                     page.write(at, column, value)
-    return out.getvalue()
+    return output.getvalue()
 
 
 def build_rows() -> list[list[object]]:
@@ -130,7 +130,7 @@ FILES: dict[str, Callable[[], bytes]] = {
 }
 """Each is read as the same people; the last two by what they hold, whatever they are called."""
 
-EXPECTED = pd.DataFrame(
+EXPECTED_FRAME = pd.DataFrame(
     {
         "email": ["ann@example.com", "no address", "zoë@example.com"],
         "first_name": ["Ann", "Bob", 'Zoë "Z", Jr.'],

@@ -12,7 +12,7 @@ from connector.sources.files import open_file
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping
 from tests.sources.files.people import (
-    EXPECTED,
+    EXPECTED_FRAME,
     FILES,
     PEOPLE,
     pack_gzip,
@@ -28,7 +28,7 @@ TAGS = FieldMapping({"tags": ColumnRule(column="tags")})
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_of_any_format_has_the_same_people(tmp_path: Path, name: str) -> None:
     frame = read_frame(write(tmp_path, name, FILES[name]()))
-    assert frame.drop(columns="tags").equals(EXPECTED)
+    assert frame.drop(columns="tags").equals(EXPECTED_FRAME)
     assert [str(dtype) for dtype in frame.dtypes] == ["str"] * len(frame.columns)
     tags = apply_mapping(frame, TAGS).frame["tags"].tolist()
     assert [list(tag_list) if tag_list is not None else [] for tag_list in tags] == [

@@ -54,8 +54,9 @@ def test_the_error_of_a_missing_column_shows_the_file_and_the_column(tmp_path: P
         refuse_missing_columns(source, ["email"])
         with pytest.raises(ConfigurationError, match=r"b.csv: has no column name, which other files of .* \(1 more"):
             refuse_missing_columns(source, ["email", "name", "phone"])
-    with open_pattern(tmp_path / "b.csv") as single:
-        refuse_missing_columns(single, ["name"])  # the check of the mapping reports missing columns of a single file
+    with open_pattern(tmp_path / "b.csv") as single_source:
+        # The check of the mapping reports missing columns of a single file.
+        refuse_missing_columns(single_source, ["name"])
 
 
 def test_a_pattern_that_matches_no_file_is_refused(tmp_path: Path) -> None:

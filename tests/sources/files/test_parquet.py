@@ -13,9 +13,9 @@ from tests.sources.files.reading import read, read_frame, read_until_error, writ
 
 
 def write_table(folder: Path, table: pa.Table, **options: object) -> Path:
-    out = io.BytesIO()
-    pq.write_table(table, out, **options)
-    return write(folder, "people.parquet", out.getvalue())
+    output = io.BytesIO()
+    pq.write_table(table, output, **options)
+    return write(folder, "people.parquet", output.getvalue())
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_structs_are_flattened_at_any_depth(tmp_path: Path) -> None:
 
 
 def test_bytes_that_are_not_utf8_reject_their_row(tmp_path: Path) -> None:
-    broken = pa.Array.from_buffers(pa.string(), 3, [None, *pa.array([b"ok", b"M\xfc", b"x"]).buffers()[1:]])
-    (chunk,) = read(write_table(tmp_path, pa.table({"email": broken, "n": [1, 2, 3]})))
+    broken_array = pa.Array.from_buffers(pa.string(), 3, [None, *pa.array([b"ok", b"M\xfc", b"x"]).buffers()[1:]])
+    (chunk,) = read(write_table(tmp_path, pa.table({"email": broken_array, "n": [1, 2, 3]})))
     assert chunk.frame["email"].tolist() == ["ok", "x"]
     assert chunk.numbers.tolist() == [1, 3]
     (row,) = chunk.malformed

@@ -16,12 +16,12 @@ from connector.errors import ConfigurationError, SourceError
 from connector.rows import Source
 from connector.sources.files import open_file, open_files
 from tests.sources.files.reading import write
-from tests.stores import SECRET, Bucket, set_environ
+from tests.stores import SECRET_KEY, Bucket, set_environ
 
 ROOT = Path(__file__).parents[3]
 ANN, BOB = "email,name\nann@x.org,Ann\n", "email,name\nbob@x.org,Bob\n"
 
-Put = Callable[[str, bytes | str], str]
+PutObject = Callable[[str, bytes | str], str]
 
 
 def open_pattern(url: str) -> Source:
@@ -40,7 +40,7 @@ def put_in_memory(key: str, content: bytes | str) -> str:
 
 
 @pytest.fixture(params=["s3", "memory"])
-def put(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Put:
+def put_object(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> PutObject:
     if request.param == "memory":
         fsspec.filesystem("memory").store.clear()
         return put_in_memory
@@ -49,18 +49,18 @@ def put(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Put:
     return bucket.put
 
 
-def test_objects_of_a_store_are_read_packed_in_archives_and_by_patterns(put: Put) -> None:
+def test_objects_of_a_store_are_read_packed_in_archives_and_by_patterns(put_object: PutObject) -> None:
     archive_bytes = io.BytesIO()
     with zipfile.ZipFile(archive_bytes, "w") as archive:
         archive.writestr("ann.csv", ANN)
         archive.writestr("bob.csv", BOB)
-    ann_url, bob_url = put("inbox/a.csv.gz", gzip.compress(ANN.encode())), put("inbox/b.csv", BOB)
-    zip_url = put("inbox/both.zip", archive_bytes.getvalue())
-    put("inbox/.c.csv", "email\nhidden@x.org\n")
-    put("inbox/below/d.csv", "email\nbelow@x.org\n")
-    url_with_brackets = put("inbox/odd[1].csv", ANN)
+    ann_url, bob_url = put_object("inbox/a.csv.gz", gzip.compress(ANN.encode())), put_object("inbox/b.csv", BOB)
+    zip_url = put_object("inbox/both.zip", archive_bytes.getvalue())
+    put_object("inbox/.c.csv", "email\nhidden@x.org\n")
+    put_object("inbox/below/d.csv", "email\nbelow@x.org\n")
+    url_with_brackets = put_object("inbox/odd[1].csv", ANN)
     if ann_url.startswith("s3"):
-        put("inbox/folder.csv/", "")  # the web consoles of stores mark a folder in this way
+        put_object("inbox/folder.csv/", "")  # the web consoles of stores mark a folder in this way
     folder = ann_url.removesuffix("a.csv.gz")
     ann_row, bob_row = ["ann@x.org", "Ann"], ["bob@x.org", "Bob"]
     assert read_rows(ann_url) == [(ann_url, ann_row)]
@@ -74,9 +74,9 @@ def test_objects_of_a_store_are_read_packed_in_archives_and_by_patterns(put: Put
     )
 
 
-def test_the_error_of_an_object_name_that_looks_like_an_option_shows_the_name(put: Put) -> None:
-    folder = put("inbox/a.csv", ANN).removesuffix("a.csv")
-    put("inbox/?x=1.csv", BOB)
+def test_the_error_of_an_object_name_that_looks_like_an_option_shows_the_name(put_object: PutObject) -> None:
+    folder = put_object("inbox/a.csv", ANN).removesuffix("a.csv")
+    put_object("inbox/?x=1.csv", BOB)
     with pytest.raises(SourceError, match=r"\?x=1.csv' reads like the option of a URL; rename it"):
         open_pattern(f"{folder}*.csv")
 
@@ -85,8 +85,10 @@ def test_the_error_of_an_object_name_that_looks_like_an_option_shows_the_name(pu
     ("name", "expected_text"),
     [("none.csv", "there is no such object"), ("*.tsv", "no file matches"), ("a.csv#b.csv", "is not a ZIP archive")],
 )
-def test_the_error_of_an_object_that_does_not_exist_shows_the_url(put: Put, name: str, expected_text: str) -> None:
-    url = put("inbox/a.csv", ANN).replace("a.csv", name)
+def test_the_error_of_an_object_that_does_not_exist_shows_the_url(
+    put_object: PutObject, name: str, expected_text: str
+) -> None:
+    url = put_object("inbox/a.csv", ANN).replace("a.csv", name)
     with pytest.raises(SourceError, match=expected_text) as error_info:
         open_pattern(url)
     assert url.partition("#")[0] in str(error_info.value)
@@ -116,7 +118,7 @@ def test_the_error_of_a_store_that_cannot_be_reached_or_refuses_access_shows_no_
     fsspec.filesystem("s3").clear_instance_cache()
     with pytest.raises(SourceError, match="cannot be read: Could not connect to the endpoint") as error_info:
         open_pattern(bucket.url("a.csv"))
-    assert SECRET not in str(error_info.value)
+    assert SECRET_KEY not in str(error_info.value)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

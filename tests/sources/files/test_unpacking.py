@@ -26,12 +26,12 @@ def build_rows(number: int) -> bytes:
 
 
 DAMAGES: list[tuple[str, Callable[[bytes], bytes]]] = [
-    ("gz", lambda packed: packed[:-1000]),
-    ("zst", lambda packed: packed[:-1000]),
-    ("gz", lambda packed: packed[:-8] + bytes([packed[-8] ^ 1]) + packed[-7:]),  # damages the checksum
-    ("zip", lambda packed: packed[:20_000] + bytes(50) + packed[20_050:]),
-    ("zip", lambda packed: packed.replace(b"\0\x08\0", b"\0\x61\0")),  # a number of a compression that does not exist
-    ("zip", lambda packed: packed[:-40]),  # cuts the directory off
+    ("gz", lambda data: data[:-1000]),
+    ("zst", lambda data: data[:-1000]),
+    ("gz", lambda data: data[:-8] + bytes([data[-8] ^ 1]) + data[-7:]),  # damages the checksum
+    ("zip", lambda data: data[:20_000] + bytes(50) + data[20_050:]),
+    ("zip", lambda data: data.replace(b"\0\x08\0", b"\0\x61\0")),  # sets the number of an unknown compression
+    ("zip", lambda data: data[:-40]),  # cuts off the directory
 ]
 
 
@@ -50,7 +50,7 @@ def test_several_compressed_parts_in_a_file_are_read_as_one_file(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("others", "expected_text"),
+    ("other_files", "expected_text"),
     [
         (
             {"b.csv": b"x", "c.csv": b"x"},
@@ -60,10 +60,10 @@ def test_several_compressed_parts_in_a_file_are_read_as_one_file(tmp_path: Path)
     ],
 )
 def test_the_error_of_an_archive_with_several_files_shows_their_names(
-    tmp_path: Path, others: dict[str, bytes], expected_text: str
+    tmp_path: Path, other_files: dict[str, bytes], expected_text: str
 ) -> None:
     with pytest.raises(SourceError, match=expected_text):
-        open_file(write(tmp_path, "people.zip", pack_zip(write_csv(), others=others)))
+        open_file(write(tmp_path, "people.zip", pack_zip(write_csv(), other_files=other_files)))
 
 
 MAILCHIMP = {
@@ -74,7 +74,7 @@ MAILCHIMP = {
 
 
 def test_one_file_of_an_archive_can_be_chosen_by_its_name(tmp_path: Path) -> None:
-    path = write(tmp_path, "export.zip", pack_zip(b"#", "readme.txt", others=MAILCHIMP))
+    path = write(tmp_path, "export.zip", pack_zip(b"#", "readme.txt", other_files=MAILCHIMP))
     members = {"cleaned_email_audience_export_1f.csv": "Cem", "subscribed*": "Ann", "unsubscribed_*.csv": "Ben"}
     for member, name in members.items():
         assert [row[1] for row in read_rows(Path(f"{path}#{member}"))] == [name]
@@ -104,8 +104,8 @@ def test_an_archive_without_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_folders_and_files_of_macos_in_an_archive_do_not_count(tmp_path: Path) -> None:
-    others = {"export/": b"", "__MACOSX/export/._people.csv": b"x", "export/.DS_Store": b"x"}
-    path = write(tmp_path, "people.zip", pack_zip(b"a\n1\n", "export/people.csv", others=others))
+    other_files = {"export/": b"", "__MACOSX/export/._people.csv": b"x", "export/.DS_Store": b"x"}
+    path = write(tmp_path, "people.zip", pack_zip(b"a\n1\n", "export/people.csv", other_files=other_files))
     assert read_rows(path) == [["1"]]
 
 

@@ -11,7 +11,7 @@ import xlsxwriter
 
 from connector.errors import SourceError
 from connector.sources.files import open_file
-from tests.sources.files.people import EXPECTED, SAMPLES, pack_zip, write_xlsx
+from tests.sources.files.people import EXPECTED_FRAME, SAMPLES, pack_zip, write_xlsx
 from tests.sources.files.reading import read, read_frame, read_malformed, read_rows, write
 
 CELLS: list[tuple[object, str]] = [
@@ -27,15 +27,15 @@ def test_a_cell_is_read_as_the_sheet_shows_it(tmp_path: Path) -> None:
 
 
 def test_times_and_durations_are_read_as_the_sheet_shows_them(tmp_path: Path) -> None:
-    out = io.BytesIO()
-    with xlsxwriter.Workbook(out) as book:
+    output = io.BytesIO()
+    with xlsxwriter.Workbook(output) as book:
         page = book.add_worksheet()
         page.write_row(0, 0, ["moment", "time", "duration"])
         moment = book.add_format({"num_format": "yyyy-mm-dd hh:mm"})
         page.write_datetime(1, 0, dt.datetime(2020, 2, 29, 13, 5), moment)  # noqa: DTZ001 - a sheet has no time zones
         page.write_datetime(1, 1, dt.time(13, 5), book.add_format({"num_format": "hh:mm"}))
         page.write_datetime(1, 2, dt.timedelta(hours=30), book.add_format({"num_format": "[h]:mm"}))
-    assert read_rows(write(tmp_path, "a.xlsx", out.getvalue())) == [["2020-02-29T13:05:00", "13:05:00", "30:00:00"]]
+    assert read_rows(write(tmp_path, "a.xlsx", output.getvalue())) == [["2020-02-29T13:05:00", "13:05:00", "30:00:00"]]
 
 
 def test_a_row_with_an_error_is_rejected_with_its_number_in_the_sheet(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_an_old_workbook_is_read_with_the_same_people(tmp_path: Path) -> None:
     )  # the only error, #N/A; it is replaced by the boolean FALSE
     path = write(tmp_path, "people.xls", content[: error_index + 10] + b"\x00\x00" + content[error_index + 12 :])
     (chunk,) = read(path)
-    assert chunk.frame.drop(columns="tags").head(3).equals(EXPECTED)
+    assert chunk.frame.drop(columns="tags").head(3).equals(EXPECTED_FRAME)
     assert chunk.malformed == ()
 
 
@@ -95,7 +95,7 @@ def test_an_old_workbook_that_is_cut_off_is_refused(tmp_path: Path) -> None:
 
 def test_rows_have_the_numbers_that_the_sheet_shows(tmp_path: Path) -> None:
     rows = [["email", "name"], ["a@x.org", "Ann"], ["", ""], ["b@x.org", "Bob"]]
-    (chunk,) = read(write(tmp_path, "a.xlsx", write_xlsx(rows, top=4, left=2)))
+    (chunk,) = read(write(tmp_path, "a.xlsx", write_xlsx(rows, top_row=4, left_column=2)))
     assert chunk.numbers.tolist() == [6, 8]
     assert list(chunk.frame.columns) == ["email", "name"]
 
@@ -108,46 +108,46 @@ def test_a_cell_beyond_the_header_rejects_its_row(tmp_path: Path) -> None:
 
 
 def test_merged_and_formatted_empty_cells_make_no_rows_and_no_columns(tmp_path: Path) -> None:
-    out = io.BytesIO()
-    with xlsxwriter.Workbook(out) as book:
-        page, bold = book.add_worksheet(), book.add_format({"bold": True})
+    output = io.BytesIO()
+    with xlsxwriter.Workbook(output) as book:
+        page, bold_format = book.add_worksheet(), book.add_format({"bold": True})
         page.write_row(0, 0, ["email", "city"])
         page.write_string(1, 0, "a@x.org")
         page.write_string(2, 0, "b@x.org")
         page.merge_range(1, 1, 2, 1, "Utrecht")
         for row, column in ((500, 0), (3, 40)):
-            page.write_blank(row, column, None, bold)
-    assert read_rows(write(tmp_path, "a.xlsx", out.getvalue())) == [["a@x.org", "Utrecht"], ["b@x.org", ""]]
+            page.write_blank(row, column, None, bold_format)
+    assert read_rows(write(tmp_path, "a.xlsx", output.getvalue())) == [["a@x.org", "Utrecht"], ["b@x.org", ""]]
 
 
 def test_a_sheet_that_is_formatted_to_its_last_row_is_read(tmp_path: Path) -> None:
-    out = io.BytesIO()
-    with xlsxwriter.Workbook(out) as book:
-        page, bold = book.add_worksheet(), book.add_format({"bold": True})
+    output = io.BytesIO()
+    with xlsxwriter.Workbook(output) as book:
+        page, bold_format = book.add_worksheet(), book.add_format({"bold": True})
         page.write_row(0, 0, ["email", *(f"column{number}" for number in range(20))])
         page.write_string(1, 0, "a@x.org")
-        page.write_blank(1_048_575, 0, None, bold)
-    assert [row[0] for row in read_rows(write(tmp_path, "a.xlsx", out.getvalue()))] == ["a@x.org"]
+        page.write_blank(1_048_575, 0, None, bold_format)
+    assert [row[0] for row in read_rows(write(tmp_path, "a.xlsx", output.getvalue()))] == ["a@x.org"]
 
 
-def write_sheets(sheets: Mapping[str, Sequence[Sequence[str]]], hidden: str = "") -> bytes:
-    out = io.BytesIO()
-    with xlsxwriter.Workbook(out) as book:
+def write_sheets(sheets: Mapping[str, Sequence[Sequence[str]]], hidden_sheet: str = "") -> bytes:
+    output = io.BytesIO()
+    with xlsxwriter.Workbook(output) as book:
         for name, rows in sheets.items():
             page = book.add_worksheet(name)
             for row_index, row in enumerate(rows):
                 page.write_row(row_index, 0, row)
-            if name == hidden:
+            if name == hidden_sheet:
                 page.hide()
-            elif hidden:
+            elif hidden_sheet:
                 page.activate()
                 page.set_first_sheet()
-    return out.getvalue()
+    return output.getvalue()
 
 
 def test_a_sheet_is_chosen_by_name_or_number_and_the_first_visible_sheet_is_the_default(tmp_path: Path) -> None:
     sheets = {"Lookup": [["z"], ["1"]], "1st": [["a"], ["1"]], "Two": [["b"], ["1"]]}
-    path = write(tmp_path, "a.xlsx", write_sheets(sheets, hidden="Lookup"))
+    path = write(tmp_path, "a.xlsx", write_sheets(sheets, hidden_sheet="Lookup"))
     for sheet, column in ((None, "a"), ("Two", "b"), ("2", "a"), ("1", "z"), ("3", "b")):
         with open_file(path, sheet=sheet) as source:
             assert source.columns == (column,)
@@ -168,14 +168,14 @@ def test_the_number_cells_of_a_column_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_sheet_that_is_too_large_for_the_memory_is_refused_before_it_is_loaded(tmp_path: Path) -> None:
-    out = io.BytesIO()
-    with xlsxwriter.Workbook(out) as book:
+    output = io.BytesIO()
+    with xlsxwriter.Workbook(output) as book:
         page = book.add_worksheet()
         page.write(0, 0, "email")
         page.write(1_048_575, 16_383, "x")  # loading the sheet would need 512 GiB and end the process
     expected_text = "spans 17,179,869,184 cells, down to XFD1048576, and 12,000,000 are the most"
     with pytest.raises(SourceError, match=expected_text):
-        open_file(write(tmp_path, "a.xlsx", out.getvalue()))
+        open_file(write(tmp_path, "a.xlsx", output.getvalue()))
 
 
 def test_the_error_of_an_opendocument_spreadsheet_shows_how_to_save_it(tmp_path: Path) -> None:
@@ -188,9 +188,9 @@ def test_the_error_of_an_opendocument_spreadsheet_shows_how_to_save_it(tmp_path:
 
 def test_a_workbook_whose_zip_directory_shows_too_many_bytes_is_refused(tmp_path: Path) -> None:
     row_index = (book := write_xlsx()).rindex(b"xl/sharedStrings.xml") - 46
-    large = book[: row_index + 24] + (3 << 30).to_bytes(4, "little") + book[row_index + 28 :]
+    large_book = book[: row_index + 24] + (3 << 30).to_bytes(4, "little") + book[row_index + 28 :]
     with pytest.raises(SourceError, match="unpacks to more than 2 GiB; save the sheet as CSV instead"):
-        open_file(write(tmp_path, "a.xlsx", large))
+        open_file(write(tmp_path, "a.xlsx", large_book))
 
 
 def test_a_large_sheet_is_read_in_chunks(tmp_path: Path) -> None:
@@ -280,10 +280,10 @@ def test_a_computed_zero_and_a_computed_empty_text_are_values(tmp_path: Path) ->
 def edit_sheet(path: Path, edit: Callable[[str], str], part: str = "xl/worksheets/sheet1.xml") -> None:
     with zipfile.ZipFile(path) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
-    edited = edit(contents[part].decode())
-    assert edited != contents[part].decode()
+    edited_text = edit(contents[part].decode())
+    assert edited_text != contents[part].decode()
     with zipfile.ZipFile(path, "w") as archive:
-        for name, content in {**contents, part: edited.encode()}.items():
+        for name, content in {**contents, part: edited_text.encode()}.items():
             archive.writestr(name, content)
 
 

@@ -121,10 +121,10 @@ def test_values_are_compared_as_their_kind_and_not_as_text() -> None:
         ([NOON, NOON.replace(tzinfo=EAST)], CursorKind.TIMESTAMP, NOON),
         ([None, None], CursorKind.INTEGER, None),
     ]
-    for values, kind, largest in cases:
+    for values, kind, largest_value in cases:
         watch = CursorWatch("c", kind)
         watch.record(values, 1)
-        assert watch.largest == largest
+        assert watch.largest == largest_value
 
 
 def test_a_value_of_another_kind_is_counted_with_its_first_record() -> None:
@@ -145,8 +145,8 @@ def test_a_lookback_moves_the_start_back() -> None:
         (7, 0, 7),
         ("a", 0, "a"),
     ]
-    for value, lookback_s, earlier in cases:
-        assert look_back(value, lookback_s) == earlier
+    for value, lookback_s, earlier_value in cases:
+        assert look_back(value, lookback_s) == earlier_value
 
 
 CASES_FOR_ALL_DATABASES = [

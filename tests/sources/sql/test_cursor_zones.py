@@ -29,14 +29,14 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A table of moments and of the same times in UTC without a zone. Sessions of servers are in the zone of Berlin."""
     kind = request.param
     with DATABASE_OPENERS[kind]() as new_database:
-        moment, plain = COLUMN_TYPES[kind]
+        moment_type, plain_type = COLUMN_TYPES[kind]
         rows = [
             f"({number}, '{time}{'' if kind == 'mariadb' else '+00:00'}', '{time}')"
             for number, time in enumerate(MOMENTS)
         ]
         new_database.run(
             *(["set time_zone = '+00:00'"] if kind == "mariadb" else []),
-            f"create table t (id integer, moment {moment}, plain {plain})",
+            f"create table t (id integer, moment {moment_type}, plain {plain_type})",
             f"insert into t values {', '.join(rows)}",
         )
         url = new_database.url
@@ -56,19 +56,19 @@ def read_since(database: Database, column: str, start: str, *, is_table: bool) -
 
 
 def test_a_cursor_means_the_same_moment_for_both_columns_in_a_session_of_another_zone(database: Database) -> None:
-    for (number, moment), column, is_table, has_zone in product(
+    for (number, moment_type), column, is_table, has_zone in product(
         enumerate(MOMENTS), ("moment", "plain"), (True, False), (True, False)
     ):
-        cursor_value = datetime.fromisoformat(moment)
+        cursor_value = datetime.fromisoformat(moment_type)
         if has_zone:
             cursor_value = cursor_value.replace(tzinfo=UTC).astimezone(timezone(timedelta(hours=-5)))
         ids, source = read_since(database, column, cursor_value.isoformat(), is_table=is_table)
         assert ids == list(range(number, len(MOMENTS))), cursor_value
-        largest = source.watch.largest
-        assert isinstance(largest, datetime)
-        assert largest.replace(tzinfo=largest.tzinfo or UTC) == datetime(2026, 10, 25, 2, 10, tzinfo=UTC)
+        largest_value = source.watch.largest
+        assert isinstance(largest_value, datetime)
+        assert largest_value.replace(tzinfo=largest_value.tzinfo or UTC) == datetime(2026, 10, 25, 2, 10, tzinfo=UTC)
         is_moment = column == "moment" and COLUMN_TYPES[database.kind][0] != "text"
-        assert not is_moment or largest.tzinfo is not None
+        assert not is_moment or largest_value.tzinfo is not None
 
 
 def test_a_cursor_that_an_earlier_version_saved_in_the_zone_of_mysql_misses_no_row() -> None:

@@ -101,8 +101,8 @@ def test_an_at_sign_outside_the_password_stays_in_its_part_of_the_url() -> None:
         ("sqlite:////home/a@b/crm.db", None, "/home/a@b/crm.db"),
     ]
     for url, host, database in cases:
-        parsed = parse_url(url)
-        assert (parsed.host, parsed.database) == (host, database)
+        parsed_url = parse_url(url)
+        assert (parsed_url.host, parsed_url.database) == (host, database)
 
 
 def test_a_source_needs_either_a_query_or_a_table(crm: str) -> None:
