@@ -8,6 +8,7 @@ code assigns, with the line that assigns it. The same seed draws the same items 
 import argparse
 import ast
 import re
+import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ def main() -> None:
     parser.add_argument("--names", action="store_true", help="draw names instead of texts")
     parser.add_argument("--under", default="", help="draw only from paths that start with this text")
     arguments = parser.parse_args()
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # texts may contain half characters
     list_items = list_names if arguments.names else list_texts
     items = [item for item in list_items() if item[0].startswith(arguments.under)]
     drawn_items = Random(arguments.seed).sample(items, min(arguments.count, len(items)))

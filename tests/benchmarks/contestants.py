@@ -26,7 +26,7 @@ class LoadMeasurement:
     """The measurements of one run. The rates are in creates/s."""
 
     per_s: float  # from the first create to the last
-    steady_per_s: float  # the same without the first `PACE_FOUND_S` seconds; NaN for a short run
+    steady_per_s: float  # `creates_per_s` without the first `PACE_FOUND_S` seconds
     whole_per_s: float  # over the whole process, with its start and its end
     peak_in_flight: float
     cpu_us_per_row: float  # processor time of the whole process
@@ -95,7 +95,7 @@ def enter_bare_loop(name: str, bodies: Path, rows: int) -> Contestant:
 
 
 def enter_tool(tool: Tool, path: Path, rows: int) -> Contestant:
-    """Return another tool as a contestant. Install the tool first; leave it out if that fails."""
+    """Install another tool, and return it as a contestant. If the installation fails, the contestant is left out."""
     try:
         client = install(tool)
     except CommandError as error:

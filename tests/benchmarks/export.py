@@ -51,7 +51,7 @@ class ExportMeasurement:
 
 @dataclass(slots=True)
 class Entry:
-    """A destination, or a program with a destination: its measurements, or the reason why it is left out."""
+    """The measurements of a destination or a program, or the reason why it is left out."""
 
     name: str
     runs: list[ExportMeasurement] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Entry:
 
 
 def open_destinations(folder: Path, stack: ExitStack) -> dict[str, TargetFactory | str]:
-    """Return a way to make a target for each destination, by name, or the reason why there is none."""
+    """Return a factory of targets for each destination, by name, or the reason why the destination is left out."""
     factories: dict[str, TargetFactory | str] = {
         "DuckDB": lambda number: Target("DuckDB", f"duckdb:///{folder}/{number}.duckdb", "subscribers"),
         "Parquet": lambda number: Target("Parquet", f"{folder}/{number}.parquet"),
@@ -174,7 +174,7 @@ def main() -> None:
 
 @contextmanager
 def open_sandbox(rows: int) -> Iterator[SandboxProcess]:
-    """A sandbox with so many people, which somebody has asked for before: it has them in order by then."""
+    """Start a sandbox with this number of subscribers. A first request has already sorted the subscribers."""
     with SandboxProcess() as sandbox, tempfile.TemporaryDirectory() as name:
         sandbox.seed(rows, base_id=BASE_ID)
         export_list(sandbox, Target("warm-up", f"{name}/people.parquet"), rows, Path(name) / "state")

@@ -73,7 +73,7 @@ class LedgerMeasurement:
     peak_mb: float = _NAN
     new_s: float = _NAN  # the sync with 1 % new rows
     new_peak_mb: float = _NAN
-    written_per_s: float = _NAN  # entries whose intent and whose confirmation were written
+    written_per_s: float = _NAN  # entries per second, with an intent and a confirmation each
     written_bytes: float = _NAN  # growth of the ledger for each of these entries
 
 

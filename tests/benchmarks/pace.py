@@ -76,7 +76,7 @@ Load = Callable[[SandboxProcess], object]
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """How a sandbox refuses creates by chance, and how many rows are loaded into it."""
+    """The shares of creates that a sandbox refuses by chance, and the number of rows that are loaded."""
 
     share: float  # of the creates that are refused
     status: int  # of the refusals

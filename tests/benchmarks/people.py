@@ -20,7 +20,7 @@ def write_people(path: Path, rows: int) -> Path:
 
 
 def write_subscribers(path: Path, seeded_subscribers: SyntheticSubscribers) -> Path:
-    """Write a CSV file of the people in `seeded`, whom the sandbox has as subscribers; return its path."""
+    """Write a CSV file of the subscribers that the sandbox has, and return the path of the file."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write(",".join(_COLUMNS) + "\n")
         for subscriber_id in seeded_subscribers.ids:

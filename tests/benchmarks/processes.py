@@ -24,7 +24,7 @@ class CommandError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The resources that a command used, as the kernel counted them, with those of the children it waited for."""
+    """The resources that a command and its children used, from the counts of the kernel."""
 
     wall_s: float
     cpu_s: float  # user and system time

@@ -1,4 +1,4 @@
-"""The points at which a writer of a destination can be killed: a callback is called at each."""
+"""The points at which a writer of a destination can be killed. The writer calls a callback at each point."""
 
 import os
 import sys

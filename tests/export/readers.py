@@ -1,4 +1,4 @@
-"""Readers of each kind of export, which return the table that was written."""
+"""Readers that return the table of an export, for each format."""
 
 import sqlite3
 from collections.abc import Callable

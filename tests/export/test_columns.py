@@ -133,7 +133,7 @@ def test_a_base_or_address_that_is_not_an_object_is_in_the_invalid_values() -> N
     assert json.loads(row["_invalid"]) == {"Base": "News", "Address": ["x"]}
 
 
-def test_a_broken_row_does_not_change_the_rows_beside_it() -> None:
+def test_a_broken_row_does_not_change_other_rows() -> None:
     mixed_table, single_table = (
         build_test_table(FULL_SUBSCRIBER, BROKEN_SUBSCRIBER, BARE_SUBSCRIBER),
         build_test_table(FULL_SUBSCRIBER),
@@ -215,7 +215,7 @@ def test_a_backslash_does_not_end_a_literal_in_any_mode_of_the_session(mariadb: 
 def test_a_value_with_a_backslash_does_not_end_a_literal_if_a_pooler_changes_the_session(
     mariadb: Database, mode: str
 ) -> None:
-    no_backslash_escapes = 512  # the status bit of the server that decides how the driver quotes
+    no_backslash_escapes = 512  # this status bit of the server decides how the driver escapes backslashes
     database = MysqlDatabase(sa.make_url(mariadb.url).set(drivername="mariadb+pymysql"))
     with database.connect(Interruption()):
         database.connection.exec_driver_sql(f"set session sql_mode = '{mode}'")

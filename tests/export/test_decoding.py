@@ -252,7 +252,7 @@ def test_a_filter_matches_the_same_rows_after_both_decoders(rows: list[tuple[str
     assert match(lambda name: COLUMNS.read_values(columns.subscribers, name)).tolist() == by_wires.tolist()
 
 
-def test_ids_are_usable_after_both_decoders_or_after_none() -> None:
+def test_both_decoders_find_the_same_ids_usable() -> None:
     cases: list[list[str]] = [
         ["1", "2"],
         ["1", "null"],

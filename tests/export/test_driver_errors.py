@@ -215,7 +215,7 @@ def test_the_message_of_a_refused_statement_shows_names_in_full(
 
 
 class IntegrityError(Exception):
-    """An error as the ODBC driver of SQL Server raises it. The connector does not know this driver."""
+    """An error in the format of the ODBC driver of SQL Server, a driver that the connector does not know."""
 
 
 def test_the_message_of_an_unknown_driver_is_shown_without_values() -> None:

@@ -153,7 +153,7 @@ def test_a_cancelled_export_leaves_the_target_unchanged_and_no_other_file(
 def test_the_certificate_and_the_export_have_only_the_rows_of_the_last_sweep(
     sandbox: SandboxProcess, tmp_path: Path
 ) -> None:
-    """The list is not in the order of ids and changes all the time, so every sweep differs from the one before."""
+    """The list is not in the order of ids and changes all the time, so every sweep differs from the previous sweep."""
     sandbox.seed(3000, base_name="News")
     sandbox.switch(order="email", churn_insert=1, churn_delete=1)
     destination = parse_destination(str(tmp_path / "out.parquet"))

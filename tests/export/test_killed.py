@@ -125,7 +125,7 @@ def test_a_killed_export_leaves_all_old_rows_or_all_new_rows(
 def test_a_killed_first_export_leaves_no_row_or_every_row(
     database_format: Format, export: Export, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """If the rollback of a database removes tables, too, there is no table at all."""
+    """If the database also removes the table in its rollback, the table does not exist afterwards."""
     mode = "replace" if database_format is Format.SQL else "history"
     table, statement = open_destination(request, tmp_path, database_format, mode=mode), 0
     for statement in range(1 + len(database_format) % KILL_DISTANCE, 60, KILL_DISTANCE):

@@ -93,7 +93,7 @@ def test_append_keeps_every_snapshot(table: Destination) -> None:
 
 @parametrize_table(MERGING_DATABASES, "upsert")
 def test_upsert_has_one_row_for_each_id_and_marks_deleted_rows_until_they_return(table: Destination) -> None:
-    """`_run_id` and `_exported_at` are those of the last change of a row."""
+    """`_run_id` and `_exported_at` belong to the run that last changed the row."""
     publish(table, [build_person(1), build_person(2), build_person(4)], 1)
     assert publish(table, [build_person(2, "Bo", Tags=["x"]), build_person(3), build_person(4)], 2) == RowChanges(
         1, 1, 1
@@ -309,7 +309,7 @@ def test_an_export_keeps_the_timestamps_of_a_table_of_an_earlier_version(table: 
 
 
 def read_documented_query() -> str:
-    """Return the query of the page, which selects id and first_name here."""
+    """Return the query of the page, changed to select only id and first_name."""
     (query,) = re.findall(r"```sql\n(.*?)```", HISTORY_PAGE.read_text(encoding="utf-8"), re.DOTALL)
     return str(query).replace("select * from ", "select id, first_name from {}")
 

@@ -235,7 +235,7 @@ INCOMPLETE_RIGHTS = {
 }  # fmt: skip
 
 
-def test_a_missing_right_is_found_before_the_list_is_read(schema_on_server: tuple[Database, str]) -> None:
+def test_a_missing_permission_is_found_before_the_list_is_read(schema_on_server: tuple[Database, str]) -> None:
     database, schema_name = schema_on_server
     for grants in INCOMPLETE_RIGHTS[database.kind]:
         database.run(*(f"drop table if exists {schema_name}.{name}" for name in ("subscribers", "_connector_runs")))

@@ -1,4 +1,5 @@
-"""Errors during a commit or while rows are written: what the writer finds out, and what the error says."""
+"""Errors during a commit or the writing of rows. The writer finds out which rows the table has, and the error shows
+it."""
 
 import dataclasses
 import sqlite3

@@ -146,7 +146,7 @@ def test_an_export_that_fails_leaves_the_target_unchanged_and_no_other_file(dest
 
 
 class _BrokenDestination:
-    """A context in which the partial file, or a column of the table, is missing."""
+    """A context without the partial file of a destination, or without a column of its table."""
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
@@ -193,7 +193,7 @@ def test_an_export_to_a_disk_without_inodes_can_be_run_again(small_disk: Path, k
 
 
 def test_a_disk_that_fills_up_leaves_the_last_export_unchanged(file: Destination) -> None:
-    """A limit of the file size stands for a full disk, because the state of the connector may be on another disk."""
+    """Limit the size of files, as a full disk would. The state of the connector may be on another disk."""
     written_table = write(file, MIXED_TABLE)
     random_source = random.Random(7)
     people = [

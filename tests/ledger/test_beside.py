@@ -48,7 +48,7 @@ def test_a_ledger_of_another_version_is_not_used_for_the_guess(ledger_url: str, 
     assert read_guess(ledger_url) is None
 
 
-def test_reading_the_guess_creates_no_ledger(tmp_path: Path, postgres_url: str) -> None:
+def test_a_reader_of_the_guess_creates_no_ledger(tmp_path: Path, postgres_url: str) -> None:
     for url in (
         build_file_url(tmp_path / "ledger.db"),
         build_file_url(tmp_path / "folder" / "ledger.db"),

@@ -23,7 +23,7 @@ TIMEOUT_S = 30.0
 
 
 class HeldThread(ThreadPoolExecutor):
-    """A thread that waits until `may_continue` is set. It stands for a slow disk or server."""
+    """A thread that waits until `may_continue` is set. It takes the place of a slow disk or server."""
 
     def __init__(self) -> None:
         super().__init__(1)

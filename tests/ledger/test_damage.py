@@ -160,7 +160,7 @@ def test_damage_that_a_query_reads_raises_an_error(tmp_path: Path) -> None:
             ledger.find_entries(base, [build_identity(person) for person in range(5000)])
 
 
-# A limit on the size of files stands for a full disk: writing fails with an error.
+# A limit on the size of files makes writing fail, as a full disk does.
 LIMIT_SCRIPT = """
 import resource, sys
 from connector.errors import LedgerError

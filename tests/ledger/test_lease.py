@@ -1,4 +1,4 @@
-"""Leases of a ledger in PostgreSQL: which run may write to which shard, and which run must not write any more."""
+"""Leases of a ledger in PostgreSQL. A run may write only to the shard of its lease, until the lease expires."""
 
 import os
 import signal

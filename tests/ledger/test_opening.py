@@ -1,4 +1,4 @@
-"""Opening a ledger: only one run at a time holds it, on SQLite and on PostgreSQL."""
+"""The opening of a ledger on SQLite and PostgreSQL. Only one run at a time can have a ledger open."""
 
 import os
 import subprocess

@@ -78,7 +78,7 @@ COLUMNS_AFTER: dict[Move, tuple[object, ...]] = {
     (State.REJECTED, Event.FOUND): (HOW_NUMBERS["found"], 7, None, None, None, 1),
     (State.REJECTED, Event.UNRESOLVED): (None, None, SAME_FINGERPRINT, None, None, 1),
 }
-"""`how`, subscriber id, fingerprint, status, message and attempts of the entry after each move that keeps an entry."""
+"""The columns `how`, subscriber id, fingerprint, status, message and attempts after each move that keeps an entry."""
 
 
 def test_a_move_sets_and_clears_the_columns_of_an_entry(ledger: Ledger) -> None:

@@ -84,7 +84,7 @@ class Calls:
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    """Call `condition` until it is true, for at most a minute. Another process makes it true."""
+    """Wait for at most a minute until another process makes `condition` true."""
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "the condition did not become true within a minute"

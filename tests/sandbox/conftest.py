@@ -1,4 +1,4 @@
-"""The sandbox of the run, which is reset before each test, and a plain client."""
+"""The sandbox of the session, reset before each test, and a client of the sandbox."""
 
 import pytest
 

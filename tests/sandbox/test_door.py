@@ -140,7 +140,7 @@ def test_a_limiter_returns_the_seconds_to_wait_for_a_request() -> None:
             Bucket(rate=2, burst=0),
             [0, 0, 0, 0.5],
             [0, 0, 0.5, 0],
-        ),  # without a burst, the bucket holds the requests of one second
+        ),  # without a burst, the limiter allows the requests of one second at once
         (Bucket(rate=0.5, burst=0), [0, 0, 2], [0, 2, 0]),
         (FixedWindow(rate=2, window_s=1.0), [0.9, 0.95, 0.96, 1.0, 1.01, 1.02], [0, 0, 0.04, 0, 0, 0.98]),
         (SlidingWindow(rate=2, window_s=1.0), [0.9, 0.95, 1.0, 1.9, 1.91], [0, 0, 0.9, 0, 0.04]),

@@ -1,4 +1,4 @@
-"""The list: its pages, filters and orders, and how the list changes while it is read."""
+"""The list: pages, filters, orders, and changes while a client reads the pages."""
 
 import pytest
 

@@ -26,7 +26,7 @@ def run(*arguments: str, token: str | None = "t") -> subprocess.CompletedProcess
 
 
 def ask_ps(pid: int, column: str) -> str:
-    """Return what `ps` shows of a process to every user, or an empty text if the process does not exist."""
+    """Return the text that `ps` shows to every user about a process, or an empty text if there is no such process."""
     return subprocess.run(
         ["ps", "-ww", "-o", f"{column}=", "-p", str(pid)], capture_output=True, text=True, check=False
     ).stdout

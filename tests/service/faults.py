@@ -186,7 +186,7 @@ async def cut_in_a_chunk(connection: Connection) -> None:
 
 
 async def cut_without_length(connection: Connection) -> None:
-    """Answer without Content-Length, so that the client cannot tell a cut from the end of the answer."""
+    """Answer without Content-Length: the client cannot know whether the answer is complete."""
     await connection.read_request()
     await connection.write(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"success": true, "Subs')
 

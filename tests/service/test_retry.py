@@ -1,4 +1,4 @@
-"""Retries on real sockets, without real waits: which requests are sent again, and which are never sent again."""
+"""Retries on real sockets without real waits: requests that are sent again, and requests that are never sent again."""
 
 import random
 from collections.abc import Awaitable, Callable

@@ -18,7 +18,7 @@ class StoredSubscriber:
     first_name: str
     fate: str
     is_update: bool
-    call: "Call | None"  # the create; None: the subscriber came from another program
+    call: "Call | None"  # our create, or None if another program created the subscriber
     previous_version: "StoredSubscriber | None" = None  # the subscriber that had this id before
 
     @property
@@ -35,7 +35,7 @@ class Call:
     number: int
     night: int
     operation: Operation
-    person: int  # the person of a create; 0: nobody
+    person: int  # the person of a create, or 0
     query: str  # the query of a list request: filters and page
     sent_at: float
     add_line: Callable[[float, str], None]

@@ -60,7 +60,7 @@ def _add_switches(storm: Storm, switches: Mapping[str, object]) -> Storm:
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """A scenario whose nights have no rows yet, and the rows of each chunk of each night."""
+    """A scenario without the rows of its nights, and these rows by night and chunk."""
 
     scenario: Scenario
     chunks: list[list[list[Cells]]]

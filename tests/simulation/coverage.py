@@ -139,7 +139,8 @@ def _count_nights(truth: Truth) -> Counter[Key]:
 def _count_late_events(truth: Truth) -> tuple[int, int, int]:
     """Return three counts of the subscribers that our requests stored.
 
-    They are: not listed yet at some list request; stored late, but inside the quiet period; stored after that period.
+    They are the subscribers that a list request came too early to show, the subscribers that the service stored late
+    but inside the quiet period, and the subscribers that the service stored after the quiet period.
     """
     hidden_count = inside_count = outside_count = 0
     read_at = [call.arrived_at for call in truth.world.record.calls if call.operation == "list" and call.arrived_at]
@@ -156,7 +157,7 @@ def _count_late_events(truth: Truth) -> tuple[int, int, int]:
 
 
 def _finds_person_stored(truth: Truth, call: Call) -> bool:
-    """Return whether a create reached the service after the same person had been stored."""
+    """Return whether a create reached the service when the service already had the person."""
     if call.operation != "create" or call.arrived_at is None:
         return False
     return any(

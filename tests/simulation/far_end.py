@@ -21,7 +21,7 @@ TOKEN = "a-token-of-the-simulation"
 
 
 class SimulatedService:
-    """The service, and the way by which other programs create subscribers."""
+    """The service, and a method with which other programs create subscribers."""
 
     def __init__(self, timeline: Timeline, settings: Mapping[str, object], people: People, record: EventRecord) -> None:
         self._timeline = timeline

@@ -42,7 +42,7 @@ class Weather:
     delayed_share: float = 0.0  # of the requests that take up to `delay_s`
     delay_s: float = 0.0  # may be longer than the timeout of the process
     mixed_up_share: float = 0.0  # of the creates that get the answer to another create
-    error_status: int = 0  # replaces the status of a 5xx answer; 0: keep the status
+    error_status: int = 0  # replaces the status of a 5xx answer, unless it is 0
     lost_persons: frozenset[int] = frozenset()  # the connection of their creates is cut before the service reads it
 
 

@@ -22,7 +22,7 @@ class Person:
     number: int
     spellings: tuple[str, ...]  # ways to write the email address, all of one identity
     client_user_id: str
-    accepted_from: int  # from this night on, the rows have every field that the service requires; 0: always
+    accepted_from: int  # the first night in which the rows have every required field
 
 
 @dataclass(slots=True)

@@ -211,7 +211,7 @@ class Program:
         return session
 
     def _choose_policy(self) -> LoadPolicy:
-        """Return the policy of the job. A retry does not know the job; the ledger shows which entries must be held."""
+        """Return the policy of the job. A retry has no job file: the ledger shows which entries must be held."""
         return self.policy if self.night.retry is None else replace(self.policy, on_unknown="resend")
 
     def _count_portion(self, portion: Portion) -> None:

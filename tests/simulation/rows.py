@@ -1,6 +1,6 @@
 """The source of a night: rows of a file that the product maps, validates and plans.
 
-All nights of a seed are validated together, which saves most of the time. This is correct, because the validation of a
+All nights of a seed are validated together. This saves most of the time. This is correct, because the validation of a
 row does not depend on other rows.
 """
 

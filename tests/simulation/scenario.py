@@ -40,8 +40,8 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Newcomer:
-    """A subscriber whom another program creates. `comes_at_s`: seconds after the start of the night; negative:
-    before."""
+    """A subscriber whom another program creates. `comes_at_s` is the time after the start of the
+    night, and is negative before the start."""
 
     comes_at_s: float
     wire: Mapping[str, object]

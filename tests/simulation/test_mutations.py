@@ -18,7 +18,7 @@ SEEDS = 200
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A replacement of the text `old` in one file of `connector/`, which contains the text once."""
+    """A replacement of a text that is once in a file of `connector/`."""
 
     file: str
     old_text: str
@@ -146,7 +146,7 @@ def copy_runner() -> Iterator[CopyRunner]:
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_seed_fails_without_the_precaution(mutation: Mutation, copy_runner: CopyRunner, tmp_path: Path) -> None:
     for name in ("connector", "tests/simulation"):
-        shutil.copytree(ROOT / name, tmp_path / name)  # the compiled modules are copied, too, which saves seconds
+        shutil.copytree(ROOT / name, tmp_path / name)  # with the compiled modules, so that the copy starts faster
     (tmp_path / "tests" / "__init__.py").touch()
     for edit in mutation.edits:
         edit.apply(tmp_path)

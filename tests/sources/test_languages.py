@@ -50,7 +50,7 @@ NAMES = _read_names()
 
 
 SEEDS = int(os.environ.get("CONNECTOR_LANGUAGE_SEEDS", "3"))
-OLD_ENCODINGS = {  # encodings of DOS and KOI8, which are read only if the job names them
+OLD_ENCODINGS = {  # encodings of DOS and KOI8, used only if a job names them
     "cp850 cp437": "French German Spanish Danish Swedish Portuguese Italian",
     "cp852": "Polish Czech Hungarian",
     "cp866 koi8-r": "Russian Bulgarian",

@@ -108,7 +108,7 @@ CASES: list[tuple[str, dict[str, Any], list[str | None], list[object]]] = [
     ("birthday", {"format": ("%Y-%m-%dT%H:%M:%S",)}, ["2001-02-03T04:05:06"], ["2001-02-03"]),
     ("birthday", {"format": DATE_FORMATS}, ["05/06/1990", "1990-06-05", "5 Jun 1990", "31/31/90"],
      ["1990-06-05", "1990-06-05", "1990-06-05", "31/31/90"]),
-    ("birthday", {},  # a column of timestamps; midnight at +01:00 is the day before in UTC
+    ("birthday", {},  # timestamps: midnight at +01:00 is the day before in UTC
      ["1980-02-29T00:00:00", "1980-02-29 00:00:00.000", "1980-02-29T00:00:00+00:00", "1980-02-29T00:00:00.000Z",
       "1980-02-29T00:00", "1980-02-29T00:00:00+01:00", "1980-02-29T23:00:00"],
      [*["1980-02-29"] * 5, "1980-02-29T00:00:00+01:00", "1980-02-29T23:00:00"]),

@@ -1,4 +1,4 @@
-"""Columns that show who wants no email: which columns the connector recognises, and their effect on is_active."""
+"""Columns with the consent of a person: the names that the connector recognises, and the effect on is_active."""
 
 import pandas as pd
 

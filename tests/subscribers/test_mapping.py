@@ -1,4 +1,4 @@
-"""The guess which column belongs to which field, and its correction by `--map`."""
+"""The guess of the field of each column, and the corrections with `--map`."""
 
 import pandas as pd
 import pytest

@@ -147,7 +147,7 @@ def test_a_campaign_is_identified_by_account_and_name(log: EmailLog) -> None:
 # Single emails
 
 
-def test_a_single_email_has_only_one_final_move(log: EmailLog) -> None:
+def test_a_single_email_keeps_its_first_final_state(log: EmailLog) -> None:
     for first_event, event in product([None, *SINGLE_MOVES], SINGLE_MOVES):
         check_single_email(log, first_event, event)
 

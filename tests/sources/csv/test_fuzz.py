@@ -31,9 +31,9 @@ dialects = st.tuples(
 
 
 def draw_tables(encoding: str) -> st.SearchStrategy[list[list[str]]]:
-    """Tables of text that the encoding has, with many of the signs that CSV is made of."""
+    """Return a strategy of tables with letters of the encoding, and with many delimiters, quotes and line breaks."""
     letters = st.characters(exclude_categories=("Cc", "Cs"))
-    if encoding in CODE_PAGES:  # to have Hypothesis look for what a codec has costs seconds
+    if encoding in CODE_PAGES:  # Hypothesis would need seconds to find the letters of a code page
         decoded_text = bytes(range(256)).decode(encoding, "ignore")
         letters = st.sampled_from([sign for sign in decoded_text if unicodedata.category(sign) != "Cc"])
     cells = st.text(st.one_of(st.sampled_from(SIGNS), letters), max_size=8)
@@ -52,7 +52,7 @@ def write_as(rows: list[list[str]], delimiter: str, ending: str, quoting: Litera
 
 
 def is_record(row: list[str], delimiter: str) -> bool:
-    """A line of blanks alone is none, which a quoted cell of blanks makes no more of."""
+    """Return whether the source reads the row as a record. It skips rows of blanks, even if the cells are quoted."""
     return bool("".join(row).strip(" \t" if delimiter not in " \t" else " \t".replace(delimiter, "")))
 
 
@@ -89,7 +89,8 @@ def test_any_text_has_the_same_numbered_records_in_blocks_of_any_size(text: str,
 
 
 def read_all(path: Path, chunk_bytes: int | None) -> list[tuple[int, object]] | str:
-    """Return each record's number with its cells, or with its line, text and code; or the refusal of the file."""
+    """Return the number of each record with its cells, or with its line, text and code if the record is malformed. If
+    the file is refused, return the error."""
     try:
         with open_csv(path, delimiter=",", chunk_bytes=chunk_bytes) as source:
             chunks = list(source.chunks())

@@ -85,7 +85,7 @@ def write_parquet() -> bytes:
 def write_xlsx(
     rows: Sequence[Sequence[object]] | None = None, *, sheet: str = "People", top_row: int = 0, left_column: int = 0
 ) -> bytes:
-    """A workbook; a text that begins with `=` is a formula, and its value `#N/A`."""
+    """Return a workbook. A text that begins with `=` becomes a formula with the value `#N/A`."""
     output = io.BytesIO()
     with xlsxwriter.Workbook(output, {"in_memory": True}) as book:
         day = book.add_format({"num_format": "yyyy-mm-dd"})
@@ -104,7 +104,8 @@ def write_xlsx(
 
 
 def build_rows() -> list[list[object]]:
-    """The header and the people as a sheet's rows; tags as text, since a cell holds no list."""
+    """Return the header and the people as rows of a sheet. Tags are a JSON text, because a cell cannot contain a
+    list."""
     people = [
         [json.dumps(value) if isinstance(value, list) else value for value in person.values()] for person in PEOPLE
     ]
@@ -128,7 +129,7 @@ FILES: dict[str, Callable[[], bytes]] = {
     "misnamed.csv": write_parquet,
     "no-suffix": write_json_lines,
 }
-"""Each is read as the same people; the last two by what they hold, whatever they are called."""
+"""Files with the same people. The source reads the last two by their contents, because their names do not fit."""
 
 EXPECTED_FRAME = pd.DataFrame(
     {

@@ -62,7 +62,7 @@ def test_an_old_workbook_is_read_with_the_same_people(tmp_path: Path) -> None:
     content = (SAMPLES / "people.xls").read_bytes()
     error_index = content.index(
         b"\x05\x02\x08\x00\x05\x00\x02\x00"
-    )  # the only error, #N/A; it is replaced by the boolean FALSE
+    )  # replaces the only error value, #N/A, by the boolean FALSE
     path = write(tmp_path, "people.xls", content[: error_index + 10] + b"\x00\x00" + content[error_index + 12 :])
     (chunk,) = read(path)
     assert chunk.frame.drop(columns="tags").head(3).equals(EXPECTED_FRAME)
@@ -297,7 +297,7 @@ def test_a_workbook_whose_zip_directory_has_wrong_sizes_is_refused(tmp_path: Pat
         size = archive.getinfo("xl/sharedStrings.xml").file_size
     entry = (
         content.rindex(b"xl/sharedStrings.xml") - 46
-    )  # the entry in the central directory; the size is 24 bytes after its start
+    )  # the entry in the central directory, with the size 24 bytes after its start
     assert content[entry : entry + 4] == b"PK\x01\x02"
     assert int.from_bytes(content[entry + 24 : entry + 28], "little") == size
     path.write_bytes(content[: entry + 24] + (100).to_bytes(4, "little") + content[entry + 28 :])

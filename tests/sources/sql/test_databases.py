@@ -1,4 +1,4 @@
-"""SQL sources on every supported database."""
+"""SQL sources on each supported database."""
 
 import subprocess
 import sys
@@ -94,7 +94,7 @@ def test_a_procedure_with_its_own_transaction_is_refused() -> None:
 
 @pytest.fixture
 def other_crm() -> Iterator[Database]:
-    """SQLite under a name that the connector does not know. It stands for a database without read-only sessions."""
+    """SQLite with a name that the connector does not know, like a database without read-only sessions."""
     sa.dialects.registry.register("othersql", "sqlalchemy.dialects.sqlite.pysqlite", "SQLiteDialect_pysqlite")
     with DATABASE_OPENERS["sqlite"]() as database:
         database.run("create table people (id integer)", "insert into people values (1), (2), (3)")
@@ -158,7 +158,7 @@ def test_an_endless_result_is_read_in_chunks_and_closed(database: Database) -> N
     # DuckDB takes a process with `-c` for an interactive one, and prints a progress bar before the numbers
     rows, megabytes = map(int, result.stdout.split()[-2:])
     assert rows == 200_000
-    assert megabytes < 30  # ten chunks would need 25 MB; the source holds two chunks
+    assert megabytes < 30  # ten chunks would need 25 MB, and the source keeps two chunks
 
 
 def test_the_error_of_a_missing_table_shows_the_table_and_no_password(database: Database) -> None:
