@@ -26,7 +26,7 @@ class LoadMeasurement:
     """The measurements of one run. The rates are in creates/s."""
 
     per_s: float  # from the first create to the last
-    steady_per_s: float  # `creates_per_s` without the first `PACE_FOUND_S` seconds
+    steady_per_s: float  # the same rate without the first `PACE_FOUND_S` seconds
     whole_per_s: float  # over the whole process, with its start and its end
     peak_in_flight: float
     cpu_us_per_row: float  # processor time of the whole process

@@ -30,7 +30,7 @@ _PROMISED_PACE = 5000.0  # creates/s
 _PROMISED_RATIO = 2.0
 
 _START_ROWS = 1_000
-"""Rows of the import that measures the start: enough that each part of a load runs."""
+"""The number of rows of the import that measures the start. With this number, each part of a load runs."""
 
 IMPORT, BARE_LOOP = "connector import", f"bare aiohttp loop, {IN_FLIGHT} in flight"
 

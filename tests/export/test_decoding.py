@@ -153,7 +153,7 @@ def test_both_decoders_refuse_stray_bytes(stray_bytes: bytes, position: str, off
     check_decoders(body[:offset_in_body] + stray_bytes + body[offset_in_body:])
 
 
-def test_only_a_page_as_in_service_api_md_is_decoded_fast() -> None:
+def test_only_a_page_in_the_format_of_service_api_md_is_decoded_fast() -> None:
     cases: list[tuple[bytes, bool | None]] = [
         (build_page(), True),
         (build_page(FULL_SUBSCRIBER, BARE_SUBSCRIBER), True),

@@ -184,7 +184,7 @@ def test_upsert_does_not_change_columns_that_it_does_not_write(tmp_path: Path) -
     ]  # fmt: skip
 
 
-def test_a_table_stays_in_its_mode_even_if_its_history_is_gone(tmp_path: Path) -> None:
+def test_a_table_keeps_its_mode_even_if_its_history_is_removed(tmp_path: Path) -> None:
     url = f"delta://{tmp_path / 'lake'}"
     publish(parse_destination(url, mode="append"), [build_person(1)], 1)
     table = open_table(url)

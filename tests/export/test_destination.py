@@ -75,7 +75,7 @@ def test_the_error_of_a_destination_that_cannot_be_written_shows_what_to_write()
         ("mysql+mysqldb://host/shop", "Write mysql:// in place of mysql.mysqldb://"),
     ],
 )
-def test_a_wrong_destination_of_receipts_is_refused_without_a_word_of_an_export(text: str, expected_text: str) -> None:
+def test_the_error_of_a_wrong_destination_of_receipts_does_not_mention_exports(text: str, expected_text: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^Receipts cannot be written. .*{expected_text}") as refusal:
         parse_receipts(text)
     for word in ("export", ".xlsx,", "(standard output)"):

@@ -1,7 +1,5 @@
-"""Tables of other programs, tables that refuse rows, and missing rights: the export ends, and the table is unchanged.
-
-What can be checked is checked before the list is read.
-"""
+"""Tables of other programs, tables that refuse rows, and missing permissions: the export ends, and the table stays
+unchanged. Each problem that can be found early is found before the list is read."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -213,7 +211,7 @@ def schema_on_server(request: pytest.FixtureRequest) -> Iterator[tuple[Database,
 
 
 @pytest.mark.parametrize("mode", [Mode.REPLACE, Mode.HISTORY])
-def test_the_documented_rights_are_enough(schema_on_server: tuple[Database, str], mode: Mode) -> None:
+def test_the_documented_permissions_are_enough(schema_on_server: tuple[Database, str], mode: Mode) -> None:
     database, schema_name = schema_on_server
     grants = [
         *DOCUMENTED_RIGHTS[database.kind],
@@ -246,7 +244,7 @@ def test_a_missing_permission_is_found_before_the_list_is_read(schema_on_server:
             prepare(table)
 
 
-def test_a_missing_right_to_temporary_tables_is_found_before_the_list_is_read(
+def test_a_missing_permission_for_temporary_tables_is_found_before_the_list_is_read(
     schema_on_server: tuple[Database, str],
 ) -> None:
     database, schema_name = schema_on_server

@@ -57,7 +57,8 @@ def open_destination(
 
 
 def find_url(server: Database, database_format: Format) -> str:
-    """Return the URL of the server for psycopg or, as for any other database, for pg8000."""
+    """Return the URL of the server. The format `sql` gets the driver pg8000, like any database without its own
+    format."""
     if database_format is Format.POSTGRESQL:
         return server.url
     pytest.importorskip("pg8000")

@@ -58,7 +58,7 @@ def test_a_reader_of_the_guess_creates_no_ledger(tmp_path: Path, postgres_url: s
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unreachable_ledger_is_no_error_and_the_run_starts_without_a_guess() -> None:
+def test_an_unreachable_ledger_is_not_an_error_and_the_run_starts_without_a_guess() -> None:
     for url in ["postgresql://u:secret@127.0.0.1:1/x", "postgresql://u@h:port/x", "nonsense", "sqlite://"]:
         started_at = time.monotonic()
         assert read_guess(url) is None

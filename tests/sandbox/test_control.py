@@ -89,7 +89,7 @@ def test_a_wrong_control_request_is_an_error(calls: Calls) -> None:
         assert (reply.status, "error" in reply.json) == (status, True)
 
 
-def test_the_control_address_demands_the_plain_token(calls: Calls) -> None:
+def test_the_control_address_requires_the_plain_token(calls: Calls) -> None:
     calls.sandbox.switch(authorization="Bearer {token}", error_shape="html")
     controls = [("GET", name) for name in ("truth", "stats", "outbox", "switches", "nothing")]
     controls += [("POST", name) for name in ("switches", "reset", "seed")]

@@ -150,7 +150,7 @@ def test_a_duplicate_is_refused_with_the_status_of_the_switch(calls: Calls, stat
         ("client_user_id", [("a@e.org", "1"), ("b@e.org", "1"), ("a@e.org", "2")], "+-+"),
     ],
 )
-def test_the_client_user_id_is_the_identity_without_an_email_or_by_the_switch(
+def test_a_client_user_id_is_the_identity_if_the_email_is_missing_or_a_switch_is_set(
     calls: Calls, identity: str, sent: list[tuple[str | None, str]], statuses: str
 ) -> None:
     calls.sandbox.switch(duplicates="reject_409", identity=identity)

@@ -14,7 +14,7 @@ from tests.sandbox.calls import CREATE, LIST, SEND, Calls, read_answers, wait_un
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", CREATE), ("GET", LIST), ("POST", SEND)])
-def test_an_operation_demands_the_token_in_the_form_of_the_switch(calls: Calls, method: str, path: str) -> None:
+def test_an_operation_requires_the_token_in_the_form_that_a_switch_sets(calls: Calls, method: str, path: str) -> None:
     for template in ("", "wrong", "Bearer {token}", "{token}x"):
         reply = calls.request(method, path, b"{}", Authorization=template.replace("{token}", calls.sandbox.token))
         assert (reply.status, reply.json["success"]) == (401, False)

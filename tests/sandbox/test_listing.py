@@ -49,7 +49,7 @@ MATCHES: list[tuple[str, dict[str, object], list[int]]] = [
 ]  # fmt: skip
 
 
-def test_a_filter_matches_exactly_or_as_the_switch_says(people: Calls) -> None:
+def test_a_switch_sets_how_a_filter_matches(people: Calls) -> None:
     assert people.sandbox.switch()["filters"] == "exact"
     ids = [event["subscriber"]["Id"] for event in people.list_events()]
     for mode, query, expected_indexes in MATCHES:
@@ -59,7 +59,7 @@ def test_a_filter_matches_exactly_or_as_the_switch_says(people: Calls) -> None:
         assert page["TotalCount"] == len(expected_indexes)
 
 
-def test_several_filters_combine_as_the_switch_says(people: Calls) -> None:
+def test_a_switch_sets_how_several_filters_combine(people: Calls) -> None:
     for combine, count in (("all", 1), ("any", 3), ("last", 2)):
         people.sandbox.switch(combine=combine)
         assert people.read_page(BaseId=2, IsActive=1)["TotalCount"] == count

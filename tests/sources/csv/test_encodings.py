@@ -98,7 +98,7 @@ def test_an_encoding_is_guessed_by_characters_anywhere_in_the_file(tmp_path: Pat
 def test_half_a_character_at_the_end_of_the_first_bytes_does_not_change_the_encoding(
     tmp_path: Path, name: str, encoding: str, byte_count_before: int
 ) -> None:
-    beginning = 1 << 18  # judged first
+    beginning = 1 << 18  # the source guesses the encoding from these bytes
     filler = "1,Ann\n" * (beginning // 6)
     start = "id,name\n" + filler[: -6 * 5]
     start += "2," + "x" * (beginning - len(start) - 2 - byte_count_before)
@@ -109,7 +109,7 @@ def test_half_a_character_at_the_end_of_the_first_bytes_does_not_change_the_enco
     assert [row for chunk in chunks for row in chunk.malformed] == []
 
 
-def test_no_sign_at_the_beginning_and_too_few_later_cost_their_rows_alone(tmp_path: Path) -> None:
+def test_too_few_letters_late_in_the_file_reject_only_their_rows(tmp_path: Path) -> None:
     path = write(tmp_path, b"id,name\n" + b"1,Ann\n" * 300_000 + b"2,No\xebl Zo\xeb\n3,Ann\n")
     chunks = read(path)
     (row,) = [row for chunk in chunks for row in chunk.malformed]
@@ -121,7 +121,7 @@ def test_no_sign_at_the_beginning_and_too_few_later_cost_their_rows_alone(tmp_pa
 @pytest.mark.parametrize(
     ("language", "encoding", "wrong_bytes"), [("German", "cp1252", b"\x81"), ("Polish", "iso8859-2", b"\x9c")]
 )
-def test_a_later_byte_that_the_found_encoding_has_not_costs_its_row(
+def test_a_late_byte_that_the_guessed_encoding_does_not_have_rejects_its_row(
     tmp_path: Path, language: str, encoding: str, wrong_bytes: bytes
 ) -> None:
     path, rows = write_people(tmp_path, NAMES[language] + " Ann" * 100_000, encoding)

@@ -197,10 +197,3 @@ def test_a_file_with_only_malformed_rows_is_read_as_empty_frames(tmp_path: Path)
     assert chunk.frame.shape == (0, 2)
     assert [str(dtype) for dtype in chunk.frame.dtypes] == ["str", "str"]
     assert [row.number for row in chunk.malformed] == [1, 2]
-
-
-def test_rows_that_are_not_in_the_named_encoding_are_rejected(tmp_path: Path) -> None:
-    path = write(tmp_path, b"a,b\n" + b"M\xfcller,2\n" * 50_000)
-    chunks = read(path, encoding="utf-8")
-    assert sum(len(chunk.malformed) for chunk in chunks) == 50_000
-    assert chunks[-1].malformed[-1].line == 50_001
