@@ -271,8 +271,8 @@ def choose_stages(tree: Path, mutation: Mutation, seconds: Mapping[str, float], 
         has_module_name = Path(mutation.path).stem in (tree / file).read_text(encoding="utf-8")
         if is_of_area or file.startswith(WIDER_TESTS):
             stages[2 * (not is_of_area) + (not has_module_name)].append(file)
-    ends_s = dict(zip(chain(*stages), accumulate(seconds[file] for file in chain(*stages)), strict=True))
-    return [[file for file in stage if ends_s[file] <= limit_s] for stage in stages]
+    end_times_s = dict(zip(chain(*stages), accumulate(seconds[file] for file in chain(*stages)), strict=True))
+    return [[file for file in stage if end_times_s[file] <= limit_s] for stage in stages]
 
 
 def find_noticing_test(copy: TreeCopy, mutation: Mutation, stages: list[list[str]], timeout_s: float) -> str | None:

@@ -72,9 +72,9 @@ def _read_code_texts(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the docstrings, comments, messages and claims of test names in a module, each with its line."""
     source = path.read_text(encoding="utf-8")
     tree = ast.parse(source)
-    in_joined = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    joined_part_ids = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in in_joined:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in joined_part_ids:
             if len(node.value.split()) >= _FEWEST_WORDS:
                 yield node.lineno, node.value.strip()
         elif isinstance(node, ast.JoinedStr):

@@ -24,10 +24,10 @@ class Creates:
 
         Return NaN if fewer than two creates remain, or if less than a second remains after skipping.
         """
-        counted_times = [time for time in self.times if time >= self.times[0] + skip_s]
-        if len(counted_times) < 2 or (skip_s and self.span_s < skip_s + 1):
+        times_after_skip = [time for time in self.times if time >= self.times[0] + skip_s]
+        if len(times_after_skip) < 2 or (skip_s and self.span_s < skip_s + 1):
             return float("nan")
-        return (len(counted_times) - 1) / (counted_times[-1] - counted_times[0])
+        return (len(times_after_skip) - 1) / (times_after_skip[-1] - times_after_skip[0])
 
 
 def read_creates(sandbox: SandboxProcess) -> Creates:

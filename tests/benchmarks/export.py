@@ -230,12 +230,12 @@ def build_promises(entries: dict[str, Entry], rows: int) -> list[Promise]:
 
 def build_ratios(entries: dict[str, Entry], rows: int) -> list[Promise]:
     """Return the promised ratios to the handwritten script. A ratio is NaN without the script."""
-    no_entry = Entry("nothing")
+    missing_entry = Entry("nothing")
     return [
         at_least(
             f"times the script's pace, to {name}, {rows:,} rows",
             min_rate,
-            entries.get(name, no_entry).median.per_s / entries.get(f"by hand, {name}", no_entry).median.per_s,
+            entries.get(name, missing_entry).median.per_s / entries.get(f"by hand, {name}", missing_entry).median.per_s,
             "{:.1f}",
         )
         for name, min_rate in _PROMISED_RATES_BY_HAND.items()

@@ -53,10 +53,10 @@ _PROMISED_PACE = {"sqlite": 100_000.0, "postgresql": 50_000.0}
 _PROMISED_MB = 500.0
 _COMMIT_SIZE = 256  # intents in one commit of a load at a fast service
 _CHUNK_SIZE = 30_000  # rows that a load sorts by their digests together
-_MAX_WRITTEN = 300_000
+_MAX_WRITTEN_ROWS = 300_000
 _LEAST_DIFFERENCE = 0.5  # of the start's time: a smaller difference between two processes is mostly noise
 _NAN = float("nan")
-_HAS_DATABASE = sa.text("SELECT 1 FROM pg_database WHERE datname = :name")
+_FIND_DATABASE_SQL = sa.text("SELECT 1 FROM pg_database WHERE datname = :name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +98,22 @@ def measure_new(
     sandbox: SandboxProcess, path: Path, state: Path, url: str, measurement: LedgerMeasurement
 ) -> LedgerMeasurement:
     """Import the rows with a new row after each hundred."""
-    path_with_new = path.with_name("with_new.csv")
+    path_with_new_rows = path.with_name("with_new.csv")
     new_count, unique_number = measurement.rows // 100, time.time_ns()
-    with path.open(encoding="utf-8") as old_file, path_with_new.open("w", encoding="utf-8") as new_file:
+    with path.open(encoding="utf-8") as old_file, path_with_new_rows.open("w", encoding="utf-8") as new_file:
         for line_number, line in enumerate(old_file):
             new_file.write(line)
             if line_number and line_number % 100 == 0:
                 new_file.write(f"new.{unique_number}.{line_number}@example.org,Ann,Lee,true\n")
-    result = import_file(sandbox, path_with_new, state, ledger=url)
-    path_with_new.unlink()
+    result = import_file(sandbox, path_with_new_rows, state, ledger=url)
+    path_with_new_rows.unlink()
     assert (result.rows["exists"], result.rows["created"]) == (measurement.rows, new_count), result.rows
     return replace(measurement, new_s=result.usage.wall_s, new_peak_mb=_in_mb(result))
 
 
 def measure_writes(url: str, account: str, measurement: LedgerMeasurement) -> LedgerMeasurement:
     """Write entries as a load does: the answers of one group share the commit of the next group's intents."""
-    entry_count, size_before = min(_MAX_WRITTEN, measurement.rows), read_size(url)
+    entry_count, size_before = min(_MAX_WRITTEN_ROWS, measurement.rows), read_size(url)
     body = encode_subscriber(
         {"email": "ann.lee@example.org", "first_name": "Ann", "is_active": True, "base_id": BASE_ID}
     )
@@ -166,7 +166,7 @@ def open_database(ledger: str, folder: Path, rows: int, *, is_kept: bool) -> Ite
     name = f"connector_large_{rows}"
     with server.begin() as connection:
         version = connection.exec_driver_sql("show server_version").scalar_one().split()[0]
-        exists = connection.execute(_HAS_DATABASE, {"name": name}).first() is not None
+        exists = connection.execute(_FIND_DATABASE_SQL, {"name": name}).first() is not None
     if not exists:
         server.run_alone(f"create database {name}")
     try:

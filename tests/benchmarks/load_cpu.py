@@ -94,10 +94,10 @@ def main() -> None:
         write_bodies(folder / "bodies.jsonl", options.rows)
         for _ in range(options.rounds):
             import_run, import_creates = measure_import(sandbox, folder, options.rows)
-            bare_run, bare_creates = measure_bare(sandbox, folder, options.rows)
+            loop_run, bare_creates = measure_bare(sandbox, folder, options.rows)
             assert import_creates.stored_values == bare_creates.stored_values, "the two did not send the same bodies"
             runs_by_tool[IMPORT].append(import_run)
-            runs_by_tool[BARE_LOOP].append(bare_run)
+            runs_by_tool[BARE_LOOP].append(loop_run)
     show(options.rows, runs_by_tool, machine)
 
 
@@ -123,8 +123,8 @@ def show(rows: int, runs_by_tool: dict[str, list[ImportMeasurement]], machine: d
         ),
     )
     pairs = list(zip(runs_by_tool[IMPORT], runs_by_tool[BARE_LOOP], strict=True))
-    cpu_ratio = statistics.median(import_run.cpu_us_per_row / bare_run.cpu_us_per_row for import_run, bare_run in pairs)
-    pace_ratio = statistics.median(import_run.sending_per_s / bare_run.sending_per_s for import_run, bare_run in pairs)
+    cpu_ratio = statistics.median(import_run.cpu_us_per_row / loop_run.cpu_us_per_row for import_run, loop_run in pairs)
+    pace_ratio = statistics.median(import_run.sending_per_s / loop_run.sending_per_s for import_run, loop_run in pairs)
     print(f"\npace of the import / pace of the bare loop: {pace_ratio:.2f}; the sandbox runs on the same machine")
     promises = [
         at_least(

@@ -32,8 +32,8 @@ from tests.benchmarks.tables import at_least, print_json, print_promises, print_
 LATENCY_MS = 20
 MAX_CREATES_PER_S = IN_FLIGHT * 1000 / LATENCY_MS  # creates/s
 
-_PROMISED_OF_BOUND = 0.9
-_PROMISED_OF_BY_HAND = 2.0
+_PROMISED_SHARE_OF_MAX = 0.9
+_PROMISED_RATIO_TO_SCRIPT = 2.0
 
 _COLUMNS = ("rows", "creates/s", "steady", "of bound", "x by hand", "whole process", "most in flight", "CPU µs/row")
 
@@ -48,14 +48,14 @@ def main() -> None:
     if options.fresh:
         remove_environments()
     with tempfile.TemporaryDirectory() as folder, SandboxProcess(latency_ms=LATENCY_MS) as sandbox:
-        contestants = enter_all(Path(folder), options.rows)
+        contestants = build_contestants(Path(folder), options.rows)
         for _ in range(options.rounds):
             for contestant in contestants:
                 contestant.run(sandbox)
     show(contestants, options.rounds, machine)
 
 
-def enter_all(folder: Path, rows: int) -> list[Contestant]:
+def build_contestants(folder: Path, rows: int) -> list[Contestant]:
     """Return the contestants in the order that `show` expects: two imports, the bare loop and the script."""
     path = write_people(folder / "people.csv", rows)
     bodies = write_bodies(folder / "bodies.jsonl", rows)
@@ -79,16 +79,19 @@ def show(contestants: Sequence[Contestant], rounds: int, machine: dict[str, obje
     for contestant in contestants:
         if contestant.exclusion_reason is not None:
             print(f"left out: {contestant.name}: {contestant.exclusion_reason}")
-    of_bound = default_import.median.steady_per_s / MAX_CREATES_PER_S
-    of_bare = limited_import.median.steady_per_s / bare_loop.median.steady_per_s
+    share_of_max = default_import.median.steady_per_s / MAX_CREATES_PER_S
+    ratio_to_loop = limited_import.median.steady_per_s / bare_loop.median.steady_per_s
     promises = [
-        at_least("share of the bound, steady, default settings", _PROMISED_OF_BOUND, of_bound, "{:.1%}"),
+        at_least("share of the bound, steady, default settings", _PROMISED_SHARE_OF_MAX, share_of_max, "{:.1%}"),
         at_least(
-            f"share of the bare loop's pace, steady, {IN_FLIGHT} in flight", _PROMISED_OF_BOUND, of_bare, "{:.1%}"
+            f"share of the bare loop's pace, steady, {IN_FLIGHT} in flight",
+            _PROMISED_SHARE_OF_MAX,
+            ratio_to_loop,
+            "{:.1%}",
         ),
         at_least(
             "times the pace of the handwritten script, steady",
-            _PROMISED_OF_BY_HAND,
+            _PROMISED_RATIO_TO_SCRIPT,
             _compare(default_import, loop_by_hand),
             "{:.2f} x",
         ),

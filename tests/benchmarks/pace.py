@@ -55,7 +55,7 @@ _LARGEST_STALL = 0.01  # share of the measured time
 _MOST_RUNS = 3
 
 _PROMISED_GOODPUT = 0.95
-_PROMISED_REFUSED = 0.02
+_PROMISED_REFUSED_SHARE = 0.02
 
 LIMITS = tuple(
     (limiter, retry_after)
@@ -311,14 +311,14 @@ def show(
         print(f"left out: {reason}")
     import_runs = [result for result in measurements if result.client == OUR_CLIENT]
     has_all_limits = len({(result.limiter, result.retry_after) for result in import_runs}) == len(LIMITS)
-    worst_goodput, worst_refused_share, worst_disobedient = (
+    worst_goodput, worst_refused_share, worst_disobedient_count = (
         pick((getattr(run, name) for run in import_runs), default=float("nan")) if has_all_limits else float("nan")
         for pick, name in ((min, "goodput"), (max, "refused_share"), (max, "disobedient"))
     )
     promises = [
         at_least("share of the allowed rate, worst limit", _PROMISED_GOODPUT, worst_goodput, "{:.1%}"),
-        at_most("share of refused requests, worst limit", _PROMISED_REFUSED, worst_refused_share, "{:.2%}"),
-        at_most("requests inside a Retry-After on its connection, worst limit", 0, worst_disobedient, "{:.0f}"),
+        at_most("share of refused requests, worst limit", _PROMISED_REFUSED_SHARE, worst_refused_share, "{:.2%}"),
+        at_most("requests inside a Retry-After on its connection, worst limit", 0, worst_disobedient_count, "{:.0f}"),
     ]
     print_promises(promises)
     print_json(

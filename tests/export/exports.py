@@ -23,12 +23,12 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-async def no_sleep(_: float) -> None:
+async def skip_sleep(_: float) -> None:
     """Return at once, so that retries do not wait."""
 
 
 def build_retrier(attempt_count: int = 6) -> Retrier:
-    return Retrier(attempt_count, clock=replace(system_clock(), sleep=no_sleep))
+    return Retrier(attempt_count, clock=replace(system_clock(), sleep=skip_sleep))
 
 
 def build_service(sandbox: SandboxProcess, token: str | None = None) -> Service:

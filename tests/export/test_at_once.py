@@ -255,7 +255,7 @@ def test_an_interruption_while_rows_are_loaded_leaves_the_table_unchanged(
     assert (3, "Ann", 3) in read_rows(table)
 
 
-only_files = pytest.mark.parametrize("file", FILES, indirect=True)
+parametrize_files = pytest.mark.parametrize("file", FILES, indirect=True)
 
 
 def stage(destination: Destination, *people: dict[str, Any]) -> Writer:
@@ -283,7 +283,7 @@ def test_an_incomplete_export_does_not_replace_a_table_that_was_filled_meanwhile
     assert run_sql(table, "select run_id from {}_connector_runs where finished_at is not null") == [("run-1",)]
 
 
-@only_files
+@parametrize_files
 def test_an_incomplete_export_does_not_replace_a_file_that_was_written_meanwhile(file: Destination) -> None:
     writer = stage(file, build_person(9))
     file.path.write_bytes(b"another's")

@@ -248,8 +248,8 @@ def test_a_filter_matches_the_same_rows_after_both_decoders(rows: list[tuple[str
     assert isinstance(wires, ListPage)
     assert isinstance(columns, ListPage)
     assert match is not None
-    by_wires = match(lambda name: WIRE.read_values(wires.subscribers, name))
-    assert match(lambda name: COLUMNS.read_values(columns.subscribers, name)).tolist() == by_wires.tolist()
+    expected_matches = match(lambda name: WIRE.read_values(wires.subscribers, name))
+    assert match(lambda name: COLUMNS.read_values(columns.subscribers, name)).tolist() == expected_matches.tolist()
 
 
 def test_both_decoders_find_the_same_ids_usable() -> None:

@@ -11,11 +11,11 @@ from connector.service.wire import ListQuery
 from tests.export.exports import read_certified_list
 
 COMPLETE: dict[str, object] = {"is_complete": True, "distinct": 2500}
-CUT_OFF: dict[str, object] = {"is_complete": False, "reason": Reason.CUT_OFF}
-CUT_OFF_POSSIBLE: dict[str, object] = {"reason": Reason.CUT_OFF_POSSIBLE, "cut_off": CutOff.UNCHECKED}
-CUT_OFF_ACCEPTED: dict[str, object] = {"is_complete": True, "cut_off": CutOff.ACCEPTED}
-CUT_OFF_NOT_EXCLUDED: dict[str, object] = {"is_complete": True, "cut_off": CutOff.NOT_EXCLUDED}
-COUNT_CHECKED: dict[str, object] = {"reason": Reason.ID_ORDER, "total_count": TotalCount.CHECKED}
+CUT_OFF_LIST: dict[str, object] = {"is_complete": False, "reason": Reason.CUT_OFF}
+POSSIBLY_CUT_OFF_LIST: dict[str, object] = {"reason": Reason.CUT_OFF_POSSIBLE, "cut_off": CutOff.UNCHECKED}
+ACCEPTED_LIST: dict[str, object] = {"is_complete": True, "cut_off": CutOff.ACCEPTED}
+UNCERTAIN_LIST: dict[str, object] = {"is_complete": True, "cut_off": CutOff.NOT_EXCLUDED}
+LIST_WITH_CHECKED_COUNT: dict[str, object] = {"reason": Reason.ID_ORDER, "total_count": TotalCount.CHECKED}
 
 CASES: list[tuple[dict[str, object], dict[str, Any], dict[str, object]]] = [
     # switches of the service, options of the reading, expected values of the certificate
@@ -30,15 +30,15 @@ CASES: list[tuple[dict[str, object], dict[str, Any], dict[str, object]]] = [
     ({"numbers_as_text": "counts,ids"}, {}, COMPLETE | {"total_last": 2500}),
     ({"list_error": 0.3, "seed": 5}, {}, {"is_complete": True, "distinct": 5000}),
     ({}, {"query": ListQuery(limit=50)}, {"is_complete": True, "distinct": 120, "pages": 5}),
-    ({}, {"ignore_total_count": True}, COUNT_CHECKED),
-    ({"result_window": 2000}, {}, CUT_OFF | {"total_last": 2000}),
-    ({"result_window": 2000, "order": "email"}, {}, CUT_OFF | {"total_last": 2000}),
-    ({"result_window": 1733}, {}, CUT_OFF | {"total_last": 1733}),
-    ({"result_window": 1733, "order": "email"}, {}, CUT_OFF | {"total_last": 1733}),
+    ({}, {"ignore_total_count": True}, LIST_WITH_CHECKED_COUNT),
+    ({"result_window": 2000}, {}, CUT_OFF_LIST | {"total_last": 2000}),
+    ({"result_window": 2000, "order": "email"}, {}, CUT_OFF_LIST | {"total_last": 2000}),
+    ({"result_window": 1733}, {}, CUT_OFF_LIST | {"total_last": 1733}),
+    ({"result_window": 1733, "order": "email"}, {}, CUT_OFF_LIST | {"total_last": 1733}),
     # 2000 is a typical size of a window: only evidence shows that the list is whole
-    ({"result_window": 2000, "filters": "ignored"}, {}, CUT_OFF_POSSIBLE),
-    ({"result_window": 2000, "filters": "ignored"}, {"allow_truncated": True}, CUT_OFF_ACCEPTED),
-    ({"result_window": 1733, "filters": "ignored"}, {}, CUT_OFF_NOT_EXCLUDED),
+    ({"result_window": 2000, "filters": "ignored"}, {}, POSSIBLY_CUT_OFF_LIST),
+    ({"result_window": 2000, "filters": "ignored"}, {"allow_truncated": True}, ACCEPTED_LIST),
+    ({"result_window": 1733, "filters": "ignored"}, {}, UNCERTAIN_LIST),
     ({}, {}, {"is_complete": True, "cut_off": CutOff.EXCLUDED, "distinct": 2000}),
 ]
 

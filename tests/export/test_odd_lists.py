@@ -29,7 +29,7 @@ def serve_honestly(offset: int, limit: int, filters: Filters) -> Page:
     return {"TotalCount": len(IDS), "Offset": offset, "Limit": limit, "Subscribers": rows}
 
 
-def serve_altered(**fields: Any) -> Serve:
+def serve_altered_fields(**fields: Any) -> Serve:
     return lambda offset, limit, filters: {**serve_honestly(offset, limit, filters), **fields}
 
 
@@ -97,7 +97,7 @@ def test_a_subscriber_without_a_usable_id_ends_the_reading() -> None:
     cases: list[dict[str, Any]] = [{}, {"Id": None}, {"Id": "5th"}, {"Id": True}, {"Id": 1.5}, {"Id": 2**63}]
     for subscriber in cases:
         with pytest.raises(ListFailed, match="whose Id is not a whole number"):
-            read_from(serve_altered(Subscribers=[{"Id": 1}, subscriber]))
+            read_from(serve_altered_fields(Subscribers=[{"Id": 1}, subscriber]))
 
 
 REFUSALS = {
@@ -125,16 +125,16 @@ def test_an_odd_list_is_read_and_certified_only_by_proof() -> None:
         (serve_half_pages, "id_order", 250),
         (serve_without_offset, "total_count", 100),
         (serve_without_total, "total_count", 250),
-        (serve_altered(TotalCount=None), "total_count", 250),
-        (serve_altered(TotalCount="250"), "id_order", 250),
-        (serve_altered(TotalCount="250?"), "total_count", 250),
-        (serve_altered(TotalCount=249), "total_count", 250),
-        (serve_altered(TotalCount=251), "total_count", 250),
-        (serve_altered(TotalCount=0), "total_count", 250),
+        (serve_altered_fields(TotalCount=None), "total_count", 250),
+        (serve_altered_fields(TotalCount="250"), "id_order", 250),
+        (serve_altered_fields(TotalCount="250?"), "total_count", 250),
+        (serve_altered_fields(TotalCount=249), "total_count", 250),
+        (serve_altered_fields(TotalCount=251), "total_count", 250),
+        (serve_altered_fields(TotalCount=0), "total_count", 250),
         (serve_changing_total, "total_count", 250),
-        (serve_altered(Limit=None), "id_order", 250),
-        (serve_altered(Limit=0), "id_order", 250),
-        (serve_altered(Offset=None), "id_order", 250),
+        (serve_altered_fields(Limit=None), "id_order", 250),
+        (serve_altered_fields(Limit=0), "id_order", 250),
+        (serve_altered_fields(Offset=None), "id_order", 250),
         (serve_id_twice, "total_count", 250),
     ]
     for serve_page, reason, rows in cases:
@@ -146,7 +146,7 @@ def test_an_odd_list_is_read_and_certified_only_by_proof() -> None:
 
 
 @pytest.mark.parametrize(
-    "serve_page", [serve_without_total, serve_altered(TotalCount=None), serve_altered(TotalCount=249)]
+    "serve_page", [serve_without_total, serve_altered_fields(TotalCount=None), serve_altered_fields(TotalCount=249)]
 )
 def test_a_job_can_ignore_a_wrong_total_count(serve_page: Serve) -> None:
     certificate, collector = read_from(serve_page, ignore_total_count=True)
@@ -168,7 +168,7 @@ PEOPLE = (
 
 
 @pytest.mark.parametrize(
-    ("filters_asked", "filters", "expected_control"),
+    ("requested_filters", "filters", "expected_control"),
     [
         ({"first_name": "Ann"}, "exact", "exact"),
         ({"first_name": "Ann"}, "partial", "partial"),
@@ -190,18 +190,18 @@ PEOPLE = (
     ],
 )
 def test_the_certificate_records_the_behaviour_of_the_filters(
-    sandbox: SandboxProcess, filters_asked: dict[str, Any], filters: str, expected_control: str
+    sandbox: SandboxProcess, requested_filters: dict[str, Any], filters: str, expected_control: str
 ) -> None:
     create(sandbox, *PEOPLE)
     sandbox.switch(filters=filters)
     request_count_before = sandbox.stats()["requests"].get("list", {"received": 0})["received"]
 
-    certificate, _ = read_certified_list(sandbox, ListQuery(**filters_asked))
+    certificate, _ = read_certified_list(sandbox, ListQuery(**requested_filters))
 
     assert certificate.is_complete
-    assert certificate.filters["controls"] == dict.fromkeys(filters_asked, expected_control)
+    assert certificate.filters["controls"] == dict.fromkeys(requested_filters, expected_control)
     assert certificate.filters["sent"] == (
-        next(iter(filters_asked)) if expected_control in ("exact", "partial") else None
+        next(iter(requested_filters)) if expected_control in ("exact", "partial") else None
     )
     assert (
         sandbox.stats()["requests"]["list"]["received"] - request_count_before - certificate.pages

@@ -174,19 +174,21 @@ def test_a_table_has_only_the_chosen_columns_until_it_is_replaced(table: Destina
         run_sql(table, "select first_name from {}subscribers")
 
 
-DOCUMENTED_RIGHTS = {
+DOCUMENTED_PERMISSIONS = {
     "postgresql": ["usage, create on schema {}"],
     "mariadb": ["select, insert, update, delete, create, drop on {}.*"],
 }
-"""The documented rights of every export."""
-RIGHTS_FOR_MERGING = {"mariadb": "create temporary tables on {}.*"}  # additional rights for `upsert` and `history`
+"""The documented permissions for every export."""
+PERMISSIONS_FOR_MERGING = {
+    "mariadb": "create temporary tables on {}.*"
+}  # additional permissions for `upsert` and `history`
 
 
 @contextmanager
 def open_limited_destination(
     schema_on_server: Database, schema_name: str, grants: list[str], **options: Any
 ) -> Iterator[Destination]:
-    """Yield a destination in this schema (MariaDB: this database) for a user with only these rights."""
+    """Yield a destination in this schema (MariaDB: this database) for a user with only these permissions."""
     is_mysql, user = schema_on_server.kind == "mariadb", f"limited_{schema_name}"
     name = f"{user}@'%%'" if is_mysql else user
     schema_on_server.run(f"create user {name} " + ("identified by 'pw'" if is_mysql else "password 'pw'"))
@@ -200,7 +202,7 @@ def open_limited_destination(
         schema_on_server.run(*([] if is_mysql else [f"drop owned by {user}"]), f"drop user {name}")
 
 
-@pytest.fixture(params=list(DOCUMENTED_RIGHTS))
+@pytest.fixture(params=list(DOCUMENTED_PERMISSIONS))
 def schema_on_server(request: pytest.FixtureRequest) -> Iterator[tuple[Database, str]]:
     """A server, and the name of an empty schema (MariaDB: database) on the server."""
     database: Database = request.getfixturevalue("postgres" if request.param == "postgresql" else "mariadb")
@@ -214,8 +216,12 @@ def schema_on_server(request: pytest.FixtureRequest) -> Iterator[tuple[Database,
 def test_the_documented_permissions_are_enough(schema_on_server: tuple[Database, str], mode: Mode) -> None:
     database, schema_name = schema_on_server
     grants = [
-        *DOCUMENTED_RIGHTS[database.kind],
-        *([RIGHTS_FOR_MERGING[database.kind]] if mode.is_by_id and database.kind in RIGHTS_FOR_MERGING else []),
+        *DOCUMENTED_PERMISSIONS[database.kind],
+        *(
+            [PERMISSIONS_FOR_MERGING[database.kind]]
+            if mode.is_by_id and database.kind in PERMISSIONS_FOR_MERGING
+            else []
+        ),
     ]
     with open_limited_destination(database, schema_name, grants, mode=mode) as table:
         publish(table, [build_person(1), build_person(2)], 1)
@@ -223,7 +229,7 @@ def test_the_documented_permissions_are_enough(schema_on_server: tuple[Database,
         assert (2, "Bo", 2) in read_rows(table)
 
 
-INCOMPLETE_RIGHTS = {
+INCOMPLETE_PERMISSIONS = {
     "postgresql": [["usage on schema {}"], ["create on schema {}"]],
     "mariadb": [
         ["insert, update, delete, create, drop on {}.*"], ["select, update, delete, create, drop on {}.*"],
@@ -235,7 +241,7 @@ INCOMPLETE_RIGHTS = {
 
 def test_a_missing_permission_is_found_before_the_list_is_read(schema_on_server: tuple[Database, str]) -> None:
     database, schema_name = schema_on_server
-    for grants in INCOMPLETE_RIGHTS[database.kind]:
+    for grants in INCOMPLETE_PERMISSIONS[database.kind]:
         database.run(*(f"drop table if exists {schema_name}.{name}" for name in ("subscribers", "_connector_runs")))
         with (
             open_limited_destination(database, schema_name, grants) as table,
@@ -253,7 +259,9 @@ def test_a_missing_permission_for_temporary_tables_is_found_before_the_list_is_r
         database.run(f'revoke temporary on database "{name}" from public')
     try:
         with (
-            open_limited_destination(database, schema_name, DOCUMENTED_RIGHTS[database.kind], mode="history") as table,
+            open_limited_destination(
+                database, schema_name, DOCUMENTED_PERMISSIONS[database.kind], mode="history"
+            ) as table,
             pytest.raises(ConfigurationError, match=r"denied|permission"),
         ):
             prepare(table)
@@ -268,7 +276,7 @@ def test_a_missing_schema_is_created_or_refused_before_the_list_is_read(postgres
     assert read_rows(destination) == [(1, "Ann", 1)]
     postgres.run("drop schema made_by_an_export cascade", "create schema rights_0")
     with (
-        open_limited_destination(postgres, "rights_0", DOCUMENTED_RIGHTS["postgresql"]) as table,
+        open_limited_destination(postgres, "rights_0", DOCUMENTED_PERMISSIONS["postgresql"]) as table,
         pytest.raises(ConfigurationError, match="permission denied for database"),
     ):
         prepare(replace(table, schema="nowhere"))

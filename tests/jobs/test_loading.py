@@ -126,7 +126,7 @@ def test_a_job_file_with_a_relative_path_and_a_byte_order_mark_is_loaded_with_ab
     assert job.source.file.path == tmp_path / "people.csv"
 
 
-ONE_FAULT: list[tuple[str, str, str]] = [
+TEXTS_WITH_ONE_FAULT: list[tuple[str, str, str]] = [
     # the valid text, the faulty text that replaces it, and a part of the message
     ("identity: email", "idnetity: email", "there is no such key; did you mean identity? Allowed here: base,"),
     ("look: none", "lok: none", "load.lok: there is no such key; did you mean look? Allowed here: max_rate, max_conc"),
@@ -186,7 +186,9 @@ ONE_FAULT: list[tuple[str, str, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("valid_text", "faulty_text", "expected_text"), ONE_FAULT, ids=[faulty_text for _, faulty_text, _ in ONE_FAULT]
+    ("valid_text", "faulty_text", "expected_text"),
+    TEXTS_WITH_ONE_FAULT,
+    ids=[faulty_text for _, faulty_text, _ in TEXTS_WITH_ONE_FAULT],
 )
 def test_the_message_about_a_fault_has_the_key_the_line_and_the_next_step(
     tmp_path: Path, valid_text: str, faulty_text: str, expected_text: str

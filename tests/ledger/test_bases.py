@@ -27,12 +27,12 @@ def test_a_base_has_one_record_by_id_and_by_name(ledger: Ledger) -> None:
     assert learned_base.service_id == 7
 
 
-STRONGEST_FIRST = (State.CONFIRMED, State.UNKNOWN, State.HELD, State.REJECTED, State.NONE)
+STATES_BY_STRENGTH = (State.CONFIRMED, State.UNKNOWN, State.HELD, State.REJECTED, State.NONE)
 
 
 def test_a_learned_id_merges_the_two_records_of_a_base(ledger: Ledger) -> None:
-    for number, (state_by_name, state_by_id) in enumerate(product(STRONGEST_FIRST, repeat=2)):
-        expected = min(state_by_name, state_by_id, key=STRONGEST_FIRST.index)
+    for number, (state_by_name, state_by_id) in enumerate(product(STATES_BY_STRENGTH, repeat=2)):
+        expected = min(state_by_name, state_by_id, key=STATES_BY_STRENGTH.index)
         base_by_name, base_by_id = add_base(ledger, None, f"News {number}"), add_base(ledger, number)
         move_to(ledger, base_by_name, state_by_name)
         move_to(ledger, base_by_id, state_by_id)

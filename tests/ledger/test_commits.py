@@ -95,7 +95,7 @@ def test_a_step_is_not_done_before_its_commit(ledger: Ledger) -> None:
 def test_a_step_that_fails_changes_nothing_and_the_other_steps_succeed(ledger: Ledger) -> None:
     base = add_base(ledger)
 
-    def fail_late(ledger: Ledger) -> None:
+    def fail_at_commit_time(ledger: Ledger) -> None:
         ledger.mark_answered(base, [(IDENTITY, 7)])
         ledger.mark_answered(base, [(IDENTITY, 7)])
 
@@ -103,7 +103,12 @@ def test_a_step_that_fails_changes_nothing_and_the_other_steps_succeed(ledger: L
         with open_commits(ledger) as commits:
             requests = (
                 commits.ask(step)
-                for step in (build_intent_step(base), fail_late, build_drop_step(base), build_intent_step(base))
+                for step in (
+                    build_intent_step(base),
+                    fail_at_commit_time,
+                    build_drop_step(base),
+                    build_intent_step(base),
+                )
             )
             return list(await asyncio.gather(*requests, return_exceptions=True))
 
@@ -224,7 +229,7 @@ class Digests(list[bytes]):
 
 
 @pytest.fixture
-def no_collector() -> Iterator[None]:
+def stop_garbage_collector() -> Iterator[None]:
     """Switch the garbage collector off, so that only unreferenced objects are freed."""
     gc.collect()
     gc.disable()

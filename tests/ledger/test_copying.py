@@ -73,8 +73,8 @@ def test_keys_continue_after_the_copied_keys(source: str, postgres_url: str) -> 
 
 def test_the_old_ledger_is_refused_after_the_copy(source: str, postgres_url: str, tmp_path: Path) -> None:
     copy_ledger(source, postgres_url, at=COPIED_AT)
-    for open_old in (open_ledger, open_emails):
-        with pytest.raises(ConfigurationError, match=r"was copied to .* and is closed"), open_old(source):
+    for open_old_ledger in (open_ledger, open_emails):
+        with pytest.raises(ConfigurationError, match=r"was copied to .* and is closed"), open_old_ledger(source):
             pass
     with pytest.raises(ConfigurationError, match="was copied to"):
         copy_ledger(source, postgres_url, at=COPIED_AT)

@@ -1,4 +1,4 @@
-"""Ledgers that are damaged or cannot be written: missing rights, a full disk, and damage. The run ends with an
+"""Ledgers that are damaged or cannot be written: missing permissions, a full disk, and damage. The run ends with an
 error."""
 
 import os
@@ -46,7 +46,7 @@ def spoil_the_middle(path: Path) -> None:
 
 @contextmanager
 def use_rights_of_ordinary_user(folder: Path) -> Iterator[None]:
-    """Take the rights of an ordinary user. Root ignores permissions."""
+    """Change to the rights of an ordinary user. Root ignores permissions."""
     if os.geteuid() != 0:
         yield
         return

@@ -23,7 +23,7 @@ from tests.ledger.places import check_refused, run_sql
 from tests.pipelines.conftest import wait_for
 
 FIRST_SHARD, SECOND_SHARD = Shard(1, 2), Shard(2, 2)
-IDENTITY_OF_FIRST, IDENTITY_OF_SECOND = b"\x01" * 16, b"\xf1" * 16
+IDENTITY_OF_FIRST_SHARD, IDENTITY_OF_SECOND_SHARD = b"\x01" * 16, b"\xf1" * 16
 EXPIRE_SQL = "UPDATE lease SET expires_at = now() - interval '1 minute'"
 RUN = 1
 
@@ -61,24 +61,24 @@ def test_a_run_writes_nothing_after_another_run_has_taken_its_lease_over(postgre
     with open_ledger(postgres_url) as late_ledger:
         begin_run(late_ledger)
         base = add_base(late_ledger)
-        intend_creates(late_ledger, base, IDENTITY_OF_FIRST)
+        intend_creates(late_ledger, base, IDENTITY_OF_FIRST_SHARD)
         run_sql(postgres_url, EXPIRE_SQL)
         with open_ledger(postgres_url) as next_ledger:
             with next_ledger.transaction():
                 assert next_ledger.mark_died() == 1
             with pytest.raises(LedgerError, match="another run has taken over"), late_ledger.transaction():
-                late_ledger.mark_answered(base, [(IDENTITY_OF_FIRST, 9)])
-            assert read_state(next_ledger, base, IDENTITY_OF_FIRST) is State.UNKNOWN
+                late_ledger.mark_answered(base, [(IDENTITY_OF_FIRST_SHARD, 9)])
+            assert read_state(next_ledger, base, IDENTITY_OF_FIRST_SHARD) is State.UNKNOWN
 
 
 def test_a_run_with_an_expired_lease_continues_if_no_other_run_has_the_lease(postgres_url: str) -> None:
     with open_ledger(postgres_url) as late_ledger:
         begin_run(late_ledger)
         base = add_base(late_ledger)
-        intend_creates(late_ledger, base, IDENTITY_OF_FIRST)
+        intend_creates(late_ledger, base, IDENTITY_OF_FIRST_SHARD)
         run_sql(postgres_url, EXPIRE_SQL)
         with late_ledger.transaction():
-            late_ledger.mark_answered(base, [(IDENTITY_OF_FIRST, 9)])
+            late_ledger.mark_answered(base, [(IDENTITY_OF_FIRST_SHARD, 9)])
         check_refused(open_ledger(postgres_url), LockedError, "is held by process")
 
 
@@ -132,7 +132,7 @@ def test_a_shard_moves_only_the_entries_of_its_range(postgres_url: str) -> None:
     with open_ledger(postgres_url) as ledger:
         begin_run(ledger)
         base = add_base(ledger)
-        intend_creates(ledger, base, IDENTITY_OF_FIRST, IDENTITY_OF_SECOND)
+        intend_creates(ledger, base, IDENTITY_OF_FIRST_SHARD, IDENTITY_OF_SECOND_SHARD)
     with (
         open_ledger(postgres_url, shard=FIRST_SHARD) as first_ledger,
         open_ledger(postgres_url, shard=SECOND_SHARD) as second_ledger,
@@ -140,17 +140,17 @@ def test_a_shard_moves_only_the_entries_of_its_range(postgres_url: str) -> None:
         with first_ledger.transaction():
             assert first_ledger.mark_died() == 1
             assert [entry.identity for entry in first_ledger.find_unfinished_entries(base, State.UNKNOWN)] == [
-                IDENTITY_OF_FIRST
+                IDENTITY_OF_FIRST_SHARD
             ]
         with second_ledger.transaction():
             assert second_ledger.find_unfinished_entries(base, State.UNKNOWN) == []
             assert second_ledger.mark_died() == 1
-            second_ledger.mark_refused(base, State.UNKNOWN, [(IDENTITY_OF_SECOND, 403, "no")])
+            second_ledger.mark_refused(base, State.UNKNOWN, [(IDENTITY_OF_SECOND_SHARD, 403, "no")])
         with first_ledger.transaction():
             assert first_ledger.find_not_final_refusals(base) == []
-            first_ledger.record_listed(base, "email", [(IDENTITY_OF_SECOND, 8), (b"\x02" * 16, 9)])
+            first_ledger.record_listed(base, "email", [(IDENTITY_OF_SECOND_SHARD, 8), (b"\x02" * 16, 9)])
             assert first_ledger.find_confirmed_entries(base, b"\xff" * 16, 9) == [ConfirmedEntry(b"\x02" * 16, 9, None)]
-        assert read_state(second_ledger, base, IDENTITY_OF_SECOND) is State.REJECTED
+        assert read_state(second_ledger, base, IDENTITY_OF_SECOND_SHARD) is State.REJECTED
 
 
 def test_two_shards_that_add_the_same_base_together_make_one_record(postgres_url: str) -> None:

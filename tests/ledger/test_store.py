@@ -58,7 +58,7 @@ def check_move(ledger: Ledger, base: Base, state: State, move: Move) -> None:
 
 
 SAME_FINGERPRINT = INTENT.fingerprint
-COLUMNS_AFTER: dict[Move, tuple[object, ...]] = {
+COLUMNS_AFTER_MOVE: dict[Move, tuple[object, ...]] = {
     (State.NONE, Event.INTENDED): (None, None, SAME_FINGERPRINT, None, None, 1),
     (State.NONE, Event.FOUND): (HOW_NUMBERS["found"], 7, None, None, None, 0),
     (State.SENDING, Event.ANSWERED): (HOW_NUMBERS["created"], 7, SAME_FINGERPRINT, None, None, 1),
@@ -91,7 +91,7 @@ def test_a_move_sets_and_clears_the_columns_of_an_entry(ledger: Ledger) -> None:
         with ledger.transaction() as connection:
             MOVES[move](ledger, base)
             rows = connection.execute(columns, {"base_key": base.key}).all()
-        assert [tuple(row) for row in rows] == ([COLUMNS_AFTER[move]] if move in COLUMNS_AFTER else []), move
+        assert [tuple(row) for row in rows] == ([COLUMNS_AFTER_MOVE[move]] if move in COLUMNS_AFTER_MOVE else []), move
         has_body = ENTRY.transitions[move] not in (State.NONE, State.CONFIRMED)
         assert read_body(ledger, base) == (INTENT.body if has_body else None), move
 
@@ -103,10 +103,10 @@ def test_a_move_changes_only_its_own_entries_in_their_base(ledger: Ledger) -> No
 
 def check_other_entries(ledger: Ledger, base: Base, other_base: Base, move: Move) -> None:
     other = Intent(OTHER_IDENTITY, b"o" * 8, b"{}")
-    for some_base in (base, other_base):
+    for tested_base in (base, other_base):
         with ledger.transaction():
-            ledger.mark_intended(some_base, RUN, [other])
-            ledger.mark_lost(some_base, [OTHER_IDENTITY])
+            ledger.mark_intended(tested_base, RUN, [other])
+            ledger.mark_lost(tested_base, [OTHER_IDENTITY])
     move_to(ledger, other_base, move[0])
     if move[1] is Event.DIED:  # this move changes the entries of all bases
         with ledger.transaction():

@@ -15,7 +15,7 @@ CLOSED_CONNECTION_ERRORS = (
 )
 
 
-def list_stored(calls: Calls) -> list[tuple[str, str]]:
+def list_stored_subscribers(calls: Calls) -> list[tuple[str, str]]:
     return [(event["email"], event["answered"]) for event in calls.list_events()]
 
 
@@ -24,22 +24,22 @@ def count_answers(calls: Calls) -> dict[str, int]:
     return answers
 
 
-@pytest.mark.parametrize("cut_by", ["close", "reset"])
+@pytest.mark.parametrize("closing_method", ["close", "reset"])
 @pytest.mark.parametrize(("fault", "events"), [("drop_before", []), ("drop_after", [("a@example.com", "cut")])])
 def test_a_dropped_connection_sends_no_byte_of_an_answer(
-    calls: Calls, fault: str, events: list[tuple[str, str]], cut_by: str
+    calls: Calls, fault: str, events: list[tuple[str, str]], closing_method: str
 ) -> None:
     with calls.connect() as sock:
         sock.sendall(calls.encode_create("before@example.com"))
         assert read_answers(sock, 1)[0][0] == 200  # an answer before the fault is complete
-        calls.sandbox.switch(**{fault: 1, "cut_by": cut_by})
+        calls.sandbox.switch(**{fault: 1, "cut_by": closing_method})
         sock.sendall(calls.encode_create("a@example.com") + calls.encode_create("b@example.com"))
-        if cut_by == "reset":
+        if closing_method == "reset":
             with pytest.raises(ConnectionResetError):
                 read_to_end(sock)
         else:
             assert read_to_end(sock) == b""
-    assert (list_stored(calls), count_answers(calls)) == (
+    assert (list_stored_subscribers(calls), count_answers(calls)) == (
         [("before@example.com", "answered"), *events],
         {"200": 1, "cut": 1},
     )
@@ -61,7 +61,7 @@ def test_an_error_answer_can_come_before_or_after_the_create_is_stored(
     calls.sandbox.switch(**{fault: 1, "server_error": 502})
     reply = calls.create("a@example.com")
     assert (reply.status, reply.json["success"]) == (status, False)
-    assert list_stored(calls) == ([("a@example.com", fate)] if fate else [])
+    assert list_stored_subscribers(calls) == ([("a@example.com", fate)] if fate else [])
     assert count_answers(calls) == {str(status): 1}
 
 
@@ -73,20 +73,20 @@ def test_a_cut_answer_ends_in_the_middle_of_its_body(calls: Calls) -> None:
     length = int(head.partition(b"Content-Length: ")[2].split(b"\r\n")[0])
     assert head.startswith(b"HTTP/1.1 200 ")
     assert 0 < len(body) < length
-    assert list_stored(calls) == [("a@example.com", "cut_in_answer")]
+    assert list_stored_subscribers(calls) == [("a@example.com", "cut_in_answer")]
 
 
 def test_a_create_that_hangs_is_stored_and_not_answered(calls: Calls) -> None:
     calls.sandbox.switch(hang_after=1)
     with calls.connect() as sock:
         sock.sendall(calls.encode_create("a@example.com") + calls.encode_create("b@example.com"))
-        wait_until(lambda: list_stored(calls))
+        wait_until(lambda: list_stored_subscribers(calls))
         calls.sandbox.switch(hang_after=0)
         assert calls.create("c@example.com").status == 200
         sock.settimeout(0.05)
         with pytest.raises(TimeoutError):
             sock.recv(1)
-    assert list_stored(calls) == [("a@example.com", "hung"), ("c@example.com", "answered")]
+    assert list_stored_subscribers(calls) == [("a@example.com", "hung"), ("c@example.com", "answered")]
     assert count_answers(calls) == {"hung": 1, "200": 1}
 
 
@@ -101,16 +101,16 @@ def test_no_kind_of_garbage_is_a_success(calls: Calls) -> None:
             continue
         is_success = isinstance(answer, dict) and answer.get("success") is True
         assert not (is_success and (answer.get("Subscriber") or {}).get("Id"))
-    assert [fate for _, fate in list_stored(calls)] == ["garbage"] * 40
+    assert [fate for _, fate in list_stored_subscribers(calls)] == ["garbage"] * 40
 
 
 def test_a_stored_create_can_be_answered_as_a_refusal(calls: Calls) -> None:
     calls.sandbox.switch(executed_status=1)
     assert {calls.create(f"{n}@example.com").status for n in range(40)} == {401, 403, 404, 405}
-    assert [fate for _, fate in list_stored(calls)] == ["answered_as_refused"] * 40
+    assert [fate for _, fate in list_stored_subscribers(calls)] == ["answered_as_refused"] * 40
     calls.sandbox.switch(executed_statuses=["200"])
     reply = calls.create("last@example.com")
-    assert (reply.status, reply.json["success"], len(list_stored(calls))) == (200, False, 41)
+    assert (reply.status, reply.json["success"], len(list_stored_subscribers(calls))) == (200, False, 41)
 
 
 def test_a_wrong_answer_shows_another_subscriber(calls: Calls) -> None:
@@ -124,31 +124,31 @@ def test_a_create_can_be_executed_after_its_connection_was_cut_unless_the_sandbo
     started_at = time.monotonic()
     with pytest.raises(CLOSED_CONNECTION_ERRORS):
         calls.create("a@example.com")
-    assert list_stored(calls) == []
-    wait_until(lambda: list_stored(calls))
+    assert list_stored_subscribers(calls) == []
+    wait_until(lambda: list_stored_subscribers(calls))
     assert time.monotonic() - started_at > 0.9
-    assert list_stored(calls) == [("a@example.com", "late")]
+    assert list_stored_subscribers(calls) == [("a@example.com", "late")]
     calls.sandbox.switch(late_ms=100)
     with pytest.raises(CLOSED_CONNECTION_ERRORS):
         calls.create("b@example.com")
     calls.sandbox.reset()
     calls.sandbox.switch(latency_ms=200)
     calls.create("c@example.com")
-    assert list_stored(calls) == [("c@example.com", "answered")]
+    assert list_stored_subscribers(calls) == [("c@example.com", "answered")]
 
 
 def test_a_create_whose_client_has_disconnected_is_executed(calls: Calls) -> None:
     calls.sandbox.switch(latency_ms=500)  # during the latency, the sandbox notices that the client has gone
     with calls.connect() as sock:
         sock.sendall(calls.encode_create("a@example.com"))
-    wait_until(lambda: list_stored(calls))
-    assert list_stored(calls) == [("a@example.com", "gone")]
+    wait_until(lambda: list_stored_subscribers(calls))
+    assert list_stored_subscribers(calls) == [("a@example.com", "gone")]
 
 
 def test_a_fault_of_stored_creates_does_not_change_a_rejected_create(calls: Calls) -> None:
     calls.sandbox.switch(created_422=1)
     assert calls.create("nobody").status == 400
-    assert list_stored(calls) == []
+    assert list_stored_subscribers(calls) == []
 
 
 def test_a_fault_affects_only_the_operations_of_the_switch(calls: Calls) -> None:
@@ -183,7 +183,7 @@ def test_creates_can_be_refused_for_a_number_of_creates_or_for_a_time(calls: Cal
     assert calls.create("blocked@example.com").json == {"success": False, "message": "Later"}
     wait_until(lambda: calls.create("free@example.com").json["success"])
     assert calls.request_list().status == 200
-    assert "blocked@example.com" not in dict(list_stored(calls))
+    assert "blocked@example.com" not in dict(list_stored_subscribers(calls))
 
 
 def test_a_create_beyond_the_quota_is_refused_until_the_quota_is_lifted(calls: Calls) -> None:
@@ -199,13 +199,13 @@ def test_a_create_beyond_the_quota_is_refused_until_the_quota_is_lifted(calls: C
 def test_a_single_refusal_stores_nothing(calls: Calls) -> None:
     calls.sandbox.switch(stray_refusal=1, stray_statuses="404")
     assert list_statuses(calls, 2) == [404, 404]
-    assert (list_stored(calls), calls.sandbox.stats()["faults"]) == ([], {"stray_refusal": 2})
+    assert (list_stored_subscribers(calls), calls.sandbox.stats()["faults"]) == ([], {"stray_refusal": 2})
 
 
 def test_a_create_can_be_executed_twice_or_answered_without_being_stored(calls: Calls) -> None:
     calls.sandbox.switch(repeat=1)
     calls.create("twice@example.com")
-    assert list_stored(calls) == [("twice@example.com", "repeated"), ("twice@example.com", "answered")]
+    assert list_stored_subscribers(calls) == [("twice@example.com", "repeated"), ("twice@example.com", "answered")]
     calls.sandbox.switch(repeat=0, discard=1, fault_operations=["create", "list"])
     assert calls.create("never@example.com").json["Subscriber"]["Email"] == "never@example.com"
     assert calls.list_emails() == ["twice@example.com"] * 2

@@ -193,7 +193,7 @@ def test_a_page_that_waits_for_the_end_of_a_pause_counts_as_sent_after_the_pause
         def record_served(self, sent_at: float, now: float) -> None:
             sent_times.append(sent_at)
 
-    async def list_twice() -> float:
+    async def send_two_list_requests() -> float:
         async def begin_pause(number: int) -> None:
             if number == 1:  # the second page waits for its turn
                 client.quiet_until = waits.clock.monotonic() + 30.0
@@ -206,5 +206,5 @@ def test_a_page_that_waits_for_the_end_of_a_pause_counts_as_sent_after_the_pause
             return client.quiet_until
 
     with SandboxProcess() as sandbox:
-        pause_ends_at = asyncio.run(list_twice())
+        pause_ends_at = asyncio.run(send_two_list_requests())
     assert sent_times[1] >= pause_ends_at

@@ -159,7 +159,7 @@ class _Builder:
         elif chance < 0.12 and has_filters:
             settings["hide"] = ["inactive", random.choice(("unspecified", "male"))]
         elif chance < 0.17:  # without filters, nothing shows that a small window cuts the list off
-            return self._cut_off(scenario, random, (100, 500, 999) if has_filters else (999,))
+            return self._add_result_window(scenario, random, (100, 500, 999) if has_filters else (999,))
         return replace(scenario, settings=settings)
 
     def _add_lasting_refusals(self, scenario: Scenario) -> Scenario:
@@ -224,7 +224,7 @@ class _Builder:
             nights = tuple(_execute_and_refuse(night, share, statuses) for night in nights)
         elif chance < 0.54:
             sizes = (1000, 1023, 1024) if settings["filters"] == "ignored" else (1000, 1024, 1013, 1150)
-            return self._cut_off(scenario, random, sizes)
+            return self._add_result_window(scenario, random, sizes)
         elif chance < 0.6:
             return self._merge(scenario, random)
         elif chance < 0.64 and settings["filters"] != "ignored":  # otherwise no request shows a hidden class
@@ -251,7 +251,7 @@ class _Builder:
         first_night = replace(first_night, newcomers=tuple(newcomers), gap_s=max(first_night.gap_s, self._lag_s + 0.2))
         return replace(scenario, settings=settings, nights=(first_night, *later_nights))
 
-    def _cut_off(self, scenario: Scenario, random: Random, sizes: Sequence[int]) -> Scenario:
+    def _add_result_window(self, scenario: Scenario, random: Random, sizes: Sequence[int]) -> Scenario:
         """Let a result window cut the list off (architecture 7, rule 7), now or after some creates.
 
         Many persons exist before the first night, some of them beyond the window. Sizes that are not typical for

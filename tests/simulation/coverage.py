@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from connector.states import State
 from tests.simulation.calls import Call
 from tests.simulation.chances import DUPLICATES, ERROR_SHAPES, FILTERS, ORDERS
-from tests.simulation.network import MIXED_UP
+from tests.simulation.network import MIXED_UP_ENDING
 from tests.simulation.truth import Truth
 
 Key = tuple[str, str]
@@ -40,7 +40,7 @@ _REQUEST_ENDINGS = {
     "time-out": "time-out",
     "not sent": "no connection",
     "died": "under way when the process died",
-    MIXED_UP: "answers mixed up",
+    MIXED_UP_ENDING: "answers mixed up",
     "cancelled": "under way at a second signal",
 }
 _STANCES = (

@@ -29,7 +29,7 @@ _SERVER_ERRORS = range(500, 600)
 _CREATED_STATUSES = (200, 201)
 _UNCERTAIN_4XX = (408, 409)
 
-MIXED_UP = "the answer to another create"
+MIXED_UP_ENDING = "the answer to another create"
 """The ending of a request that got the answer to another create."""
 
 
@@ -140,7 +140,7 @@ class Network:
         other_answer, self._latest_answer = self._latest_answer, (call.person, raw_answer)
         if other_answer is None or other_answer[0] == call.person or self._random.random() >= weather.mixed_up_share:
             return raw_answer
-        call.end(self._timeline.now_s, MIXED_UP)
+        call.end(self._timeline.now_s, MIXED_UP_ENDING)
         return other_answer[1]
 
     async def _wait(

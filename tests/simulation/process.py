@@ -159,7 +159,7 @@ class Process(asyncio.BaseEventLoop):  # only an event loop can run coroutines
         for task in self._list_tasks():
             task._log_destroy_pending = False  # type: ignore[attr-defined] # asyncio.gather does the same
             for _ in range(_MAX_CLOSINGS):
-                open_coroutines = _list_awaited(task.get_coro())
+                open_coroutines = _list_awaited_coroutines(task.get_coro())
                 if not open_coroutines:
                     break
                 with suppress(
@@ -169,7 +169,7 @@ class Process(asyncio.BaseEventLoop):  # only an event loop can run coroutines
         self._ready_handles.clear()
 
 
-def _list_awaited(coroutine: Any) -> list[Coroutine[Any, Any, Any]]:
+def _list_awaited_coroutines(coroutine: Any) -> list[Coroutine[Any, Any, Any]]:
     """Return the coroutine and the coroutines that it awaits, the innermost last. Finished coroutines are left out."""
     open_coroutines: list[Coroutine[Any, Any, Any]] = []
     while inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) != inspect.CORO_CLOSED:

@@ -123,7 +123,7 @@ class Program:
         self.report.is_stopped = True
         self.control.event.set()
 
-    def cut_off(self) -> None:
+    def stop_at_once(self) -> None:
         """Stop as after the second signal."""
         if self.cancellable_task is not None:
             self.cancellable_task.cancel()

@@ -270,7 +270,7 @@ def _count_sent_again(truth: Truth, played_night: PlayedNight) -> int:
         for person, move in played_night.moves
         if move.later_state is State.SENDING
     ]
-    sent_again, sent_first = (
+    repeated_moves, first_moves = (
         Counter(person for person, is_repeated in sending_moves if is_repeated is expected)
         for expected in (True, False)
     )
@@ -278,7 +278,7 @@ def _count_sent_again(truth: Truth, played_night: PlayedNight) -> int:
         call for call in truth.world.record.calls if (call.night, call.operation) == (played_night.number, "create")
     ]
     sent_calls = Counter(call.person for call in calls if call.has_left and call.ending != "429")
-    return sum(((sent_calls - sent_first) & sent_again).values())
+    return sum(((sent_calls - first_moves) & repeated_moves).values())
 
 
 def the_report_counts_every_request(truth: Truth) -> Iterator[str]:

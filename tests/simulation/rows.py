@@ -93,7 +93,7 @@ def prepare_nights(sources: Sequence[Source], identity: str) -> list[tuple[Porti
             duplicate_mask, _ = seen_identities.add(
                 identities[valid_slice], fingerprints[valid_slice], find_inactive(valid_rows.iloc[valid_slice])
             )
-            suppressed_mask = _find_suppressed(source.suppression, identities[valid_slice]) & ~duplicate_mask
+            suppressed_mask = _find_suppressed_rows(source.suppression, identities[valid_slice]) & ~duplicate_mask
             loaded_mask = ~duplicate_mask & ~suppressed_mask
             subscribers = valid_rows.iloc[valid_slice]
             planned_chunk = PlannedChunk(
@@ -114,7 +114,7 @@ def prepare_nights(sources: Sequence[Source], identity: str) -> list[tuple[Porti
     return nights
 
 
-def _find_suppressed(suppression: Suppression | None, identities: Digests) -> Mask:
+def _find_suppressed_rows(suppression: Suppression | None, identities: Digests) -> Mask:
     return np.zeros(len(identities), dtype=bool) if suppression is None else suppression.find(identities)
 
 

@@ -13,7 +13,7 @@ from tests.simulation.world import World
 EXCEPTION_CLAIM = "the_program_ends_without_an_exception"
 """The claim that the program ends, and raises no unexpected exception."""
 
-_BUILT_TOGETHER = 50  # scenarios whose rows are validated together
+_SCENARIOS_PER_BATCH = 50  # scenarios whose rows are validated together
 
 
 @dataclass(slots=True)
@@ -43,6 +43,6 @@ def simulate(scenario: Scenario, ledgers: Ledgers) -> Result:
 
 def simulate_seeds(seeds: range, ledgers: Ledgers) -> Iterator[Result]:
     """Play the scenario of each seed, and yield the results."""
-    for start in range(seeds.start, seeds.stop, _BUILT_TOGETHER):
-        for scenario in build_scenarios(range(start, min(start + _BUILT_TOGETHER, seeds.stop))):
+    for start in range(seeds.start, seeds.stop, _SCENARIOS_PER_BATCH):
+        for scenario in build_scenarios(range(start, min(start + _SCENARIOS_PER_BATCH, seeds.stop))):
             yield simulate(scenario, ledgers)

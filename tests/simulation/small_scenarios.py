@@ -34,7 +34,7 @@ def build_small_scenarios() -> list[SmallScenario]:
     lossy_storm = Storm({"drop_before": 0.25, "drop_after": 0.25, "late_ms": 8000.0})
     unstored_storm = Storm({"drop_before": 0.5})
     false_refusals = Storm({"created_422": 0.4, "drop_after": 0.2})
-    only_false_refusals = Storm({"created_422": 1.0})
+    false_refusals_storm = Storm({"created_422": 1.0})
     return [
         _build("losses", 3, (lossy_storm,)),
         _build("unknowns of an earlier night", 4, (lossy_storm, None)),
@@ -43,7 +43,7 @@ def build_small_scenarios() -> list[SmallScenario]:
         _build(
             "refused and created, listed the next night",
             3,
-            (only_false_refusals, None),
+            (false_refusals_storm, None),
             settings={"list_lag_ms": 15_000},
             calm_gap_s=40.0,
         ),

@@ -57,13 +57,13 @@ def test_an_entry_of_a_dead_run_is_held_after_five_lost_creates_of_the_next_run(
     dying_night = Night((), 1.0, storm=storm, ending=Ending(die_at_s=5.0))
     second_night = Night((), 100.0, storm=storm, retry=RetrySelection() if is_retry else None)
     result = play([dying_night, second_night, Night((), 100.0)])
-    first_played, second_played, last_played = result.world.played_nights
-    assert first_played.report is None
-    assert {first_played.ledger[person].state for person in LOST_PERSONS} <= {State.UNKNOWN, State.SENDING}
+    first_played_night, second_played_night, last_played_night = result.world.played_nights
+    assert first_played_night.report is None
+    assert {first_played_night.ledger[person].state for person in LOST_PERSONS} <= {State.UNKNOWN, State.SENDING}
     assert count_creates(result, 2, LOST_PERSONS) == [MAX_CREATES] * len(LOST_PERSONS)
-    assert {second_played.ledger[person].state for person in LOST_PERSONS} == {State.HELD}
+    assert {second_played_night.ledger[person].state for person in LOST_PERSONS} == {State.HELD}
     assert count_creates(result, 3, LOST_PERSONS) == [0] * len(LOST_PERSONS)
-    assert (last_played.is_finished, result.faults) == (True, [])
+    assert (last_played_night.is_finished, result.faults) == (True, [])
 
 
 @pytest.mark.parametrize(
@@ -77,11 +77,11 @@ def test_bases_that_fail_from_the_start_share_the_limit_on_first_creates(
     """No base by itself has enough rows to reach the limit."""
     nights = [Night((), gap_s, is_by_row=True, bases=BASES) for gap_s in (1.0, 100.0)]
     result = play([replace(nights[0], storm=Storm(switches)), nights[1]], person_count)
-    first_played, second_played = result.world.played_nights
-    assert first_played.report is not None
-    assert "the run's first" in (first_played.report.reason or "")
+    first_played_night, second_played_night = result.world.played_nights
+    assert first_played_night.report is not None
+    assert "the run's first" in (first_played_night.report.reason or "")
     assert sum(count_creates(result, 1, frozenset(range(1, person_count + 1)))) == expected_count
-    assert second_played.is_finished
+    assert second_played_night.is_finished
 
 
 def test_a_base_whose_creates_are_lost_does_not_stop_the_other_bases() -> None:
@@ -89,10 +89,10 @@ def test_a_base_whose_creates_are_lost_does_not_stop_the_other_bases() -> None:
     storm = Storm(weather=Weather(lost_persons=persons_of_base))
     nights = [Night((), gap_s, is_by_row=True, bases=BASES) for gap_s in (1.0, 100.0)]
     result = play([replace(nights[0], storm=storm), nights[1]])
-    first_played, second_played = result.world.played_nights
-    assert first_played.report is not None
-    assert "base 7: the run's first creates got no usable answer" in (first_played.report.reason or "")
-    assert {person for person, entry in first_played.ledger.items() if entry.state is State.CONFIRMED} == set(
+    first_played_night, second_played_night = result.world.played_nights
+    assert first_played_night.report is not None
+    assert "base 7: the run's first creates got no usable answer" in (first_played_night.report.reason or "")
+    assert {person for person, entry in first_played_night.ledger.items() if entry.state is State.CONFIRMED} == set(
         range(1, 13)
     ) - persons_of_base
-    assert (second_played.is_finished, result.faults) == (True, [])
+    assert (second_played_night.is_finished, result.faults) == (True, [])

@@ -15,7 +15,7 @@ from tests.simulation.simulate import Result, simulate
 from tests.simulation.world import PlayedNight
 
 PERSON_COUNT = 400
-FIRST_REFUSED = 50  # the number of the first create that the service refuses
+FIRST_REFUSED_CREATE = 50  # the number of the first create that the service refuses
 
 
 def play(storms: list[Storm | None], ending: Ending | None = None, person_count: int = PERSON_COUNT) -> Result:
@@ -38,7 +38,7 @@ def play(storms: list[Storm | None], ending: Ending | None = None, person_count:
 
 
 def build_blocking_storm(status: int, seconds: float = 0.0) -> Storm:
-    return Storm({"blocked_from": FIRST_REFUSED, "blocked_status": status, "blocked_ms": 1000 * seconds})
+    return Storm({"blocked_from": FIRST_REFUSED_CREATE, "blocked_status": status, "blocked_ms": 1000 * seconds})
 
 
 def count_states(played_night: PlayedNight) -> Counter[State]:
@@ -59,7 +59,7 @@ def test_lasting_refusals_end_the_run_within_two_minutes_and_the_next_run_finish
     assert "run again later" in (first_night.report.reason or "")
     assert 60 <= first_night.ended_at - first_night.began_at <= 120
     assert (
-        count_creates(result, first_night) < FIRST_REFUSED + 110
+        count_creates(result, first_night) < FIRST_REFUSED_CREATE + 110
     )  # plus the creates under way when the pause begins, and the probes
     assert count_states(first_night)[State.REJECTED] >= 20
     assert (second_night.report.reason, count_states(second_night)) == (None, Counter({State.CONFIRMED: PERSON_COUNT}))

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from connector.load.lookups import LOOKED_UP_AS_SENT
 from tests.simulation.calls import Call, StoredSubscriber
-from tests.simulation.network import MIXED_UP
+from tests.simulation.network import MIXED_UP_ENDING
 from tests.simulation.world import PlayedNight, World
 
 _STATUSES = ("blocked_status", "limit_status", "quota_status")
@@ -77,7 +77,7 @@ class Truth:
             return True
         subscribers = [subscriber for call in calls for subscriber in call.stored_subscribers]
         is_wrong = any(subscriber.is_moved or subscriber.fate == "wrong_answer" for subscriber in subscribers)
-        return is_wrong or any(call.ending == MIXED_UP for call in calls)
+        return is_wrong or any(call.ending == MIXED_UP_ENDING for call in calls)
 
     def is_discarded(self, person: int) -> bool:
         """Return whether the service answered one of the person's creates with success and stored nothing."""

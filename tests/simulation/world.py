@@ -177,7 +177,7 @@ class World:
         events = (
             (ending.die_at_s, die),
             (ending.first_signal_at_s, program.stop),
-            (ending.second_signal_at_s, program.cut_off),
+            (ending.second_signal_at_s, program.stop_at_once),
         )
         return [self.timeline.call_later(at_s, callback) for at_s, callback in events if at_s is not None]
 

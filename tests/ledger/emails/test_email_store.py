@@ -61,10 +61,10 @@ def test_a_move_changes_only_its_own_emails_in_their_campaign(log: EmailLog) -> 
 
 def check_other_emails(log: EmailLog, campaign: Campaign, other_campaign: Campaign, move: Move) -> None:
     single_email_key = add_single_email(log)
-    for some_campaign in (campaign, other_campaign):
+    for tested_campaign in (campaign, other_campaign):
         with log.transaction():
-            log.mark_intended(some_campaign, RUN, [(OTHER_RECIPIENT, "otto@example.com")], at=1.0)
-            log.mark_lost(some_campaign, [OTHER_RECIPIENT])
+            log.mark_intended(tested_campaign, RUN, [(OTHER_RECIPIENT, "otto@example.com")], at=1.0)
+            log.mark_lost(tested_campaign, [OTHER_RECIPIENT])
     move_to(log, other_campaign, move[0])
     untouched_emails = [(other_campaign, RECIPIENT), (other_campaign, OTHER_RECIPIENT), (campaign, OTHER_RECIPIENT)]
     entries_before = [read_entry(log, *entry) for entry in untouched_emails]
@@ -81,11 +81,11 @@ def test_a_transaction_with_an_impossible_move_changes_nothing(log: EmailLog) ->
         move_to(log, campaign, move[0])
         entry_before = read_entry(log, campaign)
         with pytest.raises(StaleMoveError, match="1 of 1 entries"):
-            move_twice(log, campaign, move)
+            move_email_twice(log, campaign, move)
         assert read_entry(log, campaign) == entry_before, move
 
 
-def move_twice(log: EmailLog, campaign: Campaign, move: Move) -> None:
+def move_email_twice(log: EmailLog, campaign: Campaign, move: Move) -> None:
     with log.transaction():
         MOVES[move](log, campaign)
         MOVES[move](log, campaign)

@@ -198,7 +198,7 @@ READABLE_FILES = [
     ),
 ]
 
-REFUSED_AT_OPENING = [
+FILES_REFUSED_AT_OPENING = [
     ("no content", "", "is empty"),
     ("only line ends", "\n\r\n\n", "is empty"),
     ("no header", f"{A}\n{B}\n", "has no header"),
@@ -211,7 +211,7 @@ REFUSED_AT_OPENING = [
 ]
 """Files that are refused when they are opened, and a part of the error."""
 
-REFUSED_AT_READING = [
+FILES_REFUSED_AT_READING = [
     ("a quote with a space before it", f"{HEADER}\n{A}\n{B.replace(',', ', ')}\n", "line 3 has spaces between"),
     (
         "a quote too many, at the end of a cell",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from connector.errors import SourceError
-from tests.sources.csv.polluted_files import READABLE_FILES, REFUSED_AT_OPENING, REFUSED_AT_READING, Case
+from tests.sources.csv.polluted_files import FILES_REFUSED_AT_OPENING, FILES_REFUSED_AT_READING, READABLE_FILES, Case
 from tests.sources.csv.reading import open_csv, read, write
 
 
@@ -25,7 +25,9 @@ def test_each_row_of_a_polluted_file_is_read_or_rejected_with_its_line(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("kind", "content", "expected_text"), REFUSED_AT_OPENING, ids=[kind for kind, _, _ in REFUSED_AT_OPENING]
+    ("kind", "content", "expected_text"),
+    FILES_REFUSED_AT_OPENING,
+    ids=[kind for kind, _, _ in FILES_REFUSED_AT_OPENING],
 )
 def test_a_file_without_a_certain_header_is_refused_at_opening(
     tmp_path: Path, kind: str, content: str | bytes, expected_text: str
@@ -35,7 +37,9 @@ def test_a_file_without_a_certain_header_is_refused_at_opening(
 
 
 @pytest.mark.parametrize(
-    ("kind", "content", "expected_text"), REFUSED_AT_READING, ids=[kind for kind, _, _ in REFUSED_AT_READING]
+    ("kind", "content", "expected_text"),
+    FILES_REFUSED_AT_READING,
+    ids=[kind for kind, _, _ in FILES_REFUSED_AT_READING],
 )
 def test_a_small_file_that_hides_rows_is_refused_before_its_first_row(
     tmp_path: Path, kind: str, content: str, expected_text: str

@@ -147,28 +147,28 @@ def test_a_small_file_can_unpack_to_more_than_500_times_its_size(tmp_path: Path)
     assert len(read_rows(path)) == 2_000
 
 
-ROW_COUNT, WRITTEN_TOGETHER = 60_000, 3_000  # 120 MB, which are forty chunks
+ROW_COUNT, ROWS_PER_WRITE = 60_000, 3_000  # 120 MB, which are forty chunks
 
 
 def build_people() -> list[dict[str, object]]:
-    return [{"email": f"p{n}@example.com", "n": n, "notes": os.urandom(1000).hex()} for n in range(WRITTEN_TOGETHER)]
+    return [{"email": f"p{n}@example.com", "n": n, "notes": os.urandom(1000).hex()} for n in range(ROWS_PER_WRITE)]
 
 
 def write_gzip(path: Path) -> None:
     """Write a compressed CSV file."""
     text = "".join(",".join(map(str, person.values())) + "\n" for person in build_people())
-    content = "email,n,notes\n" + text * (ROW_COUNT // WRITTEN_TOGETHER)
+    content = "email,n,notes\n" + text * (ROW_COUNT // ROWS_PER_WRITE)
     path.write_bytes(gzip.compress(content.encode(), compresslevel=1))
 
 
 def write_json_lines(path: Path) -> None:
     text = "".join(json.dumps(person) + "\n" for person in build_people())
-    path.write_text(text * (ROW_COUNT // WRITTEN_TOGETHER), encoding="utf-8")
+    path.write_text(text * (ROW_COUNT // ROWS_PER_WRITE), encoding="utf-8")
 
 
 def write_parquet(path: Path) -> None:
     table = pa.Table.from_pylist(build_people())
-    pq.write_table(pa.concat_tables([table] * (ROW_COUNT // WRITTEN_TOGETHER)), path, use_dictionary=False)
+    pq.write_table(pa.concat_tables([table] * (ROW_COUNT // ROWS_PER_WRITE)), path, use_dictionary=False)
 
 
 @pytest.mark.parametrize("write", [write_gzip, write_json_lines, write_parquet])

@@ -48,7 +48,9 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
         yield Database(kind, url)
 
 
-def read_since(database: Database, column: str, start: str, *, is_table: bool) -> tuple[list[int], IncrementalSource]:
+def read_rows_from(
+    database: Database, column: str, start: str, *, is_table: bool
+) -> tuple[list[int], IncrementalSource]:
     source_options = {"table": "t"} if is_table else {"query": f"select * from t where {column} >= :cursor"}
     with IncrementalSource(database.url, column=column, kind=CursorKind.TIMESTAMP, **source_options) as source:
         source.begin_at(parse_cursor(start, CursorKind.TIMESTAMP))
@@ -62,7 +64,7 @@ def test_a_cursor_means_the_same_moment_for_both_columns_in_a_session_of_another
         cursor_value = datetime.fromisoformat(moment_type)
         if has_zone:
             cursor_value = cursor_value.replace(tzinfo=UTC).astimezone(timezone(timedelta(hours=-5)))
-        ids, source = read_since(database, column, cursor_value.isoformat(), is_table=is_table)
+        ids, source = read_rows_from(database, column, cursor_value.isoformat(), is_table=is_table)
         assert ids == list(range(number, len(MOMENTS))), cursor_value
         largest_value = source.watch.largest
         assert isinstance(largest_value, datetime)
