@@ -180,7 +180,8 @@ def measure_without_stall(
 def _watch(
     sandbox: SandboxProcess, load_future: Future[object], search_s: float, seconds: float
 ) -> tuple[_Counts, _Counts, float]:
-    """Return the counts at the start and the end of the measured time, and its seconds in which the machine stalled."""
+    """Return the counts at the start and at the end of the measured time, and the seconds for which the machine
+    stalled."""
     deadline = time.monotonic() + _START_TIMEOUT_S
     while not _count(sandbox).received_count:
         if time.monotonic() > deadline:

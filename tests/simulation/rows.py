@@ -56,7 +56,7 @@ class ValidRow:
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """A chunk of a night that is ready to be loaded, with its counts. `rows` has the rows of `planned`."""
+    """A chunk of a night that is ready to be loaded, with its counts. `rows` has the rows of `planned_chunk`."""
 
     planned_chunk: PlannedChunk
     read_count: int

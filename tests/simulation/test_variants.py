@@ -26,14 +26,16 @@ _MAX_SHOWN_FAILURES = 10
 def build_by_row(seeds: range) -> Iterator[Scenario]:
     """Yield the scenarios of these seeds with a base in each row.
 
-    Left out are scenarios with retries, scenarios whose base has no id yet, and scenarios whose base is answered as
-    another: there a listing finds one person in two bases of the run.
+    The function leaves out three kinds of scenarios:
+
+    - scenarios with retries;
+    - scenarios whose base has no id yet;
+    - scenarios whose base is answered as another base, because a list can then show one person in two bases of the run.
     """
 
     def change(night: Night) -> Night:
-        return replace(
-            night, is_by_row=True, bases=_BASES, newcomers=()
-        )  # the newcomers of a seed belong to a single base
+        # Without newcomers, because the newcomers of a seed belong to one base.
+        return replace(night, is_by_row=True, bases=_BASES, newcomers=())
 
     for scenario in build_scenarios(seeds):
         is_alias = "base_alias" in scenario.settings
@@ -42,7 +44,7 @@ def build_by_row(seeds: range) -> Iterator[Scenario]:
 
 
 def build_sharded(seeds: range) -> Iterator[Scenario]:
-    """Yield the scenarios of these seeds in shards. Left out are scenarios with bases without an id, and with
+    """Yield the scenarios of these seeds in shards, without scenarios whose base has no id yet and scenarios with
     retries."""
     for scenario in build_scenarios(seeds):
         if scenario.has_base and not any(night.retry or night.is_by_name for night in scenario.nights):

@@ -172,7 +172,7 @@ def test_a_cell_of_tags_is_read_as_a_list() -> None:
         assert result_among_others == [["x"], tags, ["y"], None, ["z"]]
 
 
-def test_a_list_with_nested_or_broken_values_is_a_fault_and_no_tags() -> None:
+def test_a_list_with_nested_or_broken_values_is_a_fault_and_has_no_tags() -> None:
     for cell in [
         '[{"id": 1, "name": "VIP"}]', '[["a"], ["b"]]', '{"name": "VIP"}', r'["\ud800"]', "[vip, news]",
         "[12345678901234567890123]", "[1e999]",

@@ -129,8 +129,8 @@ def test_an_emails_database_of_another_program_is_refused(path: Path) -> None:
 def test_an_emails_file_that_is_not_a_database_is_refused_and_stays_unchanged(path: Path) -> None:
     path.parent.mkdir()
     find_emails(path).write_bytes(b"email,first_name\n" * 1000)
-    for opening in (open_emails, open_existing_emails):
-        check_refused(opening(build_file_url(path)), LedgerError, r"ledger-emails\.db .*not a database")
+    for open_log in (open_emails, open_existing_emails):
+        check_refused(open_log(build_file_url(path)), LedgerError, r"ledger-emails\.db .*not a database")
     assert find_emails(path).read_bytes() == b"email,first_name\n" * 1000
 
 

@@ -78,8 +78,8 @@ def write_meta(url: str, name: str, value: str) -> None:
 def test_emails_of_another_version_are_refused(ledger_url: str, name: str, value: str) -> None:
     """With another rule for addresses, a person would be a new recipient and get the email again."""
     write_meta(ledger_url, name, value)
-    for opening in (open_emails, open_existing_emails):
-        check_refused(opening(ledger_url), ConfigurationError, rf"{name} {value}.*use the version of the connector")
+    for open_log in (open_emails, open_existing_emails):
+        check_refused(open_log(ledger_url), ConfigurationError, rf"{name} {value}.*use the version of the connector")
     with open_ledger(ledger_url):
         pass
 
