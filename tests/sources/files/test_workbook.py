@@ -151,9 +151,9 @@ def test_a_sheet_is_chosen_by_name_or_number_and_the_first_visible_sheet_is_the_
     for sheet, column in ((None, "a"), ("Two", "b"), ("2", "a"), ("1", "z"), ("3", "b")):
         with open_file(path, sheet=sheet) as source:
             assert source.columns == (column,)
-    for missing in ("none", "0", "4"):
-        with pytest.raises(SourceError, match=f"has no sheet {missing}; its sheets: Lookup, 1st, Two"):
-            open_file(path, sheet=missing)
+    for missing_sheet in ("none", "0", "4"):
+        with pytest.raises(SourceError, match=f"has no sheet {missing_sheet}; its sheets: Lookup, 1st, Two"):
+            open_file(path, sheet=missing_sheet)
 
 
 def test_the_number_cells_of_a_column_are_counted(tmp_path: Path) -> None:
