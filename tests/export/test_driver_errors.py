@@ -40,7 +40,7 @@ def build_describer(run: Callable[[str], Any]) -> Describe:
 
 
 @pytest.fixture(scope="module")
-def duck() -> Iterator[Describe]:
+def duckdb_describer() -> Iterator[Describe]:
     with duckdb.connect(":memory:") as connection:
         connection.execute("create table t (id bigint primary key, email varchar unique, n integer check (n > 0))")
         connection.execute(f"insert into t values (1, '{SECRET_EMAIL}', 1)")
@@ -48,7 +48,7 @@ def duck() -> Iterator[Describe]:
 
 
 @pytest.fixture(scope="module")
-def describe_sqlite_failure() -> Iterator[Describe]:
+def sqlite_describer() -> Iterator[Describe]:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("create table t (id integer primary key, email text unique, n integer check (n > 0))")
         connection.execute(
@@ -58,7 +58,7 @@ def describe_sqlite_failure() -> Iterator[Describe]:
 
 
 @pytest.fixture(scope="module")
-def maria(mariadb: Database) -> Iterator[Describe]:
+def mariadb_describer(mariadb: Database) -> Iterator[Describe]:
     with mariadb.begin() as connection:
         connection.exec_driver_sql("set session sql_mode = 'STRICT_ALL_TABLES'")
         connection.exec_driver_sql("create table t (id bigint primary key, email varchar(90) unique, n integer)")
@@ -71,14 +71,14 @@ def maria(mariadb: Database) -> Iterator[Describe]:
 
 
 @pytest.fixture(scope="module")
-def psycopg(postgres: Database) -> Iterator[Describe]:
+def psycopg_describer(postgres: Database) -> Iterator[Describe]:
     url = sa.make_url(postgres.url).set(drivername="postgresql+psycopg")
     with open_postgres_describer(url) as describe_failure:
         yield describe_failure
 
 
 @pytest.fixture(scope="module")
-def pg8000(postgres: Database) -> Iterator[Describe]:
+def pg8000_describer(postgres: Database) -> Iterator[Describe]:
     with open_postgres_describer(sa.make_url(find_url(postgres, Format.SQL))) as describe_failure:
         yield describe_failure
 
@@ -109,7 +109,7 @@ def check_no_value(message: str) -> None:
 
 
 STATEMENTS_WITH_VALUES = {
-    "duck": [
+    "duckdb_describer": [
         (
             f"insert into t values (2, '{SECRET_EMAIL}', 1)",
             "Constraint Error: Duplicate key '…' violates unique constraint",
@@ -121,12 +121,12 @@ STATEMENTS_WITH_VALUES = {
         (f"select {SECRET_NUMBER}::tinyint", "is out of range for the destination type INT8"),
         (f"select error('{SECRET_EMAIL} +4930 1234567')", "Invalid Input Error"),
     ],
-    "lite": [
+    "sqlite_describer": [
         (f"select '{SECRET_EMAIL}", "unrecognized token: '…'"),
         (f"insert into t values (2, '{SECRET_EMAIL}', 7)", "such as a trigger"),
         (f"select json_extract('[]', '{SECRET_EMAIL}')", "JSON path"),
     ],
-    "maria": [
+    "mariadb_describer": [
         (f"insert into t values (2, '{SECRET_EMAIL}', 1)", "Duplicate entry '…' for key 'email' (error 1062)"),
         (f"insert into t values (2, 'x', '{SECRET_EMAIL}')", "Incorrect integer value: '…' for column `"),
         (f"insert into t values (2, 'x', '{TEXT_WITH_QUOTES}')", "for column `"),
@@ -135,7 +135,7 @@ STATEMENTS_WITH_VALUES = {
         (f"insert into t values (2, 'x', 7) -- {SECRET_EMAIL}", "such as a trigger"),
         (f"insert into t values (2, 'x', '{SECRET_EMAIL}' '' 1)", "right syntax to use near '…'"),
     ],
-    "psycopg pg8000": [
+    "psycopg_describer pg8000_describer": [
         (
             f"insert into t values (2, '{SECRET_EMAIL}', 1)",
             'duplicate key value violates unique constraint "t_email_key"',
@@ -155,7 +155,7 @@ STATEMENTS_WITH_VALUES = {
     ],
 }
 STATEMENTS_WITH_NAMES = {
-    "duck": [
+    "duckdb_describer": [
         ("select * from nowhere", "Catalog Error: Table with name nowhere does not exist!"),
         ("select nothing from t", 'Binder Error: Referenced column "nothing" not found in FROM clause!'),
         ("selec 1", 'Parser Error: syntax error at or near "selec"'),
@@ -165,13 +165,13 @@ STATEMENTS_WITH_NAMES = {
         ),
         ("attach '/nowhere/x.duckdb'", 'IO Error: Cannot open file "/nowhere/x.duckdb": No such file or directory'),
     ],
-    "lite": [
+    "sqlite_describer": [
         ("select * from nowhere", "no such table: nowhere"),
         ("selec 1", 'near "selec": syntax error'),
         ("insert into t values (2, 'x', 0)", "CHECK constraint failed: n > 0"),
         ("attach '/nowhere/x.db' as x", "unable to open database: /nowhere/x.db"),
     ],
-    "maria": [
+    "mariadb_describer": [
         ("select * from nowhere", ".nowhere' doesn't exist (error 1146)"),
         ("select nothing from t", "Unknown column 'nothing' in 'SELECT' (error 1054)"),
         (
@@ -180,7 +180,7 @@ STATEMENTS_WITH_NAMES = {
         ),
         ("use nowhere_at_all", "Unknown database 'nowhere_at_all' (error 1049)"),
     ],
-    "psycopg pg8000": [
+    "psycopg_describer pg8000_describer": [
         ("select * from nowhere", 'relation "nowhere" does not exist'),
         ("select nothing from t", 'column "nothing" does not exist'),
         ("create table t (i int)", 'relation "t" already exists'),
@@ -190,28 +190,28 @@ STATEMENTS_WITH_NAMES = {
 
 
 def parametrize_statements(table: dict[str, list[tuple[str, str]]]) -> pytest.MarkDecorator:
-    """Run the test with each driver and each of its statements. `expected` is a part of the message."""
+    """Run the test with each describer and each of its statements. `expected` is a part of the message."""
     return pytest.mark.parametrize(
-        ("driver", "statement", "expected"),
-        [(driver, *pair) for drivers, pairs in table.items() for driver in drivers.split() for pair in pairs],
+        ("describer", "statement", "expected"),
+        [(name, *pair) for names, pairs in table.items() for name in names.split() for pair in pairs],
     )
 
 
 @parametrize_statements(STATEMENTS_WITH_VALUES)
 def test_the_message_of_a_refused_statement_shows_no_value(
-    driver: str, statement: str, expected: str, request: pytest.FixtureRequest
+    describer: str, statement: str, expected: str, request: pytest.FixtureRequest
 ) -> None:
-    message = request.getfixturevalue(driver)(statement)
+    message = request.getfixturevalue(describer)(statement)
     assert expected in message
     check_no_value(message)
 
 
 @parametrize_statements(STATEMENTS_WITH_NAMES)
 def test_the_message_of_a_refused_statement_shows_names_in_full(
-    driver: str, statement: str, expected: str, request: pytest.FixtureRequest
+    describer: str, statement: str, expected: str, request: pytest.FixtureRequest
 ) -> None:
-    message = request.getfixturevalue(driver)(statement)
-    assert message == expected if driver in ("duck", "lite") else expected in message
+    message = request.getfixturevalue(describer)(statement)
+    assert message == expected if describer in ("duckdb_describer", "sqlite_describer") else expected in message
 
 
 class IntegrityError(Exception):

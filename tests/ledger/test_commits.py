@@ -237,7 +237,7 @@ def stop_garbage_collector() -> Iterator[None]:
     gc.enable()
 
 
-@pytest.mark.usefixtures("no_collector")
+@pytest.mark.usefixtures("stop_garbage_collector")
 def test_a_finished_step_frees_its_memory(ledger: Ledger) -> None:
     async def ask() -> "weakref.ref[Digests]":
         digests = Digests()
