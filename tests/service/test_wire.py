@@ -139,7 +139,7 @@ def test_an_address_that_is_not_an_object_is_decoded_as_empty() -> None:
 def test_an_answer_with_only_documented_changes_counts_as_unaltered(values: dict[str, object]) -> None:
     answered_value = encode_to_json({**values, "base_name": "another"})
     answered_value["Address"]["Zip"] = str(answered_value["Address"]["Zip"])
-    assert altered_fields(values, answered_value) == ()
+    assert find_altered_fields(values, answered_value) == ()
 
 
 def test_an_answered_value_counts_as_altered_unless_a_normalisation_rule_explains_it() -> None:
@@ -167,13 +167,13 @@ def test_an_answered_value_counts_as_altered_unless_a_normalisation_rule_explain
     for field, sent_value, answered_value, is_altered in cases:
         *parents, key = BY_NAME[field].path
         answered_value = {parents[0]: {key: answered_value}} if parents else {key: answered_value}
-        assert altered_fields({field: sent_value}, answered_value) == ((field,) if is_altered else ())
+        assert find_altered_fields({field: sent_value}, answered_value) == ((field,) if is_altered else ())
 
 
 def test_the_id_of_an_answered_base_counts_more_than_its_name() -> None:
     sent_value = {"base_id": 7, "base_name": "whatever"}
-    assert altered_fields(sent_value, {"Base": {"Id": 7, "Name": "News"}}) == ()
-    assert altered_fields(sent_value, {"Base": {"Id": 8, "Name": "whatever"}}) == ("base_id",)
+    assert find_altered_fields(sent_value, {"Base": {"Id": 7, "Name": "News"}}) == ()
+    assert find_altered_fields(sent_value, {"Base": {"Id": 8, "Name": "whatever"}}) == ("base_id",)
 
 
 # The three requests of service-api.md 4.1 to 4.3
@@ -319,6 +319,6 @@ def test_a_listed_value_differs_from_the_source_unless_a_rule_explains_it() -> N
     ]
     for name, sent_value, listed_value, is_different in cases:
         names, birthday = ["phone", name, "birthday"], "1980-02-29"
-        assert differing_fields(names, ["+1", sent_value, birthday], ["+1", listed_value, birthday]) == (
+        assert find_differing_fields(names, ["+1", sent_value, birthday], ["+1", listed_value, birthday]) == (
             [1] if is_different else []
         )
