@@ -14,7 +14,7 @@ from connector.jobs.mail_models import Notify, Webhook
 from connector.jobs.models import Job
 from connector.jobs.reader import read_job_head
 from connector.runs.alerts import Alert, AlertRecord, decide_alert, find_record, read_record, write_alert, write_record
-from connector.runs.report import Report, describe_fault, record_error, report_error
+from connector.runs.report import Report, RunScope, describe_fault, record_error, report_error
 from connector.service.webhook import build_headers, post_webhook
 from connector.settings import read_state
 
@@ -42,12 +42,15 @@ async def end_failed_start(
     command: str, job: Job | Path, error: ConnectorError, environ: Mapping[str, str], stop: Stop
 ) -> tuple[str, list[str]]:
     """Record for the command `status` that a run of the job ended with `error` before the run had a report. Then send
-    the alert for which the job asks. `job` is the path of the job file if the error may be in this file.
+    the alert for which the job asks. `job` is the absolute path of the job file if the error may be in this file.
 
     Return the id of the run, and messages about a failed alert.
     """
     name, notify = (job.name, job.notify) if isinstance(job, Job) else read_job_head(job, environ)
     report = report_error(command, name, error, stop.clock.now())
+    path = job.path if isinstance(job, Job) else job
+    if path is not None:
+        report.scope = RunScope(settings={"job_file": str(path)})
     state_dir = None
     with suppress(ConfigurationError):  # `error` itself may be that the state folder cannot be used
         state_dir = read_state(environ).state_dir

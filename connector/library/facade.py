@@ -307,11 +307,8 @@ class Connector:
             yield
         except ConnectorError as error:
             if not is_planned:
-                known_job, start_error, environ = (
-                    job if isinstance(job, Job) else Path(job),
-                    error,
-                    self._build_environ(),
-                )
+                known_job = job if isinstance(job, Job) else Path(job).absolute()
+                start_error, environ = error, self._build_environ()
                 error.run_id, messages = run_in_thread(
                     lambda stop: end_failed_start(command, known_job, start_error, environ, stop)
                 )

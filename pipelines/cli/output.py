@@ -352,9 +352,11 @@ def _end_start(path: Path, error: ConnectorError) -> str:
 
     command = click.get_current_context().info_name or ""
 
+    job_file = path.absolute()
+
     async def end_start() -> tuple[str, list[str]]:
         with stop_on_signals(get_clock()) as stop:
-            return await end_failed_start(command, path, error, os.environ, stop)
+            return await end_failed_start(command, job_file, error, os.environ, stop)
 
     run_id, messages = uvloop.run(end_start())
     for message in messages:

@@ -164,7 +164,9 @@ def _run_again(run: Mapping[str, Any]) -> str:
         return f"{what} was {run['status']}. Look whether the email arrived before you send it again."
     again = f"{what} was {run['status']}. Nothing that is on record is done twice. Run the same command again"
     job_file = _name_job_file(run)
-    return f"{again}: connector sync {job_file}" if run["command"] == "sync" and job_file != "JOB" else f"{again}."
+    if run["command"] == "import" or job_file == "JOB":
+        return f"{again}."
+    return f"{again}: connector {run['command']} {job_file}"
 
 
 def _name_run(run: Mapping[str, Any]) -> str:

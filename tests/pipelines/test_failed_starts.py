@@ -71,7 +71,8 @@ def test_a_run_that_could_not_begin_is_a_line_of_status(
     assert f"{line[1]} {line[0]}" in shown
     assert f"    {run['messages'][0].splitlines()[0]}" in shown
     assert " 0 read" not in shown
-    assert ("Correct what the message says" if line[3] == 2 else "Run the same command again") in shown
+    again = f"Run the same command again:\n  connector {line[1]} {jobs.folder}/{command.split()[1]}\n"
+    assert (f"Correct what the message says:\n  connector status {run['run_id']}" if line[3] == 2 else again) in shown
     assert message in jobs.run("status", run["run_id"]).stdout
 
 
@@ -87,6 +88,8 @@ def test_each_of_several_jobs_has_a_line_if_one_of_them_is_at_fault(jobs: Connec
     assert ended.is_refused
     assert sorted((run["job"], run["status"]) for run in list_lines(jobs)) == [("good", "usage"), ("mistyped", "usage")]
     assert all("key.yaml" in run["messages"][0] for run in list_lines(jobs))
+    jobs.run("status", "--html", "health.html")
+    assert "0 of 2 jobs ended well the last time." in (jobs.folder / "health.html").read_text(encoding="utf-8")
 
 
 def test_of_several_jobs_one_that_is_refused_has_one_line_with_the_id_of_its_report(jobs: Connector) -> None:
