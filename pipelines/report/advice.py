@@ -18,7 +18,8 @@ _UNFINISHED = ("aborted", "stopped", "killed", "locked")
 def advise_on_run(run: Mapping[str, Any]) -> list[str]:
     """Return the next steps after one run, by its report."""
     steps = list(_find_steps(run))
-    if not steps and run["status"] == "partial" and run.get("run_id") and not run.get("planned"):
+    is_on_record = run.get("run_id") and not run.get("planned") and run["command"] != "validate"
+    if not steps and run["status"] == "partial" and is_on_record:
         steps = [f"Read the messages of the run: connector status {run['run_id']}"]
     return steps
 

@@ -62,6 +62,13 @@ def test_status_of_one_run_ends_with_each_next_command_once(connector: Connector
     assert [line for line in lines if line.startswith("Next: ")] == [lines[-2]]
 
 
+def test_a_validation_names_no_run_because_status_does_not_have_it(connector: Connector, tmp_path: Path) -> None:
+    (tmp_path / "crm.yaml").write_text(JOB)
+    write_csv(tmp_path / "people.csv", "email,first", "nobody,Bob")
+    result = connector.run("validate", "crm.yaml")
+    assert (result.code, "connector status" in result.stdout) == (1, False), result.stdout
+
+
 def test_a_run_that_is_ok_names_no_next_step(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
     ended = connector.run("import", "people.csv", "--base-name", "News", "--active")
