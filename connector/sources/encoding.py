@@ -94,9 +94,8 @@ _WORD_BEYOND_ASCII = re.compile(rb"[\x40-\xff]*[\x80-\xff][\x40-\xff]*")
 _BAD_BYTES = re.compile("[\udc80-\udcff]")
 _GOOD_CHARACTERS = re.compile("[^\x00-\x7f\udc80-\udcff]")
 _MAX_BAD_PER_GOOD = 2  # damaged UTF-8 has fewer invalid bytes; another encoding has at least 4 for each valid character
-_UTF_16_MIN_ZERO_SHARE = (
-    0.3  # many bytes at even or at odd positions are zero, because delimiters, addresses and numbers are ASCII
-)
+# In UTF-16, many bytes at even or at odd positions are zero, because delimiters, addresses and numbers are ASCII.
+_UTF_16_MIN_ZERO_SHARE = 0.3
 _UTF_16_MAX_STRAY_SHARE = 0.01  # few bytes at the other positions are zero
 
 _BEGINNING_BYTES = 1 << 18  # a few thousand rows
