@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from connector.runs.report import Report
     from connector.service.settings import Token
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "ConfigurationError",

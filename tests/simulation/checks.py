@@ -194,9 +194,7 @@ def the_last_night_finishes(truth: Truth) -> Iterator[str]:
     replica_switches = truth.world.scenario.settings.keys() & {"replica_lags_ms", "lost_shard"}
     is_contradictory = is_list_incomplete and (bool(replica_switches) or truth.hides_old_ids)
     is_unable = truth.is_list_unreadable or truth.has_unclear_refusals or truth.world.scenario.is_misanswering
-    hides_created_subscribers = truth.shows_nobody_created and (
-        "has not shown yet" in report_text or "does not show that" in report_text
-    )
+    hides_created_subscribers = truth.shows_nobody_created and "has not shown yet" in report_text
     is_excused = is_slow or is_contradictory or is_unable or hides_created_subscribers
     if not (last_night.is_finished or is_excused):
         yield f"night {last_night.number} was calm and did not finish: {report_text or 'the process died'}"
