@@ -73,7 +73,10 @@ def advise_on_runs(
     counts, too."""
     records = {run["run_id"]: run for run in runs}
     by_owner: dict[str, Counter[str]] = {}
+    open_counts = Counter[str]()
     for entry in open_entries:
+        if entry["state"] in ("sending", "unknown"):
+            open_counts[entry["run_id"]] += entry["entries"]
         owner = build_job_option(records.get(entry["run_id"], {}))
         by_owner.setdefault(owner, Counter())[entry["state"]] += entry["entries"]
     running = [run["run_id"] for run in runs if run["command"] in _LOADS and run["status"] == "running"]
@@ -104,7 +107,9 @@ def advise_on_runs(
             yield _run_again(run)
         elif run["run_id"] in {each["run_id"] for each in invalid}:
             continue  # the step of the open problems names the file
-        elif (rejects := run.get("rejects_file")) and Path(rejects).exists() and _has_rows_to_correct(run):
+        elif not _has_rows_to_correct(run, open_counts[run["run_id"]]):
+            continue
+        elif (rejects := run.get("rejects_file")) and Path(rejects).exists():
             yield _correct_rejects(run)
 
 
@@ -174,10 +179,14 @@ def _name_run(run: Mapping[str, Any]) -> str:
     return f"Run {run['run_id']} ({run['command']} {run['job']})".replace(" )", ")")
 
 
-def _has_rows_to_correct(run: Mapping[str, Any]) -> bool:
-    """Return whether the rejects file has rows that a person corrects. A load resolves its unknown creates itself."""
+def _has_rows_to_correct(run: Mapping[str, Any], open_count: int = 0) -> bool:
+    """Return whether the rejects file has rows that a person corrects. A load resolves its unknown creates itself.
+
+    `open_count` is the number of the run's creates that a retry sends again. The report counts those that the service
+    refused as rejected.
+    """
     rows = run.get("rows") or {}
-    return run["command"] not in _LOADS or bool(rows.get("invalid") or rows.get("rejected"))
+    return run["command"] not in _LOADS or bool(rows.get("invalid") or rows.get("rejected", 0) > open_count)
 
 
 def _correct_rejects(run: Mapping[str, Any]) -> str:
