@@ -43,21 +43,22 @@ def check_command(job_path: Path | None, output: Output) -> None:
     from pipelines.flows.check import CheckResult, check
     from pipelines.report.console import PlainConsole
 
-    async def run() -> list[CheckResult]:
-        results = []
+    async def run() -> tuple[list[CheckResult], bool]:
+        results, is_shown = [], True
         async with aclosing(check(job_path, os.environ)) as checks:
             async for result in checks:
                 results.append(result)
                 if not output.is_json and not (output.is_quiet and not result.exit_code):
                     status_text = "ok" if not result.exit_code else "failed"
                     line = f"{result.what:14}{status_text:8}{result.message}"
-                    output.show(partial(PlainConsole.write_text, text=line, indent=22))
-        return results
+                    is_shown = output.show(partial(PlainConsole.write_text, text=line, indent=22)) and is_shown
+        return results, is_shown
 
-    results = uvloop.run(run())
+    results, is_shown = uvloop.run(run())
     exit_code = max(result.exit_code for result in results)
     status = {0: "ok", 2: "usage", 3: "aborted"}[exit_code]
-    end({"status": status, "checks": [result.as_json() for result in results]}, exit_code, output)
+    report = {"status": status, "checks": [result.as_json() for result in results]}
+    end(report, exit_code, output, is_shown=is_shown)
 
 
 @click.command("status", cls=Command)
