@@ -131,6 +131,12 @@ def test_check_shows_the_page_size_order_and_filters_of_the_list(
     assert "no lag of the list is on record" in found["ledger"]
 
 
+def test_check_shows_the_order_of_a_list_of_several_pages(connector: Connector) -> None:
+    connector.sandbox.seed(1500, base_name="News")
+    checks = connector.run_json("check").report["checks"]
+    assert [each["message"] for each in checks if each["check"] == "order"] == ["by id, ascending"]
+
+
 def test_check_shows_the_lag_on_record(connector: Connector, tmp_path: Path) -> None:
     people = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
     assert connector.import_file(people).code == 0
