@@ -27,6 +27,8 @@ def advise_on_run(run: Mapping[str, Any]) -> list[str]:
 def _find_steps(run: Mapping[str, Any]) -> Iterator[str]:
     rows, status, command = run.get("rows") or {}, run["status"], run.get("command", "")
     if run.get("planned"):
+        if command in ("plan", "sync") and rows.get("created") and (job_file := _name_job_file(run)) != "JOB":
+            yield f"To carry out the plan, run: connector sync {job_file}"
         return
     owner = build_job_option(run)
     if status == "usage":

@@ -33,6 +33,15 @@ def test_the_last_line_of_a_sync_imports_the_corrected_rejects(connector: Connec
     assert count_stored(connector.sandbox).total() == 2
 
 
+def test_a_plan_of_a_job_ends_with_the_sync_that_carries_it_out(connector: Connector, tmp_path: Path) -> None:
+    (tmp_path / "crm.yaml").write_text(JOB)
+    write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
+    command = connector.run("plan", "crm.yaml").stdout.splitlines()[-1]
+    assert command == f"  connector sync {tmp_path}/crm.yaml"
+    assert connector.run(*shlex.split(command)[1:]).code == 0
+    assert "Next:" not in connector.run("plan", "crm.yaml").stdout
+
+
 def test_the_report_of_a_sync_advises_a_retry_with_its_job(connector: Connector, tmp_path: Path) -> None:
     (tmp_path / "crm.yaml").write_text(JOB)
     write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
