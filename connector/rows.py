@@ -60,8 +60,10 @@ class Chunk:
         numbers = sorted([*self.numbers.tolist(), *(row.number for row in self.malformed)])
         last_number = numbers[record_count - 1]
         row_count = int((self.numbers <= last_number).sum())
-        malformed = tuple(row for row in self.malformed if row.number <= last_number)
-        return replace(self, frame=self.frame.iloc[:row_count], numbers=self.numbers[:row_count], malformed=malformed)
+        malformed_rows = tuple(row for row in self.malformed if row.number <= last_number)
+        return replace(
+            self, frame=self.frame.iloc[:row_count], numbers=self.numbers[:row_count], malformed=malformed_rows
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,8 @@ class BaseLoads:
                 base_load = self._loads_by_reference.get(base_ref) or await self._open(base_ref)
                 with self._use(base_load):
                     chunk = await base_load.loader.sort(part)
-                chunk.is_unsure = any(other is base_load for other, _ in chunks)  # the chunk gives one base in two ways
+                # The chunk may give one base in two ways.
+                chunk.is_unsure = any(other_load is base_load for other_load, _ in chunks)
                 chunks.append((base_load, chunk))
             tasks = [base_load.loader.plan_lookup(chunk) for base_load, chunk in chunks]
             await self._account.learn([task for task in tasks if task is not None])
@@ -198,10 +199,10 @@ class BaseLoads:
         base_id = sentinels[-1].base_id if sentinels else None
         owner_sessions = [base_load.session for base_load in created_loads if base_load.base.service_id == base_id]
         session = owner_sessions[0] if owner_sessions else created_loads[-1].session
-        last = await find_unseen(session)
-        if last is None:
+        last_sentinel = await find_unseen(session)
+        if last_sentinel is None:
             return None
-        return describe_unseen(session, last, sum(base_load.created_count for base_load in created_loads))
+        return describe_unseen(session, last_sentinel, sum(base_load.created_count for base_load in created_loads))
 
     def describe_lacking(self) -> Iterator[str]:
         """Yield a message for each base if the complete list of this run lacks confirmed subscribers of the base."""
@@ -218,8 +219,8 @@ class BaseLoads:
         if isinstance(self._base, BaseRef):
             yield self._base, planned
         elif bases is not None:
-            for base, indices in bases.split():
-                yield base, planned.select(indices)
+            for base, indexes in bases.split():
+                yield base, planned.select(indexes)
 
     async def _open(self, base_ref: BaseRef) -> _BaseLoad:
         """Begin and return the load of a base. After a survey, the load uses the results of the survey's look-ups."""
@@ -311,11 +312,13 @@ class BaseLoads:
 
     def _has_unsettled(self, ledger: Ledger, base: Base) -> bool:
         rejected_entries = ledger.find_unfinished_entries(base, State.REJECTED)
-        to_send_again = [
+        loads_to_send_again = [
             entry for entry in rejected_entries if not entry.is_final or len(rejected_entries) >= LEAST_ALIKE
         ]
         if ledger.find_opt_outs(base, self._run.frame.job):
             return True
-        run_ids = {entry.run_id for entry in [*ledger.find_unfinished_entries(base, State.UNKNOWN), *to_send_again]}
+        run_ids = {
+            entry.run_id for entry in [*ledger.find_unfinished_entries(base, State.UNKNOWN), *loads_to_send_again]
+        }
         records = [find_run(ledger.connection, run_id) for run_id in run_ids]
         return any(record is not None and record.job == self._run.frame.job for record in records)

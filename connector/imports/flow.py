@@ -267,8 +267,8 @@ class _Load:
             await run.compare(loads.sessions)
         if run.is_going_on and (newcomer_message := await loads.describe_newcomers()) is not None:
             run.tally.add_message(newcomer_message)
-        if run.is_going_on and (unseen := await loads.describe_unseen()) is not None:
-            message, is_attention_needed = unseen
+        if run.is_going_on and (unseen_message := await loads.describe_unseen()) is not None:
+            message, is_attention_needed = unseen_message
             run.tally.add_message(message)
             run.is_attention_needed |= is_attention_needed
 
@@ -286,14 +286,17 @@ class _Load:
 
     def _find_hindrance(self, increment: Increment) -> str | None:
         """Return the reason why the cursor must not move at the end of the run, or None if the cursor may move."""
-        unsent = self._run.tally.outcomes[Outcome.UNSENT]
+        unsent_count = self._run.tally.outcomes[Outcome.UNSENT]
         if self._plan.rows.limit is not None:
             return "--limit left out rows of the source"
         if self._run.report.exit_code not in _FINISHED_CODES or not increment.source.is_read_to_end:
             return "the run did not finish, and the next run reads all rows again"
         return (
-            (f"{count(unsent, 'row')} {agree(unsent, 'was', 'were')} not sent, and the next run reads all rows again")
-            if unsent
+            (
+                f"{count(unsent_count, 'row')} {agree(unsent_count, 'was', 'were')} not sent, and the next run reads "
+                "all rows again"
+            )
+            if unsent_count
             else None
         )
 
@@ -316,11 +319,11 @@ class _Load:
             ignored=plan.rows.ignored,
         )
         async with aclosing(self._source_rows.spool_in_thread(chunks, run.stop)) as reading:
-            async for prepared in reading:
-                if prepared.consent and not plan.is_planned:
-                    raise ConfigurationError("; ".join(explain_consent(prepared.consent)))
+            async for prepared_chunk in reading:
+                if prepared_chunk.consent and not plan.is_planned:
+                    raise ConfigurationError("; ".join(explain_consent(prepared_chunk.consent)))
                 self._count_read()
-                run.note_share(prepared.chunk.share, plan.rows.limit)
+                run.note_share(prepared_chunk.chunk.share, plan.rows.limit)
         run.stop.check()
         if not self._source_rows.is_read:
             return
@@ -346,27 +349,27 @@ class _Load:
     async def _load_chunks(self, loads: BaseLoads) -> None:
         """Load the rows chunk by chunk."""
         async with aclosing(self._source_rows.read_in_thread(self._run.stop, self._plan.rows.limit)) as reading:
-            async for prepared in reading:
-                self._count_prepared(prepared)
-                await loads.load(prepared.planned, prepared.bases)
+            async for prepared_chunk in reading:
+                self._count_prepared(prepared_chunk)
+                await loads.load(prepared_chunk.planned, prepared_chunk.bases)
                 if failure := self._run.rows.failure:
                     raise RunAborted(failure)
 
-    def _count_prepared(self, prepared: PreparedChunk) -> None:
+    def _count_prepared(self, prepared_chunk: PreparedChunk) -> None:
         """Count and report the rows of a chunk whose outcomes are known without the ledger."""
         run, tally = self._run, self._run.tally
-        self._remarks.add(prepared)
-        run.problems.add_read(prepared)
-        run.rows.begin_chunk(prepared)
-        tally.add_taken(prepared.invalid)
-        for malformed in prepared.chunk.malformed:
-            tally.report(build_malformed(malformed, prepared.chunk.name))
-        for problem in build_invalid(prepared.chunk, prepared.faults):
+        self._remarks.add(prepared_chunk)
+        run.problems.add_read(prepared_chunk)
+        run.rows.begin_chunk(prepared_chunk)
+        tally.add_taken(prepared_chunk.invalid)
+        for malformed_row in prepared_chunk.chunk.malformed:
+            tally.report(build_malformed(malformed_row, prepared_chunk.chunk.name))
+        for problem in build_invalid(prepared_chunk.chunk, prepared_chunk.faults):
             tally.report(problem)
-        tally.count_positions(Outcome.DUPLICATE, prepared.chunk, prepared.repeats)
-        tally.count_positions(Outcome.SUPPRESSED, prepared.chunk, prepared.suppressed)
-        for difference in prepared.differences:
-            run.rows.write(build_different(prepared.chunk, difference, self._plan.rows.rules.identity))
+        tally.count_positions(Outcome.DUPLICATE, prepared_chunk.chunk, prepared_chunk.repeats)
+        tally.count_positions(Outcome.SUPPRESSED, prepared_chunk.chunk, prepared_chunk.suppressed)
+        for difference in prepared_chunk.differences:
+            run.rows.write(build_different(prepared_chunk.chunk, difference, self._plan.rows.rules.identity))
 
     def _remark(self, loads: BaseLoads) -> Iterator[str]:
         """Yield messages that add to the counts."""

@@ -59,10 +59,10 @@ class IncrementReading:
     def __init__(self, increment: Increment, saved_value: CursorValue | None, now: datetime) -> None:
         self._increment, self._saved_value = increment, saved_value
         self._default_beginning = find_beginning(increment, saved_value)
-        requested = increment.start if increment.is_full else increment.since
-        self._begins_at = self._default_beginning if requested is None else requested
-        latest = find_latest(increment.start, now) or find_latest_unix(saved_value, now)
-        increment.source.begin_at(self._begins_at, now=now, latest=latest)
+        requested_value = increment.start if increment.is_full else increment.since
+        self._begins_at = self._default_beginning if requested_value is None else requested_value
+        latest_value = find_latest(increment.start, now) or find_latest_unix(saved_value, now)
+        increment.source.begin_at(self._begins_at, now=now, latest=latest_value)
 
     def describe(self) -> str:
         """Return a message with the value from which the run reads, and the reason."""

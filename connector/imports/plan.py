@@ -104,8 +104,8 @@ def check_plan(plan: RowsPlan) -> RowsPlan:
     return replace(plan, rules=rules)
 
 
-def refuse_unknown_columns(source: Source, ignored: Sequence[str]) -> None:
+def refuse_unknown_columns(source: Source, ignored_columns: Sequence[str]) -> None:
     """Raise ConfigurationError if the source lacks an ignored column, because the name may be misspelt."""
-    for column in ignored:
+    for column in ignored_columns:
         if column not in source.columns:
             raise ConfigurationError(f"ignore: {explain_missing('column', column, source.columns)}")

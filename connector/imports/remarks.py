@@ -37,14 +37,14 @@ class Remarks:
     number_cells: Counter[str] = field(default_factory=Counter)  # cells of a workbook with a number, by column
     consent: list[str] = field(default_factory=list)  # unmapped columns that show who wants no email
 
-    def add(self, prepared: PreparedChunk) -> None:
+    def add(self, prepared_chunk: PreparedChunk) -> None:
         """Add the messages and counts of a chunk."""
-        self.messages += prepared.chunk.messages
-        self.omitted_zip_count += len(prepared.omitted_zips)
-        self.yearless_count += len(prepared.yearless)
-        self.readings.update({reading: len(positions) for reading, positions in prepared.readings.items()})
-        self.number_cells.update(prepared.chunk.number_cells)
-        self.consent += [column for column in prepared.consent if column not in self.consent]
+        self.messages += prepared_chunk.chunk.messages
+        self.omitted_zip_count += len(prepared_chunk.omitted_zips)
+        self.yearless_count += len(prepared_chunk.yearless)
+        self.readings.update({reading: len(positions) for reading, positions in prepared_chunk.readings.items()})
+        self.number_cells.update(prepared_chunk.chunk.number_cells)
+        self.consent += [column for column in prepared_chunk.consent if column not in self.consent]
 
     def describe_cells(self, mapping: FieldMapping) -> Iterator[str]:
         """Yield a message for each kind of cell that is not sent unchanged."""
@@ -69,11 +69,11 @@ class Remarks:
             words = [
                 f"{reading.field} {reading.word} ({cells})" for reading, cells in empty_readings.most_common(_MAX_WORDS)
             ]
-            more, cell_count = " …" if len(empty_readings) > _MAX_WORDS else "", empty_readings.total()
+            ellipsis, cell_count = " …" if len(empty_readings) > _MAX_WORDS else "", empty_readings.total()
             word = empty_readings.most_common(1)[0][0].word
             yield (
                 f"{count(cell_count, 'cell')} {agree(cell_count, 'is', 'are')} read as empty, because programs "
-                f"write these words for a missing value: {', '.join(words)}{more}. "
+                f"write these words for a missing value: {', '.join(words)}{ellipsis}. "
                 f'If a word is a name, keep it by the field\'s values: {{"{word}": "{word}"}} in a job'
             )
         decoded_counts = {
@@ -90,11 +90,11 @@ class Remarks:
             )
 
 
-def describe_unmapped(mapping: FieldMapping, unmapped: Sequence[str]) -> Iterator[str]:
+def describe_unmapped(mapping: FieldMapping, unmapped_columns: Sequence[str]) -> Iterator[str]:
     """Yield messages about columns that are not used, and about a column with whole names."""
-    if unmapped:
-        yield f"columns not used: {', '.join(unmapped)}"
-    useful_columns = find_useful_columns(mapping, unmapped)
+    if unmapped_columns:
+        yield f"columns not used: {', '.join(unmapped_columns)}"
+    useful_columns = find_useful_columns(mapping, unmapped_columns)
     if useful_columns:
         columns = ", ".join(f"{column} ({field})" for column, field in useful_columns.items())
         first_column = next(iter(useful_columns))
@@ -109,7 +109,7 @@ def describe_unmapped(mapping: FieldMapping, unmapped: Sequence[str]) -> Iterato
             "To split them, draft a job with `connector init` and use its templates. To leave them out, use --map "
             f"{fields[0]}="
         )
-    elif (column := find_name_column(unmapped)) is not None and len(fields) < 2:
+    elif (column := find_name_column(unmapped_columns)) is not None and len(fields) < 2:
         yield (
             f"the column {column} seems to have names, which are not sent: use --map first_name=COLUMN or "
             "--map last_name=COLUMN (in a job `fields`) to send it"
@@ -135,11 +135,11 @@ def describe_opt_outs(tally: Tally, drift_file: str | None) -> Iterator[str]:
     """Yield messages about opt-outs. Only a person can deactivate the subscribers, because the service has no update.
     `drift_file` is the file with the opt-outs (None in a plan)."""
     opt_out_count = tally.opt_out_count - tally.unchecked_opt_outs.total()
-    listed = "" if drift_file is None else f": {agree(opt_out_count, 'it is', 'they are')} listed in {drift_file}"
+    file_note = "" if drift_file is None else f": {agree(opt_out_count, 'it is', 'they are')} listed in {drift_file}"
     if opt_out_count:
         yield (
             f"{count(opt_out_count, 'subscriber')} opted out in the source and {agree(opt_out_count, 'is', 'are')} "
-            f"still active in the service. Deactivate {agree(opt_out_count, 'the subscriber', 'them')} there{listed}"
+            f"still active in the service. Deactivate {agree(opt_out_count, 'the subscriber', 'them')} there{file_note}"
         )
     for reason, unchecked_count in sorted(tally.unchecked_opt_outs.items()):
         yield (

@@ -127,15 +127,15 @@ def open_suppression(plan: SuppressionPlan) -> Source:
 def _read_chunk(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
     """Read a chunk in the same way as a chunk of the source, so that equal identities have equal digests."""
     reading.messages += chunk.messages
-    for malformed in chunk.malformed:
-        line = "" if malformed.line is None else f" (line {malformed.line})"
+    for malformed_row in chunk.malformed:
+        line = "" if malformed_row.line is None else f" (line {malformed_row.line})"
         raise ContentError(
-            f"{chunk.name}: record {malformed.number}{line} {malformed.message}; correct the record, "
+            f"{chunk.name}: record {malformed_row.number}{line} {malformed_row.message}; correct the record, "
             "because it may name a suppressed subscriber"
         )
     result = apply_mapping(chunk.frame, FieldMapping({plan.field: ColumnRule(column=plan.column)}))
-    mapped, null_positions = result.frame, result.null_positions  # a person must decide the meaning of N/A here
-    validation = validate_rows(mapped, ValidationRules(identity=plan.field), today=date.max)
+    mapped_frame, null_positions = result.frame, result.null_positions  # a person must decide the meaning of N/A here
+    validation = validate_rows(mapped_frame, ValidationRules(identity=plan.field), today=date.max)
     values = validation.subscribers[plan.field]
     reading.digests.append(compute_identities(values, plan.field))
     if plan.field == "email":  # =ann@x.org is a valid address, but ann@x.org is probably meant
@@ -144,9 +144,9 @@ def _read_chunk(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
         normalised_texts = [unicodedata.normalize("NFKC", text) for text in texts.filter(odd_mask).to_pylist()]
         addresses = [re.sub(r"^[^\w@]+", "", text) for text in normalised_texts]  # without `=` or an apostrophe
         reading.digests.append(compute_identities(pd.Series(addresses, dtype="str"), "email"))
-    domain_mask = mapped[plan.field].str.startswith("*@").to_numpy(dtype=bool, na_value=False)
+    domain_mask = mapped_frame[plan.field].str.startswith("*@").to_numpy(dtype=bool, na_value=False)
     for position in sorted({*np.flatnonzero(domain_mask).tolist(), *(fault.position for fault in validation.faults)}):
-        cell, number = mapped[plan.field].iloc[position], int(chunk.numbers[position])
+        cell, number = mapped_frame[plan.field].iloc[position], int(chunk.numbers[position])
         if position in null_positions:
             reading.unreadable_records.append(number)
         elif not isinstance(cell, str) or not (text := cell.translate(_INVISIBLE).strip()):

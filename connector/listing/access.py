@@ -1,5 +1,5 @@
-"""Values that look-ups share: keys, results, known subscribers and ids, and the lag of the list (the time until it
-shows a subscriber that this run has confirmed, architecture 4.5 c). Nothing here sends a request."""
+"""Values that look-ups share: keys, results, known subscribers and ids, and the lag of the list: the time until
+the list shows a subscriber that this run has confirmed (architecture 4.5 c). Nothing here sends a request."""
 
 import dataclasses
 import os
@@ -116,7 +116,9 @@ class LookupResult:
 
     found_ids: Mapping[bytes, tuple[int, ...]]  # by identity: the ids of the base's subscribers, in ascending order
     absent_identities: frozenset[bytes]  # identities that an answer lacks although the answer is whole
-    seen_sentinels: frozenset["Sentinel"]  # a look-up by filters looks only for the latest sentinels
+    seen_sentinels: frozenset[
+        "Sentinel"
+    ]  # the sentinels that the look-up showed; filters look only for the latest sentinels
     lag_s: float  # a lower bound of the list's lag; 0: no sign of a lag
     started_at: float  # monotonic
     is_by_filter: bool = False  # otherwise the list was read
@@ -377,8 +379,8 @@ def read_visibility(
     reveal this, unless another subscriber vanished from that page. A sentinel that the previous sweep showed, too, has
     no such weakness.
     """
-    counts_all = certificate.reason in _ONE_MOMENT_REASONS or not certificate.is_complete
-    counted_ids = seen_ids if counts_all else seen_ids & previous_seen_ids
+    counts_all_seen = certificate.reason in _ONE_MOMENT_REASONS or not certificate.is_complete
+    counted_ids = seen_ids if counts_all_seen else seen_ids & previous_seen_ids
     seen_sentinels = frozenset(sentinel for sentinel in sentinels if sentinel.subscriber_id in counted_ids)
     missed_sentinels = (
         [sentinel for sentinel in sentinels if sentinel.subscriber_id not in seen_ids]

@@ -189,8 +189,10 @@ async def sweep_for(groups: Sequence[KeyGroup]) -> list[LookupResult]:
     results = list[LookupResult]()
     for identities, id_sets in zip(search.identities, search.found_ids, strict=True):
         found_ids = {identity: tuple(sorted(ids)) for identity, ids in id_sets.items()}
-        absent = identities.difference(found_ids) if certificate.is_complete else frozenset()
-        results.append(LookupResult(found_ids, absent, visibility.seen_sentinels, visibility.lag_s, started_at))
+        absent_identities = identities.difference(found_ids) if certificate.is_complete else frozenset()
+        results.append(
+            LookupResult(found_ids, absent_identities, visibility.seen_sentinels, visibility.lag_s, started_at)
+        )
     return results
 
 
@@ -252,7 +254,7 @@ async def _sweep(
     sink: PageSink,
     watched_ids: frozenset[int],
     *,
-    is_again: bool = False,
+    is_repeated: bool = False,
 ) -> tuple[Certificate, frozenset[int]]:
     """Read the list that the accesses share, and update their state. Return the certificate, and those of the watched
     ids that the list showed.
@@ -262,10 +264,10 @@ async def _sweep(
     """
     access = accesses[0]
     state, sentinel_ids = access.state, frozenset(sentinel.subscriber_id for sentinel in access.sentinels)
-    now, earlier_total = access.clock.monotonic(), None  # earlier_total: the TotalCount of shortly before
+    now, earlier_total = access.clock.monotonic(), None  # earlier_total: the TotalCount shortly before this reading
     if state.stats is not None and now <= state.stats.taken_at + access.policy.fresh_s:
         earlier_total = state.stats.total
-    watching = _WatchingSink(sink, accesses, watched_ids | sentinel_ids, ListStats(now))
+    watching_sink = _WatchingSink(sink, accesses, watched_ids | sentinel_ids, ListStats(now))
     base_ids = [
         other_access.journal.base.service_id
         for other_access in accesses
@@ -276,7 +278,7 @@ async def _sweep(
         access.client,
         access.retrier,
         ListQuery(base_id=state.base_id),
-        watching,
+        watching_sink,
         now=access.clock.now,
         max_concurrency=access.policy.max_concurrency,
         reads_ahead=False,
@@ -292,7 +294,7 @@ async def _sweep(
     if certificate.total_last == 0 and not certificate.is_complete:
         # Either other runs have created the first subscribers meanwhile, or an answer was wrong. Read the list again.
         certificate = await access.control.until_stopped(read())
-    if access.policy.identity == "email" and certificate.distinct and "email" not in watching.stats.shown_fields:
+    if access.policy.identity == "email" and certificate.distinct and "email" not in watching_sink.stats.shown_fields:
         raise ConfigurationError(
             f"The list shows no email of its {count(certificate.distinct, 'subscriber')}, so the connector cannot find "
             "out which subscribers exist. No more rows were sent. Set load.look to none to create without looking, "
@@ -301,25 +303,30 @@ async def _sweep(
     values = {"verdict": certificate.verdict, "distinct": certificate.distinct, "pages": certificate.pages}
     logger.info("look-up: the list was read, %(distinct)d subscribers in %(pages)d pages, %(verdict)s", values)
     await access.control.until_stopped(try_unlisted(access, certificate.unlisted_ids))
-    seen_ids = frozenset(watching.seen_ids)
+    seen_ids = frozenset(watching_sink.seen_ids)
     state.swept_sentinel_ids, state.is_list_unreadable = seen_ids & sentinel_ids, not certificate.is_complete
-    state.swept_activity = watching.activity
+    state.swept_activity = watching_sink.activity
     state.unreadable_reason = describe_unreadable(certificate)
     state.are_classes_known |= certificate.is_complete
     state.hidden_classes = tuple(dict.fromkeys([*state.hidden_classes, *certificate.hidden]))
     state.unshown_classes = certificate.unshown_classes
-    is_still = certificate.total_first == certificate.total_last and not (certificate.appeared or certificate.vanished)
-    state.swept_base_ids = frozenset(base_ids if certificate.is_complete and is_still else ())
-    watching.stats.total, watching.stats.request_count = certificate.total_last, certificate.pages
-    state.stats = watching.stats
-    unverified = [other_access for other_access in accesses if other_access.unverified_entries]
-    if certificate.is_complete and unverified:
-        has_waited = not is_again and any(
-            [await wait_until_listed(other_access, other_access.unverified_entries) for other_access in unverified]
+    is_unchanged = certificate.total_first == certificate.total_last and not (
+        certificate.appeared or certificate.vanished
+    )
+    state.swept_base_ids = frozenset(base_ids if certificate.is_complete and is_unchanged else ())
+    watching_sink.stats.total, watching_sink.stats.request_count = certificate.total_last, certificate.pages
+    state.stats = watching_sink.stats
+    unverified_accesses = [other_access for other_access in accesses if other_access.unverified_entries]
+    if certificate.is_complete and unverified_accesses:
+        has_waited = not is_repeated and any(
+            [
+                await wait_until_listed(other_access, other_access.unverified_entries)
+                for other_access in unverified_accesses
+            ]
         )
         if not has_waited:
-            raise EmptiedError(len(unverified[0].unverified_entries))
-        return await _sweep(accesses, sink, watched_ids, is_again=True)
+            raise EmptiedError(len(unverified_accesses[0].unverified_entries))
+        return await _sweep(accesses, sink, watched_ids, is_repeated=True)
     return certificate, seen_ids & watched_ids
 
 
@@ -345,8 +352,8 @@ async def _find_lacking(accesses: Sequence[ListAccess], ids: IdArray) -> Sequenc
     for access in accesses:
         entries = await access.journal.ask(partial(_find_confirmed, access, most_entries))
         latest_confirmed_at = access.clock.now().timestamp() - access.shown_after_s
-        long_known = [entry.subscriber_id for entry in entries if (entry.known_since or 0.0) <= latest_confirmed_at]
-        long_known_ids = np.array(long_known, dtype=np.int64)
+        long_known_entries = [entry for entry in entries if (entry.known_since or 0.0) <= latest_confirmed_at]
+        long_known_ids = np.array([entry.subscriber_id for entry in long_known_entries], dtype=np.int64)
         lacking_ids += long_known_ids[~np.isin(long_known_ids, ids)].tolist()
     return lacking_ids
 
@@ -371,9 +378,9 @@ def describe_unreadable(certificate: Certificate) -> str:
         )
     if certificate.reason is Reason.TOTAL_COUNT:
         total = certificate.total_last
-        counted = "has no TotalCount" if total is None else f"has a TotalCount of {total:,}, which is not its size"
+        total_text = "has no TotalCount" if total is None else f"has a TotalCount of {total:,}, which is not its size"
         return (
-            f"the list {counted} (if the list is whole, run again with --ignore-total-count, or with "
+            f"the list {total_text} (if the list is whole, run again with --ignore-total-count, or with "
             "load.ignore_total_count in the job)"
         )
     return f"the list could not be read whole ({certificate.reason})"

@@ -96,8 +96,9 @@ class BaseReader:
         ]
 
     def is_of_base(self, base: object) -> bool:
-        """Return whether a listed `Base` is this base. Raises as the class, and ConfigurationError if the `Base` may be
-        this base or another base: it has no Id, or it has no name while the Id of this base is not known yet."""
+        """Return whether a listed `Base` is this base. Raises the errors of the class. Raises ConfigurationError
+        if the `Base` has no Id, or if it has no name while the Id of this base is not known yet: then the `Base` may be
+        another base."""
         if not isinstance(base, dict):
             base = {}
         name, has_id = base.get("Name"), type(base.get("Id")) is int
@@ -122,14 +123,14 @@ class BaseReader:
             raise RunAborted(f"the base {service_id} is no longer called {self._asked_name}: give the base by its id")
         return False
 
-    def _build_unclear_error(self, missing: str) -> ConfigurationError:
+    def _build_unclear_error(self, missing_parts: str) -> ConfigurationError:
         advice = "Set load.look to none to create without looking, which creates existing subscribers a second time"
         if self._asked_name is not None:
             advice = "Give the base by its id: that is enough if the list shows the Ids of bases"
-        asked = self._asked_name if self._asked_name is not None else self.service_id
+        asked_base = self._asked_name if self._asked_name is not None else self.service_id
         return ConfigurationError(
-            f"the list does not show the base of a subscriber by {missing}, so nothing tells who is in the base "
-            f"{asked}. No more rows were sent. {advice}"
+            f"the list does not show the base of a subscriber by {missing_parts}, so the connector cannot find out "
+            f"which subscribers are in the base {asked_base}. No more rows were sent. {advice}"
         )
 
 
@@ -150,7 +151,7 @@ class SweptRows:
         stats = self._state.stats
         self._keeps_values = stats is not None and stats.total is not None and stats.total <= _LARGEST_KEPT_LIST
         self._values = SpooledValues()
-        self._indices: dict[ListedBase, list[int]] = defaultdict(list)
+        self._part_indexes: dict[ListedBase, list[int]] = defaultdict(list)
         self._is_of_run_by_base: dict[ListedBase, bool] = {}
         self._emails: dict[ListedBase, tuple[array[int], array[int]]] | None = None  # 8 bytes of each digest, and ids
         if accesses[0].policy.identity == "client_user_id":
@@ -162,17 +163,17 @@ class SweptRows:
     @property
     def bases(self) -> Sequence[ListedBase]:
         """The bases whose subscribers are kept."""
-        return list(self._indices)
+        return list(self._part_indexes)
 
     @property
     def size(self) -> int:
         """The number of kept parts, which is the index of the next part."""
-        return sum(len(indices) for indices in self._indices.values())
+        return sum(len(part_indexes) for part_indexes in self._part_indexes.values())
 
     def start_sweep(self, number: int) -> None:
         """Forget the last sweep, because every sweep may show the same subscriber once."""
         self._values.close()
-        self._indices.clear()
+        self._part_indexes.clear()
         if self._emails is not None:
             self._emails.clear()
             self._sorted_emails.clear()
@@ -185,7 +186,7 @@ class SweptRows:
         ConfigurationError if several bases have the name.
         """
         pairs_by_base: dict[ListedBase, list[tuple[bytes, int]]] = defaultdict(list)
-        rows_to_keep, rows_elsewhere, reader = list[dict[str, Any]](), list[dict[str, Any]](), self._readers[0]
+        kept_rows, rows_elsewhere, reader = list[dict[str, Any]](), list[dict[str, Any]](), self._readers[0]
         reader.record_inactive(wire_objects)
         for wire in wire_objects:
             listed_base = wire.get("Base")
@@ -205,20 +206,20 @@ class SweptRows:
                 digests.append(_shorten(digest_identity("email", email)))
                 ids.append(wire["Id"])
             if self._keeps_values or any(identity in self._identities for identity, _ in pairs):
-                rows_to_keep.append(wire)
-        if rows_to_keep:
-            self._state.shown_subscribers.keep(rows_to_keep)
+                kept_rows.append(wire)
+        if kept_rows:
+            self._state.shown_subscribers.keep(kept_rows)
         if rows_elsewhere and self._keeps_values:
             self._state.subscribers_elsewhere.keep(rows_elsewhere)
         self.last_id = max(self.last_id, max((wire["Id"] for wire in wire_objects), default=0))
         for base, pairs in pairs_by_base.items():
             values = [value for identity, subscriber_id in pairs for value in (identity.hex(), subscriber_id)]
-            self._indices[base].append(self._values.add([values]))
+            self._part_indexes[base].append(self._values.add([values]))
 
     def read(self, base: ListedBase, *, start: int = 0) -> Iterator[list[tuple[bytes, int]]]:
         """Yield the identities and ids of the base, page by page. `start` is an earlier `size`: older pages are
         skipped."""
-        for part_index in self._indices[base]:
+        for part_index in self._part_indexes[base]:
             if part_index >= start:
                 values = self._values.read(part_index)
                 yield [(bytes.fromhex(values[index]), values[index + 1]) for index in range(0, len(values), 2)]

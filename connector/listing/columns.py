@@ -122,9 +122,13 @@ class Columns:
     def read_values(self, rows: pa.RecordBatch, name: str) -> Sequence[Any]:
         """See `Form`."""
         values: list[Any] = rows.column(name).to_pylist()
-        invalid = rows.column(INVALID)
-        for row in np.flatnonzero(pc.is_valid(invalid)).tolist() if invalid.null_count < len(invalid) else ():
-            invalid_values = json.loads(invalid[row].as_py())
+        invalid_column = rows.column(INVALID)
+        for row in (
+            np.flatnonzero(pc.is_valid(invalid_column)).tolist()
+            if invalid_column.null_count < len(invalid_column)
+            else ()
+        ):
+            invalid_values = json.loads(invalid_column[row].as_py())
             if name in invalid_values:
                 values[row] = _TOO_LARGE if invalid_values[name] is None else invalid_values[name]
         return values
@@ -182,9 +186,9 @@ def _may_have_nan(body: bytes) -> bool:
 
 def _holds_pair(body: bytes, pair: bytes) -> bool:
     """Return whether the body contains this pair of bytes. This takes a tenth of the time of `in`."""
-    searched = np.frombuffer(pair, np.uint16)
+    searched_pair = np.frombuffer(pair, np.uint16)
     even_pairs, odd_pairs = (np.frombuffer(body, np.uint16, (len(body) - start) // 2, start) for start in (0, 1))
-    return bool((even_pairs == searched).any() or (odd_pairs == searched).any())
+    return bool((even_pairs == searched_pair).any() or (odd_pairs == searched_pair).any())
 
 
 def _is_utf8(body: bytes) -> bool:

@@ -65,10 +65,10 @@ class Trial:
 async def try_made_up(ask: Ask, name: str, draw: Draw) -> Control:
     """Ask for a value that nobody has. Return EXACT if the answer is empty, or if every value of the field is in
     use."""
-    made_up = make_up_value(name, draw)
-    if made_up is None:
+    made_up_value = make_up_value(name, draw)
+    if made_up_value is None:
         return Control.EXACT
-    page = await ask(ListQuery(limit=1, **{name: made_up}))
+    page = await ask(ListQuery(limit=1, **{name: made_up_value}))
     if page is None:
         return Control.INCONCLUSIVE
     return Control.IGNORED if page.subscribers else Control.EXACT
@@ -191,9 +191,9 @@ async def _try_spellings(ask: Ask, name: str, sample: Sample) -> Control:
     return Control.BY_CASE if control in (Control.EXACT, Control.PARTIAL) else control
 
 
-def are_as_asked(asked: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> bool:
+def are_as_asked(requested_values: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> bool:
     """Return whether all rows have the requested values, by field name."""
-    return bool(_match(asked, rows).all())
+    return bool(_match(requested_values, rows).all())
 
 
 def make_up_value(name: str, draw: Draw) -> Any:
@@ -206,8 +206,8 @@ def make_up_value(name: str, draw: Draw) -> Any:
     return f"{random_hex}@{random_hex}.invalid" if name == "email" else f"unknown-{random_hex}"  # RFC 2606
 
 
-def _match(asked: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> Mask:
-    match = build_match(asked)
+def _match(requested_values: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> Mask:
+    match = build_match(requested_values)
 
     def read_values(name: str) -> Sequence[Any]:
         return [read_field(row, name) for row in rows]
@@ -263,7 +263,7 @@ def _build_query(name: str, value: Any) -> ListQuery | None:
         return None
 
 
-def build_match(asked: Mapping[str, object]) -> Match | None:
+def build_match(requested_values: Mapping[str, object]) -> Match | None:
     """Return a function that compares the rows of a page with the requested values, by field name. Return None if no
     value is requested.
 
@@ -271,7 +271,7 @@ def build_match(asked: Mapping[str, object]) -> Match | None:
     All other values are compared exactly. An email with blanks around it equals only the same text, because no trial
     shows whether the service's filter ignores the blanks.
     """
-    asked_forms = {name: _normalise(name, value) for name, value in asked.items()}
+    asked_forms = {name: _normalise(name, value) for name, value in requested_values.items()}
     if not asked_forms:
         return None
 

@@ -150,8 +150,8 @@ def _plan_counts(suspect: Suspect) -> list[Question]:
     questions = [_ask_whole(suspect, 0)]
     for name in names:
         questions += [
-            Question(Topic.PAIR, _narrow(suspect, {other: value, name: PARTITIONS[name][0]}), name, other)
-            for other, value in suspect.absent_values.items()
+            Question(Topic.PAIR, _narrow(suspect, {other_name: value, name: PARTITIONS[name][0]}), name, other_name)
+            for other_name, value in suspect.absent_values.items()
         ]
         questions += _ask_parts(suspect, name, PARTITIONS[name], 0)
     return [*questions, *_ask_parts(suspect, "base_id", _choose_bases(suspect), 0), _ask_whole(suspect, 0)]
@@ -170,7 +170,8 @@ def _choose_bases(suspect: Suspect) -> list[int]:
 
 
 def _plan_recount(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
-    """Return questions that count the first partition whose parts exceed the whole once more, in the opposite order."""
+    """Return questions that repeat the counts of the first partition whose parts exceed the whole, in the opposite
+    order."""
     for name in CLASS_FIELDS:
         rounds = read_rounds(suspect, name, answers)
         if rounds and decide_partition(suspect, name, answers) is None:
@@ -184,22 +185,22 @@ def _plan_recount(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]
 def _plan_combinations(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
     """Return questions for the bases of the load that no row shows, and for several classes at once.
 
-    The list may hide two classes, and every subscriber of one class may be of the other class, too. Then no request for
-    a single class shows a subscriber. A class that a request has shown is combined only with a base that nothing has
-    shown."""
+    If the list hides two classes, and every subscriber of the first class is also of the second class, then no request
+    for a single class shows a subscriber. A class that a request has shown is combined only with bases that no request
+    has shown."""
     is_asked = any(answer.question.topic is Topic.COMBINATION for answer in answers)
     if is_asked or contradicts(suspect, answers):
         return []
     base_ids = () if "base_id" in suspect.filters else suspect.base_ids or ()
-    unshown = list_unshown(suspect, answers)
+    unshown_classes = list_unshown(suspect, answers)
     load_bases: list[HiddenClass] = [("base_id", base_id) for base_id in base_ids if base_id not in suspect.base_counts]
-    bases = {*load_bases, *(class_ for class_ in unshown if class_[0] == "base_id")}
-    classes = dict.fromkeys([*unshown, *find_hidden(suspect, answers), *load_bases])
+    bases = {*load_bases, *(class_ for class_ in unshown_classes if class_[0] == "base_id")}
+    classes = dict.fromkeys([*unshown_classes, *find_hidden(suspect, answers), *load_bases])
     needs_base = 0 < len(base_ids) == len(load_bases)  # only subscribers of the load's bases concern the load
     combinations = [
         combination
-        for combination in combine_classes(list(classes), fewest=2)
-        if not bases.isdisjoint(combination) or (set(unshown).issuperset(combination) and not needs_base)
+        for combination in combine_classes(list(classes), min_size=2)
+        if not bases.isdisjoint(combination) or (set(unshown_classes).issuperset(combination) and not needs_base)
     ]
     return [
         Question(Topic.COMBINATION, _narrow(suspect, dict(combination)), classes=combination)
@@ -207,20 +208,20 @@ def _plan_combinations(suspect: Suspect, answers: Sequence[Answer]) -> list[Ques
     ]
 
 
-def combine_classes(classes: Sequence[HiddenClass], fewest: int = 1) -> list[tuple[HiddenClass, ...]]:
-    """Return each combination of at least `fewest` of these classes, the small combinations first. The classes of a
+def combine_classes(classes: Sequence[HiddenClass], min_size: int = 1) -> list[tuple[HiddenClass, ...]]:
+    """Return each combination of at least `min_size` of these classes, the small combinations first. The classes of a
     combination are of different filters.
 
-    If all values of a filter are among the classes, and `fewest` is more than one, each combination has one of these
+    If all values of a filter are among the classes, and `min_size` is more than one, each combination has one of these
     values: every subscriber has one of them."""
     names = list(dict.fromkeys(name for name, _ in classes))
     choices = list[list[HiddenClass | None]]()
     for name in names:
         classes_of_name = [class_ for class_ in classes if class_[0] == name]
         has_all_values = len(classes_of_name) == len(PARTITIONS.get(name, ())) > 0
-        choices.append([*classes_of_name] if has_all_values and fewest > 1 else [None, *classes_of_name])
+        choices.append([*classes_of_name] if has_all_values and min_size > 1 else [None, *classes_of_name])
     combinations = [tuple(class_ for class_ in combination if class_ is not None) for combination in product(*choices)]
-    return sorted((combination for combination in combinations if len(combination) >= fewest), key=len)
+    return sorted((combination for combination in combinations if len(combination) >= min_size), key=len)
 
 
 def _plan_look_ups(suspect: Suspect, request_count: int) -> list[Question]:
@@ -264,9 +265,9 @@ def _plan_ids(suspect: Suspect) -> list[Question]:
 def _choose_missing_ids(ids: IdArray, step: int, seed: bytes) -> list[int]:
     """Return a few ids that are missing between listed ids, each from another gap."""
     distances = np.diff(ids)
-    gaps, random = np.flatnonzero(distances > step).tolist(), Random(seed)  # noqa: S311 - a choice, not a secret
-    chosen_gaps = random.sample(gaps, min(_IDS_INSIDE, len(gaps)))
-    return [int(ids[gap]) + step * random.randrange(1, int(distances[gap]) // step) for gap in chosen_gaps]
+    gaps, generator = np.flatnonzero(distances > step).tolist(), Random(seed)  # noqa: S311 - a choice, not a secret
+    chosen_gaps = generator.sample(gaps, min(_IDS_INSIDE, len(gaps)))
+    return [int(ids[gap]) + step * generator.randrange(1, int(distances[gap]) // step) for gap in chosen_gaps]
 
 
 def _plan_second_looks(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:

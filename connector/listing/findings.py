@@ -17,8 +17,8 @@ from connector.paging.certificate import (
     Counts,
     Finding,
     HiddenClass,
+    Meaning,
     Order,
-    Says,
     TotalCount,
     decide_counts,
     is_window_size,
@@ -114,8 +114,8 @@ class Suspect:
     def is_quiet(self) -> bool:
         """Whether the list did not change during the reading, as far as the reading shows."""
         certificate = self.certificate
-        is_still = certificate.total_first == certificate.total_last
-        return is_still and not (certificate.appeared or certificate.vanished)
+        is_total_unchanged = certificate.total_first == certificate.total_last
+        return is_total_unchanged and not (certificate.appeared or certificate.vanished)
 
 
 def read_ids(answer: Answer) -> list[int]:
@@ -131,8 +131,8 @@ def read_unlisted_ids(suspect: Suspect, answer: Answer) -> IdArray:
 
 def read_totals(answers: Sequence[Answer]) -> list[int]:
     """Return the TotalCounts of the whole list."""
-    wholes = [answer for answer in answers if answer.question.topic is Topic.WHOLE]
-    return [answer.total for answer in wholes if answer.total is not None]
+    whole_answers = [answer for answer in answers if answer.question.topic is Topic.WHOLE]
+    return [answer.total for answer in whole_answers if answer.total is not None]
 
 
 def find_side(suspect: Suspect, subscriber_id: int) -> str:
@@ -148,7 +148,7 @@ def compute_step(ids: IdArray) -> int:
 _TAIL_IDS = 1000  # ids at the end of the list from which the density of ids is computed
 _LARGEST_CHANCE = 0.001  # absent ids are evidence if the chance of an accident is at most this large
 _JUMP_ROWS, _JUMP_SHARE = 2, 0.01  # assumed: between two requests, the list grows by fewer rows or a smaller share
-_GROWTH_ROWS, _GROWTH_SHARE = 5, 0.03  # assumed: so does the list while all evidence is gathered
+_GROWTH_ROWS, _GROWTH_SHARE = 5, 0.03  # assumed: while all evidence is gathered, the list grows by less
 _SHOWN_SHARE = 0.1  # the list may show this share of a hidden class, because subscribers change their class
 _LEAST_UNSEEN = 3  # this many unlisted subscribers contradict the list: fewer may be newcomers
 
@@ -158,16 +158,16 @@ def decide_evidence(suspect: Suspect, answers: Sequence[Answer]) -> list[Finding
     findings = []
     for name in CLASS_FIELDS:
         if rounds := read_rounds(suspect, name, answers):
-            says = decide_partition(suspect, name, answers) or Says.NOTHING
+            meaning = decide_partition(suspect, name, answers) or Meaning.NOTHING
             last_round = rounds[-1]
             sum_text = " + ".join(f"{part_count:,}" for part_count in last_round.parts)
-            hidden_values = _find_too_few(suspect, name, answers) if says is Says.CONTRADICTS else ()
+            hidden_values = _find_too_few(suspect, name, answers) if meaning is Meaning.CONTRADICTS else ()
             hidden_classes = tuple((name, value) for value in hidden_values)
-            findings.append(Finding(name, says, f"{sum_text} of {last_round.after:,}", hidden_classes))
+            findings.append(Finding(name, meaning, f"{sum_text} of {last_round.total_after:,}", hidden_classes))
         elif not suspect.is_counted and (unlisted_values := _find_unlisted_values(suspect, name, answers)):
             message = f"requests for {len(unlisted_values)} classes show only unlisted subscribers"
             hidden_classes = tuple((name, value) for value in unlisted_values)
-            findings.append(Finding(name, Says.CONTRADICTS, message, hidden_classes))
+            findings.append(Finding(name, Meaning.CONTRADICTS, message, hidden_classes))
     for finding in (
         _decide_combinations(suspect, answers),
         _decide_totals(suspect, answers),
@@ -186,7 +186,7 @@ def find_hidden(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClass
 
 def contradicts(suspect: Suspect, answers: Sequence[Answer]) -> bool:
     findings = decide_evidence(suspect, answers)
-    return any(finding.says is Says.CONTRADICTS and not finding.hidden_classes for finding in findings)
+    return any(finding.meaning is Meaning.CONTRADICTS and not finding.hidden_classes for finding in findings)
 
 
 def list_unshown(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClass]:
@@ -200,21 +200,21 @@ def list_unshown(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClas
     ]
 
 
-def decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) -> Says | None:
+def decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) -> Meaning | None:
     """Return the meaning of the counts of a partition, or None if the counts must be repeated."""
     certificate = suspect.certificate
     known_totals = {total for total in (certificate.total_first, certificate.total_last) if total is not None}
     rounds = read_rounds(suspect, name, answers)
     if any(hidden_name == name for hidden_name, _ in suspect.hidden_classes):
-        return Says.CONTRADICTS if _find_too_few(suspect, name, answers) else Says.NOTHING
+        return Meaning.CONTRADICTS if _find_too_few(suspect, name, answers) else Meaning.NOTHING
     if _find_unlisted_values(suspect, name, answers):
-        return Says.CONTRADICTS
-    says = decide_counts(rounds, suspect.is_quiet, known_totals)
+        return Meaning.CONTRADICTS
+    meaning = decide_counts(rounds, suspect.is_quiet, known_totals)
     if name != "base_id":
-        return says
+        return meaning
     # Bases that no page showed may be missing in both sums, and bases that are not counted may have changed meanwhile.
     exceeds_clearly = all(
-        sum(counts_of_round.parts) - counts_of_round.after >= _compute_jump(counts_of_round.after)
+        sum(counts_of_round.parts) - counts_of_round.total_after >= _compute_jump(counts_of_round.total_after)
         for counts_of_round in rounds
     )
     part_rounds = _read_parts(suspect, name, answers)
@@ -223,7 +223,7 @@ def decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) -> 
         all(parts[base] for parts in part_rounds) and not suspect.base_counts.get(int(str(base)))
         for base in counted_bases
     )
-    return says if says is not Says.AGREES and (exceeds_clearly or has_unlisted_base) else Says.NOTHING
+    return meaning if meaning is not Meaning.AGREES and (exceeds_clearly or has_unlisted_base) else Meaning.NOTHING
 
 
 def _find_too_few(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[object]:
@@ -266,11 +266,11 @@ def _shows_only_unlisted(suspect: Suspect, answer: Answer) -> bool:
 def read_rounds(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[Counts]:
     """Return the counts of a partition, one for each round. Return an empty list if any answer is missing or does not
     match its question."""
-    wholes = [answer for answer in answers if answer.question.topic is Topic.WHOLE] if suspect.is_counted else []
+    whole_answers = [answer for answer in answers if answer.question.topic is Topic.WHOLE] if suspect.is_counted else []
     rounds: list[Counts] = []
     for round_index, counts in enumerate(_read_parts(suspect, name, answers)):
         answered_totals = [
-            answer.total for answer in wholes if answer.question.round_index in (round_index - 1, round_index)
+            answer.total for answer in whole_answers if answer.question.round_index in (round_index - 1, round_index)
         ]
         totals = [total for total in answered_totals if total is not None]
         if len(totals) < len(answered_totals) or len(totals) < 2:
@@ -309,8 +309,8 @@ def _read_count(suspect: Suspect, answer: Answer) -> int | None:
     total = None if page is None else page.total_count if suspect.is_counted else len(page.subscribers)
     if page is None or total is None or bool(page.subscribers) != bool(total):
         return None
-    asked = {**suspect.filters, answer.question.name: answer.question.value}
-    return total if are_as_asked(asked, page.subscribers) else None
+    requested_values = {**suspect.filters, answer.question.name: answer.question.value}
+    return total if are_as_asked(requested_values, page.subscribers) else None
 
 
 def _is_empty(answer: Answer) -> bool:
@@ -338,7 +338,7 @@ def _decide_combinations(suspect: Suspect, answers: Sequence[Answer]) -> Finding
     hidden_classes = dict.fromkeys(class_ for classes in combinations for class_ in classes)
     names = " and ".join(name for name, _ in combinations[0])
     message = f"{unlisted_count:,} subscribers are shown only to a request for {names}"
-    return Finding("classes", Says.CONTRADICTS, message, tuple(hidden_classes))
+    return Finding("classes", Meaning.CONTRADICTS, message, tuple(hidden_classes))
 
 
 def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
@@ -346,30 +346,36 @@ def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | Non
 
     A list that does not change has left subscribers out if its TotalCount is much larger at another time."""
     certificate = suspect.certificate
-    last = certificate.total_last
-    wholes = [answer for answer in answers if answer.question.topic is Topic.WHOLE]
+    last_total = certificate.total_last
+    whole_answers = [answer for answer in answers if answer.question.topic is Topic.WHOLE]
     totals = read_totals(answers)
-    if last is None or not suspect.is_counted:
+    if last_total is None or not suspect.is_counted:
         return None
-    highest = max([certificate.total_first or 0, *totals])
+    highest_total = max([certificate.total_first or 0, *totals])
     if _has_grown_at_end(suspect, answers):
-        return Finding("total_count", Says.NOTHING, f"{highest:,} at another time than {last:,}, new ids at the end")
+        return Finding(
+            "total_count", Meaning.NOTHING, f"{highest_total:,} at another time than {last_total:,}, new ids at the end"
+        )
     largest_id = int(suspect.ids[-1]) if len(suspect.ids) else math.inf  # newcomers have larger ids
-    older_counts = [int(np.count_nonzero(read_unlisted_ids(suspect, answer) < largest_id)) for answer in wholes]
+    older_counts = [int(np.count_nonzero(read_unlisted_ids(suspect, answer) < largest_id)) for answer in whole_answers]
     unlisted_count = max(older_counts, default=0)
-    jump = _compute_jump(last)
-    is_still = suspect.is_quiet and len(set(totals)) == 1
-    if is_still and max(totals[0] - last, unlisted_count) >= jump:
+    jump = _compute_jump(last_total)
+    is_unchanged = suspect.is_quiet and len(set(totals)) == 1
+    if is_unchanged and max(totals[0] - last_total, unlisted_count) >= jump:
         message = f"{totals[0]:,} in a second reading, and {unlisted_count:,} unlisted ids between the listed ids"
-        return Finding("total_count", Says.CONTRADICTS, message)
-    if suspect.is_quiet and suspect.earlier_total is not None and suspect.earlier_total - last >= jump:
-        return Finding("total_count", Says.CONTRADICTS, f"{suspect.earlier_total:,} shortly before, then {last:,}")
-    if suspect.is_quiet and highest - last >= max(_GROWTH_ROWS, _GROWTH_SHARE * last):
-        return Finding("total_count", Says.CONTRADICTS, f"{last:,} in the reading, then {highest:,}")
-    if highest - certificate.distinct >= max(2 * _GROWTH_ROWS, _GROWTH_SHARE * highest):
-        return Finding("total_count", Says.CONTRADICTS, f"{highest:,} at one time, and {certificate.distinct:,} rows")
-    if highest > last:
-        return Finding("total_count", Says.AGREES, f"{highest:,} at another time than {last:,}")
+        return Finding("total_count", Meaning.CONTRADICTS, message)
+    if suspect.is_quiet and suspect.earlier_total is not None and suspect.earlier_total - last_total >= jump:
+        return Finding(
+            "total_count", Meaning.CONTRADICTS, f"{suspect.earlier_total:,} shortly before, then {last_total:,}"
+        )
+    if suspect.is_quiet and highest_total - last_total >= max(_GROWTH_ROWS, _GROWTH_SHARE * last_total):
+        return Finding("total_count", Meaning.CONTRADICTS, f"{last_total:,} in the reading, then {highest_total:,}")
+    if highest_total - certificate.distinct >= max(2 * _GROWTH_ROWS, _GROWTH_SHARE * highest_total):
+        return Finding(
+            "total_count", Meaning.CONTRADICTS, f"{highest_total:,} at one time, and {certificate.distinct:,} rows"
+        )
+    if highest_total > last_total:
+        return Finding("total_count", Meaning.AGREES, f"{highest_total:,} at another time than {last_total:,}")
     return None
 
 
@@ -415,7 +421,7 @@ def _decide_rows(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
         unlisted_ids = read_unlisted_ids(suspect, answer)
         inside_count = int(np.count_nonzero((unlisted_ids > smallest_id) & (unlisted_ids < largest_id)))
         if inside_count >= max(_LEAST_UNSEEN, _JUMP_SHARE * len(read_ids(answer))):
-            return Finding("rows", Says.CONTRADICTS, f"{inside_count:,} rows of another answer are not on the list")
+            return Finding("rows", Meaning.CONTRADICTS, f"{inside_count:,} rows of another answer are not on the list")
     return None
 
 
@@ -434,9 +440,9 @@ def _decide_lacking(suspect: Suspect, answers: Sequence[Answer]) -> Finding | No
         return None
     present_ids = find_present_ids(suspect, answers, Topic.LACKING)
     least_count = 2 if set(suspect.filters) - {"base_id"} else 1
-    says = Says.CONTRADICTS if len(present_ids) >= least_count else Says.NOTHING
+    meaning = Meaning.CONTRADICTS if len(present_ids) >= least_count else Meaning.NOTHING
     message = f"{len(present_ids)} of {len(lookups)} that the list lacks are there"
-    return Finding("ledger", says, message, unlisted_ids=tuple(sorted(present_ids)))
+    return Finding("ledger", meaning, message, unlisted_ids=tuple(sorted(present_ids)))
 
 
 def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
@@ -455,8 +461,10 @@ def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
     )
     for subscriber_id in outside_ids:
         side = find_side(suspect, subscriber_id)
-        ends = [answer for answer in answers if answer.question.topic is Topic.END and answer.question.name == side]
-        shown_ids = [set(read_ids(answer)) for answer in ends if answer.page is not None]
+        end_answers = [
+            answer for answer in answers if answer.question.topic is Topic.END and answer.question.name == side
+        ]
+        shown_ids = [set(read_ids(answer)) for answer in end_answers if answer.page is not None]
         if shown_ids and not any(subscriber_id in end_ids for end_ids in shown_ids):
             unlisted_ids.add(subscriber_id)
     total = max(read_totals(answers), default=0)
@@ -466,10 +474,10 @@ def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
     asked_count = len({answer.question.value for answer in lookups})
     message = f"{len(inside_ids | outside_ids) or 'none'} of {asked_count} ids that the list lacks exist"
     if unlisted_ids:
-        return Finding("ids", Says.CONTRADICTS, message, unlisted_ids=tuple(sorted(unlisted_ids)))
+        return Finding("ids", Meaning.CONTRADICTS, message, unlisted_ids=tuple(sorted(unlisted_ids)))
     has_control = any(answer.question.topic is Topic.KNOWN and _is_present(suspect, answer) for answer in answers)
     is_proof = has_control and not inside_ids and not outside_ids and _compute_chance(suspect) <= _LARGEST_CHANCE
-    return Finding("ids", Says.AGREES if is_proof else Says.NOTHING, message)
+    return Finding("ids", Meaning.AGREES if is_proof else Meaning.NOTHING, message)
 
 
 def _compute_chance(suspect: Suspect) -> float:
@@ -478,8 +486,8 @@ def _compute_chance(suspect: Suspect) -> float:
     if order not in (Order.ID, Order.ID_DESC) or len(ids) < 2:
         return 1.0
     step = compute_step(ids)
-    tail = ids[-_TAIL_IDS:] if order is Order.ID else ids[:_TAIL_IDS]
-    density = (len(tail) - 1) * step / int(tail[-1] - tail[0])
+    tail_ids = ids[-_TAIL_IDS:] if order is Order.ID else ids[:_TAIL_IDS]
+    density = (len(tail_ids) - 1) * step / int(tail_ids[-1] - tail_ids[0])
     lookup_count = IDS_BEYOND if order is Order.ID else min(IDS_BEYOND, int(ids[0] - 1) // step)
     return float((1 - density) ** lookup_count)
 

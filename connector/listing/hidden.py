@@ -1,4 +1,4 @@
-"""Finds out whether the list hides a base or a class of subscribers: it shows them only to a request for this base or
+"""Finds out whether the list hides a base or a class of subscribers. A hidden class is shown only to a request for the
 class (architecture 4.7).
 
 A load that looks subscribers up by filters alone never reads the list. Filters leave out the same classes as the list.
@@ -19,7 +19,7 @@ from connector.listing.evidence import ask_combinations, ask_together, combine_c
 from connector.listing.findings import PARTITIONS, Question, Topic
 from connector.listing.pages import ListFailed, try_page
 from connector.listing.requests import ask, look_up, read_stats, try_unlisted
-from connector.paging.certificate import Counts, HiddenClass, Says, decide_counts
+from connector.paging.certificate import Counts, HiddenClass, Meaning, decide_counts
 from connector.service.wire import MAX_LIMIT, ListQuery, read_field
 
 _HIDDEN_SAMPLE_ROWS = 50  # rows of a request for a base that no listing has shown
@@ -88,7 +88,7 @@ async def _ask_for_classes(access: ListAccess, base_id: int) -> list[dict[str, A
     classes = tuple(dict.fromkeys([*access.state.hidden_classes, *access.state.unshown_classes]))
     base_class = "base_id", base_id
     combinations = [
-        combination for combination in combine_classes([*classes, base_class], fewest=2) if base_class in combination
+        combination for combination in combine_classes([*classes, base_class], min_size=2) if base_class in combination
     ]
     ask_page = partial(try_page, access.client, access.retrier)
     rows_by_classes = await ask_combinations(ask_page, combinations, access.policy.max_concurrency)
@@ -102,11 +102,11 @@ _SAMPLE_ROWS = 50  # rows of a part that are compared with the question
 _SMALLEST_FIRST_ID = 2  # a list that begins with a smaller id has no older id
 
 
-async def learn_hidden_classes(access: ListAccess, *, is_again: bool = False) -> tuple[HiddenClass, ...]:
+async def learn_hidden_classes(access: ListAccess, *, is_repeated: bool = False) -> tuple[HiddenClass, ...]:
     """Return the classes that the list hides, and record them in the state of the look-ups. Ask once in a run. With
-    `is_again` ask once more, because a create of this run may be the first of its class."""
+    `is_repeated` ask once more, because a create of this run may be the first of its class."""
     state = access.state
-    if not state.are_classes_known or (is_again and not state.hidden_classes):
+    if not state.are_classes_known or (is_repeated and not state.hidden_classes):
         ask, concurrency = partial(try_page, access.client, access.retrier), access.policy.max_concurrency
         counts = await access.control.until_stopped(count_classes(ask, concurrency))
         hidden_classes = await access.control.until_stopped(find_hidden_classes(ask, counts, concurrency))
@@ -125,12 +125,12 @@ async def find_hidden_classes(ask: Ask, counts: "ClassCounts", concurrency: int)
     list. Without TotalCount, the rows of the first page decide alone."""
     hidden_classes = list[HiddenClass]()
     for name, parts in counts.parts.items():
-        if len(counts.wholes) < 2 or sum(parts.values()) > min(counts.wholes):
+        if len(counts.whole_totals) < 2 or sum(parts.values()) > min(counts.whole_totals):
             hidden_values = [
                 value for value, count in parts.items() if count and value not in counts.shown_values[name]
             ]
             hidden_classes += [(name, value) for value in hidden_values]
-    rows_by_classes = await ask_combinations(ask, combine_classes(counts.unshown_classes, fewest=2), concurrency)
+    rows_by_classes = await ask_combinations(ask, combine_classes(counts.unshown_classes, min_size=2), concurrency)
     return list(dict.fromkeys([*hidden_classes, *(class_ for classes in rows_by_classes for class_ in classes)]))
 
 
@@ -138,7 +138,7 @@ async def find_hidden_classes(ask: Ask, counts: "ClassCounts", concurrency: int)
 class ClassCounts:
     """Counts of the whole list and of its classes."""
 
-    wholes: Sequence[int] = ()  # TotalCount of the whole list, before the parts and after them
+    whole_totals: Sequence[int] = ()  # TotalCount of the whole list, before the parts and after them
     parts: Mapping[str, Mapping[object, int]] = field(default_factory=dict)
     """TotalCount of each class, by filter and value. Answers whose rows do not match the filter are left out."""
     shown_values: Mapping[str, Collection[object]] = field(default_factory=dict)  # values on the first page, by filter
@@ -154,13 +154,13 @@ class ClassCounts:
             if not count and value not in self.shown_values[name]
         )
 
-    def decide(self, name: str) -> Says:
+    def decide(self, name: str) -> Meaning:
         """Return whether the parts of one filter contradict the size of the list. The list is assumed to be
         unchanged."""
-        if len(self.wholes) < 2 or len(self.parts.get(name, {})) < len(PARTITIONS[name]):
-            return Says.NOTHING
-        rounds = [Counts(self.wholes[0], list(self.parts[name].values()), self.wholes[1])]
-        return decide_counts(rounds, True, ()) or Says.CONTRADICTS
+        if len(self.whole_totals) < 2 or len(self.parts.get(name, {})) < len(PARTITIONS[name]):
+            return Meaning.NOTHING
+        rounds = [Counts(self.whole_totals[0], list(self.parts[name].values()), self.whole_totals[1])]
+        return decide_counts(rounds, True, ()) or Meaning.CONTRADICTS
 
 
 async def count_classes(ask: Ask, concurrency: int) -> ClassCounts:
@@ -186,8 +186,8 @@ async def count_classes(ask: Ask, concurrency: int) -> ClassCounts:
     shown_values = {
         name: {read_field(row, name) or ("" if name == "gender" else False) for row in rows} for name in PARTITIONS
     }
-    wholes = [total for total in (first_whole.total, last_whole.total) if total is not None]
-    return ClassCounts(wholes, counts, shown_values, [row.get("Id") for row in rows])
+    whole_totals = [total for total in (first_whole.total, last_whole.total) if total is not None]
+    return ClassCounts(whole_totals, counts, shown_values, [row.get("Id") for row in rows])
 
 
 async def _find_older_id(ask: Ask, ids: Sequence[object]) -> list[int]:

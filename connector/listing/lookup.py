@@ -58,13 +58,13 @@ class FilterCheck:
 
 
 async def check_filters(
-    access: ListAccess, classes: Collection[SpellingClass], *, with_case: bool = False, is_again: bool = False
+    access: ListAccess, classes: Collection[SpellingClass], *, with_case: bool = False, is_repeated: bool = False
 ) -> FilterCheck:
     """Return the results of the controls of these classes; with `with_case`, also whether the filter by email ignores
     case.
 
-    In a run, a filter is tried once for each class, and once with a made-up value. With `is_again`, classes that have
-    passed are tried again, because a filter may stop working in the middle of a run. Raises ListFailed.
+    In a run, a filter is tried once for each class, and once with a made-up value. With `is_repeated`, classes that
+    have passed are tried again, because a filter may stop working in the middle of a run. Raises ListFailed.
     """
     state = access.state
     await _try_fields(access, sorted({spelling_class.field for spelling_class in classes}))
@@ -72,7 +72,7 @@ async def check_filters(
         spelling_class
         for spelling_class in classes
         if spelling_class.field in state.usable_fields
-        and (spelling_class not in state.controls or (state.controls[spelling_class] and is_again))
+        and (spelling_class not in state.controls or (state.controls[spelling_class] and is_repeated))
     ]
     due_classes.sort(key=lambda spelling_class: sorted(spelling_class.traits))
     results = await look_up_together(
@@ -81,7 +81,7 @@ async def check_filters(
     for spelling_class, (is_passed, _) in zip(due_classes, results, strict=True):
         if is_passed is not None:
             state.controls[spelling_class] = is_passed
-    is_case_due = state.is_case_blind is None or (state.is_case_blind and is_again)
+    is_case_due = state.is_case_blind is None or (state.is_case_blind and is_repeated)
     if with_case and "email" in state.usable_fields and is_case_due:
         state.is_case_blind = await _is_case_blind(access)
     return FilterCheck(
@@ -150,7 +150,7 @@ async def _try_sentinel(access: ListAccess, sentinel: Sentinel) -> bool | None:
 
 
 def _find_sentinels(access: ListAccess, spelling_class: SpellingClass) -> Iterator[Sentinel]:
-    """Yield the sentinels whose text as sent is of this class, in the order of their confirmation."""
+    """Yield the sentinels whose sent text is of this class, in the order of their confirmation."""
     for sentinel in tuple(access.sentinels):
         if sentinel.field == spelling_class.field and classify(sentinel.field, sentinel.value) == spelling_class:
             yield sentinel
@@ -197,18 +197,20 @@ async def _find_by_filter(access: ListAccess, check: FilterCheck, started_at: fl
     ]
     if not sentinels:
         return Visibility()
-    base_id, newest = access.journal.base.service_id, sentinels[-1]
+    base_id, newest_sentinel = access.journal.base.service_id, sentinels[-1]
     latest_by_class = {sentinel.is_active: sentinel for sentinel in sentinels if sentinel.base_id == base_id}
-    latest_sentinels = dict.fromkeys([newest, *latest_by_class.values()])
+    latest_sentinels = dict.fromkeys([newest_sentinel, *latest_by_class.values()])
     seen_sentinels = {
         sentinel
         for sentinel in latest_sentinels
         if sentinel in check.seen_sentinels or await _is_shown(access, sentinel)
     }
-    if newest in seen_sentinels:
+    if newest_sentinel in seen_sentinels:
         return Visibility(frozenset(seen_sentinels))
-    findable = [sentinel for sentinel in sentinels if classify(sentinel.field, sentinel.value) in check.passed_classes]
-    earlier_sentinels = findable[-_LATEST_SENTINELS:]
+    findable_sentinels = [
+        sentinel for sentinel in sentinels if classify(sentinel.field, sentinel.value) in check.passed_classes
+    ]
+    earlier_sentinels = findable_sentinels[-_LATEST_SENTINELS:]
     look_ups = [partial(_is_shown, access, sentinel) for sentinel in earlier_sentinels]
     results = list(zip(earlier_sentinels, await look_up_together(access, look_ups), strict=True))
     seen_sentinels |= {sentinel for sentinel, is_shown in results if is_shown}
@@ -365,18 +367,18 @@ class _FilterLookup:
                 break
             batch = self.questions[start : start + ASKED_TOGETHER]
             answers_by_identity = await self._ask([question for question in batch if question.is_askable(check)])
-            previous_check, check = check, await self._check(is_again=True)
+            previous_check, check = check, await self._check(is_repeated=True)
             for question in batch:
                 answers = answers_by_identity.get(question.key.identity, ())
                 has_all = bool(answers) and all(self._has_all_matches(question.key.field, answer) for answer in answers)
                 if has_all and question.proves_absence(previous_check) and question.proves_absence(check):
                     self.absent_identities.add(question.key.identity)
         found_ids = {identity: tuple(sorted(ids)) for identity, ids in self.found_ids.items()}
-        absent = frozenset(self.absent_identities.difference(found_ids))
-        if absent:
+        absent_identities = frozenset(self.absent_identities.difference(found_ids))
+        if absent_identities:
             visibility = await _confirm_visibility(access, visibility, started_at)
         seen_sentinels, lag_s = visibility.seen_sentinels, visibility.lag_s
-        return LookupResult(found_ids, absent, seen_sentinels, lag_s, started_at, is_by_filter=True)
+        return LookupResult(found_ids, absent_identities, seen_sentinels, lag_s, started_at, is_by_filter=True)
 
     def _has_all_matches(self, name: str, answer: AnswerRows) -> bool:
         """Return whether the answer has all subscribers with the text, each with its base.
@@ -385,10 +387,10 @@ class _FilterLookup:
         another answer."""
         return answer.is_whole and (len(answer.rows) != 1 or name in self.access.state.plural_fields)
 
-    async def _check(self, *, is_again: bool = False) -> FilterCheck:
+    async def _check(self, *, is_repeated: bool = False) -> FilterCheck:
         with_case = any(question.needs_case_blind for question in self.questions)
         classes = frozenset[SpellingClass]().union(*(question.classes for question in self.questions))
-        return await check_filters(self.access, classes, with_case=with_case, is_again=is_again)
+        return await check_filters(self.access, classes, with_case=with_case, is_repeated=is_repeated)
 
     def _is_worth_asking(self, check: FilterCheck) -> bool:
         """Return whether an answer could prove an identity absent, or find the subscriber of an unresolved create."""

@@ -201,18 +201,18 @@ async def read_pages(
     await fetcher.follow(_choose_pages(pager, limit), is_calm=pager.is_calm)
     while (page := pager.decide_next()) is not None:
         try:
-            listed = await fetcher.take_next()
+            list_page = await fetcher.take_next()
         except ListFailed as failure:
             if page.ends_at is None or not failure.says_no_more:
                 raise
             pager.add_page(NO_IDS, total=page.ends_at, offset=page.offset, limit=None)
             await fetcher.follow(_choose_pages(pager, limit), is_calm=pager.is_calm)
             continue
-        ids = read_ids(form, listed)
-        new_mask = pager.add_page(ids, total=listed.total_count, offset=listed.offset, limit=listed.limit)
+        ids = read_ids(form, list_page)
+        new_mask = pager.add_page(ids, total=list_page.total_count, offset=list_page.offset, limit=list_page.limit)
         await fetcher.follow(_choose_pages(pager, limit), is_calm=pager.is_calm)
         await asyncio.sleep(0)  # the next request leaves before the caller works on this page
-        yield ReadPage(page.sweep, listed.subscribers, ids, new_mask, pager.total)
+        yield ReadPage(page.sweep, list_page.subscribers, ids, new_mask, pager.total)
 
 
 def _choose_pages(pager: Pager, limit: ConcurrencyLimit) -> list[PageRequest]:
@@ -220,10 +220,10 @@ def _choose_pages(pager: Pager, limit: ConcurrencyLimit) -> list[PageRequest]:
     return [] if page is None else [page, *pager.decide_ahead(limit.allowed - 1)]
 
 
-def read_ids(form: Form[Rows], listed: ListPage[Rows]) -> IdArray:
+def read_ids(form: Form[Rows], list_page: ListPage[Rows]) -> IdArray:
     """Return the ids of the subscribers. Raises ListFailed if an Id is not a whole number, because the connector
     compares pages by their ids."""
-    ids = form.read_ids(listed.subscribers)
+    ids = form.read_ids(list_page.subscribers)
     if ids is None:
         raise ListFailed(NO_WHOLE_ID)
     return ids
@@ -275,12 +275,12 @@ class PageFetcher(Generic[Rows]):
     async def take_next(self) -> ListPage[Rows]:
         """Return the next page. Raises the error of its request."""
         page, answer = self._in_flight[0]
-        listed = await answer
-        if listed is None:
+        list_page = await answer
+        if list_page is None:
             self._client.counts["list"].retried += 1
-            listed = await self._fetch(page)
+            list_page = await self._fetch(page)
         self._in_flight.popleft()
-        return listed
+        return list_page
 
     async def __aenter__(self) -> "PageFetcher[Rows]":
         return self
@@ -292,9 +292,9 @@ class PageFetcher(Generic[Rows]):
     async def _fetch(self, page: PageRequest) -> ListPage[Rows]:
         retried_count = self._client.counts["list"].retried
         with self._measure() as measure:
-            listed = await fetch_page(self._client, self._retrier, self._ask_for(page), parse=self._form.parse)
+            list_page = await fetch_page(self._client, self._retrier, self._ask_for(page), parse=self._form.parse)
             measure.is_refused = self._client.counts["list"].retried > retried_count
-        return listed
+        return list_page
 
     async def _attempt(self, page: PageRequest) -> ListPage[Rows] | None:
         with self._measure() as measure:

@@ -25,8 +25,8 @@ from connector.paging.certificate import (
     CutOff,
     Finding,
     HiddenClass,
+    Meaning,
     Reason,
-    Says,
     Verdict,
     decide_cut_off,
 )
@@ -46,7 +46,7 @@ LIST_CONNECTIONS = MOST_IN_FLIGHT + 8
 """Connections for the pages in flight, and for pages that were dropped a moment ago."""
 
 _FIRST_IN_FLIGHT = 10
-"""The number of pages in flight at the beginning. Latency alone does not reduce the number further."""
+"""The number of pages in flight at the beginning. Latency alone does not reduce the number below this one."""
 
 _FEWEST_IN_ROUND = 4
 """The smallest number of pages whose mean time counts as the latency of the service."""
@@ -141,9 +141,9 @@ async def read_list(
         return pager
 
     pager = await read_sweeps(query, dispatcher.dispatch)
-    recorded = await _record_filters(ask, filters, trial, dispatcher) if trial is not None else {}
-    certificate = pager.certify(started_at, now(), recorded)
-    if certificate.is_complete and recorded.get("missed"):
+    filter_reports = await _record_filters(ask, filters, trial, dispatcher) if trial is not None else {}
+    certificate = pager.certify(started_at, now(), filter_reports)
+    if certificate.is_complete and filter_reports.get("missed"):
         return replace(certificate, verdict=Verdict.INCOMPLETE, reason=Reason.FILTER)
     if not certificate.is_complete:
         return certificate
@@ -181,9 +181,10 @@ async def read_list(
                 suspect = replace(suspect, hidden_classes=(*suspect.hidden_classes, *new_classes))
                 pending, problems = combine_classes(suspect.hidden_classes), []  # all combinations are read again
                 continue
-            problems += [Finding("hidden", Says.CONTRADICTS, reading.problem)] if reading.problem else []
+            problems += [Finding("hidden", Meaning.CONTRADICTS, reading.problem)] if reading.problem else []
             if combination and not pending and not await _has_same_total(ask, suspect, answers):
-                pending.append(())  # read the whole list again: no reading may have a subscriber who changed the class
+                # Read the whole list again: every reading may lack a subscriber who changed the class meanwhile.
+                pending.append(())
         ids = read_ids.to_array()
         lacking_ids = [] if find_lacking is None else await find_lacking(ids)
         answers += await ask_lacking(ask, lacking_ids, answers, limit.allowed)
@@ -368,7 +369,7 @@ class PartDispatcher(Generic[Rows]):
     filters: Mapping[str, object]  # the filters of the hidden classes
     read_ids: IdSet  # the ids of subscribers that were read before
     class_counts: dict[str, Counter[object]]  # the number of rows of each class in all readings together
-    part_counts: dict[str, Counter[object]] = field(default_factory=dict)  # the same for this reading alone
+    part_counts: dict[str, Counter[object]] = field(default_factory=dict)  # the same numbers for this reading
     has_others: bool = False  # whether a page has a subscriber of another class
     sweep: int = 0  # number of the sweep
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 LookUp = Callable[[], Awaitable[T]]
 
-_MOST_IN_FLIGHT = 16  # look-ups: a hundred take as long as seven single ones, and no service is overloaded
+_MOST_IN_FLIGHT = 16  # look-ups in flight: 100 look-ups then take as long as 7 look-ups one after another
 _UNFILTERED_ROWS = 20  # if a filter by one identity lists this many rows, the service ignores the filter
 _MOST_REFUSED_ROUNDS = 3  # after this many rounds of single look-ups that are all refused, the look-ups fail
 _UNLISTED_TRIED = 3  # the identity filters are tested with at most this many subscribers that the list leaves out
@@ -170,7 +170,7 @@ async def read_stats(access: ListAccess) -> ListStats:
     page = await access.control.until_stopped(
         fetch_page(access.client, access.retrier, ListQuery(base_id=state.base_id))
     )
-    request_count = None  # of a sweep in id order, with the request for the empty page past the end
+    request_count = None  # the number of requests of a sweep in id order, including the empty page past the end
     if page.total_count is not None:
         page_rows = page.limit if page.limit is not None and page.limit > 0 else max(1, len(page.subscribers))
         request_count = math.ceil(page.total_count / (page_rows * _NEW_SHARE)) + 1

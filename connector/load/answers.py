@@ -47,8 +47,8 @@ def classify_answer(
         lacking_field = "base" if has_same_base is None else candidate.intent.field
         message = f"{beginning} without its {lacking_field} (service-api.md 4.2)"
         return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, message)
-    altered = find_altered_fields(candidate.sent, answer.subscriber)
-    return Move(Event.ANSWERED, answer.subscriber_id, answer.status, altered=altered)
+    altered_fields = find_altered_fields(candidate.sent, answer.subscriber)
+    return Move(Event.ANSWERED, answer.subscriber_id, answer.status, altered=altered_fields)
 
 
 def _has_same_base(answer: Created, base: Base, asked_name: str | None) -> bool | None:
@@ -82,7 +82,7 @@ def choose_recorded_move(candidate: Candidate, move: Move) -> Move:
     REJECTED before goes back to this state, with its body, for a later run (architecture 4.4)."""
     if move.event is Event.NOT_SENT and candidate.entry_state is State.UNKNOWN:
         return replace(move, event=Event.LOST)
-    if move.event is Event.NOT_SENT and candidate.refused is not None:
-        status, message = candidate.refused
+    if move.event is Event.NOT_SENT and candidate.earlier_refusal is not None:
+        status, message = candidate.earlier_refusal
         return Move(Event.REFUSED, status=status, message=message)
     return move

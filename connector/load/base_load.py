@@ -50,9 +50,9 @@ class SortedChunk:
     """A chunk of rows for one base, sorted by the ledger's entries."""
 
     planned: PlannedChunk
-    to_create: dict[int, State]  # indexes of the rows to create, with the states of their entries
+    create_states: dict[int, State]  # indexes of the rows to create, with the states of their entries
     held_entries: dict[int, Entry]  # the HELD or REJECTED entries of rows, by index
-    is_unsure: bool = False  # whether a look-up may have found some of the rows meanwhile
+    is_unsure: bool = False  # whether a look-up may have found some of the rows since they were sorted
 
 
 class Loader:
@@ -95,9 +95,9 @@ class Loader:
         journal, base = self._session.journal, self._session.journal.base
         if not journal.has_receipts:
             return
-        unknown = await journal.ask(lambda ledger: ledger.find_unfinished_entries(base, State.UNKNOWN))
+        unknown_entries = await journal.ask(lambda ledger: ledger.find_unfinished_entries(base, State.UNKNOWN))
         undelivered_runs = await journal.ask(lambda ledger: find_runs_in_outbox(ledger.connection))
-        for entry in unknown:
+        for entry in unknown_entries:
             if entry.run_key not in undelivered_runs:
                 journal.record_receipt(entry.identity, str(read_body(entry)[entry.field]), ReceiptKind.KNOWN)
 
@@ -117,12 +117,12 @@ class Loader:
         case, also after an error."""
         row_count = len(planned.identities)
         is_in_order = row_count <= _LARGEST_SMALL_CHUNK
-        indices = list(range(row_count)) if is_in_order else np.argsort(planned.identities).tolist()
-        return SortedChunk(planned, *await self._sort(planned, indices))
+        indexes = list(range(row_count)) if is_in_order else np.argsort(planned.identities).tolist()
+        return SortedChunk(planned, *await self._sort(planned, indexes))
 
     def plan_lookup(self, chunk: SortedChunk) -> LookupTask | None:
         """Return the look-up that the new rows of the chunk need, or None if no look-up is needed."""
-        if not chunk.to_create or self.presence.covers(chunk.planned):
+        if not chunk.create_states or self.presence.covers(chunk.planned):
             return None
         chunk.is_unsure = True
         return LookupTask(self.presence, chunk.planned, self._list_keys(chunk))
@@ -130,21 +130,21 @@ class Loader:
     async def create_new(self, chunk: SortedChunk) -> None:
         """Look up the subscribers of the chunk's new rows, and create the absent ones. Raises as `load` does."""
         session, planned = self._session, chunk.planned
-        while chunk.to_create and not session.control.is_stopping:
+        while chunk.create_states and not session.control.is_stopping:
             if chunk.is_unsure or not (self._is_clear and self.presence.covers(planned)):
                 await self.presence.learn(planned, self._list_keys(chunk))
                 await self._clear_unresolved()
                 await self._sort_again(chunk)
             await self._refuse_rows(chunk)
-            if chunk.to_create and session.policy.is_looking:
+            if chunk.create_states and session.policy.is_looking:
                 refuse_similar_base(session)
-            stream = CandidateStream(planned, list(chunk.to_create), chunk.to_create, session.policy.identity)
+            stream = CandidateStream(planned, list(chunk.create_states), chunk.create_states, session.policy.identity)
             base = session.journal.base
             await self._create(self._fetch_while_known(planned, stream, base))
-            if stream.remaining and not session.limits.allow(1):
+            if stream.unfetched_indexes and not session.limits.allow(1):
                 session.control.end(session.limits.describe_creates())
-            unsent_indexes = [*self._find_stale(planned, chunk.to_create), *stream.remaining]
-            chunk.to_create = {index: chunk.to_create[index] for index in unsent_indexes}
+            unsent_indexes = [*self._find_stale(planned, chunk.create_states), *stream.unfetched_indexes]
+            chunk.create_states = {index: chunk.create_states[index] for index in unsent_indexes}
             if session.journal.base.key != base.key:  # an answer has taught the base's Id: use the entries of that base
                 await self._sort_again(chunk)
         session.control.check()
@@ -172,39 +172,43 @@ class Loader:
     # Rows and their entries
 
     def _list_keys(self, chunk: SortedChunk) -> list[LookupKey]:
-        return build_row_keys(chunk.planned, [*chunk.to_create, *chunk.held_entries], self._session.policy.identity)
+        return build_row_keys(chunk.planned, [*chunk.create_states, *chunk.held_entries], self._session.policy.identity)
 
     async def _sort_again(self, chunk: SortedChunk) -> None:
         chunk.is_unsure = False
-        chunk.to_create, chunk.held_entries = await self._sort(chunk.planned, [*chunk.to_create, *chunk.held_entries])
+        chunk.create_states, chunk.held_entries = await self._sort(
+            chunk.planned, [*chunk.create_states, *chunk.held_entries]
+        )
 
-    async def _sort(self, planned: PlannedChunk, indices: list[int]) -> tuple[dict[int, State], dict[int, Entry]]:
+    async def _sort(self, planned: PlannedChunk, indexes: list[int]) -> tuple[dict[int, State], dict[int, Entry]]:
         """Give an outcome to each row whose outcome follows from the ledger.
 
         Return the indexes of the rows to create, each with the state of its entry, and the HELD or REJECTED entries of
         rows by index: a look-up may still show their subscribers.
         """
-        identities = split_digests(planned.identities[indices])
-        fingerprints = split_digests(planned.fingerprints[indices])
+        identities = split_digests(planned.identities[indexes])
+        fingerprints = split_digests(planned.fingerprints[indexes])
         digests = list(zip(identities, fingerprints, strict=True))
         base, journal = self._session.journal.base, self._session.journal
-        different = await journal.ask(lambda ledger: ledger.find_changed_identities(base, digests))
-        pairs = zip(indices, digests, strict=True) if different else ()  # an unchanged row exists
-        remaining = [(index, *digest) for index, digest in pairs if digest[0] in different]
-        self._count_rows(Outcome.EXISTS, planned, _leave_out(indices, [index for index, _, _ in remaining]))
-        identities_with_entry = [identity for _, identity, _ in remaining if different[identity]]
+        has_entry_by_identity = await journal.ask(lambda ledger: ledger.find_changed_identities(base, digests))
+        pairs = zip(indexes, digests, strict=True) if has_entry_by_identity else ()  # otherwise no row has changed
+        changed_rows = [(index, *digest) for index, digest in pairs if digest[0] in has_entry_by_identity]
+        self._count_rows(Outcome.EXISTS, planned, _leave_out(indexes, [index for index, _, _ in changed_rows]))
+        identities_with_entry = [identity for _, identity, _ in changed_rows if has_entry_by_identity[identity]]
         entries = await journal.find_entries(identities_with_entry) if identities_with_entry else {}
-        to_create: dict[int, State] = {}
-        held_entries, to_compare, recently_refused, unknown, opt_outs = (dict[int, Entry]() for _ in range(5))
-        for index, identity, fingerprint in remaining:
+        create_states: dict[int, State] = {}
+        held_entries, entries_to_compare, recently_refused, unknown_entries, opt_outs = (
+            dict[int, Entry]() for _ in range(5)
+        )
+        for index, identity, fingerprint in changed_rows:
             entry = entries.get(identity)
             if entry is None:
-                to_create[index] = State.NONE
+                create_states[index] = State.NONE
                 continue
             is_as_sent = entry.fingerprint == fingerprint
             match entry.state:
                 case State.CONFIRMED:
-                    (opt_outs if is_as_sent else to_compare)[index] = entry
+                    (opt_outs if is_as_sent else entries_to_compare)[index] = entry
                 case State.HELD:
                     held_entries[index] = entry
                 case State.REJECTED if is_as_sent:
@@ -212,41 +216,41 @@ class Loader:
                 case State.REJECTED if self._refusals.may_not_show_yet(entry):
                     recently_refused[index] = entry
                 case State.REJECTED | State.NONE:  # the row has changed after its refusal
-                    to_create[index] = entry.state
+                    create_states[index] = entry.state
                 case State.SENDING | State.UNKNOWN:
-                    unknown[index] = entry
+                    unknown_entries[index] = entry
                 case _:
                     assert_never(entry.state)
-        self._add_unresolved(planned, unknown)
-        self._await_comparison(planned, to_compare)
+        self._add_unresolved(planned, unknown_entries)
+        self._await_comparison(planned, entries_to_compare)
         await self._check_opt_outs(planned, opt_outs)
         if recently_refused:
             refused_identities = split_digests(planned.identities[list(recently_refused)])
             await journal.ask(lambda ledger: ledger.mark_unresolved(base, refused_identities))
             self._add_unresolved(planned, recently_refused)
-        return to_create, held_entries
+        return create_states, held_entries
 
     async def _refuse_rows(self, chunk: SortedChunk) -> None:
         """Remove rows of inactive subscribers, and rows with a mistaken id, from the rows to create."""
         planned, tally = chunk.planned, self._session.tally
-        inactive = find_inactive(self._session, planned, list(chunk.to_create))
-        self._count_rows(Outcome.SUPPRESSED, planned, inactive)
-        for index in inactive:
-            del chunk.to_create[index]
-        new_indexes = [index for index, state in chunk.to_create.items() if state is State.NONE]
+        inactive_indexes = find_inactive(self._session, planned, list(chunk.create_states))
+        self._count_rows(Outcome.SUPPRESSED, planned, inactive_indexes)
+        for index in inactive_indexes:
+            del chunk.create_states[index]
+        new_indexes = [index for index, state in chunk.create_states.items() if state is State.NONE]
         problems = await self._mistaken_ids.find_problems(planned, new_indexes, self.presence.listing_rows)
         tally.add_taken(len(problems))
         for index, row in zip(problems, self._read(planned, problems), strict=True):
             tally.report(Problem(row.source, Outcome.INVALID, "", *problems[index]))
-            del chunk.to_create[index]
+            del chunk.create_states[index]
 
-    def _count_rows(self, outcome: Outcome, planned: PlannedChunk, indices: Sequence[int]) -> None:
+    def _count_rows(self, outcome: Outcome, planned: PlannedChunk, indexes: Sequence[int]) -> None:
         """Give this outcome to the rows at these indexes of `planned.subscribers`."""
         tally = self._session.tally
         if tally.on_rows is None:
-            tally.count(outcome, len(indices))
+            tally.count(outcome, len(indexes))
         else:
-            tally.count_positions(outcome, planned.chunk, planned.subscribers.index[list(indices)].to_numpy())
+            tally.count_positions(outcome, planned.chunk, planned.subscribers.index[list(indexes)].to_numpy())
 
     def _await_comparison(self, planned: PlannedChunk, entries: Mapping[int, Entry]) -> None:
         """Let the rows at these indexes wait for a comparison with the service. `entries` has the entry of each row."""
@@ -265,31 +269,31 @@ class Loader:
             return CompareReason.REPORTED
         return CompareReason.FIRST if entry.fingerprint is None else CompareReason.CHANGED
 
-    async def _check_opt_outs(self, planned: PlannedChunk, unchanged: Mapping[int, Entry]) -> None:
+    async def _check_opt_outs(self, planned: PlannedChunk, unchanged_entries: Mapping[int, Entry]) -> None:
         """Count unchanged rows whose entries are opt-outs as existing. Compare inactive rows with the service again. An
         active row ends the opt-out if this job has recorded the opt-out."""
         session = self._session
-        if not unchanged:
+        if not unchanged_entries:
             return
-        self._count_rows(Outcome.EXISTS, planned, list(unchanged))
-        rows = self._read(planned, unchanged)
+        self._count_rows(Outcome.EXISTS, planned, list(unchanged_entries))
+        rows = self._read(planned, unchanged_entries)
         inactive_rows = [row for row in rows if row.values.get("is_active") is False]
         session.waiting_rows.add(session.journal, [(row, CompareReason.OPTED_OUT) for row in inactive_rows])
         ended_identities = [
             row.identity
-            for row, entry in zip(rows, unchanged.values(), strict=True)
+            for row, entry in zip(rows, unchanged_entries.values(), strict=True)
             if row.values.get("is_active") is True and entry.opted_out == session.source_job
         ]
         base = session.journal.base
         await session.journal.ask(lambda ledger: ledger.clear_opt_outs(base, ended_identities))
 
-    def _find_stale(self, planned: PlannedChunk, indices: Collection[int]) -> list[int]:
+    def _find_stale(self, planned: PlannedChunk, indexes: Collection[int]) -> list[int]:
         """Return the indexes of rows whose existence check expired before they were sent."""
         stale_identities = self._outcomes.pop_stale()
         if not stale_identities:
             return []
-        identities = split_digests(planned.identities[list(indices)])
-        return [index for index, identity in zip(indices, identities, strict=True) if identity in stale_identities]
+        identities = split_digests(planned.identities[list(indexes)])
+        return [index for index, identity in zip(indexes, identities, strict=True) if identity in stale_identities]
 
     def _add_unresolved(self, planned: PlannedChunk, entries: Mapping[int, Entry]) -> None:
         """Add rows whose entries are unknown. All of them are settled before one of them is sent."""
@@ -311,18 +315,18 @@ class Loader:
         for unresolved, candidate in zip(changed_rows.values(), candidates, strict=True):
             unresolved.newer_candidate = candidate
 
-    def _read(self, planned: PlannedChunk, indices: Iterable[int]) -> list[LoadRow]:
-        return read_rows(planned, list(indices), self._session.policy.identity)
+    def _read(self, planned: PlannedChunk, indexes: Iterable[int]) -> list[LoadRow]:
+        return read_rows(planned, list(indexes), self._session.policy.identity)
 
     def _fetch_while_known(self, planned: PlannedChunk, stream: CandidateStream, base: Base) -> FetchItems[Candidate]:
         """Return a function that returns candidates of the stream, as long as the look-up is fresh and the base is the
         base of the look-up."""
 
-        async def fetch(most: int) -> list[Candidate]:
+        async def fetch(max_count: int) -> list[Candidate]:
             limits, present_base = self._session.limits, self._session.journal.base
             if not self.presence.covers(planned) or present_base.key != base.key:
                 return []
-            candidates = stream.fetch(limits.allow(most), present_base, self.presence.valid_until)
+            candidates = stream.fetch(limits.allow(max_count), present_base, self.presence.valid_until)
             limits.sent_count += len(candidates)
             return candidates
 
@@ -368,12 +372,12 @@ class Loader:
         return await self._session.journal.ask(lambda ledger: ledger.has_unknown_of_another_field(base, identity))
 
 
-def _leave_out(indices: list[int], excluded: Collection[int]) -> list[int]:
+def _leave_out(indexes: list[int], excluded_indexes: Collection[int]) -> list[int]:
     """Return the indexes without the excluded ones."""
-    if not excluded:
-        return indices
-    excluded_set = set(excluded)
-    return [index for index in indices if index not in excluded_set]
+    if not excluded_indexes:
+        return indexes
+    excluded_set = set(excluded_indexes)
+    return [index for index in indexes if index not in excluded_set]
 
 
 def _build_problem(row: LoadRow, entry: Entry) -> Problem:

@@ -37,7 +37,7 @@ class Candidate:
     sent: dict[str, object]
     read_source: Callable[[], Row] = _build_no_row  # an entry of an earlier run has no row
     entry_state: State = State.NONE  # the state before the create: NONE, REJECTED, or UNKNOWN and proved absent
-    refused: tuple[int, str] | None = None  # status and message of an earlier refusal of this create
+    earlier_refusal: tuple[int, str] | None = None  # the status and the message of an earlier refusal of this create
     known_until: float = inf  # the time (monotonic) until which the look-up is fresh (architecture 4.7)
     omission: Omission | None = None
     sent_at: float = -inf  # the time of the latest request (monotonic)
@@ -74,11 +74,11 @@ def extract_rows(chunk: Chunk, positions: Sequence[int]) -> list[Row]:
     return [Row(number, chunk.name, columns, row) for number, row in zip(numbers, rows_of_cells, strict=True)]
 
 
-def find_omissions(planned: PlannedChunk, indices: Sequence[int], identity: str) -> list[Omission | None]:
+def find_omissions(planned: PlannedChunk, indexes: Sequence[int], identity: str) -> list[Omission | None]:
     """Return the zip code that the create omits, or None, for each of these indexes of `planned.subscribers`."""
     if planned.omitted_zips is None:
-        return [None] * len(indices)
-    identity_texts = planned.subscribers[identity].iloc[list(indices)]
+        return [None] * len(indexes)
+    identity_texts = planned.subscribers[identity].iloc[list(indexes)]
     zips = planned.omitted_zips.reindex(identity_texts.index)
     numbers, name = planned.chunk.numbers[identity_texts.index.to_numpy()].tolist(), planned.chunk.name
     return [
@@ -121,15 +121,15 @@ class CandidateStream:
         self._plan = plan_encoding([*self._cells.columns, "base_id", "base_name"])
 
     @property
-    def remaining(self) -> Sequence[int]:
+    def unfetched_indexes(self) -> Sequence[int]:
         """The indexes of the rows that were not fetched."""
         return self._indexes[self._fetched_count :]
 
-    def fetch(self, most: int, base: Base, known_until: float = inf) -> list[Candidate]:
-        """Return the next candidates, at most `most`, or an empty list at the end. They may be sent until `known_until`
-        (monotonic)."""
+    def fetch(self, max_count: int, base: Base, known_until: float = inf) -> list[Candidate]:
+        """Return the next candidates, at most `max_count`, or an empty list at the end. They may be sent until
+        `known_until` (monotonic)."""
         begin = self._fetched_count
-        end = min(begin + most, len(self._indexes))
+        end = min(begin + max_count, len(self._indexes))
         if end > self._cells_begin + len(self._cells.rows):
             self._cells_begin = begin
             self._cells = self._read(begin, max(end, begin + _READ_AT_ONCE))
@@ -139,8 +139,8 @@ class CandidateStream:
         return [self._build(number, base_reference, known_until) for number in range(begin, end)]
 
     def _read(self, begin: int, end: int) -> _Cells:
-        planned, indices = self._planned, list(self._indexes[begin:end])
-        subscribers = planned.subscribers.iloc[indices]
+        planned, indexes = self._planned, list(self._indexes[begin:end])
+        subscribers = planned.subscribers.iloc[indexes]
         columns = [name for name in subscribers.columns if name in BY_NAME]
         values = [pa.array(subscribers[name], from_pandas=True).to_pylist() for name in columns]
         rows = list(zip(*values, strict=True))
@@ -148,9 +148,9 @@ class CandidateStream:
             columns,
             rows,
             subscribers.index.tolist(),
-            split_digests(planned.identities[indices]),
-            split_digests(planned.fingerprints[indices]),
-            find_omissions(planned, indices, self._identity),
+            split_digests(planned.identities[indexes]),
+            split_digests(planned.fingerprints[indexes]),
+            find_omissions(planned, indexes, self._identity),
         )
 
     def _build(self, number: int, base_reference: dict[str, object], known_until: float) -> Candidate:
@@ -175,14 +175,14 @@ class CandidateList:
         self._fetched_count = 0
 
     @property
-    def remaining(self) -> Sequence[Candidate]:
+    def unfetched_candidates(self) -> Sequence[Candidate]:
         """The candidates that were not fetched."""
         return self._candidates[self._fetched_count :]
 
-    async def fetch(self, most: int) -> list[Candidate]:
-        """Return the next candidates, at most `most`. Return an empty list at the end, or after their existence check
-        has expired."""
-        candidates = self._candidates[self._fetched_count : self._fetched_count + most]
+    async def fetch(self, max_count: int) -> list[Candidate]:
+        """Return the next candidates, at most `max_count`. Return an empty list at the end, or after their existence
+        check has expired."""
+        candidates = self._candidates[self._fetched_count : self._fetched_count + max_count]
         if candidates and self._monotonic() > candidates[0].known_until:
             return []
         self._fetched_count += len(candidates)
@@ -199,20 +199,20 @@ def build_entry_key(entry: UnfinishedEntry, *, in_any_spelling: bool = False) ->
     return LookupKey(entry.identity, entry.field, str(read_body(entry)[entry.field]), in_any_spelling)
 
 
-def build_row_keys(planned: PlannedChunk, indices: list[int], field: str) -> list[LookupKey]:
+def build_row_keys(planned: PlannedChunk, indexes: list[int], field: str) -> list[LookupKey]:
     """Return the keys to look up the rows at these indexes of a chunk, in any spelling. `field` is the field of the
     identity."""
-    identities = split_digests(planned.identities[indices])
-    values = planned.subscribers[field].iloc[indices].tolist()
+    identities = split_digests(planned.identities[indexes])
+    values = planned.subscribers[field].iloc[indexes].tolist()
     pairs = zip(identities, values, strict=True)
     return [LookupKey(identity, field, str(value), in_any_spelling=True) for identity, value in pairs]
 
 
-def read_rows(planned: PlannedChunk, indices: Sequence[int], identity: str) -> list[LoadRow]:
+def read_rows(planned: PlannedChunk, indexes: Sequence[int], identity: str) -> list[LoadRow]:
     """Return the rows at these indexes of `planned.subscribers`. `identity` is the field of the identity."""
-    if not indices:
+    if not indexes:
         return []
-    indexes = list(indices)
+    indexes = list(indexes)
     subscribers = planned.subscribers.iloc[indexes]
     names = [name for name in subscribers.columns if name in BY_NAME]
     columns = [pa.array(subscribers[name], from_pandas=True).to_pylist() for name in names]

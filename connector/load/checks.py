@@ -84,10 +84,12 @@ async def guard_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     base, run_key = journal.base, journal.run_key
     shown_entries = await journal.ask(lambda ledger: ledger.find_shown_entries(base, start, _GUARD_COUNT))
     most_entries = 1 if shown_entries else _GUARD_COUNT
-    known = await journal.ask(lambda ledger: ledger.find_confirmed_entries(base, start, most_entries, before=run_key))
+    known_entries = await journal.ask(
+        lambda ledger: ledger.find_confirmed_entries(base, start, most_entries, before=run_key)
+    )
     session.control.activity = "looking up known subscribers"
     shows_identities = False
-    for known_entry in known:
+    for known_entry in known_entries:
         rows = await _list_by_id(session, known_entry)
         is_there = _find_in_rows(session, known_entry, rows)
         shows_identities |= not rows or any(shows_identity(row, session.policy.identity) for row in rows)
@@ -95,27 +97,27 @@ async def guard_account(session: Session) -> tuple[ConfirmedEntry, ...]:
             await journal.ask(partial(Ledger.record_shown, base=base, identities=[known_entry.identity]))
         if is_there is not False:
             return () if is_there else tuple(shown_entries)
-    if not shown_entries and known and not shows_identities and session.policy.is_looking:
+    if not shown_entries and known_entries and not shows_identities and session.policy.is_looking:
         raise ConfigurationError(
-            f"the list shows subscriber {known[0].subscriber_id}, which an earlier run created, without its "
+            f"the list shows subscriber {known_entries[0].subscriber_id}, which an earlier run created, without its "
             f"{session.policy.identity}, so the connector cannot find out which subscribers exist. Nothing was sent. "
             "Set load.look to none to create without looking, which creates existing subscribers a second time"
         )
     if not shown_entries:
-        _report_unshown(session, known)
+        _report_unshown(session, known_entries)
         return ()
     more_entries = await journal.ask(
         lambda ledger: ledger.find_confirmed_entries(base, start, _GUARD_COUNT, before=run_key)
     )
-    known = list(dict.fromkeys([*shown_entries, *more_entries]))
-    is_there = await _ask_for_any(session, known)
+    known_entries = list(dict.fromkeys([*shown_entries, *more_entries]))
+    is_there = await _ask_for_any(session, known_entries)
     if is_there is False and await detect_hidden_base(session.access):
         return tuple(shown_entries)  # the filter Id shows no subscriber of a hidden base
     if is_there is False and await _does_answer_by_id(session):
         await wait_until_listed(session.access, shown_entries)
-        is_there = await _ask_for_any(session, known)
+        is_there = await _ask_for_any(session, known_entries)
         if is_there is False:
-            session.access.unverified_entries = tuple(known)
+            session.access.unverified_entries = tuple(known_entries)
             await list_account([session.access])  # raises EmptiedError if the list has none of their identities
             return session.access.unverified_entries
     return () if is_there else tuple(shown_entries)
@@ -134,50 +136,50 @@ async def record_shown(session: Session) -> None:
     def find(ledger: Ledger) -> Sequence[ConfirmedEntry]:
         return () if ledger.find_shown_entries(base, b"", 1) else ledger.find_confirmed_entries(base, start, 1)
 
-    for known in await journal.ask(find):
+    for known_entry in await journal.ask(find):
         session.canaries.shown_base_count += 1
         with suppress(ListFailed):
-            if await _is_there(session, known):
-                await journal.ask(partial(Ledger.record_shown, base=base, identities=[known.identity]))
+            if await _is_there(session, known_entry):
+                await journal.ask(partial(Ledger.record_shown, base=base, identities=[known_entry.identity]))
 
 
-def _report_unshown(session: Session, known: Sequence[ConfirmedEntry]) -> None:
+def _report_unshown(session: Session, known_entries: Sequence[ConfirmedEntry]) -> None:
     """Add a message if the list should show one of these subscribers by now."""
     latest_confirmed_at = session.clock.now().timestamp() - session.access.shown_after_s
-    if any((known_entry.known_since or 0.0) <= latest_confirmed_at for known_entry in known):
+    if any((known_entry.known_since or 0.0) <= latest_confirmed_at for known_entry in known_entries):
         session.tally.add_message(
-            f"The list shows none of {count(len(known), 'subscriber')} that earlier runs created, so this run could "
-            "not check that the token sees the same account. A service that hides new subscribers until they confirm "
-            "(double opt-in) does this. If yours does not, compare the token with the token of the last run"
+            f"The list shows none of {count(len(known_entries), 'subscriber')} that earlier runs created, so this run "
+            "could not check that the token sees the same account. A service that hides new subscribers until they "
+            "confirm (double opt-in) does this. If yours does not, compare the token with the token of the last run"
         )
 
 
-async def _ask_for_any(session: Session, known: Sequence[ConfirmedEntry]) -> bool | None:
-    """Return whether one of `known` exists, or None if the filter by Id is inconclusive. Return True if `known` is
-    empty."""
-    for known_entry in known:
+async def _ask_for_any(session: Session, known_entries: Sequence[ConfirmedEntry]) -> bool | None:
+    """Return whether one of `known_entries` exists, or None if the filter by Id is inconclusive. Return True if
+    `known_entries` is empty."""
+    for known_entry in known_entries:
         is_there = await _is_there(session, known_entry)
         if is_there is not False:
             return is_there
-    return not known
+    return not known_entries
 
 
-async def _is_there(session: Session, known: ConfirmedEntry) -> bool | None:
+async def _is_there(session: Session, known_entry: ConfirmedEntry) -> bool | None:
     """Return whether the list shows the id in the base with this identity, or None if the answer is inconclusive."""
-    return _find_in_rows(session, known, await _list_by_id(session, known))
+    return _find_in_rows(session, known_entry, await _list_by_id(session, known_entry))
 
 
-async def _list_by_id(session: Session, known: ConfirmedEntry) -> Sequence[dict[str, Any]]:
+async def _list_by_id(session: Session, known_entry: ConfirmedEntry) -> Sequence[dict[str, Any]]:
     """Return the rows that the filter Id (service-api.md 4.3) shows for this subscriber."""
-    return (await _fetch(session, ListQuery(id=known.subscriber_id))).subscribers
+    return (await _fetch(session, ListQuery(id=known_entry.subscriber_id))).subscribers
 
 
-def _find_in_rows(session: Session, known: ConfirmedEntry, rows: Sequence[dict[str, Any]]) -> bool | None:
+def _find_in_rows(session: Session, known_entry: ConfirmedEntry, rows: Sequence[dict[str, Any]]) -> bool | None:
     """Return whether these rows show the id in the base with this identity, or None if the rows are inconclusive."""
-    matching_rows = [row for row in rows if row.get("Id") == known.subscriber_id]
+    matching_rows = [row for row in rows if row.get("Id") == known_entry.subscriber_id]
     if not matching_rows:
         return None if rows else False
-    return any(may_be_in_base(row, {known.identity}, session.journal.base.service_id) for row in matching_rows)
+    return any(may_be_in_base(row, {known_entry.identity}, session.journal.base.service_id) for row in matching_rows)
 
 
 async def _does_answer_by_id(session: Session) -> bool:
@@ -202,11 +204,11 @@ def describe_twins(twin_ids: Collection[tuple[int, ...]]) -> Iterator[str]:
         return
     ids_text = "; ".join(" and ".join(map(str, ids)) for ids in sorted(twin_ids)[:_MOST_TWINS])
     number = len(twin_ids)
-    more = f"; and {number - _MOST_TWINS:,} more" if number > _MOST_TWINS else ""
+    more_text = f"; and {number - _MOST_TWINS:,} more" if number > _MOST_TWINS else ""
     yield (
         f"{count(number, 'subscriber')} of this run {agree(number, 'is', 'are')} in the service twice (ids "
-        f"{ids_text}{more}). A proxy or the service has executed creates twice, or another program has created the "
-        "same people. Delete one of each in the service, and look for more"
+        f"{ids_text}{more_text}). A proxy or the service has executed creates twice, or another program has created "
+        "the same people. Delete one of each in the service, and look for more"
     )
 
 
@@ -217,36 +219,36 @@ async def find_unseen(session: Session) -> Sentinel | None:
     access = session.access
     if not access.sentinels or not session.policy.is_looking:
         return None
-    last = access.sentinels[-1]
+    last_sentinel = access.sentinels[-1]
     for share in _LOOK_SHARES:
-        missing_s = last.confirmed_at + share * session.policy.quiet_period_s - session.clock.monotonic()
+        missing_s = last_sentinel.confirmed_at + share * session.policy.quiet_period_s - session.clock.monotonic()
         if share and not await session.control.wait(missing_s, "then the list should show the last new subscriber"):
             return None
-        ids = await _look(session, last, is_thorough=share == _LOOK_SHARES[-1])
+        ids = await _look(session, last_sentinel, is_thorough=share == _LOOK_SHARES[-1])
         if ids:
-            identities = [digest_identity(last.field, last.value)]
+            identities = [digest_identity(last_sentinel.field, last_sentinel.value)]
             await access.journal.ask(partial(Ledger.record_shown, base=access.journal.base, identities=identities))
         if ids is None or ids:
             return None
-    return last
+    return last_sentinel
 
 
-def describe_unseen(session: Session, last: Sentinel, created_count: int) -> tuple[str, bool]:
+def describe_unseen(session: Session, last_sentinel: Sentinel, created_count: int) -> tuple[str, bool]:
     """Return a message on the created rows, because the list does not show the last new subscriber, and whether a
     person must look at the service. No person must look before the lag on record has passed."""
-    age_s = session.clock.monotonic() - last.confirmed_at
+    age_s = session.clock.monotonic() - last_sentinel.confirmed_at
     beginning = (
         f"The service answered {count(created_count, 'create')} with an Id, and the list does not show the last new "
-        f"subscriber (Id {last.subscriber_id}) {age_s:.0f} s after that answer."
+        f"subscriber (Id {last_sentinel.subscriber_id}) {age_s:.0f} s after that answer."
     )
     if age_s < session.access.lag.largest_lag_s:
-        ending = "The list has lagged for longer before, so the newest rows are answered and not yet seen"
+        ending = "The largest lag on record is longer, so the newest rows are answered and not yet seen"
         return f"{beginning} {ending}", False
     message = (
         f"{beginning} So these rows are answered and not yet seen: only the answers show that the subscribers exist. "
         "The list may lag, the service may hide new subscribers until they confirm (double opt-in), or the service "
-        f"does not store the subscribers. Look for subscriber {last.subscriber_id} in the service. If the list lags, "
-        "set load.quiet_period longer than the lag"
+        f"does not store the subscribers. Look for subscriber {last_sentinel.subscriber_id} in the service. If the "
+        "list lags, set load.quiet_period longer than the lag"
     )
     return message, True
 

@@ -33,7 +33,9 @@ from connector.texts import agree, count
 _MOST_UNKNOWN_CANARIES = 3  # first creates without a usable answer; then the run ends
 _MOST_REFUSED_CANARIES = 20  # first creates that are refused alike; then the run ends
 _MOST_EXISTING = 3  # answered subscribers that existed before; then the run ends
-_CAREFUL_CREATES = 512  # they leave in rounds of a quarter of the earlier creates: 28 rounds, at first of one create
+_CAREFUL_CREATES = (
+    512  # the first creates: each round has a quarter as many creates as all earlier rounds, at least one
+)
 _PLANNED_AT_ONCE = 1024  # candidates of a plan between two checks for signals
 _MOST_LOST_IN_A_ROW = 100  # unreadable answers in a row, which is more than a short fault of a server causes
 _GIVEN_UP = {
@@ -79,8 +81,8 @@ class Creator:
         await control.within_grace(self._sender.send(partial(self._fetch_round, fetch)), self._session.policy.grace_s)
         await self._session.journal.flush()
 
-    async def _fetch_round(self, fetch: FetchItems[Candidate], most: int) -> list[Candidate]:
-        """Return the next candidates, at most `most`.
+    async def _fetch_round(self, fetch: FetchItems[Candidate], max_count: int) -> list[Candidate]:
+        """Return the next candidates, at most `max_count`.
 
         If creates may move or merge existing subscribers, return small rounds. A round ends before the next round
         begins, so that few subscribers are moved before the answers show the moves."""
@@ -94,22 +96,24 @@ class Creator:
                 await self._have_all_ended.wait()
             if self._session.control.is_stopping:
                 return []
-            most = min(most, max(1, self._harmless_count // 4))
-        candidates = await fetch(most)
+            max_count = min(max_count, max(1, self._harmless_count // 4))
+        candidates = await fetch(max_count)
         self._open_count += len(candidates)
         return candidates
 
     async def _end_if_repeated(self) -> None:
         """Look the first new subscriber of the run up. End the run if the list shows the subscriber twice. If the list
         does not show the subscriber yet, a later call looks again. Raises RunAborted."""
-        session, first = self._session, self._session.canaries.first_sentinel
+        session, first_sentinel = self._session, self._session.canaries.first_sentinel
         delays_s = session.canaries.look_delays_s
-        if first is None or not delays_s or not session.policy.is_looking:
+        if first_sentinel is None or not delays_s or not session.policy.is_looking:
             return
-        if session.clock.monotonic() < first.confirmed_at + delays_s[0]:
+        if session.clock.monotonic() < first_sentinel.confirmed_at + delays_s[0]:
             return
         delays_s.pop(0)
-        ids, certain_ids = await find_ids(session.access, first, build_query(first.field, first.value))
+        ids, certain_ids = await find_ids(
+            session.access, first_sentinel, build_query(first_sentinel.field, first_sentinel.value)
+        )
         if ids:
             delays_s.clear()
         session.tally.record_twins(certain_ids)
@@ -128,7 +132,7 @@ class Creator:
     async def intend(self, candidates: Sequence[Candidate]) -> None:
         """Write the intents of these candidates, and return only after they are durable."""
         self._session.access.known_ids.begin_creating()
-        # Unresolved rows were added before.
+        # Rows with UNKNOWN entries already count as taken.
         new_count = sum(candidate.entry_state is not State.UNKNOWN for candidate in candidates)
         self._session.tally.add_taken(new_count)
         try:
@@ -150,18 +154,20 @@ class Creator:
     def _mark_passing(self, candidate: Candidate, answer: Created | Refused) -> Created | Refused:
         """Return the answer, with a mark if it is a refusal that may pass. A 429 gets no mark, and does not interrupt a
         series of refusals."""
-        passing, sent_at = self._session.passing_refusals, candidate.sent_at
-        previous_kind = "" if candidate.refused is None else refusal_kind(*candidate.refused)
+        passing_refusals, sent_at = self._session.passing_refusals, candidate.sent_at
+        previous_kind = "" if candidate.earlier_refusal is None else refusal_kind(*candidate.earlier_refusal)
         if isinstance(answer, Created):
-            passing.record_accepted(sent_at, previous_kind)
+            passing_refusals.record_accepted(sent_at, previous_kind)
         elif is_about_row(answer.status, answer.message, candidate.name):
-            passing.break_row()
+            passing_refusals.break_row()
         elif answer.status != TOO_MANY_REQUESTS:
             kind = refusal_kind(answer.status, answer.message)
             if answer.retry_after_s is not None:
-                passing.record_limit(kind)
+                passing_refusals.record_limit(kind)
             now = self._session.clock.monotonic()
-            return replace(answer, may_pass=passing.record_refused(kind, sent_at, now, is_again=kind == previous_kind))
+            return replace(
+                answer, may_pass=passing_refusals.record_refused(kind, sent_at, now, is_again=kind == previous_kind)
+            )
         return answer
 
     async def classify(self, candidate: Candidate, answer: CreateAnswer) -> Move | None:
@@ -253,13 +259,14 @@ class Creator:
         """Return the move after look-ups in the service and the ledger: an answered subscriber that existed before the
         create is held."""
         session = self._session
-        known = await find_known(session.access, answer.subscriber_id)
+        known_subscriber = await find_known(session.access, answer.subscriber_id)
         if not self.is_proved and move.event is Event.ANSWERED and session.policy.is_looking:
             await self._end_if_unreadable(answer.subscriber_id)
-        if known is None or move.event is not Event.ANSWERED:
+        if known_subscriber is None or move.event is not Event.ANSWERED:
             return move
-        words = f"the service answered with subscriber {known.subscriber_id}, {_describe_known(known)}"
-        return Move(Event.MISANSWERED, known.subscriber_id, answer.status, words, is_known=True)
+        subscriber_id, description = known_subscriber.subscriber_id, _describe_known(known_subscriber)
+        message = f"the service answered with subscriber {subscriber_id}, {description}"
+        return Move(Event.MISANSWERED, subscriber_id, answer.status, message, is_known=True)
 
     async def _end_if_unreadable(self, subscriber_id: int) -> None:
         """End the run if no row of the list has shown the identity field, not even the row of this new subscriber:
@@ -327,12 +334,12 @@ class Creator:
         session = self._session
         canaries = self._base_canaries if session.canaries.is_answered else session.canaries
         # A second refusal of the same row proves little.
-        is_again = candidate.entry_state is State.UNKNOWN and candidate.refused is not None
+        is_second_refusal = candidate.entry_state is State.UNKNOWN and candidate.earlier_refusal is not None
         if move.event is Event.ANSWERED and isinstance(answer, Created):
             self.is_proved = session.canaries.is_answered = True
             service_id, name = read_base(answer.subscriber)
             self._answered_base = None if service_id is None or name is None else (service_id, name)
-        elif move.event is Event.REFUSED and move.status in ENDS_A_RUN and not is_again:
+        elif move.event is Event.REFUSED and move.status in ENDS_A_RUN and not is_second_refusal:
             session.control.end(
                 f"the service refused the first create with status {move.status}: {move.message or 'no words'}. "
                 "Look at the token, its prefix (service.authorization) and the base URL, then run again"
@@ -373,8 +380,8 @@ async def plan_creates(session: Session, outcomes: Outcomes, fetch: FetchItems[C
         await asyncio.sleep(0)
 
 
-def _describe_known(known: KnownSubscriber) -> str:
+def _describe_known(known_subscriber: KnownSubscriber) -> str:
     """Return a text on a subscriber that existed before a create. The text may contain an email address."""
-    text = "" if known.text is None else f" as {known.text!r}"
-    base = "" if known.base == (None, None) else f" in the base {describe_other(*known.base)}"
+    text = "" if known_subscriber.text is None else f" as {known_subscriber.text!r}"
+    base = "" if known_subscriber.base == (None, None) else f" in the base {describe_other(*known_subscriber.base)}"
     return f"which existed before{text}{base}"

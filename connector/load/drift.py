@@ -46,7 +46,7 @@ _UNREAD_ROW = Row(0, "", (), ())  # the row of an opt-out that this run has not 
 _NEVER_COMPARED = frozenset({"id", "base_id", "base_name"})
 
 
-async def compare_waiting(sessions: Sequence[Session], waiting: WaitingRows, *, is_full: bool = False) -> None:
+async def compare_waiting(sessions: Sequence[Session], waiting_rows: WaitingRows, *, is_full: bool = False) -> None:
     """Give each waiting row its outcome, `exists` or `changed`.
 
     `sessions` has a session for each base of the run. With `is_full`, rows that earlier runs have reported are compared
@@ -57,11 +57,11 @@ async def compare_waiting(sessions: Sequence[Session], waiting: WaitingRows, *, 
     rows.
     """
     for session in sessions:
-        await _add_opt_outs(session, waiting)
-    if not len(waiting):
+        await _add_opt_outs(session, waiting_rows)
+    if not len(waiting_rows):
         return
-    comparison = _Comparison(sessions, waiting)
-    indexes = list(range(len(waiting))) if is_full else waiting.new_indexes
+    comparison = _Comparison(sessions, waiting_rows)
+    indexes = list(range(len(waiting_rows))) if is_full else waiting_rows.new_indexes
     try:
         await comparison.compare(indexes)
         await comparison.end()
@@ -69,30 +69,30 @@ async def compare_waiting(sessions: Sequence[Session], waiting: WaitingRows, *, 
         comparison.close()
 
 
-async def _add_opt_outs(session: Session, waiting: WaitingRows) -> None:
+async def _add_opt_outs(session: Session, waiting_rows: WaitingRows) -> None:
     """Add the base's recorded opt-outs to the waiting rows, if this run has not read their rows."""
     base, job = session.journal.base, session.source_job
     identities = await session.journal.ask(lambda ledger: ledger.find_opt_outs(base, job))
-    waiting_identities = waiting.find_identities(session.journal) if identities else set()
+    waiting_identities = waiting_rows.find_identities(session.journal) if identities else set()
     unread_rows = [
         (LoadRow(_UNREAD_ROW, identity, "", bytes(FINGERPRINT_BYTES), {"is_active": False}), CompareReason.OPTED_OUT)
         for identity in identities
         if identity not in waiting_identities
     ]
     if unread_rows:
-        waiting.add(session.journal, unread_rows)
+        waiting_rows.add(session.journal, unread_rows)
 
 
-def close_waiting(waiting: WaitingRows, tally: Tally, reason: str) -> None:
+def close_waiting(waiting_rows: WaitingRows, tally: Tally, reason: str) -> None:
     """Report the rows that still wait. `reason` is the reason why they were not compared."""
-    for index in range(waiting.reported_count, len(waiting)):
-        _report_uncompared(waiting.read(index), tally, reason)
-    waiting.clear()
+    for index in range(waiting_rows.reported_count, len(waiting_rows)):
+        _report_uncompared(waiting_rows.read(index), tally, reason)
+    waiting_rows.clear()
 
 
 def _report_uncompared(waiting_row: WaitingRow, tally: Tally, reason: str) -> None:
-    """Report a row that was not compared. Its subscriber exists. Unless the row is the first row of the subscriber, it
-    differs from the last create."""
+    """Report a row that was not compared, although its subscriber exists. Unless the row is the first row of the
+    subscriber, the row differs from the last create."""
     if waiting_row.reason is CompareReason.OPTED_OUT:
         _report_opt_out(waiting_row, tally, reason=reason)
     elif waiting_row.reason in (CompareReason.FIRST, CompareReason.LIMITED):
@@ -121,13 +121,13 @@ def _report_opt_out(waiting_row: WaitingRow, tally: Tally, identity: str = "", *
 class _Comparison:
     """A comparison of waiting rows, with the findings so far by the index of the row."""
 
-    def __init__(self, sessions: Sequence[Session], waiting: WaitingRows) -> None:
-        self._waiting, self._session = waiting, sessions[0]
+    def __init__(self, sessions: Sequence[Session], waiting_rows: WaitingRows) -> None:
+        self._waiting, self._session = waiting_rows, sessions[0]
         self._sessions = {id(session.journal): session for session in sessions}
-        self._verdicts = np.zeros(len(waiting), dtype=np.int8)
-        self._asked_mask = np.zeros(len(waiting), dtype=bool)  # rows that this run compares
-        self._difference_indexes = np.full(len(waiting), -1, dtype=np.int64)  # in `_differences`
-        self._activities = np.zeros(len(waiting), dtype=np.int8)
+        self._verdicts = np.zeros(len(waiting_rows), dtype=np.int8)
+        self._asked_mask = np.zeros(len(waiting_rows), dtype=bool)  # rows that this run compares
+        self._difference_indexes = np.full(len(waiting_rows), -1, dtype=np.int64)  # the index in `_differences`
+        self._activities = np.zeros(len(waiting_rows), dtype=np.int8)
         self._opt_out_jobs: dict[
             int, str
         ] = {}  # for rows whose entries are opt-outs: the job that recorded the opt-out
@@ -136,7 +136,7 @@ class _Comparison:
         self._reason = "the list did not show it"
         self._is_listed = False  # whether rows are compared with the list, and not with look-ups
         self._ids: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)  # ids of the subscribers to compare, ascending
-        self._indices: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)  # the index of the row for each of `_ids`
+        self._indexes: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)  # the index of the row for each of `_ids`
         self._altered_fields: dict[int, frozenset[str]] = {}  # fields that the service altered in its answer
 
     def close(self) -> None:
@@ -157,10 +157,10 @@ class _Comparison:
         except ListFailed as failure:
             self._reason = f"the list could not be read: {failure}"
 
-    async def _find_ids(self, indices: Sequence[int]) -> None:
+    async def _find_ids(self, indexes: Sequence[int]) -> None:
         """Read the ids of these rows' subscribers from the ledger."""
         ids, indexes_with_id = list[int](), list[int]()
-        for part in _split(indices):
+        for part in _split(indexes):
             rows = [self._waiting.read(index) for index in part]
             for index, entry in zip(part, await self._find_entries(rows), strict=True):
                 self._asked_mask[index] = True
@@ -173,7 +173,7 @@ class _Comparison:
                     if entry.altered:
                         self._altered_fields[index] = frozenset(entry.altered.split())
         order = np.argsort(np.array(ids, dtype=np.int64), kind="stable")
-        self._ids, self._indices = (
+        self._ids, self._indexes = (
             np.array(ids, dtype=np.int64)[order],
             np.array(indexes_with_id, dtype=np.int64)[order],
         )
@@ -201,8 +201,8 @@ class _Comparison:
         for part in _split(self._ids.tolist()):
             wire_objects = [shown_subscribers.read(subscriber_id) for subscriber_id in part]
             self.take([wire for wire in wire_objects if wire is not None])
-        open_mask = self._verdicts[self._indices] == 0
-        self._ids, self._indices = self._ids[open_mask], self._indices[open_mask]
+        open_mask = self._verdicts[self._indexes] == 0
+        self._ids, self._indexes = self._ids[open_mask], self._indexes[open_mask]
 
     async def _look_up(self) -> bool:
         """Look each subscriber up by Id, the first one alone. Return False if the service ignores this filter."""
@@ -224,7 +224,7 @@ class _Comparison:
         rows: the list may show a subscriber as active, or prove that an opt-out is over."""
         unseen_indexes = [
             index
-            for index in self._indices.tolist()
+            for index in self._indexes.tolist()
             if not self._activities[index] and self._waiting.read(index).row.values.get("is_active") is False
         ]
         if any(index in self._opt_out_jobs for index in unseen_indexes):
@@ -254,7 +254,7 @@ class _Comparison:
             self._reason = f"the list could not be read whole ({certificate.reason})"
             return
         if certificate.cut_off is CutOff.EXCLUDED or certificate.distinct < SMALLEST_WINDOW:
-            self._activities[self._indices[self._activities[self._indices] == 0]] = _GONE
+            self._activities[self._indexes[self._activities[self._indexes] == 0]] = _GONE
 
     def start_sweep(self, number: int) -> None:
         """Do nothing: a second sweep shows the same subscribers again."""
@@ -266,7 +266,7 @@ class _Comparison:
         page_ids = np.array([wire["Id"] for wire in wire_objects], dtype=np.int64)
         id_indexes = np.minimum(np.searchsorted(self._ids, page_ids), len(self._ids) - 1)
         for page_index in np.flatnonzero(self._ids[id_indexes] == page_ids).tolist():
-            self._compare_row(int(self._indices[id_indexes[page_index]]), wire_objects[page_index])
+            self._compare_row(int(self._indexes[id_indexes[page_index]]), wire_objects[page_index])
 
     def _compare_row(self, index: int, wire: Mapping[str, Any]) -> None:
         waiting_row = self._waiting.read(index)
@@ -295,15 +295,15 @@ class _Comparison:
 
     async def end(self) -> None:
         """Record the findings in the ledger, and then report the outcomes, a few thousand rows at a time."""
-        waiting = self._waiting
-        for part in _split(range(len(waiting))):
-            rows = [waiting.read(index) for index in part]
+        waiting_rows = self._waiting
+        for part in _split(range(len(waiting_rows))):
+            rows = [waiting_rows.read(index) for index in part]
             for session, indexes in self._split_by_session(rows):
                 await self._record(session, [(part[index], rows[index].row) for index in indexes])
             for index, waiting_row in zip(part, rows, strict=True):
                 self._report(index, waiting_row)
-            waiting.reported_count = part[-1] + 1
-        waiting.clear()
+            waiting_rows.reported_count = part[-1] + 1
+        waiting_rows.clear()
 
     async def _record(self, session: Session, rows: Sequence[tuple[int, LoadRow]]) -> None:
         """Record the findings about these rows of one base, each with its index."""
@@ -366,8 +366,8 @@ class _Comparison:
             tally.report_change(Change(row.source, row.name, is_known=True))
 
 
-def _split(indices: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (indices[begin : begin + _COMMIT_ROWS] for begin in range(0, len(indices), _COMMIT_ROWS))
+def _split(indexes: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (indexes[begin : begin + _COMMIT_ROWS] for begin in range(0, len(indexes), _COMMIT_ROWS))
 
 
 def list_compared(values: Mapping[str, object], identity: str) -> Iterator[str]:

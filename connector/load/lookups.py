@@ -32,7 +32,7 @@ class Way(StrEnum):
 
     FILTER = "filter"
     SWEEP = "sweep"
-    FILTER_AS_SENT = "filter as sent"  # only as sent and as normalised, not in other capitals
+    FILTER_AS_SENT = "filter as sent"  # by filters, in the sent and the normal form, and not in other capitals
     NONE = "none"
 
 
@@ -173,7 +173,7 @@ async def _choose_way(groups: Sequence[KeyGroup], progress: LookupProgress) -> t
     sweep = await estimate_sweep(access)
     keys = estimate_keys(groups, sweep)
     lookup = decide_lookup(sweep, keys, progress)
-    if lookup.way in filter_ways and await learn_hidden_classes(access, is_again=True):
+    if lookup.way in filter_ways and await learn_hidden_classes(access, is_repeated=True):
         progress = replace(progress, tried_ways=progress.tried_ways | filter_ways)
         lookup = decide_lookup(sweep, keys, progress)
     log_lookup(lookup, groups)
@@ -235,8 +235,10 @@ async def look_up_by_filter(access: ListAccess, keys: Sequence[LookupKey], remai
 
 def split_keys(keys: Sequence[LookupKey], result: LookupResult) -> tuple[list[LookupKey], list[LookupKey]]:
     """Return the keys for which the result is conclusive, and the keys for which it is inconclusive."""
-    settled = result.found_ids.keys() | result.absent_identities
-    return [key for key in keys if key.identity in settled], [key for key in keys if key.identity not in settled]
+    conclusive_identities = result.found_ids.keys() | result.absent_identities
+    return [key for key in keys if key.identity in conclusive_identities], [
+        key for key in keys if key.identity not in conclusive_identities
+    ]
 
 
 def build_inconclusive(access: ListAccess) -> LookupResult:
@@ -254,13 +256,15 @@ def _shows_latest_sentinel(access: ListAccess, result: LookupResult) -> bool:
     return result.latest_seen_at >= latest_confirmed_at or result.lag_s > 0
 
 
-def _join(first: LookupResult, second: LookupResult) -> LookupResult:
+def _join(first_result: LookupResult, second_result: LookupResult) -> LookupResult:
     """Join two results. If a look-up proves an identity absent, only the sentinels count that this look-up showed."""
-    sentinel_sets = [result.seen_sentinels for result in (first, second) if result.absent_identities]
+    sentinel_sets = [result.seen_sentinels for result in (first_result, second_result) if result.absent_identities]
     return LookupResult(
-        {**first.found_ids, **second.found_ids},
-        first.absent_identities | second.absent_identities,
-        frozenset.intersection(*sentinel_sets) if sentinel_sets else first.seen_sentinels | second.seen_sentinels,
-        max(first.lag_s, second.lag_s),
-        min(first.started_at, second.started_at),
+        {**first_result.found_ids, **second_result.found_ids},
+        first_result.absent_identities | second_result.absent_identities,
+        frozenset.intersection(*sentinel_sets)
+        if sentinel_sets
+        else first_result.seen_sentinels | second_result.seen_sentinels,
+        max(first_result.lag_s, second_result.lag_s),
+        min(first_result.started_at, second_result.started_at),
     )

@@ -20,7 +20,7 @@ from connector.subscribers.identity import digest_identity, split_digests
 
 _FIELD = "client_user_id"
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}(\.0*)?|[0-9](\.[0-9]{1,18})?[eE]\+?[0-9]{1,2}", re.ASCII)
-_MOST_DIGITS = 12  # of an id that may have lost its leading zeros
+_MOST_DIGITS = 12  # the largest number of digits of an id that may have lost its leading zeros
 
 
 def list_spellings(text: str) -> list[str]:
@@ -29,23 +29,25 @@ def list_spellings(text: str) -> list[str]:
     text = text.strip()
     if _WHOLE_NUMBER.fullmatch(text) is None or (number := Decimal(text)) != number.to_integral_value() or number < 0:
         return []
-    plain = str(int(number))
-    padded_spellings = [plain.zfill(width) for width in range(len(plain) + 1, _MOST_DIGITS + 1)]
-    return [spelling for spelling in (plain, f"{plain}.0", *padded_spellings) if spelling != text]
+    plain_spelling = str(int(number))
+    padded_spellings = [plain_spelling.zfill(width) for width in range(len(plain_spelling) + 1, _MOST_DIGITS + 1)]
+    return [spelling for spelling in (plain_spelling, f"{plain_spelling}.0", *padded_spellings) if spelling != text]
 
 
-def find_inactive(session: Session, planned: PlannedChunk, indices: Sequence[int]) -> list[int]:
-    """Return the indices of rows that say active and whose identities the list shows as inactive. If the job does not
+def find_inactive(session: Session, planned: PlannedChunk, indexes: Sequence[int]) -> list[int]:
+    """Return the indexes of rows that say active and whose identities the list shows as inactive. If the job does not
     suppress such rows, return none, and record their identities to be counted."""
-    if not indices or "is_active" not in planned.subscribers:
+    if not indexes or "is_active" not in planned.subscribers:
         return []
-    inactive = session.access.inactive_identities
-    active_mask = planned.subscribers["is_active"].iloc[list(indices)].eq(True).fillna(False).to_numpy(dtype=bool)
-    inactive_mask = inactive.find(planned.identities[list(indices)]) & active_mask
-    found = [index for index, is_inactive in zip(indices, inactive_mask.tolist(), strict=True) if is_inactive]
+    inactive_identities = session.access.inactive_identities
+    active_mask = planned.subscribers["is_active"].iloc[list(indexes)].eq(True).fillna(False).to_numpy(dtype=bool)
+    inactive_mask = inactive_identities.find(planned.identities[list(indexes)]) & active_mask
+    inactive_indexes = [
+        index for index, is_inactive in zip(indexes, inactive_mask.tolist(), strict=True) if is_inactive
+    ]
     if session.policy.is_suppressing_inactive:
-        return found
-    inactive.reactivated.update(split_digests(planned.identities[found]))
+        return inactive_indexes
+    inactive_identities.reactivated.update(split_digests(planned.identities[inactive_indexes]))
     return []
 
 
@@ -97,18 +99,28 @@ class MistakenIds:
         spellings = {text: list_spellings(text) for text in ids}
         if not any(spellings.values()):
             return {}
-        known_ids = await self._find_in_ledger({spelling for others in spellings.values() for spelling in others})
+        known_ids = await self._find_in_ledger(
+            {spelling for other_spellings in spellings.values() for spelling in other_spellings}
+        )
         known_spellings = {
-            text: next((spelling for spelling in others if spelling in known_ids), "")
-            for text, others in spellings.items()
+            text: next((spelling for spelling in other_spellings if spelling in known_ids), "")
+            for text, other_spellings in spellings.items()
         }
         if not is_listed:
             unusual_ids = {
-                text: others[0] for text, others in spellings.items() if others and not known_spellings[text]
+                text: other_spellings[0]
+                for text, other_spellings in spellings.items()
+                if other_spellings and not known_spellings[text]
             }
-            unusual_ids = {text: plain for text, plain in unusual_ids.items() if plain == str(int(Decimal(text)))}
+            unusual_ids = {
+                text: plain_spelling
+                for text, plain_spelling in unusual_ids.items()
+                if plain_spelling == str(int(Decimal(text)))
+            }
             listed_ids = await self._find_on_list(set(unusual_ids.values()))
-            known_spellings |= {text: plain for text, plain in unusual_ids.items() if plain in listed_ids}
+            known_spellings |= {
+                text: plain_spelling for text, plain_spelling in unusual_ids.items() if plain_spelling in listed_ids
+            }
         return {text: spelling for text, spelling in known_spellings.items() if spelling}
 
     async def _find_emails(self, emails: Sequence[str], listing_rows: SweptRows | None) -> dict[str, str]:
@@ -147,8 +159,8 @@ class MistakenIds:
         return {email: self._read_client_user_id(subscriber_id) for email, subscriber_id in other_subscribers.items()}
 
     def _read_client_user_id(self, subscriber_id: int) -> str:
-        shown = self._session.access.state.shown_subscribers.read(subscriber_id) or {}
-        return str(shown.get("ClientUserId") or "")
+        shown_values = self._session.access.state.shown_subscribers.read(subscriber_id) or {}
+        return str(shown_values.get("ClientUserId") or "")
 
     async def _find_in_ledger(self, texts: set[str]) -> set[str]:
         """Return those ids that the ledger knew before the run, or that a look-up of the run has shown."""

@@ -30,10 +30,10 @@ class UnresolvedCreate:
 
     attempt_ended_at: float  # the end of the last attempt, or the time when this run found the entry
     row: LoadRow | None = None  # None: this run has not read the row
-    status: int | None = None  # of the last answer
-    message: str = ""  # of the last answer
+    status: int | None = None  # the status of the last answer
+    message: str = ""  # the message of the last answer
     is_of_this_run: bool = False  # whether this run sent the create, after a look-up had shown the subscriber absent
-    known_until: float = -inf  # the time until which a create may rely on that look-up
+    known_until: float = -inf  # the time until which a create may rely on the last look-up of the subscriber
     is_refused: bool = False  # whether the last attempt got a 429 or a refusal that is not final
     is_recorded: bool = False  # whether the ledger has the refusal as REJECTED until the next look-up begins
     first_missed_at: float | None = None  # the beginning of the first look-up that did not find the subscriber
@@ -120,9 +120,9 @@ class Outcomes:
             entry.row = unresolved.row
         return entry
 
-    def add_earlier_refusals(self, refusals: Mapping[bytes, Refusal], recent: Collection[bytes]) -> None:
+    def add_earlier_refusals(self, refusals: Mapping[bytes, Refusal], recent_identities: Collection[bytes]) -> None:
         """Add entries that earlier runs left REJECTED and that are UNKNOWN now, with their held rows. The list may not
-        show the subscribers of the `recent` identities yet."""
+        show the subscribers of the `recent_identities` identities yet."""
         now = self._session.clock.monotonic()
         for identity, refusal in refusals.items():
             self.unresolved[identity] = UnresolvedCreate(
@@ -131,34 +131,34 @@ class Outcomes:
                 message=refusal.message,
                 is_refused=True,
                 first_missed_at=None
-                if identity in recent
+                if identity in recent_identities
                 else -inf,  # not recent: two quiet periods have passed, so one look-up is enough
             )
         held_rows, self._held_rows = self._held_rows, []
-        for held in held_rows:
-            if held.row.identity in refusals:
-                self.unresolved[held.row.identity].row = held.row
+        for held_row in held_rows:
+            if held_row.row.identity in refusals:
+                self.unresolved[held_row.row.identity].row = held_row.row
             else:
-                self._held_rows.append(held)
+                self._held_rows.append(held_row)
 
     def reopen_passing(self) -> None:
         """Make the held rows unresolved whose refusal may pass, so that they are settled like rows that got a 429."""
-        passing, held_rows, self._held_rows = self._session.passing_refusals, self._held_rows, []
-        for kind, count in Counter(held.kind for held in held_rows).items():
+        passing_refusals, held_rows, self._held_rows = self._session.passing_refusals, self._held_rows, []
+        for kind, count in Counter(held_row.kind for held_row in held_rows).items():
             if kind and count >= LEAST_ALIKE:
-                passing.suspect(kind)
-        for held in held_rows:
-            if held.refused_at is None or not passing.may_pass(held.kind):
-                self._held_rows.append(held)
+                passing_refusals.suspect(kind)
+        for held_row in held_rows:
+            if held_row.refused_at is None or not passing_refusals.may_pass(held_row.kind):
+                self._held_rows.append(held_row)
                 continue
             self._session.limits.remove_rejected()
-            self.unresolved[held.row.identity] = UnresolvedCreate(
-                held.refused_at,
-                held.row,
-                held.problem.http_status,
-                held.problem.message,
+            self.unresolved[held_row.row.identity] = UnresolvedCreate(
+                held_row.refused_at,
+                held_row.row,
+                held_row.problem.http_status,
+                held_row.problem.message,
                 is_of_this_run=True,
-                known_until=held.known_until,
+                known_until=held_row.known_until,
                 is_refused=True,
                 is_recorded=True,
             )
@@ -248,11 +248,11 @@ class Outcomes:
         refusal."""
         self._hold(_HeldRow(problem, row, is_unchecked=is_unchecked))
 
-    def _hold(self, held: _HeldRow) -> None:
-        if len(self._held_rows) < _MOST_HELD_ROWS or held.row.identity in self._session.withheld_refusals:
-            self._held_rows.append(held)
+    def _hold(self, held_row: _HeldRow) -> None:
+        if len(self._held_rows) < _MOST_HELD_ROWS or held_row.row.identity in self._session.withheld_refusals:
+            self._held_rows.append(held_row)
         else:
-            self._session.tally.report(held.problem)
+            self._session.tally.report(held_row.problem)
             self._session.tally.add_message(
                 f"More than {_MOST_HELD_ROWS:,} rows were refused or held. Further rows are reported with the "
                 "service's answer, without a look-up of their subscribers."
@@ -277,7 +277,7 @@ class Outcomes:
 
     def list_unchecked(self) -> list[LoadRow]:
         """Return the refused rows whose subscribers were not looked up after the refusal."""
-        return [held.row for held in self._held_rows if held.is_unchecked]
+        return [held_row.row for held_row in self._held_rows if held_row.is_unchecked]
 
     # Outcomes from later moves of the entries
 
@@ -288,20 +288,20 @@ class Outcomes:
 
     async def _end_held_rows(self) -> None:
         session = self._session
-        entries = await self._session.journal.find_entries([held.row.identity for held in self._held_rows])
+        entries = await self._session.journal.find_entries([held_row.row.identity for held_row in self._held_rows])
         confirmed_ids = {
             identity: entry.subscriber_id for identity, entry in entries.items() if entry.state is State.CONFIRMED
         }
         held_rows = [
-            replace(held, is_of_this_run=False)
-            if session.access.known_ids.was_shown_before_creates(confirmed_ids.get(held.row.identity) or 0)
-            else held
-            for held in self._held_rows
+            replace(held_row, is_of_this_run=False)
+            if session.access.known_ids.was_shown_before_creates(confirmed_ids.get(held_row.row.identity) or 0)
+            else held_row
+            for held_row in self._held_rows
         ]
         created_digests = [
-            (held.row.identity, held.row.fingerprint)
-            for held in held_rows
-            if held.is_of_this_run and held.row.identity in confirmed_ids
+            (held_row.row.identity, held_row.row.fingerprint)
+            for held_row in held_rows
+            if held_row.is_of_this_run and held_row.row.identity in confirmed_ids
         ]
         if created_digests:  # the service refused these creates and has executed them all the same
             base = session.journal.base
@@ -309,12 +309,14 @@ class Outcomes:
         self._held_rows = self._held_rows[
             len(held_rows) :
         ]  # after the writes: if the ledger fails, no row loses its outcome
-        for held in sorted(held_rows, key=lambda held: (held.row.source.file, held.row.source.number)):
-            entry, problem = entries.get(held.row.identity), held.problem
+        for held_row in sorted(held_rows, key=lambda held_row: (held_row.row.source.file, held_row.row.source.number)):
+            entry, problem = entries.get(held_row.row.identity), held_row.problem
             if entry is not None and entry.state is State.CONFIRMED:  # a listing has shown the subscriber
-                if held.is_of_this_run and problem.outcome is Outcome.REJECTED:
+                if held_row.is_of_this_run and problem.outcome is Outcome.REJECTED:
                     session.limits.remove_rejected()
-                self._report_found(held.row, _find_reason(entry, held.row), is_of_this_run=held.is_of_this_run)
+                self._report_found(
+                    held_row.row, _find_reason(entry, held_row.row), is_of_this_run=held_row.is_of_this_run
+                )
             else:
                 attempts = entry.attempts if entry is not None else problem.attempts
                 session.tally.report(replace(problem, attempts=attempts))
@@ -343,16 +345,19 @@ class Outcomes:
             entries = await self._session.journal.find_entries(list(self.unresolved))
         except LedgerError as error:
             failure = error
-        for held in self._held_rows:
-            self._session.tally.report(held.problem)
+        for held_row in self._held_rows:
+            self._session.tally.report(held_row.problem)
         self._held_rows.clear()
         for identity, unresolved in self.unresolved.items():
             attempts = entries[identity].attempts if identity in entries else 1
-            message = unresolved.message or "it was sent, and the service has not shown whether it took effect"
+            message = (
+                unresolved.message
+                or "the create was sent, and the service has not shown whether the create took effect"
+            )
             if unresolved.owner_job is not None:
                 message = (
-                    f"it is not in the service, and only the job {unresolved.owner_job}, which has a suppression list, "
-                    "may send it again"
+                    f"the subscriber is not in the service, and only the job {unresolved.owner_job}, which has a "
+                    "suppression list, may send it again"
                 )
             self._report_unresolved(unresolved, Outcome.UNKNOWN, "unknown", message, unresolved.status, attempts)
         if self._mode is RunMode.PLAN and failure is None:
@@ -366,13 +371,13 @@ class Outcomes:
         """Move the refused entries that this run does not send again back to REJECTED, so that a later run knows their
         refusal."""
         base, entries = self._session.journal.base, await self._session.journal.find_entries(list(self.unresolved))
-        refused = [
+        refused_entries = [
             (identity, unresolved.status, unresolved.message)
             for identity, unresolved in self.unresolved.items()
             if unresolved.is_refused and unresolved.status is not None and identity in entries
             if entries[identity].state is State.UNKNOWN
         ]
-        await self._session.journal.ask(lambda ledger: ledger.mark_refused(base, State.UNKNOWN, refused))
+        await self._session.journal.ask(lambda ledger: ledger.mark_refused(base, State.UNKNOWN, refused_entries))
 
     # Reports
 
@@ -400,7 +405,9 @@ class Outcomes:
         elif event is Event.SUPPRESSED:
             tally.leftovers["given up as suppressed"] += 1
         elif event is Event.WITHHELD:
-            message = f"held after it was proved absent: {unresolved.message or 'it was sent, and no answer came'}"
+            message = (
+                f"held after it was proved absent: {unresolved.message or 'the create was sent, and no answer came'}"
+            )
             if unresolved.unprovable_reason:
                 message = describe_held(unresolved.unprovable_reason)
             self._report_unresolved(unresolved, Outcome.UNKNOWN, "held", message, unresolved.status, attempts)
@@ -411,7 +418,8 @@ class Outcomes:
     def _report_unresolved(
         self, unresolved: UnresolvedCreate, outcome: Outcome, code: str, message: str, status: int | None, attempts: int
     ) -> None:
-        """Report an unresolved row. Count an entry of an earlier run as a leftover if this run has no row for it."""
+        """Report an unresolved row. If this run has no row for the entry, count the entry as a leftover of an earlier
+        run."""
         tally = self._session.tally
         if unresolved.row is None:
             tally.leftovers[code] += 1
@@ -420,7 +428,7 @@ class Outcomes:
 
     def _report_settled(self, row: LoadRow, unresolved: UnresolvedCreate, reason: CompareReason | None) -> None:
         """Report a row whose unresolved create was found. After a 429 the row is compared, because a create with a 429
-        rarely takes effect. If the subscriber existed before the create, the row is not created."""
+        rarely takes effect. If the subscriber existed before the create, the row counts as existing or changed."""
         if unresolved.has_existed:
             self._session.journal.record_receipt(row.identity, row.name, ReceiptKind.EXISTED)
             self._report_found(row, CompareReason.FIRST, is_of_this_run=False)

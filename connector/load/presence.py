@@ -97,14 +97,16 @@ class BasePresence:
             self.valid_until = _NEVER
 
     def _record_twins_of_first(self, rows: SweptRows) -> None:
-        """Record the ids of the first new subscriber of the run, if a listing shows it twice in a hidden base. The list
-        showed this base only after the answer to that create had the Id of the base."""
-        first, base_id = self.session.canaries.first_sentinel, self.session.journal.base.service_id
-        if first is None or first.base_id != base_id:
+        """Record the ids of the first new subscriber of the run, if a listing shows the subscriber twice in a hidden
+        base. The list showed the base only after the answer to that create had the Id of the base."""
+        first_sentinel, base_id = self.session.canaries.first_sentinel, self.session.journal.base.service_id
+        if first_sentinel is None or first_sentinel.base_id != base_id:
             return
-        identity = digest_identity(first.field, first.value)
+        identity = digest_identity(first_sentinel.field, first_sentinel.value)
         pages = [page for base in rows.bases if base[0] == base_id for page in rows.read(base)]
-        ids = {subscriber_id for page in pages for listed, subscriber_id in page if listed == identity}
+        ids = {
+            subscriber_id for page in pages for listed_identity, subscriber_id in page if listed_identity == identity
+        }
         self.session.tally.record_twins(ids)
 
     async def record(self, listing: Listing, *, start: int = 0) -> None:
@@ -291,7 +293,7 @@ class AccountPresence:
         return remaining_tasks
 
     async def count_newcomers(self) -> int:
-        """Return the number of subscribers in the run's bases that another program has created meanwhile.
+        """Return the number of subscribers in the run's bases that another program has created since the listing.
 
         Read one page after the end of the run's listing, and count the subscribers that this ledger has not sent.
         Raises RunAborted if the run must stop."""
@@ -361,8 +363,8 @@ class AccountPresence:
         for base in {id(base): base for base, _ in sample}.values():
             base_keys = [key for sample_base, key in sample if sample_base is base]
             entries = await base.session.journal.find_entries([key.identity for key in base_keys])
-            confirmed = {identity for identity, entry in entries.items() if entry.state is State.CONFIRMED}
-            absent_keys += [(base, key) for key in base_keys if key.identity not in confirmed]
+            confirmed_identities = {identity for identity, entry in entries.items() if entry.state is State.CONFIRMED}
+            absent_keys += [(base, key) for key in base_keys if key.identity not in confirmed_identities]
         return absent_keys[:: max(1, len(absent_keys) // (2 * _ABSENT_LOOK_UPS))]
 
     async def _record_shown(self, keys: Sequence[tuple[BasePresence, LookupKey]]) -> int:

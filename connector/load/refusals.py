@@ -76,31 +76,31 @@ class EarlierRefusals:
                 session.retried_refusals[refusal.identity] = refusal
                 session.withheld_refusals.pop(refusal.identity, None)
 
-    async def release(self, *, is_asked_for: bool = False) -> dict[bytes, Refusal]:
+    async def release(self, *, is_resending_all: bool = False) -> dict[bytes, Refusal]:
         """Move the withheld refusals whose kind has passed to UNKNOWN, and return them by identity. Raises LedgerError.
 
-        With `is_asked_for`, move the refusals that are not final, too, because a person wants all of them sent again.
-        Leave out entries that this run has moved meanwhile.
+        With `is_resending_all`, move the refusals that are not final, too, because a person wants all of them sent
+        again. Leave out entries that this run has moved meanwhile.
         """
         session, base = self._session, self._session.journal.base
         refusals = [
             refusal
             for refusal in session.withheld_refusals.values()
             if refusal_kind(refusal.status, refusal.message) in session.passing_refusals.passed
-            or (is_asked_for and refusal.status in NOT_FINAL_STATUSES)
+            or (is_resending_all and refusal.status in NOT_FINAL_STATUSES)
         ]
         if not refusals:
             return {}
 
         def write(ledger: Ledger) -> dict[bytes, Refusal]:
             entries = ledger.find_entries(base, [refusal.identity for refusal in refusals])
-            released = {
+            released_refusals = {
                 refusal.identity: refusal
                 for refusal in refusals
                 if _is_unchanged(refusal, entries.get(refusal.identity))
             }
-            ledger.mark_unresolved(base, list(released))
-            return released
+            ledger.mark_unresolved(base, list(released_refusals))
+            return released_refusals
 
         for refusal in refusals:
             del session.withheld_refusals[refusal.identity]
@@ -142,8 +142,8 @@ class EarlierRefusals:
         result = await look_for(self._session.access, keys)
         journal, field = self._session.journal, self._session.policy.identity
         found_pairs = [(identity, ids[0]) for identity, ids in result.found_ids.items()]
-        excluded = {*result.found_ids, *self._recent_identities}
-        checked_identities = [key.identity for key in keys if key.identity not in excluded]
+        excluded_identities = {*result.found_ids, *self._recent_identities}
+        checked_identities = [key.identity for key in keys if key.identity not in excluded_identities]
         checked_at = self._session.clock.now().timestamp()
 
         def write(ledger: Ledger) -> None:

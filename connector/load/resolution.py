@@ -31,7 +31,9 @@ from connector.service.wire import encode_subscriber
 from connector.states import Event, State
 
 _MOST_ATTEMPTS = 5  # creates of one identity, each lost and proved absent: at 2 % loss, a chance of 3 in a billion
-_PROVED = "no attempt took effect, each was looked up"  # the beginning of the message, before the refusal's message
+_PROVED_MESSAGE = (
+    "look-ups showed that no attempt took effect"  # the beginning of the message, before the refusal's message
+)
 _PAUSE_S = 1.0  # seconds of rest after a create was refused again
 _MOST_FRUITLESS_LOOKS = 20  # look-ups in a row that settle no entry; then the remaining entries stay unknown
 _MOST_BLIND_LOOKS = 5  # inconclusive look-ups in a row: the list cannot be read, and the filters do not work
@@ -58,7 +60,7 @@ class Settler:
     ) -> None:
         self._session, self._mode = session, mode
         self.outcomes, self.refusals, self.create = outcomes, refusals, create
-        self._last_result: LookupResult  # of the last part of the last look-up
+        self._last_result: LookupResult  # the result of the last part of the last look-up
         self._look = _Look({}, 0.0)
         self._selected: Collection[bytes] | None = None  # identities of the entries to settle; None: all
         self._is_resending_held = False
@@ -98,15 +100,15 @@ class Settler:
         await self.outcomes.update()
         control.check()
 
-    async def release(self, *, is_asked_for: bool = False) -> bool:
+    async def release(self, *, is_resending_all: bool = False) -> bool:
         """Add the refusals of earlier runs whose kind has passed in this run to the unresolved entries. Return whether
         any were added.
 
-        With `is_asked_for`, add the refusals that are not final, too. Raises LedgerError.
+        With `is_resending_all`, add the refusals that are not final, too. Raises LedgerError.
         """
-        released = await self.refusals.release(is_asked_for=is_asked_for)
-        self.outcomes.add_earlier_refusals(released, self.refusals.find_recent(released.values()))
-        return bool(released)
+        released_refusals = await self.refusals.release(is_resending_all=is_resending_all)
+        self.outcomes.add_earlier_refusals(released_refusals, self.refusals.find_recent(released_refusals.values()))
+        return bool(released_refusals)
 
     async def _settle_unknown(self) -> None:
         """Look up and settle until no entry is left, or until look-ups settle nothing. The remaining entries stay
@@ -114,8 +116,8 @@ class Settler:
         fruitless_count = blind_count = 0
         is_due = True
         while fruitless_count < _MOST_FRUITLESS_LOOKS and blind_count < _MOST_BLIND_LOOKS:
-            unknown = await self._read_unknown()
-            if not unknown or not (is_due or await self._wait_for_next_look(unknown)):
+            unknown_entries = await self._read_unknown()
+            if not unknown_entries or not (is_due or await self._wait_for_next_look(unknown_entries)):
                 return
             await self._look_once()
             await self.end_look()
@@ -136,11 +138,11 @@ class Settler:
     async def begin_look(self) -> KeyGroup:
         """Begin a look-up of the unknown entries, and return their keys. Then call `record_look` for each part of the
         result, and `end_look`."""
-        unknown = await self._read_unknown()
+        unknown_entries = await self._read_unknown()
         now, policy = self._session.clock.monotonic(), self._session.policy
-        self._look = _Look({entry.identity: entry for entry in unknown}, now)
+        self._look = _Look({entry.identity: entry for entry in unknown_entries}, now)
         keys = list[LookupKey]()
-        for entry in unknown:
+        for entry in unknown_entries:
             unresolved = self.outcomes.unresolved[entry.identity]
             is_fresh = unresolved.is_of_this_run and now <= unresolved.known_until
             # After that time, another program may have created the subscriber in another spelling.
@@ -166,10 +168,10 @@ class Settler:
         entries = await self._session.journal.ask(read)
         for identity in recorded_identities:
             unresolved_by_identity[identity].is_recorded = False
-        found_at, unknown = self._session.clock.monotonic(), list[UnfinishedEntry]()
+        found_at, unknown_entries = self._session.clock.monotonic(), list[UnfinishedEntry]()
         for entry in entries:
-            added = unresolved_by_identity.get(entry.identity)
-            is_of_another_job = added is not None and added.owner_job is not None
+            unresolved = unresolved_by_identity.get(entry.identity)
+            is_of_another_job = unresolved is not None and unresolved.owner_job is not None
             if is_of_another_job or (self._selected is not None and entry.identity not in self._selected):
                 continue
             unresolved = self.outcomes.add_unresolved(entry.identity, UnresolvedCreate(found_at))
@@ -178,22 +180,24 @@ class Settler:
             unresolved.attempts = entry.attempts
             if not unresolved.is_of_this_run:  # earlier attempts, such as of runs that died, do not count
                 unresolved.uncounted_attempts = entry.attempts
-            unknown.append(entry)
-        return unknown
+            unknown_entries.append(entry)
+        return unknown_entries
 
-    async def _wait_for_next_look(self, unknown: Sequence[UnfinishedEntry]) -> bool:
+    async def _wait_for_next_look(self, unknown_entries: Sequence[UnfinishedEntry]) -> bool:
         """Wait until a quiet period has passed for all entries: after the attempt, or after the look-up that first did
         not find the subscriber. Do not wait if a second sweep can prove an entry absent at once."""
         wait_s = 0.0
-        if not any(self._needs_second_sweep(entry) for entry in unknown):
+        if not any(self._needs_second_sweep(entry) for entry in unknown_entries):
             quiet_s = self._session.policy.quiet_period_s
-            all_unresolved = [self.outcomes.unresolved[entry.identity] for entry in unknown]
+            all_unresolved = [self.outcomes.unresolved[entry.identity] for entry in unknown_entries]
             latest_at = max(
                 unresolved.attempt_ended_at if unresolved.first_missed_at is None else unresolved.first_missed_at
                 for unresolved in all_unresolved
             )
             wait_s = max(latest_at, self._last_result.started_at) + quiet_s - self._session.clock.monotonic()
-        return await self._session.control.wait(wait_s, f"then {len(unknown):,} unknown rows are looked up again")
+        return await self._session.control.wait(
+            wait_s, f"then {len(unknown_entries):,} unknown rows are looked up again"
+        )
 
     def _needs_second_sweep(self, entry: UnfinishedEntry) -> bool:
         """Return whether the entry got a 429, and only the last sweep showed a later create.
@@ -263,7 +267,7 @@ class Settler:
     async def _find_absent(self, missed_entries: Sequence[UnfinishedEntry]) -> list[UnfinishedEntry]:
         """Return the entries that are proved absent, and the entries whose absence no look-up can prove, because
         look-ups may hide their class. Set the `unprovable_reason` of the latter."""
-        session, absent, are_shown = self._session, list[UnfinishedEntry](), dict[bool, bool | None]()
+        session, absent_entries, are_shown = self._session, list[UnfinishedEntry](), dict[bool, bool | None]()
         for entry in missed_entries:
             if not self._is_absent(entry):
                 continue
@@ -277,8 +281,8 @@ class Settler:
                 if are_shown[is_active] is None:
                     continue
                 unresolved.unprovable_reason = "" if are_shown[is_active] else _describe_hidden(is_active=is_active)
-            absent.append(entry)
-        return absent
+            absent_entries.append(entry)
+        return absent_entries
 
     def _is_absent(self, entry: UnfinishedEntry) -> bool:
         """Return whether the look-ups prove the entry absent, provided that they show subscribers of its class.
@@ -316,7 +320,9 @@ class Settler:
         for entry in entries_by_event.get(Event.REFUSED, ()):  # the new message also gives the refusal another kind
             unresolved = outcomes.unresolved[entry.identity]
             if not self._session.passing_refusals.is_believed(unresolved.kind):
-                unresolved.message = f"{_PROVED}: {unresolved.message}" if unresolved.message else _PROVED
+                unresolved.message = (
+                    f"{_PROVED_MESSAGE}: {unresolved.message}" if unresolved.message else _PROVED_MESSAGE
+                )
         suppressed_identities = [entry.identity for entry in entries_by_event.get(Event.SUPPRESSED, ())]
         withheld_pairs = [
             (entry.identity, outcomes.unresolved[entry.identity].unprovable_reason or None)
@@ -369,7 +375,7 @@ class Settler:
         Entries without a sentinel of their class are sent one at a time, until one of them is created. It is the
         sentinel of the others, which then wait for the next look-up. Entries whose refusal may pass are also sent one
         at a time, until one of their kind is created, or the kind is believed."""
-        session, began_at, passing = self._session, self._look.began_at, self._session.passing_refusals
+        session, began_at, passing_refusals = self._session, self._look.began_at, self._session.passing_refusals
         kinds = {entry.identity: self.outcomes.unresolved[entry.identity].kind for entry in absent_entries}
 
         def has_sentinel(entry: UnfinishedEntry, time: float) -> bool:
@@ -383,19 +389,21 @@ class Settler:
         proved_identities, entries = {entry.identity for entry in proved_entries}, list[UnfinishedEntry]()
         for entry in proved_entries:
             kind = kinds[entry.identity]
-            if passing.may_pass(kind) and kind not in passing.passed:
+            if passing_refusals.may_pass(kind) and kind not in passing_refusals.passed:
                 await self._create_again([entry], base)
-                if kind not in passing.passed and not await session.control.rest(_PAUSE_S):
+                if kind not in passing_refusals.passed and not await session.control.rest(_PAUSE_S):
                     return
             else:
                 entries.append(entry)
-        await self._create_again([entry for entry in entries if not passing.is_believed(kinds[entry.identity])], base)
+        await self._create_again(
+            [entry for entry in entries if not passing_refusals.is_believed(kinds[entry.identity])], base
+        )
         for entry in absent_entries:
             if session.control.is_stopping:
                 return
             if entry.identity in proved_identities or has_sentinel(entry, began_at):
                 continue
-            if not passing.is_believed(kinds[entry.identity]):
+            if not passing_refusals.is_believed(kinds[entry.identity]):
                 await self._create_again([entry], base)
 
     async def _create_again(self, entries: Sequence[UnfinishedEntry], base: Base) -> None:
@@ -410,7 +418,7 @@ class Settler:
                 replace(
                     rebuild_candidate(intent, self._read_newest(entry), base, State.UNKNOWN),
                     known_until=session.policy.known_until(self._look.began_at, self._look.ended_at),
-                    refused=(unresolved.status or 0, unresolved.message) if is_same_create else None,
+                    earlier_refusal=(unresolved.status or 0, unresolved.message) if is_same_create else None,
                 )
             )
         await self.create(CandidateList(candidates, session.clock.monotonic).fetch)

@@ -33,18 +33,18 @@ class RetrySelection:
 
     run_id: str | None = None  # only entries that this run sent last; None: of any run
     is_rejected: bool = False  # rejected entries, too, and not only unknown and held entries
-    held: Held = "leave"
+    held_decision: Held = "leave"
 
     @property
     def refuses_misanswered(self) -> bool:
         """Whether to refuse a base whose create was answered with another base. A retry that only looks up, or that
         sends held entries again, does not refuse the base."""
-        return self.is_rejected and self.held != "resend"
+        return self.is_rejected and self.held_decision != "resend"
 
     def choose_mode(self, base: Base) -> RunMode:
         """Return LOAD if the retry sends creates. Return PLAN if it only looks up, because a create in the base was
         answered with another base."""
-        is_sending = self.held == "resend" or self.is_rejected or not base.is_misanswered
+        is_sending = self.held_decision == "resend" or self.is_rejected or not base.is_misanswered
         return RunMode.LOAD if is_sending else RunMode.PLAN
 
     def concerns(self, entry: UnfinishedEntry) -> bool:
@@ -58,7 +58,7 @@ async def retry_entries(session: Session, settler: Settler, selection: RetrySele
     Raises RunAborted (or ListFailed) if the run cannot continue.
     """
     retry = _Retry(session, settler, selection)
-    await settler.release(is_asked_for=True)
+    await settler.release(is_resending_all=True)
     if selection.is_rejected:
         session.withheld_refusals.clear()  # the retry sends these creates itself
     await retry.add_unknown()
@@ -78,7 +78,7 @@ class _Retry:
         self._dropped_identities = set[bytes]()  # entries that this retry has dropped are not sent as rejected entries
         # No new create may leave while an entry of the base is unresolved, so a retry of rejected entries settles all.
         self._selected: set[bytes] | None = None if selection.run_id is None or selection.is_rejected else set()
-        settler.select(self._selected, is_resending_held=selection.held == "resend")
+        settler.select(self._selected, is_resending_held=selection.held_decision == "resend")
 
     async def add_unknown(self) -> None:
         """Add the unknown entries to the entries to settle."""
@@ -90,14 +90,14 @@ class _Retry:
         look-up finds."""
         held_entries, journal = await self._find(State.HELD), self._session.journal
         identities = [entry.identity for entry in held_entries]
-        if self._selection.held == "resend":
+        if self._selection.held_decision == "resend":
             await self._reopen(held_entries)
-        elif self._selection.held == "drop":
+        elif self._selection.held_decision == "drop":
             await journal.ask(lambda ledger: ledger.mark_dropped(journal.base, identities, _DROPPED))
             self._dropped_identities.update(identities)
             for entry in held_entries:
                 self._report(entry, Outcome.REJECTED, "dropped", _DROPPED, None)
-        elif self._selection.held == "accept":
+        elif self._selection.held_decision == "accept":
             await self._accept(held_entries)
         else:
             for entry in await self._find_unlisted(held_entries, State.HELD):
@@ -157,7 +157,7 @@ class _Retry:
             )
             await self._settler.create(candidates.fetch)
             unsent_identities = self._settler.outcomes.pop_stale().union(
-                candidate.intent.identity for candidate in candidates.remaining
+                candidate.intent.identity for candidate in candidates.unfetched_candidates
             )
             unsent_entries = [entry for entry in unsent_entries if entry.identity in unsent_identities]
 
@@ -196,7 +196,9 @@ class _Retry:
             return unlisted_entries
         for entry in unlisted_entries:
             if entry.identity not in absent_identities:
-                self._reject(entry, "the service has not shown whether it exists, so it was not sent again")
+                self._reject(
+                    entry, "the service has not shown whether the subscriber exists, so the create was not sent again"
+                )
         return [entry for entry in unlisted_entries if entry.identity in absent_identities]
 
     def _build(self, entry: UnfinishedEntry, known_until: float) -> Candidate | None:

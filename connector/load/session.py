@@ -25,8 +25,8 @@ from connector.spool import SpooledValues
 from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES, Suppression, join_digests
 
 _SHORTEST_FRESH_S = 1.0
-_ENOUGH_ROWS = 100  # of fewer rows, a share shows little
-_ENOUGH_OF_ALL = 10  # rows, if all of them are concerned
+_ENOUGH_ROWS = 100  # a share of fewer rows proves little
+_ENOUGH_OF_ALL = 10  # so many rows are enough if the guard counts all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class OptOut:
-    """A subscriber that is inactive in its row and active in the service. Only a person can change that, in the
-    service."""
+    """A subscriber that is inactive in its row and active in the service. Only a person can make the
+    subscriber inactive, on the service's own pages."""
 
     row: Row | None  # None: this run has not read the row
-    digest: bytes  # of the identity
+    digest: bytes  # the digest of the identity
     identity: str = field(repr=False)  # the text in the source; without a row, the text in the service
-    outcome: Outcome | None = None  # of the row
+    outcome: Outcome | None = None  # the outcome of the row
     reason: str = ""  # the reason why this run does not know whether the subscriber is still active; "": it is active
 
 
@@ -187,7 +187,7 @@ class Tally:
     """The number of creates that the service has altered, by field."""
     twin_ids: set[tuple[int, ...]] = field(default_factory=set)  # the ids of each subscriber that exists twice
     messages: list[str] = field(default_factory=list)
-    row_messages: list[str] = field(default_factory=list)  # messages about rows, which a second reading clears
+    row_messages: list[str] = field(default_factory=list)  # messages about rows; `restart` removes them
 
     def add_taken(self, row_count: int = 1) -> None:
         """Add rows that get their outcome later. Call this method before the create of such a row may leave."""
@@ -297,14 +297,14 @@ class LoadPolicy(ListPolicy):
 
         `began_at` and `ended_at` are the times of the look-up. Raises RunAborted if the returned time would be before
         `ended_at`, because every look-up would then take too long."""
-        until = self.expires_at(began_at)
-        if until <= ended_at:
+        expires_at = self.expires_at(began_at)
+        if expires_at <= ended_at:
             raise RunAborted(
                 f"looking which subscribers exist took {ended_at - began_at:,.0f} s, longer than load.fresh "
                 f"({self.fresh_s:g} s) allows, and there is no quicker way to look. Nothing was created after that. "
                 "Set load.fresh longer than a look-up takes, then run again"
             )
-        return until
+        return expires_at
 
 
 def is_excess(count: int, allowed_share: float | None, row_count: int) -> bool:
@@ -385,7 +385,7 @@ class Canaries:
     has its own results."""
 
     unknown_entries: set[tuple[int, bytes]] = field(default_factory=set)  # the key of the base, and the identity
-    refusal_counts: Counter[str] = field(default_factory=Counter)  # by kind of refusal
+    refusal_counts: Counter[str] = field(default_factory=Counter)  # the number of refusals of each kind
     lost_count: int = 0  # requests in a row without a usable answer
     is_answered: bool = False  # whether a create was accepted
     existing_ids: list[int] = field(default_factory=list)  # answered subscribers that existed before

@@ -67,7 +67,7 @@ class CutOff(StrEnum):
     )
 
 
-class Says(StrEnum):
+class Meaning(StrEnum):
     """The meaning of one piece of evidence for the size of the list."""
 
     AGREES = "agrees"
@@ -143,7 +143,7 @@ class Certificate:
         """Return the report's `certificate` object: plain JSON values, times as ISO 8601."""
         times = {name: getattr(self, name).isoformat() for name in ("started_at", "finished_at")}
         texts = {name: str(getattr(self, name)) for name in ("verdict", "reason", "order", "total_count", "cut_off")}
-        hidden = {name: [value for other, value in self.hidden if other == name] for name, _ in self.hidden}
+        hidden = {name: [value for other_name, value in self.hidden if other_name == name] for name, _ in self.hidden}
         values = asdict(self) | texts | times | {"hidden": hidden}
         del values["unlisted_ids"], values["unshown_classes"]
         return values
@@ -162,7 +162,7 @@ class Finding:
     """One piece of evidence from outside the sweep, for or against the size of the list."""
 
     kind: str
-    says: Says
+    meaning: Meaning
     message: str  # the figures
     hidden_classes: tuple[HiddenClass, ...] = ()
     """Classes of which the list shows too few subscribers, while it shows enough of the other classes."""
@@ -173,17 +173,17 @@ class Finding:
 class Counts:
     """The counts of one round: TotalCount of the whole list before the parts and after them, and of each part."""
 
-    before: int
+    total_before: int
     parts: Sequence[int]
-    after: int
+    total_after: int
 
     @property
     def agrees(self) -> bool:
         """Whether the sum of the parts lies between the two TotalCounts of the whole."""
-        return min(self.before, self.after) <= sum(self.parts) <= max(self.before, self.after)
+        return min(self.total_before, self.total_after) <= sum(self.parts) <= max(self.total_before, self.total_after)
 
 
-def decide_counts(rounds: Sequence[Counts], is_quiet: bool, totals: Collection[int]) -> Says | None:
+def decide_counts(rounds: Sequence[Counts], is_quiet: bool, totals: Collection[int]) -> Meaning | None:
     """Return whether the counts of several rounds contradict the size of the list, or None if another round is needed.
 
     The parts exceed the whole if a window cuts off the whole list, because each part has its own window. They also
@@ -192,17 +192,19 @@ def decide_counts(rounds: Sequence[Counts], is_quiet: bool, totals: Collection[i
     the rounds. `is_quiet`: no row appeared or vanished during the sweep.
     """
     if not rounds:
-        return Says.NOTHING
-    last = rounds[-1]
-    if sum(1 for part in last.parts if part) < 2 and sum(last.parts) <= max(last.before, last.after, *totals):
-        return Says.NOTHING  # a single part is cut off at the same size as the whole
+        return Meaning.NOTHING
+    last_round = rounds[-1]
+    if sum(1 for part in last_round.parts if part) < 2 and sum(last_round.parts) <= max(
+        last_round.total_before, last_round.total_after, *totals
+    ):
+        return Meaning.NOTHING  # a single part is cut off at the same size as the whole
     if all(counts.agrees for counts in rounds):
-        return Says.AGREES
-    all_totals = [*totals, *(counts.before for counts in rounds), *(counts.after for counts in rounds)]
+        return Meaning.AGREES
+    all_totals = [*totals, *(counts.total_before for counts in rounds), *(counts.total_after for counts in rounds)]
     least_sum = 2 * max(all_totals) - min(all_totals)
     if not all(sum(counts.parts) > least_sum for counts in rounds):
-        return Says.NOTHING
-    return Says.CONTRADICTS if len(rounds) >= (_QUIET_ROUND_COUNT if is_quiet else _ROUND_COUNT) else None
+        return Meaning.NOTHING
+    return Meaning.CONTRADICTS if len(rounds) >= (_QUIET_ROUND_COUNT if is_quiet else _ROUND_COUNT) else None
 
 
 def decide_cut_off(certificate: Certificate, findings: Sequence[Finding], *, accepts_possible: bool) -> Certificate:
@@ -211,15 +213,15 @@ def decide_cut_off(certificate: Certificate, findings: Sequence[Finding], *, acc
     with_evidence = replace(
         certificate,
         evidence={
-            finding.kind: f"{finding.says}: {finding.message}" if finding.message else str(finding.says)
+            finding.kind: f"{finding.meaning}: {finding.message}" if finding.message else str(finding.meaning)
             for finding in findings
         },
         unlisted_ids=tuple(subscriber_id for finding in findings for subscriber_id in finding.unlisted_ids),
     )
-    says = {finding.says for finding in findings}
-    if Says.CONTRADICTS in says:
+    meanings = {finding.meaning for finding in findings}
+    if Meaning.CONTRADICTS in meanings:
         return replace(with_evidence, verdict=Verdict.INCOMPLETE, reason=Reason.CUT_OFF)
-    if Says.AGREES in says:
+    if Meaning.AGREES in meanings:
         return replace(with_evidence, cut_off=CutOff.EXCLUDED)
     checked_total = with_evidence.total_last if with_evidence.total_count is TotalCount.CHECKED else None
     if not any(is_window_size(rows) for rows in (with_evidence.distinct, checked_total or 0)):

@@ -63,9 +63,9 @@ class IdSet:
 
     def _merge_last_two(self) -> None:
         # numpy's stable sort of int64 merges sorted runs, so that two runs need only one pass.
-        merged = np.concatenate(self._runs[-2:])
-        merged.sort(kind="stable")
-        self._runs[-2:] = [merged]
+        merged_ids = np.concatenate(self._runs[-2:])
+        merged_ids.sort(kind="stable")
+        self._runs[-2:] = [merged_ids]
 
 
 def contained(sorted_ids: IdArray, ids: IdArray) -> Mask:
@@ -206,10 +206,10 @@ def decide_direction(ids: IdArray) -> int:
 class Totals:
     """The first, last, smallest and largest TotalCount of one sweep. `is_missing`: an answer had no TotalCount."""
 
-    first: int | None = None
-    last: int | None = None
-    smallest: int | None = None
-    largest: int | None = None
+    first_total: int | None = None
+    last_total: int | None = None
+    smallest_total: int | None = None
+    largest_total: int | None = None
     is_missing: bool = False
 
     def record(self, total: int | None) -> None:
@@ -217,19 +217,19 @@ class Totals:
         if total is None:
             self.is_missing = True
             return
-        self.first = total if self.first is None else self.first
-        self.last = total
-        self.smallest = total if self.smallest is None else min(self.smallest, total)
-        self.largest = total if self.largest is None else max(self.largest, total)
+        self.first_total = total if self.first_total is None else self.first_total
+        self.last_total = total
+        self.smallest_total = total if self.smallest_total is None else min(self.smallest_total, total)
+        self.largest_total = total if self.largest_total is None else max(self.largest_total, total)
 
     def are_all(self, count: int) -> bool:
         """Return whether every answer had the TotalCount `count`."""
-        return not self.is_missing and self.smallest == self.largest == count
+        return not self.is_missing and self.smallest_total == self.largest_total == count
 
     @property
     def are_constant(self) -> bool:
         """Whether all TotalCounts are equal. True if no answer had a TotalCount."""
-        return self.smallest == self.largest
+        return self.smallest_total == self.largest_total
 
 
 @dataclass(slots=True)
@@ -265,9 +265,10 @@ class ListChanges:
         self.vanished_count += max(-net_change, 0)
 
     def allow(self, id_count: int, totals: Totals) -> bool:
-        """Return whether the number of different ids fits the TotalCounts: it is between `smallest - vanished` and
-        `largest + appeared`."""
-        if totals.smallest is None or totals.largest is None:
+        """Return whether the number of different ids fits the TotalCounts: it is between the
+        smallest TotalCount without vanished subscribers and the largest TotalCount with new subscribers."""
+        if totals.smallest_total is None or totals.largest_total is None:
             return False
-        smallest, largest = totals.smallest - self.vanished_count, totals.largest + self.appeared_count
-        return not self.is_exact or smallest <= id_count <= largest
+        smallest_count = totals.smallest_total - self.vanished_count
+        largest_count = totals.largest_total + self.appeared_count
+        return not self.is_exact or smallest_count <= id_count <= largest_count

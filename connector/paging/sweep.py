@@ -120,13 +120,15 @@ class Sweep:
         if not self.is_whole or self._accepted_count > 1:
             return False
         if end_page is None:
-            return self.totals.first == 0
+            return self.totals.first_total == 0
         return self._accepted_count == 1 and end_page.is_short and end_page.total == end_page.end
 
     @property
     def is_count_right(self) -> bool:
         """Whether TotalCount agrees with the end of the list and with the number of different ids (rule 4)."""
-        is_end_right = self.totals.last == 0 if self._end_page is None else self._end_page.total == self._end_page.end
+        is_end_right = (
+            self.totals.last_total == 0 if self._end_page is None else self._end_page.total == self._end_page.end
+        )
         return is_end_right and not self.totals.is_missing and self.changes.allow(self._row_count_at_end, self.totals)
 
     @property
@@ -185,7 +187,8 @@ class Sweep:
             self._add_empty(answer)
         else:
             new_mask = self._add_rows(answer)
-        row_count = max(self.totals.first or 0, len(self.seen_ids))  # with rows that were added and read meanwhile
+        # Rows may have been added and read meanwhile.
+        row_count = max(self.totals.first_total or 0, len(self.seen_ids))
         most_pages = min(_EXTRA_PAGES + _PAGE_FACTOR * (row_count // self._largest_step), _MOST_PAGES)
         if self.ending is None and self.page_count > most_pages:
             self.ending = SweepEnd.STUCK

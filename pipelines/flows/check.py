@@ -22,7 +22,7 @@ from connector.ledger.opening import check_ledger_rights, count_open_entries, re
 from connector.listing.controls import Ask, Control, try_made_up, try_sample
 from connector.listing.hidden import count_classes
 from connector.listing.pages import NO_WHOLE_ID, ListFailed, fetch_page, try_page
-from connector.paging.certificate import Says, is_window_size
+from connector.paging.certificate import Meaning, is_window_size
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.wire import ListPage, ListQuery, read_field
@@ -240,13 +240,13 @@ async def _look_for_window(ask: Ask, total: int | None) -> str:
     counts = await count_classes(ask, 1)
     results = {name: counts.decide(name) for name in _CLASSES}
     for name, words in _CLASSES.items():
-        if results[name] is Says.CONTRADICTS:
+        if results[name] is Meaning.CONTRADICTS:
             return (
                 f"the list may be cut off, or it may hide subscribers: its TotalCount is {total:,}, and its {words} "
                 f"subscribers are {sum(counts.parts[name].values()):,}"
             )
     for name, words in _CLASSES.items():
-        if results[name] is Says.AGREES:
+        if results[name] is Meaning.AGREES:
             return f"no: the counts of {words} subscribers add up to the TotalCount, {total:,}"
     if is_window_size(total):
         return f"the list may be cut off: {total:,} is a typical limit, and nothing shows that the list goes on"

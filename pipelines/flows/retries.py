@@ -133,7 +133,7 @@ class _Retry:
                 entry.suppressed_by for entry in entries if entry.suppressed_by not in (None, plan.job)
             )
             # `--held resend` also confirms a base whose create was answered with another base.
-            if entries or (plan.selection.held == "resend" and base.is_misanswered):
+            if entries or (plan.selection.held_decision == "resend" and base.is_misanswered):
                 selected_bases.append(base)
         return selected_bases
 
@@ -189,7 +189,7 @@ class _Retry:
             )
         if waiting:
             yield f"The run ended before it retried the entries of {describe_bases(waiting)}"
-        if has_held_entries and self._plan.selection.held == "leave":
+        if has_held_entries and self._plan.selection.held_decision == "leave":
             yield f"Held entries wait for your decision: {DECIDE_HELD}"
         for account, number in sorted(self._other_accounts.items()):
             entries = (

@@ -7,7 +7,7 @@ import pytest
 
 from connector.listing.evidence import plan_questions
 from connector.listing.findings import Answer, Suspect, decide_evidence
-from connector.paging.certificate import Certificate, Order, Reason, Says, Verdict
+from connector.paging.certificate import Certificate, Meaning, Order, Reason, Verdict
 from connector.service.wire import ListPage, ListQuery
 
 AT = datetime(2026, 11, 26, tzinfo=UTC)
@@ -51,15 +51,15 @@ def test_newcomers_beyond_the_largest_id_do_not_contradict_a_list(size: int, ord
         read_ids, present_ids = read_ids[::-1], present_ids[::-1]
     suspect = build_suspect(read_ids, order)
     findings = decide_evidence(suspect, answer_all(suspect, present_ids))
-    assert not [finding for finding in findings if finding.says is Says.CONTRADICTS]
+    assert not [finding for finding in findings if finding.meaning is Meaning.CONTRADICTS]
 
 
 def test_look_ups_by_id_prove_the_end_of_a_list_only_if_the_filter_id_works() -> None:
     ids = list(range(1, 2501))
-    for finds_ids, says in ((True, Says.AGREES), (False, Says.NOTHING)):
+    for finds_ids, says in ((True, Meaning.AGREES), (False, Meaning.NOTHING)):
         suspect = build_suspect(ids, Order.ID)
         findings = decide_evidence(suspect, answer_all(suspect, ids, finds_ids=finds_ids))
-        assert [finding.says for finding in findings if finding.kind == "ids"] == [says]
+        assert [finding.meaning for finding in findings if finding.kind == "ids"] == [says]
 
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
@@ -70,4 +70,4 @@ def test_unlisted_subscribers_between_listed_subscribers_contradict_a_list(size:
         read_ids, present_ids = read_ids[::-1], present_ids[::-1]
     suspect = build_suspect(read_ids, order)
     findings = decide_evidence(suspect, answer_all(suspect, present_ids))
-    assert [finding for finding in findings if finding.says is Says.CONTRADICTS]
+    assert [finding for finding in findings if finding.meaning is Meaning.CONTRADICTS]

@@ -48,7 +48,7 @@ def serve_hook() -> Iterator[Hook]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Says nothing."""
+            """Meaning nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     known = Hook(f"http://127.0.0.1:{server.server_address[1]}/hooks/T0PS3CRET")

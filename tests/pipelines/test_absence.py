@@ -81,7 +81,10 @@ def test_a_list_that_shows_bases_by_id_serves_a_job_that_gives_the_id_and_no_oth
 
     by_name = load(connector, people, NEWS)
     assert by_name.code == 2
-    assert "by its Id and its name, so nothing tells who is in the base News" in by_name.stderr
+    assert (
+        "by its Id and its name, so the connector cannot find out which subscribers are in the base News"
+        in by_name.stderr
+    )
     assert "Give the base by its id" in by_name.stderr
 
     by_id = load(connector, people, base)

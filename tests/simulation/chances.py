@@ -280,7 +280,7 @@ class _Builder:
         return wire
 
     def _calm(self, night: Night, held_action: Held, first_night: Night) -> Night:
-        retry = None if night.retry is None else RetrySelection(held=held_action)
+        retry = None if night.retry is None else RetrySelection(held_decision=held_action)
         return replace(
             night,
             storm=None,
@@ -403,7 +403,7 @@ class _Builder:
 
     def _draw_retry(self) -> RetrySelection:
         held_action: Literal["leave", "resend", "drop"] = self._random.choice(("leave", "leave", "resend", "drop"))
-        return RetrySelection(is_rejected=self._random.random() < 0.4, held=held_action)
+        return RetrySelection(is_rejected=self._random.random() < 0.4, held_decision=held_action)
 
     def _draw_gap(self) -> float:
         return self._random.choice((0.5, 5.0, 60.0, 3600.0))

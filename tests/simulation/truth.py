@@ -67,7 +67,7 @@ class Truth:
             for played_night in self.world.played_nights
             if first_call.night <= played_night.number <= second_call.night
         ]
-        return any(retry is not None and retry.held != "leave" for retry in retries_between)
+        return any(retry is not None and retry.held_decision != "leave" for retry in retries_between)
 
     def is_misdirected(self, person: int) -> bool:
         """Return whether one of the person's creates was answered with another person, or may have been."""

@@ -113,9 +113,9 @@ def test_a_filter_is_tried_once_in_a_run_and_its_classes_again_only_with_is_agai
     async def run_checks(session: Session) -> list[int]:
         await read_stats(session.access)
         request_counts = []
-        for is_again in (False, False, True):
+        for is_repeated in (False, False, True):
             request_count_before = len(fake.queries)
-            result = await check_filters(session.access, [PLAIN, PLUS, KEY], is_again=is_again)
+            result = await check_filters(session.access, [PLAIN, PLUS, KEY], is_repeated=is_repeated)
             assert result.passed_classes == {PLAIN, PLUS, KEY}
             request_counts.append(len(fake.queries) - request_count_before)
         return request_counts
@@ -130,9 +130,9 @@ def test_a_class_that_stops_working_fails_for_the_rest_of_the_run(tmp_path: Path
         await read_stats(session.access)
         assert (await check_filters(session.access, [PLAIN, PLUS])).passed_classes == {PLAIN, PLUS}
         fake.text_match = matches_plus_as_blank
-        assert (await check_filters(session.access, [PLAIN, PLUS], is_again=True)).failed_classes == {PLUS}
+        assert (await check_filters(session.access, [PLAIN, PLUS], is_repeated=True)).failed_classes == {PLUS}
         fake.text_match = fake_list.matches_exactly
-        assert (await check_filters(session.access, [PLAIN, PLUS], is_again=True)).failed_classes == {PLUS}
+        assert (await check_filters(session.access, [PLAIN, PLUS], is_repeated=True)).failed_classes == {PLUS}
 
     run_with_fake(fake, tmp_path, run_checks)
 
