@@ -112,7 +112,7 @@ def init_command(
         return
     if not is_unicode(text):
         raise ConfigurationError(
-            f"-o {target}: the name is not in UTF-8, and the job's name in the file is: write to another file"
+            f"-o {target}: the file would contain its own name, which is not in UTF-8. Name another file"
         )
     with PartialFile(target, mode=0o644) as partial:  # a full disk leaves no half of a job behind
         partial.file.write(text.encode())

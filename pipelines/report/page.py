@@ -141,7 +141,7 @@ def _render(name: str, **values: object) -> str:
 
 @cache
 def _load_templates() -> "jinja2.Environment":
-    import jinja2  # here: a run without a page does not pay for it
+    import jinja2  # imported here, because a run without a page does not need it
 
     loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
     environment = jinja2.Environment(

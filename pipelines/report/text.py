@@ -40,8 +40,8 @@ _ENDS = {"source": "Source", "destination": "Destination", "base": "Base", "acco
 
 @contextmanager
 def show_progress(*, is_on_terminal: bool) -> Iterator[Progress]:
-    """Show progress while the context lasts: on a terminal in one line of stderr that leaves no trace, else in a line
-    of the log every 30 s, so that an unattended run says what it is doing."""
+    """Show progress while the context lasts. On a terminal, one line of stderr shows it and disappears at the end.
+    Without a terminal, the log gets a line every 30 s, so that an unattended run shows what it does."""
     progress = Progress()
     if not is_on_terminal:
         ended = Event()
