@@ -40,7 +40,7 @@ class ImportMeasurement:
     """The measurements of one run of the import or of the bare loop. The rates are in creates/s."""
 
     sending_per_s: float  # from the first create to the last
-    per_wall_s: float  # over the whole process
+    whole_per_s: float  # over the whole process
     cpu_us_per_row: float  # processor time
     cores: float  # processor time of the whole process divided by its wall time
 
@@ -115,7 +115,7 @@ def show(rows: int, runs_by_tool: dict[str, list[ImportMeasurement]], machine: d
             (
                 name,
                 f"{medians.sending_per_s:,.0f}",
-                f"{medians.per_wall_s:,.0f}",
+                f"{medians.whole_per_s:,.0f}",
                 f"{medians.cpu_us_per_row:.0f}",
                 f"{medians.cores:.2f}",
             )
