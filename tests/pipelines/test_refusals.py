@@ -83,7 +83,7 @@ def test_a_first_create_that_took_effect_and_got_a_429_is_sent_once_while_the_li
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 60)
     sandbox.seed(3000, base_name="News")
     sandbox.switch(created_429=1, list_lag_ms=3_000, duplicates="accept", retry_after="none")
-    arguments = ("import", path, "--base-name", "News", "--quiet-period", "2s", "--output", "json")
+    arguments = ("import", path, "--base-name", "News", "--quiet-period", "2500ms", "--output", "json")
     with connector.start(*arguments) as process:
         wait_for(lambda: has_stored(sandbox, 3002))
         sandbox.switch(created_429=0)
