@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import termios
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -160,6 +162,7 @@ def _confirm(report: Report, output: Output) -> bool:
         f"({activity.get('active', 0):,} active, {activity.get('inactive', 0):,} inactive)? This cannot be undone."
     )
     write_stdout(make_visible(question))
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # an answer that was typed before the question is no answer to it
     return click.confirm("", default=False)  # click would write the question in UTF-8 to a terminal in ASCII
 
 

@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import select
+import termios
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,11 +13,21 @@ from tests.pipelines.forked import Forked
 
 
 def run_on_terminal(
-    connector: Connector, *arguments: str | Path, answer: str = "n", before_answer: Callable[[], object] = tuple
+    connector: Connector,
+    *arguments: str | Path,
+    answer: str = "n",
+    before_answer: Callable[[], object] = tuple,
+    typed_ahead: str = "",
 ) -> tuple[int, str]:
     """Run a command whose standard input, output and error are a terminal of 80 columns; return what it shows. If the
-    command asks a question, call `before_answer` and give the answer."""
+    command asks a question, call `before_answer` and give the answer. `typed_ahead` is typed before the command
+    begins."""
     ours, theirs = pty.openpty()
+    if typed_ahead:
+        attributes = termios.tcgetattr(theirs)
+        attributes[3] &= ~termios.ECHO  # otherwise the echo would look like output of the command
+        termios.tcsetattr(theirs, termios.TCSANOW, attributes)
+        os.write(ours, typed_ahead.encode())
     environ = connector.build_environ({"COLUMNS": "80", "TERM": "dumb"})
     process = Forked(list(map(str, arguments)), environ, connector.folder, terminal=os.ttyname(theirs))
     wait_for(lambda: process.poll() is not None or select.select([ours], [], [], 0)[0] != [])

@@ -58,6 +58,12 @@ def test_a_yes_creates_the_shown_subscribers(connector: Connector, people: Path)
     assert (code, "[y/N]" in shown) == (1, False), shown
 
 
+def test_a_yes_that_is_typed_before_the_question_creates_nobody(connector: Connector, people: Path) -> None:
+    code, shown = run_on_terminal(connector, "import", people, "--base-name", "News", typed_ahead="y\n", answer="n")
+    assert (code, "Nothing was sent." in shown) == (0, True), shown
+    assert list_stored(connector.sandbox) == {}
+
+
 @pytest.mark.parametrize("change", ["overwritten", "deleted"])
 def test_a_yes_creates_the_shown_subscribers_of_a_file_that_changes_before_the_answer(
     connector: Connector, people: Path, change: str
