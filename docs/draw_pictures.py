@@ -45,7 +45,7 @@ _CONTACTS: list[Row] = [
     ["zoe.example.com", "Zoë", "Blum", "Graz", 8010, "+43 316 555 0104", "yes", None],
     ["max@example.com", "Max", "Ohm", "Wien", 1010, None, "yes", date(1990, 12, 24)],
 ]
-_CORRECTED: list[Row] = [_CONTACTS[0], ["zoe@example.com", *_CONTACTS[4][1:]]]
+_CORRECTED: list[Row] = [_CONTACTS[0], ["zoe@example.com", *_CONTACTS[4][1:4], "8010", *_CONTACTS[4][5:]]]
 _QUESTION = b"[y/N]: "
 _CONTROL = re.compile(r"\r\n|\n|\r|\x1b\[[0-9;?]*[A-Za-z]|[^\x1b\r\n]+")
 
