@@ -76,7 +76,7 @@ def the_changed_count_is_the_number_of_different_rows(truth: Truth) -> Iterator[
             entry.fingerprint != row.fingerprint and not (is_retry and entry.fingerprint is None)
             for row, entry in confirmed_rows
         )
-        is_uncompared = any("were not compared" in message for message in report.tally.row_messages)
+        is_uncompared = any("without a comparison" in message for message in report.tally.row_messages)
         excused_count = sum(entry.fingerprint is None for _, entry in confirmed_rows) if is_uncompared else 0
         outcomes = report.tally.outcomes
         reported_count = outcomes[Outcome.CHANGED]
