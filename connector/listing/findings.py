@@ -164,7 +164,7 @@ def decide_evidence(suspect: Suspect, answers: Sequence[Answer]) -> list[Finding
             hidden_values = _find_too_few(suspect, name, answers) if meaning is Meaning.CONTRADICTS else ()
             hidden_classes = tuple((name, value) for value in hidden_values)
             findings.append(Finding(name, meaning, f"{sum_text} of {last_round.total_after:,}", hidden_classes))
-        elif not suspect.is_counted and (unlisted_values := _find_unlisted_values(suspect, name, answers)):
+        elif unlisted_values := _find_unlisted_values(suspect, name, answers):
             message = f"requests for {len(unlisted_values)} classes show only unlisted subscribers"
             hidden_classes = tuple((name, value) for value in unlisted_values)
             findings.append(Finding(name, Meaning.CONTRADICTS, message, hidden_classes))
@@ -241,14 +241,18 @@ def _find_too_few(suspect: Suspect, name: str, answers: Sequence[Answer]) -> lis
 
 
 def _find_unlisted_values(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[object]:
-    """Return the values of a partition that no listed row has, although requests for the value show subscribers."""
+    """Return the values of a partition that no listed row has, although requests for the value show subscribers.
+
+    The requests for the other values need no answer: one class alone shows that the list hides the class.
+    """
     listed_counts = suspect.class_counts.get(name, {})
+    parts = [answer for answer in answers if answer.question.topic is Topic.PART and answer.question.name == name]
     values = list[object]()
-    is_read = bool(read_rounds(suspect, name, answers)) or not suspect.is_counted
-    for value in (_read_parts(suspect, name, answers) or [{}])[-1] if is_read else ():
-        parts = [answer for answer in answers if answer.question.topic is Topic.PART and answer.question.name == name]
+    for value in dict.fromkeys(part.question.value for part in parts):
         parts_of_value = [part for part in parts if part.question.value == value]
-        is_unlisted = all(_shows_only_unlisted(suspect, answer) for answer in parts_of_value)
+        is_unlisted = all(
+            _read_count(suspect, part) is not None and _shows_only_unlisted(suspect, part) for part in parts_of_value
+        )
         values += [value] if is_unlisted and not listed_counts.get(value) else []
     return values
 
