@@ -6,6 +6,7 @@ Call every function inside a transaction of `Ledger.transaction`.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
+from typing import assert_never
 
 from sqlalchemy import Connection, Table, bindparam, select, text
 
@@ -309,8 +310,28 @@ _SET_FOUND_LIMIT = text(
 _FIND_BASES_WITHOUT_ID = text(
     "SELECT base_key FROM base WHERE account = :account AND folded IN (:folded, :folded_before) AND service_id IS NULL"
 )
-# The ranks, from the most certain state: CONFIRMED (0), SENDING (1), UNKNOWN (2), HELD (3), REJECTED (5).
-_CERTAINTY_RANK = f"CASE {{0}}.state WHEN {State.CONFIRMED} THEN 0 ELSE {{0}}.state END"
+
+
+def _rank_certainty(state: State) -> int:
+    """Return the rank of a state when two entries of a subscriber meet. The entry with the smaller rank stays."""
+    match state:
+        case State.CONFIRMED:
+            return 0
+        case State.SENDING:
+            return 1
+        case State.UNKNOWN:
+            return 2
+        case State.HELD:
+            return 3
+        case State.REJECTED:
+            return 4
+        case State.NONE:
+            return 5
+    assert_never(state)
+
+
+_WHEN_SQL = " ".join(f"WHEN {state.value} THEN {_rank_certainty(state)}" for state in State)
+_CERTAINTY_RANK = f"CASE {{0}}.state {_WHEN_SQL} END"
 _DELETE_OLD_DUPLICATES = text(
     "DELETE FROM entry WHERE base_key = :old AND EXISTS (SELECT 1 FROM entry AS other WHERE other.base_key = :new "
     f"AND other.identity = entry.identity AND {_CERTAINTY_RANK.format('other')} <= {_CERTAINTY_RANK.format('entry')})"

@@ -98,10 +98,12 @@ def open_database(destination: Destination) -> "Database":
 
         memory = MERGE_MEMORY_LIMIT if destination.mode.is_by_id else MEMORY_LIMIT
         return DuckdbDatabase(destination.path.resolve(), memory=memory)
-    if destination.url is None:
+    if destination.format is Format.SQLITE:
         from connector.warehouse.sqlite import SqliteDatabase
 
         return SqliteDatabase(destination.path.resolve())
+    if destination.url is None:
+        raise ValueError(f"no class opens a database of the format {destination.format}")
     from connector.warehouse.servers import MysqlDatabase, PostgresDatabase, SqlalchemyDatabase
 
     database_classes = {
