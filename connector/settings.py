@@ -23,9 +23,8 @@ from connector.texts import is_unicode, make_line
 
 
 _WANTED_LIMIT = 2048  # for 1,000 requests at once, look-ups and files; with many more, `select` fails in some drivers
-_RESERVED_FOR_FILES = (
-    32  # descriptors for the ledger, its journal, reports, row files, temporary copies, the source and modules
-)
+# descriptors for the ledger, its journal, reports, row files, temporary copies, the source and modules
+_RESERVED_FOR_FILES = 32
 _ASSUMED_OPEN_COUNT = 32  # if the open descriptors cannot be counted
 
 

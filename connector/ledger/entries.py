@@ -39,9 +39,8 @@ class Entry:
     reported: bytes | None = None
     reported_at: float | None = None
     altered: str | None = None  # fields that the service altered in its answer, separated by blanks (architecture 4.13)
-    run_key: int | None = (
-        None  # the run that sent the entry last, or checked its refusal; None: a listing showed the subscriber
-    )
+    # the run that sent the entry last, or checked its refusal; None: a listing showed the subscriber
+    run_key: int | None = None
     opted_out: str | None = None  # the job whose row says inactive while the service shows the subscriber as active
 
 

@@ -58,9 +58,8 @@ from connector.ledger.store import (
 from connector.shards import Shard
 
 _CONNECT_TIMEOUT_S = 10  # by default, libpq waits as long as the kernel, which is two minutes or more
-_PREPARE_THRESHOLD = (
-    None  # never prepare, because PostgreSQL would still use the plan for empty tables when the tables are large
-)
+# never prepare, because PostgreSQL would still use the plan for empty tables when the tables are large
+_PREPARE_THRESHOLD = None
 _APPLICATION_PREFIX = "connector: "
 
 _LEDGER_TABLES = ("meta",)

@@ -32,9 +32,8 @@ from connector.service.wire import ListQuery, find_differing_fields, read_field
 from connector.spool import SpooledValues
 from connector.subscribers.identity import FINGERPRINT_BYTES
 
-_MOST_LOOKED_UP = (
-    100  # rows; more rows are compared with the list, because one page of the list has a thousand subscribers
-)
+# rows; more rows are compared with the list, because one page of the list has a thousand subscribers
+_MOST_LOOKED_UP = 100
 _COMMIT_ROWS = 2_000  # rows that share a commit
 
 _EQUAL, _DIFFERENT = 1, 2  # verdicts on a row; 0: not compared
@@ -128,9 +127,8 @@ class _Comparison:
         self._asked_mask = np.zeros(len(waiting_rows), dtype=bool)  # rows that this run compares
         self._difference_indexes = np.full(len(waiting_rows), -1, dtype=np.int64)  # the index in `_differences`
         self._activities = np.zeros(len(waiting_rows), dtype=np.int8)
-        self._opt_out_jobs: dict[
-            int, str
-        ] = {}  # for rows whose entries are opt-outs: the job that recorded the opt-out
+        # for rows whose entries are opt-outs: the job that recorded the opt-out
+        self._opt_out_jobs: dict[int, str] = {}
         self._names: dict[int, str] = {}  # for rows with an opt-out: the identity or the Id in the service
         self._differences = SpooledValues()
         self._reason = "the list did not show it"

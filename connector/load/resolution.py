@@ -31,9 +31,8 @@ from connector.service.wire import encode_subscriber
 from connector.states import Event, State
 
 _MOST_ATTEMPTS = 5  # creates of one identity, each lost and proved absent: at 2 % loss, a chance of 3 in a billion
-_PROVED_MESSAGE = (
-    "look-ups showed that no attempt took effect"  # the beginning of the message, before the refusal's message
-)
+# the beginning of the message, before the refusal's message
+_PROVED_MESSAGE = "look-ups showed that no attempt took effect"
 _PAUSE_S = 1.0  # seconds of rest after a create was refused again
 _MOST_FRUITLESS_LOOKS = 20  # look-ups in a row that settle no entry; then the remaining entries stay unknown
 _MOST_BLIND_LOOKS = 5  # inconclusive look-ups in a row: the list cannot be read, and the filters do not work

@@ -181,9 +181,8 @@ class CampaignSender:
         pace: Pace,
         policy: MailPolicy = MailPolicy(),
     ) -> None:
-        self.is_proved = (
-            False  # whether the service has accepted an email; before that, only one email at a time leaves
-        )
+        # whether the service has accepted an email; before that, only one email at a time leaves
+        self.is_proved = False
         self.is_token_refused = False  # whether the service refused the token at the first email
         self.sent_again = 0  # number of emails that were sent again after a 429
         self.unreported = 0  # number of emails that are recorded as leaving and have no outcome

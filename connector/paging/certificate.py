@@ -62,9 +62,8 @@ class CutOff(StrEnum):
     UNCHECKED = "unchecked"  # the reading is incomplete for another reason, or the list is too short for a window
     EXCLUDED = "excluded"  # evidence from outside the sweep agrees with the size of the list
     NOT_EXCLUDED = "not excluded"  # there is no evidence, and no result window has the size of the list
-    ACCEPTED = (
-        "accepted"  # there is no evidence, result windows have the size of the list, and the job accepts the list
-    )
+    # there is no evidence, result windows have the size of the list, and the job accepts the list
+    ACCEPTED = "accepted"
 
 
 class Meaning(StrEnum):

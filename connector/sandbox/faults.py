@@ -117,9 +117,8 @@ GARBAGE = (
 
 # rate limits
 
-_ROUNDING_TOLERANCE = (
-    1e-9  # rounding of floats may change the number of tokens, or the end of a window, by less than this
-)
+# rounding of floats may change the number of tokens, or the end of a window, by less than this
+_ROUNDING_TOLERANCE = 1e-9
 
 
 class RateLimiter(Protocol):

@@ -26,9 +26,8 @@ from connector.sandbox.subscriber import (
 from connector.sandbox.switches import SandboxSettings
 
 _MAX_STORED_QUERIES = 8  # maximum number of queries whose rows are kept in memory while nothing changes
-_MAX_SEARCHED_NEIGHBOURS = (
-    1000  # churn searches this many ids above the middle for a free id, and then takes an id at the end
-)
+# churn searches this many ids above the middle for a free id, and then takes an id at the end
+_MAX_SEARCHED_NEIGHBOURS = 1000
 _TEXT_FILTERS = ("ClientUserId", "Email", "FirstName", "LastName")
 _IDENTITY_FILTERS = (*_TEXT_FILTERS, "Id")
 _PERSON_FILTERS = ("BaseId", "IsActive", "FirstName", "LastName", "Gender")

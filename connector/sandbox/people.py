@@ -141,9 +141,8 @@ def _fill_digits(random: Random, pattern: str) -> str:
 
 # seeded subscribers
 
-_PERSON_COUNT = (
-    2_000  # number of different persons among seeded subscribers; a multiple of 10, because every tenth is inactive
-)
+# number of different persons among seeded subscribers; a multiple of 10, because every tenth is inactive
+_PERSON_COUNT = 2_000
 _PLACEHOLDER = "\ue000"  # a private-use character, which no text of people.csv has
 
 

@@ -360,9 +360,8 @@ class Service:
         self._served_count = 0
         self._is_serving_line = False
         self._waiting_requests: deque[Callable[[], None]] = deque()
-        self._open_requests: dict[
-            Peer, tuple[str, float, Request]
-        ] = {}  # operation, arrival and request of each connection
+        # operation, arrival and request of each connection
+        self._open_requests: dict[Peer, tuple[str, float, Request]] = {}
         self._timers: set[asyncio.TimerHandle] = set()
 
     def reset(self) -> None:

@@ -77,9 +77,8 @@ class Timeline:
         self._closed_buckets: list[_Bucket] = []
         self._open_bucket = _Bucket()
         self._ends_at = began_at + _FIRST_WIDTH_S
-        self._pauses: list[
-            tuple[float, float]
-        ] = []  # (start, end) of the pauses that have not ended before the open bucket begins
+        # (start, end) of the pauses that have not ended before the open bucket begins
+        self._pauses: list[tuple[float, float]] = []
 
     def record_answer(self, sent_at: float, now: float) -> None:
         """Count a request that left at `sent_at`. It was answered or failed at `now`."""

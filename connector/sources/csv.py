@@ -40,9 +40,8 @@ from connector.sources.inputs import Input
 from connector.texts import agree, count
 
 _HEAD_BYTES = 1 << 18
-_TARGET_CHUNK_ROWS = (
-    30_000  # target: pandera's fixed cost dominates with fewer rows, and more rows only need more memory
-)
+# target: pandera's fixed cost dominates with fewer rows, and more rows only need more memory
+_TARGET_CHUNK_ROWS = 30_000
 _MAX_CHUNK_ROWS = 50_000
 _MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 1 << 16, 1 << 23
 _MAX_RECORD_BYTES = 1 << 20  # a thousand times the record of a subscriber

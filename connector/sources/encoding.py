@@ -126,9 +126,8 @@ _CONTROL_CHARACTERS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 REPLACEMENT_CHARACTER = "\ufffd"
 """The character that programs write in place of an undecodable byte."""
 
-_LONE_SURROGATE = (
-    "\udcff"  # invalid in UTF-8, so a row with this character is malformed, like a row with an invalid byte
-)
+# invalid in UTF-8, so a row with this character is malformed, like a row with an invalid byte
+_LONE_SURROGATE = "\udcff"
 _C1_CONTROLS = re.compile("[\x80-\x9f]")
 
 _LONE_ACCENTS = frozenset("¨¯¸˘˙˚˛˜˝")  # no name contains an accent without a letter
@@ -333,9 +332,8 @@ def _rank_readings(words: Sequence[bytes], text: bytes) -> list[_Reading]:
         return []
     import chardet  # imported here, because the import takes a tenth of a second, and most files are UTF-8
 
-    ratings: dict[
-        str, float
-    ] = {}  # chardet's rating by encoding; it depends on pairs of letters in the encoding's languages
+    # chardet's rating by encoding; it depends on pairs of letters in the encoding's languages
+    ratings: dict[str, float] = {}
     for result in chardet.detect_all(text, ignore_threshold=True, compat_names=False, include_encodings=_ENCODINGS):
         if name := result["encoding"]:
             ratings[name] = max(ratings.get(name, 0.0), result["confidence"])

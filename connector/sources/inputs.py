@@ -64,9 +64,8 @@ class Input(CloseableResource):
     inner: str
     file: BinaryIO
     origin: "BinaryIO | str | None" = None
-    state: tuple[int, object] | None = (
-        None  # the size in bytes, and a time or version tag that differs after each change
-    )
+    # the size in bytes, and a time or version tag that differs after each change
+    state: tuple[int, object] | None = None
 
     @property
     def head(self) -> bytes:

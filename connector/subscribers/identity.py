@@ -245,9 +245,8 @@ _PLAIN_TEXT = {
     "client_user_id": re.compile(r"(?!0)[0-9]*[a-z._-][a-z0-9._-]*"),
 }
 _PLAIN_CHARACTERS = frozenset("._-")
-_LARGEST_16_BIT_CHARACTER = (
-    "\uffff"  # a larger character needs four bytes in UTF-8, and some databases cannot store four bytes
-)
+# a larger character needs four bytes in UTF-8, and some databases cannot store four bytes
+_LARGEST_16_BIT_CHARACTER = "\uffff"
 
 CAPITALS = frozenset({"local: capitals", "domain: capitals"})
 """The traits that an email may have because of its capitals."""

@@ -141,9 +141,8 @@ class Destination:
             return self.object_url
         if not self.is_database:
             return "standard output" if self.is_standard_output else str(self.path)
-        place = (
-            f"{self.format}:///{str(self.path).replace('%', '%25').replace('?', '%3F')}"  # a URL that the user can copy
-        )
+        # a URL that the user can copy
+        place = f"{self.format}:///{str(self.path).replace('%', '%25').replace('?', '%3F')}"
         if self.url is not None:
             # Imported here, because it imports SQLAlchemy, which files do not need.
             from connector.databases import (

@@ -141,9 +141,8 @@ def run(clock: Clock | None = None) -> None:
         pass
     os.close(handle)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(
-            stream, io.TextIOWrapper
-        ):  # a character that the encoding of the stream lacks becomes an escape: \u0141
+        # A character that the encoding of the stream lacks becomes an escape: \u0141.
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     raise_descriptor_limit()
     # The linear algebra of numpy is not used here, but starts a thread for each core. These threads took a tenth of the
@@ -186,9 +185,8 @@ def _leave(exit_code: int) -> NoReturn:
     """End the process at once, without waiting for a thread that still waits for its source. Everything is recorded and
     shown. To unload the imported modules would take 50 ms, and 150 ms with DuckDB."""
     for stream in (sys.stdout, sys.stderr):
-        with suppress(
-            OSError, ValueError, AttributeError
-        ):  # the stream is full or closed, which the exit code shows already
+        # If the stream is full or closed, the exit code shows it already.
+        with suppress(OSError, ValueError, AttributeError):
             stream.flush()
     os._exit(exit_code)
 

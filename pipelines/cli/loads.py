@@ -140,9 +140,8 @@ def import_command(
             planned = run(is_planned=True)
             if planned.status not in ("ok", "partial"):
                 finish(planned, output)
-            if not source_rows.consent and not _confirm(
-                planned, output
-            ):  # an import with a column of consents that is not mapped is refused
+            # The import itself refuses a column of consents that is not mapped, so nothing is asked.
+            if not source_rows.consent and not _confirm(planned, output):
                 write_stdout("Nothing was sent.\n")
                 return
         finish(run(is_planned=is_dry), output)

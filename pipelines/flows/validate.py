@@ -150,9 +150,8 @@ def _read_all(
             validation.remarks.add(prepared)
             _show_valid(prepared.planned, plan.rules.identity, validation.report)
             _find(prepared, plan, validation)
-            if (
-                file is not None
-            ):  # the same records as in an import: malformed and invalid ones, and duplicates that differ
+            # The file has the same records as in an import: malformed and invalid ones, and duplicates that differ.
+            if file is not None:
                 problems = [build_malformed(malformed, prepared.chunk.name) for malformed in prepared.chunk.malformed]
                 problems += build_invalid(prepared.chunk, prepared.faults)
                 identity = plan.rules.identity

@@ -24,9 +24,8 @@ PEOPLE_AFTER: list[list[Any]] = [[2, "Bo"], [3, "Ann"], [4, "Ann"]]
 
 Rows = list[tuple[Any, ...]]
 
-EXPECTED_ROWS: dict[
-    str, tuple[Rows, Rows]
-] = {  # by mode: the rows before and after the export, each with id, name and 1 if the row is marked as deleted
+# by mode: the rows before and after the export, each with id, name and 1 if the row is marked as deleted
+EXPECTED_ROWS: dict[str, tuple[Rows, Rows]] = {
     "replace": (
         [(1, "Ann", 0), (2, "Ann", 0), (3, "Ann", 0)],
         [(2, "Bo", 0), (3, "Ann", 0), (4, "Ann", 0)],

@@ -88,10 +88,8 @@ class Bench:
             self.outcomes.add_unresolved(ANN, unresolved)
         settler = Settler(session, RunMode.LOAD, self.outcomes, EarlierRefusals(session), self._create)
         await settler.read_lag()
-        with (
-            pytest.MonkeyPatch.context() as monkeypatch,
-            suppress(RunAborted),
-        ):  # `look_up` ends the run after the last look
+        # `look_up` ends the run after the last look.
+        with pytest.MonkeyPatch.context() as monkeypatch, suppress(RunAborted):
             monkeypatch.setattr(resolution, "look_up_keys", self._look_up_all)
             await settler.settle()
 

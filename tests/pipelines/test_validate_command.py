@@ -118,9 +118,8 @@ def test_validate_reads_options_like_an_import(connector: Connector, tmp_path: P
 def test_an_empty_or_broken_source_is_not_valid(connector: Connector, tmp_path: Path) -> None:
     empty = validate(connector, write_csv(tmp_path / "empty.csv", "email"))
     assert (empty.code, empty.report["status"], empty.rows) == (3, "aborted", {})
-    query = (
-        "select abs(v) as email from (select 1 as v union all select -9223372036854775807 - 1)"  # the last overflows
-    )
+    # the last overflows
+    query = "select abs(v) as email from (select 1 as v union all select -9223372036854775807 - 1)"
     (tmp_path / "job.yaml").write_text(
         f"job: x\nsource: {{sql: {{url: 'sqlite:///x.db', query: \"{query}\"}}}}\nsubscriber: {{base: {{id: 1}}}}\n"
     )
