@@ -149,8 +149,8 @@ class _Builder:
         chance = random.random()
         if chance < 0.02:
             settings["provisional_ids"] = True
-        elif chance < 0.04:
-            settings["hide"] = ["unconfirmed"]
+        elif chance < 0.04 and all(night.ledger == "kept" for night in scenario.nights):
+            settings["hide"] = ["unconfirmed"]  # without the ledger, nothing shows who was created
         elif chance < 0.06:
             settings["lost_shard"] = random.choice((0.05, 0.2, 0.5))
         elif chance < 0.1 and has_filters and stranger_count >= 25:  # otherwise no request shows the subscribers

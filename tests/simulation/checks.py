@@ -205,8 +205,9 @@ def no_person_is_lost(truth: Truth) -> Iterator[str]:
 
     A held entry needs the job's choice `hold`, five lost creates, or an answer about somebody else. Exceptions:
 
-    - An entry may stay unknown if the list cannot be read whole, if no request shows created subscribers, or if answers
-      have provisional Ids. Then no subscriber proves how much the list lags.
+    - An entry may stay unknown if the list cannot be read whole or lacks a shard at random, if no request shows created
+      subscribers, or if answers have provisional Ids. Then no subscriber proves how much the list lags.
+    - If no request shows created subscribers, an entry may be held, because nothing proves the subscriber absent.
     - In the same services, a refused entry may stay rejected. If the list is only unreadable, this is excused for
       addresses outside of ASCII, because no control has such a spelling.
     - Fewer than 20 entries may stay rejected after refusals that passed, or any number if the service requires a field:
@@ -216,7 +217,8 @@ def no_person_is_lost(truth: Truth) -> Iterator[str]:
     persons_in_rows = {row.person for portion in last_night.night.portions for row in portion.rows}
     is_hold = truth.world.scenario.policy.on_unknown == "hold"
     wrongly_rejected, has_sentinels = list[int](), not (truth.shows_nobody_created or truth.has_provisional_ids)
-    proves_no_absence = truth.is_list_unreadable or not has_sentinels
+    lacks_shards = "lost_shard" in truth.world.scenario.settings
+    proves_no_absence = truth.is_list_unreadable or lacks_shards or not has_sentinels
     for person in sorted(persons_in_rows | last_night.ledger.keys()) if last_night.is_finished else ():
         entry = last_night.ledger.get(person)
         if entry is None:
@@ -224,7 +226,7 @@ def no_person_is_lost(truth: Truth) -> Iterator[str]:
         elif entry.state in (State.SENDING, State.UNKNOWN) and not proves_no_absence:
             yield f"person {person} is still {entry.state.name}"
         elif entry.state is State.HELD and not (
-            is_hold or entry.attempts >= _MAX_ATTEMPTS or truth.is_misdirected(person)
+            is_hold or entry.attempts >= _MAX_ATTEMPTS or truth.is_misdirected(person) or truth.shows_nobody_created
         ):
             yield f"person {person} is held without a reason"
         elif (

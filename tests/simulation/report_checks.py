@@ -239,6 +239,8 @@ def the_settled_counts_are_the_moves_out_of_unknown(truth: Truth) -> Iterator[st
     - An entry that is merged with another entry, because two records turn out to be one base, may count as either.
     - An entry that the run did not come to send may be missing in the absent count, because its look-up was too old.
     - An entry that goes from REJECTED to UNKNOWN and back may be missing in the absent count.
+    - If no request shows created subscribers, an entry that is held may be missing in the absent count, because nothing
+      proves the subscriber absent.
     """
     for played_night, report in _list_reports(truth):
         moves = Counter((move.earlier_state, move.later_state) for _, move in played_night.moves)
@@ -246,6 +248,8 @@ def the_settled_counts_are_the_moves_out_of_unknown(truth: Truth) -> Iterator[st
         sending_count = moves[State.UNKNOWN, State.SENDING]
         absent_count = sending_count + moves[State.UNKNOWN, State.HELD] + moves[State.UNKNOWN, State.REJECTED]
         excused_count = sending_count - _count_sent_again(truth, played_night) + _count_rejected_again(played_night)
+        if truth.shows_nobody_created:
+            excused_count += moves[State.UNKNOWN, State.HELD]
         settled_counts = report.tally.settled_found_count, report.tally.settled_absent_count
         other_found_count = merged_count + moves[State.REJECTED, State.CONFIRMED] + moves[State.HELD, State.CONFIRMED]
         if not found_count <= settled_counts[0] <= found_count + other_found_count:
