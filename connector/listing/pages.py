@@ -133,12 +133,17 @@ class TokenRefusedError(ListFailed, ConfigurationError):
 
 
 async def try_page(client: Client, retrier: Retrier, query: ListQuery) -> ListPage | None:
-    """Return a page, or None if the service does not return the page. For pages that the caller does not need. Raises
-    TokenRefusedError."""
+    """Return a page, or None if the service never returns this page. For pages that the caller does not need.
+
+    If the service refuses or fails, read a row of the whole list and then try the page once more. So an outage raises
+    ListFailed: a missing page would look as if the service did not support the query.
+    """
     try:
         return await fetch_page(client, retrier, query)
-    except TokenRefusedError:
-        raise
+    except ListFailed:
+        await fetch_page(client, retrier, ListQuery(limit=1))
+    try:
+        return await fetch_page(client, retrier, query)
     except ListFailed:
         return None
 

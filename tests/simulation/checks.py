@@ -209,7 +209,7 @@ def no_person_is_lost(truth: Truth) -> Iterator[str]:
       subscribers, or if answers have provisional Ids. Then no subscriber proves how much the list lags.
     - If no request shows created subscribers, an entry may be held, because nothing proves the subscriber absent.
     - In the same services, a refused entry may stay rejected. If the list is only unreadable, this is excused for
-      addresses outside of ASCII, because no control has such a spelling.
+      addresses with capitals or outside of ASCII, because there may be no control with such a spelling.
     - Fewer than 20 entries may stay rejected after refusals that passed, or any number if the service requires a field:
       then their refusals have the same words as refusals for the row.
     """
@@ -235,8 +235,9 @@ def no_person_is_lost(truth: Truth) -> Iterator[str]:
             and has_sentinels
             and _is_rejected_without_reason(truth, person, entry)
         ):
-            is_ascii = all(spelling.isascii() for spelling in truth.world.scenario.people.persons[person].spellings)
-            if is_ascii or not truth.is_list_unreadable:
+            spellings = truth.world.scenario.people.persons[person].spellings
+            is_plain = all(spelling.isascii() and spelling == spelling.lower() for spelling in spellings)
+            if is_plain or not truth.is_list_unreadable:
                 wrongly_rejected.append(person)
     if not truth.has_passing_refusals or (
         len(wrongly_rejected) >= LEAST_ALIKE and not truth.world.scenario.settings.get("required")

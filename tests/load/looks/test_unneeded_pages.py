@@ -1,0 +1,41 @@
+"""Pages that a look-up can do without, such as the page of a class: a service may fail at them, or fail altogether."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from connector.listing.pages import ListFailed, try_page
+from connector.load.session import Session
+from connector.service.wire import Ambiguous, ListPage, ListQuery
+from tests.load.looks.fake_list import FakeList, build_crowd
+from tests.load.sessions import run_with_fake
+
+_CLASS = ListQuery(is_active=False)
+_REDIRECT = Ambiguous(307, "redirected")
+
+
+def _try_page(tmp_path: Path, fails: Callable[[FakeList, ListQuery], bool]) -> ListPage | None:
+    fake, pages = FakeList(build_crowd(5)), list[ListPage | None]()
+    fake.choose_answer = lambda query: _REDIRECT if fails(fake, query) else None
+
+    async def ask(session: Session) -> None:
+        pages.append(await try_page(session.access.client, session.access.retrier, _CLASS))
+
+    run_with_fake(fake, tmp_path, ask)
+    return pages[0]
+
+
+def test_a_page_at_which_the_service_always_fails_is_none(tmp_path: Path) -> None:
+    assert _try_page(tmp_path, lambda fake, query: query == _CLASS) is None
+
+
+def test_a_page_at_which_the_service_fails_once_is_read_again(tmp_path: Path) -> None:
+    page = _try_page(tmp_path, lambda fake, query: len(fake.queries) + len(fake.evidence_queries) == 1)
+    assert page is not None
+    assert len(page.subscribers) == 5
+
+
+def test_an_outage_is_not_mistaken_for_a_page_at_which_the_service_fails(tmp_path: Path) -> None:
+    with pytest.raises(ListFailed, match="307"):
+        _try_page(tmp_path, lambda fake, query: True)
