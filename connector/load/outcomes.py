@@ -339,8 +339,7 @@ class Outcomes:
         failure: LedgerError | None = None
         entries: dict[bytes, Entry] = {}
         try:
-            if self._mode is RunMode.LOAD:
-                await self._reject_unsent()
+            await self._reject_unsent()
             await self.update()
             entries = await self._session.journal.find_entries(list(self.unresolved))
         except LedgerError as error:
@@ -360,8 +359,6 @@ class Outcomes:
                     "suppression list, may send it again"
                 )
             self._report_unresolved(unresolved, Outcome.UNKNOWN, "unknown", message, unresolved.status, attempts)
-        if self._mode is RunMode.PLAN and failure is None:
-            await self._reject_unsent()
         self.unresolved.clear()
         if failure is not None:
             raise failure
