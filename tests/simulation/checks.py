@@ -206,7 +206,8 @@ def no_person_is_lost(truth: Truth) -> Iterator[str]:
     A held entry needs the job's choice `hold`, five lost creates, or an answer about somebody else. Exceptions:
 
     - An entry may stay unknown if the list cannot be read whole or lacks a shard at random, if no request shows created
-      subscribers, or if answers have provisional Ids. Then no subscriber proves how much the list lags.
+      subscribers, if answers have provisional Ids, or if the service answered creates with success and stored nothing.
+      Then no subscriber proves how much the list lags.
     - If no request shows created subscribers, an entry may be held, because nothing proves the subscriber absent.
     - In the same services, a refused entry may stay rejected. If the list is only unreadable, this is excused for
       addresses with capitals or outside of ASCII, because there may be no control with such a spelling.
@@ -218,7 +219,8 @@ def no_person_is_lost(truth: Truth) -> Iterator[str]:
     is_hold = truth.world.scenario.policy.on_unknown == "hold"
     wrongly_rejected, has_sentinels = list[int](), not (truth.shows_nobody_created or truth.has_provisional_ids)
     lacks_shards = "lost_shard" in truth.world.scenario.settings
-    proves_no_absence = truth.is_list_unreadable or lacks_shards or not has_sentinels
+    has_discarded = any(map(truth.is_discarded, truth.persons))
+    proves_no_absence = truth.is_list_unreadable or lacks_shards or has_discarded or not has_sentinels
     for person in sorted(persons_in_rows | last_night.ledger.keys()) if last_night.is_finished else ():
         entry = last_night.ledger.get(person)
         if entry is None:
@@ -263,12 +265,15 @@ def no_person_whom_we_created_stays_rejected(truth: Truth) -> Iterator[str]:
     """Check that the look-up of refused rows has found each subscriber whose create took effect (architecture 4.8).
 
     Exceptions: a list that lags, because the look-up may come too early; a subscriber that another program created
-    after the refusal; a subscriber that the service stored so late that the create was sent again.
+    after the refusal; a subscriber that the service stored so late that the create was sent again; a person who is
+    suppressed in the last night, because no row of a suppressed person is looked up.
     """
     last_night = truth.world.played_nights[-1]
     if truth.world.scenario.lag_s:
         return
     for person, entry in last_night.ledger.items() if last_night.is_finished else ():
+        if person in last_night.night.suppressed_persons:
+            continue
         listed_subscribers = [
             subscriber for subscriber in truth.find_ours(person) if subscriber.shown_at <= last_night.began_at
         ]
