@@ -43,6 +43,7 @@ _MEMORY_FOLDER = Path("/dev/shm")
 _SESSION_FOLDER: Path | None = None  # all temporary files of the session; the first process makes the folder
 if "TMPDIR" not in os.environ and _MEMORY_FOLDER.is_dir() and shutil.disk_usage(_MEMORY_FOLDER).free > 4 << 30:
     _SESSION_FOLDER = Path(tempfile.mkdtemp(prefix="connector-tests-", dir=_MEMORY_FOLDER))
+    _SESSION_FOLDER.chmod(0o711)  # tests of permissions reach their folders with the rights of another user
     os.environ["TMPDIR"] = tempfile.tempdir = str(_SESSION_FOLDER)
 
 # The processes share compiled modules. Otherwise each process would compile all modules.
