@@ -210,7 +210,9 @@ class DuckdbDatabase:
         return _is_locked(error) or _NO_ROOM_TEXT in str(error)
 
     def is_refusal(self, error: Exception) -> bool:
-        return isinstance(error, duckdb.ConstraintException | duckdb.ConversionException)
+        # DuckDB 1 notices some duplicate keys at the commit, with an error of the transaction.
+        is_duplicate = isinstance(error, duckdb.TransactionException) and "constraint violation" in str(error)
+        return is_duplicate or isinstance(error, duckdb.ConstraintException | duckdb.ConversionException)
 
     def is_race(self, error: Exception) -> bool:
         """Return False, because only one export at a time can open the file."""
