@@ -190,8 +190,8 @@ def test_a_table_keeps_its_mode_even_if_its_history_is_removed(tmp_path: Path) -
     table = open_table(url)
     write_deltalake(table, table.to_pyarrow_table(), mode="append")  # a commit of another program
     table.create_checkpoint()
-    for version in range(2):
-        (tmp_path / "lake" / "_delta_log" / f"{version:020d}.json").unlink()
+    # A clean-up keeps the commit of the checkpoint. Some releases of deltalake cannot read a table without this commit.
+    (tmp_path / "lake" / "_delta_log" / f"{0:020d}.json").unlink()
     assert list_exports(url) == []
     with pytest.raises(ConfigurationError, match="kept in the mode append"):
         publish(parse_destination(url, mode="upsert"), [build_person(1)], 2)

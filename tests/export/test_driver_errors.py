@@ -211,6 +211,8 @@ def test_the_message_of_a_refused_statement_shows_names_in_full(
     describer: str, statement: str, expected: str, request: pytest.FixtureRequest
 ) -> None:
     message = request.getfixturevalue(describer)(statement)
+    if describer == "duckdb_describer":  # DuckDB 1 writes the table of a check without quotes
+        message = message.replace("on table t ", 'on table "t" ')
     assert message == expected if describer in ("duckdb_describer", "sqlite_describer") else expected in message
 
 
