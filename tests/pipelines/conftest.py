@@ -27,7 +27,7 @@ INTO_NEWS = ("--base-name", "News", "--active", "--quiet-period", "200ms")
 
 
 @dataclass(frozen=True)
-class Ended:
+class CommandResult:
     """A command that has ended."""
 
     code: int
@@ -97,18 +97,18 @@ class Connector:
         environ: Mapping[str, str | None] | None = None,
         stdin: str | bytes = "",
         clock: Clock | None = None,
-    ) -> Ended:
+    ) -> CommandResult:
         """Run a command to its end: in this process, or in a fork if the command reads standard input."""
         if stdin:
             with self.start(*arguments, environ=environ, stdin=stdin) as process:
-                return end(process)
+                return wait_for_result(process)
         code, stdout, stderr = run_in_process(
             list(map(str, arguments)), self.build_environ(environ), self.folder, clock
         )
         assert "Traceback" not in stderr, stderr
-        return Ended(code, stdout, stderr)
+        return CommandResult(code, stdout, stderr)
 
-    def run_json(self, *arguments: str | Path, **how: Any) -> Ended:
+    def run_json(self, *arguments: str | Path, **how: Any) -> CommandResult:
         """Run a command with `--output json` to its end, as `run` does."""
         return self.run(*arguments, "--output", "json", **how)
 
@@ -116,7 +116,7 @@ class Connector:
         settings = os.environ | self.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | dict(environ or {})
         return {name: value for name, value in settings.items() if value is not None}
 
-    def import_file(self, path: Path, *options: str | Path, **how: Any) -> Ended:
+    def import_file(self, path: Path, *options: str | Path, **how: Any) -> CommandResult:
         """Import all rows into the base News as active, with a short quiet period unless the options give another."""
         return self.run_json("import", path, *INTO_NEWS, *options, **how)
 
@@ -127,7 +127,7 @@ def connector(sandbox: SandboxProcess, tmp_path: Path) -> Connector:
 
 
 @pytest.fixture
-def shared(connector: Connector) -> Iterator[Connector]:
+def postgres_connector(connector: Connector) -> Iterator[Connector]:
     """A connector whose ledger is in PostgreSQL."""
     with open_postgres() as database:
         connector.environ["CONNECTOR_LEDGER"] = database.url
@@ -166,11 +166,11 @@ def list_stored(sandbox: SandboxProcess) -> dict[str, dict[str, Any]]:
     return {subscriber["Email"]: subscriber for subscriber in events}
 
 
-def end(process: Forked) -> Ended:
+def wait_for_result(process: Forked) -> CommandResult:
     """Wait for the end of a command, and return its result."""
     stdout, stderr = process.communicate()
     assert "Traceback" not in stderr, stderr
-    return Ended(process.returncode, stdout, stderr)
+    return CommandResult(process.returncode, stdout, stderr)
 
 
 def has_stored(sandbox: SandboxProcess, number: int) -> bool:

@@ -8,7 +8,7 @@ from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import list_bases, record_lag
 from connector.states import State
-from tests.pipelines.conftest import Connector, Ended
+from tests.pipelines.conftest import CommandResult, Connector
 
 LISTED_JOB = """
 job: news
@@ -19,30 +19,32 @@ load: {quiet_period: 200ms}
 """
 
 
-def lose_three(connector: Connector, path: Path, *options: str, base: str | None = "News", **losses: Any) -> Ended:
+def lose_three(
+    connector: Connector, path: Path, *options: str, base: str | None = "News", **losses: Any
+) -> CommandResult:
     """Run an import that ends with three unknown creates. Without `base`, an option names the base."""
     connector.sandbox.switch(**losses)
     named = [] if base is None else ["--base-name", base]
-    ended = connector.run_json("import", path, *named, "--active", "--quiet-period", "200ms", *options)
+    result = connector.run_json("import", path, *named, "--active", "--quiet-period", "200ms", *options)
     connector.sandbox.switch(**dict.fromkeys(losses, 0))
-    assert (ended.code, ended.rows["unknown"]) == (3, 3)
-    return ended
+    assert (result.code, result.rows["unknown"]) == (3, 3)
+    return result
 
 
-def hold_three(connector: Connector, path: Path) -> Ended:
+def hold_three(connector: Connector, path: Path) -> CommandResult:
     """Leave three creates that are proved absent and held."""
     lose_three(connector, path, drop_before=1)
-    ended = connector.import_file(path, "--on-unknown", "hold")
-    assert (ended.code, ended.rows) == (1, {"read": 3, "unknown": 3})
-    return ended
+    result = connector.import_file(path, "--on-unknown", "hold")
+    assert (result.code, result.rows) == (1, {"read": 3, "unknown": 3})
+    return result
 
 
-def retry(connector: Connector, *options: str | Path, **how: Any) -> Ended:
+def retry(connector: Connector, *options: str | Path, **how: Any) -> CommandResult:
     return connector.run_json("retry", *options, "--quiet-period", "200ms", **how)
 
 
-def read_rejects(ended: Ended) -> list[dict[str, str]]:
-    with Path(ended.report["rejects_file"]).open(encoding="utf-8", newline="") as file:
+def read_rejects(result: CommandResult) -> list[dict[str, str]]:
+    with Path(result.report["rejects_file"]).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from connector.sandbox import SandboxProcess
-from tests.pipelines.conftest import Connector, Ended
+from tests.pipelines.conftest import CommandResult, Connector
 
 JOB = """
 job: news
@@ -51,11 +51,11 @@ def count_requests(sandbox: SandboxProcess, operation: str) -> int:
     return int(counts["received"])
 
 
-def plan(connector: Connector, target: Path, *options: str | Path) -> Ended:
+def plan(connector: Connector, target: Path, *options: str | Path) -> CommandResult:
     """Run a plan, and check that the plan sends no create and leaves the state folder unchanged."""
     state, creates = connector.folder / "state", count_creates(connector.sandbox)
     before = describe(state) if state.exists() else None
-    ended = connector.run_json("plan", target, *options)
+    result = connector.run_json("plan", target, *options)
     assert count_creates(connector.sandbox) == creates
     assert (describe(state) if state.exists() else None) == before
-    return ended
+    return result

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from connector.sandbox import SandboxProcess
-from tests.pipelines.conftest import Connector, Ended
+from tests.pipelines.conftest import CommandResult, Connector
 from tests.pipelines.planned import count_creates, describe, read_rows
 from tests.sandbox.calls import Calls
 
@@ -16,23 +16,23 @@ Line = tuple[str, str, str]
 """The kind, the identity and the field of a difference."""
 
 
-def reconcile(connector: Connector, job: Path, *options: str | Path) -> Ended:
+def reconcile(connector: Connector, job: Path, *options: str | Path) -> CommandResult:
     """Reconcile, and check that no create is sent and that only the log of runs changes in the state folder."""
     state, creates = connector.folder / "state", count_creates(connector.sandbox)
     before = _describe_state(state)
-    ended = connector.run_json("reconcile", job, "--to", connector.folder / "differences.csv", *options)
+    result = connector.run_json("reconcile", job, "--to", connector.folder / "differences.csv", *options)
     assert count_creates(connector.sandbox) == creates
     assert _describe_state(state) == before
-    return ended
+    return result
 
 
 def _describe_state(state: Path) -> Mapping[str, tuple[bytes, int]]:
     return {name: what for name, what in describe(state).items() if not name.startswith("runs/")}
 
 
-def find_differences(ended: Ended) -> Mapping[str, int]:
+def find_differences(result: CommandResult) -> Mapping[str, int]:
     """Return the number of differences of each kind that has some."""
-    return {kind: number for kind, number in ended.report["differences"].items() if number}
+    return {kind: number for kind, number in result.report["differences"].items() if number}
 
 
 def read_lines(folder: Path) -> list[dict[str, str]]:

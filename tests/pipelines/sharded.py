@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from tests.pipelines.conftest import Connector, Ended, count_stored, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_csv
 from tests.pipelines.forked import Forked
 
 PEOPLE = 600
@@ -45,22 +45,25 @@ def start_shard(connector: Connector, index: int, count: int, *options: str) -> 
     return connector.start("sync", "job.yaml", "--shard", f"{index}/{count}", "--output", "json", *options)
 
 
-def end(process: Forked) -> Ended:
+def close_process(process: Forked) -> CommandResult:
     """Wait for the end of a command, and return its result."""
     with process:
         stdout, stderr = process.communicate()
     assert "Traceback" not in stderr, stderr
-    return Ended(process.returncode, stdout, stderr)
+    return CommandResult(process.returncode, stdout, stderr)
 
 
-def sync_shards(connector: Connector, count: int, *options: str) -> list[Ended]:
+def sync_shards(connector: Connector, count: int, *options: str) -> list[CommandResult]:
     """Sync all shards at the same time, each in its own process."""
-    return [end(each) for each in [start_shard(connector, index, count, *options) for index in range(1, count + 1)]]
+    return [
+        close_process(each)
+        for each in [start_shard(connector, index, count, *options) for index in range(1, count + 1)]
+    ]
 
 
-def sum_rows(ended: list[Ended]) -> dict[str, int]:
+def sum_rows(result: list[CommandResult]) -> dict[str, int]:
     """Return the sums of the rows of several reports."""
-    return dict(sum((Counter(each.rows) for each in ended), Counter()))
+    return dict(sum((Counter(each.rows) for each in result), Counter()))
 
 
 def everyone_once(people: int = PEOPLE) -> Counter[str]:

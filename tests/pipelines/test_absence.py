@@ -26,13 +26,13 @@ def test_a_lost_create_of_a_class_that_the_list_never_shows_is_held(
 ) -> None:
     connector.sandbox.seed(30, base_id=50)
     connector.sandbox.switch(hide="inactive", filters="ignored", **{loss: 1.0})
-    ended = load(connector, write_people(tmp_path, "false"), NEWS)
-    assert count_stored(connector.sandbox).total() == (loss == "drop_after"), ended.report["messages"]
-    assert (ended.code, ended.rows) == (1, {"read": 1, "unknown": 1}), ended.report["messages"]
-    rejects = Path(ended.report["rejects_file"]).read_text()
+    result = load(connector, write_people(tmp_path, "false"), NEWS)
+    assert count_stored(connector.sandbox).total() == (loss == "drop_after"), result.report["messages"]
+    assert (result.code, result.rows) == (1, {"read": 1, "unknown": 1}), result.report["messages"]
+    rejects = Path(result.report["rejects_file"]).read_text()
     assert "the list has shown no inactive subscriber, so no look-up proves that the create had no effect" in rejects
     assert "connector retry --held resend" in rejects
-    assert ended.report["settled"]["absent"] == 0
+    assert result.report["settled"]["absent"] == 0
 
 
 @pytest.mark.parametrize("filters", ["icase", "ignored"])
@@ -40,8 +40,8 @@ def test_a_lost_first_create_in_an_empty_account_is_sent_again(
     connector: Connector, tmp_path: Path, filters: str
 ) -> None:
     connector.sandbox.switch(drop_before=0.5, filters=filters, seed=2)
-    ended = load(connector, write_people(tmp_path, "false", "true", "true", "false"), NEWS)
-    assert (ended.code, ended.rows) == (0, {"read": 4, "created": 4}), ended.report["messages"]
+    result = load(connector, write_people(tmp_path, "false", "true", "true", "false"), NEWS)
+    assert (result.code, result.rows) == (0, {"read": 4, "created": 4}), result.report["messages"]
     assert sorted(count_stored(connector.sandbox).values()) == [1] * 4
 
 
@@ -52,9 +52,9 @@ def test_a_cached_answer_of_the_list_does_not_prove_that_a_lost_create_had_no_ef
     """`cache_ignores`: the cache ignores the Cache-Control header of the requests."""
     seed_others(connector, others)
     connector.sandbox.switch(cached=3600, cache_ignores=cache_ignores, drop_after=1.0)
-    ended = load(connector, write_people(tmp_path, "true"), NEWS)
-    assert set(count_stored(connector.sandbox).values()) == {1}, ended.report["messages"]
-    assert (ended.code, ended.rows) == (0, {"read": 1, "created": 1}), ended.report["messages"]
+    result = load(connector, write_people(tmp_path, "true"), NEWS)
+    assert set(count_stored(connector.sandbox).values()) == {1}, result.report["messages"]
+    assert (result.code, result.rows) == (0, {"read": 1, "created": 1}), result.report["messages"]
 
 
 def test_a_filter_that_returns_the_first_match_only_proves_nobody_absent(connector: Connector, tmp_path: Path) -> None:
@@ -64,8 +64,8 @@ def test_a_filter_that_returns_the_first_match_only_proves_nobody_absent(connect
     base = find_base(connector)
     seed_others(connector, MANY)
     connector.sandbox.switch(filters_return="first")
-    ended = load(connector, people, base)
-    assert (ended.code, ended.rows) == (0, {"read": 2, "exists": 2}), ended.report["messages"]
+    result = load(connector, people, base)
+    assert (result.code, result.rows) == (0, {"read": 2, "exists": 2}), result.report["messages"]
     assert set(count_stored(connector.sandbox).values()) == {2}
 
 
@@ -104,7 +104,7 @@ def test_a_list_without_the_ids_of_bases_ends_a_load_before_its_first_create(
     base = find_base(connector)
     seed_others(connector, others)
     connector.sandbox.switch(base_in_rows=shown)
-    ended = load(connector, people, base if option == "--base-id" else NEWS)
-    assert ended.code == 2, ended.stdout
-    assert "the list does not show the base of a subscriber" in ended.stderr
+    result = load(connector, people, base if option == "--base-id" else NEWS)
+    assert result.code == 2, result.stdout
+    assert "the list does not show the base of a subscriber" in result.stderr
     assert set(count_stored(connector.sandbox).values()) == {1}

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, count_stored, has_stored, wait_for, write_addresses
+from tests.pipelines.conftest import CommandResult, Connector, count_stored, has_stored, wait_for, write_addresses
 from tests.pipelines.leftovers import put_lag_on_record
 from tests.pipelines.reconciled import plant
 
 
-def has_found_another_account(ended: Ended) -> bool:
+def has_found_another_account(result: CommandResult) -> bool:
     """Return whether the run ended before it sent a create because no known subscriber is on the list."""
-    assert ended.report["requests"]["create"]["sent"] == 0
-    return ended.code == 3 and "this token sees another account" in ended.stderr
+    assert result.report["requests"]["create"]["sent"] == 0
+    return result.code == 3 and "this token sees another account" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -75,17 +75,17 @@ def test_a_run_waits_for_subscribers_of_the_previous_run_that_the_list_does_not_
         connector.sandbox.seed(60, base_name="News")
     if recorded_lag_s:
         put_lag_on_record(connector, recorded_lag_s)
-    ended = connector.import_file(write_addresses(tmp_path / "more.csv", 31), "--quiet-period", quiet_period)
-    assert ended.rows == {"read": 31, "exists": 30, "created": 1}, ended.stderr
-    assert ended.code == 0 or "churn_delete" in switches, "the new subscriber may be the one that vanishes"
+    result = connector.import_file(write_addresses(tmp_path / "more.csv", 31), "--quiet-period", quiet_period)
+    assert result.rows == {"read": 31, "exists": 30, "created": 1}, result.stderr
+    assert result.code == 0 or "churn_delete" in switches, "the new subscriber may be the one that vanishes"
 
 
 def test_a_run_without_new_rows_continues_if_the_filter_by_id_is_ignored(connector: Connector, tmp_path: Path) -> None:
     path = write_addresses(tmp_path / "people.csv", 30)
     assert connector.import_file(path).code == 0
     connector.sandbox.switch(filters="ignored")
-    ended = connector.import_file(path)
-    assert (ended.code, ended.rows) == (0, {"read": 30, "exists": 30})
+    result = connector.import_file(path)
+    assert (result.code, result.rows) == (0, {"read": 30, "exists": 30})
 
 
 def test_a_run_waits_for_subscribers_of_a_killed_run_that_the_list_does_not_show_yet(
@@ -97,8 +97,8 @@ def test_a_run_waits_for_subscribers_of_a_killed_run_that_the_list_does_not_show
         wait_for(lambda: has_stored(connector.sandbox, 50))
         running.kill()
     connector.sandbox.switch(latency_ms=0)
-    ended = connector.import_file(path, "--quiet-period", "2s")
-    assert (ended.code, ended.rows["read"]) in ((0, 100), (1, 100)), ended.stderr
+    result = connector.import_file(path, "--quiet-period", "2s")
+    assert (result.code, result.rows["read"]) in ((0, 100), (1, 100)), result.stderr
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
@@ -117,10 +117,10 @@ def test_a_service_that_hides_new_subscribers_or_gives_provisional_ids_is_not_ta
     time.sleep(0.3)  # longer than the quiet period
     for number in (21, 22, 22):
         before = sandbox.stats()["subscribers"]
-        ended = connector.import_file(write_addresses(tmp_path / "people.csv", number))
+        result = connector.import_file(write_addresses(tmp_path / "people.csv", number))
         created = sandbox.stats()["subscribers"] - before
         expected_code = int(may_be_unseen and created > 0)
-        assert (ended.code, ended.rows.get("created", 0)) == (expected_code, created), ended.stderr
+        assert (result.code, result.rows.get("created", 0)) == (expected_code, created), result.stderr
         assert sandbox.stats()["subscribers"] == 30 + number
 
 
@@ -130,9 +130,9 @@ def test_a_base_whose_subscribers_are_all_hidden_is_loaded_with_a_warning(connec
     assert (first.code, first.rows) == (1, {"read": 20, "created": 20}), first.stderr
     assert "answered and not yet seen" in first.stderr
     time.sleep(0.3)  # longer than the quiet period
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 21))
-    assert (ended.code, ended.rows) == (1, {"read": 21, "exists": 20, "created": 1}), ended.stderr
-    assert "double opt-in" in ended.stderr
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", 21))
+    assert (result.code, result.rows) == (1, {"read": 21, "exists": 20, "created": 1}), result.stderr
+    assert "double opt-in" in result.stderr
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
@@ -143,8 +143,8 @@ def test_subscribers_with_new_ids_are_found_by_their_identities(connector: Conne
     connector.sandbox.reset()
     for number in reversed(range(20)):
         plant(connector.sandbox, f"person{number}@example.com")
-    ended = connector.import_file(path)
-    assert (ended.code, ended.rows) == (0, {"read": 20, "exists": 20}), ended.stderr
+    result = connector.import_file(path)
+    assert (result.code, result.rows) == (0, {"read": 20, "exists": 20}), result.stderr
 
 
 def test_a_move_of_all_subscribers_to_another_base_ends_the_run(connector: Connector, tmp_path: Path) -> None:

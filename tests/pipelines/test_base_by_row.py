@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from connector.listing.evidence import MOST_REQUESTS
-from tests.pipelines.conftest import Connector, end, has_stored, wait_for, write_csv
+from tests.pipelines.conftest import Connector, has_stored, wait_for, wait_for_result, write_csv
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.lists import count_by_base, write_lists, write_parts
 
@@ -58,18 +58,18 @@ def test_a_column_that_names_one_base_by_id_and_another_by_name_is_refused_befor
 ) -> None:
     rows = ("ann@x.org,7", "bob@x.org,Shop")
     for more in ("", "guard: {max_creates: 10}\n"):
-        ended = connector.run("sync", write_lists(tmp_path, *rows, base="{column: list}", more=more))
-        assert (ended.code, connector.sandbox.truth()["events"]) == (2, [])
-        assert f"the column list {MIXED}" in ended.stderr
+        result = connector.run("sync", write_lists(tmp_path, *rows, base="{column: list}", more=more))
+        assert (result.code, connector.sandbox.truth()["events"]) == (2, [])
+        assert f"the column list {MIXED}" in result.stderr
     job = write_lists(tmp_path, *rows, base="{column: list, values: {news: 7, shop: Shop}}")
-    ended = connector.run("sync", job)
-    assert (ended.code, MIXED in ended.stderr) == (2, True), ended.stderr
+    result = connector.run("sync", job)
+    assert (result.code, MIXED in result.stderr) == (2, True), result.stderr
 
 
 def test_a_mix_of_ids_and_names_in_a_later_file_is_refused(connector: Connector, tmp_path: Path) -> None:
-    ended = connector.run_json("sync", write_parts(tmp_path, ("ann@x.org,7",), ("bob@x.org,7",), ("cem@x.org,Shop",)))
-    assert ended.is_refused
-    assert MIXED in ended.stderr
+    result = connector.run_json("sync", write_parts(tmp_path, ("ann@x.org,7",), ("bob@x.org,7",), ("cem@x.org,Shop",)))
+    assert result.is_refused
+    assert MIXED in result.stderr
     assert count_by_base(connector.sandbox) == {}
 
 
@@ -87,9 +87,9 @@ def test_two_cells_may_name_one_base_and_a_suppressed_subscriber_is_created_in_n
 def test_a_base_that_the_service_refuses_rejects_only_its_own_rows(connector: Connector, tmp_path: Path) -> None:
     rows = ["ann@x.org,old", "bob@x.org,news", "cem@x.org,old", "dan@x.org,news"]
     job = write_lists(tmp_path, *rows, base=f"{{column: list, values: {{news: 7, old: {TOO_LARGE}}}}}")
-    ended = connector.run_json("sync", job)
-    assert (ended.code, ended.rows) == (1, {"read": 4, "created": 2, "rejected": 2})
-    assert [row["list"] for row in read_rejects(ended)] == ["old", "old"]
+    result = connector.run_json("sync", job)
+    assert (result.code, result.rows) == (1, {"read": 4, "created": 2, "rejected": 2})
+    assert [row["list"] for row in read_rejects(result)] == ["old", "old"]
 
 
 def test_a_reason_to_end_the_run_names_its_base_and_leaves_the_others_unsent(
@@ -98,29 +98,29 @@ def test_a_reason_to_end_the_run_names_its_base_and_leaves_the_others_unsent(
     rows = [f"person{number}@x.org,{'news' if number % 5 == 0 else 'old'}" for number in range(50)]
     base = f"{{column: list, values: {{news: 7, old: {TOO_LARGE}, shop: 9}}}}"
     job = write_lists(tmp_path, *rows, "last@x.org,shop", "more@x.org,shop", base=base)
-    ended = connector.run_json("sync", job)
-    assert (ended.code, ended.rows) == (3, {"read": 52, "created": 10, "rejected": 20, "unsent": 22})
-    assert ended.report["messages"][0].startswith(f"base {TOO_LARGE}: the service refused each")
+    result = connector.run_json("sync", job)
+    assert (result.code, result.rows) == (3, {"read": 52, "created": 10, "rejected": 20, "unsent": 22})
+    assert result.report["messages"][0].startswith(f"base {TOO_LARGE}: the service refused each")
 
 
 def test_the_guard_of_rejected_rows_counts_the_rows_of_all_bases(connector: Connector, tmp_path: Path) -> None:
     rows = [f"person{number}@x.org,{'old' if number < 10 else 'news'}" for number in range(100)]
     base = f"{{column: list, values: {{news: 7, old: {TOO_LARGE}}}}}"
-    ended = connector.run_json("sync", write_lists(tmp_path, *rows, base=base, more="guard: {max_rejected: 10%}\n"))
-    assert (ended.code, ended.rows) == (1, {"read": 100, "created": 90, "rejected": 10})
+    result = connector.run_json("sync", write_lists(tmp_path, *rows, base=base, more="guard: {max_rejected: 10%}\n"))
+    assert (result.code, result.rows) == (1, {"read": 100, "created": 90, "rejected": 10})
     rows = [f"more{number}@x.org,{'old' if number < 11 else 'news'}" for number in range(100)]
-    ended = connector.run_json("sync", write_lists(tmp_path, *rows, base=base, more="guard: {max_rejected: 10%}\n"))
-    assert ended.code == 3
-    assert "guard.max_rejected: of 100 creates that were answered 11 were rejected" in ended.report["messages"][0]
+    result = connector.run_json("sync", write_lists(tmp_path, *rows, base=base, more="guard: {max_rejected: 10%}\n"))
+    assert result.code == 3
+    assert "guard.max_rejected: of 100 creates that were answered 11 were rejected" in result.report["messages"][0]
 
 
 def test_a_column_with_more_than_1000_bases_ends_the_run_before_the_first_create(
     connector: Connector, tmp_path: Path
 ) -> None:
     job = write_lists(tmp_path, *(f"p{number}@x.org,{number + 1}" for number in range(1001)), base="{column: list}")
-    ended = connector.run_json("sync", job)
-    assert (ended.code, ended.rows) == (3, {"read": 1001, "unsent": 1001})
-    assert "subscriber.base.values" in ended.report["messages"][0]
+    result = connector.run_json("sync", job)
+    assert (result.code, result.rows) == (3, {"read": 1001, "unsent": 1001})
+    assert "subscriber.base.values" in result.report["messages"][0]
 
 
 def test_another_map_of_the_bases_has_its_own_cursor(connector: Connector, tmp_path: Path) -> None:
@@ -144,9 +144,9 @@ def test_max_rate_and_max_concurrency_hold_for_all_bases_together(connector: Con
     rows = [f"person{number}@x.org,{number % 3 + 1}" for number in range(120)]
     job = write_lists(tmp_path, *rows, base="{column: list}")
     job.write_text(job.read_text(encoding="utf-8").replace("200ms", "200ms, max_rate: 60, max_concurrency: 3"))
-    ended = connector.run_json("sync", job)
-    assert (ended.code, ended.rows) == (0, {"read": 120, "created": 120}), ended.stderr
-    started, finished = (datetime.fromisoformat(ended.report[name]) for name in ("started_at", "finished_at"))
+    result = connector.run_json("sync", job)
+    assert (result.code, result.rows) == (0, {"read": 120, "created": 120}), result.stderr
+    started, finished = (datetime.fromisoformat(result.report[name]) for name in ("started_at", "finished_at"))
     assert (finished - started).total_seconds() >= 119 / 60
     assert connector.sandbox.stats()["peak_in_flight"] <= 3
 
@@ -160,21 +160,21 @@ def test_unknown_creates_of_all_bases_are_resolved_at_once(connector: Connector,
     with connector.start("sync", job, "--output", "json") as process:
         wait_for(lambda: len({base for base, _ in count_by_base(sandbox)}) == 8)  # the first of each base is there
         sandbox.switch(drop_before=0.1, drop_after=0.1)
-        ended = end(process)
-    assert (ended.code, ended.rows) == (0, {"read": 120, "created": 120}), ended.stderr
+        result = wait_for_result(process)
+    assert (result.code, result.rows) == (0, {"read": 120, "created": 120}), result.stderr
     assert set(count_by_base(sandbox).values()) == {1}
-    assert min(ended.report["settled"].values()) > 0
+    assert min(result.report["settled"].values()) > 0
     # Sweeps of all bases together, and a created subscriber by its Id in three of them.
-    assert ended.report["requests"]["list"]["sent"] <= 6 * (2 + MOST_REQUESTS) + 3
+    assert result.report["requests"]["list"]["sent"] <= 6 * (2 + MOST_REQUESTS) + 3
 
 
 def test_creates_whose_answers_were_lost_count_for_their_own_bases(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(drop_after=0.5)
     rows = [f"person{number}@x.org,{name}" for number in range(10) for name in ("news", "shop")]
-    ended = connector.run_json("sync", write_lists(tmp_path, *rows))
-    assert ended.rows == {"read": 20, "created": 20}, ended.stderr
-    assert ended.report["settled"]["found"] > 0
-    assert "created in Base 7 (id 7): 10, Base 9 (id 9): 10" in ended.report["messages"]
+    result = connector.run_json("sync", write_lists(tmp_path, *rows))
+    assert result.rows == {"read": 20, "created": 20}, result.stderr
+    assert result.report["settled"]["found"] > 0
+    assert "created in Base 7 (id 7): 10, Base 9 (id 9): 10" in result.report["messages"]
 
 
 def test_an_unknown_create_of_a_base_without_rows_is_settled(connector: Connector, tmp_path: Path) -> None:
@@ -184,8 +184,8 @@ def test_an_unknown_create_of_a_base_without_rows_is_settled(connector: Connecto
         wait_for(partial(has_stored, connector.sandbox, 1))
         process.kill()
     connector.sandbox.switch(hang_after=0)
-    ended = connector.run_json("sync", write_lists(tmp_path, "bob@x.org,news"))
-    assert (ended.code, ended.rows, ended.report["settled"]) == (
+    result = connector.run_json("sync", write_lists(tmp_path, "bob@x.org,news"))
+    assert (result.code, result.rows, result.report["settled"]) == (
         0, {"read": 1, "created": 1}, {"found": 1, "absent": 0},
     )  # fmt: skip
 
@@ -198,8 +198,8 @@ def test_a_subscriber_confirmed_in_another_base_shows_that_the_list_lags(connect
     ) as process:
         wait_for(partial(has_stored, connector.sandbox, 1))
         connector.sandbox.switch(drop_after=0, latency_ms=0)
-        ended = end(process)
-    assert (ended.code, ended.rows, ended.report["settled"]) == (
+        result = wait_for_result(process)
+    assert (result.code, result.rows, result.report["settled"]) == (
         0, {"read": 2, "created": 2}, {"found": 1, "absent": 0},
     )  # fmt: skip
     assert count_by_base(connector.sandbox) == {(1, "ann@x.org"): 1, (2, "bob@x.org"): 1}
@@ -212,6 +212,6 @@ def test_the_report_names_each_base_that_has_duplicates(connector: Connector, tm
         job = write_lists(tmp_path, *rows)
         job.write_text(job.read_text().replace("load: {", "load: {look: none, "))
         connector.run_json("sync", job, environ={"CONNECTOR_STATE_DIR": str(tmp_path / f"state{number}")})
-    ended = connector.run_json("sync", write_lists(tmp_path, *rows, "eve@x.org,news", "eve@x.org,shop"))
-    doubled = [message for message in ended.report["messages"] if "more than once already: 1" in message]
-    assert [each.partition(" more")[0][-4:] for each in doubled] == ["id 7", "id 9"], ended.stderr
+    result = connector.run_json("sync", write_lists(tmp_path, *rows, "eve@x.org,news", "eve@x.org,shop"))
+    doubled = [message for message in result.report["messages"] if "more than once already: 1" in message]
+    assert [each.partition(" more")[0][-4:] for each in doubled] == ["id 7", "id 9"], result.stderr

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, count_stored, write_addresses
+from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_addresses
 from tests.pipelines.planned import count_creates
 
 
-def load(connector: Connector, path: Path, state: str, *base: str) -> Ended:
+def load(connector: Connector, path: Path, state: str, *base: str) -> CommandResult:
     """Import the file into the base as active, with the ledger of this state folder."""
     environ = {"CONNECTOR_STATE_DIR": str(connector.folder / state)}
     return connector.run_json("import", path, *base, "--active", "--quiet-period", "200ms", environ=environ)
@@ -32,8 +32,8 @@ def test_a_base_is_found_by_any_spelling_of_its_name(
     connector.sandbox.switch(base_names=way)
     assert load(connector, write_addresses(tmp_path / "a.csv", 3), "one", "--base-name", first).code == 0
     people = write_addresses(tmp_path / "b.csv", 5)
-    ended = load(connector, people, "two", "--base-name", second)
-    assert (ended.code, ended.rows) == (0, {"read": 5, "exists": 3, "created": 2}), ended.stderr
+    result = load(connector, people, "two", "--base-name", second)
+    assert (result.code, result.rows) == (0, {"read": 5, "exists": 3, "created": 2}), result.stderr
     assert load(connector, people, "two", "--base-name", first).rows == {"read": 5, "exists": 5}
     assert load(connector, people, "one", "--base-name", second).rows == {"read": 5, "exists": 5}
     assert set(count_stored(connector.sandbox).values()) == {1}
@@ -53,11 +53,11 @@ def test_a_name_that_the_service_may_take_for_another_base_is_refused_before_the
     people = write_addresses(tmp_path / "people.csv", 3)
     load(connector, people, "one", "--base-name", listed)
     creates = count_creates(connector.sandbox)
-    ended = load(connector, people, "two", "--base-name", asked)
-    assert ended.is_refused, ended.stdout
-    assert "Give the base by its id: 1 if " in ended.stderr
-    assert asked.strip() in ended.stderr
-    assert " ".join(listed.split()) in ended.stderr
+    result = load(connector, people, "two", "--base-name", asked)
+    assert result.is_refused, result.stdout
+    assert "Give the base by its id: 1 if " in result.stderr
+    assert asked.strip() in result.stderr
+    assert " ".join(listed.split()) in result.stderr
     assert count_creates(connector.sandbox) == creates
     assert load(connector, people, "two", "--base-id", "1").rows == {"read": 3, "exists": 3}
 
@@ -71,5 +71,5 @@ def test_a_new_base_is_created_beside_one_whose_name_is_not_similar(
 ) -> None:
     people = write_addresses(tmp_path / "people.csv", 3)
     load(connector, people, "one", "--base-name", listed)
-    ended = load(connector, people, "two", "--base-name", asked)
-    assert (ended.code, ended.rows) == (0, {"read": 3, "created": 3}), ended.stderr
+    result = load(connector, people, "two", "--base-name", asked)
+    assert (result.code, result.rows) == (0, {"read": 3, "created": 3}), result.stderr

@@ -144,10 +144,10 @@ def test_an_upload_in_progress_is_refused_before_the_first_create(connector: Con
             ("import", path, "--base-id", "7", "--limit", "1000"),
             ("validate", path),
         ):
-            ended = connector.run_json(*command)
-            assert ended.code == 3, (command, ended.stderr)
-            assert "people.csv: has changed since it was opened" in ended.stderr
-            assert "Wait until it is complete, then run again" in ended.stderr
+            result = connector.run_json(*command)
+            assert result.code == 3, (command, result.stderr)
+            assert "people.csv: has changed since it was opened" in result.stderr
+            assert "Wait until it is complete, then run again" in result.stderr
     assert count_stored(connector.sandbox) == {}
     assert connector.run_json("validate", path).rows["read"] > 10_000
 

@@ -32,10 +32,10 @@ EXPORTING = "job: warehouse\nexport: {to: 'sqlite:///w.db'}\n"
 
 def check(connector: Connector, job: str, **environ: str) -> tuple[int, dict[str, bool], str]:
     (connector.folder / "job.yaml").write_text(job)
-    ended = connector.run_json("check", "job.yaml", environ=environ)
-    verdicts = {each["check"]: each["ok"] for each in ended.report["checks"]}
-    failed = " ".join(each["message"] for each in ended.report["checks"] if not each["ok"])
-    return ended.code, verdicts, failed
+    result = connector.run_json("check", "job.yaml", environ=environ)
+    verdicts = {each["check"]: each["ok"] for each in result.report["checks"]}
+    failed = " ".join(each["message"] for each in result.report["checks"] if not each["ok"])
+    return result.code, verdicts, failed
 
 
 def test_a_job_that_can_run_passes_each_check_and_changes_nothing(connector: Connector, tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_a_failed_check_names_the_next_step(
         database.execute("CREATE TABLE subscribers (name TEXT)")
         database.execute("INSERT INTO subscribers VALUES ('kept')")
         database.commit()
-    ended, verdicts, failed = check(connector, job, **environ)
-    assert (ended, [name for name, is_ok in verdicts.items() if not is_ok]) == (code, [failing])
+    result, verdicts, failed = check(connector, job, **environ)
+    assert (result, [name for name, is_ok in verdicts.items() if not is_ok]) == (code, [failing])
     assert words in failed
 
 

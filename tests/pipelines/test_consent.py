@@ -25,10 +25,10 @@ def test_an_import_is_refused_until_the_column_is_mapped(
 ) -> None:
     column = lines[0].partition(",")[2]
     people = write_csv(tmp_path / "people.csv", *lines)
-    ended = connector.run_json("import", people, "--base-id", "7", "--active")
-    assert (ended.code, list_stored(connector.sandbox)) == (2, {}), ended.stderr
-    assert f"--map is_active={column}" in ended.stderr
-    assert f"--ignore {column}" in ended.stderr
+    result = connector.run_json("import", people, "--base-id", "7", "--active")
+    assert (result.code, list_stored(connector.sandbox)) == (2, {}), result.stderr
+    assert f"--map is_active={column}" in result.stderr
+    assert f"--ignore {column}" in result.stderr
     mapped = connector.run_json("import", people, "--base-id", "7", "--map", f"is_active={column}")
     assert mapped.code == 0, mapped.stderr
     activity = list_activity(connector)
@@ -74,9 +74,9 @@ def test_an_unsubscription_in_a_late_row_ends_the_load_before_the_first_create(
     rows = [f"p{number}@x.org,customer" for number in range(32_000)]
     rows[31_000] = "p31000@x.org,unsubscribed"
     people = write_csv(tmp_path / "people.csv", "email,status", *rows)
-    ended = connector.run_json("import", people, "--base-id", "7", "--active", "--limit", "32000")
-    assert ended.is_refused
-    assert "the column status" in ended.stderr
+    result = connector.run_json("import", people, "--base-id", "7", "--active", "--limit", "32000")
+    assert result.is_refused
+    assert "the column status" in result.stderr
     assert list_stored(connector.sandbox) == {}
 
 
@@ -90,14 +90,14 @@ def write_job(folder: Path, active: str = "") -> Path:
 def test_a_load_without_a_value_of_is_active_is_refused_and_a_plan_warns(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email,active", "a@x.org,yes")
     job = write_job(tmp_path)
-    ended = connector.run("sync", job)
-    assert (ended.code, connector.sandbox.stats()["subscribers"]) == (2, 0)
-    assert "--active or --inactive (in a job: is_active: {value: true}; in Python: active=True)" in ended.stderr
+    result = connector.run("sync", job)
+    assert (result.code, connector.sandbox.stats()["subscribers"]) == (2, 0)
+    assert "--active or --inactive (in a job: is_active: {value: true}; in Python: active=True)" in result.stderr
     for command in ("plan", "validate"):
-        ended = connector.run_json(command, job)
-        assert ended.code == 0, ended.stderr
+        result = connector.run_json(command, job)
+        assert result.code == 0, result.stderr
         words = "an import of these rows is refused: nothing says is_active"
-        assert any(words in message for message in ended.report["messages"])
+        assert any(words in message for message in result.report["messages"])
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,9 @@ def test_an_empty_cell_of_is_active_is_invalid_unless_the_mapping_has_a_default(
     connector: Connector, tmp_path: Path, rule: str, rows: dict[str, int]
 ) -> None:
     write_csv(tmp_path / "people.csv", "email,active", "a@x.org,yes", "b@x.org,")
-    ended = connector.run_json("sync", write_job(tmp_path, f", is_active: {rule}"))
-    assert ended.rows == rows, ended.stderr
-    rejects = [(row["_outcome"], row["_field"], row["_code"]) for row in read_rejects(ended)] if ended.code else []
+    result = connector.run_json("sync", write_job(tmp_path, f", is_active: {rule}"))
+    assert result.rows == rows, result.stderr
+    rejects = [(row["_outcome"], row["_field"], row["_code"]) for row in read_rejects(result)] if result.code else []
     assert rejects == ([("invalid", "is_active", "required")] if "invalid" in rows else [])
 
 

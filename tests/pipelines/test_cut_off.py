@@ -7,13 +7,13 @@ from tempfile import mkdtemp
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, count_stored, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_csv
 from tests.pipelines.planned import write_job
 
 EXISTING = 1040
 
 
-def import_anew(connector: Connector, path: Path, *options: str) -> Ended:
+def import_anew(connector: Connector, path: Path, *options: str) -> CommandResult:
     """Import with a new ledger, as a first-time user does."""
     state = {"CONNECTOR_STATE_DIR": mkdtemp(dir=connector.folder)}
     return connector.import_file(path, *options, environ=state)
@@ -33,20 +33,20 @@ def test_no_subscriber_beyond_a_window_is_created_again_or_forgotten(connector: 
     all_there = {"read": EXISTING, "exists": EXISTING}
 
     sandbox.switch(result_window=1000)  # the list ends before its last ids: a filter looks each row up
-    ended = import_anew(connector, people)
-    assert (ended.code, ended.rows) == (0, all_there), ended.stderr
+    result = import_anew(connector, people)
+    assert (result.code, result.rows) == (0, all_there), result.stderr
 
     sandbox.switch(result_window=1013, order="email")  # ids are missing in the middle of the list
-    ended = import_anew(connector, people)
-    assert (ended.code, ended.rows) == (0, all_there), ended.stderr
+    result = import_anew(connector, people)
+    assert (result.code, result.rows) == (0, all_there), result.stderr
 
-    ended = connector.run_json("reconcile", people.parent / "job.yaml", "--forget-missing")
-    assert (ended.report["forgotten"], ended.report["certificate"]["reason"]) == (0, "cut_off")
+    result = connector.run_json("reconcile", people.parent / "job.yaml", "--forget-missing")
+    assert (result.report["forgotten"], result.report["certificate"]["reason"]) == (0, "cut_off")
 
     sandbox.switch(result_window=1000, filters="ignored")  # nothing shows that the list is cut off
-    ended = import_anew(connector, people)
-    assert (ended.code, ended.rows) == (3, {"read": EXISTING, "unsent": EXISTING})
-    assert "--allow-truncated" in ended.stderr
+    result = import_anew(connector, people)
+    assert (result.code, result.rows) == (3, {"read": EXISTING, "unsent": EXISTING})
+    assert "--allow-truncated" in result.stderr
     assert set(count_stored(sandbox).values()) == {1}
 
 
@@ -57,8 +57,8 @@ def test_new_rows_are_created_after_a_look_up_of_each_if_the_list_is_cut_off(
     connector.sandbox.switch(result_window=1013, order="email")
     write_csv(path, "email,name", *(f"new{index}@x.org,Ann" for index in range(100)))
 
-    ended = import_anew(connector, path)
-    assert (ended.code, ended.rows) == (0, {"read": 100, "created": 100}), ended.stderr
+    result = import_anew(connector, path)
+    assert (result.code, result.rows) == (0, {"read": 100, "created": 100}), result.stderr
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
@@ -67,27 +67,27 @@ def test_a_list_of_a_suspicious_size_is_accepted_with_allow_truncated(connector:
     connector.sandbox.switch(filters="ignored")
     write_csv(tmp_path / "new.csv", "email,name", "new@x.org,Ann", "newer@x.org,Bea")
 
-    ended = import_anew(connector, tmp_path / "new.csv", "--allow-truncated")
+    result = import_anew(connector, tmp_path / "new.csv", "--allow-truncated")
 
-    assert (ended.code, ended.rows) == (0, {"read": 2, "created": 2}), ended.stderr
+    assert (result.code, result.rows) == (0, {"read": 2, "created": 2}), result.stderr
 
 
 def test_an_export_does_not_certify_a_list_that_lacks_confirmed_subscribers(connector: Connector, people: Path) -> None:
     connector.sandbox.switch(result_window=1013, order="email")
     export = "export", "out.csv", "--allow-incomplete"
 
-    ended = connector.run_json(*export)
-    assert "ledger" not in ended.report["certificate"]["evidence"]  # the list need not show a new subscriber yet
+    result = connector.run_json(*export)
+    assert "ledger" not in result.report["certificate"]["evidence"]  # the list need not show a new subscriber yet
 
     with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger, ledger:
         ledger.execute("UPDATE run SET started_at = started_at - 3600, finished_at = finished_at - 3600")
-    ended = connector.run_json(*export)
-    assert (ended.code, ended.report["certificate"]["reason"]) == (1, "cut_off")
-    assert ended.report["certificate"]["evidence"]["ledger"].startswith("contradicts")
+    result = connector.run_json(*export)
+    assert (result.code, result.report["certificate"]["reason"]) == (1, "cut_off")
+    assert result.report["certificate"]["evidence"]["ledger"].startswith("contradicts")
 
     for filters in (("--active",), ("--gender", "unspecified"), ("--first-name", "Ann", "--active")):
-        ended = connector.run_json(*export, *filters)
-        assert (ended.code, ended.report["certificate"]["reason"]) == (1, "cut_off"), filters
+        result = connector.run_json(*export, *filters)
+        assert (result.code, result.report["certificate"]["reason"]) == (1, "cut_off"), filters
 
 
 def test_subscribers_that_a_filter_leaves_out_do_not_contradict_the_list(connector: Connector, people: Path) -> None:
@@ -95,6 +95,6 @@ def test_subscribers_that_a_filter_leaves_out_do_not_contradict_the_list(connect
     assert connector.import_file(beas, "--map", "first_name=name").rows == {"read": 30, "created": 30}
     with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger, ledger:
         ledger.execute("UPDATE run SET started_at = started_at - 3600, finished_at = finished_at - 3600")
-    ended = connector.run_json("export", "out.csv", "--first-name", "Ann")
-    assert (ended.code, ended.report["rows"]["written"]) == (0, EXISTING)
-    assert ended.report["certificate"]["evidence"]["ledger"] == "nothing: 0 of 14 that the list lacks are there"
+    result = connector.run_json("export", "out.csv", "--first-name", "Ann")
+    assert (result.code, result.report["rows"]["written"]) == (0, EXISTING)
+    assert result.report["certificate"]["evidence"]["ledger"] == "nothing: 0 of 14 that the list lacks are there"

@@ -48,10 +48,10 @@ def test_a_damaged_file_is_refused(connector: Connector, tmp_path: Path, name: s
     else:
         damage_parquet(path)
     command = ("import", path, "--base-id", "7") if name == "cut.csv.gz" else ("validate", path)
-    ended = connector.run_json(*command)
-    assert ended.is_refused, ended.stderr
-    assert name in ended.stderr
-    assert "fault of the program" not in ended.stderr
+    result = connector.run_json(*command)
+    assert result.is_refused, result.stderr
+    assert name in result.stderr
+    assert "fault of the program" not in result.stderr
     assert connector.sandbox.stats()["requests"] == {}
 
 
@@ -61,10 +61,10 @@ def test_a_job_with_an_unclosed_quote_is_refused_with_the_line_and_recorded(
     (tmp_path / "people.csv").write_bytes(SOURCES["unclosed.csv"])
     job = tmp_path / "job.yaml"
     job.write_text("job: j\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 7}}\n", encoding="utf-8")
-    ended = connector.run_json("sync", job)
-    assert ended.is_refused
-    assert "the record that begins on line 40002 has a quote that is never closed" in ended.stderr
-    assert "a quote within it is written twice" in ended.stderr
+    result = connector.run_json("sync", job)
+    assert result.is_refused
+    assert "the record that begins on line 40002 has a quote that is never closed" in result.stderr
+    assert "a quote within it is written twice" in result.stderr
     (status,) = json.loads(connector.run("status", "--output", "json").stdout)["runs"][:1]
     assert status["exit_code"] == 2
 
@@ -85,8 +85,8 @@ def test_a_query_that_cannot_convert_a_value_is_refused(connector: Connector, tm
             "subscriber: {base: {id: 7}, fields: {email: email, is_active: {value: true}}}\n",
             encoding="utf-8",
         )
-        ended = connector.run_json("sync", job)
-    assert ended.is_refused, ended.stderr
+        result = connector.run_json("sync", job)
+    assert result.is_refused, result.stderr
     assert connector.sandbox.stats()["requests"] == {}
 
 

@@ -23,24 +23,24 @@ def run_limited(connector: Connector, soft: int, hard: int, *arguments: str | Pa
 def test_a_load_creates_every_row_with_few_descriptors(connector: Connector, tmp_path: Path) -> None:
     people = write_addresses(tmp_path / "people.csv", 200)
     connector.sandbox.switch(latency_ms=100)
-    ended = run_limited(connector, 64, 64, "import", people, *INTO_NEWS)
-    assert (ended.returncode, "fault of the program" in ended.stderr) == (0, False), ended.stderr
+    result = run_limited(connector, 64, 64, "import", people, *INTO_NEWS)
+    assert (result.returncode, "fault of the program" in result.stderr) == (0, False), result.stderr
     assert sorted(count_stored(connector.sandbox).values()) == [1] * 200
 
 
 def test_a_command_raises_the_soft_limit(connector: Connector, tmp_path: Path) -> None:
     people = write_addresses(tmp_path / "people.csv", 200)
     hard = min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-    ended = run_limited(connector, 38, hard, "import", people, *INTO_NEWS)
-    assert ended.returncode == 0, ended.stderr
+    result = run_limited(connector, 38, hard, "import", people, *INTO_NEWS)
+    assert result.returncode == 0, result.stderr
 
 
 def test_exports_and_mail_are_complete_with_few_descriptors(connector: Connector, tmp_path: Path) -> None:
     people = write_addresses(tmp_path / "people.csv", 120)
     assert connector.import_file(people).code == 0
     for destination in ("out.parquet", "duckdb:///out.duckdb"):
-        ended = run_limited(connector, 64, 64, "export", destination)
-        assert ended.returncode == 0, (destination, ended.stderr)
+        result = run_limited(connector, 64, 64, "export", destination)
+        assert result.returncode == 0, (destination, result.stderr)
     write_csv(tmp_path / "body.txt", "Hello")
     mail = "{campaign: c, to: {email: email}, from: a@example.com, subject: S, text: body.txt}"
     job = (
@@ -48,12 +48,12 @@ def test_exports_and_mail_are_complete_with_few_descriptors(connector: Connector
     )
     (tmp_path / "mail.yaml").write_text(job, encoding="utf-8")
     connector.sandbox.switch(latency_ms=100)
-    ended = run_limited(connector, 64, 64, "mail", "mail.yaml")
-    assert (ended.returncode, len(connector.sandbox.outbox())) == (0, 120), ended.stderr
+    result = run_limited(connector, 64, 64, "mail", "mail.yaml")
+    assert (result.returncode, len(connector.sandbox.outbox())) == (0, 120), result.stderr
 
 
 def test_too_few_descriptors_for_a_run_are_refused_with_one_message(connector: Connector, tmp_path: Path) -> None:
     people = write_addresses(tmp_path / "people.csv", 3)
-    ended = run_limited(connector, 38, 38, "import", people, *INTO_NEWS)
-    assert (ended.returncode, "ulimit -n" in ended.stderr) == (2, True)
+    result = run_limited(connector, 38, 38, "import", people, *INTO_NEWS)
+    assert (result.returncode, "ulimit -n" in result.stderr) == (2, True)
     assert connector.sandbox.stats()["requests"] == {}

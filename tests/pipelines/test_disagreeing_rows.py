@@ -9,7 +9,7 @@ from connector.sources.files import open_file
 from connector.spooled_rows import SpooledRows
 from connector.subscribers.preparation import prepare_chunks
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
-from tests.pipelines.conftest import Connector, Ended, list_stored, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, list_stored, write_csv
 from tests.subscribers.test_rows import TODAY
 
 JOB = """
@@ -35,8 +35,8 @@ def write_people(folder: Path, *rows: str) -> None:
     write_csv(folder / "people.csv", "email,name,country,active", *rows)
 
 
-def find_messages(ended: Ended, words: str) -> list[str]:
-    return [message for message in ended.report["messages"] if words in message]
+def find_messages(result: CommandResult, words: str) -> list[str]:
+    return [message for message in result.report["messages"] if words in message]
 
 
 def list_activity(connector: Connector) -> dict[str, bool]:
@@ -59,14 +59,14 @@ def test_an_inactive_row_overrules_active_rows_before_and_after_it(
     expected = {"read": len(rows), "duplicate": len(rows) - 2}
     planned = connector.run_json("plan", job, "--rows", tmp_path / "planned.csv")
     assert planned.rows == expected | {"created": 2}
-    ended = connector.run_json("sync", job)
-    assert (ended.code, ended.rows) == (0, expected | {"created": 2}), ended.stderr
+    result = connector.run_json("sync", job)
+    assert (result.code, result.rows) == (0, expected | {"created": 2}), result.stderr
     assert list_activity(connector) in (
         {"ann@x.org": False, "bob@x.org": True},
         {"ANN@x.org": False, "bob@x.org": True},
     )
     words = f"1 subscriber has rows that disagree on is_active: the inactive row is used (row {used})"
-    assert find_messages(ended, "disagree") == find_messages(planned, "disagree") == [words]
+    assert find_messages(result, "disagree") == find_messages(planned, "disagree") == [words]
     assert connector.run_json("sync", job).rows == expected | {"exists": 2}
 
 
@@ -75,10 +75,10 @@ def test_a_row_in_a_later_chunk_overrules_the_first(connector: Connector, tmp_pa
     write_people(tmp_path, *rows, "p5@x.org,Pat,DE,no", "P31999@X.org,Pat,DE,no", "p7@x.org,Paul,FR,yes")
     job = write_job(tmp_path, more="guard: {max_creates: 10}")
     for options, created in ((["--limit", "8"], 7), (["--limit", "2"], 0)):
-        ended = connector.run_json("sync", job, *options)
-        assert ended.rows.get("created", 0) == created, ended.stderr
-        assert ended.rows["read"] == int(options[1])
-        assert find_messages(ended, "All 32,003 rows were read, because a row beyond --limit may show")
+        result = connector.run_json("sync", job, *options)
+        assert result.rows.get("created", 0) == created, result.stderr
+        assert result.rows["read"] == int(options[1])
+        assert find_messages(result, "All 32,003 rows were read, because a row beyond --limit may show")
     assert "p5@x.org" not in list_stored(connector.sandbox)  # the row beyond the limit says inactive
     validated = connector.run_json("validate", job)
     assert validated.rows == {"read": 32_003, "valid": 32_000, "duplicate": 3}
@@ -89,11 +89,11 @@ def test_the_report_names_the_fields_that_differ(connector: Connector, tmp_path:
     job = write_job(tmp_path)
     expected = [("first_name, address_country", 1), ("address_country", 1)]
     for command in ("plan", "sync"):
-        ended = connector.run_json(command, job)
-        causes = [(cause["message"].partition("differs in ")[2], cause["rows"]) for cause in ended.report["causes"]]
+        result = connector.run_json(command, job)
+        causes = [(cause["message"].partition("differs in ")[2], cause["rows"]) for cause in result.report["causes"]]
         assert sorted(causes) == sorted(expected)
-        assert {cause["code"] for cause in ended.report["causes"]} == {"differs"}
-        assert ended.rows == {"read": 5, "created": 2, "duplicate": 3}
+        assert {cause["code"] for cause in result.report["causes"]} == {"differs"}
+        assert result.rows == {"read": 5, "created": 2, "duplicate": 3}
 
 
 def test_an_invalid_inactive_row_prevents_the_create_of_its_subscriber(connector: Connector, tmp_path: Path) -> None:
@@ -110,15 +110,15 @@ def test_an_invalid_inactive_row_prevents_the_create_of_its_subscriber(connector
         "dan@x.org,Dan,DE,yes",
     )
     job = write_job(tmp_path)
-    ended = connector.run_json("sync", job)
-    assert (ended.code, ended.rows) == (1, {"read": 10, "invalid": 4, "duplicate": 4, "created": 2})
+    result = connector.run_json("sync", job)
+    assert (result.code, result.rows) == (1, {"read": 10, "invalid": 4, "duplicate": 4, "created": 2})
     assert list_activity(connector) == {"bob@x.org": True, "cem@x.org": False}
-    (message,) = find_messages(ended, "an invalid row that says inactive")
+    (message,) = find_messages(result, "an invalid row that says inactive")
     words = (
         "3 subscribers have an invalid row that says inactive, or that cannot be read (rows 3, 4, 9), so no other row"
     )
     assert message.startswith(words)
-    causes = [cause for cause in ended.report["causes"] if cause["outcome"] == "duplicate"]
+    causes = [cause for cause in result.report["causes"] if cause["outcome"] == "duplicate"]
     assert sorted((cause["code"], cause["rows"]) for cause in causes) == [("overruled", 1), ("overruled", 3)]
 
 
@@ -140,12 +140,12 @@ def test_an_unreadable_row_prevents_the_create_of_its_subscriber_as_active(
     rows = [*ROWS, UNREADABLE[row]] if is_last else [UNREADABLE[row], *ROWS]
     path = tmp_path / "people.csv"
     path.write_bytes("\n".join(["email,name,country,active", *rows, ""]).encode("latin-1"))
-    ended = connector.run_json("sync", write_job(tmp_path))
-    assert (ended.code, ended.rows) == (1, {"read": 3, "invalid": 1, "duplicate": 1, "created": 1}), ended.stderr
+    result = connector.run_json("sync", write_job(tmp_path))
+    assert (result.code, result.rows) == (1, {"read": 3, "invalid": 1, "duplicate": 1, "created": 1}), result.stderr
     assert list_activity(connector) == {"bob@x.org": True}
-    (message,) = find_messages(ended, "that cannot be read (row")
+    (message,) = find_messages(result, "that cannot be read (row")
     assert f"(row {3 if is_last else 1})" in message
-    causes = [cause for cause in ended.report["causes"] if cause["outcome"] == "duplicate"]
+    causes = [cause for cause in result.report["causes"] if cause["outcome"] == "duplicate"]
     assert [(cause["code"], cause["rows"]) for cause in causes] == [("overruled", 1)]
 
 
@@ -153,8 +153,8 @@ def test_an_invalid_row_without_activity_or_with_active_prevents_no_create(
     connector: Connector, tmp_path: Path
 ) -> None:
     write_people(tmp_path, *ROWS, "ann@x.org,Ann,Narnia,yes", "bob@x.org,Bob,DE,")
-    ended = connector.run_json("sync", write_job(tmp_path))
-    assert (ended.code, ended.rows) == (1, {"read": 4, "invalid": 2, "created": 2}), ended.stderr
+    result = connector.run_json("sync", write_job(tmp_path))
+    assert (result.code, result.rows) == (1, {"read": 4, "invalid": 2, "created": 2}), result.stderr
 
 
 def test_an_invalid_row_prevents_creates_of_its_identity_in_both_of_its_bases(
@@ -163,8 +163,8 @@ def test_an_invalid_row_prevents_creates_of_its_identity_in_both_of_its_bases(
     rows = ("A1,7,yes", "A1,,no", "B2,7,yes", "C3;9,no", "C3,7,yes")
     write_csv(tmp_path / "people.csv", "id,list,active", *rows)
     base, fields = "{column: list}", "client_user_id: id, is_active: active"
-    ended = connector.run_json("sync", write_job(tmp_path, base=base, identity="client_user_id", fields=fields))
-    assert ended.rows == {"read": 5, "invalid": 2, "duplicate": 2, "created": 1}, ended.stderr
+    result = connector.run_json("sync", write_job(tmp_path, base=base, identity="client_user_id", fields=fields))
+    assert result.rows == {"read": 5, "invalid": 2, "duplicate": 2, "created": 1}, result.stderr
 
 
 def test_a_malformed_row_prevents_the_create_in_every_shard(tmp_path: Path) -> None:
@@ -189,8 +189,8 @@ def test_an_inactive_row_on_the_suppression_list_leaves_its_subscriber_out(
     suppress = "suppress: {file: {path: gone.csv, column: address}, field: email}"
     fields = "client_user_id: id, email: email, is_active: active"
     job = write_job(tmp_path, identity="client_user_id", fields=fields, more=suppress)
-    ended = connector.run_json("sync", job)
-    assert ended.rows == {"read": 3, "suppressed": 1, "duplicate": 1, "created": 1}
+    result = connector.run_json("sync", job)
+    assert result.rows == {"read": 3, "suppressed": 1, "duplicate": 1, "created": 1}
     assert list(list_stored(connector.sandbox)) == ["bob@x.org"]
 
 
@@ -198,13 +198,13 @@ def test_rows_of_one_identity_for_two_bases_do_not_overrule_each_other(connector
     rows = ("ann@x.org,7,yes", "ann@x.org,9,no", "ann@x.org,9,yes", "bob@x.org,7,yes", "bob@x.org,7,no")
     write_csv(tmp_path / "people.csv", "email,list,active", *rows)
     job = write_job(tmp_path, base="{column: list}", fields="email: email, is_active: active")
-    ended = connector.run_json("sync", job)
-    assert ended.rows == {"read": 5, "created": 3, "duplicate": 2}
+    result = connector.run_json("sync", job)
+    assert result.rows == {"read": 5, "created": 3, "duplicate": 2}
     stored = [event["subscriber"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created"]
     assert {(each["Base"]["Id"], each["Email"], each["IsActive"]) for each in stored} == {
         (7, "ann@x.org", True), (9, "ann@x.org", False), (7, "bob@x.org", False),
     }  # fmt: skip
-    assert find_messages(ended, "disagree") == [
+    assert find_messages(result, "disagree") == [
         "2 subscribers have rows that disagree on is_active: the inactive row is used (rows 2, 5)"
     ]
 
@@ -213,10 +213,10 @@ def test_the_inactive_row_may_be_in_any_of_several_files(connector: Connector, t
     write_csv(tmp_path / "1.csv", "email,active", "ann@x.org,yes", "bob@x.org,yes")
     write_csv(tmp_path / "2.csv", "email,active", "cem@x.org,yes", "ann@x.org,no")
     options = ("--base-id", "7", "--map", "is_active=active", "--quiet-period", "200ms")
-    ended = connector.run_json("import", tmp_path / "*.csv", *options)
-    assert ended.rows == {"read": 4, "created": 3, "duplicate": 1}
+    result = connector.run_json("import", tmp_path / "*.csv", *options)
+    assert result.rows == {"read": 4, "created": 3, "duplicate": 1}
     assert list_activity(connector) == {"ann@x.org": False, "bob@x.org": True, "cem@x.org": True}
-    (message,) = find_messages(ended, "disagree")
+    (message,) = find_messages(result, "disagree")
     assert message.endswith(f"the inactive row is used (row 2 of {tmp_path}/2.csv)")
 
 
@@ -226,6 +226,6 @@ def test_a_limit_ends_the_reading_if_no_column_holds_the_activity(connector: Con
     arguments = ("import", tmp_path / "people.csv", "--base-name", "News", "--quiet-period", "100ms")
     refused = connector.run_json(*arguments, "--active", "--map", "is_active=")
     assert refused.code == 2, refused.stderr
-    ended = connector.run_json(*arguments, "--active", "--map", "is_active=", "--limit", "3")
-    assert ended.rows == {"read": 3, "created": 3}, ended.stderr
-    assert find_messages(ended, "rows were read") == []
+    result = connector.run_json(*arguments, "--active", "--map", "is_active=", "--limit", "3")
+    assert result.rows == {"read": 3, "created": 3}, result.stderr
+    assert find_messages(result, "rows were read") == []

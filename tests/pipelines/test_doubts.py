@@ -10,9 +10,9 @@ def test_unknown_creates_are_settled_by_their_own_identity_field(connector: Conn
     path = write_csv(tmp_path / "ids.csv", "client_user_id,email", *(f"A{index},a{index}@x.org" for index in range(3)))
     lose_three(connector, path, "--identity", "client_user_id", drop_after=1)
     other = write_csv(tmp_path / "new.csv", "email", "z@x.org", "a1@x.org")
-    ended = connector.import_file(other)
-    assert ended.rows == {"read": 2, "created": 1, "exists": 1}
-    assert ended.report["settled"] == {"found": 3, "absent": 0}
+    result = connector.import_file(other)
+    assert result.rows == {"read": 2, "created": 1, "exists": 1}
+    assert result.report["settled"] == {"found": 3, "absent": 0}
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
@@ -33,15 +33,15 @@ def test_unknown_creates_in_a_base_whose_id_nobody_knows_stop_no_import_into_ano
 ) -> None:
     assert connector.import_file(write_addresses(tmp_path / "people.csv", 3)).code == 0
     lose_three(connector, tmp_path / "people.csv", "--base-name", "Shop", base=None, drop_before=1)
-    ended = connector.import_file(write_addresses(tmp_path / "more.csv", 3, first=3))
-    assert (ended.code, ended.rows) == (0, {"read": 3, "created": 3}), ended.stderr
+    result = connector.import_file(write_addresses(tmp_path / "more.csv", 3, first=3))
+    assert (result.code, result.rows) == (0, {"read": 3, "created": 3}), result.stderr
 
 
 def test_unknown_creates_of_earlier_runs_are_reported_without_a_row(connector: Connector, tmp_path: Path) -> None:
     lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
-    ended = connector.import_file(write_csv(tmp_path / "new.csv", "email", "z@x.org"), "--on-unknown", "hold")
-    assert (ended.code, ended.rows) == (1, {"read": 1, "created": 1})
-    assert "3 unresolved creates from earlier runs" in ended.stderr
+    result = connector.import_file(write_csv(tmp_path / "new.csv", "email", "z@x.org"), "--on-unknown", "hold")
+    assert (result.code, result.rows) == (1, {"read": 1, "created": 1})
+    assert "3 unresolved creates from earlier runs" in result.stderr
 
 
 def test_a_newer_row_replaces_the_body_of_an_unknown_create(connector: Connector, tmp_path: Path) -> None:

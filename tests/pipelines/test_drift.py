@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, end, wait_for, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, wait_for, wait_for_result, write_csv
 from tests.pipelines.planned import count_requests
 from tests.pipelines.reconciled import erase_first, plant
 from tests.pipelines.test_sync_command import write_job
@@ -31,7 +31,7 @@ load: {quiet_period: 200ms}
 COLUMNS = ["identity", "field", "service", "source", "_row", "_file", "_outcome", "_code", "_run_id", "_at"]
 
 
-def sync(connector: Connector, *lines: str, job: str = JOB) -> Ended:
+def sync(connector: Connector, *lines: str, job: str = JOB) -> CommandResult:
     """Sync a file of these people: email, name, segments, zip."""
     return connector.run_json("sync", write_people(connector, *lines, job=job))
 
@@ -42,14 +42,14 @@ def write_people(connector: Connector, *lines: str, job: str = JOB) -> Path:
     return write_job(connector.folder, job)
 
 
-def read_drift(ended: Ended) -> list[dict[str, str]]:
-    assert ended.report["drift_file"] is not None
-    with Path(ended.report["drift_file"]).open(encoding="utf-8", newline="") as file:
+def read_drift(result: CommandResult) -> list[dict[str, str]]:
+    assert result.report["drift_file"] is not None
+    with Path(result.report["drift_file"]).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
-def read_fields(ended: Ended) -> list[tuple[str, str, str, str]]:
-    return sorted((each["identity"], each["field"], each["service"], each["source"]) for each in read_drift(ended))
+def read_fields(result: CommandResult) -> list[tuple[str, str, str, str]]:
+    return sorted((each["identity"], each["field"], each["service"], each["source"]) for each in read_drift(result))
 
 
 def edit_in_the_service(connector: Connector, email: str, **values: object) -> None:
@@ -94,8 +94,8 @@ def test_a_reported_change_is_compared_again_only_after_a_week(connector: Connec
     assert (mended.rows, mended.report["drift_file"]) == ({"read": 1, "exists": 1}, None)
 
 
-def count_lists(ended: Ended) -> int:
-    sent: int = ended.report["requests"]["list"]["sent"]
+def count_lists(result: CommandResult) -> int:
+    sent: int = result.report["requests"]["list"]["sent"]
     return sent
 
 
@@ -255,10 +255,10 @@ def test_a_comparison_that_fails_at_the_end_of_a_run_becomes_a_message(connector
     with connector.start("sync", job, "--output", "json") as process:
         wait_for(lambda: count_requests(sandbox, "list") > before)  # the account guard has sent its request
         sandbox.switch(latency_ms=0, authorization="no longer {token}")
-        ended = end(process)
-    assert (ended.code, ended.rows) == (0, {"read": 1, "changed": 1}), ended.stderr
-    assert [(each["field"], each["_code"]) for each in read_drift(ended)] == [("", "not_compared")]
-    assert any("the list could not be read" in message for message in ended.report["messages"])
+        result = wait_for_result(process)
+    assert (result.code, result.rows) == (0, {"read": 1, "changed": 1}), result.stderr
+    assert [(each["field"], each["_code"]) for each in read_drift(result)] == [("", "not_compared")]
+    assert any("the list could not be read" in message for message in result.report["messages"])
     assert sandbox.stats()["requests"]["list"]["answers"].get("401", 0) >= 1
 
 

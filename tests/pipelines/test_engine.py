@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from tests.pipelines.conftest import Connector, Ended, count_stored, has_stored, wait_for
+from tests.pipelines.conftest import CommandResult, Connector, count_stored, has_stored, wait_for
 from tests.pipelines.dask_processes import (
     is_alive,
     list_children,
@@ -31,7 +31,7 @@ from tests.pipelines.sharded import (
     MANY,
     ODD,
     PEOPLE,
-    end,
+    close_process,
     everyone_once,
     has_everyone_once,
     write_job,
@@ -49,7 +49,7 @@ def wait_for_creates(connector: Connector, number: int) -> None:
     wait_for(lambda: has_stored(connector.sandbox, number))
 
 
-def sync_with_kills(connector: Connector, rng: random.Random) -> tuple[Ended, int]:
+def sync_with_kills(connector: Connector, rng: random.Random) -> tuple[CommandResult, int]:
     """Sync with four workers, and kill a worker repeatedly after 300 more creates."""
     killed, enough = 0, count_stored(connector.sandbox).total() + 300
     with start(connector, workers=4) as process:
@@ -64,44 +64,48 @@ def sync_with_kills(connector: Connector, rng: random.Random) -> tuple[Ended, in
         stdout, stderr = process.communicate()
     print(f"{killed} kills, exit {process.returncode}\n{stdout}")
     assert "Traceback" not in stderr, stderr
-    return Ended(process.returncode, stdout, stderr), killed
+    return CommandResult(process.returncode, stdout, stderr), killed
 
 
-def test_killed_workers_lose_and_repeat_no_create_and_the_report_is_correct(shared: Connector, tmp_path: Path) -> None:
+def test_killed_workers_lose_and_repeat_no_create_and_the_report_is_correct(
+    postgres_connector: Connector, tmp_path: Path
+) -> None:
     write_job(tmp_path, people=MANY)
-    shared.sandbox.switch(latency_ms=20, seed=5, **LOSSES)
+    postgres_connector.sandbox.switch(latency_ms=20, seed=5, **LOSSES)
     rng = random.Random(5)
-    ended, killed = sync_with_kills(shared, rng)
+    result, killed = sync_with_kills(postgres_connector, rng)
     assert killed > 0
     for _ in range(4):
-        if "refused the first create" not in ended.stderr:  # a random refusal, right after a shard began again
+        if "refused the first create" not in result.stderr:  # a random refusal, right after a shard began again
             break
-        ended, _killed = sync_with_kills(shared, rng)
-    stored = count_stored(shared.sandbox)
+        result, _killed = sync_with_kills(postgres_connector, rng)
+    stored = count_stored(postgres_connector.sandbox)
     assert {each: number for each, number in stored.items() if number > 1} == {}
-    undecided = sum(ended.rows.get(name, 0) for name in ("unknown", "rejected"))  # for a person
-    existing = ended.rows.get("exists", 0)  # created by an earlier command
-    counted = {name: number for name, number in ended.rows.items() if name not in ("unknown", "rejected", "exists")}
-    assert counted == {"read": MANY + 5, "created": MANY - existing - undecided, **ODD}, ended.stderr
+    undecided = sum(result.rows.get(name, 0) for name in ("unknown", "rejected"))  # for a person
+    existing = result.rows.get("exists", 0)  # created by an earlier command
+    counted = {name: number for name, number in result.rows.items() if name not in ("unknown", "rejected", "exists")}
+    assert counted == {"read": MANY + 5, "created": MANY - existing - undecided, **ODD}, result.stderr
     assert MANY - undecided <= len(stored) <= MANY
 
 
-def test_one_report_has_the_sums_of_all_shards(shared: Connector, tmp_path: Path) -> None:
+def test_one_report_has_the_sums_of_all_shards(postgres_connector: Connector, tmp_path: Path) -> None:
     write_job(tmp_path)
-    shared.sandbox.switch(latency_ms=5, list_lag_ms=100, **FAULTS)
-    ended = end(start(shared, "--shards", "3"))
-    assert (ended.code, ended.rows) == (1, {"read": PEOPLE + 5, "created": PEOPLE, **ODD}), ended.stderr
-    assert has_everyone_once(shared)
-    assert all(message.startswith(("shard ", "shards ")) for message in ended.report["messages"])
-    assert ended.report["requests"]["create"]["sent"] >= PEOPLE
-    rejects = [message.split()[3] for message in ended.report["messages"] if ": see " in message]
+    postgres_connector.sandbox.switch(latency_ms=5, list_lag_ms=100, **FAULTS)
+    result = close_process(start(postgres_connector, "--shards", "3"))
+    assert (result.code, result.rows) == (1, {"read": PEOPLE + 5, "created": PEOPLE, **ODD}), result.stderr
+    assert has_everyone_once(postgres_connector)
+    assert all(message.startswith(("shard ", "shards ")) for message in result.report["messages"])
+    assert result.report["requests"]["create"]["sent"] >= PEOPLE
+    rejects = [message.split()[3] for message in result.report["messages"] if ": see " in message]
     assert sum(len(Path(path).read_text().splitlines()) - 1 for path in rejects) == 4, rejects
-    assert sum(cause["rows"] for cause in ended.report["causes"]) == 4
-    runs = shared.run_json("status", ended.report["run_id"]).report["runs"]
-    assert runs[0]["rows"] == ended.report["rows"]
+    assert sum(cause["rows"] for cause in result.report["causes"]) == 4
+    runs = postgres_connector.run_json("status", result.report["run_id"]).report["runs"]
+    assert runs[0]["rows"] == result.report["rows"]
 
 
-def test_an_incremental_run_whose_worker_died_is_partial_and_says_so(shared: Connector, tmp_path: Path) -> None:
+def test_an_incremental_run_whose_worker_died_is_partial_and_says_so(
+    postgres_connector: Connector, tmp_path: Path
+) -> None:
     """An attempt that is lost after its end has moved the cursor, so the next attempt reads fewer rows."""
     with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
         database.execute("create table people (email, first_name, seq)")
@@ -109,22 +113,24 @@ def test_an_incremental_run_whose_worker_died_is_partial_and_says_so(shared: Con
         database.executemany("insert into people values (?, ?, ?)", rows)
     source = f"{{sql: {{url: 'sqlite:///{tmp_path}/crm.db', table: people, cursor: {{column: seq, start: 0}}}}}}"
     (tmp_path / "job.yaml").write_text(JOB.replace("{file: {path: people.csv}}", source))
-    process = start(shared, workers=1)
-    wait_for_creates(shared, PEOPLE // 2)
+    process = start(postgres_connector, workers=1)
+    wait_for_creates(postgres_connector, PEOPLE // 2)
     for worker in list_workers(process.pid):
         os.kill(worker, signal.SIGKILL)
-    ended = end(process)
-    assert (ended.code, ended.rows["created"] + ended.rows["exists"]) == (1, PEOPLE), ended.stderr
-    assert any("workers died, and shard 1 began again" in message for message in ended.report["messages"])
-    assert has_everyone_once(shared)
+    result = close_process(process)
+    assert (result.code, result.rows["created"] + result.rows["exists"]) == (1, PEOPLE), result.stderr
+    assert any("workers died, and shard 1 began again" in message for message in result.report["messages"])
+    assert has_everyone_once(postgres_connector)
 
 
-def test_a_killed_command_leaves_no_process_and_the_next_command_continues(shared: Connector, tmp_path: Path) -> None:
+def test_a_killed_command_leaves_no_process_and_the_next_command_continues(
+    postgres_connector: Connector, tmp_path: Path
+) -> None:
     people = 2 * PEOPLE
     write_job(tmp_path, people=people)
-    shared.sandbox.switch(latency_ms=300)
-    process = start(shared)
-    wait_for_creates(shared, 100)
+    postgres_connector.sandbox.switch(latency_ms=300)
+    process = start(postgres_connector)
+    wait_for_creates(postgres_connector, 100)
     children = list_children(process.pid)
     assert len(list_workers(process.pid)) == 2
     assert {address for pid in (process.pid, *children) for address in list_listening(pid)} <= {"127.0.0.1", "::1"}
@@ -132,27 +138,29 @@ def test_a_killed_command_leaves_no_process_and_the_next_command_continues(share
         process.kill()
         process.communicate()
     wait_for(lambda: not any(is_alive(each) for each in children))
-    shared.sandbox.switch(latency_ms=5)
-    again = end(start(shared))
+    postgres_connector.sandbox.switch(latency_ms=5)
+    again = close_process(start(postgres_connector))
     assert (again.code, again.rows["created"] + again.rows["exists"]) == (1, people), again.stderr
-    assert has_everyone_once(shared, people)
+    assert has_everyone_once(postgres_connector, people)
 
 
-def test_the_first_signal_stops_the_shards_in_order_and_the_second_at_once(shared: Connector, tmp_path: Path) -> None:
+def test_the_first_signal_stops_the_shards_in_order_and_the_second_at_once(
+    postgres_connector: Connector, tmp_path: Path
+) -> None:
     write_job(tmp_path)
-    shared.sandbox.switch(latency_ms=300)
-    process = start(shared)
-    wait_for_creates(shared, 100)
+    postgres_connector.sandbox.switch(latency_ms=300)
+    process = start(postgres_connector)
+    wait_for_creates(postgres_connector, 100)
     for worker in (process.pid, *list_workers(process.pid)):  # as a terminal does, and a system that stops a service
         os.kill(worker, signal.SIGINT)
-    ended = end(process)
-    assert (ended.code, ended.report["status"]) == (130, "stopped"), ended.stderr
-    stored = count_stored(shared.sandbox).total()
-    assert ended.rows["created"] == stored < PEOPLE
+    result = close_process(process)
+    assert (result.code, result.report["status"]) == (130, "stopped"), result.stderr
+    stored = count_stored(postgres_connector.sandbox).total()
+    assert result.rows["created"] == stored < PEOPLE
 
-    process = start(shared)
-    wait_for_creates(shared, stored + 100)
-    shared.sandbox.switch(latency_ms=60_000)
+    process = start(postgres_connector)
+    wait_for_creates(postgres_connector, stored + 100)
+    postgres_connector.sandbox.switch(latency_ms=60_000)
     time.sleep(0.5)
     children = list_children(process.pid)
     process.send_signal(signal.SIGTERM)
@@ -160,39 +168,41 @@ def test_the_first_signal_stops_the_shards_in_order_and_the_second_at_once(share
     assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     began_at = time.monotonic()
-    ended = end(process)
+    result = close_process(process)
     assert time.monotonic() - began_at < 5
-    assert (ended.code, ended.report["status"]) == (143, "stopped")
+    assert (result.code, result.report["status"]) == (143, "stopped")
     wait_for(lambda: not any(is_alive(each) for each in children))
 
 
-def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_in_order(shared: Connector, tmp_path: Path) -> None:
+def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_in_order(
+    postgres_connector: Connector, tmp_path: Path
+) -> None:
     write_job(tmp_path, people=300)
     with run_dask(tmp_path, "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard") as scheduler:
         address = read_address(tmp_path)
         command = ("sync", "job.yaml", "--engine", "dask", "--scheduler", address)
-        ended = shared.run(*command)
-        assert (ended.code, "has no workers" in ended.stderr) == (2, True), ended.stderr
+        result = postgres_connector.run(*command)
+        assert (result.code, "has no workers" in result.stderr) == (2, True), result.stderr
         scratch = tmp_path / "scratch"
         options = ("--nthreads", "1", "--nworkers", "2", "--no-dashboard", "--local-directory", str(scratch))
-        with run_dask(tmp_path, "worker", address, *options, environ=shared.environ):
+        with run_dask(tmp_path, "worker", address, *options, environ=postgres_connector.environ):
             wait_for(lambda: (tmp_path / "worker.log").read_text().count("Registered to:") == 2)
-            ended = shared.run_json(*command)
-            assert (ended.code, ended.rows) == (1, {"read": 305, "created": 300, **ODD}), ended.stderr
+            result = postgres_connector.run_json(*command)
+            assert (result.code, result.rows) == (1, {"read": 305, "created": 300, **ODD}), result.stderr
             assert scheduler.poll() is None
             job = (tmp_path / "job.yaml").read_text()
             (tmp_path / "job.yaml").write_text(job.replace("{id: 7}", "{name: Newsletter}"))
-            ended = shared.run_json(*command)
-            assert (ended.code, "Give the base by its id" in ended.stderr) == (2, True), ended.stderr
+            result = postgres_connector.run_json(*command)
+            assert (result.code, "Give the base by its id" in result.stderr) == (2, True), result.stderr
 
             write_job(tmp_path)
-            shared.sandbox.switch(latency_ms=400)
-            process = shared.start(*command, "--output", "json")
-            wait_for_creates(shared, 350)
+            postgres_connector.sandbox.switch(latency_ms=400)
+            process = postgres_connector.start(*command, "--output", "json")
+            wait_for_creates(postgres_connector, 350)
             scheduler.kill()
-            ended = end(process)
-            assert (ended.code, "the scheduler has ended" in ended.stderr) == (3, True), ended.stderr
-            shared.sandbox.switch(latency_ms=5)
-            again = shared.run_json("sync", "job.yaml", "--wait", "60s")
+            result = close_process(process)
+            assert (result.code, "the scheduler has ended" in result.stderr) == (3, True), result.stderr
+            postgres_connector.sandbox.switch(latency_ms=5)
+            again = postgres_connector.run_json("sync", "job.yaml", "--wait", "60s")
             assert again.code == 1, again.stderr
-    assert count_stored(shared.sandbox) == everyone_once()
+    assert count_stored(postgres_connector.sandbox) == everyone_once()

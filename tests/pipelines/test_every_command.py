@@ -125,8 +125,8 @@ def run(world: Connector, condition: str, command: str) -> tuple[int, str, str]:
     }.get(condition, {})
     arguments = ALL[command].split()
     if environ:
-        ended = world.run(*arguments, environ=environ, clock=skip_waits())
-        return ended.code, ended.stdout, ended.stderr
+        result = world.run(*arguments, environ=environ, clock=skip_waits())
+        return result.code, result.stdout, result.stderr
     if condition == "no permission":
         state.chmod(0)
     before = count_requests(sandbox)
@@ -187,20 +187,20 @@ LOCKING = ("import", "sync", "retry", "forget", "reconcile")
 def test_a_ledger_that_another_run_holds_ends_in_exit_code_4(world: Connector, command: str) -> None:
     more = ["--forget-missing"] if command == "reconcile" else []
     with open_ledger(f"sqlite:///{world.folder}/state/ledger.db"):
-        ended = world.run_json(*ALL[command].split(), *more)
-    assert (ended.code, ended.report["status"]) == (4, "locked")
-    assert str(os.getpid()) in ended.stderr
-    assert not ended.report.get("forgotten")
-    assert not any(ended.report.get("rows", {}).values())
+        result = world.run_json(*ALL[command].split(), *more)
+    assert (result.code, result.report["status"]) == (4, "locked")
+    assert str(os.getpid()) in result.stderr
+    assert not result.report.get("forgotten")
+    assert not any(result.report.get("rows", {}).values())
 
 
 @pytest.mark.parametrize("command", ["retry", "forget", "explain", "reconcile", "ledger backup"])
 def test_a_missing_ledger_is_reported_and_not_created(world: Connector, command: str) -> None:
     more = ["--forget-missing"] if command == "reconcile" else []
     before, environ = count_requests(world.sandbox), {"CONNECTOR_LEDGER": f"sqlite:///{world.folder}/mistyped.db"}
-    ended = world.run_json(*ALL[command].split(), *more, environ=environ)
-    assert (ended.code, ended.report["status"]) == (3, "aborted")
-    assert "no ledger" in ended.stderr
+    result = world.run_json(*ALL[command].split(), *more, environ=environ)
+    assert (result.code, result.report["status"]) == (3, "aborted")
+    assert "no ledger" in result.stderr
     assert [*world.folder.glob("mistyped*"), *world.folder.glob("copied*")] == []
     assert count_requests(world.sandbox) == before
 

@@ -130,8 +130,8 @@ def _trim(value: Any) -> Any:
 def test_a_file_without_run_columns_is_replaced_by_the_next_export(exporter: Connector) -> None:
     for name in ("people.xlsx", "people.csv", "people.jsonl", "people.parquet", "people.csv.gz"):
         for _ in range(2):
-            ended = exporter.run("export", name, "--no-run-columns")
-            assert ended.code == 0, ended.stderr
+            result = exporter.run("export", name, "--no-run-columns")
+            assert result.code == 0, result.stderr
     names = pq.read_schema(exporter.folder / "people.parquet").names
     assert ("_run_id" in names, "_exported_at" in names, "_invalid" in names) == (False, False, True)
     assert list(read_sheet(exporter.folder / "people.xlsx")[0])[-2:] == ["birthday", "_invalid"]
@@ -168,8 +168,8 @@ def test_csv_for_excel_has_a_byte_order_mark_and_the_chosen_delimiter(exporter: 
 def test_an_option_that_the_destination_lacks_is_refused(
     connector: Connector, arguments: tuple[str, ...], words: str
 ) -> None:
-    ended = connector.run("export", *arguments)
-    assert (ended.code, words in ended.stderr) == (2, True), ended.stderr
+    result = connector.run("export", *arguments)
+    assert (result.code, words in result.stderr) == (2, True), result.stderr
 
 
 @pytest.mark.parametrize("text", ["x" * 32_768, "a\x1bb", "a\uffffb"], ids=ascii)
@@ -181,8 +181,10 @@ def test_a_value_that_no_cell_can_hold_leaves_the_old_workbook(connector: Connec
     assert {name: ann[name] for name in longest} == longest
     before = (connector.folder / "people.xlsx").read_bytes()
     create(connector.sandbox, BASE | {"email": "bob@example.com", "custom_field1": text})
-    ended = connector.run("export", "people.xlsx")
-    assert (ended.code, "custom_field1" in ended.stderr, "unchanged" in ended.stderr) == (2, True, True), ended.stderr
+    result = connector.run("export", "people.xlsx")
+    assert (result.code, "custom_field1" in result.stderr, "unchanged" in result.stderr) == (2, True, True), (
+        result.stderr
+    )
     assert (connector.folder / "people.xlsx").read_bytes() == before
     assert [path.name for path in connector.folder.glob(".*partial")] == []
     assert connector.run("export", "people.xlsx", "--columns", "email").code == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, write_addresses, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, write_addresses, write_csv
 from tests.pipelines.leftovers import read_rejects, retry
 from tests.pipelines.reconciled import plant
 from tests.pipelines.virtual_time import skip_waits
@@ -24,14 +24,14 @@ def count_moved(connector: Connector) -> int:
     return sum(event["kind"] == "updated" for event in connector.sandbox.truth()["events"])
 
 
-def check_held(ended: Ended, connector: Connector) -> None:
+def check_held(result: CommandResult, connector: Connector) -> None:
     """Check that at most three were moved, that each is held, and that no further row was sent."""
     moved = count_moved(connector)
-    assert (ended.code, ended.rows["unknown"]) == (3, moved), ended.stderr
+    assert (result.code, result.rows["unknown"]) == (3, moved), result.stderr
     assert 1 <= moved <= 3
-    assert "existed before" in ended.stderr
-    assert "example.com" not in ended.stderr
-    assert ended.rows.get("created", 0) == len(connector.sandbox.truth()["events"]) - CUSTOMERS - moved
+    assert "existed before" in result.stderr
+    assert "example.com" not in result.stderr
+    assert result.rows.get("created", 0) == len(connector.sandbox.truth()["events"]) - CUSTOMERS - moved
 
 
 @pytest.mark.parametrize("filters", ["exact", "ignored"])
@@ -40,9 +40,9 @@ def test_a_service_that_moves_subscribers_between_bases_is_stopped_after_three(
 ) -> None:
     plant_customers(connector)
     connector.sandbox.switch(merge_by="Email", merge_within="account", filters=filters)
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE))
-    check_held(ended, connector)
-    rejects = read_rejects(ended)
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE))
+    check_held(result, connector)
+    rejects = read_rejects(result)
     assert all("Customers" in row["_message"] and row["email"] in row["_message"] for row in rejects)
 
 
@@ -52,8 +52,8 @@ def test_a_service_that_moves_subscribers_is_stopped_after_three_if_the_first_ro
     for number in range(100, 100 + CUSTOMERS):
         plant(connector.sandbox, f"person{number}@example.com", {"Name": "Customers"})
     connector.sandbox.switch(merge_by="Email", merge_within="account")
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE, first=90))
-    check_held(ended, connector)
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE, first=90))
+    check_held(result, connector)
 
 
 def test_a_move_between_bases_is_noticed_by_the_ledger_alone(connector: Connector, tmp_path: Path) -> None:
@@ -62,8 +62,8 @@ def test_a_move_between_bases_is_noticed_by_the_ledger_alone(connector: Connecto
     customers = write_addresses(tmp_path / "customers.csv", CUSTOMERS)
     first = connector.run_json("import", customers, "--base-name", "Customers", "--active", clock=skip_waits())
     assert first.rows == {"read": CUSTOMERS, "created": CUSTOMERS}
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE), clock=skip_waits())
-    check_held(ended, connector)
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE), clock=skip_waits())
+    check_held(result, connector)
 
 
 def test_a_moved_subscriber_exists_for_the_next_run(connector: Connector, tmp_path: Path) -> None:
@@ -84,23 +84,23 @@ def test_a_moved_subscriber_whose_answer_was_lost_does_not_count_as_created(
 ) -> None:
     plant(connector.sandbox, "person0@example.com", {"Name": "Customers"})
     connector.sandbox.switch(merge_by="Email", merge_within="account", drop_after=1)
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 2))
-    assert (ended.code, ended.rows) == (0, {"read": 2, "created": 1, "exists": 1}), ended.stderr
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", 2))
+    assert (result.code, result.rows) == (0, {"read": 2, "created": 1, "exists": 1}), result.stderr
 
 
 def test_rows_that_overwrite_a_subscriber_with_the_same_phone_are_held(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(merge_by="Phone")
     rows = [f"new{number}@example.com,3161234567{number % 10},true" for number in range(20)]
-    ended = connector.import_file(write_csv(tmp_path / "people.csv", "email,phone,is_active", *rows))
-    assert (ended.code, ended.rows["unknown"]) == (3, count_moved(connector)), ended.stderr
-    assert ended.rows["created"] == 20 - ended.rows["unknown"] - ended.rows.get("unsent", 0)
+    result = connector.import_file(write_csv(tmp_path / "people.csv", "email,phone,is_active", *rows))
+    assert (result.code, result.rows["unknown"]) == (3, count_moved(connector)), result.stderr
+    assert result.rows["created"] == 20 - result.rows["unknown"] - result.rows.get("unsent", 0)
 
 
 def test_one_merged_row_does_not_prevent_other_creates(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(merge_by="Phone")
     rows = [f"new{number}@example.com,3161234567{max(number, 1)},true" for number in range(20)]
-    ended = connector.import_file(write_csv(tmp_path / "people.csv", "email,phone,is_active", *rows))
-    assert (ended.code, ended.rows) == (1, {"read": 20, "created": 19, "unknown": 1}), ended.stderr
+    result = connector.import_file(write_csv(tmp_path / "people.csv", "email,phone,is_active", *rows))
+    assert (result.code, result.rows) == (1, {"read": 20, "created": 19, "unknown": 1}), result.stderr
     assert retry(connector, "--held", "accept").rows == {"read": 1, "exists": 1}
 
 
@@ -114,5 +114,5 @@ def test_an_overwritten_subscriber_does_not_trip_the_account_guard(connector: Co
     people = write_csv(tmp_path / "people.csv", "email,phone,is_active", *rows)
     assert connector.import_file(people).rows == {"read": 3, "created": 2, "unknown": 1}
     for _ in range(3):  # each run draws one of the two subscribers for its look-up
-        ended = connector.import_file(people)
-        assert (ended.code, ended.rows["unknown"]) == (1, 1), ended.stderr
+        result = connector.import_file(people)
+        assert (result.code, result.rows["unknown"]) == (1, 1), result.stderr

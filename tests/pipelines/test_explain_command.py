@@ -11,7 +11,7 @@ from connector.ledger.records import find_or_add_base, start_run
 from connector.states import State
 from connector.subscribers.identity import digest_identity
 from tests.export.exports import create
-from tests.pipelines.conftest import INTO_NEWS, Connector, Ended, list_stored, wait_for, write_csv
+from tests.pipelines.conftest import INTO_NEWS, CommandResult, Connector, list_stored, wait_for, write_csv
 from tests.pipelines.test_sync_command import write_job
 
 ANN = "ann@example.com"
@@ -25,13 +25,13 @@ subscriber:
 NOWHERE = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}
 
 
-def explain(connector: Connector, identity: str = ANN) -> Ended:
+def explain(connector: Connector, identity: str = ANN) -> CommandResult:
     """Explain without a token and without an address of the service, which are not needed. The library must give the
     same explanation as the command."""
-    ended = connector.run_json("explain", identity, environ=NOWHERE)
+    result = connector.run_json("explain", identity, environ=NOWHERE)
     explanation = Library(state_dir=connector.folder / "state").explain(identity)
-    assert explanation.as_json() == ended.report
-    return ended
+    assert explanation.as_json() == result.report
+    return result
 
 
 def test_a_created_subscriber_is_explained_with_its_id_and_its_run(connector: Connector, tmp_path: Path) -> None:
@@ -39,10 +39,10 @@ def test_a_created_subscriber_is_explained_with_its_id_and_its_run(connector: Co
     run = connector.import_file(path).report
     requests = connector.sandbox.stats()["requests"]
 
-    ended = explain(connector, " Ann@Example.COM ")
+    result = explain(connector, " Ann@Example.COM ")
 
-    (entry,) = ended.report["entries"]
-    assert (ended.code, ended.report["status"]) == (0, "ok")
+    (entry,) = result.report["entries"]
+    assert (result.code, result.report["status"]) == (0, "ok")
     assert (entry["base_id"], entry["base_name"], entry["identity_field"]) == (1, "News", "email")
     assert (entry["state"], entry["attempts"], entry["next_step"]) == ("confirmed", 1, None)
     assert entry["subscriber_id"] == list_stored(connector.sandbox)[ANN]["Id"]
@@ -128,9 +128,9 @@ def test_a_row_that_differs_from_the_service_is_named(connector: Connector, tmp_
 def test_a_subscriber_whom_the_ledger_does_not_know_is_exit_code_1(connector: Connector, tmp_path: Path) -> None:
     connector.import_file(write_csv(tmp_path / "people.csv", "email", ANN, "no address"))
     for identity in ("bob@example.com", "no address"):
-        ended = explain(connector, identity)
-        assert (ended.code, ended.report["status"], ended.report["entries"]) == (1, "partial", [])
-        assert "The ledger does not know this subscriber" in ended.report["messages"][0]
+        result = explain(connector, identity)
+        assert (result.code, result.report["status"], result.report["entries"]) == (1, "partial", [])
+        assert "The ledger does not know this subscriber" in result.report["messages"][0]
     assert "does not know this subscriber" in connector.run("explain", "bob@example.com").stdout
 
 
@@ -138,9 +138,9 @@ def test_a_subscriber_who_was_only_ever_invalid_is_explained_by_its_problem(conn
     write_csv(connector.folder / "people.csv", "email,birthday", f"{ANN},31.02.1990")
     job = write_job(connector.folder, JOB)
     run = connector.run_json("sync", job).report
-    ended = explain(connector)
-    (problem,) = ended.report["problems"]
-    assert (ended.code, ended.report["entries"]) == (0, [])
+    result = explain(connector)
+    (problem,) = result.report["problems"]
+    assert (result.code, result.report["entries"]) == (0, [])
     assert (problem["job"], problem["kind"], problem["field"], problem["run_id"]) == (
         "crm", "invalid", "birthday", run["run_id"],
     )  # fmt: skip
@@ -168,8 +168,8 @@ def test_a_subscriber_who_is_created_in_one_base_and_invalid_in_another_has_both
 def test_an_id_can_come_by_standard_input(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", "email,client_user_id", f"{ANN},A1")
     connector.import_file(path, "--identity", "client_user_id")
-    ended = connector.run_json("explain", "-", stdin="A1\n")
-    assert [entry["identity_field"] for entry in ended.report["entries"]] == ["client_user_id"]
+    result = connector.run_json("explain", "-", stdin="A1\n")
+    assert [entry["identity_field"] for entry in result.report["entries"]] == ["client_user_id"]
     assert explain(connector).code == 1  # the job knows its subscribers by their ids
 
 

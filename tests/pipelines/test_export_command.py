@@ -17,23 +17,23 @@ def test_a_job_exports_with_its_filters(filled: Connector, tmp_path: Path) -> No
     filled.import_file(write_addresses(tmp_path / "people.csv", 3))
     job = tmp_path / "job.yaml"
     job.write_text("job: w\nexport: {to: 'sqlite:///w.db', filters: {email: person1@example.com}}\n", encoding="utf-8")
-    ended = filled.run_json("export", job)
-    assert ended.rows == {"read": 2503, "written": 1}
-    filters = ended.report["certificate"]["filters"]
+    result = filled.run_json("export", job)
+    assert result.rows == {"read": 2503, "written": 1}
+    filters = result.report["certificate"]["filters"]
     assert filters["asked"] == {"email": "person1@example.com"}
     assert (filters["sent"], filters["controls"]) == (None, {"email": "by_case"}), "an address is one however spelt"
 
     filled.sandbox.switch(filters="icase")
-    ended = filled.run_json("export", job)
-    assert ended.rows == {"read": 1, "written": 1}
-    assert ended.report["certificate"]["filters"]["sent"] == "email"
+    result = filled.run_json("export", job)
+    assert result.rows == {"read": 1, "written": 1}
+    assert result.report["certificate"]["filters"]["sent"] == "email"
 
 
 def test_a_filter_that_matches_nobody_replaces_nothing(filled: Connector, tmp_path: Path) -> None:
     filled.run_json("export", "out.csv")
     before = (tmp_path / "out.csv").read_bytes()
-    ended = filled.run_json("export", "out.csv", "--email", "nobody@example.com")
-    assert (ended.code, ended.report["rows"]["written"]) == (1, 0)
+    result = filled.run_json("export", "out.csv", "--email", "nobody@example.com")
+    assert (result.code, result.report["rows"]["written"]) == (1, 0)
     assert (tmp_path / "out.csv").read_bytes() == before
 
 
@@ -51,8 +51,8 @@ def test_a_file_of_another_database_is_not_opened_with_duckdb(filled: Connector,
     """DuckDB would download an extension to read the file."""
     filled.run_json("export", "sqlite:///w.db")
     before = (tmp_path / "w.db").read_bytes()
-    ended = filled.run_json("export", "duckdb:///w.db")
-    assert ended.is_refused
-    assert "download" not in ended.stderr
-    assert "w.db" in ended.stderr
+    result = filled.run_json("export", "duckdb:///w.db")
+    assert result.is_refused
+    assert "download" not in result.stderr
+    assert "w.db" in result.stderr
     assert (tmp_path / "w.db").read_bytes() == before

@@ -59,12 +59,12 @@ def list_lines(connector: Connector) -> list[dict[str, Any]]:
 def test_a_run_that_could_not_begin_is_a_line_of_status(
     jobs: Connector, command: str, environ: dict[str, str | None], line: tuple[str, str, str, int], message: str
 ) -> None:
-    ended = jobs.run(*command.split(), environ=environ)
+    result = jobs.run(*command.split(), environ=environ)
     (run,) = list_lines(jobs)
     assert (run["job"], run["command"], run["status"], run["exit_code"]) == line
-    assert ended.code == line[3]
+    assert result.code == line[3]
     assert message in run["messages"][0]
-    assert run["messages"][0] in ended.stderr
+    assert run["messages"][0] in result.stderr
     assert "hunter2" not in str(run)
     assert run["rows"].get("created", 0) == run["rows"].get("written", 0) == 0
     shown = jobs.run("status").stdout
@@ -84,8 +84,8 @@ def test_a_run_that_another_run_keeps_out_is_one_line(jobs: Connector, tmp_path:
 
 
 def test_each_of_several_jobs_has_a_line_if_one_of_them_is_at_fault(jobs: Connector) -> None:
-    ended = jobs.run_json("sync", "good.yaml", "key.yaml")
-    assert ended.is_refused
+    result = jobs.run_json("sync", "good.yaml", "key.yaml")
+    assert result.is_refused
     assert sorted((run["job"], run["status"]) for run in list_lines(jobs)) == [("good", "usage"), ("mistyped", "usage")]
     assert all("key.yaml" in run["messages"][0] for run in list_lines(jobs))
     jobs.run("status", "--html", "health.html")
@@ -93,9 +93,9 @@ def test_each_of_several_jobs_has_a_line_if_one_of_them_is_at_fault(jobs: Connec
 
 
 def test_of_several_jobs_one_that_is_refused_has_one_line_with_the_id_of_its_report(jobs: Connector) -> None:
-    ended = jobs.run_json("sync", "silent.yaml", "good.yaml")
-    assert (ended.code, [run["status"] for run in ended.report["runs"]]) == (2, ["usage", "ok"])
-    assert {run["run_id"] for run in list_lines(jobs)} == {run["run_id"] for run in ended.report["runs"]}
+    result = jobs.run_json("sync", "silent.yaml", "good.yaml")
+    assert (result.code, [run["status"] for run in result.report["runs"]]) == (2, ["usage", "ok"])
+    assert {run["run_id"] for run in list_lines(jobs)} == {run["run_id"] for run in result.report["runs"]}
 
 
 @pytest.mark.parametrize("command", ["sync key.yaml --dry-run", "plan key.yaml", "mail mail.yaml --preview 1"])

@@ -24,12 +24,12 @@ STANCES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("stance", STANCES)
 def test_a_load_under_faults_creates_each_row_once(connector: Connector, tmp_path: Path, stance: str) -> None:
     connector.sandbox.switch(**LOSSES, **STANCES[stance])
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE))
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE))
     stored = count_stored(connector.sandbox)
     assert (len(stored), set(stored.values())) == (PEOPLE, {1})
-    assert (ended.code, ended.rows) == (0, {"read": PEOPLE, "created": PEOPLE})
-    assert ended.report["settled"]["found"] > 0
-    assert ended.report["settled"]["absent"] > 0
+    assert (result.code, result.rows) == (0, {"read": PEOPLE, "created": PEOPLE})
+    assert result.report["settled"]["found"] > 0
+    assert result.report["settled"]["absent"] > 0
 
 
 def test_an_unstable_list_and_ignored_filters_end_the_run_before_the_first_create(
@@ -37,8 +37,8 @@ def test_an_unstable_list_and_ignored_filters_end_the_run_before_the_first_creat
 ) -> None:
     connector.sandbox.seed(3000, base_name="News")
     connector.sandbox.switch(order="shuffled", filters="ignored")
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 5))
-    assert ended.code == 3
-    assert ended.rows == {"read": 5, "unsent": 5}
-    assert "could not be read whole" in ended.stderr
-    assert ended.report["requests"]["create"]["sent"] == 0
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", 5))
+    assert result.code == 3
+    assert result.rows == {"read": 5, "unsent": 5}
+    assert "could not be read whole" in result.stderr
+    assert result.report["requests"]["create"]["sent"] == 0

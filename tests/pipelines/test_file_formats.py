@@ -41,11 +41,11 @@ def write_job(folder: Path, file: str, more: str = "") -> Path:
 
 @pytest.mark.parametrize("name", ["people.csv", "people.xlsx"])
 def test_standard_input_is_imported_like_a_file(connector: Connector, name: str) -> None:
-    ended = connector.run_json("import", "-", "--base-name", "News", stdin=FILES[name]())
-    assert ended.rows == {"read": 3, "invalid": 1, "created": 2}
+    result = connector.run_json("import", "-", "--base-name", "News", stdin=FILES[name]())
+    assert result.rows == {"read": 3, "invalid": 1, "created": 2}
     assert read_stored(connector) == STORED
-    assert ended.report["job"] == "stdin"
-    (reject,) = read_rejects(ended)
+    assert result.report["job"] == "stdin"
+    (reject,) = read_rejects(result)
     assert reject["_file"] == "standard input"
 
 
@@ -54,8 +54,8 @@ def test_options_and_a_job_describe_the_format_of_standard_input(connector: Conn
     refused = connector.run("import", "-", "--base-name", "News", "--format", "excel", stdin=content)
     assert (refused.code, "standard input: is not an Excel workbook" in refused.stderr) == (2, True)
     job = write_job(tmp_path, 'path: none.csv, delimiter: ";", encoding: cp1252')
-    ended = connector.run_json("import", "-", "--job", job, stdin=content)
-    assert ended.rows == {"read": 3, "invalid": 1, "created": 2}
+    result = connector.run_json("import", "-", "--job", job, stdin=content)
+    assert result.rows == {"read": 3, "invalid": 1, "created": 2}
     written = ("--encoding", "cp1252", "--delimiter", ";")
     again = connector.run_json("import", "-", "--base-name", "News", *written, stdin=content)
     assert again.rows == {"read": 3, "invalid": 1, "exists": 2}
@@ -81,11 +81,11 @@ def write_inbox(folder: Path) -> None:
 
 def test_rejects_of_several_files_name_the_file_and_the_row(connector: Connector, tmp_path: Path) -> None:
     write_inbox(tmp_path)
-    ended = connector.run_json("sync", write_job(tmp_path, 'path: "inbox/*"'))
-    assert ended.rows == {"read": 5, "invalid": 3, "created": 2}
+    result = connector.run_json("sync", write_job(tmp_path, 'path: "inbox/*"'))
+    assert result.rows == {"read": 5, "invalid": 3, "created": 2}
     assert set(count_stored(connector.sandbox)) == {"ann@x.org", "bob@x.org"}
     inbox = tmp_path / "inbox"
-    told = [(row["_file"], row["_row"], row["email"], row["name"], row["colour"]) for row in read_rejects(ended)]
+    told = [(row["_file"], row["_row"], row["email"], row["name"], row["colour"]) for row in read_rejects(result)]
     assert sorted(told) == [
         (str(inbox / "2026-01.csv.gz"), "2", "nobody", "Ann", "blue"),
         (str(inbox / "2026-02.csv"), "2", "", "", ""),

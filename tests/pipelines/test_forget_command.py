@@ -9,7 +9,7 @@ from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, start_run
 from connector.states import State
 from connector.subscribers.identity import digest_identity
-from tests.pipelines.conftest import Connector, Ended, count_stored, write_addresses, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_addresses, write_csv
 
 ANN = "ann@x.org"
 NEWS, SHOP = (7, "News"), (None, "Shop")
@@ -34,21 +34,21 @@ def add_entries(connector: Connector, *entries: tuple[tuple[int | None, str | No
                 ledger.mark_refused(base, State.SENDING, [(DIGEST, 422, "no")])
 
 
-def forget(connector: Connector, *arguments: str | Path) -> Ended:
+def forget(connector: Connector, *arguments: str | Path) -> CommandResult:
     """Forget without a token: the command needs none."""
     return connector.run_json("forget", *arguments, environ={"CONNECTOR_TOKEN": None})
 
 
-def list_forgotten(ended: Ended) -> list[int | None]:
+def list_forgotten(result: CommandResult) -> list[int | None]:
     """Return the ids of the bases in which the identity was forgotten."""
-    return [base["id"] for base in ended.report["bases"]]
+    return [base["id"] for base in result.report["bases"]]
 
 
 @pytest.mark.parametrize("state", [State.CONFIRMED, State.REJECTED, State.HELD])
 def test_a_settled_or_held_subscriber_is_forgotten(connector: Connector, state: State) -> None:
     add_entries(connector, (NEWS, state))
-    ended = forget(connector, " Ann@X.ORG ")
-    assert (ended.code, ended.report["status"], ended.report["bases"]) == (0, "ok", [{"id": 7, "name": "News"}])
+    result = forget(connector, " Ann@X.ORG ")
+    assert (result.code, result.report["status"], result.report["bases"]) == (0, "ok", [{"id": 7, "name": "News"}])
     again = forget(connector, ANN)
     assert (again.code, again.report["status"], again.report["forgotten"]) == (1, "partial", 0)
     assert again.report["messages"][0].startswith("The ledger has no entry of this identity in the account ")
@@ -73,8 +73,8 @@ def test_a_subscriber_is_forgotten_in_every_base_of_the_account_or_in_the_named_
     unknown = forget(connector, ANN, "--base-name", "Nowhere")
     assert (unknown.code, "it knows: News (id 7), base 8, base 9" in unknown.stderr) == (2, True), unknown.stderr
     assert list_forgotten(forget(connector, ANN, "--base-name", "News")) == [7]
-    ended = forget(connector, ANN)
-    assert (ended.report["forgotten"], list_forgotten(ended)) == (2, [8, 9])
+    result = forget(connector, ANN)
+    assert (result.report["forgotten"], list_forgotten(result)) == (2, [8, 9])
     job = connector.folder / "job.yaml"
     write_addresses(connector.folder / "people.csv", 1)
     source = "source: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n"
@@ -83,7 +83,7 @@ def test_a_subscriber_is_forgotten_in_every_base_of_the_account_or_in_the_named_
     assert connector.run_json("forget", ANN, "--job", job, environ=nowhere).report["forgotten"] == 1
 
 
-def import_ann(connector: Connector) -> Ended:
+def import_ann(connector: Connector) -> CommandResult:
     path = write_csv(connector.folder / "ann.csv", "email,client_user_id", f"{ANN},A1", "b@x.org,")
     return connector.import_file(path)
 
@@ -92,9 +92,9 @@ def test_the_next_run_looks_a_forgotten_subscriber_up_and_creates_an_erased_one(
     import_ann(connector)
     requests = connector.sandbox.stats()["requests"]
     assert forget(connector, ANN, "--identity", "client_user_id").code == 1
-    ended = forget(connector, ANN)
-    assert (ended.code, ended.report["forgotten"]) == (0, 1)
-    assert ANN not in ended.stdout + ended.stderr
+    result = forget(connector, ANN)
+    assert (result.code, result.report["forgotten"]) == (0, 1)
+    assert ANN not in result.stdout + result.stderr
     assert connector.sandbox.stats()["requests"] == requests
     assert import_ann(connector).rows == {"read": 2, "exists": 2}  # not erased: found, and not created again
     assert [forget(connector, identity).code for identity in (ANN, "b@x.org")] == [0, 0]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, count_stored, end, wait_for, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, count_stored, wait_for, wait_for_result, write_csv
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.planned import JOB, count_creates, count_requests, plan, write_job
 
@@ -34,21 +34,21 @@ def add_people(folder: Path, *numbers: int) -> None:
         crm.executemany("insert into people values (?, ?)", [(f"p{number}@x.org", number) for number in numbers])
 
 
-def is_tripped(ended: Ended, guard: str) -> bool:
+def is_tripped(result: CommandResult, guard: str) -> bool:
     """Return whether this guard ended the run before its first create."""
-    message = ended.report["messages"][0]
-    assert (ended.code, ended.report["status"]) == (3, "aborted"), ended.report
+    message = result.report["messages"][0]
+    assert (result.code, result.report["status"]) == (3, "aborted"), result.report
     assert "Nothing was sent, and no cursor has moved" in message
-    return guard in message and not ended.rows.get("created")
+    return guard in message and not result.rows.get("created")
 
 
 def test_more_invalid_rows_than_allowed_stop_the_run(connector: Connector, tmp_path: Path) -> None:
     job = write_job(tmp_path, "guard: {max_invalid: 10%}")
     write_people(tmp_path, 89, *BAD)
-    ended = connector.run_json("sync", job)
-    assert is_tripped(ended, "guard.max_invalid: 11 of 100 rows are invalid (11 %), and 10 % are allowed")
-    assert ended.rows == {"read": 100, "invalid": 11, "unsent": 89}
-    assert [row["_outcome"] for row in read_rejects(ended)] == ["invalid"] * 11
+    result = connector.run_json("sync", job)
+    assert is_tripped(result, "guard.max_invalid: 11 of 100 rows are invalid (11 %), and 10 % are allowed")
+    assert result.rows == {"read": 100, "invalid": 11, "unsent": 89}
+    assert [row["_outcome"] for row in read_rejects(result)] == ["invalid"] * 11
     assert count_creates(connector.sandbox) == 0
     write_people(tmp_path, 90, *BAD[:10])
     allowed = connector.run_json("sync", job)
@@ -75,8 +75,8 @@ def test_more_creates_than_allowed_stop_the_run_and_existing_rows_do_not_count(
     write_people(tmp_path, 4)
     planned = plan(connector, job)
     assert (planned.code, planned.rows) == (3, {"read": 4, "created": 4})
-    for ended in (planned, connector.run_json("sync", job)):
-        assert "guard.max_creates: 4 would be created, and 3 are allowed" in ended.stderr
+    for result in (planned, connector.run_json("sync", job)):
+        assert "guard.max_creates: 4 would be created, and 3 are allowed" in result.stderr
     assert count_creates(connector.sandbox) == 0
     write_people(tmp_path, 3)
     assert connector.run_json("sync", job).rows == {"read": 3, "created": 3}
@@ -92,8 +92,8 @@ def test_a_shrunken_source_stops_the_run(connector: Connector, tmp_path: Path) -
     write_people(tmp_path, 99, "new@x.org,N")
     assert connector.run_json("sync", job).rows == {"read": 100, "exists": 99, "created": 1}
     write_people(tmp_path, 40)
-    ended = connector.run_json("sync", job)
-    assert is_tripped(ended, "guard.max_shrink: 40 rows were read, 60 % fewer than by the last run (100)")
+    result = connector.run_json("sync", job)
+    assert is_tripped(result, "guard.max_shrink: 40 rows were read, 60 % fewer than by the last run (100)")
     assert is_tripped(
         connector.run_json("sync", job), "guard.max_shrink"
     )  # a stopped run does not change the number to compare with
@@ -120,9 +120,9 @@ def test_an_empty_query_stops_the_run_and_a_cursor_without_new_rows_does_not(
 def test_a_tripped_guard_leaves_the_cursor_and_a_passed_one_moves_it(connector: Connector, tmp_path: Path) -> None:
     add_people(tmp_path, *range(1, 6))
     text = QUERY.replace("SOURCE", CURSOR)
-    ended = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 4}", text=text))
-    assert is_tripped(ended, "guard.max_creates")
-    assert "no cursor is kept: the run did not finish, and the next run reads all rows again" in ended.stderr
+    result = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 4}", text=text))
+    assert is_tripped(result, "guard.max_creates")
+    assert "no cursor is kept: the run did not finish, and the next run reads all rows again" in result.stderr
     job = write_job(tmp_path, "guard: {max_creates: 5}", text=text)
     assert connector.run_json("sync", job).rows == {"read": 5, "created": 5}
     add_people(tmp_path, 6)
@@ -134,13 +134,13 @@ def test_a_tripped_guard_leaves_the_cursor_and_a_passed_one_moves_it(connector: 
 def test_a_guard_surveys_standard_input_before_the_load(connector: Connector, tmp_path: Path) -> None:
     job = write_job(tmp_path, "guard: {max_creates: 2}")
     lines = "email,name\na@x.org,A\nb@x.org,B\n"
-    ended = connector.run_json("import", "-", "--job", job, stdin=lines)
-    assert (ended.code, ended.rows) == (0, {"read": 2, "created": 2}), ended.stderr
+    result = connector.run_json("import", "-", "--job", job, stdin=lines)
+    assert (result.code, result.rows) == (0, {"read": 2, "created": 2}), result.stderr
     more = connector.run_json("import", "-", "--job", job, stdin=lines + "c@x.org,C\nd@x.org,D\ne@x.org,E\n")
     assert is_tripped(more, "guard.max_creates: 3 would be created")
     json_lines = '{"email": "a@x.org"}\n{"email": "z@x.org", "name": "Z"}\n'
-    ended = connector.run_json("import", "-", "--job", job, "--format", "jsonl", stdin=json_lines)
-    assert ended.rows == {"read": 2, "changed": 1, "created": 1}
+    result = connector.run_json("import", "-", "--job", job, "--format", "jsonl", stdin=json_lines)
+    assert result.rows == {"read": 2, "changed": 1, "created": 1}
 
 
 def test_more_rejections_than_allowed_end_the_run_during_the_load(connector: Connector, tmp_path: Path) -> None:
@@ -151,11 +151,11 @@ def test_more_rejections_than_allowed_end_the_run_during_the_load(connector: Con
         *(f"p{index}@x.org,{'' if index % 5 == 4 else 'Ann'}" for index in range(900)),
     )
     job = write_job(tmp_path, "guard: {max_rejected: 10%}", text=JOB.replace("200ms", "200ms, max_concurrency: 4"))
-    ended = connector.run_json("sync", job)
-    assert (ended.code, ended.report["status"]) == (3, "aborted")
-    assert "guard.max_rejected" in ended.report["messages"][0]
-    assert 0 < ended.rows["rejected"] < 100
-    assert ended.rows["unsent"] > 500
+    result = connector.run_json("sync", job)
+    assert (result.code, result.report["status"]) == (3, "aborted")
+    assert "guard.max_rejected" in result.report["messages"][0]
+    assert 0 < result.rows["rejected"] < 100
+    assert result.rows["unsent"] > 500
     connector.sandbox.switch(required="")
     raised = connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 100%}"))
     assert raised.rows["created"] + raised.rows["exists"] + raised.rows.get("rejected", 0) == 900
@@ -169,15 +169,15 @@ def test_rejections_of_few_rows_end_the_run_only_if_all_rows_are_rejected(
     connector.sandbox.switch(required="FirstName")
     rows = (f"p{index}@x.org,{'Ann' if index < created else ''}" for index in range(10))
     write_csv(tmp_path / "people.csv", "email,name", *rows)
-    ended = connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 5%}"))
-    assert (ended.code, ended.rows["rejected"]) == (code, 10 - created)
+    result = connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 5%}"))
+    assert (result.code, result.rows["rejected"]) == (code, 10 - created)
 
 
 def test_a_refused_create_that_took_effect_is_not_counted_as_rejected(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(created_422=1)
     write_people(tmp_path, 12)
-    ended = connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 10%}"))
-    assert (ended.code, ended.rows) == (0, {"read": 12, "created": 12}), ended.stderr
+    result = connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 10%}"))
+    assert (result.code, result.rows) == (0, {"read": 12, "created": 12}), result.stderr
 
 
 def test_a_source_that_grows_after_its_survey_is_loaded_as_the_survey_read_it(
@@ -190,8 +190,8 @@ def test_a_source_that_grows_after_its_survey_is_loaded_as_the_survey_read_it(
         wait_for(lambda: count_requests(sandbox, "list") > 0)
         write_people(tmp_path, 50)
         sandbox.switch(latency_ms=0)
-        ended = end(process)
-    assert (ended.code, ended.rows) == (0, {"read": 5, "created": 5}), ended.stderr
+        result = wait_for_result(process)
+    assert (result.code, result.rows) == (0, {"read": 5, "created": 5}), result.stderr
     assert sandbox.truth()["subscribers"] == 5
 
 
@@ -212,8 +212,8 @@ def test_a_stopped_run_records_no_values_of_its_rows(connector: Connector, tmp_p
 def test_a_tripped_guard_reports_no_omitted_zip(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email,name,zip", "ann@x.org,Ann,SW1A 1AA", "eve@x.org,Eve,02134")
     text = JOB.replace("first_name: name", "first_name: name, address_zip: zip")
-    ended = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 1}", text=text))
-    assert (ended.rows, ended.report["drift_file"]) == ({"read": 2, "unsent": 2}, None)
+    result = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 1}", text=text))
+    assert (result.rows, result.report["drift_file"]) == ({"read": 2, "unsent": 2}, None)
     passed = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 2}", text=text))
     assert Path(passed.report["drift_file"]).read_text(encoding="utf-8").count("created,zip_omitted") == 2
 
@@ -221,7 +221,7 @@ def test_a_tripped_guard_reports_no_omitted_zip(connector: Connector, tmp_path: 
 def test_the_shrink_guard_compares_runs_of_the_same_account(connector: Connector, tmp_path: Path) -> None:
     """One job file serves several accounts."""
 
-    def sync(account: str, number: int) -> Ended:
+    def sync(account: str, number: int) -> CommandResult:
         text = JOB.replace("source:", f"service: {{account: {account}}}\nsource:")
         write_people(tmp_path, number)
         return connector.run_json("sync", write_job(tmp_path, "guard: {}", text=text))
@@ -240,9 +240,9 @@ def test_a_survey_that_cannot_write_its_rejects_is_followed_by_no_load(connector
     (tmp_path / "state" / "rejects").write_text("in its place")
     creates = count_creates(connector.sandbox)
     write_people(tmp_path, 2, "bob@x.org,")
-    ended = connector.run_json("sync", job)
-    assert (ended.code, ended.rows) == (3, {"read": 3, "exists": 1, "rejected": 1, "unsent": 1})
-    assert "rejects file" in ended.report["messages"][0]
+    result = connector.run_json("sync", job)
+    assert (result.code, result.rows) == (3, {"read": 3, "exists": 1, "rejected": 1, "unsent": 1})
+    assert "rejects file" in result.report["messages"][0]
     assert count_creates(connector.sandbox) == creates
 
 
@@ -252,9 +252,9 @@ def test_only_a_run_that_a_guard_ends_reports_uncompared_rows(connector: Connect
     connector.import_file(tmp_path / "people.csv", "--map", "first_name=name", environ=elsewhere)
     write_people(tmp_path, 30)
     words = "some rows count as existing without a comparison of their values"
-    ended = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 5}"))
-    assert is_tripped(ended, "guard.max_creates: 20 would be created")
-    assert words in ended.stderr
-    ended = connector.run_json("sync", write_job(tmp_path, "guard: {}"))  # the load after the survey compares the rows
-    assert (ended.code, ended.rows) == (0, {"read": 30, "exists": 10, "created": 20})
-    assert "comparison" not in ended.stderr + ended.stdout
+    result = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 5}"))
+    assert is_tripped(result, "guard.max_creates: 20 would be created")
+    assert words in result.stderr
+    result = connector.run_json("sync", write_job(tmp_path, "guard: {}"))  # the load after the survey compares the rows
+    assert (result.code, result.rows) == (0, {"read": 30, "exists": 10, "created": 20})
+    assert "comparison" not in result.stderr + result.stdout

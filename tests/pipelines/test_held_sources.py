@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.databases import DATABASE_OPENERS, Database
-from tests.pipelines.conftest import Connector, count_stored, end, has_stored, wait_for
+from tests.pipelines.conftest import Connector, count_stored, has_stored, wait_for, wait_for_result
 
 PEOPLE = int(os.environ.get("CONNECTOR_TEST_HELD_PEOPLE", "200"))
 RATE = 250 if PEOPLE > 10_000 else 100  # creates a second
@@ -96,8 +96,8 @@ def test_a_slow_load_holds_no_connection_and_no_lock(
                     database.run("update customers set is_active = true")
                 slowest_s = max(slowest_s, time.monotonic() - began)
                 time.sleep(0.05)
-            ended = end(process)
-        assert (ended.code, ended.rows) == (0, {"read": PEOPLE, "created": PEOPLE}), ended.stderr
+            result = wait_for_result(process)
+        assert (result.code, result.rows) == (0, {"read": PEOPLE, "created": PEOPLE}), result.stderr
         assert set(count_stored(connector.sandbox).values()) == {1}
         print(f"{kind}: the slowest UPDATE took {slowest_s:.3f} s")
 
@@ -114,8 +114,8 @@ def test_a_campaign_closes_its_source_before_the_first_email(connector: Connecto
         with connector.start("mail", job, "--output", "json") as process:
             wait_for(lambda: connector.sandbox.stats()["emails"] > 0 or process.poll() is not None)
             assert count_readers(database) == 0
-            ended = end(process)
-        assert (ended.code, ended.rows) == (0, {"read": PEOPLE, "sent": PEOPLE}), ended.stderr
+            result = wait_for_result(process)
+        assert (result.code, result.rows) == (0, {"read": PEOPLE, "sent": PEOPLE}), result.stderr
 
 
 def test_a_reconciliation_holds_no_source_while_it_reads_the_list(connector: Connector, tmp_path: Path) -> None:
@@ -126,5 +126,5 @@ def test_a_reconciliation_holds_no_source_while_it_reads_the_list(connector: Con
         with connector.start("reconcile", job, "--output", "json") as process:
             wait_for(lambda: "list" in connector.sandbox.stats()["requests"] or process.poll() is not None)
             assert count_readers(database) == 0
-            ended = end(process)
-        assert ended.rows == {"read": PEOPLE, "valid": PEOPLE}, ended.stderr
+            result = wait_for_result(process)
+        assert result.rows == {"read": PEOPLE, "valid": PEOPLE}, result.stderr

@@ -34,10 +34,10 @@ OPTIONS = {
 
 @pytest.mark.parametrize("path", ALL)
 def test_each_help_is_ascii_fits_80_columns_and_is_in_the_reference(connector: Connector, path: str) -> None:
-    ended = connector.run(*path.split()[1:], "--help", environ={"COLUMNS": "80"})
-    assert ended.code == 0
-    assert [line for line in ended.stdout.splitlines() if len(line) > 80 or not line.isascii()] == []
-    assert f"## {path}\n\n```text\n{ended.stdout}```\n" in REFERENCE.read_text("utf-8")
+    result = connector.run(*path.split()[1:], "--help", environ={"COLUMNS": "80"})
+    assert result.code == 0
+    assert [line for line in result.stdout.splitlines() if len(line) > 80 or not line.isascii()] == []
+    assert f"## {path}\n\n```text\n{result.stdout}```\n" in REFERENCE.read_text("utf-8")
 
 
 def test_the_help_shows_each_command_once_with_a_whole_sentence(connector: Connector) -> None:
@@ -68,16 +68,18 @@ def test_each_option_has_a_sentence_a_type_and_its_default() -> None:
     assert {name: fault for name, fault in faults.items() if fault} == {}
 
 
-@pytest.mark.parametrize("shared", ["--wait", "--time-limit", "--json", "--report", "--metrics", "--limit", "--held"])
-def test_a_shared_option_has_one_help_text(shared: str) -> None:
-    texts = {option.help for name, option in OPTIONS.items() if name.endswith(f" {shared}")}
+@pytest.mark.parametrize(
+    "option_name", ["--wait", "--time-limit", "--json", "--report", "--metrics", "--limit", "--held"]
+)
+def test_a_shared_option_has_one_help_text(option_name: str) -> None:
+    texts = {option.help for name, option in OPTIONS.items() if name.endswith(f" {option_name}")}
     assert len(texts) == 1
 
 
 @pytest.mark.parametrize("arguments", ["--json status", "--output=json status", "--quiet --json status"])
 def test_options_of_the_output_may_precede_the_command(connector: Connector, arguments: str) -> None:
-    ended = connector.run(*arguments.split())
-    assert (ended.code, ended.report["runs"]) == (0, [])
+    result = connector.run(*arguments.split())
+    assert (result.code, result.report["runs"]) == (0, [])
     assert connector.run("--report", "status", "-vv", "status").code == 0
     assert (connector.folder / "status").read_text(encoding="utf-8").startswith("{")
     inner = connector.run("--quiet", "ledger", "--json", "backup", "copy.db")
@@ -91,12 +93,12 @@ def test_options_of_the_output_may_precede_the_command(connector: Connector, arg
     [("--json schema", "--json"), ("--metrics a.prom status", "--metrics"), ("--wait 5m sync job.yaml", "--wait")],
 )
 def test_an_option_that_the_command_lacks_is_refused(connector: Connector, arguments: str, words: str) -> None:
-    ended = connector.run(*arguments.split())
-    assert (ended.code, words in ended.stderr) == (2, True), ended.stderr
+    result = connector.run(*arguments.split())
+    assert (result.code, words in result.stderr) == (2, True), result.stderr
 
 
 @pytest.mark.parametrize("arguments", ["", "--json", "--report", "--report a.json"])
 def test_options_without_a_command_show_the_help(connector: Connector, arguments: str) -> None:
-    ended = connector.run(*arguments.split())
-    assert ended.code == 2
-    assert "Load:" in ended.stderr
+    result = connector.run(*arguments.split())
+    assert result.code == 2
+    assert "Load:" in result.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from connector.texts import make_visible
-from tests.pipelines.conftest import INTO_NEWS, Connector, Ended, write_csv
+from tests.pipelines.conftest import INTO_NEWS, CommandResult, Connector, write_csv
 
 HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]")
 RED, TITLE, C1, TURNED = "\x1b[31m", "\x1b]0;title\x07", "\x9b2J", "\u202egpj"
@@ -20,8 +20,8 @@ def people(tmp_path: Path) -> Path:
     return write_csv(tmp_path / NAME, header, "ann@example.com,a", f"nobody{TITLE}{RED},b")
 
 
-def is_clean(ended: Ended) -> bool:
-    return HIDDEN.search(ended.stdout + ended.stderr) is None
+def is_clean(result: CommandResult) -> bool:
+    return HIDDEN.search(result.stdout + result.stderr) is None
 
 
 def test_no_command_writes_hidden_characters_to_the_terminal(connector: Connector, people: Path) -> None:
@@ -47,9 +47,9 @@ def test_no_command_writes_hidden_characters_to_the_terminal(connector: Connecto
 
 
 def test_json_and_pages_have_hidden_characters_as_escapes(connector: Connector, people: Path, tmp_path: Path) -> None:
-    ended = connector.run_json("import", people, *INTO_NEWS, "--report", tmp_path / "run.html")
-    assert is_clean(ended)
-    assert json.loads(ended.stdout)["job"] == make_visible(NAME.removesuffix(".csv"))
+    result = connector.run_json("import", people, *INTO_NEWS, "--report", tmp_path / "run.html")
+    assert is_clean(result)
+    assert json.loads(result.stdout)["job"] == make_visible(NAME.removesuffix(".csv"))
     page = (tmp_path / "run.html").read_text(encoding="utf-8")
     assert (HIDDEN.search(page), "\\x1b[31m" in page) == (None, True)
     connector.run("status", "--html", tmp_path / "health.html")
@@ -60,5 +60,5 @@ def test_json_and_pages_have_hidden_characters_as_escapes(connector: Connector, 
 def test_messages_of_the_service_are_shown_with_escapes(connector: Connector, tmp_path: Path) -> None:
     people = write_csv(tmp_path / "people.csv", "email", f"ann{RED}@example.com", "bob@example.com")
     connector.sandbox.switch(blocked_from=1, blocked_creates=1, blocked_status=401, blocked_words=f"{RED}{TURNED} no")
-    ended = connector.run("import", people, *INTO_NEWS, "-v")
-    assert (is_clean(ended), "\\u202egpj no" in ended.stderr) == (True, True)
+    result = connector.run("import", people, *INTO_NEWS, "-v")
+    assert (is_clean(result), "\\u202egpj no" in result.stderr) == (True, True)

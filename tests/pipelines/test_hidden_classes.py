@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, count_stored, list_stored, write_addresses, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, count_stored, list_stored, write_addresses, write_csv
 from tests.pipelines.planned import write_job
 from tests.pipelines.reconciled import plant
 
@@ -17,7 +17,9 @@ A_FEW, MANY = 300, 1_500
 """Subscribers of another base: a sweep looks the first number up, filters the second one (`seed_others`)."""
 
 
-def load(connector: Connector, people: Path, base: str = "--base-id 7", *options: str, state: str = "state") -> Ended:
+def load(
+    connector: Connector, people: Path, base: str = "--base-id 7", *options: str, state: str = "state"
+) -> CommandResult:
     """Import with a short quiet period, and with the ledger of this state folder."""
     environ = {"CONNECTOR_STATE_DIR": str(connector.folder / state)}
     return connector.run_json("import", people, *base.split(), "--quiet-period", "200ms", *options, environ=environ)
@@ -27,8 +29,8 @@ def fill(
     connector: Connector, people: Path, base: str = "--base-id 7", *options: str, state: str = "first state"
 ) -> None:
     """Create the people with a ledger that no test uses."""
-    ended = load(connector, people, base, *options, state=state)
-    assert ended.rows["read"] == ended.rows["created"]
+    result = load(connector, people, base, *options, state=state)
+    assert result.rows["read"] == result.rows["created"]
 
 
 def seed_others(connector: Connector, number: int) -> None:
@@ -69,12 +71,12 @@ def test_nobody_of_a_hidden_class_is_created_twice(
     if others:  # few rows, so that filters need fewer requests than a sweep
         rows = [f"person{n}@x.org,k{n},male,false" for n in (1, 5, 7)]
         people = write_csv(tmp_path / "few.csv", "email,client_user_id,gender,is_active", *rows)
-    ended = load(connector, people)
-    assert set(count_stored(connector.sandbox).values()) == {1}, ended.report["messages"]
+    result = load(connector, people)
+    assert set(count_stored(connector.sandbox).values()) == {1}, result.report["messages"]
     number = 3 if others else EXISTING
-    assert (ended.code, ended.rows) == (0, {"read": number, "exists": number}), ended.report["messages"]
+    assert (result.code, result.rows) == (0, {"read": number, "exists": number}), result.report["messages"]
     words = "unless a request asks for them. They were read separately."
-    assert others or any(words in message for message in ended.report["messages"])
+    assert others or any(words in message for message in result.report["messages"])
 
 
 TWO_CLASSES = [
@@ -96,9 +98,9 @@ def test_nobody_of_two_hidden_classes_is_created_twice(
     fill(connector, people, base)
     seed_others(connector, others)
     hide_classes(connector, hide)
-    ended = load(connector, people, base)
-    assert set(count_stored(connector.sandbox).values()) == {1}, ended.report["messages"]
-    assert (ended.code, ended.rows) == (0, {"read": 5, "exists": 5}), ended.report["messages"]
+    result = load(connector, people, base)
+    assert set(count_stored(connector.sandbox).values()) == {1}, result.report["messages"]
+    assert (result.code, result.rows) == (0, {"read": 5, "exists": 5}), result.report["messages"]
 
 
 @pytest.mark.parametrize(
@@ -131,9 +133,9 @@ def test_no_lost_create_of_a_hidden_class_is_sent_again(
     rows = [f"person{n}@x.org,{str(n % 2 == 0).lower()}" for n in range(20)]
     people = write_csv(tmp_path / "people.csv", "email,is_active", *rows)
     connector.sandbox.switch(hide="inactive", **{fault: 0.3})
-    ended = load(connector, people, "--base-name News")
-    assert set(count_stored(connector.sandbox).values()) == {1}, ended.report["messages"]
-    assert (ended.code, sum(ended.rows.values()) - ended.rows["read"]) == (0, 20), ended.report["messages"]
+    result = load(connector, people, "--base-name News")
+    assert set(count_stored(connector.sandbox).values()) == {1}, result.report["messages"]
+    assert (result.code, sum(result.rows.values()) - result.rows["read"]) == (0, 20), result.report["messages"]
     assert len(count_stored(connector.sandbox)) == 20
 
 
@@ -144,9 +146,9 @@ def test_a_load_ends_if_neither_the_list_nor_its_filters_show_subscribers_with_o
     fill(connector, write_addresses(tmp_path / "people.csv", EXISTING))
     seed_others(connector, others)
     connector.sandbox.switch(hide="old_ids", old_ids_below=FIRST_ID + hidden)
-    ended = load(connector, write_addresses(tmp_path / "few.csv", 2))
-    assert set(count_stored(connector.sandbox).values()) == {1}, ended.report["messages"]
-    assert (ended.code, ended.rows) == (3, {"read": 2, "unsent": 2}), ended.report["messages"]
+    result = load(connector, write_addresses(tmp_path / "few.csv", 2))
+    assert set(count_stored(connector.sandbox).values()) == {1}, result.report["messages"]
+    assert (result.code, result.rows) == (3, {"read": 2, "unsent": 2}), result.report["messages"]
 
 
 def test_nobody_is_created_twice_if_the_list_hides_subscribers_without_an_email(
@@ -156,8 +158,8 @@ def test_nobody_is_created_twice_if_the_list_hides_subscribers_without_an_email(
     people = write_csv(tmp_path / "people.csv", "email,client_user_id,is_active", *rows)
     fill(connector, people, "--base-id 7", "--identity", "client_user_id")
     connector.sandbox.switch(hide="no_email")
-    ended = load(connector, people, "--base-id 7", "--identity", "client_user_id")
-    assert (ended.code, ended.rows) == (0, {"read": EXISTING, "exists": EXISTING}), ended.report["messages"]
+    result = load(connector, people, "--base-id 7", "--identity", "client_user_id")
+    assert (result.code, result.rows) == (0, {"read": EXISTING, "exists": EXISTING}), result.report["messages"]
     assert connector.run_json("export", "out.csv").report["certificate"]["reason"] == "cut_off"
 
 
@@ -171,9 +173,9 @@ def test_an_export_has_the_subscribers_of_two_hidden_classes(
     fill(connector, write_alike(tmp_path, gender, False))
     plant(connector.sandbox, "other@x.org", {"Id": 7}, IsActive=True, Gender="" if gender else "male")
     hide_classes(connector, hide)
-    ended = connector.run_json("export", "out.csv")
-    certificate = ended.report["certificate"]
-    assert (ended.code, certificate["verdict"], certificate["distinct"]) == (0, "complete", 6), certificate
+    result = connector.run_json("export", "out.csv")
+    certificate = result.report["certificate"]
+    assert (result.code, certificate["verdict"], certificate["distinct"]) == (0, "complete", 6), certificate
     assert certificate["hidden"] == {"is_active": [False], "gender": [gender]}
 
 
@@ -185,9 +187,9 @@ def test_an_export_and_a_reconciliation_read_hidden_bases_that_the_ledger_knows(
     job = write_job(tmp_path)
     assert connector.run_json("sync", job).rows == {"read": EXISTING, "created": EXISTING}
     connector.sandbox.switch(hidden_bases="51")
-    ended = connector.run_json("export", "out.csv")
-    assert ended.report["certificate"]["hidden"] == {"base_id": [51]}
-    assert (ended.code, ended.report["rows"]["written"]) == (0, A_FEW + EXISTING)
+    result = connector.run_json("export", "out.csv")
+    assert result.report["certificate"]["hidden"] == {"base_id": [51]}
+    assert (result.code, result.report["rows"]["written"]) == (0, A_FEW + EXISTING)
     reconciled = connector.run_json("reconcile", job)
     assert (reconciled.code, reconciled.report["certificate"]["hidden"]) == (0, {"base_id": [51]}), reconciled.stdout
 
@@ -203,12 +205,12 @@ def test_an_export_reads_a_hidden_class_and_marks_nobody_as_deleted(
     for number in range(8):
         plant(connector.sandbox, f"person{number}@example.com", {"Id": 7}, IsActive=False)
     connector.sandbox.switch(duplicates="accept", hide="inactive")
-    ended = connector.run_json(*export)
-    certificate = ended.report["certificate"]
-    assert (ended.code, certificate["verdict"], certificate["distinct"]) == (0, "complete", EXISTING)
+    result = connector.run_json(*export)
+    certificate = result.report["certificate"]
+    assert (result.code, certificate["verdict"], certificate["distinct"]) == (0, "complete", EXISTING)
     assert certificate["hidden"] == {"is_active": [False]}
     words = "The list shows no inactive subscribers unless a request asks for them. They were read separately."
-    assert words in ended.report["messages"]
+    assert words in result.report["messages"]
     assert count_current(tmp_path / "out.db", mode) == {0: 8, 1: EXISTING - 8}
 
 
@@ -239,10 +241,10 @@ def prepare_base(connector: Connector, folder: Path, base: str, others: int) -> 
 )
 def test_nobody_in_a_hidden_base_is_created_twice(connector: Connector, tmp_path: Path, base: str, others: int) -> None:
     people = prepare_base(connector, tmp_path, base, others)
-    ended = load(connector, people, base)
-    assert (ended.code, ended.rows) == (0, {"read": 5, "created": 2, "exists": 3}), ended.report["messages"]
+    result = load(connector, people, base)
+    assert (result.code, result.rows) == (0, {"read": 5, "created": 2, "exists": 3}), result.report["messages"]
     words = ("until a request had its BaseId", "shows no subscribers of the base 7 unless")
-    assert any(word in message for word in words for message in ended.report["messages"])
+    assert any(word in message for word in words for message in result.report["messages"])
     more = load(connector, write_addresses(tmp_path / "more.csv", 7), base)
     assert (more.code, more.rows) == (0, {"read": 7, "created": 2, "exists": 5}), more.report["messages"]
     assert more.report["requests"]["list"]["sent"] < 60
@@ -253,8 +255,8 @@ def test_nobody_in_a_hidden_base_is_created_twice(connector: Connector, tmp_path
 def test_a_lost_create_in_an_empty_hidden_base_is_found(connector: Connector, tmp_path: Path, others: int) -> None:
     seed_others(connector, others)
     connector.sandbox.switch(hidden_bases="7", drop_after=1.0)
-    ended = load(connector, write_addresses(tmp_path / "people.csv", 1))
-    assert (ended.code, ended.rows) == (0, {"read": 1, "created": 1}), ended.report["messages"]
+    result = load(connector, write_addresses(tmp_path / "people.csv", 1))
+    assert (result.code, result.rows) == (0, {"read": 1, "created": 1}), result.report["messages"]
     assert count_stored(connector.sandbox).total() == 1
 
 
@@ -280,8 +282,8 @@ def test_a_duplicate_in_a_base_that_is_hidden_in_two_ways_is_named(
     seed_others(connector, others)
     existing = [plant(connector.sandbox, f"person{number}@example.com", IsActive=False) for number in range(5)]
     hide_classes(connector, "inactive,base")
-    ended = load(connector, write_addresses(tmp_path / "people.csv", 5), "--base-name News")
-    assert (ended.code, connector.sandbox.stats()["subscribers"]) == (1, others + 6), ended.stderr
+    result = load(connector, write_addresses(tmp_path / "people.csv", 5), "--base-name News")
+    assert (result.code, connector.sandbox.stats()["subscribers"]) == (1, others + 6), result.stderr
     twin = connector.sandbox.truth()["events"][-1]["id"]
-    assert any(f"in the service twice (ids {each} and {twin})" in ended.stderr for each in existing), ended.stderr
-    assert "not yet seen" not in ended.stderr
+    assert any(f"in the service twice (ids {each} and {twin})" in result.stderr for each in existing), result.stderr
+    assert "not yet seen" not in result.stderr

@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, count_stored, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_csv
 
 OTHERS, MANY_OTHERS = 30, 1_500
 EXISTING, ALL = range(100, 120), range(100, 130)
 NO_EMAIL, MASKED = {"rows_omit": "Email"}, {"emails_in_rows": "masked"}
 
 
-def load(connector: Connector, numbers: range, identity: str, *options: str) -> Ended:
+def load(connector: Connector, numbers: range, identity: str, *options: str) -> CommandResult:
     """Import people who have the identity alone."""
     value = "person{}@example.com" if identity == "email" else "{}"
     path = write_csv(connector.folder / "people.csv", identity, *(value.format(number) for number in numbers))
@@ -36,9 +36,9 @@ def test_a_list_that_shows_no_email_ends_a_load_before_its_first_create(
     fill(connector, "email", others)
     connector.sandbox.switch(**habit)
     for options in ((), ("--dry-run",)):
-        ended = load(connector, ALL, "email", *options)
-        assert ended.code == 2, ended.stdout
-        assert "The list shows no email of its" in ended.stderr
+        result = load(connector, ALL, "email", *options)
+        assert result.code == 2, result.stdout
+        assert "The list shows no email of its" in result.stderr
     assert set(count_stored(connector.sandbox).values()) == {1}
     assert count_stored(connector.sandbox).total() == len(EXISTING)
 
@@ -48,9 +48,9 @@ def test_a_load_into_an_empty_list_that_shows_no_email_ends_after_one_create(
     connector: Connector, habit: dict[str, str]
 ) -> None:
     connector.sandbox.switch(**habit)
-    ended = load(connector, ALL, "email")
-    assert (ended.code, ended.rows) == (3, {"read": 30, "created": 1, "unsent": 29})
-    assert any("without the email that was sent" in message for message in ended.report["messages"])
+    result = load(connector, ALL, "email")
+    assert (result.code, result.rows) == (3, {"read": 30, "created": 1, "unsent": 29})
+    assert any("without the email that was sent" in message for message in result.report["messages"])
     assert load(connector, ALL, "email").code == 2
     assert count_stored(connector.sandbox).total() == 1
 
@@ -59,9 +59,9 @@ def test_a_load_into_an_empty_list_that_shows_no_email_ends_after_one_create(
 def test_a_load_ends_after_one_create_if_the_list_shows_no_client_user_id(connector: Connector, others: int) -> None:
     fill(connector, "client_user_id", others)
     connector.sandbox.switch(rows_omit="ClientUserId")
-    ended = load(connector, ALL, "client_user_id")
-    assert (ended.code, ended.rows) == (3, {"read": 30, "created": 1, "unsent": 29}), ended.stdout
-    assert any("without the client_user_id that was sent" in message for message in ended.report["messages"])
+    result = load(connector, ALL, "client_user_id")
+    assert (result.code, result.rows) == (3, {"read": 30, "created": 1, "unsent": 29}), result.stdout
+    assert any("without the client_user_id that was sent" in message for message in result.report["messages"])
     again = load(connector, ALL, "client_user_id")
     assert again.code == 2, again.stdout
     assert "without its client_user_id" in again.stderr
@@ -75,8 +75,8 @@ def test_a_client_user_id_that_the_service_shows_as_a_number_is_the_same_identit
 ) -> None:
     fill(connector, "client_user_id", others)
     connector.sandbox.switch(client_user_ids="number")
-    ended = load(connector, ALL, "client_user_id")
-    assert (ended.code, ended.rows) == (0, {"read": 30, "exists": 20, "created": 10}), ended.report["messages"]
+    result = load(connector, ALL, "client_user_id")
+    assert (result.code, result.rows) == (0, {"read": 30, "exists": 20, "created": 10}), result.report["messages"]
     again = load(connector, ALL, "client_user_id")
     assert (again.code, again.rows) == (0, {"read": 30, "exists": 30}), again.report["messages"]
 
@@ -86,6 +86,6 @@ def test_a_create_answered_with_another_identity_does_not_count_as_an_arrival(co
     connector.sandbox.seed(OTHERS, base_id=7)
     connector.sandbox.switch(alter_identity=True)
     path = write_csv(connector.folder / "people.csv", "email", *rows)
-    ended = connector.run_json("import", path, "--base-id", "7", "--active", "--quiet-period", "200ms")
-    assert ended.rows == {"read": 10, "created": 5, "unknown": 5}, ended.report["messages"]
-    assert not any("came into the base" in message for message in ended.report["messages"])
+    result = connector.run_json("import", path, "--base-id", "7", "--active", "--quiet-period", "200ms")
+    assert result.rows == {"read": 10, "created": 5, "unknown": 5}, result.report["messages"]
+    assert not any("came into the base" in message for message in result.report["messages"])

@@ -37,13 +37,13 @@ def read_entries(connector: Connector) -> list[tuple[int, int]]:
 
 
 def test_a_good_file_ends_in_one_json_object_and_exit_code_0(connector: Connector, tmp_path: Path) -> None:
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 30))
-    assert ended.code == 0
-    assert ended.report.keys() >= REPORT_KEYS
-    assert list(ended.report["rows"]) == ROW_KEYS
-    assert ended.rows == {"read": 30, "created": 30}
-    assert ended.report["status"] == "ok"
-    assert ended.report["requests"]["create"] == {"sent": 30, "retried": 0, "limited": 0, "failed": 0}
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", 30))
+    assert result.code == 0
+    assert result.report.keys() >= REPORT_KEYS
+    assert list(result.report["rows"]) == ROW_KEYS
+    assert result.rows == {"read": 30, "created": 30}
+    assert result.report["status"] == "ok"
+    assert result.report["requests"]["create"] == {"sent": 30, "retried": 0, "limited": 0, "failed": 0}
     again = connector.import_file(tmp_path / "people.csv")
     assert (again.code, again.rows) == (0, {"read": 30, "exists": 30})
     assert again.report["requests"]["list"]["sent"] == 1
@@ -53,12 +53,12 @@ def test_a_good_file_ends_in_one_json_object_and_exit_code_0(connector: Connecto
 def test_every_row_of_a_dirty_file_has_one_outcome_and_its_faults_in_the_rejects(
     connector: Connector, tmp_path: Path
 ) -> None:
-    ended = connector.import_file(write_csv(tmp_path / "people.csv", *DIRTY))
-    assert ended.code == 1
-    assert ended.report["status"] == "partial"
-    assert ended.rows == {"read": 7, "invalid": 3, "duplicate": 2, "created": 2}
+    result = connector.import_file(write_csv(tmp_path / "people.csv", *DIRTY))
+    assert result.code == 1
+    assert result.report["status"] == "partial"
+    assert result.rows == {"read": 7, "invalid": 3, "duplicate": 2, "created": 2}
     assert count_stored(connector.sandbox) == {"ann@example.com": 1, "eve@example.com": 1}
-    path = Path(ended.report["rejects_file"])
+    path = Path(result.report["rejects_file"])
     assert path.stat().st_mode & 0o777 == 0o600
     with path.open(encoding="utf-8", newline="") as file:
         rejects = list(csv.DictReader(file))
@@ -74,8 +74,8 @@ def test_every_row_of_a_dirty_file_has_one_outcome_and_its_faults_in_the_rejects
     assert ragged["_raw"] == "dan@example.com,Dan"
     assert "line 5" in ragged["_message"]
     for words in ("1 zip code is not a plain number", "columns not used: Colour"):
-        assert words in ended.stderr
-        assert any(words in message for message in ended.report["messages"])
+        assert words in result.stderr
+        assert any(words in message for message in result.report["messages"])
 
 
 def test_a_wrong_token_ends_the_run_at_the_first_request_without_an_entry_in_the_ledger(
@@ -96,8 +96,8 @@ def test_options_shape_the_import(connector: Connector, tmp_path: Path) -> None:
         tmp_path / "people.csv", "who,mail,post", "Ann,a@x.org,SW1A 1AA", "Bob,b@x.org,1012", "Cem,c@x.org,1"
     )
     mapped = ("--map", "email=mail", "--map", "first_name=who", "--map", "address_zip=post")
-    ended = connector.import_file(path, *mapped, "--zip", "custom_field2", "--limit", "2")
-    assert ended.rows == {"read": 2, "created": 2}
+    result = connector.import_file(path, *mapped, "--zip", "custom_field2", "--limit", "2")
+    assert result.rows == {"read": 2, "created": 2}
     stored = list_stored(connector.sandbox)
     ann, bob = stored["a@x.org"], stored["b@x.org"]
     assert (ann["FirstName"], ann["IsActive"], ann["CustomField2"]) == ("Ann", True, "SW1A 1AA")
@@ -105,8 +105,8 @@ def test_options_shape_the_import(connector: Connector, tmp_path: Path) -> None:
 
 
 def test_a_column_with_a_reserved_name_stays_in_the_rejects(connector: Connector, tmp_path: Path) -> None:
-    ended = connector.import_file(write_csv(tmp_path / "people.csv", "email,_at", "nobody,noon"))
-    with Path(ended.report["rejects_file"]).open(encoding="utf-8", newline="") as file:
+    result = connector.import_file(write_csv(tmp_path / "people.csv", "email,_at", "nobody,noon"))
+    with Path(result.report["rejects_file"]).open(encoding="utf-8", newline="") as file:
         header, row = csv.reader(file)
     assert (header[:2], row[:2]) == (["email", "_at"], ["nobody", "noon"])
 
@@ -132,9 +132,9 @@ def test_a_file_is_read_by_the_format_of_the_job_and_a_rejects_file_by_its_own(
 def test_the_report_file_is_readable_by_its_owner_alone(connector: Connector, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     report.touch(mode=0o644)
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 3), "--report", str(report))
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", 3), "--report", str(report))
     assert report.stat().st_mode & 0o777 == 0o600
-    assert json.loads(report.read_text(encoding="utf-8")) == ended.report
+    assert json.loads(report.read_text(encoding="utf-8")) == result.report
 
 
 @pytest.mark.parametrize("name", ["x[red] [bold].csv", "b\udcff.csv"])
@@ -149,9 +149,9 @@ def test_a_file_may_have_any_name(connector: Connector, tmp_path: Path, name: st
 def test_rejects_that_cannot_be_written_end_the_run(connector: Connector, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "rejects").write_text("in the way", encoding="utf-8")
-    ended = connector.import_file(write_csv(tmp_path / "people.csv", "email", "a@x.org", "nobody"))
-    assert (ended.code, ended.report["status"]) == (3, "aborted")
-    assert "rejects" in ended.stderr
+    result = connector.import_file(write_csv(tmp_path / "people.csv", "email", "a@x.org", "nobody"))
+    assert (result.code, result.report["status"]) == (3, "aborted")
+    assert "rejects" in result.stderr
 
 
 def test_rows_with_an_uncertain_encoding_are_invalid_until_the_encoding_is_given(

@@ -45,10 +45,10 @@ def test_a_row_is_not_created_active_whose_identity_is_inactive_in_another_base(
     job = write_job(tmp_path)
     planned = connector.run_json("plan", job)
     assert planned.rows == {"read": 3, "suppressed": 1, "created": 2}
-    ended = connector.run_json("sync", job)
-    assert (ended.code, ended.rows) == (0, {"read": 3, "suppressed": 1, "created": 2}), ended.stderr
+    result = connector.run_json("sync", job)
+    assert (result.code, result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2}), result.stderr
     # By filters, the list is read as well: a filter that shows base 7 alone does not prove absence from base 9.
-    assert ended.report["requests"]["list"]["sent"] < 80
+    assert result.report["requests"]["list"]["sent"] < 80
     assert {(9, "bob@x.org"), (9, "eve@x.org")} <= set(count_by_base(connector.sandbox))
     assert (9, "ann@x.org") not in count_by_base(connector.sandbox)
     assert connector.run_json("sync", job).rows == {"read": 3, "suppressed": 1, "exists": 2}
@@ -65,8 +65,8 @@ def test_inactive_subscribers_are_found_in_each_form_of_is_active(
     connector.sandbox.switch(activity=activity, filters="icase")
     write_csv(tmp_path / "people.csv", *THREE)
     job = write_job(tmp_path)
-    ended = connector.run_json("sync", job)
-    assert (ended.code, ended.rows) == (0, {"read": 3, "suppressed": 1, "created": 2}), ended.stderr
+    result = connector.run_json("sync", job)
+    assert (result.code, result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2}), result.stderr
     again = connector.run_json("sync", job, "--full")
     assert again.rows == {"read": 3, "suppressed": 1, "exists": 2}, again.report["messages"]
 
@@ -86,11 +86,11 @@ def test_a_job_that_suppresses_inactive_subscribers_takes_a_missing_activity_for
     fill_base(connector)
     connector.sandbox.switch(activity=activity, filters=filters)
     write_csv(tmp_path / "people.csv", *THREE)
-    ended = connector.run_json("sync", write_job(tmp_path))
-    assert ended.rows["suppressed"] == 2, ended.stderr  # Eve's row says inactive
+    result = connector.run_json("sync", write_job(tmp_path))
+    assert result.rows["suppressed"] == 2, result.stderr  # Eve's row says inactive
     assert {(9, "ann@x.org"), (9, "bob@x.org")}.isdisjoint(count_by_base(connector.sandbox))
     without = connector.run_json("sync", write_job(tmp_path, suppress=""))
-    assert without.rows["created"] == 3 - ended.rows.get("created", 0), without.stderr
+    assert without.rows["created"] == 3 - result.rows.get("created", 0), without.stderr
     assert "though the list shows" not in without.stderr
 
 
@@ -123,16 +123,16 @@ def test_an_unknown_create_of_a_subscriber_that_unsubscribed_later_is_not_sent_a
     by_none = connector.run_json("retry", "--quiet-period", "200ms")
     assert by_none.rows == {"read": 3, "unknown": 3}
     assert any("only a run of that job" in message for message in by_none.report["messages"])
-    ended = connector.run_json("retry", "--job", job)
-    assert ended.rows == {"read": 3, "suppressed": 1, "created": 2}, ended.stderr
+    result = connector.run_json("retry", "--job", job)
+    assert result.rows == {"read": 3, "suppressed": 1, "created": 2}, result.stderr
     assert (9, "ann@x.org") not in count_by_base(connector.sandbox)
 
 
 def test_the_option_is_refused_without_look_ups(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", *THREE)
-    ended = connector.run_json("sync", write_job(tmp_path, load=", look: none"))
-    assert ended.is_refused
-    assert "suppress.inactive needs the service's list" in ended.stderr
+    result = connector.run_json("sync", write_job(tmp_path, load=", look: none"))
+    assert result.is_refused
+    assert "suppress.inactive needs the service's list" in result.stderr
 
 
 def test_subscribers_that_the_list_hides_as_inactive_are_not_created_as_active(
@@ -143,5 +143,5 @@ def test_subscribers_that_the_list_hides_as_inactive_are_not_created_as_active(
     connector.sandbox.seed(MANY_OTHERS, base_id=50)
     connector.sandbox.switch(hide="inactive", filters="icase", max_limit=10)
     write_csv(tmp_path / "people.csv", "email,active", *(f"{person},yes" for person in people))
-    ended = connector.run_json("sync", write_job(tmp_path))
-    assert ended.rows == {"read": 40, "suppressed": 40}, ended.report["messages"]
+    result = connector.run_json("sync", write_job(tmp_path))
+    assert result.rows == {"read": 40, "suppressed": 40}, result.report["messages"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, count_stored, end, wait_for, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, count_stored, wait_for, wait_for_result, write_csv
 
 JOB = """
 job: {job}
@@ -52,12 +52,12 @@ def at(*hours: int) -> list[tuple[object, object]]:
     return [(f"p{hour}", f"{DAY} {hour:02}:00:00") for hour in hours]
 
 
-def messages(ended: Ended, word: str = "cursor") -> list[str]:
-    return [message for message in ended.report["messages"] if word in message]
+def messages(result: CommandResult, word: str = "cursor") -> list[str]:
+    return [message for message in result.report["messages"] if word in message]
 
 
-def is_at(ended: Ended, hour: int) -> bool:
-    return f"the cursor stands at {DAY}T{hour:02}:00:00 now" in ended.report["messages"]
+def is_at(result: CommandResult, hour: int) -> bool:
+    return f"the cursor stands at {DAY}T{hour:02}:00:00 now" in result.report["messages"]
 
 
 @pytest.mark.parametrize("what", ["table: people", QUERY])
@@ -86,9 +86,9 @@ def test_a_lookback_reads_late_rows_but_none_before_the_start(connector: Connect
     job = write_job(tmp_path, start=f"{DAY}T06:30:00", lookback=", lookback: 2h")
     assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}
     write_people(tmp_path, *at(7), *at(6))
-    ended = connector.run_json("sync", job)
-    assert ended.rows == {"read": 2, "created": 1, "exists": 1}
-    assert f"the cursor stays at {DAY}T09:00:00: no newer row was read" in ended.report["messages"]
+    result = connector.run_json("sync", job)
+    assert result.rows == {"read": 2, "created": 1, "exists": 1}
+    assert f"the cursor stays at {DAY}T09:00:00: no newer row was read" in result.report["messages"]
 
 
 def test_an_import_of_a_file_by_the_job_does_not_move_the_cursor(connector: Connector, tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ def test_each_command_refuses_a_value_that_cannot_be_compared(connector: Connect
     write_people(tmp_path, *at(9), ("odd", "24.11.2026 10:00"), ("early", "13.11.2026 10:00"))
     job = write_job(tmp_path, what=what)
     for command in ("check", "validate", "plan", "sync"):
-        ended = connector.run(command, job)
-        assert ended.code == 2, (command, ended.stdout)
-        output = ended.stdout + ended.stderr
+        result = connector.run(command, job)
+        assert result.code == 2, (command, result.stdout)
+        output = result.stdout + result.stderr
         assert "2 rows have no timestamp in updated_at" in output, command
         assert '"13.11.2026 10:00"' in output, command
     assert connector.sandbox.stats()["subscribers"] == 0
@@ -156,9 +156,9 @@ def test_a_run_that_did_not_read_and_send_all_rows_does_not_move_the_cursor(
     assert is_at(connector.run_json("sync", job), 7)
     write_people(tmp_path, *at(8, 9, 10))
     connector.sandbox.switch(redirect_to=redirect_to)
-    ended = connector.run_json("sync", job, *options)
-    assert ended.code == code, ended.stderr
-    assert messages(ended)[-1] == f"the cursor stays at {DAY}T07:00:00: {why}"
+    result = connector.run_json("sync", job, *options)
+    assert result.code == code, result.stderr
+    assert messages(result)[-1] == f"the cursor stays at {DAY}T07:00:00: {why}"
     connector.sandbox.switch(redirect_to="")
     again = connector.run_json("sync", job)
     assert (again.rows["read"], is_at(again, 10)) == (4, True)
@@ -173,7 +173,7 @@ def test_a_stopped_run_does_not_move_the_cursor(connector: Connector, tmp_path: 
     with connector.start("sync", job, "--output", "json") as process:
         wait_for(lambda: connector.sandbox.stats()["subscribers"] >= 20)
         process.send_signal(signal.SIGINT)
-        stopped = end(process)
+        stopped = wait_for_result(process)
     assert (stopped.code, stopped.report["status"]) == (130, "stopped")
     assert messages(stopped)[-1].startswith("no cursor is kept: the run did not finish")
     connector.sandbox.switch(latency_ms=0)
@@ -241,9 +241,9 @@ def test_a_value_beyond_tomorrow_does_not_move_the_cursor_and_makes_the_run_part
 
 def test_a_large_id_is_not_taken_for_a_time(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, *((f"p{number}", number) for number in range(1, 9)), ("large", 2903299200))
-    ended = connector.run_json("sync", write_job(tmp_path, start="0"))
-    assert ended.code == 0
-    assert "the cursor stands at 2903299200 now" in ended.report["messages"]
+    result = connector.run_json("sync", write_job(tmp_path, start="0"))
+    assert result.code == 0
+    assert "the cursor stands at 2903299200 now" in result.report["messages"]
 
 
 def test_since_moves_the_cursor_only_if_no_row_is_left_out(connector: Connector, tmp_path: Path) -> None:

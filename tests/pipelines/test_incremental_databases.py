@@ -60,8 +60,8 @@ def test_a_cursor_moves_only_at_the_end_of_a_run(connector: Connector, tmp_path:
     add_people(crm, [f"first-{number}" for number in range(60)])
     for target in (1, 30, 60):
         kill_in_the_middle(connector, job, target)
-    ended = connector.run_json("sync", job)
-    assert ended.rows["read"] in (1, 60)  # 1: the last run was killed after its end
+    result = connector.run_json("sync", job)
+    assert result.rows["read"] in (1, 60)  # 1: the last run was killed after its end
     add_people(crm, ["second"])
     after = connector.run_json("sync", job)
     assert after.rows == {"read": 2, "created": 1, "exists": 1}

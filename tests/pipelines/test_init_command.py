@@ -29,18 +29,18 @@ def test_an_export_of_another_program_becomes_a_job_that_imports(
     connector: Connector, program: str, rows: dict[str, int]
 ) -> None:
     (path,) = (sample for sample in SAMPLES if sample.stem == program)
-    ended = connector.run("init", path, "--base-name", "News", "-o", "job.yaml")
-    assert (ended.code, ended.stdout) == (0, ""), ended.stderr
+    result = connector.run("init", path, "--base-name", "News", "-o", "job.yaml")
+    assert (result.code, result.stdout) == (0, ""), result.stderr
     map_is_active(connector.folder / "job.yaml")
     assert connector.run_json("sync", "job.yaml").rows == {"read": 2} | rows
 
 
 def test_a_file_with_headers_of_its_own_becomes_a_job_that_imports(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", *PEOPLE)
-    ended = connector.run("init", "people.csv", "--base-id", "7", "-o", "job.yaml")
-    assert ended.code == 0
-    assert "likely" in ended.stderr
-    assert "31-01-1990" in ended.stderr  # samples are shown on the terminal only
+    result = connector.run("init", "people.csv", "--base-id", "7", "-o", "job.yaml")
+    assert result.code == 0
+    assert "likely" in result.stderr
+    assert "31-01-1990" in result.stderr  # samples are shown on the terminal only
     assert "31-01-1990" not in (tmp_path / "job.yaml").read_text(encoding="utf-8")
     map_is_active(tmp_path / "job.yaml")
     text = (tmp_path / "job.yaml").read_text(encoding="utf-8")
@@ -79,8 +79,8 @@ def test_the_draft_has_the_encoding_and_the_delimiter_of_the_file(connector: Con
 
 def test_without_an_output_file_standard_output_holds_the_job_alone(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", *PEOPLE)
-    ended = connector.run("init", "people.csv", "--base-id", "7")
-    (tmp_path / "job.yaml").write_text(ended.stdout, encoding="utf-8")
+    result = connector.run("init", "people.csv", "--base-id", "7")
+    (tmp_path / "job.yaml").write_text(result.stdout, encoding="utf-8")
     assert connector.run_json("validate", "job.yaml").rows == {"read": 2, "valid": 2}
 
 

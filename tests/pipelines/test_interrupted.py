@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, count_stored, end, has_stored, wait_for, write_addresses
+from tests.pipelines.conftest import Connector, count_stored, has_stored, wait_for, wait_for_result, write_addresses
 
 KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
 LOSSES = {"drop_before": 0.01, "drop_after": 0.01, "error_before": 0.01, "error_after": 0.01, "garbage_after": 0.01}
 PEOPLE = 100 * (KILLS + 1)
 
 
-@pytest.mark.parametrize("fixture", ["connector", "shared"], ids=["sqlite", "postgresql"])
+@pytest.mark.parametrize("fixture", ["connector", "postgres_connector"], ids=["sqlite", "postgresql"])
 def test_an_import_that_is_killed_at_random_moments_loses_and_repeats_no_create(
     fixture: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -33,13 +33,13 @@ def test_an_import_that_is_killed_at_random_moments_loses_and_repeats_no_create(
             wait_for(partial(has_stored, sandbox, target))
             process.kill()
         assert max(count_stored(sandbox).values(), default=0) <= 1, f"after kill {kill}"
-    ended = connector.run_json(*arguments)
-    assert ended.code == 0, ended.stdout
+    result = connector.run_json(*arguments)
+    assert result.code == 0, result.stdout
     stored = count_stored(sandbox)
     assert len(stored) == PEOPLE
     assert set(stored.values()) == {1}
-    assert ended.rows["read"] == PEOPLE
-    assert ended.rows["created"] + ended.rows["exists"] == PEOPLE
+    assert result.rows["read"] == PEOPLE
+    assert result.rows["created"] + result.rows["exists"] == PEOPLE
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -53,7 +53,7 @@ def test_a_signal_ends_the_run_in_order_and_the_next_run_continues(
     with connector.start(*arguments) as process:
         wait_for(lambda: sandbox.stats()["subscribers"] >= 20)
         process.send_signal(number)
-        stopped = end(process)
+        stopped = wait_for_result(process)
     stored = count_stored(sandbox)
     assert (stopped.code, stopped.report["status"]) == (code, "stopped")
     assert stopped.rows == {"read": 300, "created": len(stored), "unsent": 300 - len(stored)}
@@ -95,7 +95,7 @@ def test_creates_that_hang_after_a_signal_are_unknown_after_the_grace_period(
         wait_for(lambda: sandbox.stats()["faults"].get("hang_after", 0) >= 1)
         began_at = time.monotonic()  # before: the grace period may have begun once the signal is sent
         process.send_signal(signal.SIGINT)
-        stopped = end(process)
+        stopped = wait_for_result(process)
     assert stopped.code == 130, stopped.stderr
     assert 5 < time.monotonic() - began_at < 20
     stored, hung = len(count_stored(sandbox)), sandbox.stats()["faults"]["hang_after"]
@@ -103,8 +103,8 @@ def test_creates_that_hang_after_a_signal_are_unknown_after_the_grace_period(
     expected = {"read": 50, "exists": 1, "created": stored - 1 - hung, "unknown": hung, "unsent": 50 - stored}
     assert stopped.rows == expected
     sandbox.switch(hang_after=0, latency_ms=0)
-    ended = connector.run_json(*arguments)
-    assert ended.rows == {"read": 50, "exists": stored, "created": 50 - stored}
+    result = connector.run_json(*arguments)
+    assert result.rows == {"read": 50, "exists": stored, "created": 50 - stored}
     assert set(count_stored(sandbox).values()) == {1}
 
 
@@ -125,10 +125,10 @@ def test_a_ledger_that_another_program_locks_ends_the_run_while_requests_time_ou
         other = sqlite3.connect(tmp_path / "state" / "ledger.db", timeout=30, isolation_level=None)
         with closing(other):
             other.execute("BEGIN IMMEDIATE")
-            ended = end(process)
-    assert (ended.code, ended.report["status"]) == (3, "aborted")
-    assert "database is locked" in ended.stderr
-    assert len(ended.report["messages"]) == len(set(ended.report["messages"]))
+            result = wait_for_result(process)
+    assert (result.code, result.report["status"]) == (3, "aborted")
+    assert "database is locked" in result.stderr
+    assert len(result.report["messages"]) == len(set(result.report["messages"]))
     sandbox.switch(latency_ms=0)
     again = connector.run_json("sync", job)
     assert (again.code, again.rows["created"] + again.rows["exists"]) == (0, 500)
@@ -152,6 +152,6 @@ def test_a_run_whose_source_never_answers_ends_after_a_signal(connector: Connect
         time.sleep(2)  # by then, the run reads
         process.send_signal(signal.SIGINT)
         began_at = time.monotonic()
-        stopped = end(process)
+        stopped = wait_for_result(process)
     assert (stopped.code, stopped.report["status"]) == (130, "stopped"), stopped.stderr
     assert time.monotonic() - began_at < 10

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from tests.pipelines.conftest import Connector, Ended, write_addresses, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, write_addresses, write_csv
 from tests.pipelines.lists import write_lists
 from tests.pipelines.reconciled import erase_first
 
 
-def find_lacking(ended: Ended) -> list[str]:
-    return [message for message in ended.report["messages"] if "the list is complete and lacks" in message]
+def find_lacking(result: CommandResult) -> list[str]:
+    return [message for message in result.report["messages"] if "the list is complete and lacks" in message]
 
 
 def test_a_load_reports_the_number_of_confirmed_subscribers_that_its_list_lacks(
@@ -23,9 +23,9 @@ def test_a_load_reports_the_number_of_confirmed_subscribers_that_its_list_lacks(
     assert find_lacking(connector.import_file(people, *soon)) == []  # without new rows the run reads no list
     write_addresses(people, 301)
     planned = connector.import_file(people, "--dry-run", *soon)
-    ended = connector.import_file(people, *soon)
-    assert (ended.code, ended.rows) == (0, {"read": 301, "exists": 300, "created": 1})
-    (message,) = find_lacking(ended)
+    result = connector.import_file(people, *soon)
+    assert (result.code, result.rows) == (0, {"read": 301, "exists": 300, "created": 1})
+    (message,) = find_lacking(result)
     assert "News (id 1): the list is complete and lacks 30 subscribers" in message
     assert message.endswith("run connector reconcile")
     assert find_lacking(planned) == [message]
@@ -40,9 +40,9 @@ def test_a_load_into_several_bases_names_the_base_whose_subscribers_are_missing(
     assert connector.run_json("sync", job).rows == {"read": 40, "created": 40}
     erase_first(connector.sandbox, 5)
     write_csv(tmp_path / "people.csv", "email,list", *rows, "new@x.org,news", "new@x.org,shop")
-    ended = connector.run_json("sync", job)
-    assert ended.rows == {"read": 42, "exists": 40, "created": 2}
-    (message,) = find_lacking(ended)
+    result = connector.run_json("sync", job)
+    assert result.rows == {"read": 42, "exists": 40, "created": 2}
+    (message,) = find_lacking(result)
     assert "(id 7): the list is complete and lacks 5 subscribers" in message
 
 
@@ -51,9 +51,9 @@ def test_subscribers_that_the_list_need_not_show_yet_are_not_missing(connector: 
     people = write_addresses(tmp_path / "people.csv", 50)
     connector.import_file(people, "--quiet-period", "1200ms")
     write_addresses(people, 51)
-    ended = connector.import_file(people, "--quiet-period", "1200ms")
-    assert ended.rows == {"read": 51, "exists": 50, "created": 1}, ended.stderr
-    assert find_lacking(ended) == []
+    result = connector.import_file(people, "--quiet-period", "1200ms")
+    assert result.rows == {"read": 51, "exists": 50, "created": 1}, result.stderr
+    assert find_lacking(result) == []
 
 
 def test_subscribers_that_the_list_shows_with_other_ids_are_not_missing(connector: Connector, tmp_path: Path) -> None:
@@ -61,6 +61,6 @@ def test_subscribers_that_the_list_shows_with_other_ids_are_not_missing(connecto
     people = write_addresses(tmp_path / "people.csv", 20)
     connector.import_file(people)
     write_addresses(people, 22)
-    ended = connector.import_file(people)
-    assert ended.rows["exists"] == 20, ended.stderr
-    assert find_lacking(ended) == []
+    result = connector.import_file(people)
+    assert result.rows["exists"] == 20, result.stderr
+    assert find_lacking(result) == []

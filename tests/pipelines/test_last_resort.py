@@ -24,11 +24,11 @@ pipelines.cli.main()
 
 
 def test_an_unexpected_error_is_one_line_and_exit_code_3() -> None:
-    ended = subprocess.run([sys.executable, "-c", BROKEN], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout) == (3, "")
-    assert "KeyError" in ended.stderr
-    assert "ann@example.com" not in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1
+    result = subprocess.run([sys.executable, "-c", BROKEN], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (3, "")
+    assert "KeyError" in result.stderr
+    assert "ann@example.com" not in result.stderr
+    assert len(result.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(("arguments", "stdout"), [(["--help"], "/dev/full"), (["import", "--help"], "a closed pipe")])
@@ -36,19 +36,19 @@ def test_help_that_cannot_be_written_ends_with_exit_code_3_and_a_message(argumen
     reader, pipe = os.pipe()
     os.close(reader)
     with Path(stdout).open("w") if stdout == "/dev/full" else os.fdopen(pipe, "w") as stream:
-        ended = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "pipelines", *arguments], cwd=ROOT, stdout=stream, stderr=-1, text=True, check=False
         )
-    assert ended.returncode == 3
-    assert len(ended.stderr.splitlines()) == 1
-    assert "No space left on device" in ended.stderr or "standard output is closed" in ended.stderr
+    assert result.returncode == 3
+    assert len(result.stderr.splitlines()) == 1
+    assert "No space left on device" in result.stderr or "standard output is closed" in result.stderr
 
 
 def test_windows_is_refused_in_one_line() -> None:
     code = "import os, runpy; os.name = 'nt'; runpy.run_module('pipelines', run_name='__main__')"
-    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
-    assert "Windows" in ended.stderr
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "Windows" in result.stderr
 
 
 BROKEN_RETRY = """
@@ -70,16 +70,16 @@ pipelines.cli.main()
 def test_a_fault_during_a_run_ends_in_a_report(connector: Connector, tmp_path: Path) -> None:
     lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_after=1)
     command = [sys.executable, "-c", BROKEN_RETRY]
-    ended = subprocess.run(
+    result = subprocess.run(
         command, cwd=ROOT, env=os.environ | connector.environ, capture_output=True, text=True, check=False, timeout=60
     )
-    report = json.loads(ended.stdout)
-    assert (ended.returncode, report["status"], report["rows"]["read"]) == (3, "aborted", 3)
-    assert "a fault of the program: KeyError" in ended.stderr
-    assert "rows read: 3, rows with an outcome: 2; this report is not to be trusted" in ended.stderr
+    report = json.loads(result.stdout)
+    assert (result.returncode, report["status"], report["rows"]["read"]) == (3, "aborted", 3)
+    assert "a fault of the program: KeyError" in result.stderr
+    assert "rows read: 3, rows with an outcome: 2; this report is not to be trusted" in result.stderr
     assert (report["rows"]["unknown"], report["rows"]["unsent"]) == (2, 1)  # the run did not reach the third entry
-    assert "person1@" not in ended.stdout + ended.stderr
-    assert "Traceback" not in ended.stderr
+    assert "person1@" not in result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
     assert len(read_states(connector)) == 3  # a later retry finds all three unknown entries
 
 
@@ -106,8 +106,8 @@ def test_a_lost_outcome_of_an_email_counts_as_unknown_and_is_reported(connector:
         "to: {email: email}, subject: Hello, html: welcome.html}\n"
     )
     command, environ = [sys.executable, "-c", BROKEN_MAIL], os.environ | connector.environ | {"PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=60)
-    rows = json.loads(ended.stdout)["rows"]
-    assert "the service refused the first email" in ended.stderr
-    assert "this report is not to be trusted. Rows that count as unknown for it: 1" in ended.stderr
+    result = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=60)
+    rows = json.loads(result.stdout)["rows"]
+    assert "the service refused the first email" in result.stderr
+    assert "this report is not to be trusted. Rows that count as unknown for it: 1" in result.stderr
     assert (rows["read"], rows["unknown"], rows["unsent"]) == (2, 1, 1)

@@ -16,10 +16,10 @@ from tests.pipelines.conftest import Connector, count_stored, write_addresses
 def test_a_backup_is_a_ledger_with_the_same_entries(connector: Connector, tmp_path: Path) -> None:
     path, copy = write_addresses(tmp_path / "people.csv", 5), tmp_path / "copy.db"
     connector.import_file(path)
-    ended = connector.run_json("ledger", "backup", copy, environ={"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None})
-    assert (ended.code, ended.report["status"]) == (0, "ok")
-    assert (ended.report["target"], ended.report["entries"]) == (str(copy), 5)
-    assert f"{copy}: 5 entries" in ended.stderr
+    result = connector.run_json("ledger", "backup", copy, environ={"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None})
+    assert (result.code, result.report["status"]) == (0, "ok")
+    assert (result.report["target"], result.report["entries"]) == (str(copy), 5)
+    assert f"{copy}: 5 entries" in result.stderr
     assert copy.stat().st_mode & 0o777 == 0o600
     restored = {"CONNECTOR_LEDGER": f"sqlite:///{copy}"}
     again = connector.run_json("import", path, "--base-name", "News", environ=restored)
@@ -40,10 +40,10 @@ def test_a_ledger_of_a_newer_version_is_refused_by_every_command(connector: Conn
         ("retry",),
         ("forget", "ann@example.com"),
     ):
-        ended = connector.run_json(*command)
-        assert ended.is_refused, (command, ended.stderr)
-        assert f"schema_version {SCHEMA_VERSION + 1}" in ended.stderr
-        assert "name a new ledger (CONNECTOR_LEDGER)" in ended.stderr
+        result = connector.run_json(*command)
+        assert result.is_refused, (command, result.stderr)
+        assert f"schema_version {SCHEMA_VERSION + 1}" in result.stderr
+        assert "name a new ledger (CONNECTOR_LEDGER)" in result.stderr
 
 
 def move_ledger_away(folder: Path) -> None:
@@ -61,8 +61,8 @@ def test_a_restored_backup_takes_the_place_of_a_missing_ledger(connector: Connec
     assert refused.is_refused
     assert "ledger.db is there already, and no file is overwritten" in refused.stderr
     move_ledger_away(tmp_path)
-    ended = connector.run_json("ledger", "restore", "copy.db")
-    assert (ended.code, ended.report["status"], ended.report["entries"]) == (0, "ok", 5)
+    result = connector.run_json("ledger", "restore", "copy.db")
+    assert (result.code, result.report["status"], result.report["entries"]) == (0, "ok", 5)
     assert (tmp_path / "state" / "ledger.db").stat().st_mode & 0o777 == 0o600
     again = connector.import_file(tmp_path / "more.csv")
     assert (again.code, again.rows) == (0, {"read": 8, "exists": 8})

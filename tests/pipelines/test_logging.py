@@ -28,9 +28,9 @@ def write_people(folder: Path) -> Path:
 
 def test_vv_logs_events_and_the_field_names_of_each_request(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(rate=20, burst=4, retry_after="seconds")
-    ended = connector.import_file(write_people(tmp_path), "-vv", "--log-format", "json")
-    assert ended.code == 0, ended.stderr
-    lines = [json.loads(line) for line in ended.stderr.splitlines()]
+    result = connector.import_file(write_people(tmp_path), "-vv", "--log-format", "json")
+    assert result.code == 0, result.stderr
+    lines = [json.loads(line) for line in result.stderr.splitlines()]
     events = {line["event"] for line in lines}
     assert events >= {"run begins", "page", "look-up", "batch", "commit", "refusal", "pause", "run ends"}
     assert [line["status"] for line in lines if line["event"] == "run ends"] == ["ok"]
@@ -40,7 +40,7 @@ def test_vv_logs_events_and_the_field_names_of_each_request(connector: Connector
     assert {"Subscriber.Email", "Subscriber.FirstName"} <= set(requests["POST"]["fields"].split(", "))
     assert {"offset", "limit"} <= set(requests["GET"]["fields"].split(", "))
     for secret in (connector.environ["CONNECTOR_TOKEN"], "secret-domain", "Annabel"):
-        assert secret not in ended.stderr
+        assert secret not in result.stderr
 
 
 def test_vv_logs_a_request_without_an_answer(connector: Connector, tmp_path: Path) -> None:
@@ -52,9 +52,9 @@ def test_vv_logs_a_request_without_an_answer(connector: Connector, tmp_path: Pat
 def test_vv_logs_a_refusal_without_the_words_of_the_service(connector: Connector, tmp_path: Path) -> None:
     """The words of the service may quote the row."""
     connector.sandbox.switch(required="Phone")
-    ended = connector.import_file(write_csv(tmp_path / "people.csv", "email", "ann@x.org"), "-vv")
-    (words,) = {row["_message"] for row in read_rejects(ended)}
-    lines = [line for line in ended.stderr.splitlines() if "refusal: create refused" in line]
+    result = connector.import_file(write_csv(tmp_path / "people.csv", "email", "ann@x.org"), "-vv")
+    (words,) = {row["_message"] for row in read_rejects(result)}
+    lines = [line for line in result.stderr.splitlines() if "refusal: create refused" in line]
     assert (len(lines), [line for line in lines if words in line]) == (1, [])
 
 
@@ -74,9 +74,9 @@ def test_one_v_logs_look_ups_and_no_v_logs_beginning_and_end(connector: Connecto
 
 
 def test_messages_are_json_lines_with_log_format_json(connector: Connector, tmp_path: Path) -> None:
-    ended = connector.import_file(tmp_path / "missing.csv", "--log-format", "json")
-    (line,) = (json.loads(each) for each in ended.stderr.splitlines())
-    assert (ended.code, line["event"]) == (2, "message")
+    result = connector.import_file(tmp_path / "missing.csv", "--log-format", "json")
+    (line,) = (json.loads(each) for each in result.stderr.splitlines())
+    assert (result.code, line["event"]) == (2, "message")
     assert "missing.csv" in line["text"]
     refused = connector.run("import", "--no-such-option", "--log-format", "json")
     (line,) = (json.loads(each) for each in refused.stderr.splitlines())

@@ -22,14 +22,14 @@ def test_an_import_stays_under_400_megabytes(connector: Connector, tmp_path: Pat
     rows = (f"person{index}@example.com,Ann {index},Lee,+31{index:09d},true,1980-02-28" for index in range(ROWS))
     path = write_csv(tmp_path / "people.csv", "email,first_name,last_name,phone,is_active,birthday", *rows)
     arguments = ["import", str(path), "--base-name", "News", "--quiet"]
-    ended = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", MEASURE, sys.executable, "-m", "pipelines", *arguments],
         env=os.environ | connector.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
-    code, peak_kb = map(int, ended.stdout.split())
-    assert code == 0, ended.stderr
+    code, peak_kb = map(int, result.stdout.split())
+    assert code == 0, result.stderr
     assert connector.sandbox.stats()["subscribers"] == ROWS
     assert 50 < peak_kb / 1024 < LARGEST_MB

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from connector.load.new_rows import list_spellings
-from tests.pipelines.conftest import Connector, Ended, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, write_csv
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.reconciled import plant
 
@@ -19,17 +19,17 @@ SPELLINGS = [
 Spell = Callable[[int], str]
 
 
-def import_ids(connector: Connector, folder: Path, spell: Spell) -> Ended:
+def import_ids(connector: Connector, folder: Path, spell: Spell) -> CommandResult:
     rows = [f"{spell(number)},Lee,true" for number in PEOPLE]
     path = write_csv(folder / "people.csv", "client_user_id,last_name,is_active", *rows)
     return connector.import_file(path, "--identity", "client_user_id")
 
 
-def check_refused(ended: Ended, known: Spell, written: Spell) -> None:
-    assert (ended.code, ended.rows) == (1, {"read": 10, "invalid": 10}), ended.stderr
-    messages = [row["_message"] for row in read_rejects(ended)]
+def check_refused(result: CommandResult, known: Spell, written: Spell) -> None:
+    assert (result.code, result.rows) == (1, {"read": 10, "invalid": 10}), result.stderr
+    messages = [row["_message"] for row in read_rejects(result)]
     assert all(f"'{written(n)}' looks like the known id '{known(n)}'" in messages[n - 1] for n in PEOPLE)
-    assert not any(written(7) in cause["message"] for cause in ended.report["causes"])
+    assert not any(written(7) in cause["message"] for cause in result.report["causes"])
 
 
 @pytest.mark.parametrize(("known", "written"), SPELLINGS)
@@ -55,9 +55,9 @@ def test_ids_in_an_unusual_spelling_are_looked_up_by_filters(connector: Connecto
     for number in (41, 42):
         plant(connector.sandbox, None, ClientUserId=str(number))
     path = write_csv(tmp_path / "people.csv", "client_user_id,is_active", "42.0,true", "43.0,true")
-    ended = connector.run_json("import", path, "--base-id", "1", "--active", "--identity", "client_user_id")
-    assert (ended.code, ended.rows) == (1, {"read": 2, "invalid": 2}), ended.stderr
-    messages = [row["_message"] for row in read_rejects(ended)]
+    result = connector.run_json("import", path, "--base-id", "1", "--active", "--identity", "client_user_id")
+    assert (result.code, result.rows) == (1, {"read": 2, "invalid": 2}), result.stderr
+    messages = [row["_message"] for row in read_rejects(result)]
     assert "'42.0' looks like the known id '42'" in messages[0]
     assert "is a whole number with decimals" in messages[1]
 
@@ -66,21 +66,21 @@ def test_an_id_with_needless_decimals_exists_if_the_service_has_it_so(connector:
     for number in (41, 42):
         plant(connector.sandbox, None, ClientUserId=f"{number}.0", IsActive=True)
     path = write_csv(tmp_path / "people.csv", "client_user_id,is_active", "41.0,true", "42.0,true", "43.0,true")
-    ended = connector.import_file(path, "--identity", "client_user_id")
-    assert (ended.code, ended.rows) == (1, {"read": 3, "exists": 2, "invalid": 1}), ended.stderr
+    result = connector.import_file(path, "--identity", "client_user_id")
+    assert (result.code, result.rows) == (1, {"read": 3, "exists": 2, "invalid": 1}), result.stderr
 
 
 def test_a_mistaken_id_counts_once_if_the_run_ends_early(connector: Connector, tmp_path: Path) -> None:
     plant(connector.sandbox, None, ClientUserId="42", IsActive=True)
     connector.sandbox.switch(stray_refusal=1, stray_statuses="403")
     path = write_csv(tmp_path / "people.csv", "client_user_id,is_active", "42.0,true", "77,true", "78,true")
-    ended = connector.import_file(path, "--identity", "client_user_id")
-    assert (ended.code, ended.rows["invalid"], sum(ended.rows.values())) == (3, 1, 2 * 3), ended.stderr
+    result = connector.import_file(path, "--identity", "client_user_id")
+    assert (result.code, result.rows["invalid"], sum(result.rows.values())) == (3, 1, 2 * 3), result.stderr
 
 
 def test_ids_in_one_spelling_are_loaded_into_an_empty_base(connector: Connector, tmp_path: Path) -> None:
-    ended = import_ids(connector, tmp_path, "{:05}".format)
-    assert (ended.code, ended.rows) == (0, {"read": 10, "created": 10}), ended.stderr
+    result = import_ids(connector, tmp_path, "{:05}".format)
+    assert (result.code, result.rows) == (0, {"read": 10, "created": 10}), result.stderr
 
 
 @pytest.mark.parametrize("way", ["listing", "filters"])
@@ -94,12 +94,12 @@ def test_a_new_id_of_an_email_that_is_in_the_base_is_refused(connector: Connecto
     rows = [f"new-{number},person{number}@example.com,true" for number in range(6)]
     path = write_csv(tmp_path / "people.csv", "client_user_id,email,is_active", *rows)
     options = ("--base-id", "1", "--active", "--identity", "client_user_id", "--quiet-period", "200ms")
-    ended = connector.run_json("import", path, *options)
-    assert (ended.code, ended.rows) == (1, {"read": 6, "created": 3, "invalid": 3}), ended.stderr
-    messages = [row["_message"] for row in read_rejects(ended)]
+    result = connector.run_json("import", path, *options)
+    assert (result.code, result.rows) == (1, {"read": 6, "created": 3, "invalid": 3}), result.stderr
+    messages = [row["_message"] for row in read_rejects(result)]
     assert all(f"'person{number}@example.com' is in the base" in messages[number] for number in range(3))
     assert way == "filters" or all(f"'old-{number}'" in messages[number] for number in range(3))
-    assert "example.com" not in ended.stderr
+    assert "example.com" not in result.stderr
     again = connector.run_json("import", path, *options)
     assert again.rows == {"read": 6, "exists": 3, "invalid": 3}
 
@@ -108,8 +108,8 @@ def test_two_new_ids_may_share_an_email(connector: Connector, tmp_path: Path) ->
     rows = [f"{number},family{number // 2}@example.com,true" for number in range(10)]
     path = write_csv(tmp_path / "people.csv", "client_user_id,email,is_active", *rows)
     for outcome in ("created", "exists"):
-        ended = connector.import_file(path, "--identity", "client_user_id")
-        assert (ended.code, ended.rows) == (0, {"read": 10, outcome: 10}), ended.stderr
+        result = connector.import_file(path, "--identity", "client_user_id")
+        assert (result.code, result.rows) == (0, {"read": 10, outcome: 10}), result.stderr
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ subscriber:
 def test_the_last_line_of_a_sync_imports_the_corrected_rejects(connector: Connector, tmp_path: Path) -> None:
     (tmp_path / "crm.yaml").write_text(JOB)
     write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann", "nobody,Bob")
-    ended = connector.run("sync", "crm.yaml")
-    assert ended.code == 1
-    words, command = ended.stdout.splitlines()[-2:]
+    result = connector.run("sync", "crm.yaml")
+    assert result.code == 1
+    words, command = result.stdout.splitlines()[-2:]
     assert words == "Next: Correct the rows in the rejects file, then import it:"
     program, *arguments = shlex.split(command)
     assert program == "connector"
@@ -80,9 +80,9 @@ def test_a_validation_names_no_run_because_status_does_not_have_it(connector: Co
 
 def test_a_run_that_is_ok_names_no_next_step(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
-    ended = connector.run("import", "people.csv", "--base-name", "News", "--active")
-    assert ended.code == 0
-    assert "Next:" not in ended.stdout
+    result = connector.run("import", "people.csv", "--base-name", "News", "--active")
+    assert result.code == 0
+    assert "Next:" not in result.stdout
 
 
 def test_a_terminal_of_80_columns_breaks_no_word(connector: Connector, tmp_path: Path) -> None:

@@ -78,14 +78,14 @@ def test_a_fortnight_has_an_alert_for_each_change_and_one_reminder_a_day(
         if night.deactivated:
             set_activity(connector, night.deactivated, is_active=False)
         environ = {"CRM_URL": f"sqlite:///{tmp_path}/crm.db", **night.environ}
-        ended = connector.run_json("sync", "job.yaml", environ=environ, clock=time.clock)
+        result = connector.run_json("sync", "job.yaml", environ=environ, clock=time.clock)
         alerts = [] if night.answers else take_verified_alerts(hook, at)
         reasons = [alert["reason"] for alert in alerts]
         expected = night.name, night.code, night.reasons, night.backlog
-        assert (night.name, ended.code, reasons, count_backlog(connector)) == expected, ended.stderr
+        assert (night.name, result.code, reasons, count_backlog(connector)) == expected, result.stderr
         if night.answers:
             assert len(hook.take_posts()) == len(night.answers)
-            assert "failed 3 times" in ended.stderr
+            assert "failed 3 times" in result.stderr
         lines += [line for alert in alerts for line in alert["text"].splitlines() if "opted out" in line]
     assert set(lines) == {
         "1 subscriber opted out in the source and is still active in the service. Deactivate the subscriber there."

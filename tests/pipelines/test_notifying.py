@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from connector.ledger.opening import open_ledger
-from tests.pipelines.conftest import Connector, Ended, write_addresses, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, write_addresses, write_csv
 from tests.pipelines.hooks import SECRET, Hook
 from tests.pipelines.virtual_time import skip_waits
 
@@ -28,7 +28,7 @@ def write_job(folder: Path, hook: Hook, more: str = "", **notify: Any) -> None:
     (folder / "export.yaml").write_text(f"job: crm\nexport: {{to: out.csv}}\n{tail}", encoding="utf-8")
 
 
-def sync(connector: Connector, **environ: str | None) -> Ended:
+def sync(connector: Connector, **environ: str | None) -> CommandResult:
     """Sync the job on virtual time, in which the pause before an alert is sent again takes no time."""
     return connector.run_json("sync", "job.yaml", environ=environ, clock=skip_waits())
 
@@ -55,13 +55,13 @@ def test_an_alert_is_signed_by_the_rules_of_standard_webhooks(connector: Connect
     write_job(tmp_path, hook, on="always", webhook={"url": "${HOOK_URL}", "secret": "${HOOK_SECRET}"})
     hook.answers = [503]
 
-    ended = sync(connector, HOOK_URL=hook.url, HOOK_SECRET=SECRET)
+    result = sync(connector, HOOK_URL=hook.url, HOOK_SECRET=SECRET)
 
-    assert ended.code == 0, ended.stderr
+    assert result.code == 0, result.stderr
     assert len(hook.posts) == 2, "the first was refused"
     (first, _), (headers, body) = hook.posts
-    assert headers["webhook-id"] == first["webhook-id"] == f"msg_{ended.report['run_id']}"
-    assert Webhook(SECRET).verify(body.decode(), headers)["report"] == ended.report
+    assert headers["webhook-id"] == first["webhook-id"] == f"msg_{result.report['run_id']}"
+    assert Webhook(SECRET).verify(body.decode(), headers)["report"] == result.report
     with pytest.raises(WebhookVerificationError):
         Webhook(SECRET).verify(body.decode().replace("ok", "no"), headers)
     assert connector.sandbox.token not in str(headers)
@@ -72,10 +72,10 @@ def test_a_secret_of_another_form_is_refused_without_showing_it(
     connector: Connector, tmp_path: Path, hook: Hook, secret: str
 ) -> None:
     write_job(tmp_path, hook, webhook={"url": hook.url, "secret": secret})
-    ended = sync(connector)
-    assert ended.is_refused
-    assert "notify.webhook.secret: must be whsec_ and the base64 of 24 to 64 random bytes" in ended.stderr
-    assert secret not in ended.stderr + ended.stdout
+    result = sync(connector)
+    assert result.is_refused
+    assert "notify.webhook.secret: must be whsec_ and the base64 of 24 to 64 random bytes" in result.stderr
+    assert secret not in result.stderr + result.stdout
 
 
 def test_a_failed_alert_is_named_and_sent_again_by_the_next_run(
@@ -128,9 +128,9 @@ def test_the_report_of_a_run_with_problems_is_in_its_alert(
 ) -> None:
     write_job(tmp_path, hook, more)
     write_csv(tmp_path / "people.csv", *rows)
-    ended = sync(connector)
+    result = sync(connector)
     ((headers, body),) = hook.posts
-    assert (ended.code, ended.report["status"], json.loads(body)["report"]) == (code, status, ended.report)
+    assert (result.code, result.report["status"], json.loads(body)["report"]) == (code, status, result.report)
     assert "webhook-signature" not in headers
 
 
@@ -140,12 +140,12 @@ def test_the_alert_of_a_refused_token_has_the_run_on_record(
 ) -> None:
     write_job(tmp_path, hook)
     environ = {"CONNECTOR_TOKEN": "not-the-token-at-all"}
-    ended = connector.run_json(*command.split(), environ=environ)
-    assert ended.is_refused
+    result = connector.run_json(*command.split(), environ=environ)
+    assert result.is_refused
     (alert,) = hook.take_alerts()
     report = alert["report"]
     assert (report["job"], report["command"], report["status"]) == ("crm", command.split()[0], "usage")
-    assert report["messages"] == [ended.report["message"]]
+    assert report["messages"] == [result.report["message"]]
     (run,) = connector.run_json("status").report["runs"]
     assert (run["run_id"], run["account"]) == (report["run_id"], connector.sandbox.base_url)
     if "sync" in command:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, count_stored, write_addresses
+from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_addresses
 from tests.pipelines.planned import JOB, count_creates, write_job
 
 IGNORING = JOB.replace("200ms", "200ms, ignore_total_count: true").replace("first_name: name", "first_name: first_name")
@@ -15,8 +15,8 @@ def fill(connector: Connector, number: int, *options: str) -> None:
     people = write_addresses(connector.folder / "before.csv", number)
     environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "before")}
     names = ("--map", "first_name=first_name")
-    ended = connector.run_json("import", people, "--base-name", "News", *names, *options, environ=environ)
-    assert ended.code == 0, ended.stderr
+    result = connector.run_json("import", people, "--base-name", "News", *names, *options, environ=environ)
+    assert result.code == 0, result.stderr
 
 
 @pytest.mark.parametrize("number", [0, 1, 20, 1200])
@@ -39,9 +39,9 @@ def test_a_list_without_total_count_is_refused_with_the_next_step(connector: Con
     fill(connector, 5, "--active")
     connector.sandbox.switch(list_omits="TotalCount")
     people, creates = write_addresses(tmp_path / "people.csv", 7), count_creates(connector.sandbox)
-    ended = connector.import_file(people)
-    assert (ended.code, ended.rows) == (3, {"read": 7, "unsent": 7})
-    assert "the list has no TotalCount (if the list is whole, run again with --ignore-total-count" in ended.stderr
+    result = connector.import_file(people)
+    assert (result.code, result.rows) == (3, {"read": 7, "unsent": 7})
+    assert "the list has no TotalCount (if the list is whole, run again with --ignore-total-count" in result.stderr
     assert "--ignore-total-count" in connector.run("check").stdout
     exported = connector.run_json("export", "out.csv")
     assert (exported.code, "run again with --ignore-total-count" in exported.stderr) == (1, True)
@@ -64,8 +64,8 @@ def test_nobody_is_created_twice_where_a_list_without_total_count_leaves_subscri
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
-def explains_uuids(ended: Ended) -> bool:
-    return ended.code in (2, 3) and "a UUID" in ended.stdout + ended.stderr
+def explains_uuids(result: CommandResult) -> bool:
+    return result.code in (2, 3) and "a UUID" in result.stdout + result.stderr
 
 
 def test_a_service_with_uuids_is_refused_before_the_first_create(connector: Connector, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_service_with_uuids_is_refused_before_the_first_create(connector: Conn
 def test_a_uuid_in_the_answer_to_the_first_create_ends_the_run(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(uuids=True)
     write_addresses(tmp_path / "people.csv", 5)
-    ended = connector.run_json("sync", write_job(tmp_path, text=IGNORING))
-    assert explains_uuids(ended)
-    assert (ended.rows, count_creates(connector.sandbox)) == ({"read": 5, "unknown": 1, "unsent": 4}, 1)
-    assert "person0@" not in ended.report["messages"][0]
+    result = connector.run_json("sync", write_job(tmp_path, text=IGNORING))
+    assert explains_uuids(result)
+    assert (result.rows, count_creates(connector.sandbox)) == ({"read": 5, "unknown": 1, "unsent": 4}, 1)
+    assert "person0@" not in result.report["messages"][0]

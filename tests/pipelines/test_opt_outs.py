@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, write_csv
 from tests.pipelines.planned import plan, read_rows
 from tests.pipelines.reconciled import erase_first, plant
 from tests.pipelines.test_drift import count_lists, read_drift
@@ -28,7 +28,7 @@ def write_people(connector: Connector, *lines: str, job: str = JOB) -> Path:
     return write_job(connector.folder, job)
 
 
-def sync(connector: Connector, *lines: str, job: str = JOB, options: tuple[str, ...] = ()) -> Ended:
+def sync(connector: Connector, *lines: str, job: str = JOB, options: tuple[str, ...] = ()) -> CommandResult:
     """Sync a file of these people: email, name, active."""
     return connector.run_json("sync", write_people(connector, *lines, job=job), *options)
 
@@ -39,17 +39,17 @@ def set_activity(connector: Connector, email: str, *, is_active: bool, **fields:
     plant(connector.sandbox, email, {"Id": 7}, IsActive=is_active, **fields)
 
 
-def list_opt_outs(ended: Ended) -> list[str]:
+def list_opt_outs(result: CommandResult) -> list[str]:
     """Return the identities that the drift file lists as opted out; their number is the report's."""
-    lines = read_drift(ended) if ended.report["drift_file"] else []
+    lines = read_drift(result) if result.report["drift_file"] else []
     opted_out = [line["identity"] for line in lines if line["_code"] == "opted_out"]
-    assert ended.report["opt_outs"] == len(opted_out)
+    assert result.report["opt_outs"] == len(opted_out)
     return opted_out
 
 
-def check_ended(ended: Ended) -> None:
+def check_ended(result: CommandResult) -> None:
     """Check that the run is ok and has no opt-out."""
-    assert (ended.code, ended.report["opt_outs"], ended.report["status"]) == (0, 0, "ok"), ended.report
+    assert (result.code, result.report["opt_outs"], result.report["status"]) == (0, 0, "ok"), result.report
 
 
 @pytest.mark.parametrize("filters", ["icase", "ignored"])
@@ -186,7 +186,7 @@ def test_an_opt_out_counts_while_the_list_does_not_show_the_subscriber(connector
 
 
 def test_a_file_of_another_name_reports_the_opt_outs_of_its_own_rows(connector: Connector) -> None:
-    def run(name: str, *lines: str) -> Ended:
+    def run(name: str, *lines: str) -> CommandResult:
         path = write_csv(connector.folder / name, "email,is_active", *lines)
         return connector.run_json("import", path, "--base-id", "7", "--quiet-period", "200ms")
 
@@ -268,24 +268,24 @@ def test_an_incremental_sync_reports_an_opt_out_whose_row_it_does_not_read_again
     check_ended(connector.run_json("sync", job))
 
 
-def test_the_opt_outs_of_shards_sum_up(connector: Connector, shared: Connector) -> None:
+def test_the_opt_outs_of_shards_sum_up(connector: Connector, postgres_connector: Connector) -> None:
     people = [f"p{index}@x.org,Pat" for index in range(12)]
-    sync(shared, *(f"{person},yes" for person in people))
+    sync(postgres_connector, *(f"{person},yes" for person in people))
     rows = [f"{person},no" for person in people]
-    shards = [sync(shared, *rows, options=("--shard", f"{index}/3")) for index in (1, 2, 3)]
+    shards = [sync(postgres_connector, *rows, options=("--shard", f"{index}/3")) for index in (1, 2, 3)]
     assert sum(len(list_opt_outs(shard)) for shard in shards) == 12
-    again = [sync(shared, "p0@x.org,Pat,no", options=("--shard", f"{index}/3")) for index in (1, 2, 3)]
+    again = [sync(postgres_connector, "p0@x.org,Pat,no", options=("--shard", f"{index}/3")) for index in (1, 2, 3)]
     assert sum(len(list_opt_outs(each)) for each in again) == 12
 
 
 def test_the_text_report_and_the_page_name_opt_outs_and_the_next_step(connector: Connector, tmp_path: Path) -> None:
     sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
     job = write_people(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no")
-    ended = connector.run("sync", job, "--report", tmp_path / "run.html", "--metrics", tmp_path / "run.prom")
-    assert ended.code == 1
-    assert "opted out" in ended.stdout
+    result = connector.run("sync", job, "--report", tmp_path / "run.html", "--metrics", tmp_path / "run.prom")
+    assert result.code == 1
+    assert "opted out" in result.stdout
     words = "2 subscribers opted out in the source and are still active in the service. Deactivate them there"
-    assert words in ended.stderr
+    assert words in result.stderr
     assert words in (tmp_path / "run.html").read_text(encoding="utf-8")
     assert 'connector_last_run_opt_outs{command="sync",job="crm"} 2' in (tmp_path / "run.prom").read_text()
     assert "2 subscribers opted out" in connector.run("status").stdout

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from connector.ledger.opening import open_ledger
-from tests.pipelines.conftest import Connector, end, write_addresses
+from tests.pipelines.conftest import Connector, wait_for_result, write_addresses
 from tests.pipelines.emails.test_mail_command import write_job as write_mail_job
 from tests.pipelines.forked import Forked
 from tests.pipelines.planned import JOB, write_job
@@ -22,18 +22,22 @@ def test_no_request_is_sent_during_a_pause_of_the_service_and_no_row_is_lost(
     connector: Connector, tmp_path: Path, limit: dict[str, object]
 ) -> None:
     connector.sandbox.switch(**({"rate": 150, "retry_after": "seconds", "latency_ms": 5} | limit))
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 300))
-    assert (ended.code, ended.rows) == (0, {"read": 300, "created": 300}), ended.stderr
-    creates = ended.report["requests"]["create"]
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", 300))
+    assert (result.code, result.rows) == (0, {"read": 300, "created": 300}), result.stderr
+    creates = result.report["requests"]["create"]
     assert (creates["limited"] > 0, creates["failed"]) == (True, 0)
     assert connector.sandbox.stats()["inside_retry_after"]["told"] == 0
 
 
 def test_a_very_long_pause_ends_the_run_with_the_time_of_its_end(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(refuse=1, refuse_retry_after_s=7200)
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 10))
-    assert (ended.code, ended.report["status"], ended.rows) == (3, "aborted", {"read": 10, "rejected": 1, "unsent": 9})
-    assert "run again after 20" in ended.stderr
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", 10))
+    assert (result.code, result.report["status"], result.rows) == (
+        3,
+        "aborted",
+        {"read": 10, "rejected": 1, "unsent": 9},
+    )
+    assert "run again after 20" in result.stderr
     assert connector.sandbox.stats()["requests"]["create"]["received"] == 1
 
 
@@ -52,8 +56,8 @@ def test_each_command_begins_at_the_limit_that_the_last_load_found(
     for campaign in ("first", "second"):
         write_mail_job(tmp_path, {"campaign": campaign, "retry_limited": True} | PLAIN)
         before = connector.sandbox.stats()["limited"]
-        ended = connector.run_json(*command.split())
-        assert ended.code in (0, 1), ended.stderr
+        result = connector.run_json(*command.split())
+        assert result.code in (0, 1), result.stderr
         refused.append(connector.sandbox.stats()["limited"] - before)
         if campaign == "first":
             loaded = connector.import_file(write_addresses(tmp_path / "more.csv", 40, 1000))
@@ -78,8 +82,8 @@ def test_an_export_under_a_limit_needs_no_ledger(connector: Connector, tmp_path:
         connector.sandbox.switch(**LIMITED)
         environ = os.environ | connector.environ | {"CONNECTOR_LEDGER": url}
         with Forked(["export", "people.parquet", "--output", "json"], environ, tmp_path, is_bound=True) as process:
-            ended = end(process)
-        assert (ended.code, ended.report["status"]) == (0, "ok"), ended.stderr
+            result = wait_for_result(process)
+        assert (result.code, result.report["status"]) == (0, "ok"), result.stderr
         assert connector.sandbox.stats()["limited"] > 0
         assert (ledger.exists() and ledger.read_bytes()) == before
     assert ledger.parent.exists() == (state != "none")

@@ -6,7 +6,7 @@ import pytest
 
 from connector.listing.evidence import MOST_REQUESTS
 from connector.sandbox import SandboxProcess
-from tests.pipelines.conftest import Connector, Ended, count_stored, write_addresses, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_addresses, write_csv
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.lists import write_lists
 
@@ -18,8 +18,8 @@ def stores_each_once(sandbox: SandboxProcess, number: int) -> bool:
     return (len(stored), set(stored.values())) == (number, {1})
 
 
-def count_creates(ended: Ended) -> int:
-    number: int = ended.report["requests"]["create"]["sent"]
+def count_creates(result: CommandResult) -> int:
+    number: int = result.report["requests"]["create"]["sent"]
     return number
 
 
@@ -27,10 +27,10 @@ def test_a_rate_limit_answered_as_a_refusal_slows_the_load_and_rejects_no_row(
     connector: Connector, tmp_path: Path
 ) -> None:
     connector.sandbox.switch(rate=50, limit_status=200, retry_after="none", **SLOWLY)
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 200))
-    assert (ended.code, ended.rows) == (0, {"read": 200, "created": 200}), ended.stderr
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", 200))
+    assert (result.code, result.rows) == (0, {"read": 200, "created": 200}), result.stderr
     assert stores_each_once(connector.sandbox, 200)
-    assert count_creates(ended) < 2 * 200
+    assert count_creates(result) < 2 * 200
 
 
 @pytest.mark.parametrize("status", [200, 402])

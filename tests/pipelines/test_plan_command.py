@@ -11,7 +11,15 @@ import pytest
 
 from connector.outcomes import Outcome
 from connector.runs.planned_rows import MAX_REPORTED_LINES, PlannedRows
-from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored, end, wait_for, write_addresses, write_csv
+from tests.pipelines.conftest import (
+    INTO_NEWS,
+    Connector,
+    count_stored,
+    wait_for,
+    wait_for_result,
+    write_addresses,
+    write_csv,
+)
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.planned import (
     JOB,
@@ -45,8 +53,8 @@ def test_a_plan_reports_every_outcome_and_changes_nothing(connector: Connector, 
         tmp_path / "people.csv", "email,name", "same@x.org,Ann", "other@x.org,Bert", "refused@x.org,", "new@x.org,N",
         "there@x.org,T", "nobody,X", "new@x.org,Other", "NEW@x.org,N", "gone@x.org,G", "lost@x.org,L",
     )  # fmt: skip
-    ended = plan(connector, job, "--rows", tmp_path / "rows.csv")
-    assert (ended.code, ended.rows) == (
+    result = plan(connector, job, "--rows", tmp_path / "rows.csv")
+    assert (result.code, result.rows) == (
         1,
         {
             "read": 10, "invalid": 1, "duplicate": 2, "suppressed": 1, "exists": 1, "changed": 2, "created": 1,
@@ -68,11 +76,11 @@ def test_a_plan_reports_every_outcome_and_changes_nothing(connector: Connector, 
     assert (why["3"], why["7"], why["10"]) == (("", "rejected"), ("email", "differs"), ("", "unknown"))
     assert why["6"][0] == "email"
     assert (tmp_path / "rows.csv").stat().st_mode & 0o777 == 0o600
-    assert ended.report.keys() >= REPORT_KEYS
-    assert list(ended.report["rows"]) == ROW_KEYS
-    assert (ended.report["planned"], ended.report["command"], ended.report["job"]) == (True, "plan", "news")
-    assert list(ended.report["requests"]) == ["list"]
-    assert ended.report["rejects_file"] is None
+    assert result.report.keys() >= REPORT_KEYS
+    assert list(result.report["rows"]) == ROW_KEYS
+    assert (result.report["planned"], result.report["command"], result.report["job"]) == (True, "plan", "news")
+    assert list(result.report["requests"]) == ["list"]
+    assert result.report["rejects_file"] is None
 
 
 def test_a_changed_row_is_reported_with_the_values_of_service_and_source(connector: Connector, tmp_path: Path) -> None:
@@ -80,11 +88,11 @@ def test_a_changed_row_is_reported_with_the_values_of_service_and_source(connect
     write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Ann", "bob@x.org,Bob")
     connector.run_json("sync", job)
     write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Anna", "bob@x.org,Bob", "eve@x.org,Eve")
-    ended = plan(connector, job, "--rows", tmp_path / "rows.csv")
+    result = plan(connector, job, "--rows", tmp_path / "rows.csv")
     rows = [(row["fields"], row["service"], row["source"]) for row in read_rows(tmp_path / "rows.csv")]
     created = '{"base_id":1,"is_active":true,"email":"eve@x.org","first_name":"Eve"}'
     assert rows == [("first_name", '{"first_name":"Ann"}', '{"first_name":"Anna"}'), ("", "", ""), ("", "", created)]
-    reported = ended.report["planned_rows"]
+    reported = result.report["planned_rows"]
     assert [(line["_row"], line["_outcome"], line["fields"]) for line in reported] == [
         (1, "changed", ["first_name"]), (2, "exists", []), (3, "created", []),
     ]  # fmt: skip
@@ -107,16 +115,16 @@ def test_a_plan_is_made_while_a_load_holds_the_lock(connector: Connector, tmp_pa
     sandbox.switch(latency_ms=100)
     with connector.start("import", people, "--base-name", "News", "--max-concurrency", "2") as load:
         wait_for(lambda: sandbox.stats()["subscribers"] >= 10)
-        ended = connector.run_json("plan", people, "--base-name", "News")
+        result = connector.run_json("plan", people, "--base-name", "News")
         assert load.poll() is None
         sandbox.switch(latency_ms=0)
         load.communicate()
     assert load.returncode == 0
-    assert ended.code in (0, 1)  # a row that was in flight may count as unknown
-    assert ended.rows["exists"] >= 9
-    assert ended.rows["read"] == 300
+    assert result.code in (0, 1)  # a row that was in flight may count as unknown
+    assert result.rows["exists"] >= 9
+    assert result.rows["read"] == 300
     assert any(
-        "of another run" in message and "in flight or unresolved" in message for message in ended.report["messages"]
+        "of another run" in message and "in flight or unresolved" in message for message in result.report["messages"]
     )
     assert set(count_stored(sandbox).values()) == {1}
 
@@ -133,9 +141,9 @@ def test_a_plan_compares_the_list_with_the_subscribers_that_the_ledger_knows(
         )  # the list must show all by now
     connector.sandbox.switch(result_window=100, blind_filters="plus")
     write_csv(tmp_path / "people.csv", "email,name", *rows)
-    ended = plan(connector, job)
-    assert ended.code == 3
-    assert "ledger contradicts: " in ended.stderr
+    result = plan(connector, job)
+    assert result.code == 3
+    assert "ledger contradicts: " in result.stderr
 
 
 def test_the_rows_of_a_large_file_come_in_its_order(connector: Connector, tmp_path: Path) -> None:
@@ -159,7 +167,7 @@ def test_a_stopped_plan_leaves_no_file_behind(connector: Connector, tmp_path: Pa
         wait_for(lambda: count_requests(connector.sandbox, "list") > requests)
         assert list(temporary.iterdir()) == []  # so a killed plan leaves no file either
         process.send_signal(signal.SIGINT)
-        assert end(process).code == 130
+        assert wait_for_result(process).code == 130
     connector.sandbox.switch(latency_ms=0)
     assert list(temporary.iterdir()) == []
     assert describe(tmp_path / "state") == before
@@ -172,8 +180,8 @@ def test_dry_runs_of_import_and_sync_are_plans(connector: Connector, tmp_path: P
     imported = connector.run_json("import", tmp_path / "people.csv", *INTO_NEWS, "--dry-run")
     synced = connector.run_json("sync", job, "--dry-run")
     both = connector.run_json("sync", job, job, "--dry-run")
-    for ended in (imported, synced):
-        assert (ended.code, ended.rows, ended.report["planned"]) == (0, {"read": 2, "created": 2}, True)
+    for result in (imported, synced):
+        assert (result.code, result.rows, result.report["planned"]) == (0, {"read": 2, "created": 2}, True)
     assert (imported.report["command"], synced.report["command"]) == ("import", "sync")
     assert [run["planned"] for run in both.report["runs"]] == [True, True]
     assert (both.code, set(both.report)) == (0, {"status", "runs"})

@@ -45,8 +45,8 @@ def test_a_ledger_in_postgresql_serves_every_command(connector: Connector, tmp_p
         server.run("grant select on all tables in schema public to reader_of_ledgers")
         connector.environ["CONNECTOR_LEDGER"] = server.url.replace("postgres:@", "reader_of_ledgers:@")
         write_people(tmp_path, 102)
-        ended = plan(connector, write_job(tmp_path), "--rows", tmp_path / "rows.csv")
-        assert (ended.code, ended.rows) == (0, {"read": 102, "exists": 100, "created": 2})
+        result = plan(connector, write_job(tmp_path), "--rows", tmp_path / "rows.csv")
+        assert (result.code, result.rows) == (0, {"read": 102, "exists": 100, "created": 2})
         assert list(read_outcomes(tmp_path / "rows.csv").values()) == ["exists"] * 100 + ["created"] * 2
         write_people(tmp_path, 1, "Anna")
         (changed,) = plan(connector, write_job(tmp_path)).report["planned_rows"]
@@ -60,6 +60,6 @@ def test_a_ledger_in_postgresql_serves_every_command(connector: Connector, tmp_p
         assert find_differences(reconcile(connector, job)) == {"missing": 2, "vanished": 2}
 
         connector.environ["CONNECTOR_LEDGER"] = server.url
-        ended = connector.run_json("reconcile", job, "--forget-missing")
-        assert (ended.code, ended.report["forgotten"]) == (1, 2), ended.stderr
+        result = connector.run_json("reconcile", job, "--forget-missing")
+        assert (result.code, result.report["forgotten"]) == (1, 2), result.stderr
         assert connector.run_json("sync", job).rows == {"read": 100, "exists": 98, "created": 2}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, write_csv
 from tests.pipelines.test_sync_command import write_job
 
 JOB = """
@@ -33,15 +33,15 @@ load: {quiet_period: 200ms}
 GOOD, BAD, WORSE = "ann@x.org,Ann,", "bob@x.org,Bob,31.02.1990", "no address,Cy,"
 
 
-def sync(connector: Connector, *lines: str, job: str = JOB, options: tuple[str, ...] = ()) -> Ended:
+def sync(connector: Connector, *lines: str, job: str = JOB, options: tuple[str, ...] = ()) -> CommandResult:
     write_csv(connector.folder / "people.csv", "mail,name,born", *lines)
     return connector.run_json("sync", write_job(connector.folder, job), *options)
 
 
-def read_numbers(ended: Ended) -> tuple[int, int, int]:
+def read_numbers(result: CommandResult) -> tuple[int, int, int]:
     """Return the exit code, and the numbers of new and open problems."""
-    problems = ended.report["problems"]
-    return ended.code, problems["new"], problems["open"]
+    problems = result.report["problems"]
+    return result.code, problems["new"], problems["open"]
 
 
 def read_backlog(connector: Connector) -> dict[tuple[str, str, str], int]:
@@ -83,7 +83,7 @@ def test_a_row_that_has_left_the_source_is_no_problem_after_a_run_over_the_whole
 
 
 def test_an_incremental_run_ends_only_problems_whose_rows_it_reads(connector: Connector) -> None:
-    def run(*rows: tuple[str, str, int], options: tuple[str, ...] = ()) -> Ended:
+    def run(*rows: tuple[str, str, int], options: tuple[str, ...] = ()) -> CommandResult:
         with closing(sqlite3.connect(connector.folder / "crm.db")) as database, database:
             database.execute("CREATE TABLE IF NOT EXISTS people (mail PRIMARY KEY, born, changed_at)")
             database.executemany("INSERT OR REPLACE INTO people VALUES (?, ?, ?)", rows)
@@ -112,11 +112,11 @@ def test_the_corrected_row_of_a_rejects_file_ends_its_problem(connector: Connect
     how = ["--job", str(connector.folder / "job.yaml")]
     if not by_job:
         how = ["--base-id", "7", "--active", "--map", "email=mail", "--map", "birthday=born"]
-    ended = connector.run_json("import", corrected, *how)
-    assert (ended.code, ended.rows) == (1, {"read": 2, "created": 1, "invalid": 1}), ended.stderr
+    result = connector.run_json("import", corrected, *how)
+    assert (result.code, result.rows) == (1, {"read": 2, "created": 1, "invalid": 1}), result.stderr
     assert read_backlog(connector) == {("crm", "invalid", "birthday"): 1}
     if by_job:
-        assert read_numbers(ended) == (1, 0, 1)
+        assert read_numbers(result) == (1, 0, 1)
 
 
 def test_an_import_without_a_job_remembers_nothing(connector: Connector, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_refused_row_is_a_problem_until_a_retry_creates_it(connector: Connecto
 def test_an_opt_out_is_a_problem_until_the_source_or_the_service_changes(connector: Connector) -> None:
     job = JOB.replace("{value: true}", "active")
 
-    def run(active: str) -> Ended:
+    def run(active: str) -> CommandResult:
         write_csv(connector.folder / "people.csv", "mail,name,born,active", f"{GOOD},{active}")
         return connector.run_json("sync", write_job(connector.folder, job))
 
@@ -163,7 +163,7 @@ def test_an_opt_out_is_a_problem_until_the_source_or_the_service_changes(connect
 def test_one_identity_in_two_bases_is_two_problems(connector: Connector) -> None:
     job = JOB.replace("{id: 7}", "{column: list}")
 
-    def run(*lines: str) -> Ended:
+    def run(*lines: str) -> CommandResult:
         write_csv(connector.folder / "people.csv", "mail,name,born,list", *lines)
         return connector.run_json("sync", write_job(connector.folder, job))
 
@@ -174,16 +174,16 @@ def test_one_identity_in_two_bases_is_two_problems(connector: Connector) -> None
     assert read_numbers(run("ann@x.org,Ann,,7", f"{bad},9")) == (1, 0, 1)
 
 
-def test_each_shard_ends_only_problems_of_its_own(shared: Connector) -> None:
+def test_each_shard_ends_only_problems_of_its_own(postgres_connector: Connector) -> None:
     people = [f"p{index}@x.org,Pat,31.02.1990" for index in range(8)] + [f"nobody {index},Cy," for index in range(8)]
-    numbers = [read_numbers(sync(shared, *people, options=("--shard", f"{index}/2"))) for index in (1, 2)]
+    numbers = [read_numbers(sync(postgres_connector, *people, options=("--shard", f"{index}/2"))) for index in (1, 2)]
     assert sum(new for _, new, _ in numbers) == 16
     assert sum(is_open for _, _, is_open in numbers) == 16
-    first = sync(shared, GOOD, options=("--shard", "1/2"))
+    first = sync(postgres_connector, GOOD, options=("--shard", "1/2"))
     assert read_numbers(first)[1:] == (0, 0)
-    assert sum(read_backlog(shared).values()) == numbers[1][2]
-    sync(shared, GOOD, options=("--shard", "2/2"))
-    assert read_backlog(shared) == {}
+    assert sum(read_backlog(postgres_connector).values()) == numbers[1][2]
+    sync(postgres_connector, GOOD, options=("--shard", "2/2"))
+    assert read_backlog(postgres_connector) == {}
 
 
 def test_the_report_as_text_names_new_problems(connector: Connector) -> None:
@@ -195,8 +195,8 @@ def test_the_report_as_text_names_new_problems(connector: Connector) -> None:
 
 def test_fail_on_is_refused_in_a_job_that_loads_nothing(connector: Connector) -> None:
     job = write_job(connector.folder, "job: all\nexport: {to: people.csv}\nfail_on: new\n")
-    ended = connector.run("export", job)
-    assert (ended.code, "fail_on" in ended.stderr) == (2, True)
+    result = connector.run("export", job)
+    assert (result.code, "fail_on" in result.stderr) == (2, True)
 
 
 def test_a_forgotten_subscriber_has_no_problem(connector: Connector) -> None:

@@ -17,7 +17,7 @@ from connector import ConfigurationError, Connector as Library, Report
 from connector.states import State
 from connector.subscribers.identity import digest_identity
 from tests.databases import open_postgres
-from tests.pipelines.conftest import ROOT, Connector, Ended, list_stored, write_csv
+from tests.pipelines.conftest import ROOT, CommandResult, Connector, list_stored, write_csv
 from tests.pipelines.killed_runs import run_killed
 from tests.pipelines.test_sync_command import write_job
 
@@ -82,12 +82,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         yield Place(kind, tmp_path, database.url)
 
 
-def sync(connector: Connector, to: str, *lines: str, options: tuple[str, ...] = ()) -> Ended:
+def sync(connector: Connector, to: str, *lines: str, options: tuple[str, ...] = ()) -> CommandResult:
     write_csv(connector.folder / "people.csv", "mail,name,phone", *lines)
     return connector.run_json("sync", write_job(connector.folder, JOB.replace("TO", to)), *options)
 
 
-def summarise(rows: list[Row], run: Ended) -> dict[str, tuple[str, str]]:
+def summarise(rows: list[Row], run: CommandResult) -> dict[str, tuple[str, str]]:
     """Return outcome and evidence of the receipts of a run, by identity."""
     run_id = run.report["run_id"]
     return {row["identity"]: (row["outcome"], row["evidence"]) for row in rows if row["run_id"] == run_id}
@@ -165,9 +165,9 @@ def read_last_run(connector: Connector) -> str:
 
 def test_an_import_without_a_job_writes_receipts_to_a_folder(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
-    ended = connector.import_file(path, "--receipts", "receipts.csv")
-    assert (ended.code, ended.report["receipts"]) == (0, {"to": str(tmp_path / "receipts.csv"), "rows": 1})
-    assert [path.name for path in (tmp_path / "receipts.csv").iterdir()] == [f"{ended.report['run_id']}.csv"]
+    result = connector.import_file(path, "--receipts", "receipts.csv")
+    assert (result.code, result.report["receipts"]) == (0, {"to": str(tmp_path / "receipts.csv"), "rows": 1})
+    assert [path.name for path in (tmp_path / "receipts.csv").iterdir()] == [f"{result.report['run_id']}.csv"]
     planned = connector.import_file(path, "--receipts", "receipts.csv", "--dry-run")
     assert planned.report["receipts"] is None
     for to in ("people.csv", "receipts.xlsx", "nowhere/receipts.csv"):
@@ -208,9 +208,9 @@ def test_a_run_that_is_killed_at_any_point_leaves_its_receipts_to_the_next(conne
         is_killed = run_killed(["sync", str(job)], environ, connector.folder, point)
         if number:  # an earlier run has made the destination
             assert read_claims(place).items() <= read_entries(connector).items(), point
-        while (ended := connector.run_json("sync", job)).report["status"] == "aborted":
-            assert "first creates got no usable answer" in ended.stderr  # by chance, all of the first three
-        assert ended.report["status"] == "partial", ended.stdout
+        while (result := connector.run_json("sync", job)).report["status"] == "aborted":
+            assert "first creates got no usable answer" in result.stderr  # by chance, all of the first three
+        assert result.report["status"] == "partial", result.stdout
         check(connector, place, point)
         point, number = point + STEP, number + 1
     assert number > 2

@@ -25,7 +25,7 @@ def test_each_base_is_compared_separately(connector: Connector, tmp_path: Path) 
     plant(sandbox, "ann@x.org", {"Id": 9})  # a second time, and not active
     plant(sandbox, "ann@x.org", {"Id": 5})  # a base that no row may name
     rows = (*ROWS[:3], "cem@x.org,news", "cem@x.org,club", "dan@x.org,nwes")
-    ended = reconcile(connector, write_lists(tmp_path, *rows))
+    result = reconcile(connector, write_lists(tmp_path, *rows))
 
     assert count_requests(sandbox, "list") <= before + 6 + MOST_REQUESTS  # a listing, its evidence; the erasing
     told = {(line["difference"], line["base"].rpartition("(")[2], line["identity"]) for line in read_lines(tmp_path)}
@@ -33,9 +33,9 @@ def test_each_base_is_compared_separately(connector: Connector, tmp_path: Path) 
         ("missing", "id 7)", "cem@x.org"), ("extra", "id 7)", "bob@x.org"), ("duplicated", "id 9)", "ann@x.org"),
         ("missing", "id 11)", "cem@x.org"), ("vanished", "id 11)", "cem@x.org"),
     }  # fmt: skip
-    assert find_differences(ended) == {"missing": 2, "extra": 1, "duplicated": 1, "vanished": 1}
-    assert ended.rows == {"read": 6, "valid": 5, "invalid": 1}
-    assert any("1 of them have no identity or no base" in message for message in ended.report["messages"])
+    assert find_differences(result) == {"missing": 2, "extra": 1, "duplicated": 1, "vanished": 1}
+    assert result.rows == {"read": 6, "valid": 5, "invalid": 1}
+    assert any("1 of them have no identity or no base" in message for message in result.report["messages"])
 
 
 def test_a_base_without_rows_is_compared_if_the_job_names_the_base(connector: Connector, tmp_path: Path) -> None:
@@ -62,9 +62,9 @@ def test_a_missing_subscriber_is_forgotten_in_its_own_base(
     job = write_lists(tmp_path, *rows, "ann@x.org,Shop", base="{column: list}")
     assert connector.run_json("sync", job).rows["created"] == len(rows) + 1
     erase_first(connector.sandbox, BaseId=find_bases(connector)["News"])
-    ended = connector.run_json("reconcile", job, "--forget-missing")
+    result = connector.run_json("reconcile", job, "--forget-missing")
     if len(rows) == 1:
-        assert (ended.code, ended.report["forgotten"]) == (3, 0)
-        ended = connector.run_json("reconcile", job, "--forget-missing", "--yes")
-    assert (ended.code, ended.report["forgotten"]) == (1, 1), ended.stderr
+        assert (result.code, result.report["forgotten"]) == (3, 0)
+        result = connector.run_json("reconcile", job, "--forget-missing", "--yes")
+    assert (result.code, result.report["forgotten"]) == (1, 1), result.stderr
     assert connector.run_json("sync", job).rows == {"read": len(rows) + 1, "exists": len(rows), "created": 1}

@@ -83,16 +83,20 @@ def test_each_planted_difference_and_no_other_is_found(
     write_people(tmp_path, names, is_sql=text is BY_SQL)
     sandbox.switch(**settings)
 
-    ended = reconcile(connector, job)
+    result = reconcile(connector, job)
 
-    assert (ended.code, ended.report["status"]) == (1, "partial"), ended.stderr
-    assert ended.report.keys() >= REPORT_KEYS
-    assert (ended.report["command"], ended.report["job"], "forgotten" in ended.report) == ("reconcile", "news", False)
-    assert ended.report["requests"]["create"]["sent"] == 0
-    assert ended.report["differences_file"] == str(tmp_path / "differences.csv")
-    assert ended.report["differences"] == {"missing": 2, "extra": 1, "duplicated": 1, "drifted": 1, "vanished": 1}
-    assert ended.report["fields"] == {"first_name": 1}
-    assert ended.report["missing_by_ledger"] == {"confirmed": 1, "none": 1}
+    assert (result.code, result.report["status"]) == (1, "partial"), result.stderr
+    assert result.report.keys() >= REPORT_KEYS
+    assert (result.report["command"], result.report["job"], "forgotten" in result.report) == (
+        "reconcile",
+        "news",
+        False,
+    )
+    assert result.report["requests"]["create"]["sent"] == 0
+    assert result.report["differences_file"] == str(tmp_path / "differences.csv")
+    assert result.report["differences"] == {"missing": 2, "extra": 1, "duplicated": 1, "drifted": 1, "vanished": 1}
+    assert result.report["fields"] == {"first_name": 1}
+    assert result.report["missing_by_ledger"] == {"confirmed": 1, "none": 1}
     lines = {(line["difference"], line["identity"]): line for line in read_lines(tmp_path)}
     assert lines.keys() == {
         ("missing", erased_email), ("vanished", erased_email), ("missing", "new@x.org"), ("extra", "stranger@x.org"),
@@ -105,8 +109,8 @@ def test_each_planted_difference_and_no_other_is_found(
     drifted, was = lines["drifted", changed], show_all(sandbox)[changed]["FirstName"]
     assert (drifted["field"], drifted["source"], drifted["service"]) == ("first_name", "Anna", was)
     assert (lines["missing", "new@x.org"]["ledger"], lines["missing", erased_email]["ledger"]) == ("none", "confirmed")
-    assert ended.report["examples"]["extra"] == [extra_id]
-    assert ended.report["certificate"]["verdict"] == "complete"
+    assert result.report["examples"]["extra"] == [extra_id]
+    assert result.report["certificate"]["verdict"] == "complete"
 
 
 def test_the_identity_may_be_the_client_user_id(connector: Connector, tmp_path: Path) -> None:
@@ -116,10 +120,10 @@ def test_the_identity_may_be_the_client_user_id(connector: Connector, tmp_path: 
     plant(connector.sandbox, "ann@x.org", ClientUserId="A1")  # another key: its case counts
     plant(connector.sandbox, "dan@x.org")  # without one
     write_csv(tmp_path / "people.csv", "number,email", "a1,ann@x.org", "b2,bert@x.org", "c3,cem@x.org")
-    ended = reconcile(connector, job)
-    assert find_differences(ended) == {"extra": 2, "drifted": 1}
+    result = reconcile(connector, job)
+    assert find_differences(result) == {"extra": 2, "drifted": 1}
     assert list_lines(tmp_path) == [("drifted", "b2", "email"), ("extra", "A1", ""), ("extra", "", "")]
-    assert any("1 listed subscriber has no client_user_id" in message for message in ended.report["messages"])
+    assert any("1 listed subscriber has no client_user_id" in message for message in result.report["messages"])
 
 
 @pytest.mark.parametrize(
@@ -145,9 +149,9 @@ def test_zips_are_compared_by_the_zip_rule_of_the_job(
         plant(connector.sandbox, "person0@x.org", {"Id": 7}, IsActive=True, **listed)
     else:
         assert connector.run_json("sync", job).rows["created"] == len(zips)
-    ended = reconcile(connector, job)
-    assert find_differences(ended) == ({"drifted": 1} if expected else {})
-    assert list(ended.report["fields"]) == expected
+    result = reconcile(connector, job)
+    assert find_differences(result) == ({"drifted": 1} if expected else {})
+    assert list(result.report["fields"]) == expected
 
 
 def test_missing_rows_are_reported_with_the_state_of_the_ledger(connector: Connector, tmp_path: Path) -> None:
@@ -161,8 +165,8 @@ def test_missing_rows_are_reported_with_the_state_of_the_ledger(connector: Conne
     connector.sandbox.switch(drop_before=0)
     rows = ["there@x.org,Ann", "refused@x.org,", "lost0@x.org,L", "new@x.org,N"]
     write_csv(tmp_path / "people.csv", "email,name", *rows)
-    ended = reconcile(connector, job)
-    assert ended.report["missing_by_ledger"] == {"none": 1, "rejected": 1, "unknown": 1}
+    result = reconcile(connector, job)
+    assert result.report["missing_by_ledger"] == {"none": 1, "rejected": 1, "unknown": 1}
     told = {line["identity"]: (line["ledger"], line["message"]) for line in read_lines(tmp_path)}
     assert told["new@x.org"] == ("none", "never sent")
     assert told["refused@x.org"][0] == "rejected"
@@ -181,10 +185,10 @@ def test_invalid_duplicate_and_suppressed_rows_count_as_present(connector: Conne
         tmp_path / "people.csv", "email,name,sex", "ann@x.org,Ann,", "ANN@x.org,Other,", "gone@x.org,Changed,",
         "never@x.org,Ann,", "wrong@x.org,Ann,robot", "nobody,Ann,", 'torn@x.org',
     )  # fmt: skip
-    ended = reconcile(connector, job)
-    assert (ended.code, ended.report["differences"]) == (0, NOTHING), ended.stdout
-    assert ended.rows == {"read": 7, "valid": 1, "invalid": 3, "duplicate": 1, "suppressed": 2}
-    assert any("2 of them have no identity" in message for message in ended.report["messages"])
+    result = reconcile(connector, job)
+    assert (result.code, result.report["differences"]) == (0, NOTHING), result.stdout
+    assert result.rows == {"read": 7, "valid": 1, "invalid": 3, "duplicate": 1, "suppressed": 2}
+    assert any("2 of them have no identity" in message for message in result.report["messages"])
 
 
 def test_an_incomplete_list_shows_nobody_as_missing_or_extra(connector: Connector, tmp_path: Path) -> None:
@@ -193,11 +197,11 @@ def test_an_incomplete_list_shows_nobody_as_missing_or_extra(connector: Connecto
     connector.run_json("sync", job)
     plant(sandbox, "stranger@x.org")
     sandbox.switch(order="shuffled", max_limit=10)
-    ended = reconcile(connector, job)
-    assert (ended.code, ended.report["status"]) == (1, "partial")
-    assert ended.report["differences"].items() >= UNKNOWN.items()
+    result = reconcile(connector, job)
+    assert (result.code, result.report["status"]) == (1, "partial")
+    assert result.report["differences"].items() >= UNKNOWN.items()
     assert {line["difference"] for line in read_lines(tmp_path)} <= {"duplicated", "drifted"}
-    (told,) = [message for message in ended.report["messages"] if "is not known to be complete" in message]
+    (told,) = [message for message in result.report["messages"] if "is not known to be complete" in message]
     assert "its missing, extra and vanished subscribers are not certain" in told
     sandbox.switch(max_limit=1000)  # one page holds all in any order
     assert find_differences(reconcile(connector, job)) == {"extra": 1}
@@ -211,9 +215,9 @@ def test_an_incomplete_list_shows_duplicates_and_drift(connector: Connector, tmp
         plant(sandbox, f"person{number}@x.org")
     write_people(tmp_path, {f"person{number}@x.org": "Anna" for number in range(20)})
     sandbox.switch(max_total=5)
-    ended = reconcile(connector, job)
-    assert ended.report["certificate"]["reason"] == "total_count"
-    assert ended.report["differences"] == {**UNKNOWN, "duplicated": 20, "drifted": 20}
+    result = reconcile(connector, job)
+    assert result.report["certificate"]["reason"] == "total_count"
+    assert result.report["differences"] == {**UNKNOWN, "duplicated": 20, "drifted": 20}
     accepted = reconcile(connector, job, "--ignore-total-count")
     assert accepted.report["differences"] == {**NOTHING, "duplicated": 20, "drifted": 20}
 
@@ -225,9 +229,9 @@ def test_a_list_that_changes_during_the_reading_causes_no_wrong_difference(
     write_people(tmp_path, {f"person{number}@x.org": "Ann" for number in range(60)})
     connector.run_json("sync", job)
     sandbox.switch(max_limit=10, churn_insert=1, churn_delete=1, churn_where="middle", id_step=5)
-    ended = reconcile(connector, job)
+    result = reconcile(connector, job)
     sandbox.switch(churn_insert=0, churn_delete=0)
-    assert ended.report["certificate"]["verdict"] == "complete", ended.report["certificate"]
+    assert result.report["certificate"]["verdict"] == "complete", result.report["certificate"]
     stayed = show_all(sandbox).keys()
     told = list_lines(tmp_path)
     assert {kind for kind, _, _ in told} <= {"missing", "extra", "vanished"}
@@ -250,21 +254,21 @@ def test_a_reconciliation_beside_a_load_reports_the_load(connector: Connector, t
     sandbox.switch(latency_ms=100)
     with connector.start("import", tmp_path / "people.csv", "--job", job, "--max-concurrency", "2") as load:
         wait_for(lambda: sandbox.stats()["subscribers"] >= 10)
-        ended = connector.run_json("reconcile", job)
+        result = connector.run_json("reconcile", job)
         assert load.poll() is None
         sandbox.switch(latency_ms=0)
         load.communicate()
     assert load.returncode == 0
-    assert ended.code == 1
-    assert any("is active, or has died" in message for message in ended.report["messages"])
+    assert result.code == 1
+    assert any("is active, or has died" in message for message in result.report["messages"])
 
 
 def test_an_unknown_create_that_took_effect_is_not_a_difference(connector: Connector, tmp_path: Path) -> None:
     people = write_addresses(tmp_path / "people.csv", 4)
     lose_three(connector, people, drop_after=1)
     text = BY_ID.replace("name,", "first_name,").replace("{id: 7}", "{name: News}")
-    ended = reconcile(connector, write_job(tmp_path, text=text))
-    assert find_differences(ended) == {"missing": 1}
+    result = reconcile(connector, write_job(tmp_path, text=text))
+    assert find_differences(result) == {"missing": 1}
     assert list_lines(tmp_path) == [("missing", "person3@example.com", "")]
 
 
@@ -279,9 +283,9 @@ def test_an_empty_source_or_a_source_without_the_identity_is_refused(
     connector: Connector, tmp_path: Path, source: str, code: int, words: str
 ) -> None:
     write_csv(tmp_path / "people.csv", source)
-    ended = connector.run("reconcile", write_job(tmp_path), "--to", tmp_path / "differences.csv")
-    assert ended.code == code
-    assert words in ended.stderr
+    result = connector.run("reconcile", write_job(tmp_path), "--to", tmp_path / "differences.csv")
+    assert result.code == code
+    assert words in result.stderr
     assert not (tmp_path / "differences.csv").exists()
 
 
@@ -291,9 +295,9 @@ def test_a_list_that_cannot_be_read_aborts_the_run_and_keeps_the_file(connector:
     reconcile(connector, job)
     before = (tmp_path / "differences.csv").read_bytes()
     connector.sandbox.switch(list_error=1)
-    ended = reconcile(connector, job)
-    assert (ended.code, ended.report["status"]) == (3, "aborted")
-    assert "differences" not in ended.report
+    result = reconcile(connector, job)
+    assert (result.code, result.report["status"]) == (3, "aborted")
+    assert "differences" not in result.report
     assert (tmp_path / "differences.csv").read_bytes() == before
 
 
@@ -304,19 +308,19 @@ def test_a_source_that_fails_in_the_middle_aborts_the_run(connector: Connector, 
         broken = "CASE at WHEN 3 THEN json_extract('broken', '$') ELSE at END"  # the last row cannot be read
         database.execute(f"CREATE VIEW people AS SELECT email, name, {broken} AS at FROM numbers ORDER BY rowid")
     text = BY_SQL.replace(", cursor: {column: at, start: 1}", "")
-    ended = reconcile(connector, write_job(tmp_path, text=text))
-    assert (ended.code, ended.report["status"]) == (3, "aborted"), ended.stdout
+    result = reconcile(connector, write_job(tmp_path, text=text))
+    assert (result.code, result.report["status"]) == (3, "aborted"), result.stdout
     assert not (tmp_path / "differences.csv").exists()
 
 
 def test_the_report_is_a_table_without_personal_data(connector: Connector, tmp_path: Path) -> None:
     subscriber_id = plant(connector.sandbox, "stranger@x.org")
     write_people(tmp_path, {"ann@x.org": "Ann"})
-    ended = connector.run("reconcile", write_job(tmp_path))
-    assert ended.code == 1
-    told = [" ".join(line.strip("│").split("│")).split() for line in ended.stdout.splitlines()]
+    result = connector.run("reconcile", write_job(tmp_path))
+    assert result.code == 1
+    told = [" ".join(line.strip("│").split("│")).split() for line in result.stdout.splitlines()]
     assert ["missing", "1", "rows", "1"] in told
     assert ["ledger:", "none", "1"] in told
     assert ["extra", "1", "ids", str(subscriber_id)] in told
-    assert "stranger" not in ended.stdout
+    assert "stranger" not in result.stdout
     assert not list((tmp_path / "state").glob("ledger*")), "a reconciliation creates no ledger"

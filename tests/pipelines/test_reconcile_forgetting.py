@@ -36,9 +36,9 @@ def test_an_erased_subscriber_is_created_by_the_next_sync(connector: Connector, 
     erase_first(connector.sandbox, 3)
     connector.sandbox.switch(filters=filters)
     assert connector.run_json("sync", job).rows == {"read": 20, "exists": 20}
-    ended = connector.run_json("reconcile", job, "--forget-missing")
-    assert (ended.code, ended.report["forgotten"]) == (1, 3), ended.stderr
-    assert find_differences(ended) == {"missing": 3, "vanished": 3}
+    result = connector.run_json("reconcile", job, "--forget-missing")
+    assert (result.code, result.report["forgotten"]) == (1, 3), result.stderr
+    assert find_differences(result) == {"missing": 3, "vanished": 3}
     assert connector.run_json("sync", job).rows == {"read": 20, "exists": 17, "created": 3}
     assert find_differences(connector.run_json("reconcile", job)) == {}
     assert sum(count_stored(connector.sandbox).values()) == 23
@@ -49,26 +49,30 @@ def test_an_erased_subscriber_without_a_row_is_forgotten_too(connector: Connecto
     (gone,) = {f"person{number}@x.org" for number in range(20)} - _erase(connector, 1)
     rest = [f"person{number}@x.org,Ann" for number in range(20) if f"person{number}@x.org" != gone]
     write_csv(connector.folder / "people.csv", "email,name", *rest)
-    ended = connector.run_json("reconcile", job, "--forget-missing", "--to", connector.folder / "d.csv")
-    assert (find_differences(ended), ended.report["forgotten"]) == ({"vanished": 1}, 1)
+    result = connector.run_json("reconcile", job, "--forget-missing", "--to", connector.folder / "d.csv")
+    assert (find_differences(result), result.report["forgotten"]) == ({"vanished": 1}, 1)
     assert connector.run_json("reconcile", job).code == 0
 
 
-def test_a_reconciliation_keeps_its_ledger_while_the_list_is_read(shared: Connector, tmp_path: Path) -> None:
+def test_a_reconciliation_keeps_its_ledger_while_the_list_is_read(
+    postgres_connector: Connector, tmp_path: Path
+) -> None:
     write_people(tmp_path, 20)
-    job, url = write_job(tmp_path), shared.environ["CONNECTOR_LEDGER"] or ""
-    assert shared.run_json("sync", job).rows == {"read": 20, "created": 20}
-    shared.sandbox.switch(latency_ms=25_000)
-    answers = shared.sandbox.stats()["requests"]["list"]["answers"]
+    job, url = write_job(tmp_path), postgres_connector.environ["CONNECTOR_LEDGER"] or ""
+    assert postgres_connector.run_json("sync", job).rows == {"read": 20, "created": 20}
+    postgres_connector.sandbox.switch(latency_ms=25_000)
+    answers = postgres_connector.sandbox.stats()["requests"]["list"]["answers"]
     leases = set[object]()
 
     def is_renewed() -> bool:
         leases.update(expires_at for (expires_at,) in run_sql(url, "SELECT expires_at FROM lease"))
         return len(leases) > 3  # two transactions come before the list is read
 
-    with shared.start("reconcile", job, "--forget-missing") as process:
+    with postgres_connector.start("reconcile", job, "--forget-missing") as process:
         wait_for(is_renewed)
-        assert shared.sandbox.stats()["requests"]["list"]["answers"] == answers, "the first page has not come yet"
+        assert postgres_connector.sandbox.stats()["requests"]["list"]["answers"] == answers, (
+            "the first page has not come yet"
+        )
         process.send_signal(signal.SIGTERM)
         process.communicate()
     assert process.returncode == 128 + signal.SIGTERM
@@ -83,14 +87,14 @@ def _erase(connector: Connector, number: int) -> set[str]:
 @pytest.mark.parametrize("is_sure", [False, True])
 def test_an_emptied_base_is_forgotten_only_with_yes(connector: Connector, job: Path, is_sure: bool) -> None:
     erase_first(connector.sandbox, 20)
-    ended = connector.run_json("reconcile", job, "--forget-missing", *(["--yes"] if is_sure else []))
-    assert find_differences(ended) == {"missing": 20, "vanished": 20}
-    assert any("another account, or the base was emptied" in message for message in ended.report["messages"])
+    result = connector.run_json("reconcile", job, "--forget-missing", *(["--yes"] if is_sure else []))
+    assert find_differences(result) == {"missing": 20, "vanished": 20}
+    assert any("another account, or the base was emptied" in message for message in result.report["messages"])
     if is_sure:
-        assert (ended.code, ended.report["forgotten"]) == (1, 20)
+        assert (result.code, result.report["forgotten"]) == (1, 20)
         assert connector.run_json("sync", job).rows == {"read": 20, "created": 20}
     else:
-        assert (ended.code, ended.report["status"], ended.report["forgotten"]) == (3, "aborted", 0)
+        assert (result.code, result.report["status"], result.report["forgotten"]) == (3, "aborted", 0)
         assert connector.run_json("reconcile", job).report["missing_by_ledger"] == {"confirmed": 20}
 
 
@@ -98,9 +102,9 @@ def test_an_incomplete_list_forgets_nobody(connector: Connector, job: Path) -> N
     erase_first(connector.sandbox)
     connector.sandbox.switch(max_total=5)
     for options in ((), ("--ignore-total-count",)):
-        ended = connector.run_json("reconcile", job, "--forget-missing", *options)
-        assert (ended.code, ended.report["forgotten"]) == (1, 0)
-        assert any("no subscriber was forgotten" in message for message in ended.report["messages"])
+        result = connector.run_json("reconcile", job, "--forget-missing", *options)
+        assert (result.code, result.report["forgotten"]) == (1, 0)
+        assert any("no subscriber was forgotten" in message for message in result.report["messages"])
     connector.sandbox.switch(max_total=0)
     assert connector.run_json("reconcile", job).report["differences"]["vanished"] == 1
 
@@ -132,9 +136,9 @@ def test_an_id_with_another_identity_now_is_not_forgotten(connector: Connector, 
     connector.sandbox.reset()
     renamed = [plant(connector.sandbox, f"new-{email}") for email in emails]
     assert sorted(renamed) == sorted(ids)
-    ended = connector.run_json("reconcile", job, "--forget-missing", "--to", tmp_path / "d.csv")
-    assert find_differences(ended) == {"missing": 20, "extra": 20}
-    assert ended.report["forgotten"] == 0
+    result = connector.run_json("reconcile", job, "--forget-missing", "--to", tmp_path / "d.csv")
+    assert find_differences(result) == {"missing": 20, "extra": 20}
+    assert result.report["forgotten"] == 0
     assert any(
-        "none of the 20 subscribers that the ledger knows is listed" in message for message in ended.report["messages"]
+        "none of the 20 subscribers that the ledger knows is listed" in message for message in result.report["messages"]
     )

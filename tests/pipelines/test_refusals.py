@@ -9,12 +9,12 @@ import pytest
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import (
     INTO_NEWS,
+    CommandResult,
     Connector,
-    Ended,
     count_stored,
-    end,
     has_stored,
     wait_for,
+    wait_for_result,
     write_addresses,
     write_csv,
 )
@@ -47,8 +47,8 @@ def test_a_refusal_of_the_account_or_the_token_is_sent_again_though_its_row_is_n
     assert connector.import_file(path).rows == {"read": 2, "created": 1, "rejected": 1}
     sandbox.switch(required="")
     other = write_csv(tmp_path / "other.csv", "email,first_name", "c@x.org,Cem")
-    ended = connector.import_file(other, "--on-unknown", "hold")
-    assert (ended.code, ended.rows) == (0, {"read": 1, "created": 1}), ended.stderr
+    result = connector.import_file(other, "--on-unknown", "hold")
+    assert (result.code, result.rows) == (0, {"read": 1, "created": 1}), result.stderr
     assert count_stored(sandbox) == {"a@x.org": 1, "b@x.org": 1, "c@x.org": 1}
 
 
@@ -62,8 +62,8 @@ def test_a_retry_sends_a_create_that_the_account_was_refused_again(connector: Co
     assert [(open_entry["state"], open_entry["entries"]) for open_entry in shown["open_entries"]] == [("unknown", 1)]
     assert not any("Correct" in step for step in shown["next"]), shown["next"]
     sandbox.switch(required="")
-    ended = connector.run_json("retry", "--quiet-period", "100ms")
-    assert (ended.code, ended.rows) == (0, {"read": 1, "created": 1}), ended.stderr
+    result = connector.run_json("retry", "--quiet-period", "100ms")
+    assert (result.code, result.rows) == (0, {"read": 1, "created": 1}), result.stderr
     assert count_stored(sandbox) == {"a@x.org": 1, "b@x.org": 1}
 
 
@@ -71,9 +71,9 @@ def test_creates_refused_by_chance_are_sent_again_without_a_quiet_period(connect
     """Three 429 amid 200 creates, and a list of several pages: two readings of the list prove the three absent."""
     connector.sandbox.switch(blocked_from=100, blocked_creates=3, blocked_status=429, max_limit=50)
     path = write_addresses(tmp_path / "people.csv", 200)
-    ended = connector.import_file(path, "--quiet-period", "10m", "--time-limit", "20s")
-    assert (ended.code, ended.rows) == (0, {"read": 200, "created": 200}), ended.stderr
-    assert ended.report["settled"] == {"found": 0, "absent": 3}
+    result = connector.import_file(path, "--quiet-period", "10m", "--time-limit", "20s")
+    assert (result.code, result.rows) == (0, {"read": 200, "created": 200}), result.stderr
+    assert result.report["settled"] == {"found": 0, "absent": 3}
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
@@ -88,8 +88,8 @@ def test_a_first_create_that_took_effect_and_got_a_429_is_sent_once_while_the_li
         wait_for(lambda: has_stored(sandbox, 3002))
         sandbox.switch(created_429=0)
         stdout, stderr = process.communicate(timeout=60)
-    ended = Ended(process.returncode, stdout, stderr)
-    assert (ended.code, ended.rows) == (0, {"read": 60, "created": 60}), stderr
+    result = CommandResult(process.returncode, stdout, stderr)
+    assert (result.code, result.rows) == (0, {"read": 60, "created": 60}), stderr
     assert set(count_stored(sandbox).values()) == {1}
 
 
@@ -101,8 +101,8 @@ def test_a_first_create_with_a_429_is_sent_again_with_on_unknown_hold(connector:
         wait_for(lambda: connector.sandbox.stats()["faults"].get("refuse", 0) >= 2)
         connector.sandbox.switch(refuse=0)
         stdout, stderr = process.communicate(timeout=60)
-    ended = Ended(process.returncode, stdout, stderr)
-    assert (ended.code, ended.rows) == (0, {"read": 3, "created": 3}), stderr
+    result = CommandResult(process.returncode, stdout, stderr)
+    assert (result.code, result.rows) == (0, {"read": 3, "created": 3}), stderr
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
@@ -117,8 +117,8 @@ def test_a_subscriber_that_another_program_creates_after_a_429_is_not_reported_a
         wait_for(lambda: connector.sandbox.stats()["faults"].get("refuse", 0) >= 2)
         connector.sandbox.switch(refuse=0)
         assert connector.import_file(other, environ={"CONNECTOR_STATE_DIR": str(tmp_path / "other")}).code == 0
-        ended = end(process)
-    assert (ended.code, ended.rows) == (0, {"read": 2, "created": 1, "changed": 1}), ended.stderr
+        result = wait_for_result(process)
+    assert (result.code, result.rows) == (0, {"read": 2, "created": 1, "changed": 1}), result.stderr
     assert connector.import_file(path).rows == {"read": 2, "exists": 1, "changed": 1}
 
 
@@ -130,8 +130,8 @@ def test_a_token_that_is_revoked_during_a_run_ends_the_run_without_rejecting_a_r
     with connector.start("import", path, *INTO_NEWS, "--max-concurrency", "4", "--output", "json") as process:
         wait_for(lambda: has_stored(sandbox, 20))
         sandbox.switch(authorization="other {token}")
-        ended = end(process)
-    assert (ended.code, ended.rows["unsent"] > 0) == (3, True), ended.stderr
+        result = wait_for_result(process)
+    assert (result.code, result.rows["unsent"] > 0) == (3, True), result.stderr
     sandbox.switch(authorization="{token}", latency_ms=0)
     again = connector.import_file(path)
     assert (again.code, again.rows["created"] + again.rows["exists"]) == (0, 300), again.stderr
@@ -155,8 +155,8 @@ def test_the_rejects_of_a_file_come_in_the_order_of_the_file(connector: Connecto
     """The rows of a long file are sent in the order that suits the ledger."""
     connector.sandbox.switch(required="FirstName")
     rows = [f"a{index}@x.org,{'' if index % 20 == 7 else 'Ann'}" for index in range(2500)]
-    ended = connector.import_file(write_csv(tmp_path / "people.csv", "email,first_name", *rows))
-    assert [int(row["_row"]) for row in read_rejects(ended)] == list(range(8, 2501, 20))
+    result = connector.import_file(write_csv(tmp_path / "people.csv", "email,first_name", *rows))
+    assert [int(row["_row"]) for row in read_rejects(result)] == list(range(8, 2501, 20))
 
 
 def test_a_refused_create_that_the_list_shows_late_exists_in_the_next_run(connector: Connector, tmp_path: Path) -> None:
@@ -168,8 +168,8 @@ def test_a_refused_create_that_the_list_shows_late_exists_in_the_next_run(connec
     early = connector.import_file(path, "--quiet-period", "2s")  # a later run must look again
     assert early.rows == {"read": 5, "rejected": 5}, early.stderr
     wait_until_listed(sandbox, 5)
-    ended = connector.import_file(path)
-    assert (ended.code, ended.rows) == (0, {"read": 5, "exists": 5}), ended.stderr
+    result = connector.import_file(path)
+    assert (result.code, result.rows) == (0, {"read": 5, "exists": 5}), result.stderr
     assert set(count_stored(sandbox).values()) == {1}
 
 

@@ -67,8 +67,8 @@ def test_rejects_of_a_workbook_are_corrected_in_the_workbook_and_imported(connec
 
 def test_validate_writes_rejects_in_the_format_of_the_file_name(connector: Connector, people: Path) -> None:
     for name in ("bad.xlsx", "bad.csv"):
-        ended = connector.run("validate", people, "--active", "--rejects", name)
-        assert ended.code == 1, ended.stderr
+        result = connector.run("validate", people, "--active", "--rejects", name)
+        assert result.code == 1, result.stderr
     names = {"bad.xlsx", "bad.csv", "people.xlsx"}
     assert {path.name for path in connector.folder.iterdir() if path.is_file()} == names
     rows = [row[:2] for row in openpyxl.load_workbook(connector.folder / "bad.xlsx").active.iter_rows(values_only=True)]
@@ -79,10 +79,10 @@ def test_rejects_that_a_workbook_cannot_hold_stay_a_csv(connector: Connector, tm
     cells = {f"note {number}": "x" * 30_000 for number in range(3)}
     beside = ("b@example.com", *cells.values(), "beside the columns")
     people = write_workbook(tmp_path / "people.xlsx", beside, header=("email", *cells))
-    ended = connector.import_file(people)
-    path = Path(ended.report["rejects_file"])
-    assert (ended.code, path.suffix, list(path.parent.iterdir())) == (1, ".csv", [path])
-    assert "stays a CSV" in ended.stderr
+    result = connector.import_file(people)
+    path = Path(result.report["rejects_file"])
+    assert (result.code, path.suffix, list(path.parent.iterdir())) == (1, ".csv", [path])
+    assert "stays a CSV" in result.stderr
     csv.field_size_limit(1 << 20)
     with path.open(encoding="utf-8", newline="") as file:
         assert len(list(csv.reader(file))) == 2
@@ -99,8 +99,8 @@ def test_a_killed_run_leaves_a_csv_and_no_partial_workbook(connector: Connector,
     connector.sandbox.switch(hang_after=0)
     [left] = (connector.folder / "state" / "rejects").iterdir()
     assert left.suffix == ".csv"
-    ended = connector.import_file(people)
-    assert Path(ended.report["rejects_file"]).suffix == ".xlsx"
+    result = connector.import_file(people)
+    assert Path(result.report["rejects_file"]).suffix == ".xlsx"
     assert len(count_stored(connector.sandbox)) == 5
     pruned = connector.run("prune", "--older-than", "0s")
     assert (pruned.code, "deleted in" in pruned.stderr) == (0, True)

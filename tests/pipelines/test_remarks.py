@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import INTO_NEWS, Connector, Ended, list_stored, write_csv
+from tests.pipelines.conftest import INTO_NEWS, CommandResult, Connector, list_stored, write_csv
 from tests.sources.files.people import write_xlsx
 from tests.sources.files.reading import write
 
@@ -17,13 +17,13 @@ def command(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def read(connector: Connector, command: str, *arguments: str | Path) -> Ended:
+def read(connector: Connector, command: str, *arguments: str | Path) -> CommandResult:
     options = () if "--job" in arguments else BY[command]
     return connector.run_json(command, *arguments, *options)
 
 
-def find(ended: Ended, words: str) -> list[str]:
-    return [message for message in ended.report["messages"] if words in message]
+def find(result: CommandResult, words: str) -> list[str]:
+    return [message for message in result.report["messages"] if words in message]
 
 
 def test_a_birthday_without_a_year_is_omitted_and_its_row_is_valid(
@@ -38,9 +38,9 @@ def test_a_birthday_without_a_year_is_omitted_and_its_row_is_valid(
         "Dan,05-12,dan@x.org",
         "Eve,--05-12,nobody",
     )
-    ended = read(connector, command, path)
-    assert (ended.rows["read"], ended.rows["invalid"]) == (5, 2)
-    assert len(find(ended, "2 birthdays without a year")) == 1
+    result = read(connector, command, path)
+    assert (result.rows["read"], result.rows["invalid"]) == (5, 2)
+    assert len(find(result, "2 birthdays without a year")) == 1
     stored = [event["subscriber"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created"]
     if command == "import":
         assert {each["Email"]: each.get("Birthday") for each in stored} == {
@@ -51,10 +51,10 @@ def test_a_birthday_without_a_year_is_omitted_and_its_row_is_valid(
 def test_the_encoding_and_skipped_lines_are_reported(connector: Connector, tmp_path: Path, command: str) -> None:
     path = tmp_path / "people.csv"
     path.write_bytes("Everybody\n\nemail,first_name\nann@x.org,Ann\nbob@x.org,Bob\n".encode("utf-16-le"))
-    ended = read(connector, command, path)
-    assert "read as utf-16-le" in ended.stderr
-    assert len(find(ended, "read as utf-16-le")) == 1
-    assert len(find(ended, "titles above its header were left out")) == 1
+    result = read(connector, command, path)
+    assert "read as utf-16-le" in result.stderr
+    assert len(find(result, "read as utf-16-le")) == 1
+    assert len(find(result, "titles above its header were left out")) == 1
 
 
 def test_numbers_of_a_workbook_in_a_template_are_reported(connector: Connector, tmp_path: Path, command: str) -> None:
@@ -65,8 +65,8 @@ def test_numbers_of_a_workbook_in_a_template_are_reported(connector: Connector, 
         "job: news\nsource: {file: {path: people.xlsx}}\nload: {quiet_period: 200ms}\n"
         f"subscriber: {{base: {{name: News}}, fields: {{email: email, phone: {rule}, is_active: {{value: true}}}}}}\n"
     )
-    ended = read(connector, command, path, "--job", "job.yaml")
-    assert [message.partition(" in the workbook")[0] for message in find(ended, "in the workbook")] == [
+    result = read(connector, command, path, "--job", "job.yaml")
+    assert [message.partition(" in the workbook")[0] for message in find(result, "in the workbook")] == [
         "2 cells of the column code (phone) are numbers", "1 cell of the column line (phone) is a number",
     ]  # fmt: skip
 
@@ -75,8 +75,8 @@ def test_a_column_of_whole_names_is_sent_unsplit_and_reported(
     connector: Connector, tmp_path: Path, command: str
 ) -> None:
     path = write_csv(tmp_path / "people.csv", "email,Name", 'ann@x.org,"Lee, Dr. Ann"', "bob@x.org,Bob van der Ray")
-    ended = read(connector, command, path)
-    assert len(find(ended, "the column Name seems to have whole names, which are sent unsplit as first_name")) == 1
+    result = read(connector, command, path)
+    assert len(find(result, "the column Name seems to have whole names, which are sent unsplit as first_name")) == 1
     if command == "import":
         stored = list_stored(connector.sandbox)
         assert {email: (each["FirstName"], each.get("LastName")) for email, each in stored.items()} == {
@@ -95,10 +95,12 @@ def test_words_for_missing_values_are_read_as_empty_and_counted(
     connector: Connector, tmp_path: Path, command: str
 ) -> None:
     lines = ("email,first_name,last_name", "ann@x.org,NULL,None", "bob@x.org,Bob,Null", "NULL,x,y")
-    ended = read(connector, command, write_csv(tmp_path / "people.csv", *lines))
-    assert (ended.rows["read"], ended.rows["invalid"]) == (3, 1)
+    result = read(connector, command, write_csv(tmp_path / "people.csv", *lines))
+    assert (result.rows["read"], result.rows["invalid"]) == (3, 1)
     words = "3 cells are read as empty, because programs write these words for a missing value: "
-    assert len(find(ended, f"{words}email NULL (1), first_name NULL (1), last_name None (1). If a word is a name")) == 1
+    assert (
+        len(find(result, f"{words}email NULL (1), first_name NULL (1), last_name None (1). If a word is a name")) == 1
+    )
     if command == "import":
         stored = list_stored(connector.sandbox)
         assert stored["bob@x.org"]["LastName"] == "Null"
@@ -107,8 +109,8 @@ def test_words_for_missing_values_are_read_as_empty_and_counted(
 
 def test_html_codes_are_sent_as_their_letters_and_counted(connector: Connector, tmp_path: Path, command: str) -> None:
     lines = ("email,first_name,last_name", "ann@x.org,Ann &amp; Bo,M&uuml;ller", "eve@x.org,Eve,O&#39;Brien")
-    ended = read(connector, command, write_csv(tmp_path / "people.csv", *lines))
-    assert len(find(ended, "3 cells with HTML codes (&amp;) or backslashes before quotes are sent")) == 1
+    result = read(connector, command, write_csv(tmp_path / "people.csv", *lines))
+    assert len(find(result, "3 cells with HTML codes (&amp;) or backslashes before quotes are sent")) == 1
     if command == "import":
         stored = list_stored(connector.sandbox)
         assert {each["LastName"] for each in stored.values()} == {"Müller", "O'Brien"}

@@ -14,24 +14,24 @@ def test_creates_that_are_executed_twice_end_the_run_after_the_first(
     if seeded:
         connector.sandbox.seed(seeded, base_name="News")
     connector.sandbox.switch(repeat=1, filters=filters)
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 40))
-    assert (ended.code, ended.rows) == (3, {"read": 40, "created": 1, "unsent": 39}), ended.stderr
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", 40))
+    assert (result.code, result.rows) == (3, {"read": 40, "created": 1, "unsent": 39}), result.stderr
     first, second = (event["id"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created")
-    assert f"1 subscriber of this run is in the service twice (ids {first} and {second})" in ended.stderr
+    assert f"1 subscriber of this run is in the service twice (ids {first} and {second})" in result.stderr
 
 
 def test_some_creates_that_are_executed_twice_are_named_at_the_end(connector: Connector, tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     assert connector.import_file(write_addresses(path, 5)).code == 0
     connector.sandbox.switch(repeat=0.2, seed=3)
-    ended = connector.import_file(write_addresses(path, 60))
+    result = connector.import_file(write_addresses(path, 60))
     twice = sum(number == 2 for number in count_stored(connector.sandbox).values())
-    assert (ended.code, twice > 1) == (1, True), ended.stderr
-    assert f"{twice} subscribers of this run are in the service twice" in ended.stderr
+    assert (result.code, twice > 1) == (1, True), result.stderr
+    assert f"{twice} subscribers of this run are in the service twice" in result.stderr
 
 
 def test_creates_that_are_executed_twice_are_noticed_though_the_list_lags(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(repeat=1, list_lag_ms=500)
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 5), "--quiet-period", "1s")
-    assert ended.code == 1, ended.stderr
-    assert "in the service twice" in ended.stderr
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", 5), "--quiet-period", "1s")
+    assert result.code == 1, result.stderr
+    assert "in the service twice" in result.stderr

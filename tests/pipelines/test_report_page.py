@@ -50,10 +50,10 @@ def test_the_page_of_an_import_shows_the_run_its_problems_and_the_next_step(
     rows = [f"person{number}@example.com,Ann" for number in range(20)]
     bad = ["secret.lady@hidden,Ann", "another.lady@hidden,Ann", "one,cell,too many"]
     path = write_csv(tmp_path / "<b>people & co.csv", "email,first_name", *rows, *bad)
-    ended = connector.import_file(path, "--report", "run.html", "--max-rate", "400")
+    result = connector.import_file(path, "--report", "run.html", "--max-rate", "400")
 
     text = read_page(tmp_path / "run.html")
-    report = ended.report
+    report = result.report
     assert "<b>people" not in (tmp_path / "run.html").read_text(encoding="utf-8")
     for shown in (
         "<b>people & co partial", report["run_id"], connector.sandbox.base_url, "News", "400/s", "23 read", "20created",

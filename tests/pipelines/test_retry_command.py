@@ -12,13 +12,13 @@ import pytest
 from connector.sandbox import SandboxProcess
 from connector.states import State
 from tests.pipelines.conftest import (
+    CommandResult,
     Connector,
-    Ended,
     count_stored,
-    end,
     has_stored,
     list_stored,
     wait_for,
+    wait_for_result,
     write_addresses,
     write_csv,
 )
@@ -50,10 +50,10 @@ def test_unknown_entries_are_finished_without_their_source(
     path = write_addresses(tmp_path / "people.csv", 3)
     lose_three(connector, path, **losses)
     path.unlink()
-    ended = retry(connector)
-    assert (ended.code, ended.report["status"], ended.rows) == (0, "ok", rows)
-    assert ended.report["settled"] == settled
-    assert ended.report["command"] == "retry"
+    result = retry(connector)
+    assert (result.code, result.report["status"], result.rows) == (0, "ok", rows)
+    assert result.report["settled"] == settled
+    assert result.report["command"] == "retry"
     assert count_stored(connector.sandbox) == {f"person{index}@example.com": 1 for index in range(3)}
     assert read_states(connector) == []
 
@@ -67,8 +67,8 @@ def test_a_retry_finishes_the_named_base_or_each_base_of_the_account(connector: 
     lose_three(connector, write_addresses(tmp_path / "three.csv", 3, first=20), base="Shop", drop_before=1)
     assert retry(connector, "--base-id", "1").rows == {"read": 3, "created": 3}
     lose_three(connector, write_addresses(tmp_path / "four.csv", 3, first=30), base="Shop", drop_before=1)
-    ended = retry(connector)
-    assert (ended.code, ended.rows) == (0, {"read": 6, "exists": 3, "created": 3})
+    result = retry(connector)
+    assert (result.code, result.rows) == (0, {"read": 6, "exists": 3, "created": 3})
     bases = {event["subscriber"]["Base"]["Name"] for event in connector.sandbox.truth()["events"]}
     assert bases == {"News", "Shop"}
 
@@ -83,8 +83,8 @@ def test_a_retry_of_a_run_finishes_only_the_entries_of_that_run(connector: Conne
     refused = retry(connector, "20200101T000000-abcdef")
     assert refused.is_refused
     assert first.report["run_id"] in refused.stderr, "the latest runs are named"
-    ended = retry(connector, first.report["run_id"])
-    assert ended.rows == {"read": 3, "created": 3}
+    result = retry(connector, first.report["run_id"])
+    assert result.rows == {"read": 3, "created": 3}
     assert read_states(connector) == [State.UNKNOWN] * (left - 3)
 
 
@@ -94,9 +94,9 @@ def test_a_retry_of_a_run_finishes_only_the_entries_of_that_run(connector: Conne
 def test_a_retry_without_open_entries_says_so_and_sends_no_request(connector: Connector, tmp_path: Path) -> None:
     connector.import_file(write_addresses(tmp_path / "people.csv", 3))
     requests = connector.sandbox.stats()["requests"]
-    ended = retry(connector)
-    assert (ended.code, ended.report["status"], ended.report["rows"]["read"]) == (0, "ok", 0)
-    assert any("Nothing to do: no entry" in message for message in ended.report["messages"])
+    result = retry(connector)
+    assert (result.code, result.report["status"], result.report["rows"]["read"]) == (0, "ok", 0)
+    assert any("Nothing to do: no entry" in message for message in result.report["messages"])
     assert connector.sandbox.stats()["requests"] == requests
 
 
@@ -105,10 +105,10 @@ def test_open_entries_of_another_account_are_reported(connector: Connector, tmp_
     job = tmp_path / "job.yaml"
     job.write_text(LISTED_JOB.replace("job: news", "job: news\nservice: {account: other}"), encoding="utf-8")
     write_csv(tmp_path / "gone.csv", "address")
-    ended = connector.run_json("retry", "--job", job)
-    assert (ended.code, ended.report["rows"]["read"]) == (0, 0)
+    result = connector.run_json("retry", "--job", job)
+    assert (result.code, result.report["rows"]["read"]) == (0, 0)
     words = f"3 entries of another account of this ledger are unknown or held: {connector.sandbox.base_url}"
-    assert words in ended.report["messages"]
+    assert words in result.report["messages"]
     assert read_states(connector) == [State.UNKNOWN] * 3
 
 
@@ -117,9 +117,9 @@ def test_a_list_that_fails_ends_the_retry_with_every_entry_accounted_for(connect
     hold_three(connector, path)
     lose_three(connector, write_addresses(tmp_path / "more.csv", 3, first=10), base="Shop", drop_before=1)
     connector.sandbox.switch(list_error=1)
-    ended = retry(connector, clock=skip_waits())
-    assert (ended.code, ended.report["status"]) == (3, "aborted")
-    assert "The run ended before it retried the entries of" in ended.stderr
+    result = retry(connector, clock=skip_waits())
+    assert (result.code, result.report["status"]) == (3, "aborted")
+    assert "The run ended before it retried the entries of" in result.stderr
     connector.sandbox.switch(list_error=0)
     assert retry(connector, "--held", "resend").rows == {"read": 6, "created": 6}
     assert set(count_stored(connector.sandbox).values()) == {1}
@@ -132,10 +132,10 @@ def test_a_signal_while_absence_is_being_proved_ends_the_retry(connector: Connec
     with connector.start("retry", "--quiet-period", "60s", "--output", "json") as process:
         wait_for(lambda: count_requests(connector.sandbox, "list") > asked)
         process.send_signal(signal.SIGINT)
-        ended = end(process)
-    assert (ended.code, ended.report["status"]) == (130, "stopped")
-    assert ended.rows == {"read": 3, "unknown": 3}
-    assert "The run ended before it retried the entries of Shop" in ended.stderr
+        result = wait_for_result(process)
+    assert (result.code, result.report["status"]) == (130, "stopped")
+    assert result.rows == {"read": 3, "unknown": 3}
+    assert "The run ended before it retried the entries of Shop" in result.stderr
     assert read_states(connector) == [State.UNKNOWN] * 6
 
 
@@ -152,13 +152,13 @@ def test_a_retry_confirms_held_entries_that_the_list_shows(connector: Connector,
     again = connector.import_file(path, "--on-unknown", "hold")
     assert again.rows == {"read": 3, "unknown": 3}
     create_elsewhere(connector, write_addresses(tmp_path / "one.csv", 1))
-    ended = retry(connector)
-    assert (ended.code, ended.rows) == (1, {"read": 3, "exists": 1, "unknown": 2})
-    assert ended.report["settled"]["found"] == 1
-    assert {(row["_code"], row["email"]) for row in read_rejects(ended)} == {
+    result = retry(connector)
+    assert (result.code, result.rows) == (1, {"read": 3, "exists": 1, "unknown": 2})
+    assert result.report["settled"]["found"] == 1
+    assert {(row["_code"], row["email"]) for row in read_rejects(result)} == {
         ("held", f"person{each}@example.com") for each in (1, 2)
     }
-    assert any("wait for your decision" in message for message in ended.report["messages"])
+    assert any("wait for your decision" in message for message in result.report["messages"])
     assert count_stored(sandbox) == {"person0@example.com": 1}
     assert read_states(connector) == [State.HELD] * 2
 
@@ -170,8 +170,8 @@ def test_held_entries_are_sent_again_with_held_resend(connector: Connector, tmp_
     job = tmp_path / "job.yaml"
     job.write_text(LISTED_JOB.replace("200ms", "200ms, on_unknown: hold").replace("suppress", "#"), encoding="utf-8")
     assert connector.run_json("retry", "--job", job).rows == {"read": 3, "exists": 1, "unknown": 2}
-    ended = connector.run_json("retry", "--job", job, "--held", "resend")  # overrules on_unknown of the job
-    assert (ended.code, ended.rows) == (0, {"read": 2, "created": 2})
+    result = connector.run_json("retry", "--job", job, "--held", "resend")  # overrules on_unknown of the job
+    assert (result.code, result.rows) == (0, {"read": 2, "created": 2})
     assert set(count_stored(sandbox).values()) == {1}
     assert read_states(connector) == []
 
@@ -179,8 +179,8 @@ def test_held_entries_are_sent_again_with_held_resend(connector: Connector, tmp_
 def test_held_entries_are_rejected_with_held_drop(connector: Connector, tmp_path: Path) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
     hold_three(connector, path)
-    ended = retry(connector, "--held", "drop")
-    assert (ended.code, ended.rows) == (1, {"read": 3, "rejected": 3})
+    result = retry(connector, "--held", "drop")
+    assert (result.code, result.rows) == (1, {"read": 3, "rejected": 3})
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.REJECTED] * 3)
     assert connector.import_file(path).rows == {"read": 3, "rejected": 3}
     path.write_text(path.read_text(encoding="utf-8").replace("Ann 1,", "Ann B,"), encoding="utf-8")
@@ -190,18 +190,18 @@ def test_held_entries_are_rejected_with_held_drop(connector: Connector, tmp_path
 # Rejected
 
 
-def reject_one(connector: Connector, path: Path) -> Ended:
+def reject_one(connector: Connector, path: Path) -> CommandResult:
     connector.sandbox.switch(required=["Phone"])
-    ended = connector.import_file(write_csv(path, "email,phone,tags", "a@x.org,1,", 'b@x.org,,"news,vip"'))
-    assert ended.rows == {"read": 2, "created": 1, "rejected": 1}
-    return ended
+    result = connector.import_file(write_csv(path, "email,phone,tags", "a@x.org,1,", 'b@x.org,,"news,vip"'))
+    assert result.rows == {"read": 2, "created": 1, "rejected": 1}
+    return result
 
 
 def test_rejected_entries_are_sent_again_only_with_rejected(connector: Connector, tmp_path: Path) -> None:
     reject_one(connector, tmp_path / "people.csv")
     connector.sandbox.switch(required=[])
-    ended = retry(connector)
-    assert (ended.code, ended.rows) == (0, {"read": 0} if "read" in ended.rows else {})
+    result = retry(connector)
+    assert (result.code, result.rows) == (0, {"read": 0} if "read" in result.rows else {})
     assert read_states(connector) == [State.REJECTED]
     again = retry(connector, "--rejected")
     assert (again.code, again.rows) == (0, {"read": 1, "created": 1})
@@ -213,17 +213,17 @@ def test_a_rejected_subscriber_that_exists_now_is_not_sent_again(connector: Conn
     reject_one(connector, tmp_path / "people.csv")
     connector.sandbox.switch(required=[])
     create_elsewhere(connector, write_csv(tmp_path / "one.csv", "email", "b@x.org"))
-    ended = retry(connector, "--rejected")
-    assert (ended.code, ended.rows) == (0, {"read": 1, "exists": 1})
+    result = retry(connector, "--rejected")
+    assert (result.code, result.rows) == (0, {"read": 1, "exists": 1})
     assert count_stored(connector.sandbox) == {"a@x.org": 1, "b@x.org": 1}
 
 
 def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connector, tmp_path: Path) -> None:
     reject_one(connector, tmp_path / "people.csv")
-    ended = retry(connector, "--rejected")
-    assert (ended.code, ended.rows) == (1, {"read": 1, "rejected": 1})
-    rejects = Path(ended.report["rejects_file"])
-    (row,) = read_rejects(ended)
+    result = retry(connector, "--rejected")
+    assert (result.code, result.rows) == (1, {"read": 1, "rejected": 1})
+    rejects = Path(result.report["rejects_file"])
+    (row,) = read_rejects(result)
     assert (row["email"], row["phone"], row["_outcome"], row["_http_status"]) == ("b@x.org", "", "rejected", "400")
     header, values = csv.reader(rejects.read_text(encoding="utf-8").splitlines())
     with rejects.open("w", encoding="utf-8", newline="") as file:
@@ -257,7 +257,7 @@ def test_rejected_entries_that_a_stopped_retry_did_not_reach_stay_in_the_ledger(
     with connector.start("retry", "--rejected", *options) as process:
         wait_for(lambda: has_stored(sandbox, 5))
         process.send_signal(signal.SIGINT)
-        stopped = end(process)
+        stopped = wait_for_result(process)
     assert (stopped.code, stopped.rows["read"]) == (130, 30)
     assert stopped.rows["created"] + stopped.rows["unsent"] == 30
     sandbox.switch(latency_ms=0)
@@ -290,10 +290,10 @@ def test_unknown_entries_of_a_job_with_a_list_are_sent_again_only_with_the_list(
 ) -> None:
     sandbox = connector.sandbox
     job = leave_by_a_listed_job(connector, sandbox, tmp_path)
-    ended = retry(connector)
-    assert (ended.code, ended.rows) == (1, {"read": 3, "unknown": 3})
-    assert any("because the job has a suppression list" in message for message in ended.report["messages"])
-    assert not any("wait for your decision" in message for message in ended.report["messages"])
+    result = retry(connector)
+    assert (result.code, result.rows) == (1, {"read": 3, "unknown": 3})
+    assert any("because the job has a suppression list" in message for message in result.report["messages"])
+    assert not any("wait for your decision" in message for message in result.report["messages"])
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.UNKNOWN] * 3)
     namesake = connector.import_file(write_csv(tmp_path / "news.csv", "email", "z@x.org"))
     assert (namesake.report["job"], count_stored(sandbox)) == ("news", {"z@x.org": 1}), "a file is not the job"
@@ -313,8 +313,8 @@ def test_rejected_subscribers_that_were_listed_later_are_not_sent_again(connecto
     without = retry(connector, "--rejected")
     assert (without.rows, sandbox.stats()["subscribers"]) == ({"read": 3, "rejected": 3}, 0)
     write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
-    ended = connector.run_json("retry", "--rejected", "--job", job)
-    assert (ended.code, ended.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
+    result = connector.run_json("retry", "--rejected", "--job", job)
+    assert (result.code, result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
     assert count_stored(sandbox) == {"person0@example.com": 1, "person2@example.com": 1}
 
 
@@ -324,8 +324,8 @@ def test_held_entries_of_a_job_with_a_list_are_sent_again_only_with_the_list(
     job = leave_by_a_listed_job(connector, connector.sandbox, tmp_path)
     held = connector.run_json("retry", "--job", job, "--on-unknown", "hold")
     assert held.rows == {"read": 3, "unknown": 3}
-    ended = retry(connector, "--held", "resend")
-    assert (ended.code, ended.rows) == (1, {"read": 3, "unknown": 3})
+    result = retry(connector, "--held", "resend")
+    assert (result.code, result.rows) == (1, {"read": 3, "unknown": 3})
     assert (connector.sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.HELD] * 3)
     assert connector.run_json("retry", "--job", job, "--held", "resend").rows == {"read": 3, "created": 3}
 
@@ -334,8 +334,8 @@ def test_a_retry_that_cannot_read_the_list_sends_no_request(connector: Connector
     job = leave_by_a_listed_job(connector, connector.sandbox, tmp_path)
     requests = connector.sandbox.stats()["requests"]
     write_csv(tmp_path / "gone.csv", "address,since", "person1@example.com,2020,x")
-    ended = connector.run_json("retry", "--job", job)
-    assert (ended.code, ended.report["status"]) == (2, "usage")
-    assert "the suppression list cannot be read" in ended.stderr
+    result = connector.run_json("retry", "--job", job)
+    assert (result.code, result.report["status"]) == (2, "usage")
+    assert "the suppression list cannot be read" in result.stderr
     assert connector.sandbox.stats()["requests"] == requests
     assert read_states(connector) == [State.UNKNOWN] * 3

@@ -29,14 +29,14 @@ def test_the_sandbox_prints_its_address_serves_and_ends_with_a_signal(
 
 def test_a_used_port_is_named(connector: Connector) -> None:
     port = connector.sandbox.base_url.rpartition(":")[2]
-    ended = connector.run("sandbox", "--port", port)
-    assert (ended.code, port in ended.stderr) == (2, True)
+    result = connector.run("sandbox", "--port", port)
+    assert (result.code, port in result.stderr) == (2, True)
 
 
 def test_the_demo_ends_with_a_verdict_and_leaves_its_files(connector: Connector, tmp_path: Path) -> None:
-    ended = connector.run("demo", "--folder", "demo", "--people", "400")
-    assert ended.code == 0, ended.stdout
-    assert "verdict: service, ledger and warehouse agree" in ended.stdout
-    assert len(re.findall(r"^yes ", ended.stdout, re.MULTILINE)) == 5
+    result = connector.run("demo", "--folder", "demo", "--people", "400")
+    assert result.code == 0, result.stdout
+    assert "verdict: service, ledger and warehouse agree" in result.stdout
+    assert len(re.findall(r"^yes ", result.stdout, re.MULTILINE)) == 5
     assert {"crm.yaml", "warehouse.duckdb", "state"} <= {path.name for path in (tmp_path / "demo").iterdir()}
     assert (tmp_path / "demo").stat().st_mode & 0o077 == 0

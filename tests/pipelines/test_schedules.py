@@ -75,7 +75,7 @@ def test_a_schedule_runs_unchanged_in_its_environment(machine: Path, read: objec
 
         given = {"HOME": str(machine), "LOGNAME": "connector", "PATH": "/usr/bin:/bin"}
         given |= {name: put_in_place(value) for name, value in environ.items()}
-        ended = subprocess.run(
+        result = subprocess.run(
             ["/bin/sh", "-c", put_in_place(command)],
             env=given,
             cwd=machine,
@@ -83,10 +83,10 @@ def test_a_schedule_runs_unchanged_in_its_environment(machine: Path, read: objec
             text=True,
             check=False,
         )
-        assert ended.returncode == 0, ended.stdout + ended.stderr
+        assert result.returncode == 0, result.stdout + result.stderr
         assert len(count_stored(sandbox)) > 20
         if read is not read_workflow:
-            assert ended.stdout == "", "cron would send mail"
+            assert result.stdout == "", "cron would send mail"
     assert (machine / "var/lib/connector/ledger.db").exists()
 
 
@@ -95,13 +95,13 @@ def test_systemd_accepts_the_units(machine: Path) -> None:
     for name in ("connector.service", "connector.timer"):
         text = (CONFIGS / name).read_text().replace("/opt/connector/bin/", f"{machine}/opt/connector/bin/")
         (machine / name).write_text(text)
-    ended = subprocess.run(
+    result = subprocess.run(
         ["systemd-analyze", "verify", machine / "connector.service", machine / "connector.timer"],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_the_dockerfile_copies_and_installs_existing_files() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pipelines.singer import run_tap, run_target
-from tests.pipelines.conftest import Connector, Ended, count_stored, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_csv
 
 BIN = Path(sys.executable).parent
 JOB = """\
@@ -40,16 +40,18 @@ def write_stream(numbers: Sequence[int], *, stream: str = "contacts", **more: An
     return [SCHEMA | {"stream": stream}, *records, {"type": "STATE", "value": {"last": numbers[-1]}}]
 
 
-def run(connector: Connector, program: Callable[[], None], config: dict[str, Any], *arguments: str | Path) -> Ended:
+def run(
+    connector: Connector, program: Callable[[], None], config: dict[str, Any], *arguments: str | Path
+) -> CommandResult:
     """Run a program with a configuration file and these arguments."""
     path = connector.folder / "config.json"
     path.write_text(json.dumps(config))
     with connector.start("--config", path, *arguments, program=program) as process:
         stdout, stderr = process.communicate()
-    return Ended(process.returncode, stdout, stderr)
+    return CommandResult(process.returncode, stdout, stderr)
 
 
-def load(connector: Connector, messages: Sequence[Any], **config: Any) -> Ended:
+def load(connector: Connector, messages: Sequence[Any], **config: Any) -> CommandResult:
     """Load the messages of a file."""
     (connector.folder / "job.yaml").write_text(JOB)
     path = write_csv(connector.folder / "messages.jsonl", *map(json.dumps, messages))
@@ -64,27 +66,27 @@ def test_the_target_creates_each_record_once_although_answers_are_lost(connector
     connector.sandbox.switch(drop_after=0.2, error_after=0.1, seed=3)
     stream = write_stream(range(60))
     for _ in range(2):  # the tap sends the stream again
-        ended = load(connector, stream, batch_size_rows=25)
-        assert ended.code == 0, ended.stderr
-        assert read_lines(ended.stdout) == [{"last": 59}]
+        result = load(connector, stream, batch_size_rows=25)
+        assert result.code == 0, result.stderr
+        assert read_lines(result.stdout) == [{"last": 59}]
     assert sorted(count_stored(connector.sandbox).values()) == [1] * 60
 
 
 def test_a_record_without_an_identity_is_rejected_and_the_others_are_created(connector: Connector) -> None:
     messages = [*write_stream([1]), *write_stream([2], mail=None)[1:], *write_stream([3])[1:]]
-    ended = load(connector, messages)
-    assert (ended.code, read_lines(ended.stdout)[-1]) == (0, {"last": 3})
-    assert "3 read, 1 invalid, 2 created" in ended.stderr
-    assert "p2@" not in ended.stderr
+    result = load(connector, messages)
+    assert (result.code, read_lines(result.stdout)[-1]) == (0, {"last": 3})
+    assert "3 read, 1 invalid, 2 created" in result.stderr
+    assert "p2@" not in result.stderr
     (rejects,) = (connector.folder / "state" / "rejects").iterdir()
     assert "P2" in rejects.read_text()
 
 
 def test_no_state_leaves_the_target_if_records_have_no_outcome(connector: Connector) -> None:
     connector.environ["CONNECTOR_TOKEN"] = "wrong"
-    ended = load(connector, write_stream([1, 2]))
-    assert ended.code != 0
-    assert ended.stdout == ""
+    result = load(connector, write_stream([1, 2]))
+    assert result.code != 0
+    assert result.stdout == ""
     assert count_stored(connector.sandbox).total() == 0
 
 
@@ -102,16 +104,16 @@ def test_a_killed_target_is_replayed_and_creates_nobody_twice(connector: Connect
         while count_stored(connector.sandbox).total() < 20:
             assert process.poll() is None
         process.kill()
-    ended = load(connector, stream, batch_size_rows=40)
-    assert ended.code == 0, ended.stderr
+    result = load(connector, stream, batch_size_rows=40)
+    assert result.code == 0, result.stderr
     assert sorted(count_stored(connector.sandbox).values()) == [1] * 120
 
 
 def test_a_second_stream_is_refused_and_one_stream_can_be_selected(connector: Connector) -> None:
     both = [*write_stream([1]), *write_stream([2], stream="orders")]
-    ended = load(connector, both)
-    assert ended.code != 0
-    assert "also sends orders" in ended.stderr
+    result = load(connector, both)
+    assert result.code != 0
+    assert "also sends orders" in result.stderr
     assert load(connector, write_stream([1], stream="orders"), stream="orders").code == 0
     assert load(connector, write_stream([2], stream="../a/b")).code == 0, "a name of a stream is no path"
     assert count_stored(connector.sandbox).total() == 2
@@ -119,9 +121,9 @@ def test_a_second_stream_is_refused_and_one_stream_can_be_selected(connector: Co
 
 def test_the_tap_writes_the_certified_list_and_its_certificate(connector: Connector) -> None:
     connector.sandbox.seed(5, base_name="News")
-    ended = run(connector, run_tap, {})
-    assert ended.code == 0, ended.stderr
-    messages = read_lines(ended.stdout)
+    result = run(connector, run_tap, {})
+    assert result.code == 0, result.stderr
+    messages = read_lines(result.stdout)
     records = [message["record"] for message in messages if message["type"] == "RECORD"]
     assert connector.run("export", "people.jsonl").code == 0
     exported = read_lines((connector.folder / "people.jsonl").read_text())
@@ -138,10 +140,10 @@ def test_the_tap_writes_the_certified_list_and_its_certificate(connector: Connec
 def test_a_tap_that_cannot_prove_the_list_writes_no_state(connector: Connector) -> None:
     connector.sandbox.seed(60, base_name="News")
     connector.sandbox.switch(order="shuffled", max_limit=20)
-    ended = run(connector, run_tap, {})
-    assert ended.code != 0
-    assert "incomplete" in ended.stderr
-    assert [line for line in read_lines(ended.stdout) if line["type"] == "STATE" and line["value"]] == []
+    result = run(connector, run_tap, {})
+    assert result.code != 0
+    assert "incomplete" in result.stderr
+    assert [line for line in read_lines(result.stdout) if line["type"] == "STATE" and line["value"]] == []
 
 
 @pytest.mark.parametrize("program", ["tap-subscribers", "target-subscribers"])

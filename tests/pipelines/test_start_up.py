@@ -36,7 +36,7 @@ os._exit(0)
 
 def run_all(connector: Connector, commands: Sequence[Sequence[str]]) -> tuple[list[int], list[str]]:
     """Run commands in one new process, and return their exit codes and the imported libraries."""
-    ended = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", _RUN, json.dumps(commands)],
         cwd=connector.folder,
         env=os.environ | connector.environ | {"PYTHONPATH": str(ROOT)},
@@ -44,8 +44,8 @@ def run_all(connector: Connector, commands: Sequence[Sequence[str]]) -> tuple[li
         text=True,
         check=False,
     )
-    assert "Traceback" not in ended.stderr, ended.stderr
-    codes, imported = json.loads(ended.stderr.splitlines()[-1])
+    assert "Traceback" not in result.stderr, result.stderr
+    codes, imported = json.loads(result.stderr.splitlines()[-1])
     return codes, imported
 
 

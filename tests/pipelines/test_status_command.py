@@ -205,9 +205,9 @@ def test_a_clock_that_jumps_costs_no_row_and_makes_no_subscriber_twice(
     def read_jumping() -> datetime:
         return machine.now() + timedelta(hours=hours if next(readings) > 2 else 0)
 
-    ended = connector.import_file(path, clock=replace(machine, now=read_jumping))
-    assert ended.code == 0, ended.stderr
-    report = ended.report
+    result = connector.import_file(path, clock=replace(machine, now=read_jumping))
+    assert result.code == 0, result.stderr
+    report = result.report
     assert report["rows"]["read"] == 20
     assert report["started_at"] <= report["finished_at"]
     connector.sandbox.switch(drop_after=0)
@@ -266,19 +266,19 @@ def test_a_full_standard_error_changes_no_exit_code(
     path = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
     command = [sys.executable, "-m", "pipelines", "import", str(path), "--base-name", "News", "--active", *arguments]
     with Path("/dev/full").open("w") as full:
-        ended = subprocess.run(
+        result = subprocess.run(
             command, env=os.environ | connector.environ, stdout=subprocess.DEVNULL, stderr=full, check=False, timeout=60
         )
-    assert ended.returncode == code
+    assert result.returncode == code
 
 
 def test_a_run_that_cannot_be_recorded_is_carried_out(connector: Connector, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir(mode=0o700)
     (tmp_path / "state" / "runs").write_text("in the way")
     path = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
-    ended = connector.run("import", path, *INTO_NEWS)
-    assert ended.code == 0
-    assert "cannot be recorded" in ended.stderr
+    result = connector.run("import", path, *INTO_NEWS)
+    assert result.code == 0
+    assert "cannot be recorded" in result.stderr
 
 
 def test_a_job_whose_ledger_must_exist_sends_nothing_without_it(connector: Connector, tmp_path: Path) -> None:

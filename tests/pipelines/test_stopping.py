@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.databases import open_postgres
-from tests.pipelines.conftest import INTO_NEWS, ROOT, Connector, Ended, end, wait_for, write_csv
+from tests.pipelines.conftest import INTO_NEWS, ROOT, CommandResult, Connector, wait_for, wait_for_result, write_csv
 from tests.pipelines.forked import Forked
 from tests.pipelines.planned import count_requests, write_job
 
@@ -51,12 +51,12 @@ def send_two(process: Forked) -> None:
         process.send_signal(number)
 
 
-def await_stopped(process: Forked) -> Ended:
+def await_stopped(process: Forked) -> CommandResult:
     """Wait for the end of a stopped command, and return its result."""
-    ended = end(process)
-    assert ended.code in (128 + signal.SIGINT, 128 + signal.SIGTERM)
-    assert ended.report["status"] == "stopped"
-    return ended
+    result = wait_for_result(process)
+    assert result.code in (128 + signal.SIGINT, 128 + signal.SIGTERM)
+    assert result.report["status"] == "stopped"
+    return result
 
 
 @pytest.mark.parametrize("command", [("export", "out.parquet"), ("reconcile", "job.yaml", "--to", "out.csv")])

@@ -32,17 +32,17 @@ def test_an_import_from_a_bucket_under_lost_answers_creates_each_row_once(
         f"suppress: {{file: {{path: '{bucket.url('gone.csv')}', column: email}}}}\nload: {{quiet_period: 200ms}}\n"
     )
     stored.sandbox.switch(**LOSSES)
-    ended = stored.run_json("sync", job, "--report", tmp_path / "report.json", "-vv")
+    result = stored.run_json("sync", job, "--report", tmp_path / "report.json", "-vv")
     created = count_stored(stored.sandbox)
     assert (len(created), set(created.values())) == (398, {1})
-    assert ended.rows == {"read": 401, "created": 398, "suppressed": 2, "invalid": 1}, ended.stderr
-    assert ended.report["settled"]["found"] > 0
-    rejects = Path(ended.report["rejects_file"]).read_text()
+    assert result.rows == {"read": 401, "created": 398, "suppressed": 2, "invalid": 1}, result.stderr
+    assert result.report["settled"]["found"] > 0
+    rejects = Path(result.report["rejects_file"]).read_text()
     assert bucket.url("inbox/b.csv") in rejects
-    assert bucket.url("inbox/*.csv*") == ended.report["source"]
+    assert bucket.url("inbox/*.csv*") == result.report["source"]
     written = [
-        ended.stdout,
-        ended.stderr,
+        result.stdout,
+        result.stderr,
         *(path.read_bytes().decode("latin-1") for path in tmp_path.rglob("*") if path.is_file()),
     ]
     assert not any(SECRET_KEY in text for text in written)
@@ -84,8 +84,8 @@ def test_an_export_is_the_same_in_a_bucket_and_through_a_pipe(
 def test_a_wrong_url_of_a_store_is_refused_before_the_first_request(
     stored: Connector, bucket: Bucket, arguments: str, words: str
 ) -> None:
-    ended = stored.run_json(*arguments.format(bucket=bucket.name).split())
-    assert (ended.is_refused, words in ended.stderr) == (True, True), ended.stderr
-    assert "pass-word" not in ended.stdout + ended.stderr
+    result = stored.run_json(*arguments.format(bucket=bucket.name).split())
+    assert (result.is_refused, words in result.stderr) == (True, True), result.stderr
+    assert "pass-word" not in result.stdout + result.stderr
     assert stored.sandbox.stats()["requests"] == {}
     assert bucket.read() == {}

@@ -12,7 +12,7 @@ from connector.imports.suppression import SuppressionPlan, read_suppression
 from connector.ledger.opening import open_ledger
 from connector.sources.files import open_file
 from connector.subscribers.identity import Suppression
-from tests.pipelines.conftest import Connector, Ended, count_stored, end, write_addresses, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, count_stored, wait_for_result, write_addresses, write_csv
 
 JOB = """
 job: news
@@ -35,8 +35,8 @@ def write_job(folder: Path, suppress: str = BY_FILE, subscriber: str = "", load:
     return path
 
 
-def find_message(ended: Ended, words: str) -> str:
-    return next(str(message) for message in ended.report["messages"] if words in message)
+def find_message(result: CommandResult, words: str) -> str:
+    return next(str(message) for message in result.report["messages"] if words in message)
 
 
 def test_a_listed_subscriber_is_suppressed_and_never_sent(connector: Connector, tmp_path: Path) -> None:
@@ -44,11 +44,11 @@ def test_a_listed_subscriber_is_suppressed_and_never_sent(connector: Connector, 
     write_active(tmp_path / "people.csv", "email,first_name", *rows)
     listed = (" Bob@X.org,2020", "zoe@xn--bcher-kva.example,2021", "eve@x.org,", "\u200b,2020", ",2021")
     write_csv(tmp_path / "gone.csv", "address,since", *listed)
-    ended = connector.run_json("import", tmp_path / "people.csv", "--job", write_job(tmp_path))
-    assert "is empty in 2 rows (records 4, 5), so they suppress nobody" in find_message(ended, "gone.csv")
-    assert ended.rows == {"read": 5, "invalid": 1, "duplicate": 1, "suppressed": 2, "created": 1}
+    result = connector.run_json("import", tmp_path / "people.csv", "--job", write_job(tmp_path))
+    assert "is empty in 2 rows (records 4, 5), so they suppress nobody" in find_message(result, "gone.csv")
+    assert result.rows == {"read": 5, "invalid": 1, "duplicate": 1, "suppressed": 2, "created": 1}
     assert count_stored(connector.sandbox) == {"ann@x.org": 1}
-    assert ended.report["requests"]["create"]["sent"] == 1
+    assert result.report["requests"]["create"]["sent"] == 1
 
 
 def test_the_list_is_read_after_the_run_gets_the_lock(connector: Connector, tmp_path: Path) -> None:
@@ -62,8 +62,8 @@ def test_the_list_is_read_after_the_run_gets_the_lock(connector: Connector, tmp_
         assert waiting.poll() is None
         write_csv(tmp_path / "gone.csv", "address", "person0@example.com", "person1@example.com")
     with waiting:
-        ended = end(waiting)
-    assert ended.rows == {"read": 2, "suppressed": 2}
+        result = wait_for_result(waiting)
+    assert result.rows == {"read": 2, "suppressed": 2}
 
 
 def test_a_list_can_come_from_a_database_and_an_empty_one_is_refused(connector: Connector, tmp_path: Path) -> None:
@@ -76,8 +76,8 @@ def test_a_list_can_come_from_a_database_and_an_empty_one_is_refused(connector: 
     assert connector.run_json("sync", job).rows == {"read": 3, "suppressed": 1, "created": 2}
     requests = connector.sandbox.stats()["requests"]
     write_job(tmp_path, f'{{sql: {{url: "sqlite:///crm.db", query: "{query} and 0", column: mail}}}}')
-    ended = connector.run("sync", job)
-    assert (ended.code, "remove the list (suppress.file or suppress.sql) from the job" in ended.stderr) == (2, True)
+    result = connector.run("sync", job)
+    assert (result.code, "remove the list (suppress.file or suppress.sql) from the job" in result.stderr) == (2, True)
     assert connector.sandbox.stats()["requests"] == requests
 
 
@@ -85,8 +85,8 @@ def test_a_list_may_use_another_field_than_the_identity_of_the_job(connector: Co
     write_active(tmp_path / "people.csv", "email,client_user_id", "a@x.org,A1", "b@x.org,B1", "c@x.org,", "a@x.org,A2")
     write_csv(tmp_path / "gone.csv", "key", "A1", "b1", "A2")
     job = write_job(tmp_path, "{file: {path: gone.csv, column: key}, field: client_user_id}")
-    ended = connector.run_json("sync", job)
-    assert ended.rows == {"read": 4, "suppressed": 1, "duplicate": 1, "created": 2}
+    result = connector.run_json("sync", job)
+    assert result.rows == {"read": 4, "suppressed": 1, "duplicate": 1, "created": 2}
     assert count_stored(connector.sandbox) == {"b@x.org": 1, "c@x.org": 1}
 
 
@@ -104,7 +104,7 @@ def test_a_list_that_shrank_by_half_is_refused_until_the_guard_allows_it(connect
     write_addresses(tmp_path / "people.csv", 200)
     job = write_job(tmp_path)
 
-    def sync(listed: int, *options: str) -> Ended:
+    def sync(listed: int, *options: str) -> CommandResult:
         write_csv(tmp_path / "gone.csv", "address", *(f"person{number}@example.com" for number in range(listed)))
         return connector.run_json("sync", job, *options)
 
@@ -136,10 +136,10 @@ def test_a_list_with_an_unreadable_entry_ends_the_run_before_the_first_create(
 ) -> None:
     write_addresses(tmp_path / "people.csv", 2)
     (tmp_path / "gone.csv").write_text(content, encoding="utf-8")
-    ended = connector.run_json("sync", write_job(tmp_path))
-    assert ended.is_refused
-    assert words in ended.stderr
-    assert "person0" not in ended.stderr
+    result = connector.run_json("sync", write_job(tmp_path))
+    assert result.is_refused
+    assert words in result.stderr
+    assert "person0" not in result.stderr
     assert connector.sandbox.stats()["requests"] == {}
 
 

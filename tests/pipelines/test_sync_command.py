@@ -43,9 +43,9 @@ def test_a_database_is_synced_by_its_job(connector: Connector, tmp_path: Path) -
         ("out@x.org", "M", "", "", 1, 0),
     )
     job = write_job(tmp_path, SQL_JOB)
-    ended = connector.run_json("sync", job)
-    assert (ended.code, ended.rows) == (1, {"read": 3, "invalid": 1, "created": 2})
-    assert ended.report["command"] == "sync"
+    result = connector.run_json("sync", job)
+    assert (result.code, result.rows) == (1, {"read": 3, "invalid": 1, "created": 2})
+    assert result.report["command"] == "sync"
     stored = {event["subscriber"]["Email"]: event["subscriber"] for event in connector.sandbox.truth()["events"]}
     ann = stored["ann@x.org"]
     assert (ann["Gender"], ann["Tags"], ann["Birthday"], ann["Address"]["Zip"], ann["IsActive"]) == (
@@ -62,9 +62,9 @@ def test_a_job_with_a_refused_token_does_not_prevent_other_jobs(connector: Conne
         write_addresses(tmp_path / f"{name}.csv", 2, first=2 * index)
     service = 'service: {authorization: "Bearer {token}"}\n'
     jobs = [write_job(tmp_path, text.format(name) + service * (name == "two"), f"{name}.yaml") for name in names]
-    ended = connector.run_json("sync", *jobs, "--metrics", tmp_path / "jobs.prom", "--report", tmp_path / "jobs.html")
-    assert (ended.code, ended.report["status"]) == (2, "usage")
-    runs = {run["job"]: run for run in ended.report["runs"]}
+    result = connector.run_json("sync", *jobs, "--metrics", tmp_path / "jobs.prom", "--report", tmp_path / "jobs.html")
+    assert (result.code, result.report["status"]) == (2, "usage")
+    runs = {run["job"]: run for run in result.report["runs"]}
     assert [runs[name]["status"] for name in names] == ["ok", "usage", "ok"]
     assert "401" in runs["two"]["messages"][0]
     assert sum(run["rows"]["created"] for run in runs.values()) == len(count_stored(connector.sandbox)) == 4

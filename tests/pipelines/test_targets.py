@@ -99,29 +99,29 @@ def test_a_link_is_followed_and_a_pipe_or_a_device_is_refused(filled: Connector,
     (tmp_path / "null.csv").symlink_to(os.devnull)
     for name, words in (("pipe.csv", "a pipe"), ("null.csv", "a character device")):
         for more in ((), ("--overwrite",)):
-            ended = filled.run_json("export", name, *more)
-            assert (ended.code, words in ended.report["message"]) == (2, True)
+            result = filled.run_json("export", name, *more)
+            assert (result.code, words in result.report["message"]) == (2, True)
     assert (tmp_path / "null.csv").resolve() == Path(os.devnull)
     for url in ("sqlite:///pipe.csv", "duckdb:///pipe.csv", "duckdb:///null.csv"):
-        ended = filled.run_json("export", url)
-        assert (ended.code, "is not a file" in ended.report["message"]) == (2, True)
+        result = filled.run_json("export", url)
+        assert (result.code, "is not a file" in result.report["message"]) == (2, True)
 
 
 def test_parquet_carries_the_run_and_the_certificate(filled: Connector, tmp_path: Path) -> None:
-    ended = filled.run_json("export", "out.parquet", "--columns", "email, tags")
+    result = filled.run_json("export", "out.parquet", "--columns", "email, tags")
     metadata = pq.read_metadata(tmp_path / "out.parquet").metadata
-    assert json.loads(metadata[b"certificate"]) == ended.report["certificate"]
-    assert json.loads(metadata[b"connector_run"])["run_id"] == ended.report["run_id"]
+    assert json.loads(metadata[b"certificate"]) == result.report["certificate"]
+    assert json.loads(metadata[b"connector_run"])["run_id"] == result.report["run_id"]
     named = ["id", "email", "tags", "_run_id", "_exported_at", "_invalid"]
     assert pq.read_schema(tmp_path / "out.parquet").names == named
 
 
 def test_standard_output_gets_the_rows_and_stderr_the_report(filled: Connector, tmp_path: Path) -> None:
-    ended = filled.run("export", "-", "--report", "report.json")
-    (tmp_path / "out.csv").write_text(ended.stdout, encoding="utf-8")
-    assert ended.code == 0
+    result = filled.run("export", "-", "--report", "report.json")
+    (tmp_path / "out.csv").write_text(result.stdout, encoding="utf-8")
+    assert result.code == 0
     assert read_csv(tmp_path / "out.csv").num_rows == 20
-    assert "complete" in ended.stderr
+    assert "complete" in result.stderr
     assert json.loads((tmp_path / "report.json").read_bytes())["rows"] == {"read": 20, "written": 20}
 
     both = filled.run("export", "-", "--output", "json")
@@ -138,14 +138,16 @@ def test_a_full_or_closed_standard_output_ends_with_exit_code_3(
     command = [sys.executable, "-m", "pipelines", *arguments]
     options = {"cwd": filled.folder, "env": os.environ | filled.environ | {"PYTHONPATH": str(ROOT)}}
     if output == "closed":
-        ended = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, check=False, **options)  # type: ignore[call-overload] # one dict of both
+        result = subprocess.run(
+            ["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, check=False, **options
+        )  # type: ignore[call-overload] # one dict of both
     else:
         with Path("/dev/full").open("wb") as full:
-            ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False, **options)  # type: ignore[call-overload]
-    assert ended.returncode == 3, ended.stderr
-    assert b"tandard output" in ended.stderr
-    assert b"Traceback" not in ended.stderr
-    assert b"fault of the program" not in ended.stderr
+            result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False, **options)  # type: ignore[call-overload]
+    assert result.returncode == 3, result.stderr
+    assert b"tandard output" in result.stderr
+    assert b"Traceback" not in result.stderr
+    assert b"fault of the program" not in result.stderr
 
 
 @pytest.mark.parametrize("name", ["run.json", "run.html"])

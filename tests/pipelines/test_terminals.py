@@ -26,10 +26,10 @@ def run(connector: Connector, locale: dict[str, str], *arguments: str | Path) ->
     """Run a command in a new process with pipes as streams."""
     command = [sys.executable, "-W", "error", "-m", "pipelines", *map(str, arguments)]
     environ = os.environ | connector.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | locale
-    ended = subprocess.run(command, capture_output=True, cwd=connector.folder, env=environ, check=False, timeout=120)
-    assert b"Traceback" not in ended.stderr, ended.stderr
-    assert b"a fault of the program" not in ended.stderr, ended.stderr
-    return ended.returncode, ended.stdout, ended.stderr
+    result = subprocess.run(command, capture_output=True, cwd=connector.folder, env=environ, check=False, timeout=120)
+    assert b"Traceback" not in result.stderr, result.stderr
+    assert b"a fault of the program" not in result.stderr, result.stderr
+    return result.returncode, result.stdout, result.stderr
 
 
 def test_each_command_writes_in_the_encoding_of_its_streams(connector: Connector) -> None:
@@ -81,12 +81,12 @@ NOT_UTF8 = os.fsdecode(b"K\xfcnden")
 def test_a_file_name_that_is_not_utf8_is_shown_as_an_escape_everywhere(connector: Connector) -> None:
     file = write_csv(connector.folder / f"{NOT_UTF8}.csv", "email", "ann@example.com", "bob at x")
     page = connector.folder / f"{NOT_UTF8}.html"
-    ended = connector.run_json("import", file, *INTO_NEWS, "--report", page, "-vv")
-    assert (ended.code, ended.report["job"]) == (1, "K\\udcfcnden")
-    assert "K\\udcfcnden" in ended.stderr
+    result = connector.run_json("import", file, *INTO_NEWS, "--report", page, "-vv")
+    assert (result.code, result.report["job"]) == (1, "K\\udcfcnden")
+    assert "K\\udcfcnden" in result.stderr
     assert "K\\udcfcnden" in page.read_text(encoding="utf-8")
     assert "K\\udcfcnden" in connector.run("status").stdout
-    rejects = Path(ended.report["rejects_file"])
+    rejects = Path(result.report["rejects_file"])
     assert "K\\udcfcnden" in rejects.read_text(encoding="utf-8")
     assert connector.run("export", f"{NOT_UTF8}.out.csv").code == 0
 
@@ -107,6 +107,6 @@ def test_a_name_that_must_be_utf8_is_refused_in_other_bytes(
     connector: Connector, arguments: tuple[str, ...], environ: dict[str, str]
 ) -> None:
     write_csv(connector.folder / "people.csv", "email", "ann@example.com")
-    ended = connector.run(*arguments, environ=environ)
-    assert ended.code == 2
-    assert "UTF-8" in ended.stdout + ended.stderr or "printable" in ended.stderr
+    result = connector.run(*arguments, environ=environ)
+    assert result.code == 2
+    assert "UTF-8" in result.stdout + result.stderr or "printable" in result.stderr

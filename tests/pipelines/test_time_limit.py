@@ -22,14 +22,14 @@ def test_a_load_past_its_time_limit_ends_in_order_and_the_next_run_continues(
     text = path.read_text().replace("first_name: name, ", "").replace("200ms}", "200ms, max_rate: 10}")
     (tmp_path / "limited.yaml").write_text(text)
     (tmp_path / "job.yaml").write_text(text.replace("time_limit: 3s", "time_limit: 1h").replace(", max_rate: 10", ""))
-    ended = connector.run_json("sync", "limited.yaml")
-    assert (ended.code, ended.report["status"]) == (3, "aborted")
-    assert "the time limit of 3s has passed" in ended.report["messages"][0]
-    assert ended.rows.keys() == {"read", "created", "unsent"}
+    result = connector.run_json("sync", "limited.yaml")
+    assert (result.code, result.report["status"]) == (3, "aborted")
+    assert "the time limit of 3s has passed" in result.report["messages"][0]
+    assert result.rows.keys() == {"read", "created", "unsent"}
 
     again = connector.run_json("sync", "job.yaml")
     assert (again.code, again.rows["read"]) == (0, PEOPLE)
-    assert again.rows["exists"] >= ended.rows["created"]
+    assert again.rows["exists"] >= result.rows["created"]
     assert set(count_stored(connector.sandbox).values()) == {1}
     assert len(count_stored(connector.sandbox)) == PEOPLE
 
@@ -41,8 +41,8 @@ def test_a_listing_past_its_time_limit_is_aborted_and_writes_no_file(
     connector.sandbox.switch(latency_ms=60_000)
     write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Ann")
     write_job(tmp_path)
-    ended = connector.run_json(*command.split(), *LIMITED)
-    assert (ended.code, ended.report["status"], "time limit" in ended.report["messages"][0]) == (3, "aborted", True)
+    result = connector.run_json(*command.split(), *LIMITED)
+    assert (result.code, result.report["status"], "time limit" in result.report["messages"][0]) == (3, "aborted", True)
     assert not (tmp_path / "out.csv").exists()
 
 
@@ -50,9 +50,9 @@ def test_a_mail_run_past_its_time_limit_is_continued_by_the_next_run(connector: 
     people = (f"person{index}@example.net,P{index},{index}" for index in range(PEOPLE))
     write_csv(tmp_path / "people.csv", "email,first,order", *people)
     write_mail_job(tmp_path, {"html": {"content": "<p>Hello</p>"}}, load={"max_rate": 10})
-    ended = connector.run_json("mail", "mail.yaml", *LIMITED)
-    assert (ended.code, ended.report["status"]) == (3, "aborted")
-    assert ended.rows.keys() == {"read", "sent", "unsent"}
+    result = connector.run_json("mail", "mail.yaml", *LIMITED)
+    assert (result.code, result.report["status"]) == (3, "aborted")
+    assert result.rows.keys() == {"read", "sent", "unsent"}
     write_mail_job(tmp_path, {"html": {"content": "<p>Hello</p>"}})
-    assert connector.run_json("mail", "mail.yaml").rows["already_sent"] == ended.rows["sent"]
+    assert connector.run_json("mail", "mail.yaml").rows["already_sent"] == result.rows["sent"]
     assert len(set(list_recipients(connector.sandbox))) == len(list_recipients(connector.sandbox)) == PEOPLE

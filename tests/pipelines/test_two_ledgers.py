@@ -6,22 +6,22 @@ from pathlib import Path
 
 from tests.pipelines.conftest import (
     INTO_NEWS,
+    CommandResult,
     Connector,
-    Ended,
     count_stored,
-    end,
     has_stored,
     wait_for,
+    wait_for_result,
     write_addresses,
 )
 from tests.pipelines.planned import count_requests
 
 
-def find_newcomers(ended: Ended) -> list[str]:
-    return [message for message in ended.report["messages"] if "that this run did not send" in message]
+def find_newcomers(result: CommandResult) -> list[str]:
+    return [message for message in result.report["messages"] if "that this run did not send" in message]
 
 
-def import_beside(connector: Connector, beside: Path) -> tuple[Ended, Ended]:
+def import_beside(connector: Connector, beside: Path) -> tuple[CommandResult, CommandResult]:
     """Import 40 people, and import another file with another ledger while the first import is paused."""
     connector.import_file(write_addresses(connector.folder / "first.csv", 5))
     people = write_addresses(connector.folder / "people.csv", 40, first=5)
@@ -31,20 +31,20 @@ def import_beside(connector: Connector, beside: Path) -> tuple[Ended, Ended]:
         os.kill(process.pid, signal.SIGSTOP)
         other = connector.import_file(beside, environ={"CONNECTOR_STATE_DIR": str(connector.folder / "another")})
         os.kill(process.pid, signal.SIGCONT)
-        return end(process), other
+        return wait_for_result(process), other
 
 
 def test_a_load_reports_the_number_of_arrivals_from_other_programs(connector: Connector, tmp_path: Path) -> None:
-    ended, other = import_beside(connector, write_addresses(tmp_path / "other.csv", 10, first=100))
-    assert (ended.code, ended.rows, other.rows["created"]) == (0, {"read": 40, "created": 40}, 10)
-    (message,) = find_newcomers(ended)
+    result, other = import_beside(connector, write_addresses(tmp_path / "other.csv", 10, first=100))
+    assert (result.code, result.rows, other.rows["created"]) == (0, {"read": 40, "created": 40}, 10)
+    (message,) = find_newcomers(result)
     assert message.startswith("10 subscribers came into the base during this run")
 
 
 def test_a_subscriber_that_two_ledgers_created_counts_as_an_arrival(connector: Connector, tmp_path: Path) -> None:
-    ended, _ = import_beside(connector, write_addresses(tmp_path / "last.csv", 2, first=43))
+    result, _ = import_beside(connector, write_addresses(tmp_path / "last.csv", 2, first=43))
     assert max(count_stored(connector.sandbox).values()) == 2
-    (message,) = find_newcomers(ended)
+    (message,) = find_newcomers(result)
     assert message.startswith("2 subscribers came into the base")
 
 

@@ -262,10 +262,10 @@ def check(sandbox: SandboxProcess, folder: Path, arguments: str, words: str, env
         return {name: each for name, each in files.items() if "ledger" in arguments or not name.startswith("state/")}
 
     before, requests = read_files(), sandbox.stats()["requests"]
-    ended = Connector(sandbox, folder).run(*shlex.split(arguments), environ=environ)
-    assert ended.is_refused, (ended.code, ended.stdout, ended.stderr)
-    assert words in ended.stderr
-    assert not any(secret in ended.stderr for secret in ("secret.org", "hunter2"))
+    result = Connector(sandbox, folder).run(*shlex.split(arguments), environ=environ)
+    assert result.is_refused, (result.code, result.stdout, result.stderr)
+    assert words in result.stderr
+    assert not any(secret in result.stderr for secret in ("secret.org", "hunter2"))
     assert (read_files(), sandbox.stats()["requests"]) == (before, requests)
 
 
@@ -298,5 +298,5 @@ def test_a_removed_job_key_is_refused_with_its_replacement(tmp_path: Path, line:
 )  # fmt: skip
 def test_the_shell_completes_commands_options_and_files(connector: Connector, line: str, completed: str) -> None:
     words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
-    ended = connector.run(environ={"_CONNECTOR_COMPLETE": "bash_complete", **words})
-    assert ended.stdout.splitlines() == [completed]
+    result = connector.run(environ={"_CONNECTOR_COMPLETE": "bash_complete", **words})
+    assert result.stdout.splitlines() == [completed]

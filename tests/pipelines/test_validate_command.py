@@ -4,7 +4,7 @@ import csv
 import sqlite3
 from pathlib import Path
 
-from tests.pipelines.conftest import Connector, Ended, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, write_csv
 from tests.pipelines.test_rejects_round_trip import BROKEN, write_people
 
 ALONE: dict[str, str | None] = {"CONNECTOR_BASE_URL": None, "CONNECTOR_TOKEN": None}
@@ -22,11 +22,11 @@ PEOPLE = (
 )
 
 
-def validate(connector: Connector, *arguments: str | Path) -> Ended:
+def validate(connector: Connector, *arguments: str | Path) -> CommandResult:
     return connector.run_json("validate", *arguments, environ=ALONE)
 
 
-def list_faults(ended: Ended) -> list[tuple[str, str, int, list[tuple[int, str]]]]:
+def list_faults(result: CommandResult) -> list[tuple[str, str, int, list[tuple[int, str]]]]:
     return [
         (
             fault["field"],
@@ -34,28 +34,28 @@ def list_faults(ended: Ended) -> list[tuple[str, str, int, list[tuple[int, str]]
             fault["rows"],
             [(example["row"], example["value"]) for example in fault["examples"]],
         )
-        for fault in ended.report["faults"]
+        for fault in result.report["faults"]
     ]
 
 
 def test_each_fault_is_counted_with_examples_of_original_values(connector: Connector, tmp_path: Path) -> None:
-    ended = validate(connector, write_csv(tmp_path / "people.csv", *PEOPLE))
-    assert (ended.code, ended.report["status"], ended.report["command"]) == (1, "partial", "validate")
-    assert ended.rows == {"read": 7, "valid": 1, "invalid": 4, "duplicate": 2}
-    assert list_faults(ended) == [
+    result = validate(connector, write_csv(tmp_path / "people.csv", *PEOPLE))
+    assert (result.code, result.report["status"], result.report["command"]) == (1, "partial", "validate")
+    assert result.rows == {"read": 7, "valid": 1, "invalid": 4, "duplicate": 2}
+    assert list_faults(result) == [
         ("gender", "gender", 3, [(2, "m"), (3, "f")]),
         ("", "ragged", 1, [(4, "ragged@x.org")]),
         ("email", "email", 1, [(2, "bob")]),
     ]
-    assert ended.report["unmapped_columns"] == ["Plan"]
-    assert (ended.report["rejects_file"], ended.report["job"]) == (None, "people")
+    assert result.report["unmapped_columns"] == ["Plan"]
+    assert (result.report["rejects_file"], result.report["job"]) == (None, "people")
     assert (connector.sandbox.stats()["requests"], [path.name for path in tmp_path.iterdir()]) == ({}, ["people.csv"])
 
 
 def test_validate_rejects_the_same_rows_as_an_import(connector: Connector, tmp_path: Path) -> None:
     path, rejects = write_csv(tmp_path / "people.csv", *PEOPLE), tmp_path / "rejects.csv"
-    ended = validate(connector, path, "--rejects", rejects, "--base-name", "News")
-    assert ended.report["rejects_file"] == str(rejects)
+    result = validate(connector, path, "--rejects", rejects, "--base-name", "News")
+    assert result.report["rejects_file"] == str(rejects)
     assert rejects.stat().st_mode & 0o777 == 0o600
     imported = connector.import_file(path)
     assert imported.rows == {"read": 7, "created": 1, "invalid": 4, "duplicate": 2}
@@ -70,14 +70,14 @@ def read_rejects(path: Path) -> list[dict[str, str]]:
 
 def test_a_job_is_validated_with_its_mapping(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path)
-    ended = validate(connector, "job.yaml")
-    assert ended.rows == {"read": 1 + len(BROKEN), "valid": 1, "invalid": len(BROKEN)}
-    faults = {(name, code): examples for name, code, _, examples in list_faults(ended)}
+    result = validate(connector, "job.yaml")
+    assert result.rows == {"read": 1 + len(BROKEN), "valid": 1, "invalid": len(BROKEN)}
+    faults = {(name, code): examples for name, code, _, examples in list_faults(result)}
     assert faults["custom_field1", "template"] == [(7, "7 | ")]
     assert faults["phone", "phone"] == [(4, "call me")]
     assert faults["birthday", "date"] == [(6, "31-02-1990"), (8, "30-30-1990")]
     by_file = validate(connector, "people.csv", "--job", "job.yaml")
-    assert list_faults(by_file) == list_faults(ended)
+    assert list_faults(by_file) == list_faults(result)
 
 
 def write_suppressing_job(folder: Path, *listed: str) -> None:
@@ -93,17 +93,17 @@ def write_suppressing_job(folder: Path, *listed: str) -> None:
 
 def test_validate_suppresses_the_same_rows_as_a_sync(connector: Connector, tmp_path: Path) -> None:
     write_suppressing_job(tmp_path, "email,since", "Bob@X.org,2020", ",2021")
-    ended = validate(connector, "job.yaml")
-    assert (ended.code, ended.rows) == (1, {"read": 4, "valid": 1, "invalid": 1, "duplicate": 1, "suppressed": 1})
-    assert "the column email is empty in 1 row" in "".join(ended.report["messages"])
-    assert validate(connector, "people.csv", "--job", "job.yaml").rows == ended.rows
+    result = validate(connector, "job.yaml")
+    assert (result.code, result.rows) == (1, {"read": 4, "valid": 1, "invalid": 1, "duplicate": 1, "suppressed": 1})
+    assert "the column email is empty in 1 row" in "".join(result.report["messages"])
+    assert validate(connector, "people.csv", "--job", "job.yaml").rows == result.rows
     assert validate(connector, "people.csv").rows == {"read": 4, "valid": 2, "invalid": 1, "duplicate": 1}
 
 
 def test_a_file_without_a_fault_is_ok(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", *PEOPLE[:2])
-    ended = validate(connector, path, "--rejects", tmp_path / "none.csv")
-    assert (ended.code, ended.report["status"], ended.report["faults"]) == (0, "ok", [])
+    result = validate(connector, path, "--rejects", tmp_path / "none.csv")
+    assert (result.code, result.report["status"], result.report["faults"]) == (0, "ok", [])
     assert not (tmp_path / "none.csv").exists()
 
 
@@ -130,10 +130,10 @@ def test_an_empty_or_broken_source_is_not_valid(connector: Connector, tmp_path: 
 
 def test_the_table_shows_escape_sequences_of_cells_as_text(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", "email,is_active", "\x1b[31mred,yes", "[bold]x[/],yes", f"{'y' * 99},yes")
-    ended = connector.run("validate", path, environ=ALONE)
-    assert ended.code == 1
-    assert "\x1b" not in ended.stdout
-    assert "row 1: \\x1b[31mred" in ended.stdout
-    assert "row 2: [bold]x[/]" in ended.stdout
-    assert f"{'y' * 60}…" in ended.stdout
-    assert "Email is not an email address" in ended.stdout
+    result = connector.run("validate", path, environ=ALONE)
+    assert result.code == 1
+    assert "\x1b" not in result.stdout
+    assert "row 1: \\x1b[31mred" in result.stdout
+    assert "row 2: [bold]x[/]" in result.stdout
+    assert f"{'y' * 60}…" in result.stdout
+    assert "Email is not an email address" in result.stdout

@@ -28,9 +28,9 @@ def test_an_unsubscribed_row_is_suppressed(
     write_people(tmp_path, header, *cells)
     preview = mailer.run_json("mail", "mail.yaml", "--preview", "2")
     assert preview.rows == {"read": 3, "suppressed": 1, "sent": 2}, preview.stderr
-    ended = mailer.run_json("mail", "mail.yaml")
-    assert (ended.code, ended.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), ended.stderr
-    assert f"by the column {header}" in ended.stderr
+    result = mailer.run_json("mail", "mail.yaml")
+    assert (result.code, result.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), result.stderr
+    assert f"by the column {header}" in result.stderr
     assert list_recipients(mailer.sandbox) == ["bob@example.net", "cleo@example.net"]
 
 
@@ -38,8 +38,8 @@ def test_two_columns_count_an_unclear_word_is_invalid_and_an_ignored_column_has_
     mailer: Connector, tmp_path: Path
 ) -> None:
     write_people(tmp_path, "is_active,opt-out", "true,1", "false,0", "true,0", "perhaps,0")
-    ended = mailer.run_json("mail", "mail.yaml")
-    assert (ended.code, ended.rows) == (1, {"read": 4, "suppressed": 2, "invalid": 1, "sent": 1}), ended.stderr
+    result = mailer.run_json("mail", "mail.yaml")
+    assert (result.code, result.rows) == (1, {"read": 4, "suppressed": 2, "invalid": 1, "sent": 1}), result.stderr
     assert list_recipients(mailer.sandbox) == ["cleo@example.net"]
     write_people(tmp_path, "unsubscribed", "ja", "", "nein")
     write_job(tmp_path, {"campaign": "second"}, ignore=["unsubscribd"])
@@ -58,8 +58,8 @@ def test_any_unsubscribed_row_of_a_recipient_counts(mailer: Connector, tmp_path:
     assert mailer.run_json("mail", "mail.yaml", "--preview", "2").rows == expected
     limited = mailer.run_json("mail", "mail.yaml", "--limit", "1")
     assert limited.rows == {"read": 1, "suppressed": 1}, "row 3 counts, though the limit leaves row 3 out"
-    ended = mailer.run_json("mail", "mail.yaml")
-    assert (ended.code, ended.rows) == (0, expected), ended.stderr
+    result = mailer.run_json("mail", "mail.yaml")
+    assert (result.code, result.rows) == (0, expected), result.stderr
     assert list_recipients(mailer.sandbox) == ["bob@example.net"]
 
 
@@ -72,8 +72,8 @@ def test_an_unreadable_row_suppresses_its_recipient(
 ) -> None:
     people = (f"{name}@example.net,A,1,yes" for name in ("ann", "bob"))
     write_csv(tmp_path / "people.csv", "email,first,order,is_active", *people, row)
-    ended = mailer.run_json("mail", "mail.yaml")
-    assert (ended.code, ended.rows) == (1, {"read": 3, "sent": 1} | others), ended.stderr
+    result = mailer.run_json("mail", "mail.yaml")
+    assert (result.code, result.rows) == (1, {"read": 3, "sent": 1} | others), result.stderr
     assert list_recipients(mailer.sandbox) == ["bob@example.net"]
 
 
@@ -81,8 +81,8 @@ def test_a_late_unsubscription_makes_its_column_count_from_the_first_row(mailer:
     """No header names the column, only a word in a late row."""
     people = [f"p{number}@example.net,P,1,{'inactive' if number == 0 else 'open'}" for number in range(32_000)]
     write_csv(tmp_path / "people.csv", "email,first,order,state", *people, "last@example.net,L,1,unsubscribed")
-    ended = mailer.run_json("mail", "mail.yaml", "--preview", "1")
-    assert ended.rows["suppressed"] == 2, ended.stderr
+    result = mailer.run_json("mail", "mail.yaml", "--preview", "1")
+    assert result.rows["suppressed"] == 2, result.stderr
 
 
 # The service's list
@@ -100,8 +100,8 @@ def test_an_inactive_subscriber_of_the_list_gets_no_email_unless_the_job_allows_
 ) -> None:
     mailer.sandbox.seed(1200, base_name="Others")
     unsubscribe(mailer, tmp_path, "BOB@example.net")
-    ended = mailer.run_json("mail", "mail.yaml")
-    assert (ended.code, ended.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), ended.stderr
+    result = mailer.run_json("mail", "mail.yaml")
+    assert (result.code, result.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), result.stderr
     assert list_recipients(mailer.sandbox) == ["ann@example.net", "cleo@example.net"]
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "suppressed": 1, "already_sent": 2}
     write_job(tmp_path, skip_inactive=False)
@@ -120,8 +120,8 @@ def test_inactive_subscribers_are_found_in_each_form_of_the_list(
         mailer.sandbox.seed(seeded, base_name="Others")
     unsubscribe(mailer, tmp_path, "bob@example.net")
     mailer.sandbox.switch(**switches)
-    ended = mailer.run_json("mail", "mail.yaml")
-    assert (ended.code, ended.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), ended.stderr
+    result = mailer.run_json("mail", "mail.yaml")
+    assert (result.code, result.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), result.stderr
 
 
 @pytest.mark.parametrize(
@@ -135,10 +135,10 @@ def test_no_email_is_sent_if_the_list_does_not_show_inactive_subscribers(
     mailer.sandbox.seed(200, base_name="Others")
     unsubscribe(mailer, tmp_path, "bob@example.net")
     mailer.sandbox.switch(**switches)
-    ended = mailer.run_json("mail", "mail.yaml")
-    assert (ended.code, list_recipients(mailer.sandbox)) == (code, []), ended.stderr
+    result = mailer.run_json("mail", "mail.yaml")
+    assert (result.code, list_recipients(mailer.sandbox)) == (code, []), result.stderr
     words = "skip_inactive: false" if code == 3 else "No row of the service's list shows an IsActive that can be read"
-    assert words in ended.stderr
+    assert words in result.stderr
     write_job(tmp_path, skip_inactive=False)
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}
 
@@ -150,11 +150,11 @@ def test_recipients_without_a_listed_activity_get_no_email_and_are_counted(maile
     assert mailer.run_json("import", tmp_path / "base.csv", "--base-id", "7", environ=other).code == 0
     mailer.sandbox.switch(activity="omit_some", filters="ignored")
     write_csv(tmp_path / "people.csv", "email,first,order", *(f"p{number}@example.net,P,1" for number in range(9)))
-    ended = mailer.run_json("mail", "mail.yaml")
+    result = mailer.run_json("mail", "mail.yaml")
     events = [event for event in mailer.sandbox.truth()["events"] if event["kind"] == "created"]
     unclear = {event["subscriber"]["Email"] for event in events if event["id"] % 3 == 0}
     suppressed = unclear | {"p0@example.net"}
-    assert ended.rows == {"read": 9, "suppressed": len(suppressed), "sent": 9 - len(suppressed)}
+    assert result.rows == {"read": 9, "suppressed": len(suppressed), "sent": 9 - len(suppressed)}
     assert suppressed.isdisjoint(list_recipients(mailer.sandbox))
 
 
@@ -167,6 +167,6 @@ def test_a_campaign_from_an_export_reaches_no_inactive_subscriber_by_the_column_
     assert mailer.run_json("export", "exported.csv").rows == {"read": 120, "written": 120}
     mail = {"to": {"email": "email", "name": "first_name"}, "subject": "Hello", "html": {"content": "<p>Hello</p>"}}
     write_job(tmp_path, mail, source={"file": {"path": "exported.csv"}}, skip_inactive=False)
-    ended = mailer.run_json("mail", "mail.yaml")
-    assert (ended.code, ended.rows) == (0, {"read": 120, "suppressed": 20, "sent": 100}), ended.stderr
+    result = mailer.run_json("mail", "mail.yaml")
+    assert (result.code, result.rows) == (0, {"read": 120, "suppressed": 20, "sent": 100}), result.stderr
     assert sorted(list_recipients(mailer.sandbox)) == sorted(f"p{number}@example.net" for number in range(20, 120))

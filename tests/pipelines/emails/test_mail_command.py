@@ -55,19 +55,19 @@ def mailer(connector: Connector, tmp_path: Path) -> Connector:
     return connector
 
 
-def read_rejects(ended: Any) -> list[dict[str, str]]:
-    if ended.report["rejects_file"] is None:
+def read_rejects(result: Any) -> list[dict[str, str]]:
+    if result.report["rejects_file"] is None:
         return []
-    with Path(ended.report["rejects_file"]).open(encoding="utf-8-sig", newline="") as file:
+    with Path(result.report["rejects_file"]).open(encoding="utf-8-sig", newline="") as file:
         return list(csv.DictReader(file))
 
 
 def test_each_row_is_sent_its_own_email_once(mailer: Connector, tmp_path: Path) -> None:
     (tmp_path / "terms.txt").write_text("terms", encoding="utf-8")
     write_job(tmp_path, {"headers": {"X-Order": "{{ order }}"}, "attach": ["terms.txt"]})
-    ended = mailer.run_json("mail", "mail.yaml")
+    result = mailer.run_json("mail", "mail.yaml")
 
-    assert (ended.code, ended.rows) == (0, {"read": 3, "sent": 3})
+    assert (result.code, result.rows) == (0, {"read": 3, "sent": 3})
     taken = {each.message["To"].addresses[0].addr_spec: each for each in read_outbox(mailer.sandbox)}
     bob = taken["bob@example.net"]
     assert bob.message["Subject"] == "Hello Bob & <b>Bill</b>"
@@ -127,12 +127,12 @@ def test_invalid_duplicate_and_suppressed_rows_get_no_email(mailer: Connector, t
     assert "row 4 is invalid: Email." in preview.stderr
     assert "Bcc" not in preview.stderr + preview.stdout
 
-    ended = mailer.run_json("mail", "mail.yaml")
+    result = mailer.run_json("mail", "mail.yaml")
 
-    assert ended.code == 1
-    assert ended.rows == {"read": 5, "sent": 1, "invalid": 2, "duplicate": 1, "suppressed": 1}
+    assert result.code == 1
+    assert result.rows == {"read": 5, "sent": 1, "invalid": 2, "duplicate": 1, "suppressed": 1}
     assert list_recipients(mailer.sandbox) == ["ann@example.net"]
-    told = {reject["first"].split("\n")[0]: reject["_field"] for reject in read_rejects(ended)}
+    told = {reject["first"].split("\n")[0]: reject["_field"] for reject in read_rejects(result)}
     assert set(told) == {"Bob", "Eve"}
     assert told["Eve"] in ("Email.Subject", "Email.To[0].Name")
 
@@ -146,27 +146,27 @@ def test_a_guard_counts_a_share_from_100_rows_on_and_all_rows_from_10_on(
     rows = (f"{'nobody' if index < invalid_count else f'p{index}@example.net'},P,1" for index in range(row_count))
     write_csv(tmp_path / "people.csv", "email,first,order", *rows)
     write_job(tmp_path, guard={"max_invalid": "10%"})
-    ended = mailer.run_json("mail", "mail.yaml")
-    assert (ended.code, "guard.max_invalid" in ended.stderr) == ((3, True) if is_guarded else (1, False))
+    result = mailer.run_json("mail", "mail.yaml")
+    assert (result.code, "guard.max_invalid" in result.stderr) == ((3, True) if is_guarded else (1, False))
     assert len(list_recipients(mailer.sandbox)) == (0 if is_guarded else row_count - invalid_count)
 
 
 def test_a_refusal_of_the_first_email_stops_the_run(mailer: Connector) -> None:
     mailer.sandbox.switch(verified_domains="other.org")
 
-    ended = mailer.run_json("mail", "mail.yaml")
+    result = mailer.run_json("mail", "mail.yaml")
 
-    assert (ended.code, ended.rows) == (3, {"read": 3, "rejected": 1, "unsent": 2})
+    assert (result.code, result.rows) == (3, {"read": 3, "rejected": 1, "unsent": 2})
     assert mailer.sandbox.stats()["requests"]["send"]["received"] == 1
-    (rejected,) = read_rejects(ended)
+    (rejected,) = read_rejects(result)
     assert "not registered and verified" in rejected["_message"]
     assert rejected["_http_status"] == "400"
 
     mailer.sandbox.switch(verified_domains="*")
-    ended = mailer.run_json("mail", "mail.yaml")
-    assert (ended.code, ended.rows) == (1, {"read": 3, "sent": 2, "rejected": 1})
-    ended = mailer.run_json("mail", "mail.yaml", "--rejected")
-    assert (ended.code, ended.rows) == (0, {"read": 3, "sent": 1, "already_sent": 2})
+    result = mailer.run_json("mail", "mail.yaml")
+    assert (result.code, result.rows) == (1, {"read": 3, "sent": 2, "rejected": 1})
+    result = mailer.run_json("mail", "mail.yaml", "--rejected")
+    assert (result.code, result.rows) == (0, {"read": 3, "sent": 1, "already_sent": 2})
 
 
 def test_a_429_is_not_tried_again_unless_the_job_says_so(mailer: Connector, tmp_path: Path) -> None:
@@ -174,27 +174,27 @@ def test_a_429_is_not_tried_again_unless_the_job_says_so(mailer: Connector, tmp_
     write_csv(tmp_path / "people.csv", "email,first,order", *people)
     mailer.sandbox.switch(refuse=0.2, retry_after="none")
 
-    ended = mailer.run_json("mail", "mail.yaml")
+    result = mailer.run_json("mail", "mail.yaml")
 
-    assert ended.code == 3
-    assert ended.rows["rejected"] >= 1
-    assert {reject["_http_status"] for reject in read_rejects(ended)} == {"429"}
-    assert "retry_limited" in ended.stderr
+    assert result.code == 3
+    assert result.rows["rejected"] >= 1
+    assert {reject["_http_status"] for reject in read_rejects(result)} == {"429"}
+    assert "retry_limited" in result.stderr
 
     write_job(tmp_path, {"retry_limited": True, "campaign": "second"})
-    ended = mailer.run_json("mail", "mail.yaml")
-    assert (ended.code, ended.rows) == (0, {"read": 60, "sent": 60})
-    assert "sent again" in ended.stderr
+    result = mailer.run_json("mail", "mail.yaml")
+    assert (result.code, result.rows) == (0, {"read": 60, "sent": 60})
+    assert "sent again" in result.stderr
 
 
 def test_a_limited_email_that_was_not_sent_again_is_unsent(mailer: Connector, tmp_path: Path) -> None:
     write_job(tmp_path, {"retry_limited": True})
     mailer.sandbox.switch(refuse=1, refuse_retry_after_s=86_400)
-    ended = mailer.run_json("mail", "mail.yaml")
-    assert (ended.code, ended.rows) == (3, {"read": 3, "unsent": 3})
-    assert "run again after" in ended.report["messages"][-1]
+    result = mailer.run_json("mail", "mail.yaml")
+    assert (result.code, result.rows) == (3, {"read": 3, "unsent": 3})
+    assert "run again after" in result.report["messages"][-1]
     assert mailer.sandbox.stats()["requests"]["send"]["received"] == 1
-    assert "sent again" not in ended.stderr
+    assert "sent again" not in result.stderr
 
 
 def test_a_service_that_does_not_answer_leaves_at_most_three_unknown_emails(mailer: Connector, tmp_path: Path) -> None:
@@ -202,24 +202,24 @@ def test_a_service_that_does_not_answer_leaves_at_most_three_unknown_emails(mail
     write_csv(tmp_path / "people.csv", "email,first,order", *people)
     mailer.sandbox.switch(error_before=1)
 
-    ended = mailer.run_json("mail", "mail.yaml")
+    result = mailer.run_json("mail", "mail.yaml")
 
-    assert (ended.code, ended.rows) == (3, {"read": 60, "unknown": 3, "unsent": 57})
+    assert (result.code, result.rows) == (3, {"read": 60, "unknown": 3, "unsent": 57})
     mailer.sandbox.switch(error_before=0)
-    ended = mailer.run_json("mail", "mail.yaml")
-    assert (ended.code, ended.rows) == (1, {"read": 60, "sent": 57, "unknown": 3})
-    assert len(read_rejects(ended)) == 3
+    result = mailer.run_json("mail", "mail.yaml")
+    assert (result.code, result.rows) == (1, {"read": 60, "sent": 57, "unknown": 3})
+    assert len(read_rejects(result)) == 3
     write_csv(tmp_path / "people.csv", "email,first,order", "zoe@example.net,Zoe,1")
-    ended = mailer.run_json("mail", "mail.yaml")  # the source has no row of the unknown recipients any more
-    assert (ended.code, ended.rows) == (1, {"read": 1, "sent": 1})
-    assert "3 more recipients of this campaign" in ended.stderr
-    assert "example.net" in read_rejects(ended)[0]["_message"]
+    result = mailer.run_json("mail", "mail.yaml")  # the source has no row of the unknown recipients any more
+    assert (result.code, result.rows) == (1, {"read": 1, "sent": 1})
+    assert "3 more recipients of this campaign" in result.stderr
+    assert "example.net" in read_rejects(result)[0]["_message"]
 
 
 def test_a_preview_writes_emails_and_sends_none(mailer: Connector, tmp_path: Path) -> None:
-    ended = mailer.run_json("mail", "mail.yaml", "--preview", "2")
+    result = mailer.run_json("mail", "mail.yaml", "--preview", "2")
 
-    assert (ended.code, ended.rows, ended.report["planned"]) == (0, {"read": 3, "sent": 3}, True)
+    assert (result.code, result.rows, result.report["planned"]) == (0, {"read": 3, "sent": 3}, True)
     assert sorted(path.name for path in (tmp_path / "preview").iterdir()) == [
         "0001.eml", "0001.html", "0002.eml", "0002.html",
     ]  # fmt: skip
@@ -231,14 +231,14 @@ def test_a_preview_writes_emails_and_sends_none(mailer: Connector, tmp_path: Pat
     mailer.run_json("mail", "mail.yaml", "--limit", "2")
     before = (tmp_path / "state" / "ledger-emails.db").read_bytes()
     (tmp_path / "preview").rename(tmp_path / "earlier")
-    ended = mailer.run_json("mail", "mail.yaml", "--preview", "1")
-    assert ended.rows == {"read": 3, "sent": 1, "already_sent": 2}
+    result = mailer.run_json("mail", "mail.yaml", "--preview", "1")
+    assert result.rows == {"read": 3, "sent": 1, "already_sent": 2}
     assert (tmp_path / "state" / "ledger-emails.db").read_bytes() == before
 
 
 def test_a_preview_for_a_person_says_how_many_emails_would_be_sent(mailer: Connector) -> None:
-    ended = mailer.run("mail", "mail.yaml", "--preview", "1")
-    assert "would send" in ended.stdout
+    result = mailer.run("mail", "mail.yaml", "--preview", "1")
+    assert "would send" in result.stdout
     page = (mailer.folder / "preview" / "0001.html").read_text(encoding="utf-8")
     assert "<th>From</th>" in page
     assert "<th>Subject</th>" in page
@@ -303,8 +303,8 @@ def test_a_restored_ledger_closes_campaigns_until_a_person_reopens_them(mailer: 
 
     for path in (tmp_path / "state").glob("ledger*"):
         path.unlink()
-    ended = mailer.run_json("ledger", "restore", "copy.db")
-    assert (ended.code, ended.report["emails"], "--reopen" in ended.stderr) == (0, 1, True)
+    result = mailer.run_json("ledger", "restore", "copy.db")
+    assert (result.code, result.report["emails"], "--reopen" in result.stderr) == (0, 1, True)
 
     for campaign in ("begun after the backup", "welcome"):
         write_job(tmp_path, {"campaign": campaign})
@@ -314,8 +314,8 @@ def test_a_restored_ledger_closes_campaigns_until_a_person_reopens_them(mailer: 
     assert mailer.sandbox.stats()["emails"] == 6
 
     write_csv(tmp_path / "people.csv", "email,first,order", "ann@example.net,Ann,17", "new@example.net,New,20")
-    ended = mailer.run_json("mail", "mail.yaml", "--reopen")
-    assert (ended.code, ended.rows) == (0, {"read": 2, "sent": 1, "already_sent": 1})
+    result = mailer.run_json("mail", "mail.yaml", "--reopen")
+    assert (result.code, result.rows) == (0, {"read": 2, "sent": 1, "already_sent": 1})
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 2, "already_sent": 2}
 
 
@@ -334,14 +334,14 @@ def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector, tmp_pat
             time.sleep(0.003 * index)
             process.kill()  # the process may have just ended
             process.communicate()
-    ended = mailer.run_json("mail", "mail.yaml")
+    result = mailer.run_json("mail", "mail.yaml")
 
     sent = Counter(list_recipients(mailer.sandbox))
     assert set(sent.values()) == {1}
-    assert ended.code == 1
-    rows = ended.report["rows"]  # includes rows that are 0
+    assert result.code == 1
+    rows = result.report["rows"]  # includes rows that are 0
     assert rows["read"] == count == rows["sent"] + rows["already_sent"] + rows["unknown"]
-    unknown = {reject["email"] for reject in read_rejects(ended)}
+    unknown = {reject["email"] for reject in read_rejects(result)}
     assert len(unknown) == rows["unknown"] > count // 200
     lost = {
         event["email"]["to"][0]
@@ -456,7 +456,7 @@ def test_a_single_email_makes_no_ledger_that_must_exist(mailer: Connector, tmp_p
     )
     assert sent.code == 0
 
-    ended = mailer.run_json("mail", "mail.yaml")
+    result = mailer.run_json("mail", "mail.yaml")
 
-    assert (ended.code, "there is no ledger at" in ended.stderr) == (3, True)
+    assert (result.code, "there is no ledger at" in result.stderr) == (3, True)
     assert list_recipients(mailer.sandbox) == ["b@example.net"]

@@ -31,12 +31,12 @@ def ledger_url(connector: Connector) -> str:
 
 
 def test_an_email_of_options_is_sent_and_its_answer_is_recorded(mailer: Connector) -> None:
-    ended = mailer.run_json("send", *PLAIN)
+    result = mailer.run_json("send", *PLAIN)
 
     (taken,) = read_outbox(mailer.sandbox)
-    assert (ended.code, ended.rows) == (0, {"read": 1, "sent": 1})
+    assert (result.code, result.rows) == (0, {"read": 1, "sent": 1})
     ids = {"request_id": taken.entry["request_id"], "message_id": taken.message["Message-ID"]}
-    assert ended.report["email"] == {"state": "sent", **ids}
+    assert result.report["email"] == {"state": "sent", **ids}
     assert [taken.message[name] for name in ("To", "Subject")] == ["ann@example.net", "Hi"]
     assert (taken.message["From"], taken.text.strip()) == ("Shop <hello@example.com>", "Hello Ann")
     kept = (mailer.folder / "state" / "ledger-emails.db").read_bytes()
@@ -67,9 +67,9 @@ def test_every_field_of_the_interface_arrives(mailer: Connector, tmp_path: Path)
     }
     (tmp_path / "message.yaml").write_text(yaml.safe_dump(message, allow_unicode=True), encoding="utf-8")
 
-    ended = mailer.run_json("send", "message.yaml")
+    result = mailer.run_json("send", "message.yaml")
 
-    assert ended.code == 0, ended.stderr
+    assert result.code == 0, result.stderr
     (taken,) = read_outbox(mailer.sandbox)
     people = [(address.display_name, address.addr_spec) for address in taken.message["To"].addresses]
     assert people == [("Änne Ö", "ann@example.net"), ("Lee, Bob", "bob@example.net")]
@@ -92,10 +92,10 @@ def test_every_field_of_the_interface_arrives(mailer: Connector, tmp_path: Path)
 
 def test_a_dry_run_writes_the_email_and_sends_none(mailer: Connector, tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(PNG)
-    ended = mailer.run_json("send", *PLAIN, "--attach", "a.bin", "--dry-run", "--eml", "out.eml")
+    result = mailer.run_json("send", *PLAIN, "--attach", "a.bin", "--dry-run", "--eml", "out.eml")
 
-    assert (ended.code, mailer.sandbox.outbox()) == (0, [])
-    assert ended.report["email"]["attachments"][0]["bytes"] == len(PNG)
+    assert (result.code, mailer.sandbox.outbox()) == (0, [])
+    assert result.report["email"]["attachments"][0]["bytes"] == len(PNG)
     written = email.message_from_bytes((tmp_path / "out.eml").read_bytes(), policy=email.policy.default)
     assert (written["To"], written["Subject"]) == ("ann@example.net", "Hi")
     assert (tmp_path / "out.eml").stat().st_mode & 0o077 == 0
@@ -114,9 +114,9 @@ def test_options_replace_keys_of_a_message_file_and_add_attachments(mailer: Conn
     (tmp_path / "new.html").write_text("<p>Something else</p>", encoding="utf-8")
 
     options = ("--to", "ann@example.net", "--subject", "Another", "--html", "new.html", "--attach", "b.bin")
-    ended = mailer.run_json("send", "message.yaml", *options)
+    result = mailer.run_json("send", "message.yaml", *options)
 
-    assert ended.code == 0, ended.stderr
+    assert result.code == 0, result.stderr
     (taken,) = read_outbox(mailer.sandbox)
     assert (taken.message["To"], taken.message["Cc"]) == ("ann@example.net", "cleo@example.net")
     assert (taken.message["Subject"], taken.message["X-A"]) == ("Another", "b")
@@ -140,9 +140,9 @@ def test_an_email_without_a_certain_answer_is_not_sent_again(
 ) -> None:
     mailer.sandbox.switch(**faults)
 
-    ended = mailer.run_json("send", *PLAIN)
+    result = mailer.run_json("send", *PLAIN)
 
-    assert (ended.code, ended.report["email"]["state"]) == (code, state)
+    assert (result.code, result.report["email"]["state"]) == (code, state)
     assert len(mailer.sandbox.outbox()) == sent
     assert mailer.sandbox.stats()["requests"]["send"]["received"] == 1
     with open_emails(ledger_url(mailer)) as log, log.transaction() as connection:
@@ -151,9 +151,9 @@ def test_an_email_without_a_certain_answer_is_not_sent_again(
 
 
 def test_an_email_that_was_not_sent_is_unsent(mailer: Connector, sandbox: SandboxProcess) -> None:
-    ended = mailer.run_json("send", *PLAIN, environ={"CONNECTOR_BASE_URL": "http://127.0.0.1:1"}, clock=skip_waits())
+    result = mailer.run_json("send", *PLAIN, environ={"CONNECTOR_BASE_URL": "http://127.0.0.1:1"}, clock=skip_waits())
 
-    assert (ended.code, ended.report["email"]["state"], ended.rows) == (3, "unsent", {"read": 1, "unsent": 1})
+    assert (result.code, result.report["email"]["state"], result.rows) == (3, "unsent", {"read": 1, "unsent": 1})
 
 
 def test_a_second_signal_leaves_the_email_unknown(mailer: Connector) -> None:

@@ -31,8 +31,8 @@ def mailer(connector: Connector, tmp_path: Path) -> Connector:
 
 
 def test_the_first_email_goes_to_the_given_address_at_once_and_is_not_recorded(mailer: Connector) -> None:
-    ended = mailer.run_json("mail", "mail.yaml", "--test", "Me <me@example.com>")
-    assert (ended.code, ended.rows) == (0, {"read": 1, "sent": 1}), ended.stderr
+    result = mailer.run_json("mail", "mail.yaml", "--test", "Me <me@example.com>")
+    assert (result.code, result.rows) == (0, {"read": 1, "sent": 1}), result.stderr
     (sent,) = read_outbox(mailer.sandbox)
     assert sent.message["To"].addresses[0].addr_spec == "me@example.com"
     assert sent.message["Subject"] == "Hello Ann"
@@ -47,9 +47,9 @@ def test_the_first_email_goes_to_the_given_address_at_once_and_is_not_recorded(m
 
 def test_a_refused_test_email_is_reported_with_the_reason(mailer: Connector) -> None:
     mailer.sandbox.switch(verified_domains="verified.example")
-    ended = mailer.run_json("mail", "mail.yaml", "--test", "me@example.com")
-    assert (ended.code, ended.rows) == (1, {"read": 1, "rejected": 1}), ended.stderr
-    assert "the service refused the email" in ended.stderr
+    result = mailer.run_json("mail", "mail.yaml", "--test", "me@example.com")
+    assert (result.code, result.rows) == (1, {"read": 1, "rejected": 1}), result.stderr
+    assert "the service refused the email" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_a_refused_test_email_is_reported_with_the_reason(mailer: Connector) -> 
 def test_a_test_without_an_address_or_an_email_is_refused(
     mailer: Connector, options: tuple[str, ...], words: str
 ) -> None:
-    ended = mailer.run("mail", "mail.yaml", *options)
-    assert (ended.code, words in ended.stderr) == (2, True), ended.stderr
+    result = mailer.run("mail", "mail.yaml", *options)
+    assert (result.code, words in result.stderr) == (2, True), result.stderr
     write_csv(mailer.folder / "people.csv", "email,first,order", "nobody,No,1")
-    ended = mailer.run("mail", "mail.yaml", "--test", "me@example.com")
-    assert (ended.code, "no row makes an email" in ended.stderr) == (2, True), ended.stderr
+    result = mailer.run("mail", "mail.yaml", "--test", "me@example.com")
+    assert (result.code, "no row makes an email" in result.stderr) == (2, True), result.stderr
     assert read_outbox(mailer.sandbox) == []
