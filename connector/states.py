@@ -17,9 +17,10 @@ UNKNOWN: nobody can take an email back, and the service cannot show which emails
 most once. REFUSED is final, unless a person allows one more attempt.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, assert_never
 
 S = TypeVar("S", bound=IntEnum)
 E = TypeVar("E", bound=StrEnum)
@@ -43,6 +44,10 @@ class StateMachine(Generic[S, E]):
         except KeyError:
             raise IllegalMoveError(f"{self.subject} that is {state.name} cannot be {event.value}") from None
 
+    def allows(self, state: S, event: E) -> bool:
+        """Return whether the table has a move for `event` in `state`."""
+        return (state, event) in self.transitions
+
 
 class State(IntEnum):
     """The state of an entry. Ledgers store the numbers, so a number never changes its meaning."""
@@ -53,6 +58,48 @@ class State(IntEnum):
     HELD = 3
     CONFIRMED = 4
     REJECTED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """The properties of a state that statements and checks about many entries depend on.
+
+    - `rank`: the rank of the entry when two entries of a subscriber meet. The entry with the smaller rank stays.
+    - `may_exist`: the service may have the subscriber.
+    - `is_unsettled`: it is not known, or not accepted, whether the create took effect. So the entry keeps its body.
+    - `waits_for_retry`: the entry stays unsettled between two runs, until a run or a person settles it.
+    - `is_confirmed_by_list`: a listing that shows the subscriber confirms the entry at once. An UNKNOWN entry is left
+      to its resolution, which knows whether the connector created the subscriber.
+    """
+
+    rank: int
+    may_exist: bool
+    is_unsettled: bool
+    waits_for_retry: bool
+    is_confirmed_by_list: bool
+
+
+def find_traits(state: State) -> Traits:
+    """Return the properties of a state."""
+    match state:
+        case State.CONFIRMED:
+            return Traits(rank=0, may_exist=True, is_unsettled=False, waits_for_retry=False, is_confirmed_by_list=False)
+        case State.SENDING:
+            return Traits(rank=1, may_exist=True, is_unsettled=True, waits_for_retry=False, is_confirmed_by_list=False)
+        case State.UNKNOWN:
+            return Traits(rank=2, may_exist=True, is_unsettled=True, waits_for_retry=True, is_confirmed_by_list=False)
+        case State.HELD:
+            return Traits(rank=3, may_exist=True, is_unsettled=True, waits_for_retry=True, is_confirmed_by_list=True)
+        case State.REJECTED:
+            return Traits(rank=4, may_exist=False, is_unsettled=False, waits_for_retry=False, is_confirmed_by_list=True)
+        case State.NONE:
+            return Traits(rank=5, may_exist=False, is_unsettled=False, waits_for_retry=False, is_confirmed_by_list=True)
+    assert_never(state)
+
+
+def list_states_sql(has_property: Callable[[Traits], bool]) -> str:
+    """Return the states with this property as an SQL list: `(1, 2, 3)`."""
+    return f"({', '.join(str(state.value) for state in State if has_property(find_traits(state)))})"
 
 
 class Event(StrEnum):

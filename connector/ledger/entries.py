@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 from connector.ledger.schema import HOW_NUMBERS, IDENTITY_FIELDS, IS_OPT_OUT_SQL, IS_SHOWN_SQL, IS_UNFINISHED_SQL
 from connector.ledger.store import Base, Batch, Rows, Store, make_storable
 from connector.shards import WHOLE, Shard
-from connector.states import ENTRY, Event, State
+from connector.states import ENTRY, Event, State, list_states_sql
 
 NOT_FINAL_STATUSES = frozenset({401, 402, 403, 404, 405, 408, 409, 429})
 """Statuses of refusals that are not about the row, or after which the create may have taken effect. Such a refusal may
@@ -388,8 +388,6 @@ class Ledger:
             "field": IDENTITY_FIELDS[field],
             "new_state": ENTRY.decide(State.NONE, Event.FOUND),
             "how": HOW_NUMBERS["found"],
-            "rejected": State.REJECTED,
-            "held": State.HELD,
         }
         own_subscribers = [
             subscriber for subscriber in listed_subscribers if self.shard.is_whole or self.shard.holds(subscriber[0])
@@ -462,9 +460,8 @@ def _build_rows(base: Base, identities: Sequence[bytes]) -> list[tuple[int, byte
 
 
 def count_unsettled(connection: Connection) -> dict[str, int]:
-    """Return the number of unsettled entries (SENDING, UNKNOWN, HELD) of each account that has such entries."""
-    values = {"sending": State.SENDING, "unknown": State.UNKNOWN, "held": State.HELD}
-    return dict(connection.execute(_COUNT_UNSETTLED, values).all())
+    """Return the number of unsettled entries of each account that has such entries."""
+    return dict(connection.execute(_COUNT_UNSETTLED).all())
 
 
 # The base is in every row. If the base were a shared value, PostgreSQL would read all entries of the base for each
@@ -505,7 +502,8 @@ _INSERT_LISTED = Batch(
     "SELECT item.column1, item.column2, :field, :new_state, :how, item.column3 FROM {item} WHERE true "
     "ON CONFLICT (base_key, identity) DO UPDATE SET state = excluded.state, how = excluded.how, "
     "subscriber_id = excluded.subscriber_id, fingerprint = NULL, body = NULL, status = NULL, message = NULL, "
-    "reported = NULL, reported_at = NULL WHERE entry.state IN (:rejected, :held)",
+    "reported = NULL, reported_at = NULL "
+    f"WHERE entry.state IN {list_states_sql(lambda traits: traits.is_confirmed_by_list)}",
     "integer bytea bigint",
 )
 _SET_SENDING_AGAIN = Batch(
@@ -622,5 +620,6 @@ _FIND_LAST_CONFIRMATION = text(
 )
 _COUNT_UNSETTLED = text(
     "SELECT account, count(*) FROM entry JOIN base USING (base_key) "
-    f"WHERE state IN (:sending, :unknown, :held) AND {IS_UNFINISHED_SQL} GROUP BY account ORDER BY account"
+    f"WHERE state IN {list_states_sql(lambda traits: traits.is_unsettled)} AND {IS_UNFINISHED_SQL} "
+    "GROUP BY account ORDER BY account"
 )

@@ -23,7 +23,7 @@ from connector.ledger.entries import LAST_RUN_KEY, ConfirmedEntry, Entry, Ledger
 from connector.ledger.opening import connect_file, read_ledger, wrap_connection
 from connector.ledger.records import LIST_SIZE_PREFIX, list_bases
 from connector.ledger.store import Base, Batch, Store, build_missing, make_storable
-from connector.states import State
+from connector.states import ENTRY, Event, State
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -140,7 +140,8 @@ class PlannedLedger(Ledger):
             rows = [[*row] for row in self._read_real_ledger(_read_entries, pairs)]
             for row in rows:
                 row[0] = base.key
-                row[_STATE_INDEX] = State.UNKNOWN if row[_STATE_INDEX] == State.SENDING else row[_STATE_INDEX]
+                state = State(row[_STATE_INDEX])
+                row[_STATE_INDEX] = ENTRY.decide(state, Event.DIED) if ENTRY.allows(state, Event.DIED) else state
             if rows:
                 self.connection.exec_driver_sql(_INSERT_ENTRY_SQL, [tuple(row) for row in rows])
 

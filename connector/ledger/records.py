@@ -6,7 +6,6 @@ Call every function inside a transaction of `Ledger.transaction`.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
-from typing import assert_never
 
 from sqlalchemy import Connection, Table, bindparam, select, text
 
@@ -15,7 +14,7 @@ from connector.fields import LARGEST_ID, fold_base_name
 from connector.ledger.schema import HOW_NUMBERS, IDENTITY_FIELDS, IS_UNFINISHED_SQL
 from connector.ledger.store import Base, make_storable, make_storable_or_none
 from connector.pace.rate import Found
-from connector.states import State
+from connector.states import State, find_traits, list_states_sql
 from connector.subscribers.identity import Suppression
 
 LIST_SIZE_PREFIX = "list "
@@ -58,7 +57,7 @@ def count_unsettled_elsewhere(connection: Connection, base: Base) -> int:
     id, and the other line only a name."""
     if base.is_known_whole:
         return 0
-    values = {"account": base.account, "key": base.key, "unknown": State.UNKNOWN, "held": State.HELD}
+    values = {"account": base.account, "key": base.key}
     query = _COUNT_UNSETTLED_WITHOUT_ID if base.service_id is not None else _COUNT_UNSETTLED_WITHOUT_NAME
     return int(connection.execute(query, values).scalar_one())
 
@@ -278,7 +277,8 @@ _FIND_BASES_BY_NAME = text(
 )
 _COUNT_UNSETTLED_SQL = (
     "SELECT count(*) FROM entry JOIN base USING (base_key) "
-    f"WHERE account = :account AND base_key <> :key AND state IN (:unknown, :held) AND {IS_UNFINISHED_SQL} AND "
+    "WHERE account = :account AND base_key <> :key AND "
+    f"state IN {list_states_sql(lambda traits: traits.waits_for_retry)} AND {IS_UNFINISHED_SQL} AND "
 )
 _COUNT_UNSETTLED_WITHOUT_ID = text(_COUNT_UNSETTLED_SQL + "service_id IS NULL")
 _COUNT_UNSETTLED_WITHOUT_NAME = text(_COUNT_UNSETTLED_SQL + "name IS NULL")
@@ -310,31 +310,10 @@ _SET_FOUND_LIMIT = text(
 _FIND_BASES_WITHOUT_ID = text(
     "SELECT base_key FROM base WHERE account = :account AND folded IN (:folded, :folded_before) AND service_id IS NULL"
 )
-
-
-def _rank_certainty(state: State) -> int:
-    """Return the rank of a state when two entries of a subscriber meet. The entry with the smaller rank stays."""
-    match state:
-        case State.CONFIRMED:
-            return 0
-        case State.SENDING:
-            return 1
-        case State.UNKNOWN:
-            return 2
-        case State.HELD:
-            return 3
-        case State.REJECTED:
-            return 4
-        case State.NONE:
-            return 5
-    assert_never(state)
-
-
-_WHEN_SQL = " ".join(f"WHEN {state.value} THEN {_rank_certainty(state)}" for state in State)
-_CERTAINTY_RANK = f"CASE {{0}}.state {_WHEN_SQL} END"
+_RANK_SQL = f"CASE {{0}}.state {' '.join(f'WHEN {state.value} THEN {find_traits(state).rank}' for state in State)} END"
 _DELETE_OLD_DUPLICATES = text(
     "DELETE FROM entry WHERE base_key = :old AND EXISTS (SELECT 1 FROM entry AS other WHERE other.base_key = :new "
-    f"AND other.identity = entry.identity AND {_CERTAINTY_RANK.format('other')} <= {_CERTAINTY_RANK.format('entry')})"
+    f"AND other.identity = entry.identity AND {_RANK_SQL.format('other')} <= {_RANK_SQL.format('entry')})"
 )
 _DELETE_NEW_DUPLICATES = text(
     "DELETE FROM entry WHERE base_key = :new AND identity IN (SELECT identity FROM entry WHERE base_key = :old)"

@@ -4,6 +4,7 @@ A run upgrades a ledger of an older version if it can. Any other version is refu
 """
 
 from collections.abc import Mapping
+from enum import IntEnum
 
 from sqlalchemy import (
     DDL,
@@ -31,7 +32,7 @@ from sqlalchemy import (
 
 from connector.errors import ConfigurationError, LedgerError
 from connector.fields import IDENTITY_RULE
-from connector.states import EmailState, State
+from connector.states import EmailState, State, list_states_sql
 from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES
 
 SCHEMA_VERSION = 4  # increases with every change of the columns
@@ -48,6 +49,12 @@ IS_OPT_OUT_SQL = "opted_out IS NOT NULL"
 IS_UNFINISHED_SQL."""
 
 _OPT_OUT_IS_CONFIRMED_SQL = f"opted_out IS NULL OR state = {State.CONFIRMED}"
+
+
+def _list_stored(states: type[IntEnum]) -> str:
+    """Return the SQL condition that an entry or an email has a state. NONE is not stored."""
+    return f"state IN ({', '.join(str(state.value) for state in states if state.name != 'NONE')})"
+
 
 metadata = MetaData()
 
@@ -111,13 +118,13 @@ entry = Table(
     Column("altered", Text),  # names of the fields that the service altered, separated by blanks
     Column("opted_out", Text),  # the job whose row says inactive while the service shows the subscriber as active
     CheckConstraint(f"length(identity) = {IDENTITY_BYTES}", name="identity_is_whole"),
-    CheckConstraint(f"state BETWEEN {State.SENDING} AND {State.REJECTED}", name="state_is_known"),
+    CheckConstraint(_list_stored(State), name="state_is_known"),
     CheckConstraint(f"state <> {State.CONFIRMED} OR subscriber_id IS NOT NULL", name="confirmed_means_an_id"),
     CheckConstraint(
         f"state IN ({State.CONFIRMED}, {State.HELD}) OR subscriber_id IS NULL", name="an_id_means_that_it_was_answered"
     ),
     CheckConstraint(
-        f"state NOT IN ({State.SENDING}, {State.UNKNOWN}, {State.HELD}) OR body IS NOT NULL",
+        f"state NOT IN {list_states_sql(lambda traits: traits.is_unsettled)} OR body IS NOT NULL",
         name="a_body_until_final",
     ),
     CheckConstraint(
@@ -249,7 +256,7 @@ email = Table(
     CheckConstraint(f"length(recipient) = {IDENTITY_BYTES}", name="recipient_is_whole"),
     CheckConstraint("(campaign_key IS NULL) = (recipient IS NULL)", name="a_campaign_knows_its_recipients"),
     CheckConstraint("(campaign_key IS NULL) = (account IS NOT NULL)", name="an_email_has_one_account"),
-    CheckConstraint(f"state BETWEEN {EmailState.SENDING} AND {EmailState.REFUSED}", name="state_is_known"),
+    CheckConstraint(_list_stored(EmailState), name="state_is_known"),
     CheckConstraint(f"(state = {EmailState.SENT}) = (request_id IS NOT NULL)", name="sent_means_a_number"),
     CheckConstraint(f"(state = {EmailState.SENT}) = (message_id IS NOT NULL)", name="sent_means_a_message_id"),
     CheckConstraint(f"(state = {EmailState.SENT}) = (sent_at IS NOT NULL)", name="sent_means_a_time"),

@@ -14,7 +14,7 @@ from connector.listing.base_reader import SweptRows, build_reader
 from connector.load.lookups import look_for
 from connector.load.session import Session
 from connector.rows import PlannedChunk
-from connector.states import State
+from connector.states import find_traits
 from connector.subscribers.checks import DECIMAL_ID_PATTERN, NEEDLESS_DECIMALS_MESSAGE
 from connector.subscribers.identity import digest_identity, split_digests
 
@@ -178,7 +178,7 @@ class MistakenIds:
         return {
             text_by_identity[identity]
             for identity, entry in entries.items()
-            if entry.state is not State.REJECTED and entry.run_key != run_key
+            if find_traits(entry.state).may_exist and entry.run_key != run_key
         }
 
     async def _find_on_list(self, texts: set[str]) -> set[str]:
