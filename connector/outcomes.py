@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import assert_never
 
 
 class Outcome(StrEnum):
@@ -29,6 +30,29 @@ class MailOutcome(StrEnum):
     REJECTED = "rejected"
     UNKNOWN = "unknown"
     UNSENT = "unsent"
+
+
+def needs_person(outcome: Outcome | MailOutcome) -> bool:
+    """Return whether a person must look at rows with this outcome. Such rows make a run partial, are in the rejects
+    file, and are in alerts."""
+    match outcome:
+        case Outcome.INVALID | Outcome.REJECTED | Outcome.UNKNOWN:
+            return True
+        case MailOutcome.INVALID | MailOutcome.REJECTED | MailOutcome.UNKNOWN:
+            return True
+        case Outcome.DUPLICATE | Outcome.SUPPRESSED | Outcome.EXISTS | Outcome.CHANGED | Outcome.CREATED:
+            return False
+        case MailOutcome.DUPLICATE | MailOutcome.SUPPRESSED | MailOutcome.ALREADY_SENT | MailOutcome.SENT:
+            return False
+        case Outcome.UNSENT | MailOutcome.UNSENT:
+            return False
+    assert_never(outcome)
+
+
+OUTCOMES_FOR_A_PERSON: tuple[str, ...] = tuple(
+    dict.fromkeys(str(outcome) for outcome in (*Outcome, *MailOutcome) if needs_person(outcome))
+)
+"""The names of these outcomes, in reports of every kind."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ function inside a transaction.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import assert_never
 
 from sqlalchemy import Connection, text
 
@@ -136,7 +137,8 @@ def _build_receipt(
         return Receipt(name, "exists", subscriber_id, evidence or "lookup", None)
     if kind == ReceiptKind.CHANGED:
         return Receipt(name, "changed", subscriber_id, evidence or "ledger", receipt_message)
-    match State(state):
+    entry_state = State(state)
+    match entry_state:
         case State.CONFIRMED if how == HOW_NUMBERS["found"] and kind != ReceiptKind.CREATED:
             # The connector may not have created the subscriber.
             return Receipt(name, "exists", subscriber_id, "lookup", None)
@@ -152,7 +154,11 @@ def _build_receipt(
             return Receipt(name, "held", subscriber_id, "answer", entry_message)
         case State.HELD:
             return Receipt(name, "held", None, "lookup" if entry_message is None else "ledger", entry_message)
-    return Receipt(name, "unknown", None, "ledger", None)
+        case State.SENDING | State.UNKNOWN:
+            return Receipt(name, "unknown", None, "ledger", None)
+        case State.NONE:
+            raise ValueError("the ledger stores no entry in the state NONE")
+    assert_never(entry_state)
 
 
 _INSERT_RECEIPTS = Batch(

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from math import inf
+from typing import assert_never
 
 from connector.errors import LedgerError
 from connector.ledger.entries import Entry, Move, Refusal
@@ -325,14 +326,19 @@ class Outcomes:
         """Report the unresolved entries that are no longer UNKNOWN. If the ledger has joined two records of one base, a
         listing may have shown the subscribers, or the load of the other record got refusals."""
         for identity, entry in (await self._session.journal.find_entries(list(self.unresolved))).items():
-            if entry.state is State.CONFIRMED:
-                unresolved = self.unresolved.pop(identity)
-                if unresolved.row is not None:
-                    self._report_settled(unresolved.row, unresolved, _find_reason(entry, unresolved.row))
-            elif entry.state is State.REJECTED:
-                unresolved = self.unresolved.pop(identity)
-                message, status = entry.message or "", entry.status
-                self._report_unresolved(unresolved, Outcome.REJECTED, "rejected", message, status, entry.attempts)
+            match entry.state:
+                case State.CONFIRMED:
+                    unresolved = self.unresolved.pop(identity)
+                    if unresolved.row is not None:
+                        self._report_settled(unresolved.row, unresolved, _find_reason(entry, unresolved.row))
+                case State.REJECTED:
+                    unresolved = self.unresolved.pop(identity)
+                    message, status = entry.message or "", entry.status
+                    self._report_unresolved(unresolved, Outcome.REJECTED, "rejected", message, status, entry.attempts)
+                case State.NONE | State.SENDING | State.UNKNOWN | State.HELD:
+                    continue
+                case _:
+                    assert_never(entry.state)
 
     async def close(self) -> None:
         """Report all rows that were sent or refused and have no outcome yet. Raises LedgerError."""

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 from connector.control import Stop
 from connector.errors import ConfigurationError
@@ -211,16 +211,22 @@ class CampaignSender:
             entry = entries.get(addressee.recipient)
             if entry is None:
                 sendable_letters.append(addressee)
-            elif entry.state is EmailState.SENT:
-                self._on_verdict(addressee, SendVerdict(MailOutcome.ALREADY_SENT))
-            elif entry.state is not EmailState.REFUSED:
-                words = "an earlier run sent it, and no certain answer came"
-                self._on_verdict(addressee, SendVerdict(MailOutcome.UNKNOWN, entry.status, words))
-            elif self._policy.allows_rejected:
-                self._allowed_recipients.add(addressee.recipient)
-                sendable_letters.append(addressee)
-            else:
-                self._on_verdict(addressee, SendVerdict(MailOutcome.REJECTED, entry.status, entry.words or ""))
+                continue
+            match entry.state:
+                case EmailState.SENT:
+                    self._on_verdict(addressee, SendVerdict(MailOutcome.ALREADY_SENT))
+                case EmailState.SENDING | EmailState.UNKNOWN:
+                    words = "an earlier run sent it, and no certain answer came"
+                    self._on_verdict(addressee, SendVerdict(MailOutcome.UNKNOWN, entry.status, words))
+                case EmailState.REFUSED if self._policy.allows_rejected:
+                    self._allowed_recipients.add(addressee.recipient)
+                    sendable_letters.append(addressee)
+                case EmailState.REFUSED:
+                    self._on_verdict(addressee, SendVerdict(MailOutcome.REJECTED, entry.status, entry.words or ""))
+                case EmailState.NONE:
+                    raise ValueError("the ledger stores no email in the state NONE")
+                case _:
+                    assert_never(entry.state)
         return sendable_letters
 
     async def send(self, fetch_items: FetchItems[Letter]) -> None:

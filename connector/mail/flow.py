@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import compress, islice
 from pathlib import Path
+from typing import assert_never
 
 from connector.atomic_file import create_private
 from connector.clock import Clock
@@ -42,7 +43,7 @@ from connector.mail.checking import MailCheck, MailPlan, MailRows, check_rows, r
 from connector.mail.draft import MailTexts
 from connector.mail.message import Recipient, write_eml, write_page
 from connector.mail.single import send_unrecorded
-from connector.outcomes import MailOutcome, Outcome
+from connector.outcomes import MailOutcome, Outcome, needs_person
 from connector.progress import Progress, ProgressMeter
 from connector.rows import Row
 from connector.runs.report import (
@@ -70,7 +71,6 @@ from connector.subscribers.identity import IDENTITY_BYTES, InactiveIdentities, d
 from connector.texts import agree, count
 
 _BATCH_ROWS = 256  # looked up with one query of the ledger
-_OUTCOMES_FOR_A_PERSON = (MailOutcome.INVALID, MailOutcome.REJECTED, MailOutcome.UNKNOWN)
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class _Run:
     def on_verdict(self, addressee: Addressee, verdict: SendVerdict) -> None:
         """Count the outcome of a recipient's email. If a person must act, write the outcome to the rejects file."""
         self.check.outcomes[verdict.outcome] += 1
-        if verdict.outcome in _OUTCOMES_FOR_A_PERSON:
+        if needs_person(verdict.outcome):
             self.reported_recipients.add(addressee.recipient)
             outcome, words, status = verdict.outcome, verdict.words, verdict.status
             self.rejects.write(Problem(addressee.row, Outcome(outcome), "email", outcome, words, status))
@@ -313,18 +313,14 @@ def _end_report(run: _Run, reason: str | None) -> None:
         report.rows = count_mail_rows(run.check.read_count, run.check.outcomes)
     except UncountedError as error:
         report.rows, reason = error.rows, f"{reason or 'a fault of the program'}; also, {error}"
-    is_partial = run.has_unread_recipients or any(run.check.outcomes[outcome] for outcome in _OUTCOMES_FOR_A_PERSON)
+    is_partial = run.has_unread_recipients or any(
+        number for outcome, number in run.check.outcomes.items() if needs_person(outcome)
+    )
     status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"
     end_run(report, run.stop, status, ended_at, reason)
 
 
 _MAX_SHOWN_FAULTS = 10
-_OUTCOME_BY_STATE = {
-    EmailState.SENT: MailOutcome.ALREADY_SENT,
-    EmailState.REFUSED: MailOutcome.REJECTED,
-    EmailState.UNKNOWN: MailOutcome.UNKNOWN,
-    EmailState.SENDING: MailOutcome.UNKNOWN,
-}
 
 
 async def preview(plan: MailPlan, folder: Path, email_count: int, stop: Stop, progress: Progress) -> Report:
@@ -413,13 +409,26 @@ def _predict_outcomes(plan: MailPlan, spool: MailRows, check: MailCheck) -> Coun
             for batch in spool.read(_BATCH_ROWS):
                 recipients = [_find_addressee(plan.texts, row).recipient for row in batch]
                 entries = log.find(campaign, recipients) if campaign is not None else {}
+                states = [
+                    entries[recipient].state if recipient in entries else EmailState.NONE for recipient in recipients
+                ]
                 outcomes.update(
-                    _OUTCOME_BY_STATE[entries[recipient].state] if recipient in entries else MailOutcome.SENT
-                    for recipient in recipients
+                    _predict_outcome(state, allows_rejected=plan.policy.allows_rejected) for state in states
                 )
-    if plan.policy.allows_rejected:
-        outcomes[MailOutcome.SENT] += outcomes.pop(MailOutcome.REJECTED, 0)
     return outcomes
+
+
+def _predict_outcome(state: EmailState, *, allows_rejected: bool) -> MailOutcome:
+    match state:
+        case EmailState.NONE:
+            return MailOutcome.SENT
+        case EmailState.SENT:
+            return MailOutcome.ALREADY_SENT
+        case EmailState.REFUSED:
+            return MailOutcome.SENT if allows_rejected else MailOutcome.REJECTED
+        case EmailState.SENDING | EmailState.UNKNOWN:
+            return MailOutcome.UNKNOWN
+    assert_never(state)
 
 
 def _make_folder(folder: Path) -> None:

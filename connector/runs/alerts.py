@@ -16,6 +16,7 @@ from typing import Any, Literal
 from connector.atomic_file import write_whole
 from connector.errors import ConnectorError
 from connector.ledger.problems import OPT_OUT_KIND
+from connector.outcomes import OUTCOMES_FOR_A_PERSON
 from connector.texts import agree, count, make_visible
 
 AlertPolicy = Literal["change", "problem", "always"]
@@ -28,7 +29,6 @@ _LONGEST_MESSAGE = 500  # characters of the text; the report has the whole messa
 _WITH_A_DIGIT = re.compile(r"\w*\d\w*")
 _ROWS_ALONE = "partial"  # the cause of a run that finished, while problems of rows are open
 _REMEMBERING = ("import", "sync")  # commands whose reports tell new problems from known ones
-_PROBLEMS = ("invalid", "rejected", "unknown")  # outcomes of rows that need a person
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ def _is_incomplete(certificate: Mapping[str, Any]) -> bool:
 def _count_problems(report: Mapping[str, Any]) -> dict[str, int]:
     """Return the number of problems by kind: rows that need a person, opt-outs, and differences of a reconciliation."""
     rows, differences = report["rows"], report.get("differences") or {}
-    problems = {kind: rows.get(kind, 0) for kind in _PROBLEMS}
+    problems = {kind: rows.get(kind, 0) for kind in OUTCOMES_FOR_A_PERSON}
     problems |= {"opt_outs": report["opt_outs"], **{kind: number or 0 for kind, number in differences.items()}}
     return {kind: number for kind, number in problems.items() if number}
 

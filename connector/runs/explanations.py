@@ -6,7 +6,7 @@ The text after the type of a field is its description in the reference.
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict, assert_never
 
 from connector.choices import DECIDE_HELD, IDENTITIES
 from connector.clock import write_timestamp
@@ -199,7 +199,9 @@ def _explain_state(details: EntryDetails) -> tuple[str, str | None]:
             return "A create was about to be sent, and no answer is recorded. The subscriber may exist.", None
         case State.UNKNOWN, _:
             return "A create was sent, and its answer is not known. The subscriber may exist.", None
-    raise ValueError(f"an entry of the ledger is {details.state.name}")
+        case State.NONE, _:
+            raise ValueError("the ledger stores no entry in the state NONE")
+    assert_never(details.state)
 
 
 def _advise(details: EntryDetails, job_option: str, *, is_running: bool) -> str | None:
@@ -216,11 +218,13 @@ def _advise(details: EntryDetails, job_option: str, *, is_running: bool) -> str 
             return "Run the job again. The refusal was not about the row, so the next run sends the create again."
         case State.REJECTED:
             return f"Correct the row and load it again, or send it unchanged: connector retry --rejected{job_option}"
-    if details.opted_out:
-        return f"Deactivate the subscriber in the service: a row of the job {details.opted_out} says inactive."
-    if details.reported_at is not None:
-        return "A row differs from the service. Change the subscriber there if the row is right."
-    return None
+        case State.CONFIRMED if details.opted_out:
+            return f"Deactivate the subscriber in the service: a row of the job {details.opted_out} says inactive."
+        case State.CONFIRMED if details.reported_at is not None:
+            return "A row differs from the service. Change the subscriber there if the row is right."
+        case State.CONFIRMED | State.NONE:
+            return None
+    assert_never(details.state)
 
 
 def _describe_run(details: EntryDetails, record: Mapping[str, Any]) -> ExplainedRun | None:

@@ -33,7 +33,7 @@ from connector.listing.access import KnownIds, ListAccess, ListLag, LookupState
 from connector.load.checks import describe_twins
 from connector.load.drift import close_waiting, compare_waiting
 from connector.load.session import Canaries, Limits, LoadPolicy, Session, Tally, WaitingRows
-from connector.outcomes import Outcome
+from connector.outcomes import OUTCOMES_FOR_A_PERSON, Outcome, needs_person
 from connector.pace.pace import Pace
 from connector.progress import ProgressMeter
 from connector.runs.planned_rows import PlannedRows
@@ -64,9 +64,6 @@ if TYPE_CHECKING:
 
 _MIN_SHOWN_PAUSE_S = 1.0
 _RENEWAL_INTERVAL_S = 5.0  # between two renewals of the lease, which is valid for 30 s
-_OUTCOMES_FOR_A_PERSON = (Outcome.INVALID, Outcome.REJECTED, Outcome.UNKNOWN)
-"""Outcomes that need a person and make a run partial."""
-
 Work = Callable[["Run"], Awaitable[None]]
 
 ReceiveDescription = Callable[[Callable[[], str]], None]
@@ -451,9 +448,11 @@ def _end_report(run: Run) -> None:
     if run.problems.fails_on_new_only:
         is_partial = bool(run.problems.count_new().total())
     else:
-        is_partial = any(outcomes[outcome] for outcome in _OUTCOMES_FOR_A_PERSON) or bool(tally.opt_out_count)
+        is_partial = any(number for outcome, number in outcomes.items() if needs_person(outcome)) or bool(
+            tally.opt_out_count
+        )
     report.messages += describe_twins(tally.twin_ids)
-    is_partial = is_partial or any(tally.leftovers[outcome] for outcome in (*_OUTCOMES_FOR_A_PERSON, "held"))
+    is_partial = is_partial or any(tally.leftovers[outcome] for outcome in (*OUTCOMES_FOR_A_PERSON, "held"))
     is_partial = is_partial or run.is_attention_needed
     is_partial = is_partial or bool(tally.twin_ids)
     status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"

@@ -25,7 +25,7 @@ from connector.progress import Progress
 from connector.runs.frame import Frame, Run, carry_out
 from connector.runs.report import Report, RunScope, describe_asked_base, describe_policy, drop_empty
 from connector.settings import Settings, bound_in_flight, build_service
-from connector.states import State
+from connector.states import State, find_traits
 from connector.texts import agree, count
 from connector.warehouse.destination import Destination
 
@@ -120,7 +120,7 @@ class _Retry:
         bases = choose_bases(ledger, settings.account, plan.base.service_id, plan.base.name)
         selected_bases = []
         for base in bases:
-            states = [State.UNKNOWN, State.HELD]
+            states = [state for state in State if find_traits(state).waits_for_retry]
             if plan.selection.is_rejected or ledger.find_not_final_refusals(base):
                 states.append(State.REJECTED)
             found = [entry for state in states for entry in ledger.find_unfinished_entries(base, state)]

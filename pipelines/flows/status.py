@@ -1,8 +1,8 @@
 """The last runs, what they left open, and the next steps. Nothing is locked, so a run may be active meanwhile."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict, assert_never
 
 from connector.clock import write_timestamp
 from connector.errors import ConfigurationError
@@ -11,16 +11,7 @@ from connector.ledger.problems import Backlog, read_backlog
 from connector.runs.run_log import list_runs
 from connector.settings import StateLocation
 from connector.states import State
-from pipelines.report.advice import advise_on_runs
-
-OpenState = Literal["sending", "unknown", "held", "rejected"]
-
-_NAMES: Mapping[State, OpenState] = {
-    State.SENDING: "sending",
-    State.UNKNOWN: "unknown",
-    State.HELD: "held",
-    State.REJECTED: "rejected",
-}
+from pipelines.report.advice import OpenState, advise_on_runs
 
 
 class OpenEntryCounts(TypedDict):
@@ -116,7 +107,7 @@ def _find_open(
         {
             "account": open_entry.account,
             "run_id": open_entry.run_id,
-            "state": _NAMES[open_entry.state],
+            "state": _name_open_state(open_entry.state),
             "entries": open_entry.number,
         }
         for open_entry in count_open_entries(place.ledger_url)
@@ -128,6 +119,21 @@ def _find_open(
     problems = [_describe_backlog(group) for group in backlog or () if job in (None, group.job)]
     next_steps = list(advise_on_runs(chosen, open_entries, runs, problems))
     return open_entries, problems, next_steps
+
+
+def _name_open_state(state: State) -> OpenState:
+    match state:
+        case State.SENDING:
+            return "sending"
+        case State.UNKNOWN:
+            return "unknown"
+        case State.HELD:
+            return "held"
+        case State.REJECTED:
+            return "rejected"
+        case State.CONFIRMED | State.NONE:
+            raise ValueError(f"an entry that is {state.name} is not open")
+    assert_never(state)
 
 
 def _describe_backlog(backlog: Backlog) -> OpenProblemCounts:

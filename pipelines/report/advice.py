@@ -2,9 +2,9 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, assert_never
 
 from connector.choices import DECIDE_HELD
 from connector.runs.run_log import build_job_option
@@ -13,6 +13,9 @@ from connector.texts import agree, count
 _LOADS = ("import", "sync", "retry")
 _FIELDS_NAMED = 3  # of the open problems of a run
 _UNFINISHED = ("aborted", "stopped", "killed", "locked")
+
+OpenState = Literal["sending", "unknown", "held", "rejected"]
+"""The states of entries that a run left open, as `status` shows them."""
 
 
 def advise_on_run(run: Mapping[str, Any]) -> list[str]:
@@ -74,25 +77,25 @@ def advise_on_runs(
     of the `chosen` runs, which may be a part of all `runs`. A run that was locked did nothing, so the run before it
     counts, too."""
     records = {run["run_id"]: run for run in runs}
-    by_owner: dict[str, Counter[str]] = {}
+    by_owner: dict[str, Counter[Callable[[int], str]]] = {}
     open_counts = Counter[str]()
     for entry in open_entries:
-        if entry["state"] in ("sending", "unknown"):
+        write_step = _choose_step(entry["state"])
+        if write_step is _settle:
             open_counts[entry["run_id"]] += entry["entries"]
         owner = build_job_option(records.get(entry["run_id"], {}))
-        by_owner.setdefault(owner, Counter())[entry["state"]] += entry["entries"]
+        by_owner.setdefault(owner, Counter())[write_step] += entry["entries"]
     running = [run["run_id"] for run in runs if run["command"] in _LOADS and run["status"] == "running"]
     for owner, numbers in by_owner.items():
-        if number := numbers["sending"] + numbers["unknown"]:
+        if number := numbers[_settle]:
             if running:  # that run holds the ledger, so a retry would be refused
                 creates = f"{count(number, 'create')} {agree(number, 'is', 'are')} unresolved"
                 yield f"{creates} while run {running[0]} is still going on."
             else:
                 yield _settle(number) + owner
-        if number := numbers["held"]:
-            yield _decide_held(number) + owner
-        if number := numbers["rejected"]:
-            yield _send_again(number) + owner
+        for write_step in (_decide_held, _send_again):
+            if number := numbers[write_step]:
+                yield write_step(number) + owner
     invalid = [problem for problem in problems if problem["kind"] == "invalid"]
     yield from _correct_invalid(invalid, runs)
     seen: set[tuple[str, str, bool]] = set()
@@ -144,6 +147,18 @@ def _name_job_file(run: Mapping[str, Any]) -> str:
     """Return the path of the job file, as far as the record of the run has it."""
     path = (run.get("settings") or {}).get("job_file")
     return _quote(path) if path else "JOB"
+
+
+def _choose_step(state: OpenState) -> Callable[[int], str]:
+    """Return the function that writes the step for a number of open entries in this state."""
+    match state:
+        case "sending" | "unknown":
+            return _settle
+        case "held":
+            return _decide_held
+        case "rejected":
+            return _send_again
+    assert_never(state)
 
 
 def _settle(number: int) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict, assert_never
 
 from connector.atomic_file import PartialFile, refuse_foreign
 from connector.errors import ConfigurationError, RunAborted
@@ -20,13 +20,6 @@ from connector.states import State
 from connector.texts import guard_formula
 
 NO_ENTRY = "none"
-
-_MEANINGS = {
-    State.SENDING: "a run is sending it, or a run died while it was sending it",
-    State.UNKNOWN: "it was sent, and no answer came: connector retry finds out whether it exists",
-    State.HELD: "it was sent, and is held for your decision: connector status shows the reason. Then use "
-    "connector retry --held resend, accept or drop",
-}
 
 KINDS = ("missing", "extra", "duplicated", "drifted", "vanished")
 """`missing`: in the source and not in the service. `extra`: in the service and not in the source, or without an
@@ -59,15 +52,28 @@ def name_state(entry: Entry | None) -> str:
 
 def explain_missing(entry: Entry | None, *, is_id_listed: bool) -> str:
     """Return why a subscriber may be missing. `is_id_listed`: the service still lists the id of the entry."""
-    if entry is None:
+    state = State.NONE if entry is None else entry.state
+    if entry is None or state is State.NONE:
         return "never sent"
-    if entry.state is State.REJECTED:
-        return f"the service rejected it ({entry.status}): {entry.message or 'no message'}"
-    if entry.state is State.CONFIRMED and is_id_listed:
-        return f"existed with the id {entry.subscriber_id}, which the service now lists with another identity or base"
-    if entry.state is State.CONFIRMED:
-        return f"existed with the id {entry.subscriber_id}, and the service no longer lists it"
-    return _MEANINGS[entry.state]
+    match state:
+        case State.REJECTED:
+            return f"the service rejected it ({entry.status}): {entry.message or 'no message'}"
+        case State.CONFIRMED if is_id_listed:
+            return (
+                f"existed with the id {entry.subscriber_id}, which the service now lists with another identity or base"
+            )
+        case State.CONFIRMED:
+            return f"existed with the id {entry.subscriber_id}, and the service no longer lists it"
+        case State.SENDING:
+            return "a run is sending it, or a run died while it was sending it"
+        case State.UNKNOWN:
+            return "it was sent, and no answer came: connector retry finds out whether it exists"
+        case State.HELD:
+            return (
+                "it was sent, and is held for your decision: connector status shows the reason. Then use "
+                "connector retry --held resend, accept or drop"
+            )
+    assert_never(state)
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from connector.outcomes import OUTCOMES_FOR_A_PERSON
 from connector.texts import agree, count, make_visible
 from pipelines.report.advice import advise_on_run, split_step
 from pipelines.report.text import list_facts, list_files, measure_length, show_seconds
@@ -74,7 +75,6 @@ _DIFFERENCES = {
 _LISTED = 10  # runs of a job with their figures; the others are bars
 _LEAST = 12  # per cent of a bar's height: a run that read nothing is to be seen, too
 _DONE = ("created", "written", "sent")
-_TO_LOOK_AT = ("invalid", "rejected", "unknown")
 _CAUSES_SHOWN = 12
 
 _REASONS = {
@@ -335,7 +335,7 @@ def _build_job(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _build_line(run: Mapping[str, Any]) -> dict[str, str]:
-    length_s, to_look_at = measure_length(run), _count(run, *_TO_LOOK_AT)
+    length_s, to_look_at = measure_length(run), _count(run, *OUTCOMES_FOR_A_PERSON)
     return {
         "run_id": run["run_id"],
         "began": _show_time(run["started_at"]),
