@@ -3,6 +3,8 @@
 They have their own module, so that the help of a command imports no large library.
 """
 
+from typing import Literal, get_args
+
 IDENTITIES = ("email", "client_user_id")
 
 ZIP_FIELDS = ("custom_field1", "custom_field2", "custom_field3")
@@ -11,11 +13,14 @@ ZIP_POLICIES = ("omit", "reject", *ZIP_FIELDS)
 FILE_FORMATS = ("csv", "tsv", "excel", "parquet", "jsonl")
 """The formats of a source file."""
 
-EXPORT_FORMATS = ("csv", "jsonl", "parquet", "excel")
+ExportFormat = Literal["csv", "jsonl", "parquet", "excel"]
+EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 """The formats of an exported file."""
 
-CSV_DIALECTS = ("standard", "excel")
-CSV_DELIMITERS = (",", ";", "|", "tab")
+CsvDialect = Literal["standard", "excel"]
+CSV_DIALECTS: tuple[CsvDialect, ...] = get_args(CsvDialect)
+CsvDelimiter = Literal[",", ";", "|", "tab"]
+CSV_DELIMITERS: tuple[CsvDelimiter, ...] = get_args(CsvDelimiter)
 """The delimiters of an exported CSV file."""
 
 DECIDE_HELD = "connector retry --held resend|accept|drop"

@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from connector.choices import CsvDelimiter, CsvDialect, ExportFormat
 from connector.jobs.key_types import STRICT, Identity, Name, find_folder
 from connector.jobs.mail_models import Mail, Notify
 from connector.jobs.source_models import JobSource, Suppress
@@ -42,9 +43,6 @@ Share = Annotated[
 ]
 
 
-ExportFormat = Literal["csv", "jsonl", "parquet", "excel"]
-CsvDialect = Literal["standard", "excel"]
-CsvDelimiter = Literal[",", ";", "|", "tab"]
 ExportMode = Literal["replace", "upsert", "append", "history"]
 
 

@@ -4,7 +4,6 @@ A run upgrades a ledger of an older version if it can. Any other version is refu
 """
 
 from collections.abc import Mapping
-from enum import IntEnum
 
 from sqlalchemy import (
     DDL,
@@ -35,7 +34,7 @@ from connector.fields import IDENTITY_RULE
 from connector.states import EmailState, State, list_states_sql
 from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES
 
-SCHEMA_VERSION = 4  # increases with every change of the columns
+SCHEMA_VERSION = 4  # increases with every change of the columns and constraints
 EMAILS_VERSION = 1  # the version of the tables of emails
 _OLDEST_UPGRADABLE_VERSION = 1  # version 1 lacks entry.opted_out, 2 lacks problems, and 3 lacks receipts
 SOURCE_BYTES = 16  # length of the digest that identifies an incremental source
@@ -51,9 +50,9 @@ IS_UNFINISHED_SQL."""
 _OPT_OUT_IS_CONFIRMED_SQL = f"opted_out IS NULL OR state = {State.CONFIRMED}"
 
 
-def _list_stored(states: type[IntEnum]) -> str:
+def _list_stored(states: type[State] | type[EmailState]) -> str:
     """Return the SQL condition that an entry or an email has a state. NONE is not stored."""
-    return f"state IN ({', '.join(str(state.value) for state in states if state.name != 'NONE')})"
+    return f"state IN ({', '.join(str(state.value) for state in states if state is not states.NONE)})"
 
 
 metadata = MetaData()

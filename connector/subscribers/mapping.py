@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from html.entities import html5
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -166,8 +166,17 @@ _INVISIBLE_ENDS = rf"^{_SPACE_OR_INVISIBLE}+|(\pM[\x{{200c}}\x{{200d}}])?{_SPACE
 virama and a joiner, which form one letter with the letter before."""
 
 _ANY_INVISIBLE = rf"[{_INVISIBLE}\x{{200c}}\x{{200d}}]"
-_CODE_KINDS = (Kind.EMAIL, Kind.FLAG, Kind.GENDER, Kind.COUNTRY, Kind.ZIP, Kind.DATE)
-"""Kinds of fields whose values are codes. Codes contain no invisible characters."""
+
+
+def _has_codes(kind: Kind) -> bool:
+    """Return whether the values of this kind of field are codes. Codes contain no invisible characters."""
+    match kind:
+        case Kind.EMAIL | Kind.FLAG | Kind.GENDER | Kind.COUNTRY | Kind.ZIP | Kind.DATE:
+            return True
+        case Kind.NUMBER | Kind.TEXT | Kind.NULLABLE_TEXT | Kind.TAGS:
+            return False
+    assert_never(kind)
+
 
 _NULL_TEXTS = (
     "NULL", "null", "(null)", "[null]", "<null>", "None", "NaN", "nan", "NaT", "<NA>", "N/A", "n/a", "#N/A", "#NV",
@@ -200,7 +209,7 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
         cells, decoded_positions = _decode_html(cells, excluded_pattern=_LIST_PATTERN if kind is Kind.TAGS else None)
         readings |= {Reading(name, ""): decoded_positions} if len(decoded_positions) else {}
     if rule.is_trimmed:
-        cells = _trim(cells, is_code=kind in _CODE_KINDS or name in DIGIT_FIELDS)
+        cells = _trim(cells, is_code=_has_codes(kind) or name in DIGIT_FIELDS)
     if pc.any(pc.starts_with(cells, "'")).as_py():
         guarded_pattern = _GUARDED_DIGITS if name in DIGIT_FIELDS else _GUARDED_EMAIL if kind is Kind.EMAIL else GUARDED
         cells = pc.replace_substring_regex(cells, guarded_pattern, r"\1")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 from urllib.parse import unquote
 
 from connector.atomic_file import TargetKind, read_target_kind
@@ -28,10 +28,10 @@ subscribers, the cause is most often a wrong token or filter."""
 class Format(StrEnum):
     """The kinds of destinations."""
 
+    EXCEL = "excel"
     PARQUET = "parquet"
     CSV = "csv"
     JSON_LINES = "jsonl"
-    EXCEL = "excel"
     DUCKDB = "duckdb"
     SQLITE = "sqlite"
     POSTGRESQL = "postgresql"
@@ -40,14 +40,46 @@ class Format(StrEnum):
     DELTA = "delta"
 
 
-_FORMAT_BY_SUFFIX = {
-    ".parquet": Format.PARQUET,
-    ".csv": Format.CSV,
-    ".jsonl": Format.JSON_LINES,
-    ".xlsx": Format.EXCEL,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FileTraits:
+    """The suffix of the files of a format, and whether the format itself compresses its files."""
+
+    suffix: str
+    is_compressed: bool
+
+
+def _find_file_traits(destination_format: Format) -> _FileTraits | None:
+    """Return the properties of a file format, or None for a format of databases or tables."""
+    match destination_format:
+        case Format.PARQUET:
+            return _FileTraits(suffix=".parquet", is_compressed=True)
+        case Format.CSV:
+            return _FileTraits(suffix=".csv", is_compressed=False)
+        case Format.JSON_LINES:
+            return _FileTraits(suffix=".jsonl", is_compressed=False)
+        case Format.EXCEL:
+            return _FileTraits(suffix=".xlsx", is_compressed=True)
+        case Format.DUCKDB | Format.SQLITE | Format.POSTGRESQL | Format.MYSQL | Format.SQL | Format.DELTA:
+            return None
+    assert_never(destination_format)
+
+
+_TRAITS_BY_FORMAT = {
+    file_format: traits for file_format in Format if (traits := _find_file_traits(file_format)) is not None
 }
-_COMPRESSED_FORMATS = (Format.PARQUET, Format.EXCEL)  # the formats themselves compress
+_FORMAT_BY_SUFFIX = {traits.suffix: file_format for file_format, traits in _TRAITS_BY_FORMAT.items()}
 _GZIP_SUFFIX = ".gz"
+
+
+def _list_suffixes(excluded_format: Format | None = None) -> str:
+    """Return the suffixes of the file formats for a message: `.csv, .csv.gz or .parquet`."""
+    suffixes = []
+    for file_format, traits in _TRAITS_BY_FORMAT.items():
+        if file_format is not excluded_format:
+            suffixes += [traits.suffix] if traits.is_compressed else [traits.suffix, traits.suffix + _GZIP_SUFFIX]
+    return f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+
+
 STANDARD_OUTPUT = "-"
 _FORMAT_BY_SCHEME = {"duckdb": Format.DUCKDB, "sqlite": Format.SQLITE}
 _FORMAT_BY_DRIVER = {
@@ -65,12 +97,9 @@ _UNSUPPORTED_WAREHOUSES = {
 }
 _MYSQL_BACKENDS = ("mysql", "mariadb")
 _FILE_CHOICES = (
-    "a file ending in .xlsx, .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz, such an object in a store "
-    "(s3://bucket/x.parquet), - (standard output)"
+    f"a file ending in {_list_suffixes()}, such an object in a store (s3://bucket/x.parquet), - (standard output)"
 )
-_FOLDER_CHOICES = (
-    "a folder ending in .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz, such a folder in a store (s3://bucket/x.parquet)"
-)
+_FOLDER_CHOICES = f"a folder ending in {_list_suffixes(Format.EXCEL)}, such a folder in a store (s3://bucket/x.parquet)"
 _TABLE_CHOICES = (
     "or a database as postgresql://user@host/database, mysql://user@host/database, duckdb:///warehouse.duckdb or "
     "sqlite:///warehouse.db (four slashes for an absolute path), or the URL of another one whose SQLAlchemy dialect is "
@@ -117,7 +146,7 @@ class Destination:
     @property
     def is_database(self) -> bool:
         """Whether the destination is a table of a database, or a Delta table."""
-        return self.format not in _FORMAT_BY_SUFFIX.values()
+        return self.format not in _TRAITS_BY_FORMAT
 
     @property
     def is_standard_output(self) -> bool:
@@ -291,7 +320,7 @@ def _find_file_format(text: str, option: str | None, supported: str) -> Format:
         file_format = Format.CSV
     elif file_format is None and option is not None:
         file_format = Format(option)
-    if file_format is None or (is_packed and file_format in _COMPRESSED_FORMATS):
+    if file_format is None or (is_packed and _TRAITS_BY_FORMAT[file_format].is_compressed):
         suffix = name.suffix  # not the whole text, because it may be a mistyped URL with a password
         is_secret = not is_store_url(text) and any(character in text for character in "@:=")
         is_plain = suffix[1:].isalnum() and len(suffix) < 9 and not is_secret

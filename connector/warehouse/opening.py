@@ -5,7 +5,7 @@ Only the libraries of the destination's kind are imported.
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, assert_never
 
 import pyarrow as pa
 
@@ -14,6 +14,7 @@ from connector.warehouse.destination import Destination, Format
 from connector.warehouse.runs import Writer
 
 if TYPE_CHECKING:
+    from connector.databases import DatabaseUrl
     from connector.warehouse.database import Database
     from connector.warehouse.files import FileFormat, FileTarget
 
@@ -72,13 +73,18 @@ def find_format(destination: Destination) -> "type[FileFormat]":
     """Return the format of a file."""
     from connector.warehouse.file_formats import CsvFormat, ExcelFormat, JsonLinesFormat, ParquetFormat
 
-    formats: dict[Format, type[FileFormat]] = {
-        Format.PARQUET: ParquetFormat,
-        Format.CSV: CsvFormat,
-        Format.JSON_LINES: JsonLinesFormat,
-        Format.EXCEL: ExcelFormat,
-    }
-    return formats[destination.format]
+    match destination.format:
+        case Format.PARQUET:
+            return ParquetFormat
+        case Format.CSV:
+            return CsvFormat
+        case Format.JSON_LINES:
+            return JsonLinesFormat
+        case Format.EXCEL:
+            return ExcelFormat
+        case Format.DUCKDB | Format.SQLITE | Format.POSTGRESQL | Format.MYSQL | Format.SQL | Format.DELTA:
+            raise ValueError(f"{destination} is not a file")
+    assert_never(destination.format)
 
 
 def _find_opener(destination: Destination) -> "Callable[[BinaryIO, pa.Schema], FileFormat] | None":
@@ -93,22 +99,34 @@ def _find_opener(destination: Destination) -> "Callable[[BinaryIO, pa.Schema], F
 
 def open_database(destination: Destination) -> "Database":
     """Return the database of a table. Raises ConfigurationError for a missing driver."""
-    if destination.format is Format.DUCKDB:
-        from connector.warehouse.duckdb import MEMORY_LIMIT, MERGE_MEMORY_LIMIT, DuckdbDatabase
+    match destination.format:
+        case Format.DUCKDB:
+            from connector.warehouse.duckdb import MEMORY_LIMIT, MERGE_MEMORY_LIMIT, DuckdbDatabase
 
-        memory = MERGE_MEMORY_LIMIT if destination.mode.is_by_id else MEMORY_LIMIT
-        return DuckdbDatabase(destination.path.resolve(), memory=memory)
-    if destination.format is Format.SQLITE:
-        from connector.warehouse.sqlite import SqliteDatabase
+            memory = MERGE_MEMORY_LIMIT if destination.mode.is_by_id else MEMORY_LIMIT
+            return DuckdbDatabase(destination.path.resolve(), memory=memory)
+        case Format.SQLITE:
+            from connector.warehouse.sqlite import SqliteDatabase
 
-        return SqliteDatabase(destination.path.resolve())
+            return SqliteDatabase(destination.path.resolve())
+        case Format.POSTGRESQL:
+            from connector.warehouse.servers import PostgresDatabase
+
+            return PostgresDatabase(_find_url(destination))
+        case Format.MYSQL:
+            from connector.warehouse.servers import MysqlDatabase
+
+            return MysqlDatabase(_find_url(destination))
+        case Format.SQL:
+            from connector.warehouse.servers import SqlalchemyDatabase
+
+            return SqlalchemyDatabase(_find_url(destination))
+        case Format.PARQUET | Format.CSV | Format.JSON_LINES | Format.EXCEL | Format.DELTA:
+            raise ValueError(f"no class opens a database of the format {destination.format}")
+    assert_never(destination.format)
+
+
+def _find_url(destination: Destination) -> "DatabaseUrl":
     if destination.url is None:
-        raise ValueError(f"no class opens a database of the format {destination.format}")
-    from connector.warehouse.servers import MysqlDatabase, PostgresDatabase, SqlalchemyDatabase
-
-    database_classes = {
-        Format.POSTGRESQL: PostgresDatabase,
-        Format.MYSQL: MysqlDatabase,
-        Format.SQL: SqlalchemyDatabase,
-    }
-    return database_classes[destination.format](destination.url)
+        raise ValueError(f"{destination} has no URL")
+    return destination.url

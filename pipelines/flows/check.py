@@ -152,7 +152,7 @@ def _prepare_destination(job: Job, settings: Settings) -> str:
     destination = plan_export_job(job, settings).destination
     with ExitStack() as stack:
         rehearsed = destination
-        is_file = destination.format in (Format.DUCKDB, Format.SQLITE)
+        is_file = destination.is_database and destination.url is None and destination.format is not Format.DELTA
         if is_file and not destination.path.exists():
             folder = TemporaryDirectory(dir=destination.path.resolve().parent, prefix=".connector-check-")
             rehearsed = replace(destination, path=Path(stack.enter_context(folder)) / destination.path.name)

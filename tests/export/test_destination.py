@@ -5,18 +5,26 @@ from pathlib import Path
 
 import pytest
 
+from connector.choices import EXPORT_FORMATS
 from connector.errors import ConfigurationError
 from connector.units import resolve_destination
-from connector.warehouse.destination import Format, parse_destination, parse_receipts
+from connector.warehouse.destination import Destination, Format, parse_destination, parse_receipts
 from connector.warehouse.opening import open_writer
 from tests.export.people import AT, BARE_SUBSCRIBER, MIXED_TABLE, build_run, build_start, build_test_table
 from tests.export.readers import read_back
+from tests.export.warehouses import DATABASES, FILES
 
 
 @pytest.fixture(autouse=True)
 def use_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
+
+
+def test_a_person_can_choose_each_file_format_and_the_tests_cover_each_format() -> None:
+    file_formats = {file_format for file_format in Format if not Destination(file_format, Path("out")).is_database}
+    assert file_formats == set(EXPORT_FORMATS) == set(FILES)
+    assert {*FILES, *DATABASES, Format.DELTA} == set(Format)
 
 
 def test_a_suffix_or_a_scheme_selects_the_format() -> None:

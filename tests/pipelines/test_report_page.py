@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from connector.outcomes import MailOutcome, Outcome
 from connector.service.client import Timeline
 from pipelines.report.page import write_page
 from tests.pipelines.conftest import Connector, write_addresses, write_csv
@@ -41,7 +42,11 @@ def read_page(path: Path) -> str:
     reader = Reader(page)
     assert reader.reaching == []
     assert re.findall(r"url\(|@import|https?:", page.partition("</style>")[0]) == []
-    return re.sub(r"\s+", " ", reader.text.partition("\n}\n\n")[2])
+    return read_text(page)
+
+
+def read_text(page: str) -> str:
+    return re.sub(r"\s+", " ", Reader(page).text.partition("\n}\n\n")[2])
 
 
 def test_the_page_of_an_import_shows_the_run_its_problems_and_the_next_step(
@@ -75,6 +80,14 @@ def test_an_earlier_run_and_a_killed_run_have_a_page(connector: Connector, tmp_p
     killed = {"run_id": "20261123T080000-0a1b2c", "job": "", "command": "sync", "status": "killed"}
     page = write_page({**killed, "started_at": "2026-11-23T08:00:00+00:00"})
     assert "connector retry" in Reader(page).text
+
+
+@pytest.mark.parametrize("outcomes", [Outcome, MailOutcome])
+def test_the_page_of_a_run_explains_each_outcome_of_rows(outcomes: type[Outcome] | type[MailOutcome]) -> None:
+    rows = {"read": 100 * len(outcomes)} | {str(outcome): 100 for outcome in outcomes}
+    run = {"run_id": "20261123T080000-0a1b2c", "job": "crm", "command": "sync", "status": "partial", "rows": rows}
+    page = write_page({**run, "started_at": "2026-11-23T08:00:00+00:00"})
+    assert [outcome for outcome in outcomes if f"100{outcome.replace('_', ' ')}" not in read_text(page)] == []
 
 
 def test_the_page_of_an_export_shows_the_certificate_without_filter_values(
