@@ -6,15 +6,15 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from sqlalchemy import event, text
-from sqlalchemy.schema import CreateTable
+from sqlalchemy import CheckConstraint, MetaData, event, text
+from sqlalchemy.schema import ColumnCollectionConstraint, CreateTable
 
 from connector.errors import ConfigurationError
 from connector.ledger.entries import Ledger, count_unsettled
 from connector.ledger.opening import open_ledger
 from connector.ledger.planned import open_planned_ledger
 from connector.ledger.problems import find_problems
-from connector.ledger.schema import SCHEMA_VERSION, emails_metadata, metadata
+from connector.ledger.schema import EMAILS_VERSION, SCHEMA_VERSION, emails_metadata, metadata
 from connector.states import State
 from tests.ledger.moves import IDENTITY, add_base, begin_run, move_to
 from tests.ledger.places import check_refused
@@ -64,13 +64,29 @@ def test_a_run_upgrades_a_ledger_of_version_0_2(ledger_url: str) -> None:
         assert planned_ledger.find_opt_outs(base, "crm") == [IDENTITY]
 
 
-def test_a_change_of_the_columns_needs_a_new_schema_version() -> None:
-    """A ledger with other columns would fail in the middle of a run, so each change of columns must raise
-    SCHEMA_VERSION."""
-    names = ("meta", "run", "base", "entry", "account", "source_cursor", "problem", "receipt")
-    tables = [*(metadata.tables[name] for name in names), *emails_metadata.sorted_tables]
-    columns = " ".join(f"{table.name}.{column.name}" for table in tables for column in table.columns)
-    assert (SCHEMA_VERSION, crc32(columns.encode())) == (4, 398584706)
+def test_a_change_of_the_tables_needs_a_new_schema_version() -> None:
+    """An older ledger keeps its columns and constraints, and would refuse entries in the middle of a run. So each
+    change of them must raise SCHEMA_VERSION or EMAILS_VERSION, and needs an upgrade."""
+    descriptions = [describe_tables(tables) for tables in (metadata, emails_metadata)]
+    checksums = [crc32("\n".join(description).encode()) for description in descriptions]
+    assert (SCHEMA_VERSION, EMAILS_VERSION, checksums) == (4, 1, [633430315, 778840308]), descriptions
+
+
+def describe_tables(tables: MetaData) -> list[str]:
+    """Return a line for each column and each constraint, in a fixed order."""
+    columns = [
+        f"{table.name}.{column.name} {column.type} {'' if column.nullable else 'not null'}"
+        for table in tables.tables.values()
+        for column in table.columns
+    ]
+    constraints = [
+        f"{table.name} {constraint.name}: "
+        f"{constraint.sqltext if isinstance(constraint, CheckConstraint) else ', '.join(constraint.columns.keys())}"
+        for table in tables.tables.values()
+        for constraint in table.constraints
+        if isinstance(constraint, CheckConstraint | ColumnCollectionConstraint)
+    ]
+    return sorted(columns + constraints)
 
 
 @contextmanager

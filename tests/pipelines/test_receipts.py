@@ -19,6 +19,7 @@ from connector.subscribers.identity import digest_identity
 from tests.databases import open_postgres
 from tests.pipelines.conftest import ROOT, CommandResult, Connector, list_stored, write_csv
 from tests.pipelines.killed_runs import run_killed
+from tests.pipelines.reconciled import erase_first
 from tests.pipelines.test_sync_command import write_job
 
 JOB = """
@@ -124,6 +125,36 @@ def test_each_outcome_has_its_evidence(connector: Connector, tmp_path: Path) -> 
     assert summarise(place.read(), third) == {"ann@x.org": ("changed", "ledger")}
     message = next(row["message"] for row in place.read() if row["run_id"] == second.report["run_id"])
     assert message == "differs in first_name"
+
+
+def test_the_receipt_of_a_compared_row_says_how_it_was_compared(connector: Connector, tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path, "")
+    people = [f"person{number}@x.org,Ann," for number in range(101)]
+    sync(connector, place.to, "erased@x.org,Ann,", *people)
+    erase_first(connector.sandbox, Email="erased@x.org")
+    one = sync(connector, place.to, "erased@x.org,Anna,")
+    assert (receipt := read_receipt(place, one, "erased@x.org"))[:2] == ("changed", "ledger")
+    assert "the list did not show it" in (receipt[2] or "")
+    many = sync(connector, place.to, *[row.replace("Ann", "Anna") for row in people])
+    assert set(summarise(place.read(), many).values()) == {("changed", "sweep")}
+    again = sync(connector, place.to, *[row.replace("Ann", "Anna") for row in people])
+    assert read_receipt(place, again, "person7@x.org") == ("changed", "ledger", "as an earlier run reported")
+
+
+def test_a_create_that_took_effect_with_a_429_has_the_receipt_of_a_created_subscriber(
+    connector: Connector, tmp_path: Path
+) -> None:
+    place = Place("sqlite", tmp_path, "")
+    connector.sandbox.switch(created_429=1.0)
+    first = sync(connector, place.to, "ann@x.org,Ann,")
+    assert first.rows == {"read": 1, "created": 1}, first.stderr
+    assert read_receipt(place, first, "ann@x.org") == ("created", "lookup", None)
+
+
+def read_receipt(place: Place, run: CommandResult, identity: str) -> tuple[str, str, str | None]:
+    """Return outcome, evidence and message of a run's receipt."""
+    (row,) = (row for row in place.read() if (row["run_id"], row["identity"]) == (run.report["run_id"], identity))
+    return row["outcome"], row["evidence"], row["message"]
 
 
 def test_a_held_create_has_a_receipt_in_each_run_until_a_retry_finds_its_subscriber(
