@@ -382,8 +382,13 @@ def _leave_out(indexes: list[int], excluded_indexes: Collection[int]) -> list[in
 
 def _build_problem(row: LoadRow, entry: Entry) -> Problem:
     """Return the problem of a row whose entry is held or rejected."""
-    if entry.state is State.HELD:
-        return Problem(row.source, Outcome.UNKNOWN, "", "held", describe_held(entry.message), None, entry.attempts)
-    return Problem(
-        row.source, Outcome.REJECTED, "", "rejected", entry.message or "", entry.status or None, entry.attempts
-    )
+    match entry.state:
+        case State.HELD:
+            return Problem(row.source, Outcome.UNKNOWN, "", "held", describe_held(entry.message), None, entry.attempts)
+        case State.REJECTED:
+            return Problem(
+                row.source, Outcome.REJECTED, "", "rejected", entry.message or "", entry.status or None, entry.attempts
+            )
+        case State.NONE | State.SENDING | State.UNKNOWN | State.CONFIRMED:
+            raise ValueError(f"an entry that is {entry.state.name} does not hold its row")
+    assert_never(entry.state)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Literal
+from typing import Literal, assert_never
 
 from connector.fields import NAMES
 from connector.ledger.entries import Ledger, UnfinishedEntry
@@ -61,8 +61,8 @@ async def retry_entries(session: Session, settler: Settler, selection: RetrySele
     await settler.release(is_resending_all=True)
     if selection.is_rejected:
         session.withheld_refusals.clear()  # the retry sends these creates itself
-    await retry.add_unknown()
-    await retry.decide_held()
+    for state in State:
+        await retry.take_up(state)
     await settler.settle()
     if selection.is_rejected and not session.control.is_stopping:
         await retry.send_rejected()
@@ -80,12 +80,22 @@ class _Retry:
         self._selected: set[bytes] | None = None if selection.run_id is None or selection.is_rejected else set()
         settler.select(self._selected, is_resending_held=selection.held_decision == "resend")
 
-    async def add_unknown(self) -> None:
-        """Add the unknown entries to the entries to settle."""
-        for entry in await self._find(State.UNKNOWN):
-            self._settle_later(entry)
+    async def take_up(self, state: State) -> None:
+        """Add the unknown entries to the entries to settle, and decide the held entries."""
+        match state:
+            case State.UNKNOWN:
+                for entry in await self._find(State.UNKNOWN):
+                    self._settle_later(entry)
+            case State.HELD:
+                await self._decide_held()
+            case State.REJECTED:
+                return  # `send_rejected` sends them after all other entries are settled
+            case State.NONE | State.SENDING | State.CONFIRMED:
+                return
+            case _:
+                assert_never(state)
 
-    async def decide_held(self) -> None:
+    async def _decide_held(self) -> None:
         """Reopen, drop or accept the held entries, by the selection. By default, confirm the held entries that a
         look-up finds."""
         held_entries, journal = await self._find(State.HELD), self._session.journal

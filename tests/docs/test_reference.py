@@ -6,20 +6,22 @@ import re
 import runpy
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 from connector.jobs.mail_models import MessageFile
 from connector.jobs.schema import list_keys
+from connector.runs.explanations import ExplainedEntry
 from connector.runs.report import Report
 from connector.runs.report_keys import CheckedRowCounts, ExportRowCounts, LoadRowCounts, MailRowCounts
 from connector.runs.row_files import DRIFT_COLUMNS
 from connector.sandbox import SandboxProcess
+from connector.states import State
 from connector.warehouse.columns import RUN_COLUMN_MEANINGS, SCHEMA
 from connector.warehouse.receipts import COLUMNS as RECEIPT_COLUMNS
 from connector.warehouse.statements import MODE_COLUMNS, RUN_COLUMNS
-from pipelines.report.differences import DIFFERENCE_COLUMNS
+from pipelines.report.differences import DIFFERENCE_COLUMNS, DifferencesReport
 from tests.pipelines.conftest import Connector, write_csv
 from tests.pipelines.reconciled import erase_first, plant
 
@@ -71,6 +73,16 @@ def test_each_key_of_a_job_has_a_type_a_default_and_a_meaning() -> None:
 def test_each_key_of_a_report_has_a_type_a_default_and_a_meaning(model: type) -> None:
     keys = list(GENERATOR["list_report_keys"](model))
     assert [key for key in keys if "" in (key.type, key.default) or not is_sentence(key.description)] == []
+
+
+def test_the_reference_names_each_state_of_the_ledger() -> None:
+    descriptions = [
+        DIFFERENCE_COLUMNS["ledger"],
+        get_type_hints(DifferencesReport, include_extras=True)["missing_by_ledger"].__metadata__[0],
+        get_type_hints(ExplainedEntry, include_extras=True)["state"].__metadata__[0] + " none",
+    ]
+    for text in descriptions:
+        assert [state.name for state in State if state.name.lower() not in text] == [], text
 
 
 def test_each_column_of_a_table_or_file_has_a_type_and_a_meaning() -> None:
