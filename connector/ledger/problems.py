@@ -15,7 +15,6 @@ from connector.ledger.store import Batch, make_storable
 from connector.states import State
 
 OPT_OUT_KIND = "opted_out"
-KINDS = ("invalid", "rejected", "held", "unknown", OPT_OUT_KIND)
 
 
 class ProblemKey(NamedTuple):

@@ -194,7 +194,7 @@ problem = Table(
         "digest", LargeBinary(IDENTITY_BYTES), primary_key=True
     ),  # digest of the identity, or of the row's used cells if no identity can be read
     Column("base", Text, primary_key=True),  # the cell of the column that names the base of each row; "": no column
-    Column("kind", String(10), primary_key=True),  # connector.ledger.problems.KINDS
+    Column("kind", String(10), primary_key=True),  # the name of an outcome, `held` or `opted_out`
     Column("is_identity", Boolean, nullable=False),  # whether `digest` is the digest of an identity
     Column("field", Text, nullable=False),
     Column("place", LargeBinary(IDENTITY_BYTES), nullable=False),  # a digest of the run, file and number of the row
