@@ -80,8 +80,9 @@ class Settler:
         """Whether unresolved entries remain that this run may settle."""
         return any(unresolved.owner_job is None for unresolved in self.outcomes.unresolved.values())
 
-    async def settle(self) -> None:
-        """Settle the unknown entries of this run and of earlier runs, and then look the refused rows up.
+    async def settle(self, *, is_releasing: bool = True) -> None:
+        """Settle the unknown entries of this run and of earlier runs, and then look the refused rows up. With
+        `is_releasing`, also settle the refusals of earlier runs whose kind passes meanwhile.
 
         Raises ListFailed if the service does not return its list, and RunAborted if the run must end.
         """
@@ -92,7 +93,7 @@ class Settler:
         while has_more and not control.is_stopping:
             self.outcomes.reopen_passing()
             await self._settle_unknown()
-            has_more = await self.release()
+            has_more = is_releasing and await self.release()
         self.outcomes.hold_believed()
         if is_loading and not control.is_stopping:
             await self.refusals.look_up(self.outcomes.list_unchecked())

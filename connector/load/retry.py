@@ -1,6 +1,6 @@
 """`connector retry`: settles unresolved, held and rejected entries of earlier runs. The bodies come from the ledger."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -63,7 +63,10 @@ async def retry_entries(session: Session, settler: Settler, selection: RetrySele
         session.withheld_refusals.clear()  # the retry sends these creates itself
     for state in State:
         await retry.take_up(state)
-    await settler.settle()
+    await settler.settle(is_releasing=False)
+    while not session.control.is_stopping and await settler.release():
+        await retry.add_unknown()  # the released refusals are rows of this retry, too
+        await settler.settle(is_releasing=False)
     if selection.is_rejected and not session.control.is_stopping:
         await retry.send_rejected()
         await settler.settle()
@@ -84,8 +87,7 @@ class _Retry:
         """Add the unknown entries to the entries to settle, and decide the held entries."""
         match state:
             case State.UNKNOWN:
-                for entry in await self._find(State.UNKNOWN):
-                    self._settle_later(entry)
+                await self.add_unknown()
             case State.HELD:
                 await self._decide_held()
             case State.REJECTED:
@@ -94,6 +96,13 @@ class _Retry:
                 return
             case _:
                 assert_never(state)
+
+    async def add_unknown(self) -> None:
+        """Add the unknown entries to the entries to settle, each with its row, and each once."""
+        unresolved = self._settler.outcomes.unresolved
+        added_identities = {identity for identity, entry in unresolved.items() if entry.row is not None}
+        for entry in await self._find(State.UNKNOWN, added_identities):
+            self._settle_later(entry)
 
     async def _decide_held(self) -> None:
         """Reopen, drop or accept the held entries, by the selection. By default, confirm the held entries that a
@@ -171,13 +180,15 @@ class _Retry:
             )
             unsent_entries = [entry for entry in unsent_entries if entry.identity in unsent_identities]
 
-    async def _find(self, state: State) -> list[UnfinishedEntry]:
+    async def _find(self, state: State, added_identities: Collection[bytes] = ()) -> list[UnfinishedEntry]:
+        """Return the selected entries in this state without the added ones, and count them as read."""
         base = self._session.journal.base
         entries = await self._session.journal.ask(lambda ledger: ledger.find_unfinished_entries(base, state))
         selected_entries = [
             entry
             for entry in entries
-            if self._selection.concerns(entry) and entry.identity not in self._dropped_identities
+            if self._selection.concerns(entry)
+            if entry.identity not in self._dropped_identities and entry.identity not in added_identities
         ]
         self._session.tally.read_count += len(selected_entries)
         return selected_entries

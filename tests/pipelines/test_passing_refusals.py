@@ -7,7 +7,7 @@ import pytest
 from connector.listing.evidence import MOST_REQUESTS
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_addresses, write_csv
-from tests.pipelines.leftovers import read_rejects
+from tests.pipelines.leftovers import lose_three, read_rejects, retry
 from tests.pipelines.lists import write_lists
 
 SLOWLY = {"latency_ms": 5, "duplicates": "accept"}
@@ -48,6 +48,18 @@ def test_the_next_run_sends_one_refused_row_of_a_kind_and_the_others_only_if_it_
     last = connector.import_file(path)
     assert (last.code, last.rows) == (0, {"read": 50, "exists": 20, "created": 30}), last.stderr
     assert stores_each_once(sandbox, 50)
+
+
+def test_a_retry_counts_every_refused_row_that_it_creates_as_read(connector: Connector, tmp_path: Path) -> None:
+    """The retry has three unknown rows. It also sends one refused row and, when this row is accepted, the others."""
+    sandbox = connector.sandbox
+    sandbox.switch(quota=20, quota_status=200, **SLOWLY)
+    connector.import_file(write_addresses(tmp_path / "people.csv", 50), "--time-limit", "3s")
+    lose_three(connector, write_csv(tmp_path / "lost.csv", "email", "a@x.org", "b@x.org", "c@x.org"), drop_before=1)
+    sandbox.switch(quota=0)
+    result = retry(connector, "--base-name", "News")
+    assert (result.code, result.rows) == (0, {"read": 33, "created": 33}), result.stderr
+    assert stores_each_once(sandbox, 53)
 
 
 def test_rows_that_lack_a_required_field_are_rejected_without_a_pause(connector: Connector, tmp_path: Path) -> None:

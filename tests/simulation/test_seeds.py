@@ -18,11 +18,11 @@ from tests.simulation.truth import Truth
 
 DEFAULT_SEED_COUNT = 100
 SEED_COUNT = int(os.environ.get("CONNECTOR_TEST_SEEDS", DEFAULT_SEED_COUNT))
-_RARE_SEEDS = (115, 116, 155, 229, 356, 9231, 20130, 40310)
+_RARE_SEEDS = (115, 116, 155, 229, 356, 9231, 20130, 40310, 43256)
 """Seeds with events that no other seed has: a create that is executed twice, a create that is executed after the quiet
 period, a 429 whose create took effect, a create that updates an existing subscriber, an entry that the suppression list
-gives up, a lag that the ledger does not know, a hidden class while requests for other classes fail, and an outage
-during the requests for hidden classes."""
+gives up, a lag that the ledger does not know, a hidden class while requests for other classes fail, an outage during
+the requests for hidden classes, and a retry that sends refusals whose kind passes."""
 _MAX_FAILURES = 10  # failures after which the test stops
 
 
