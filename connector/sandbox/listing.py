@@ -17,7 +17,6 @@ from connector.sandbox.subscriber import (
     RejectedError,
     cut_base,
     cut_identity,
-    quote_ids,
     reject,
     write_activity,
     write_id_as_number,
@@ -262,16 +261,12 @@ class SubscriberList:
             wires = [write_activity(wire, settings.activity) for wire in wires]
         if settings.client_user_ids == "number":
             wires = [write_id_as_number(wire) for wire in wires]
-        if "ids" in settings.numbers_as_text:
-            wires = [quote_ids(wire) for wire in wires]
         if settings.uuids:
             wires = [write_uuid(wire) for wire in wires]
         total_count = max(0, row_count + settings.total_off)
         if settings.max_total:
             total_count = min(total_count, settings.max_total)
         body: dict[str, object] = {"TotalCount": total_count, "Offset": query.offset, "Limit": query.limit}
-        if "counts" in settings.numbers_as_text:
-            body = {name: str(number) for name, number in body.items()}
         is_null_page = settings.past_end == "null" and not wires
         body = {name: number for name, number in body.items() if name not in settings.list_omits}
         body["Subscribers"] = None if is_null_page else [orjson.Fragment(wire) for wire in wires]

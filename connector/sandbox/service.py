@@ -30,7 +30,6 @@ from connector.sandbox.subscriber import (
     alter,
     fill_defaults,
     parse_create,
-    quote_ids,
     write_activity,
     write_id_as_number,
     write_uuid,
@@ -286,9 +285,7 @@ class Sandbox:
             wire = write_activity(wire, settings.activity)
         if settings.client_user_ids == "number":
             wire = write_id_as_number(wire)
-        if settings.uuids:
-            return write_uuid(wire)
-        return quote_ids(wire) if "ids" in settings.numbers_as_text else wire
+        return write_uuid(wire) if settings.uuids else wire
 
     def _record(self, kind: str, id_: int, base_id: int, email: str | None, fate: Fate, wire: bytes) -> None:
         subscriber = orjson.Fragment(wire)

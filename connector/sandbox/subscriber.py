@@ -219,15 +219,6 @@ def write_activity(wire: bytes, form: str) -> bytes:
     return orjson.dumps(subscriber)
 
 
-def quote_ids(wire: bytes) -> bytes:
-    """Return the JSON of a subscriber with its Id and the Id of its base as texts."""
-    subscriber = orjson.loads(wire)
-    for owner in (subscriber, subscriber.get("Base", {})):
-        if "Id" in owner:
-            owner["Id"] = str(owner["Id"])
-    return orjson.dumps(subscriber)
-
-
 def write_uuid(wire: bytes) -> bytes:
     """Return the JSON of a subscriber with a UUID as its Id. The same number always gives the same UUID."""
     subscriber = orjson.loads(wire)

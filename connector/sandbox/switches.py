@@ -174,8 +174,6 @@ class SandboxSettings(BaseModel):
     """Numbers that a page of the list leaves out."""
     uuids: bool = False
     """The Id of a subscriber is a UUID. The filter Id allows only numbers, so it finds no subscriber."""
-    numbers_as_text: _Words[Literal["counts", "ids"]] = ()
-    """Numbers that answers write in quotes. `counts` are TotalCount, Offset and Limit."""
     max_total: _Count = 0
     """The maximum of TotalCount. 0 means no maximum."""
     total_off: Annotated[int, Field(ge=-(10**9), le=10**9)] = 0

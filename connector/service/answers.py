@@ -25,7 +25,6 @@ MESSAGE_LENGTH = 500
 
 _UNCERTAIN_4XX = frozenset({408, 409})  # after a time-out or a conflict, the create may have been executed
 _BOM = b"\xef\xbb\xbf"
-_WHOLE_NUMBER_PATTERN = re.compile(r"-?[0-9]{1,19}")
 
 
 PAGE_NUMBERS = ("TotalCount", "Offset", "Limit")
@@ -112,9 +111,8 @@ def _refuse_constant(name: str) -> object:
 
 
 def read_whole_number(value: object) -> int | None:
-    """Return the value as an int, or None. 12.0 is 12, because JSON has only one kind of number. The text "12" is also
-    12."""
-    if (type(value) is float and value.is_integer()) or (type(value) is str and _WHOLE_NUMBER_PATTERN.fullmatch(value)):
+    """Return the value as an int, or None. 12.0 is 12, because JSON has only one kind of number."""
+    if type(value) is float and value.is_integer():
         value = int(value)
     return value if type(value) is int and abs(value) <= LARGEST_ID else None
 
@@ -124,9 +122,9 @@ _FLAG_BY_TEXT = {"0": False, "1": True, "false": False, "true": True}
 
 def _read_types(subscriber: dict[str, Any]) -> None:
     """Convert values in place to the types of service-api.md 2.1, which all other code expects. Convert an Id that is a
-    text or a float, a ClientUserId that is a number, and an IsActive that is 0, 1 or a text."""
+    float, a ClientUserId that is a number, and an IsActive that is 0, 1 or a text."""
     for owner in (subscriber, subscriber.get("Base")):
-        if type(owner) is dict and type(owner.get("Id")) in (str, float):
+        if type(owner) is dict and type(owner.get("Id")) is float:
             whole_id = read_whole_number(owner["Id"])
             owner["Id"] = owner["Id"] if whole_id is None else whole_id
     if type(subscriber.get("ClientUserId")) is int:

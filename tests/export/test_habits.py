@@ -27,7 +27,6 @@ CASES: list[tuple[dict[str, object], dict[str, Any], dict[str, object]]] = [
     ({"past_end": "400", "order": "email"}, {}, COMPLETE),
     ({"past_end": "404"}, {}, COMPLETE),
     ({"past_end": "404", "order": "email"}, {}, COMPLETE),
-    ({"numbers_as_text": "counts,ids"}, {}, COMPLETE | {"total_last": 2500}),
     ({"list_error": 0.3, "seed": 5}, {}, {"is_complete": True, "distinct": 5000}),
     ({}, {"query": ListQuery(limit=50)}, {"is_complete": True, "distinct": 120, "pages": 5}),
     ({}, {"ignore_total_count": True}, LIST_WITH_CHECKED_COUNT),

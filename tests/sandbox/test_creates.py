@@ -223,16 +223,6 @@ def test_a_switch_removes_the_tag_of_an_address(calls: Calls) -> None:
     assert [event["email"] for event in calls.list_events()] == ["ann+news@example.com", "+@example.com"]
 
 
-def test_ids_can_be_texts_in_answers_while_the_truth_has_numbers(calls: Calls) -> None:
-    calls.sandbox.switch(numbers_as_text=["ids"])
-    answered_value = calls.create("ann@example.com").json["Subscriber"]
-    assert (answered_value["Base"]["Id"], answered_value["Id"].isdigit()) == ("1", True)
-    assert [(subscriber["Id"], subscriber["Base"]["Id"]) for subscriber in calls.read_page()["Subscribers"]] == [
-        (answered_value["Id"], "1")
-    ]
-    assert [event["id"] for event in calls.list_events()] == [int(answered_value["Id"])]
-
-
 def list_members(calls: Calls) -> list[tuple[int | str, str, str]]:
     """Return the Id, the base's name and the email of each subscriber on the list."""
     return [

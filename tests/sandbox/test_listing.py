@@ -223,14 +223,6 @@ def test_a_page_without_rows_can_be_null(calls: Calls) -> None:
     assert len(calls.read_page(offset=2)["Subscribers"]) == 1
 
 
-def test_counts_can_be_texts(calls: Calls) -> None:
-    calls.sandbox.seed(3)
-    calls.sandbox.switch(numbers_as_text="counts")
-    page = calls.read_page(offset=1, limit=1)
-    assert [page[name] for name in ("TotalCount", "Offset", "Limit")] == ["3", "1", "1"]
-    assert type(page["Subscribers"][0]["Id"]) is int
-
-
 @pytest.mark.parametrize(
     ("character_class", "email"),
     [("capitals", "Cleo@example.com"), ("plus", "bob+x@example.com"), ("non_ascii", "zoë@example.com")],
