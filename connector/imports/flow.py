@@ -108,6 +108,7 @@ def describe_load(plan: LoadPlan) -> RunScope:
     cursor = ("all, from its start on" if plan.is_full else "what is new") if plan.increment is not None else ""
     settings = {
         "job_file": "" if plan.job_path is None else str(plan.job_path),
+        "options": plan.options,
         "identity": plan.rows.rules.identity,
         "fields": describe_mapping(plan.rows.mapping),
         "required": ", ".join(sorted(plan.rows.rules.required)),

@@ -72,6 +72,7 @@ class LoadPlan:
     settings: Settings
     by_job: str = ""  # the name of the job file, "" without a job file
     job_path: Path | None = None
+    options: str = ""  # the options with which `import` loads the rejects file; "" for a job file
     increment: Increment | None = None
     wait_s: float = 0.0
     shard: Shard = WHOLE  # only the rows whose identities are in the shard are loaded

@@ -4,6 +4,7 @@ The arguments have the names of the fields of `ImportOptions`. In a message, a c
 (`--base-id`), and a function of the library as a name.
 """
 
+import shlex
 from collections.abc import Callable, Collection, Mapping
 from os import PathLike, fspath
 from pathlib import Path
@@ -21,6 +22,7 @@ from connector.sources.files import open_file
 from connector.sources.inputs import STANDARD_INPUT
 from connector.stores import is_pattern, is_url
 from connector.texts import make_line
+from connector.units import show_duration
 
 FILE_ARGUMENTS = ("format", "encoding", "delimiter", "sheet")
 _LOAD_KEY_BY_ARGUMENT = {
@@ -82,6 +84,34 @@ def build_import_job(
     if path is not None:
         job["source"] = {"file": {"path": _as_path(path), **_pick_file_keys(values)}}
     return _validate(Job, job, spell_argument)
+
+
+def write_options(job: Job) -> str:
+    """Return the options of `connector import` that load a rejects file like a job of `build_import_job`. The options
+    of the original file, such as its encoding, are left out."""
+    subscriber = job.subscriber
+    if subscriber is None:
+        raise ValueError("an import needs a base")
+    base = subscriber.base
+    words = ["--base-name", base.name or ""] if base.id is None else ["--base-id", str(base.id)]
+    for field, rule in (subscriber.fields_ or {}).items():
+        if rule is not None and rule.value is not None:
+            words.append("--active" if rule.value == "true" else "--inactive")
+        else:
+            words += ["--map", f"{field}={'' if rule is None else rule.column}"]
+    for column in job.ignore:
+        words += ["--ignore", column]
+    values = {name: getattr(subscriber, name) for name in ("identity", "zip") if name in subscriber.model_fields_set}
+    defaults = Load()
+    for argument in _LOAD_KEY_BY_ARGUMENT:
+        if (value := getattr(job.load, argument)) != getattr(defaults, argument):
+            values[argument] = show_duration(value) if argument == "quiet_period_s" else value
+    for argument, value in values.items():
+        words += [spell_option(argument)] if value is True else [spell_option(argument), str(value).removesuffix(".0")]
+    if job.receipts is not None and "@" not in job.receipts.to:  # a URL may have a password, which no report shows
+        to = job.receipts.to
+        words += ["--receipts", to if is_url(to) else str(Path(to).absolute())]
+    return shlex.join(words)
 
 
 def override_load(job: Job, arguments: Mapping[str, Any], *, spell_argument: Spell) -> Job:

@@ -69,15 +69,16 @@ def plan_import(
     *,
     rows: Source | None = None,
     is_by_job_file: bool = False,
+    options: str = "",
 ) -> LoadPlan:
     """Return the plan to load the file of the job, or the open source `rows`.
 
-    With `is_by_job_file`, the job comes from a job file, and the file to load replaces its source. Raises
-    ConfigurationError and SourceError.
+    With `is_by_job_file`, the job comes from a job file, and the file to load replaces its source. Without a job file,
+    `options` are the options that load the rejects file. Raises ConfigurationError and SourceError.
     """
     subscriber = _find_subscriber(job)
     plan = _plan_load("import", job, subscriber, _open_rows(job, rows), settings, request)
-    return replace(plan, by_job=job.name) if is_by_job_file else plan
+    return replace(plan, by_job=job.name) if is_by_job_file else replace(plan, options=options)
 
 
 def plan_validation(job: Job, limit: int | None = None, *, is_own_source: bool = True) -> RowsPlan:

@@ -24,6 +24,7 @@ from connector.jobs.arguments import (
     override_receipts,
     refuse_beside_job,
     replace_source,
+    write_options,
 )
 from connector.jobs.export_planner import plan_export_job
 from connector.jobs.load_planner import RunRequest, plan_import, plan_sync
@@ -349,11 +350,11 @@ class Connector:
         if isinstance(rows, str | PathLike):
             job = build_import_job(rows, name_import(rows), arguments, spell_argument=str)
             job = override_receipts(job, receipts, spell_argument=str)
-            return plan_import(job, settings, request)
+            return plan_import(job, settings, request, options=write_options(job))
         _refuse_file_arguments(arguments)
         job = build_import_job(None, options.get("name", "frame"), arguments, spell_argument=str)
         job = override_receipts(job, receipts, spell_argument=str)
-        return plan_import(job, settings, request, rows=open_rows(rows, job.name))
+        return plan_import(job, settings, request, rows=open_rows(rows, job.name), options=write_options(job))
 
     def _plan_by_job(
         self,

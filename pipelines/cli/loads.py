@@ -179,7 +179,7 @@ def plan_file(
 
     Raises ConfigurationError and SourceError.
     """
-    from connector.jobs.arguments import override_load, override_receipts, spell_option
+    from connector.jobs.arguments import override_load, override_receipts, spell_option, write_options
     from connector.jobs.load_planner import RunRequest, plan_import
     from connector.jobs.reader import load_job, read_settings
 
@@ -190,7 +190,9 @@ def plan_file(
     job = override_load(job, load, spell_argument=spell_option)
     settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_planned)
     request = RunRequest(limit=row_options["limit"], wait_s=wait_s)
-    return plan_import(job, settings, request, is_by_job_file=row_options["job_path"] is not None)
+    if row_options["job_path"] is not None:
+        return plan_import(job, settings, request, is_by_job_file=True)
+    return plan_import(job, settings, request, options=write_options(job))
 
 
 def build_file_job(file: Path | str, row_options: Mapping[str, Any], *, needs_base: bool = True) -> Job:

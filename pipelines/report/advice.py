@@ -1,5 +1,6 @@
 """What a person does next after one run or several: sentences, with a command to copy where there is one."""
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from connector.runs.run_log import build_job_option
 from connector.texts import agree, count
 
 _LOADS = ("import", "sync", "retry")
+_COMMAND = re.compile(": (?=(connector|less|open) )")
 _FIELDS_NAMED = 3  # of the open problems of a run
 _UNFINISHED = ("aborted", "stopped", "killed", "locked")
 
@@ -209,9 +211,10 @@ def _has_rows_to_correct(run: Mapping[str, Any], open_count: int = 0) -> bool:
 def _correct_rejects(run: Mapping[str, Any]) -> str:
     """Return the step for the rejects file of a run."""
     path, words = str(run["rejects_file"]), "Correct the rows in the rejects file, then import it"
-    if run["command"] in ("import", "sync") and (option := build_job_option(run)):
-        return f"{words}: connector import {_quote(path)}{option}"
-    if run["command"] == "import":
+    options = build_job_option(run) or f" {(run.get('settings') or {}).get('options', '')}"
+    if run["command"] in ("import", "sync") and options.strip():
+        return f"{words}: connector import {_quote(path)}{options}"
+    if run["command"] == "import":  # of a job without a file, by the library
         return f"{words} with the options of this import: connector import {_quote(path)}"
     opening = f"open {path} in Excel or LibreOffice" if path.endswith(".xlsx") else f"less {_quote(path)}"
     return f"Rows of run {run['run_id']} need a person: {opening}"
@@ -223,6 +226,5 @@ def _quote(path: object) -> str:
 
 def split_step(step: str) -> tuple[str, str]:
     """Return the words of a step, with their colon, and its command, or "" if the step has no command."""
-    words, _, command = step.rpartition(": ")
-    is_command = command.startswith(("connector ", "less ", "open "))
-    return (f"{words}:", command) if is_command else (step, "")
+    match = _COMMAND.search(step)
+    return (step[: match.start() + 1], step[match.start() + 2 :]) if match else (step, "")

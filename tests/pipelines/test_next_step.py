@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 
-from tests.pipelines.conftest import Connector, count_stored, write_csv
+from tests.pipelines.conftest import Connector, count_stored, list_stored, write_csv
 from tests.pipelines.terminal import run_on_terminal
 
 JOB = """\
@@ -31,6 +31,31 @@ def test_the_last_line_of_a_sync_imports_the_corrected_rejects(connector: Connec
     rejects.write_text(rejects.read_text("utf-8-sig").replace("nobody", "bob@example.com"), "utf-8")
     assert connector.run(*arguments).code == 0
     assert count_stored(connector.sandbox).total() == 2
+
+
+def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Connector, tmp_path: Path) -> None:
+    lines = ("Who;Nom: 1;Opt in", "ann@example.com;Ann;yes", "nobody;Bob;yes")
+    write_csv(tmp_path / "people.csv", *lines)
+    options = ["--base-name", "News: A & B", "--map", "email=Who", "--map", "first_name=Nom: 1", "--map", "tags="]
+    options += ["--ignore", "Opt in", "--inactive", "--zip", "reject", "--quiet-period", "300ms", "--max-rate", "90.5"]
+    options += ["--max-concurrency", "7", "--on-unknown", "hold", "--receipts", "out.csv", "--delimiter", ";"]
+    ended = connector.run("import", "people.csv", *options)
+    assert ended.code == 1, ended.stderr
+    words, command = ended.stdout.splitlines()[-2:]
+    assert words == "Next: Correct the rows in the rejects file, then import it:"
+    assert connector.run("status").stdout.splitlines()[-2:] == [words, command]
+    arguments = shlex.split(command)[1:]
+    assert connector.run(*arguments).code == 1
+    rejects = Path(arguments[1])
+    rejects.write_text(rejects.read_text("utf-8-sig").replace("nobody", "bob@example.com"), "utf-8")
+    corrected = connector.run_json(*arguments)
+    assert (corrected.code, corrected.rows) == (0, {"read": 1, "created": 1}), corrected.stderr
+    assert corrected.report["receipts"] == {"to": f"{tmp_path}/out.csv", "rows": 1}
+    assert shlex.split(corrected.report["settings"]["options"]) == arguments[2:]
+    for name, value in {"quiet_period": "300ms", "max_rate": "90.5", "on_unknown": "hold"}.items():
+        assert value in corrected.report["settings"][name]
+    stored = list_stored(connector.sandbox)["bob@example.com"]
+    assert (stored["FirstName"], stored["IsActive"], stored["Base"]["Name"]) == ("Bob", False, "News: A & B")
 
 
 def test_a_plan_of_a_job_ends_with_the_sync_that_carries_it_out(connector: Connector, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_the_page_of_an_import_shows_the_run_its_problems_and_the_next_step(
     ):  # fmt: skip
         assert shown in text
     assert all(message in text for message in report["messages"])
-    assert f"with the options of this import: connector import {report['rejects_file']}" in text
+    assert f"then import it: connector import {report['rejects_file']} --base-name" in text
     for secret in ("secret", "another.lady", connector.sandbox.token):
         assert secret not in text
         assert secret not in json.dumps(report)
@@ -130,7 +130,7 @@ def test_the_health_page_shows_each_job_and_what_is_open(connector: Connector, t
     assert text.count("1 run:") == 2
     assert "No job has run" in text, "an import of a single file is no job"
     assert "No run on record succeeded" in text
-    assert f"with the options of this import: connector import {runs[0]['rejects_file']}" in text
+    assert f"then import it: connector import {runs[0]['rejects_file']} --base-name" in text
     connector.run("status", "--html", "health.html", "--job", "people")  # its own page is replaced
     assert "later import" not in read_page(tmp_path / "health.html")
     assert connector.run("status", "--html", "health.html", "--quiet").stdout == ""
