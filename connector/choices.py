@@ -23,5 +23,9 @@ CsvDelimiter = Literal[",", ";", "|", "tab"]
 CSV_DELIMITERS: tuple[CsvDelimiter, ...] = get_args(CsvDelimiter)
 """The delimiters of an exported CSV file."""
 
-DECIDE_HELD = "connector retry --held resend|accept|drop"
-"""The commands with which a person decides about held entries."""
+HELD_DECISIONS = {
+    "resend": "send the creates again if their subscribers are proved absent",
+    "accept": "accept the subscribers that the service answered",
+    "drop": "send nothing until the rows change",
+}
+"""The values of `retry --held`, and what each of them does."""

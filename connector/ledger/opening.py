@@ -197,8 +197,8 @@ class OpenEntries:
 
 
 def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries]:
-    """Count the entries that are not CONFIRMED. This needs no lock, and also works during a run or after a run was
-    killed.
+    """Count the entries that are neither CONFIRMED nor dropped by a person. This needs no lock, and also works during a
+    run or after a run was killed.
 
     A missing ledger has no entries. Raises LedgerError if the ledger cannot be read, or is missing without
     `may_be_new`. Raises ConfigurationError if the URL is invalid or its driver is missing.
@@ -214,13 +214,14 @@ def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries
     return open_entries or []
 
 
+_IS_DROPPED = (schema.entry.c.state == State.REJECTED.value) & (func.coalesce(schema.entry.c.status, -1) == 0)
 _IS_NOT_FINAL = schema.entry.c.status.in_(sorted(NOT_FINAL_STATUSES)) & schema.entry.c.body.is_not(None)
 _OPEN_STATE = case((_IS_NOT_FINAL, State.UNKNOWN.value), else_=schema.entry.c.state).label("open_state")
 _COUNT_OPEN_ENTRIES = (
     select(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, _OPEN_STATE, func.count())
     .join_from(schema.entry, schema.base)
     .join(schema.run, isouter=True)
-    .where(text(schema.IS_UNFINISHED_SQL))
+    .where(text(schema.IS_UNFINISHED_SQL), ~_IS_DROPPED)
     .group_by(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, _OPEN_STATE)
     .order_by(schema.base.c.account, schema.run.c.run_id, _OPEN_STATE)
 )

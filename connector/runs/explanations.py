@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, assert_never
 
-from connector.choices import DECIDE_HELD, IDENTITIES
+from connector.choices import IDENTITIES
 from connector.clock import write_timestamp
 from connector.databases import parse_ledger_location, show_ledger_location
 from connector.ledger.entries import NOT_FINAL_STATUSES, Ledger
@@ -213,9 +213,11 @@ def _advise(details: EntryDetails, job_option: str, *, is_running: bool) -> str 
         case State.SENDING | State.UNKNOWN:
             return f"Look the subscriber up, and finish the create: connector retry{job_option}"
         case State.HELD:
-            return f"Decide what to do with held entries: {DECIDE_HELD}{job_option}"
+            return "Decide what to do with the held create. For the commands, run: connector status"
         case State.REJECTED if details.status in NOT_FINAL_STATUSES:
             return "Run the job again. The refusal was not about the row, so the next run sends the create again."
+        case State.REJECTED if not details.status:
+            return None  # a person has dropped the create
         case State.REJECTED:
             return f"Correct the row and load it again, or send it unchanged: connector retry --rejected{job_option}"
         case State.CONFIRMED if details.opted_out:

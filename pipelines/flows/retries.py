@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 
-from connector.choices import DECIDE_HELD
 from connector.control import Stop
 from connector.errors import ConfigurationError
 from connector.fields import NAMES, BaseRef
@@ -43,6 +43,7 @@ class RetryPlan:
     job: str
     policy: LoadPolicy
     settings: Settings
+    job_path: Path | None = None
     suppression: SuppressionPlan | None = None
     base: BaseRef = BaseRef()  # noqa: RUF009 - a frozen value
     wait_s: float = 0.0
@@ -58,7 +59,9 @@ def plan_retry(
         raise ConfigurationError(f"--job: a retry needs a job with a subscriber section. {job.explain_command()}")
     policy = build_policy(job.load, build_rules(job.subscriber), job.suppress)
     name = job.name if is_by_job_file else ""
-    return RetryPlan(selection, name, policy, settings, plan_suppression(job), base, wait_s, plan_receipts(job))
+    return RetryPlan(
+        selection, name, policy, settings, job.path, plan_suppression(job), base, wait_s, plan_receipts(job)
+    )
 
 
 async def run_retry(plan: RetryPlan, stop: Stop, progress: Progress) -> Report:
@@ -91,8 +94,10 @@ async def run_retry(plan: RetryPlan, stop: Stop, progress: Progress) -> Report:
 
 def _describe_scope(plan: RetryPlan) -> RunScope:
     base = describe_asked_base(plan.base) or "each with entries to take up"
-    policy, settings = drop_empty(describe_policy(plan.policy)), plan.settings
-    return RunScope("entries of the ledger", settings.service.base_url, base, settings.account, policy)
+    settings = plan.settings
+    described = {"job_file": "" if plan.job_path is None else str(plan.job_path), **describe_policy(plan.policy)}
+    service, account = settings.service.base_url, settings.account
+    return RunScope("entries of the ledger", service, base, account, drop_empty(described))
 
 
 class _Retry:
@@ -190,7 +195,7 @@ class _Retry:
         if waiting:
             yield f"The run ended before it retried the entries of {describe_bases(waiting)}"
         if has_held_entries and self._plan.selection.held_decision == "leave":
-            yield f"Held entries wait for your decision: {DECIDE_HELD}"
+            yield "Held entries wait for your decision. For the commands, run connector status"
         for account, number in sorted(self._other_accounts.items()):
             entries = (
                 f"{count(number, 'entry', 'entries')} of another account of this ledger {agree(number, 'is', 'are')}"

@@ -102,7 +102,7 @@ def _find_open(
     job: str | None = None,
 ) -> tuple[list[OpenEntryCounts], list[OpenProblemCounts], list[str]]:
     """Return the open entries, the open problems, and the next steps. With `run_id`, only the entries of this run
-    count, and there are no problems. With `job`, only the problems of this job count."""
+    count, and there are no problems. With `job`, only the entries and the problems of this job count."""
     open_entries: list[OpenEntryCounts] = [
         {
             "account": open_entry.account,
@@ -112,6 +112,7 @@ def _find_open(
         }
         for open_entry in count_open_entries(place.ledger_url)
         if run_id in (None, open_entry.run_id)
+        if job in (None, open_entry.job) or not open_entry.job  # a retry without a job has taken up the entries
     ]
     backlog = (
         [] if run_id is not None else read_ledger(place.ledger_url, lambda ledger: read_backlog(ledger.connection))

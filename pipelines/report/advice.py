@@ -3,11 +3,11 @@
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, assert_never
 
-from connector.choices import DECIDE_HELD
+from connector.choices import HELD_DECISIONS
 from connector.runs.run_log import build_job_option
 from connector.texts import agree, count
 
@@ -44,18 +44,17 @@ def _find_steps(run: Mapping[str, Any]) -> Iterator[str]:
     if status in _UNFINISHED:
         yield _run_again(run)
     if command in _LOADS:
-        kinds = (run.get("problems") or {}).get("kinds", {})
-        held = min(rows.get("unknown", 0), kinds.get("held", {}).get("open", 0))
+        held = _count_rows(run, "held")
         unresolved = rows.get("unknown", 0) - held
         if unresolved or (status in ("aborted", "stopped", "killed") and not held):
             yield _settle(unresolved) + owner
         if held:
-            yield _decide_held(held) + owner
+            yield from _decide_held(held, owner)
     if run.get("opt_outs"):
         yield _deactivate(run)
     if run.get("rejects_file") and _has_rows_to_correct(run):
         yield _correct_rejects(run)
-        if (number := rows.get("rejected")) and command != "mail":
+        if (number := rows.get("rejected", 0) - _count_rows(run, "dropped")) and command != "mail":
             yield _send_again(number) + owner
 
 
@@ -79,25 +78,26 @@ def advise_on_runs(
     of the `chosen` runs, which may be a part of all `runs`. A run that was locked did nothing, so the run before it
     counts, too."""
     records = {run["run_id"]: run for run in runs}
-    by_owner: dict[str, Counter[Callable[[int], str]]] = {}
+    by_owner: dict[str, Counter[str]] = {}
     open_counts = Counter[str]()
     for entry in open_entries:
-        write_step = _choose_step(entry["state"])
-        if write_step is _settle:
+        kind = _choose_kind(entry["state"])
+        if kind == "unresolved":
             open_counts[entry["run_id"]] += entry["entries"]
         owner = build_job_option(records.get(entry["run_id"], {}))
-        by_owner.setdefault(owner, Counter())[write_step] += entry["entries"]
+        by_owner.setdefault(owner, Counter())[kind] += entry["entries"]
     running = [run["run_id"] for run in runs if run["command"] in _LOADS and run["status"] == "running"]
     for owner, numbers in by_owner.items():
-        if number := numbers[_settle]:
+        if number := numbers["unresolved"]:
             if running:  # that run holds the ledger, so a retry would be refused
                 creates = f"{count(number, 'create')} {agree(number, 'is', 'are')} unresolved"
                 yield f"{creates} while run {running[0]} is still going on."
             else:
                 yield _settle(number) + owner
-        for write_step in (_decide_held, _send_again):
-            if number := numbers[write_step]:
-                yield write_step(number) + owner
+        if number := numbers["held"]:
+            yield from _decide_held(number, owner)
+        if number := numbers["rejected"]:
+            yield _send_again(number) + owner
     invalid = [problem for problem in problems if problem["kind"] == "invalid"]
     yield from _correct_invalid(invalid, runs)
     seen: set[tuple[str, str, bool]] = set()
@@ -151,15 +151,13 @@ def _name_job_file(run: Mapping[str, Any]) -> str:
     return _quote(path) if path else "JOB"
 
 
-def _choose_step(state: OpenState) -> Callable[[int], str]:
-    """Return the function that writes the step for a number of open entries in this state."""
+def _choose_kind(state: OpenState) -> Literal["unresolved", "held", "rejected"]:
+    """Return the kind of the step for open entries in this state."""
     match state:
         case "sending" | "unknown":
-            return _settle
-        case "held":
-            return _decide_held
-        case "rejected":
-            return _send_again
+            return "unresolved"
+        case "held" | "rejected":
+            return state
     assert_never(state)
 
 
@@ -169,9 +167,12 @@ def _settle(number: int) -> str:
     return f"{creates} unresolved. Look {'it' if number == 1 else 'them'} up and finish: connector retry"
 
 
-def _decide_held(number: int) -> str:
-    """Return the step for held entries."""
-    return f"{count(number, 'entry', 'entries')} {agree(number, 'is', 'are')} held for your decision: {DECIDE_HELD}"
+def _decide_held(number: int, owner: str) -> Iterator[str]:
+    """Yield a step for each decision about held entries."""
+    beginning = f"{count(number, 'create')} {agree(number, 'is', 'are')} held for your decision. To"
+    for decision, effect in HELD_DECISIONS.items():
+        yield f"{beginning} {effect}, run: connector retry --held {decision}{owner}"
+        beginning = "Or, to"
 
 
 def _send_again(number: int) -> str:
@@ -205,7 +206,13 @@ def _has_rows_to_correct(run: Mapping[str, Any], open_count: int = 0) -> bool:
     refused as rejected.
     """
     rows = run.get("rows") or {}
-    return run["command"] not in _LOADS or bool(rows.get("invalid") or rows.get("rejected", 0) > open_count)
+    rejected = rows.get("rejected", 0) - _count_rows(run, "dropped")
+    return run["command"] not in _LOADS or bool(rows.get("invalid") or rejected > open_count)
+
+
+def _count_rows(run: Mapping[str, Any], code: str) -> int:
+    """Return the number of rows with a problem of this code in the rejects file."""
+    return sum(cause["rows"] for cause in run.get("causes") or () if cause["code"] == code)
 
 
 def _correct_rejects(run: Mapping[str, Any]) -> str:

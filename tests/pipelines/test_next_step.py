@@ -1,6 +1,7 @@
 """The report on a terminal ends with the next command, which works when it is copied."""
 
 import shlex
+from itertools import pairwise
 from pathlib import Path
 
 from tests.pipelines.conftest import Connector, count_stored, list_stored, write_csv
@@ -75,7 +76,7 @@ def test_the_report_of_a_sync_advises_a_retry_with_its_job(connector: Connector,
     assert f"connector retry --rejected --job {tmp_path}/crm.yaml" in refused.splitlines()[-1]
 
 
-def test_held_creates_have_one_next_step_which_decides_about_them(connector: Connector, tmp_path: Path) -> None:
+def test_held_creates_have_a_next_step_for_each_decision(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(drop_before=1.0)
     (tmp_path / "crm.yaml").write_text(JOB + "load: {quiet_period: 100ms, on_unknown: hold}\n")
     write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
@@ -83,8 +84,19 @@ def test_held_creates_have_one_next_step_which_decides_about_them(connector: Con
     held = connector.run("sync", "crm.yaml").stdout.splitlines()
     status = connector.run("status").stdout.splitlines()
     for lines in (held, status):
-        assert [line for line in lines if line.startswith("Next: ")] == ["Next: 1 entry is held for your decision:"]
-        assert lines[-1] == f"  connector retry --held resend|accept|drop --job {tmp_path}/crm.yaml"
+        steps = [(words, command) for words, command in pairwise(lines) if words.startswith("Next: ")]
+        assert steps[0][0].startswith("Next: 1 create is held for your decision. To send the creates again if")
+        decisions = [
+            f"  connector retry --held {name} --job {tmp_path}/crm.yaml" for name in ("resend", "accept", "drop")
+        ]
+        assert [command for _, command in steps] == decisions
+    for _, command in steps:
+        decided = connector.run(*shlex.split(command)[1:])
+        assert decided.code in (0, 1)
+        is_held = "drop" not in command
+        assert ("Next: 1 create is held" in decided.stdout, "--job" in decided.stdout) == (is_held, is_held)
+    assert "Next:" not in connector.run("status").stdout
+    assert "Nothing to do" in connector.run("explain", "ann@example.com").stdout
 
 
 def test_status_of_one_run_ends_with_each_next_command_once(connector: Connector, tmp_path: Path) -> None:

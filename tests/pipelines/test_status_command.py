@@ -88,6 +88,24 @@ def test_each_run_is_on_record_with_its_report_for_its_owner_alone(connector: Co
     assert connector.run_json("status", "none-such").is_refused
 
 
+def test_status_of_a_job_has_the_open_entries_of_this_job_only(connector: Connector, tmp_path: Path) -> None:
+    people, others = write_csv(tmp_path / "people.csv", "email", "ann@x.org"), tmp_path / "others.csv"
+    write_csv(others, "email", "bob@x.org")
+    connector.sandbox.switch(drop_before=1.0)
+    for path in (people, others):
+        assert connector.import_file(path, "--base-name", path.stem).rows == {"read": 1, "unknown": 1}
+    for job in ("people", "others"):
+        report = connector.run_json("status", "--job", job).report
+        (entry,) = report["open_entries"]
+        assert entry["run_id"] == report["runs"][0]["run_id"]
+        assert report["next"][0].startswith("1 create is held for your decision"), report["next"]
+    page = connector.run_json("status", "--job", "nobody", "--html", "none.html").report
+    assert (page["open_entries"], page["next"]) == ([], [])
+    assert "What is openNothing" in (tmp_path / "none.html").read_text().replace("</h2><p>", "")
+    connector.run_json("retry", "--quiet-period", "200ms")
+    assert len(connector.run_json("status", "--job", "people").report["open_entries"]) == 1, "of a retry without a job"
+
+
 def test_old_files_go_with_prune_and_at_the_end_of_a_run(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", "email", "ann@x.org", "no address")
     rejects = Path(connector.import_file(path).report["rejects_file"])
