@@ -8,6 +8,10 @@ STOPPED = "the run was stopped"
 """The reason for a row that was given up, when nothing more is known than that the run stopped."""
 
 
+OTHER_ACCOUNT = "this token sees another account, or the base was emptied"
+"""The part of a message by which a report shows that the service lists none of the known subscribers."""
+
+
 class ConnectorError(Exception):
     """Any failure that this library expects. `str()` returns a message that can be shown to a person.
 

@@ -101,7 +101,9 @@ def write_options(job: Job) -> str:
             words += ["--map", f"{field}={'' if rule is None else rule.column}"]
     for column in job.ignore:
         words += ["--ignore", column]
-    values = {name: getattr(subscriber, name) for name in ("identity", "zip") if name in subscriber.model_fields_set}
+    values: dict[str, Any] = {
+        name: getattr(subscriber, name) for name in ("identity", "zip") if name in subscriber.model_fields_set
+    }
     defaults = Load()
     for argument in _LOAD_KEY_BY_ARGUMENT:
         if (value := getattr(job.load, argument)) != getattr(defaults, argument):

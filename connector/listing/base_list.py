@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from connector.errors import ConfigurationError, RunAborted
+from connector.errors import OTHER_ACCOUNT, ConfigurationError, RunAborted
 from connector.ledger.entries import ConfirmedEntry, Ledger
 from connector.listing.access import (
     KeyGroup,
@@ -53,7 +53,7 @@ class EmptiedError(RunAborted):
     def __init__(self, looked_up_count: int) -> None:
         super().__init__(
             "the ledger has confirmed subscribers in the base, and the service shows none of the "
-            f"{looked_up_count} that were looked up: this token sees another account, or the base was emptied. "
+            f"{looked_up_count} that were looked up: {OTHER_ACCOUNT}. "
             "Nothing was sent. Look at the token and at the base. If the subscribers were erased on purpose, forget "
             "them (connector forget). Do not begin a new ledger while the service may only hide them, for example "
             "until they confirm: a run with a new ledger would create them again"

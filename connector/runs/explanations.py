@@ -16,7 +16,7 @@ from connector.ledger.opening import read_ledger
 from connector.ledger.problems import KnownProblem, find_identity_problems
 from connector.ledger.records import EntryDetails, find_details
 from connector.ledger.store import build_missing
-from connector.runs.run_log import build_job_option, list_runs
+from connector.runs.run_log import build_job_option, describe_other_account, find_other_accounts, list_runs
 from connector.settings import StateLocation
 from connector.states import State
 from connector.subscribers.identity import digest_identity
@@ -131,8 +131,11 @@ def explain_identity(location: StateLocation, identity: str) -> Explanation:
     if not entries and not problems:
         return Explanation([], [], [_NOT_KNOWN])
     records = {record["run_id"]: record for record in list_runs(location.state_dir)}
+    others = {account: describe_other_account(run) for account, run in find_other_accounts(records.values()).items()}
     return Explanation(
-        [_explain(details, records) for details in entries], [_describe(problem) for problem in problems], []
+        [_explain(details, records, others.get(details.account)) for details in entries],
+        [_describe(problem) for problem in problems],
+        [],
     )
 
 
@@ -150,7 +153,11 @@ _NOT_KNOWN = (
 )
 
 
-def _explain(details: EntryDetails, records: Mapping[str, Mapping[str, Any]]) -> ExplainedEntry:
+def _explain(
+    details: EntryDetails, records: Mapping[str, Mapping[str, Any]], account_step: str | None
+) -> ExplainedEntry:
+    """Return the explanation of an entry. `account_step` is the next step if the service lists none of the known
+    subscribers of the account."""
     record = records.get(details.run_id or "", {})
     is_running = any(record["status"] == "running" and record["command"] in _LOADS for record in records.values())
     is_confirmed = details.state is State.CONFIRMED
@@ -162,7 +169,7 @@ def _explain(details: EntryDetails, records: Mapping[str, Mapping[str, Any]]) ->
         identity_field=details.identity_field,
         state=details.state.name.lower(),
         meaning=meaning,
-        next_step=_advise(details, build_job_option(record), is_running=is_running),
+        next_step=account_step or _advise(details, build_job_option(record), is_running=is_running),
         subscriber_id=details.subscriber_id,
         evidence=evidence,
         attempts=details.attempts,

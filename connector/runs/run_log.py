@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import groupby
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from connector.atomic_file import create_private, write_whole
-from connector.errors import ConnectorError, find_exit_code
+from connector.errors import OTHER_ACCOUNT, ConnectorError, find_exit_code
 from connector.settings import RETENTION_S
 
 KEPT_FOLDERS = ("rejects", "drift", "runs")
@@ -141,6 +141,30 @@ def build_job_option(run: Mapping[str, Any]) -> str:
     job's account and suppression list."""
     path = (run.get("settings") or {}).get("job_file")
     return f" --job {shlex.quote(path)}" if path else ""
+
+
+def describe_other_account(run: Mapping[str, Any]) -> str | None:
+    """Return the step after a run to which the service showed none of the known subscribers, or None for another run.
+    Running the job again, or a retry, does not help."""
+    if not any(OTHER_ACCOUNT in message for message in run.get("messages") or ()):
+        return None
+    job_file, address = (run.get("settings") or {}).get("job_file"), run.get("destination") or run.get("account")
+    return (
+        "The service shows none of the subscribers that the ledger knows. Compare the token and the base URL "
+        f"({address}) with those of the last good run. If somebody erased the subscribers on purpose, "
+        "delete each one from the ledger with connector forget. To see what the token shows, run: connector check"
+        + (f" {shlex.quote(job_file)}" if job_file else "")
+    )
+
+
+def find_other_accounts(runs: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return the accounts whose last load was shown none of the known subscribers, with this load. `runs` are the
+    reports of runs, the latest first. Runs that did nothing do not count."""
+    last_loads: dict[str, Mapping[str, Any]] = {}
+    for run in runs:
+        if run["command"] in ("import", "sync", "retry") and run["status"] in ("ok", "partial", "aborted"):
+            last_loads.setdefault(run.get("account", ""), run)
+    return {account: run for account, run in last_loads.items() if describe_other_account(run) is not None}
 
 
 def prune(state_dir: Path, deleted_before: float) -> Sequence[Path]:

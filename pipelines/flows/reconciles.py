@@ -9,7 +9,7 @@ from pathlib import Path
 
 from connector.choices import ZIP_FIELDS
 from connector.control import Stop, enter_in_thread, work_beside
-from connector.errors import ConfigurationError, ConnectorError, LockedError, RunAborted
+from connector.errors import OTHER_ACCOUNT, ConfigurationError, ConnectorError, LockedError, RunAborted
 from connector.fields import NAMES, BaseRef
 from connector.imports.base_loads import describe_base
 from connector.imports.flow import describe_load
@@ -201,7 +201,7 @@ class _Reconciling:
                 if is_certain and not listed:
                     report.messages.append(
                         f"{describe_base(sides.bases[side])}: none of the {known:,} subscribers that the ledger knows "
-                        "is listed: this token sees another account, or the base was emptied"
+                        f"is listed: {OTHER_ACCOUNT}"
                     )
             report.messages += source.remark()
             if self._plan.is_forgetting:
@@ -282,9 +282,9 @@ class _Reconciling:
         emptied = [describe_base(sides.bases[side]) for side, _, listed, vanished in rows if vanished and not listed]
         if emptied and not self._plan.is_sure:  # architecture 4.10
             raise RunAborted(
-                f"no subscriber was forgotten: none that the ledger knows is listed in {', '.join(emptied)}: this "
-                "token sees another account, or the base was emptied. Check the token and the base. If somebody "
-                "erased the subscribers on purpose, add --yes"
+                f"no subscriber was forgotten: none that the ledger knows is listed in {', '.join(emptied)}: "
+                f"{OTHER_ACCOUNT}. Check the token and the base. If somebody erased the subscribers on purpose, add "
+                "--yes"
             )
         sample = [subscriber_id for (subscriber_id,) in comparison.fetch(_SAMPLE)]
         if not sample:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, assert_never
 
 from connector.choices import HELD_DECISIONS
-from connector.runs.run_log import build_job_option
+from connector.runs.run_log import build_job_option, describe_other_account, find_other_accounts
 from connector.texts import agree, count
 
 _LOADS = ("import", "sync", "retry")
@@ -41,9 +41,12 @@ def _find_steps(run: Mapping[str, Any]) -> Iterator[str]:
         yield "Correct what the message says. To find what else is wrong, run: connector check" + (
             f" {_quote(job)}" if job else ""
         )
-    if status in _UNFINISHED:
+    account_step = describe_other_account(run)
+    if account_step is not None:
+        yield account_step
+    elif status in _UNFINISHED:
         yield _run_again(run)
-    if command in _LOADS:
+    if command in _LOADS and account_step is None:
         held = _count_rows(run, "held")
         unresolved = rows.get("unknown", 0) - held
         if unresolved or (status in ("aborted", "stopped", "killed") and not held):
@@ -54,7 +57,8 @@ def _find_steps(run: Mapping[str, Any]) -> Iterator[str]:
         yield _deactivate(run)
     if run.get("rejects_file") and _has_rows_to_correct(run):
         yield _correct_rejects(run)
-        if (number := rows.get("rejected", 0) - _count_rows(run, "dropped")) and command != "mail":
+        number = rows.get("rejected", 0) - _count_rows(run, "dropped")
+        if number and command != "mail" and account_step is None:
             yield _send_again(number) + owner
 
 
@@ -78,9 +82,17 @@ def advise_on_runs(
     of the `chosen` runs, which may be a part of all `runs`. A run that was locked did nothing, so the run before it
     counts, too."""
     records = {run["run_id"]: run for run in runs}
+    other_accounts = find_other_accounts(runs)
+    for account, run in other_accounts.items():
+        if account in {each.get("account") for each in (*chosen, *open_entries)} and (
+            step := describe_other_account(run)
+        ):
+            yield step
     by_owner: dict[str, Counter[str]] = {}
     open_counts = Counter[str]()
     for entry in open_entries:
+        if entry["account"] in other_accounts:
+            continue
         kind = _choose_kind(entry["state"])
         if kind == "unresolved":
             open_counts[entry["run_id"]] += entry["entries"]
@@ -108,6 +120,8 @@ def advise_on_runs(
         seen.add((*key, did_nothing))
         if run.get("opt_outs"):
             yield _deactivate(run)
+        if run.get("account") in other_accounts and run["status"] in _UNFINISHED:
+            continue  # the step of the account comes first
         if run["status"] == "usage":
             yield f"{_name_run(run)} was refused. Correct what the message says: connector status {run['run_id']}"
         elif run["status"] in _UNFINISHED:

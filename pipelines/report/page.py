@@ -42,11 +42,11 @@ _SLASH = re.compile(r"(?<=\w)/")  # inside of a path
 _SAYS = {
     "ok": "All went well.",
     "partial": "The run finished. Some rows or subscribers need your attention.",
-    "aborted": "The run ended early. What it did is recorded. Run it again.",
-    "stopped": "The run was stopped. What it did is recorded. Run it again.",
+    "aborted": "The run ended early. What it did is recorded.",
+    "stopped": "The run was stopped. What it did is recorded.",
     "locked": "The run did not start, because another run held the ledger.",
     "running": "The run is active.",
-    "killed": "The run was killed. What it did is recorded. Run it again.",
+    "killed": "The run was killed. What it did is recorded.",
     "usage": "Nothing was sent. Correct what the message names.",
     "planned": "Nothing was sent or written.",
 }

@@ -8,6 +8,7 @@ import pytest
 
 from tests.pipelines.conftest import CommandResult, Connector, count_stored, has_stored, wait_for, write_addresses
 from tests.pipelines.leftovers import put_lag_on_record
+from tests.pipelines.planned import JOB, write_job
 from tests.pipelines.reconciled import plant
 
 
@@ -35,6 +36,30 @@ def test_another_account_or_an_emptied_base_ends_the_run_before_its_first_create
     # Right after the previous run, the run waits: the list need not show the subscribers yet.
     assert has_found_another_account(connector.import_file(more, "--quiet-period", "1500ms"))
     assert sandbox.truth()["subscribers"] == others
+
+
+def test_every_next_step_after_another_account_names_the_token_the_address_and_forget(
+    connector: Connector, tmp_path: Path
+) -> None:
+    write_addresses(tmp_path / "people.csv", 2)
+    write_job(tmp_path, text=JOB.replace("first_name: name", "first_name: first_name"))
+    assert connector.run("sync", "job.yaml").code == 0
+    connector.sandbox.switch(drop_before=1)
+    write_addresses(tmp_path / "people.csv", 3)
+    assert connector.run("sync", "job.yaml").code == 1  # leaves an unresolved create
+    connector.sandbox.reset()
+    commands = ["sync job.yaml", "retry --job job.yaml", "status", "explain person0@example.com"]
+    commands += ["explain person2@example.com", "sync job.yaml --report run.html", "status --html runs.html"]
+    for command in commands:
+        shown = connector.run(*command.split()).stdout
+        next_step = shown[max(shown.find("Next: "), shown.find("  next ")) :]
+        for word in ("token", connector.sandbox.base_url, "connector forget", f"connector check {tmp_path}/job.yaml"):
+            assert word in next_step, (command, shown)
+        for wrong in ("connector retry", "again", "connector sync", "Nothing to do"):
+            assert wrong not in next_step, (command, shown)
+    for page in ("run.html", "runs.html"):
+        assert "un it again" not in (tmp_path / page).read_text()
+        assert "connector forget" in (tmp_path / page).read_text()
 
 
 def test_an_unknown_is_not_sent_again_into_another_account(connector: Connector, tmp_path: Path) -> None:

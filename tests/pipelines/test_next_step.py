@@ -81,15 +81,12 @@ def test_held_creates_have_a_next_step_for_each_decision(connector: Connector, t
     (tmp_path / "crm.yaml").write_text(JOB + "load: {quiet_period: 100ms, on_unknown: hold}\n")
     write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
     connector.run("sync", "crm.yaml")  # it ends early, because the service answers nothing
-    held = connector.run("sync", "crm.yaml").stdout.splitlines()
-    status = connector.run("status").stdout.splitlines()
-    for lines in (held, status):
-        steps = [(words, command) for words, command in pairwise(lines) if words.startswith("Next: ")]
-        assert steps[0][0].startswith("Next: 1 create is held for your decision. To send the creates again if")
-        decisions = [
-            f"  connector retry --held {name} --job {tmp_path}/crm.yaml" for name in ("resend", "accept", "drop")
-        ]
-        assert [command for _, command in steps] == decisions
+    held, status = (connector.run(*command.split()).stdout.splitlines() for command in ("sync crm.yaml", "status"))
+    steps = list_steps(status)
+    assert steps == list_steps(held)
+    assert steps[0][0].startswith("Next: 1 create is held for your decision. To send the creates again if")
+    decisions = [f"  connector retry --held {name} --job {tmp_path}/crm.yaml" for name in ("resend", "accept", "drop")]
+    assert [command for _, command in steps] == decisions
     for _, command in steps:
         decided = connector.run(*shlex.split(command)[1:])
         assert decided.code in (0, 1)
@@ -97,6 +94,11 @@ def test_held_creates_have_a_next_step_for_each_decision(connector: Connector, t
         assert ("Next: 1 create is held" in decided.stdout, "--job" in decided.stdout) == (is_held, is_held)
     assert "Next:" not in connector.run("status").stdout
     assert "Nothing to do" in connector.run("explain", "ann@example.com").stdout
+
+
+def list_steps(lines: list[str]) -> list[tuple[str, str]]:
+    """Return the words and the command of each next step."""
+    return [(words, command) for words, command in pairwise(lines) if words.startswith("Next: ")]
 
 
 def test_status_of_one_run_ends_with_each_next_command_once(connector: Connector, tmp_path: Path) -> None:
