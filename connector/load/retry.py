@@ -243,7 +243,8 @@ class _Retry:
             self._selected.add(entry.identity)
         self._session.tally.add_taken()
         self._record_receipt(entry)
-        row = LoadRow(self._write_row(entry), entry.identity, "", b"", {})
+        sent = {name: value for name, value in read_body(entry).items() if value is not None}
+        row = LoadRow(self._write_row(entry), entry.identity, "", b"", sent)
         unresolved = UnresolvedCreate(self._session.clock.monotonic(), row, is_refused=entry.status is not None)
         self._settler.outcomes.add_unresolved(entry.identity, unresolved)
 

@@ -53,6 +53,7 @@ def test_unknown_entries_are_finished_without_their_source(
     result = retry(connector)
     assert (result.code, result.report["status"], result.rows) == (0, "ok", rows)
     assert result.report["settled"] == settled
+    assert result.report["activity"] == {"active": rows.get("created", 0), "inactive": 0}
     assert result.report["command"] == "retry"
     assert count_stored(connector.sandbox) == {f"person{index}@example.com": 1 for index in range(3)}
     assert read_states(connector) == []
