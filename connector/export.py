@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from math import inf
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
@@ -288,6 +289,7 @@ class ExportPlan:
     allow_truncated: bool = False  # accept a list that may be cut off
     max_shrink: float = MAX_SHRINK  # share by which the list may be smaller than the last list
     max_rate: float = inf  # list requests/s
+    job_path: Path | None = None  # the job file, or None without a job file
 
 
 async def run_export(plan: ExportPlan, stop: Stop, progress: Progress) -> Report:
@@ -329,6 +331,7 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress) -> Report
 def _describe_scope(plan: ExportPlan) -> RunScope:
     destination = plan.destination
     settings = {
+        "job_file": "" if plan.job_path is None else str(plan.job_path),
         "mode": str(destination.mode) if destination.is_database else "",
         "filters": describe_filters(plan.query),
         "max_rate": describe_rate(plan.max_rate),

@@ -49,4 +49,5 @@ def plan_export_job(
         allow_truncated or export.allow_truncated,
         export.max_shrink if max_shrink is None else max_shrink,
         export.max_rate or inf,
+        job.path,
     )

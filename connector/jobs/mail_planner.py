@@ -74,6 +74,7 @@ def plan_mail(
     is_concurrency_set = "max_concurrency" in load.model_fields_set
     return MailPlan(
         job=job.name,
+        job_path=job.path,
         campaign=job.mail.campaign,
         source=source,
         texts=texts,

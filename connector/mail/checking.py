@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 
 import numpy as np
 
@@ -142,6 +143,7 @@ class MailPlan:
     """The plan of a mail run."""
 
     job: str
+    job_path: Path | None
     campaign: str
     source: Source
     texts: MailTexts

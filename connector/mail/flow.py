@@ -135,6 +135,7 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
 
 def _describe_scope(plan: MailPlan) -> RunScope:
     settings = {
+        "job_file": "" if plan.job_path is None else str(plan.job_path),
         "campaign": plan.campaign,
         "limit": describe_limit(plan.limit),
         "max_rate": describe_rate(plan.policy.max_rate),

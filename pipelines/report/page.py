@@ -107,13 +107,13 @@ def write_page(report: Mapping[str, Any]) -> str:
 def write_health(health: Mapping[str, Any], made_at: datetime) -> str:
     """Return the page of the values that `read_health` returns."""
     jobs = [_build_job(job) for job in health["jobs"]]
-    by_file = [
-        job["runs"][0]["status"] for job in health["jobs"] if (job["runs"][0].get("settings") or {}).get("job_file")
-    ]
+    statuses: dict[str, set[str]] = {}  # of the last run of each command, by job file
+    for last_run in (job["runs"][0] for job in health["jobs"]):
+        if job_file := (last_run.get("settings") or {}).get("job_file"):
+            statuses.setdefault(job_file, set()).add(last_run["status"])
+    ended_well = list(statuses.values()).count({"ok"})
     lead = (
-        f"{by_file.count('ok')} of {count(len(by_file), 'job')} ended well the last time."
-        if by_file
-        else "No job has run."
+        f"{ended_well:,} of {count(len(statuses), 'job')} ended well the last time." if statuses else "No job has run."
     )
     unresolved = Counter[tuple[str, str]]()
     for entry in health["open_entries"]:

@@ -147,9 +147,12 @@ def test_the_health_page_counts_jobs_and_links_to_the_report_of_each_run(connect
     )
     connector.import_file(tmp_path / "people.csv")
     run_id = connector.run_json("sync", "crm.yaml", "--report", "run.html").report["run_id"]
+    assert connector.run("reconcile", "crm.yaml").code == 0, "a second command of a job is no second job"
+    (tmp_path / "list.yaml").write_text("job: list\nexport: {to: list.csv}\n")
+    assert connector.run("export", "list.yaml").code == 0
     connector.run("status", "--html", "health.html")
     text = read_page(tmp_path / "health.html")
-    assert "0 of 1 job ended well the last time" in text
+    assert "1 of 2 jobs ended well the last time" in text
     page = (tmp_path / "health.html").read_text(encoding="utf-8")
     assert f'<a href="#{run_id}">' in page
     article = page.partition(f'<article id="{run_id}"')[2].partition("</article>")[0]
