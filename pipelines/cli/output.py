@@ -327,7 +327,11 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
             return await send_alert(job.notify, report, settings.state_dir, stop)
 
     report = run_flow(flow, output, settings.time_limit_s)
-    report.messages += uvloop.run(notify(report))
+    failures = uvloop.run(notify(report))
+    report.messages += failures
+    if output.is_quiet and report.status == "ok":  # otherwise the report shows the failure
+        for failure in failures:
+            say(failure)
     return report
 
 

@@ -105,6 +105,14 @@ def test_a_failed_alert_is_named_and_sent_again_by_the_next_run(
     assert hook.posts == []
 
 
+def test_a_failed_alert_of_a_quiet_run_that_is_ok_is_named(connector: Connector, tmp_path: Path, hook: Hook) -> None:
+    write_job(tmp_path, hook, on="always")
+    hook.answers = [500, 500, 500]
+    ended = connector.run("sync", "job.yaml", "--quiet", clock=skip_waits())
+    assert (ended.code, ended.stdout) == (0, "")
+    assert ended.stderr.startswith("The job's alert failed 3 times")
+
+
 def test_a_run_that_another_run_keeps_out_sends_an_alert(connector: Connector, tmp_path: Path, hook: Hook) -> None:
     write_job(tmp_path, hook)
     sync(connector)
