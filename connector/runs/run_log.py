@@ -137,10 +137,10 @@ def list_runs(state_dir: Path) -> Iterator[dict[str, Any]]:
 
 
 def build_job_option(run: Mapping[str, Any]) -> str:
-    """Return the option of `retry` that names the job file of a run on record, or "": a retry with the job uses the
-    job's account and suppression list."""
+    """Return the option that names the job file of a run on record, or "" if the file does not exist: a retry with the
+    job uses the job's account and suppression list."""
     path = (run.get("settings") or {}).get("job_file")
-    return f" --job {shlex.quote(path)}" if path else ""
+    return f" --job {shlex.quote(path)}" if path and Path(path).exists() else ""
 
 
 def describe_other_account(run: Mapping[str, Any]) -> str | None:

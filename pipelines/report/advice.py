@@ -31,16 +31,14 @@ def advise_on_run(run: Mapping[str, Any]) -> list[str]:
 
 def _find_steps(run: Mapping[str, Any]) -> Iterator[str]:
     rows, status, command = run.get("rows") or {}, run["status"], run.get("command", "")
+    job_file = _name_job_file(run)
     if run.get("planned"):
-        if command in ("plan", "sync") and rows.get("created") and (job_file := _name_job_file(run)) != "JOB":
+        if command in ("plan", "sync") and rows.get("created") and job_file != "JOB":
             yield f"To carry out the plan, run: connector sync {job_file}"
         return
     owner = build_job_option(run)
     if status == "usage":
-        job = (run.get("settings") or {}).get("job_file")
-        yield "Correct what the message says. To find what else is wrong, run: connector check" + (
-            f" {_quote(job)}" if job else ""
-        )
+        yield _correct_settings(run, "Correct")
     account_step = describe_other_account(run)
     if account_step is not None:
         yield account_step
@@ -49,10 +47,12 @@ def _find_steps(run: Mapping[str, Any]) -> Iterator[str]:
     if command in _LOADS and account_step is None:
         held = _count_rows(run, "held")
         unresolved = rows.get("unknown", 0) - held
-        if unresolved or (status in ("aborted", "stopped", "killed") and not held):
+        if unresolved or status == "killed":
             yield _settle(unresolved) + owner
         if held:
             yield from _decide_held(held, owner)
+    if any((run.get("differences") or {}).values()) and not run.get("differences_file") and job_file != "JOB":
+        yield f"To list each difference, run: connector reconcile {job_file} --to differences.csv"
     if run.get("opt_outs"):
         yield _deactivate(run)
     if run.get("rejects_file") and _has_rows_to_correct(run):
@@ -60,6 +60,13 @@ def _find_steps(run: Mapping[str, Any]) -> Iterator[str]:
         number = rows.get("rejected", 0) - _count_rows(run, "dropped")
         if number and command != "mail" and account_step is None:
             yield _send_again(number) + owner
+
+
+def _correct_settings(run: Mapping[str, Any], beginning: str) -> str:
+    """Return the step after a run that was refused."""
+    job = (run.get("settings") or {}).get("job_file")
+    command = f"connector check {_quote(job)}" if job else "connector check"
+    return f"{beginning} what the message says. To find what else is wrong, run: {command}"
 
 
 def _deactivate(run: Mapping[str, Any]) -> str:
@@ -113,25 +120,36 @@ def advise_on_runs(
     invalid = [problem for problem in problems if problem["kind"] == "invalid"]
     yield from _correct_invalid(invalid, runs)
     seen: set[tuple[str, str, bool]] = set()
+    imported_files = {Path(run.get("source", "")).name for run in runs if run["command"] == "import" and _is_done(run)}
     for run in chosen:
         key, did_nothing = (run["job"], run["command"]), run["status"] in ("locked", "usage")
         if not seen.isdisjoint({(*key, False), (*key, did_nothing)}):
             continue
         seen.add((*key, did_nothing))
+        job_file = (run.get("settings") or {}).get("job_file")
+        if job_file and not Path(job_file).exists() and run["status"] != "usage":
+            continue  # the job was removed, so no command with its file works
         if run.get("opt_outs"):
             yield _deactivate(run)
         if run.get("account") in other_accounts and run["status"] in _UNFINISHED:
             continue  # the step of the account comes first
         if run["status"] == "usage":
-            yield f"{_name_run(run)} was refused. Correct what the message says: connector status {run['run_id']}"
+            yield _correct_settings(run, f"{_name_run(run)} was refused. Correct")
         elif run["status"] in _UNFINISHED:
-            yield _run_again(run)
+            if (*key, True) not in seen or did_nothing:  # else a later run, which did nothing, has its own step
+                yield _run_again(run)
         elif run["run_id"] in {each["run_id"] for each in invalid}:
             continue  # the step of the open problems names the file
         elif not _has_rows_to_correct(run, open_counts[run["run_id"]]):
             continue
-        elif (rejects := run.get("rejects_file")) and Path(rejects).exists():
+        elif (
+            (rejects := run.get("rejects_file")) and Path(rejects).exists() and Path(rejects).name not in imported_files
+        ):
             yield _correct_rejects(run)
+
+
+def _is_done(run: Mapping[str, Any]) -> bool:
+    return run["status"] in ("ok", "partial")
 
 
 def _correct_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:

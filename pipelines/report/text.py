@@ -227,8 +227,9 @@ def _list_explained(entry: ExplainedEntry) -> Iterator[tuple[str, str]]:
     if (run := entry.run) is not None:
         began_at = datetime.fromisoformat(run.started_at)
         status = f", {run.status}" if run.status else ""
-        yield "last run", f"{run.run_id} ({run.command} {run.job}), {began_at:%Y-%m-%d %H:%M:%S} UTC{status}"
-        if run.rejects_file is not None:
+        name = f"{run.command} {run.job}".rstrip()  # a retry may follow no job
+        yield "last run", f"{run.run_id} ({name}), {began_at:%Y-%m-%d %H:%M:%S} UTC{status}"
+        if run.rejects_file is not None and entry.state != "confirmed":
             yield "rejects", run.rejects_file
     if entry.altered_fields:
         yield "altered", f"The service stored other values than were sent: {', '.join(entry.altered_fields)}."

@@ -71,8 +71,9 @@ def test_a_run_that_could_not_begin_is_a_line_of_status(
     assert f"{line[1]} {line[0]}" in shown
     assert f"    {run['messages'][0].splitlines()[0]}" in shown
     assert " 0 read" not in shown
-    again = f"Run the same command again:\n  connector {line[1]} {jobs.folder}/{command.split()[1]}\n"
-    assert (f"Correct what the message says:\n  connector status {run['run_id']}" if line[3] == 2 else again) in shown
+    job_file = f"{jobs.folder}/{command.split()[1]}"
+    again = f"Run the same command again:\n  connector {line[1]} {job_file}\n"
+    assert (f"To find what else is wrong, run:\n  connector check {job_file}\n" if line[3] == 2 else again) in shown
     assert message in jobs.run("status", run["run_id"]).stdout
 
 

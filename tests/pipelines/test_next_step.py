@@ -55,6 +55,7 @@ def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Con
     assert shlex.split(corrected.report["settings"]["options"]) == arguments[2:]
     for name, value in {"quiet_period": "300ms", "max_rate": "90.5", "on_unknown": "hold"}.items():
         assert value in corrected.report["settings"][name]
+    assert "Next:" not in connector.run("status").stdout
     stored = list_stored(connector.sandbox)["bob@example.com"]
     assert (stored["FirstName"], stored["IsActive"], stored["Base"]["Name"]) == ("Bob", False, "News: A & B")
 
@@ -66,6 +67,18 @@ def test_a_plan_of_a_job_ends_with_the_sync_that_carries_it_out(connector: Conne
     assert command == f"  connector sync {tmp_path}/crm.yaml"
     assert connector.run(*shlex.split(command)[1:]).code == 0
     assert "Next:" not in connector.run("plan", "crm.yaml").stdout
+
+
+def test_a_reconciliation_with_differences_ends_with_the_command_that_lists_them(
+    connector: Connector, tmp_path: Path
+) -> None:
+    (tmp_path / "crm.yaml").write_text(JOB)
+    write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
+    command = connector.run("reconcile", "crm.yaml").stdout.splitlines()[-1]
+    assert command == f"  connector reconcile {tmp_path}/crm.yaml --to differences.csv"
+    again = connector.run(*shlex.split(command)[1:])
+    assert (again.code, len((tmp_path / "differences.csv").read_text().splitlines())) == (1, 2)
+    assert "differences.csv" not in again.stdout.partition("Next: ")[2]
 
 
 def test_the_report_of_a_sync_advises_a_retry_with_its_job(connector: Connector, tmp_path: Path) -> None:

@@ -221,6 +221,8 @@ def test_the_problems_of_a_removed_job_end_with_the_command_that_status_shows(co
     assert (pruned.code, pruned.report["messages"][0]) == (0, "1 open problem and 1 receipt of the job crm deleted")
     assert set(read_backlog(connector)) == {("shop", "invalid", "email")}
     assert "0 open problems" in connector.run(*commands[0].split()[1:]).stderr
+    connector.run(*commands[1].split()[1:])
+    assert connector.run_json("status").report["next"] == [], "no command with the removed file works"
 
 
 def test_status_has_a_command_for_each_kind_of_open_problem(connector: Connector) -> None:

@@ -269,7 +269,7 @@ def test_no_retry_is_advised_while_a_run_holds_the_ledger(connector: Connector, 
             )
         )
         record(tmp_path / "state", "21000101T000000-0a1b2c", started_at="2100-01-01T00:00:00+00:00", status="locked")
-        for options in ([], ["--last", "1"], ["--job", "other"]):
+        for options in ([], ["--last", "1"], ["--job", "people"]):
             first, *_ = connector.run_json("status", *options).report["next"]
             assert "still going on" in first, first
         process.kill()
