@@ -109,7 +109,7 @@ def status_command(
     status = read_status(state, run_id=run_id, job=job, last=last or _RUN_COUNT)
     is_shown = output.is_json or (output.is_quiet and page_path is not None)
     is_shown = is_shown or output.show(lambda console: _show(status, console, is_whole=run_id is not None))
-    end(status, 0, output, is_shown=is_shown)
+    end(status, 0 if status["status"] == "ok" else 3, output, is_shown=is_shown)
 
 
 class PruneReport(TypedDict):

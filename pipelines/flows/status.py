@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Annotated, Any, Literal, TypedDict, assert_never
 
 from connector.clock import write_timestamp
-from connector.errors import ConfigurationError
+from connector.errors import ConfigurationError, LedgerError
 from connector.ledger.opening import count_open_entries, read_ledger
 from connector.ledger.problems import Backlog, read_backlog
 from connector.runs.run_log import list_runs
@@ -39,7 +39,10 @@ class OpenProblemCounts(TypedDict):
 class StatusReport(TypedDict):
     """The report of `status`."""
 
-    status: Annotated[Literal["ok"], "The command read the records."]
+    status: Annotated[
+        Literal["ok", "aborted"],
+        "`aborted`: the ledger could not be read, so open entries and problems are missing (exit code 3).",
+    ]
     runs: Annotated[
         list[dict[str, Any]],
         "Reports of the last runs, the latest first, or of the run RUN, with the `exit_code` of each. A run that has "
@@ -56,7 +59,8 @@ def read_status(place: StateLocation, *, run_id: str | None, job: str | None, la
     """Return the report of `status` for the last runs, the latest first. `job` selects the runs of one job, and
     `run_id` selects one run.
 
-    Raises ConfigurationError when no such run is on record, LedgerError when the ledger cannot be read.
+    If the ledger cannot be read, the first next step has the reason. Raises ConfigurationError if no such run is on
+    record.
     """
     runs = list(list_runs(place.state_dir))
     of_job = (run for run in runs if job in (None, run["job"]))
@@ -68,15 +72,12 @@ def read_status(place: StateLocation, *, run_id: str | None, job: str | None, la
             raise ConfigurationError(
                 f"no run {run_id} is on record in {place.state_dir}; list the runs by: connector status"
             )
-    open_entries, problems, next_steps = _find_open(place, chosen, runs, run_id=run_id, job=job)
-    return {
-        "status": "ok", "runs": chosen, "open_entries": open_entries, "problems": problems, "next": next_steps,
-    }  # fmt: skip
+    return {**_find_open(place, chosen, runs, run_id=run_id, job=job), "runs": chosen}
 
 
 def read_health(place: StateLocation, *, job: str | None, last: int) -> dict[str, Any]:
     """Return the values of the page of `status`. For each job and command, it has the last runs, the latest first, and
-    the time of the last success. Raises LedgerError if the ledger cannot be read."""
+    the time of the last success. If the ledger cannot be read, the first next step has the reason."""
     runs = list(list_runs(place.state_dir))
     jobs: dict[tuple[str, str], dict[str, Any]] = {}
     for run in runs:
@@ -89,8 +90,7 @@ def read_health(place: StateLocation, *, job: str | None, last: int) -> dict[str
         if run["status"] == "ok" and group["last_succeeded_at"] is None:
             group["last_succeeded_at"] = run.get("finished_at") or run["started_at"]
     chosen = [run for group in jobs.values() for run in group["runs"]]
-    open_entries, problems, next_steps = _find_open(place, chosen, runs, job=job)
-    return {"jobs": list(jobs.values()), "open_entries": open_entries, "problems": problems, "next": next_steps}
+    return {"jobs": list(jobs.values()), **_find_open(place, chosen, runs, job=job)}
 
 
 def _find_open(
@@ -100,26 +100,33 @@ def _find_open(
     *,
     run_id: str | None = None,
     job: str | None = None,
-) -> tuple[list[OpenEntryCounts], list[OpenProblemCounts], list[str]]:
-    """Return the open entries, the open problems, and the next steps. With `run_id`, only the entries of this run
-    count, and there are no problems. With `job`, only the entries and the problems of this job count."""
-    open_entries: list[OpenEntryCounts] = [
+) -> StatusReport:
+    """Return the report of `status` without runs: the open entries, the open problems, and the next steps. With
+    `run_id`, only the entries of this run count, and there are no problems. With `job`, only the entries and the
+    problems of this job count."""
+    report: StatusReport = {"status": "ok", "runs": [], "open_entries": [], "problems": [], "next": []}
+    try:
+        counted_entries = count_open_entries(place.ledger_url)
+        backlog = None
+        if run_id is None:
+            backlog = read_ledger(place.ledger_url, lambda ledger: read_backlog(ledger.connection))
+    except LedgerError as error:
+        reason = f"Open creates and problems are not known, because the ledger cannot be read: {error}"
+        return {**report, "status": "aborted", "next": [reason, *advise_on_runs(chosen, [], runs)]}
+    report["open_entries"] = [
         {
             "account": open_entry.account,
             "run_id": open_entry.run_id,
             "state": _name_open_state(open_entry.state),
             "entries": open_entry.number,
         }
-        for open_entry in count_open_entries(place.ledger_url)
+        for open_entry in counted_entries
         if run_id in (None, open_entry.run_id)
         if job in (None, open_entry.job) or not open_entry.job  # a retry without a job has taken up the entries
     ]
-    backlog = (
-        [] if run_id is not None else read_ledger(place.ledger_url, lambda ledger: read_backlog(ledger.connection))
-    )
-    problems = [_describe_backlog(group) for group in backlog or () if job in (None, group.job)]
-    next_steps = list(advise_on_runs(chosen, open_entries, runs, problems))
-    return open_entries, problems, next_steps
+    report["problems"] = [_describe_backlog(group) for group in backlog or () if job in (None, group.job)]
+    report["next"] = list(advise_on_runs(chosen, report["open_entries"], runs, report["problems"]))
+    return report
 
 
 def _name_open_state(state: State) -> OpenState:

@@ -99,6 +99,18 @@ def test_of_several_jobs_one_that_is_refused_has_one_line_with_the_id_of_its_rep
     assert {run["run_id"] for run in list_lines(jobs)} == {run["run_id"] for run in result.report["runs"]}
 
 
+def test_a_run_whose_ledger_cannot_be_reached_is_a_line_of_status(jobs: Connector) -> None:
+    environ = {"CONNECTOR_LEDGER": "postgresql://127.0.0.1:1/ledger"}
+    assert jobs.run("sync", "good.yaml", environ=environ).code == 3
+    status = jobs.run_json("status", environ=environ)
+    (run,) = status.report["runs"]
+    assert (status.code, status.report["status"], run["job"], run["status"]) == (3, "aborted", "good", "aborted")
+    shown = jobs.run("status", run["run_id"], environ=environ)
+    assert (shown.code, "the ledger cannot be read" in shown.stdout, shown.stdout.count("sync good")) == (3, True, 2)
+    assert jobs.run("status", "--html", "all.html", environ=environ).code == 3
+    assert "the ledger cannot be read" in (jobs.folder / "all.html").read_text()
+
+
 @pytest.mark.parametrize("command", ["sync key.yaml --dry-run", "plan key.yaml", "mail mail.yaml --preview 1"])
 def test_a_plan_that_could_not_begin_leaves_no_line(jobs: Connector, command: str) -> None:
     assert jobs.run_json(*command.split()).is_refused
