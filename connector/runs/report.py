@@ -123,9 +123,11 @@ class RunScope:
     destination: Annotated[str, "Where the run writes. Passwords are masked."] = ""
     base: Annotated[str, "The base, by name and id as far as they are known."] = ""
     account: Annotated[str, "Account in the ledger: the job's service.account, or the URL of the service."] = ""
-    settings: Annotated[dict[str, str], "The most important settings, by their keys in a job."] = field(
-        default_factory=dict
-    )
+    settings: Annotated[
+        dict[str, str],
+        "The most important settings, by their keys in a job. `options`: the options with which `import` loads the "
+        "rejects file, if there is no job file.",
+    ] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
