@@ -38,6 +38,7 @@ _WRITTEN = re.compile(
 """How the JSON of a run, of several, and of the commands that have no run begins, and how a page does."""
 
 _SLASH = re.compile(r"(?<=\w)/")  # inside of a path
+_OPTION = re.compile(r"(?<!\S)(--[a-z][a-z-]*)")
 
 _SAYS = {
     "ok": "All went well.",
@@ -166,11 +167,15 @@ def _name(report: Mapping[str, Any]) -> str:
 
 
 def _wrap(value: object) -> "markupsafe.Markup":
-    """Return the escaped text of a path or URL with a place for a line break after each slash, because a browser would
-    break words."""
+    """Return the escaped text, with a place for a line break after each slash of a path or URL, and without a line
+    break inside of an option of a command. A browser would break words and options elsewhere."""
     from markupsafe import Markup
 
-    return Markup("/<wbr>").join(_SLASH.split(make_visible(str(value))))
+    texts = _OPTION.split(make_visible(str(value)))
+    parts = [Markup("/<wbr>").join(_SLASH.split(text)) for text in texts[::2]]
+    for index, name in enumerate(texts[1::2]):
+        parts[index] += Markup('<span class="fixed">{}</span>').format(name)
+    return Markup("").join(parts)
 
 
 # One run

@@ -20,7 +20,7 @@ _MEASUREMENT_SCRIPT = r"""(async () => {
   const broken_words = [], elements = [...document.querySelectorAll("body *")];
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node; node = walker.nextNode();) {
-    for (const found of node.data.matchAll(/(?<![^\s\/-])[^\s\/-]{2,20}(?![^\s\/-])/g)) {
+    for (const found of node.data.matchAll(/(?<!\S)--[a-z-]{2,20}(?!\S)|(?<![^\s\/-])[^\s\/-]{2,20}(?![^\s\/-])/g)) {
       const range = document.createRange();
       range.setStart(node, found.index);
       range.setEnd(node, found.index + found[0].length);
@@ -46,7 +46,8 @@ _MEASUREMENT_SCRIPT = r"""(async () => {
     clipped: elements.filter(is_clipped).map(element => element.innerText.slice(0, 60)) });
 })()"""
 """A script that measures the page. It finds words of up to 20 characters that a line break divides, pictures of the
-page and of emails in frames that do not load, and elements that cut their contents. A word may break at / and -."""
+page and of emails in frames that do not load, and elements that cut their contents. A word may break at / and -, but
+an option must not break."""
 
 
 @dataclass(frozen=True)
