@@ -1,6 +1,7 @@
 """A mapping turns columns of text into fields: each step of a rule, and the order of the steps."""
 
 import json
+import re
 import subprocess
 import sys
 from datetime import date
@@ -203,7 +204,15 @@ def test_the_text_of_a_numpy_array_is_not_read_as_one_tag() -> None:
     assert [to_python_value(tags) for tags in mapped_rows.frame["tags"]] == [None, ["vip", "news"]]
 
 
-@given(st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(str.strip).filter(bool))))
+_TAGS = (
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+    .map(str.strip)
+    .filter(lambda tag: tag and not re.search(r"""&|\\['"]""", tag))
+)
+"""Tags without HTML codes, and without quotes after a backslash. Both are decoded in all texts."""
+
+
+@given(st.lists(st.lists(_TAGS)))
 def test_tags_in_json_are_read_unchanged(lists: list[list[str]]) -> None:
     cells: list[str | None] = [json.dumps(tags, ensure_ascii=len(tags) % 2 == 0) for tags in lists]
     assert apply_rule(cells, "tags", ColumnRule(column="cell")) == lists
