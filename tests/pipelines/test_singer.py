@@ -14,6 +14,8 @@ from pipelines.singer import run_tap, run_target
 from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_csv
 
 BIN = Path(sys.executable).parent
+ROWS = int(os.environ.get("CONNECTOR_TEST_ADAPTER_ROWS", "120"))
+BATCH_ROWS = ROWS // 3
 JOB = """\
 job: contacts
 subscriber:
@@ -63,13 +65,13 @@ def read_lines(text: str) -> list[dict[str, Any]]:
 
 
 def test_the_target_creates_each_record_once_although_answers_are_lost(connector: Connector) -> None:
-    connector.sandbox.switch(drop_after=0.2, error_after=0.1, seed=3)
-    stream = write_stream(range(60))
+    connector.sandbox.switch(drop_after=0.1, error_after=0.1, seed=3)
+    stream = write_stream(range(ROWS))
     for _ in range(2):  # the tap sends the stream again
-        result = load(connector, stream, batch_size_rows=25)
+        result = load(connector, stream, batch_size_rows=BATCH_ROWS)
         assert result.code == 0, result.stderr
-        assert read_lines(result.stdout) == [{"last": 59}]
-    assert sorted(count_stored(connector.sandbox).values()) == [1] * 60
+        assert read_lines(result.stdout) == [{"last": ROWS - 1}]
+    assert sorted(count_stored(connector.sandbox).values()) == [1] * ROWS
 
 
 def test_a_record_without_an_identity_is_rejected_and_the_others_are_created(connector: Connector) -> None:
@@ -93,8 +95,8 @@ def test_no_state_leaves_the_target_if_records_have_no_outcome(connector: Connec
 def test_a_killed_target_is_replayed_and_creates_nobody_twice(connector: Connector) -> None:
     connector.sandbox.switch(latency_ms=20)
     (connector.folder / "job.yaml").write_text(JOB)
-    (connector.folder / "c.json").write_text('{"job": "job.yaml", "batch_size_rows": 40}')
-    stream = write_stream(range(120))
+    (connector.folder / "c.json").write_text(json.dumps({"job": "job.yaml", "batch_size_rows": BATCH_ROWS}))
+    stream = write_stream(range(ROWS))
     environ = os.environ | connector.environ
     command = [str(BIN / "target-subscribers"), "--config", "c.json"]
     with subprocess.Popen(command, cwd=connector.folder, env=environ, stdin=subprocess.PIPE, text=True) as process:
@@ -104,9 +106,9 @@ def test_a_killed_target_is_replayed_and_creates_nobody_twice(connector: Connect
         while count_stored(connector.sandbox).total() < 20:
             assert process.poll() is None
         process.kill()
-    result = load(connector, stream, batch_size_rows=40)
+    result = load(connector, stream, batch_size_rows=BATCH_ROWS)
     assert result.code == 0, result.stderr
-    assert sorted(count_stored(connector.sandbox).values()) == [1] * 120
+    assert sorted(count_stored(connector.sandbox).values()) == [1] * ROWS
 
 
 def test_a_second_stream_is_refused_and_one_stream_can_be_selected(connector: Connector) -> None:
