@@ -288,11 +288,11 @@ class RateController:
         """Begin the ramp anew, because a request that left at `sent_at` is the first one served since the refusal."""
         last, paused_s = self._last, sent_at - self._last.sent_at
         self._begin_ramp_after(last)
-        if self._refused_in_row >= _ALL_REFUSED and self._pause_s + 1.0 < paused_s < _LONGEST_WINDOW_S:
+        is_too_long = self._refused_in_row >= _ALL_REFUSED and self._pause_s + 1.0 < paused_s < _LONGEST_WINDOW_S
+        if is_too_long and last.served > _SPARE:  # fewer requests fill no window: the service was out of order
             mean = last.served / (last.sent_s + paused_s)  # the rate of a window
-            if last.is_first or mean > last.rate / _LARGEST_FACTOR:  # otherwise an outage
-                self._window_s = max(self._window_s, paused_s)
-                self._begin_ramp(mean, (1 + _WINDOW_ROOM) * mean)
+            self._window_s = max(self._window_s, paused_s)
+            self._begin_ramp(mean, (1 + _WINDOW_ROOM) * mean)
         last.awaits_served, self._resumed_at = False, sent_at
 
     def _begin_ramp_after(self, refusal: _Refusal) -> None:

@@ -32,6 +32,12 @@ def test_a_limit_is_used_and_kept_and_no_request_leaves_inside_a_pause(cell: Cel
     assert promise.list_misses(cell, shown) == []
 
 
+def test_a_window_that_began_before_the_run_is_seen_as_a_window() -> None:
+    cell = Cell("fixed window", 60.0, None, 5.0, 0.3)
+    shown = measure(cell, play(cell, RateController(), seed=101))
+    assert read_promise(cell).list_misses(cell, shown) == []
+
+
 def test_the_first_minute_of_a_first_run_uses_most_of_what_is_sure_without_knowing_the_limit() -> None:
     first = [measure(cell, play(cell, RateController(), length_s=FIRST_S)).first for cell in [*SAMPLE, *FASTER]]
     assert sum(first) / len(first) >= 0.90
