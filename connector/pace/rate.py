@@ -8,8 +8,10 @@ ever faster, until a refusal gives the bounds of the next ramp.
    if the ramp takes two pauses / `w`: a narrow bracket is crossed slowly and a wide one fast. A ramp takes at least 2
    and at most 20 pauses, and a pause counts at least 2 s for the maximum.
 2. Bounds. A limiter saves up in a pause no more than its rate is worth. If a ramp and the longer one of the pauses
-   around the ramp take `filled_s` seconds, the limit is at least served / filled_s. The limit is at most the refused
-   rate, or in the search the mean rate. The next ramp begins at the geometric mean of both.
+   around the ramp take `filled_s` seconds, the limit is at least served / filled_s. A pause also saves up no more than
+   the ramp that was served fewest (`fewest`). A ramp may begin and end in two windows, so the limit is at least
+   (served - 2 * fewest) / sent_s. The limit is at most the refused rate, or in the search the mean rate. The next ramp
+   begins at the geometric mean of both bounds.
 3. Windows. If everything is refused for longer than the service asked for, the limiter counts in windows. Then the rate
    of the window is known, and a ramp takes no less than two such windows.
 4. Chance. A limit cannot refuse a rate below its lower bound. So a refusal there is chance, or the limit has fallen. A
@@ -100,6 +102,8 @@ class _Refusal:
     rate: float = 1.0
     filled_s: float = 1.0  # time in which the limiter has allowed `served`
     counted: int = 0  # requests served since the first of the refusals that show the limit
+    fewest: float = 0.0  # requests served in the ramp that was served fewest: a pause saves up no more
+    pause_s: float = 0.0
     is_first: bool = True  # no limit had shown
     is_undecided: bool = False  # `_decide` has not run for the refusal
     awaits_served: bool = False  # no request has been served since the refusal by a limit
@@ -110,7 +114,9 @@ class _Refusal:
     @property
     def proved(self) -> float:
         """The lower bound of the limit (requests/s)."""
-        return self.served / self.filled_s
+        if self.sent_s < self.pause_s:
+            return self.served / self.filled_s
+        return max(self.served / self.filled_s, (self.served - 2 * self.fewest) / self.sent_s)
 
 
 class RateController:
@@ -134,6 +140,7 @@ class RateController:
         self._excess = 0.0  # refusals beyond the tolerated share
         self._excess_from = 0  # requests that were served before the first of these refusals
         self._last = _Refusal()
+        self._fewest = inf  # as in `_Refusal`
         self._pause_s = self._window_s = 0.0  # as in `Found`
         self._proved = 0.0  # the highest lower bound since the limit was seen to fall (requests/s)
         self._chance_for = 0  # refusals without evidence of chance until chance is not expected; 0: it is not
@@ -217,8 +224,11 @@ class RateController:
         if last.sent_at > -inf:
             filled_s = max(sent_s + pause_s, sent_at - last.sent_at)
         counted = self._served - self._excess_from
+        self._fewest = min(self._fewest, self._served)
         self._last = _Refusal(
-            *(sent_at, self._served, sent_s, rate, filled_s, counted, is_first), is_undecided=True, awaits_served=True
+            *(sent_at, self._served, sent_s, rate, filled_s, counted, self._fewest, pause_s, is_first),
+            is_undecided=True,
+            awaits_served=True,
         )
         if not pause_s:  # with a pause, answers to the requests in flight are counted first
             self._decide(now)
