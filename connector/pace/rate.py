@@ -38,7 +38,6 @@ _LEAST_COST_S = 2.0  # least seconds that count as a pause in the longest ramp: 
 _SHORTEST_S = 0.3  # least seconds that count as a pause in a short ramp
 _ROOM = 0.015  # a ramp begins at least this share below its end; half of it is lost
 _PROBE_S = 2.0  # seconds in which the excess over a ramp's end grows e-fold
-_LARGEST_FACTOR = 16.0  # assumed: a limit is at least a sixteenth of the rate that it refused
 _REFUSALS = 3  # refusals without a pause that show a limit
 _LEAST_BEHIND = 3  # requests served behind a refused one, and none refused, are evidence of chance
 _SAMPLE = 6  # so many served requests behind a refused one measure the rate at which they were served
@@ -306,7 +305,7 @@ class RateController:
         last.awaits_served, self._resumed_at = False, sent_at
 
     def _begin_ramp_after(self, refusal: _Refusal) -> None:
-        low, high = max((refusal.proved * refusal.rate) ** 0.5, refusal.rate / _LARGEST_FACTOR), refusal.rate
+        low, high = (refusal.proved * refusal.rate) ** 0.5, refusal.rate
         if refusal.is_first:
             low, high = max(low, _SURE * refusal.served_behind), max(high, refusal.served_behind)
         self._begin_ramp(low, high)

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from math import inf
 
 from connector.pace import rate
 from connector.pace.rate import RateController
@@ -21,7 +23,12 @@ from tests.pace.matrix import (
 
 class _WithoutMean(RateController):
     def _begin_ramp_after(self, refusal: rate._Refusal) -> None:
-        self._begin_ramp(max(refusal.proved, refusal.rate / 16), refusal.rate)
+        self._begin_ramp(refusal.proved, refusal.rate)
+
+
+class _WithoutFewest(RateController):
+    def _begin_ramp_after(self, refusal: rate._Refusal) -> None:
+        super()._begin_ramp_after(replace(refusal, fewest=inf))
 
 
 class _WithoutChance(RateController):
@@ -47,6 +54,7 @@ def _set_constant(name: str, value: float) -> Iterator[None]:
 RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("all rules", RateController, "_REFUSALS", 3),
     ("a ramp begins at the lower bound, not at the geometric mean", _WithoutMean, "_REFUSALS", 3),
+    ("the ramp that was served fewest gives no lower bound", _WithoutFewest, "_REFUSALS", 3),
     ("without windows", RateController, "_LONGEST_WINDOW_S", 0.0),
     ("a ramp of at most 5 pauses", RateController, "_LONGEST_RAMP_PAUSES", 5.0),
     ("a ramp of at most 60 pauses", RateController, "_LONGEST_RAMP_PAUSES", 60.0),
