@@ -37,6 +37,7 @@ STATUSES = (429, 503)
 NO_LIMIT = "no limit"
 FASTEST = 1000.0  # requests/s that the client of a chance cell can send
 _UNKNOWN = 16.0  # how many times the limit the first refused rate may be
+_SEARCH_S = 0.2  # a client that doubles 20 requests/s is refused after this time if the limiter saves up little
 _OTHERS = 1 / 3  # of the limit, which another client takes
 _LATE_S = 0.001  # at most, a sender's timer
 _STALLS = 0.001  # of the requests
@@ -229,16 +230,19 @@ def measure(cell: Cell, played: Played) -> Shown:
 def find_first_bound(cell: Cell) -> float:
     """Return the share of the first minute that a client can surely use that does not know the limit.
 
-    Its first refusal says that the limit is somewhere from 1/16 of the refused rate to that rate. Either the client is
-    refused once more, which can show the limit, or it is not: then 1 / (1 + ln 16) of the remaining time is the most
-    that is sure, wherever the limit is (docs/explanation/pace.md). The limiter gives what it has saved up, at the start
-    and after each pause.
+    The first refusal shows only that the limit lies within a factor of the refused rate. If the client is not refused
+    again, 1 / (1 + ln factor) of the remaining time is the most that is sure (docs/explanation/pace.md). The limit is
+    known after two more refusals: two ramps after equal pauses give (n2 - n1) / (t2 - t1). The first refusal does not
+    count, because the limiter was fresh. The limiter gives the requests that it has saved up, at the start and after
+    each pause.
     """
     span_s = cell.span_s if cell.kind != "bucket" else max(cell.span_s, 2 / cell.rate)
     saved_s = min(span_s, cell.cost_s)
-    once_s, twice_s = FIRST_S - cell.cost_s, max(FIRST_S - 2 * cell.cost_s, 0.0)  # without the pauses
-    known_s = twice_s + saved_s if twice_s else 0.0
-    return min((span_s + saved_s + max(once_s / (1 + log(_UNKNOWN)), known_s)) / FIRST_S, 1.0)
+    factor = max(_UNKNOWN, 1 + cell.cost_s / max(span_s, _SEARCH_S))  # n requests in t s allow limits from n / (t + p)
+    once_s, known_s = FIRST_S - cell.cost_s, max(FIRST_S - 3 * cell.cost_s, 0.0)  # without the pauses
+    if known_s:
+        known_s += saved_s
+    return min((span_s + saved_s + max(once_s / (1 + log(factor)), known_s)) / FIRST_S, 1.0)
 
 
 def average(shown: Sequence[Shown]) -> Shown:
