@@ -20,7 +20,7 @@ most once. REFUSED is final, unless a person allows one more attempt.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Generic, TypeVar, assert_never
+from typing import Generic, Literal, TypeVar, assert_never
 
 S = TypeVar("S", bound=IntEnum)
 E = TypeVar("E", bound=StrEnum)
@@ -122,6 +122,12 @@ class Event(StrEnum):
     DROPPED = "dropped"  # a person gives the create up
     FORGOTTEN = "forgotten"  # a person knows that the service no longer has the subscriber
 
+
+CreateEvent = Literal[Event.ANSWERED, Event.MISANSWERED, Event.REFUSED, Event.NOT_SENT, Event.LOST]
+"""An event that ends one attempt to create a subscriber."""
+
+FinalAbsenceEvent = Literal[Event.WITHHELD, Event.SUPPRESSED, Event.REFUSED]
+"""An event of an UNKNOWN entry that no look-up found and that the run does not send again."""
 
 ENTRY = StateMachine[State, Event](
     "an entry",

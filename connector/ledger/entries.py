@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 from connector.ledger.schema import HOW_NUMBERS, IDENTITY_FIELDS, IS_OPT_OUT_SQL, IS_SHOWN_SQL, IS_UNFINISHED_SQL
 from connector.ledger.store import Base, Batch, Rows, Store, make_storable
 from connector.shards import WHOLE, Shard
-from connector.states import ENTRY, Event, State, list_states_sql
+from connector.states import ENTRY, CreateEvent, Event, State, list_states_sql
 
 NOT_FINAL_STATUSES = frozenset({401, 402, 403, 404, 405, 408, 409, 429})
 """Statuses of refusals that are not about the row, or after which the create may have taken effect. Such a refusal may
@@ -64,7 +64,7 @@ class Move:
     the answer existed before the create. `may_pass` means that the refusal is about the service, and not about the row.
     """
 
-    event: Event
+    event: CreateEvent
     subscriber_id: int | None = None
     status: int | None = None
     message: str = ""

@@ -6,7 +6,7 @@ entries of earlier runs are treated alike.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import assert_never
@@ -20,7 +20,7 @@ from connector.outcomes import Outcome
 from connector.pace.refusals import LEAST_ALIKE
 from connector.rows import LoadRow, Row
 from connector.service.answers import is_about_row, refusal_kind
-from connector.states import Event, State
+from connector.states import Event, FinalAbsenceEvent, State
 
 _MOST_HELD_ROWS = 10_000  # about 10 MB; further rows are reported at once
 
@@ -190,52 +190,66 @@ class Outcomes:
                 session.control.end(reason)
         if candidate.entry_state is State.UNKNOWN:
             self._record_second(candidate, move)
-        elif move.event is Event.ANSWERED:
-            omission = candidate.omission if self._mode is RunMode.LOAD else None  # a plan sends and omits nothing
-            tally.reactivated_count += identity in session.access.inactive_identities.reactivated
-            tally.report_created(candidate.read_source, candidate.sent, omission)
-        elif move.event is Event.LOST or move.is_limited:
-            self.unresolved[identity] = UnresolvedCreate(
-                session.clock.monotonic(),
-                build_row(candidate, candidate.read_source()),
-                move.status,
-                move.message,
-                is_of_this_run=session.policy.is_looking,
-                known_until=candidate.known_until,
-                is_refused=move.is_limited,
-                is_recorded=move.is_limited,
-                uncounted_attempts=int(move.is_limited and not move.may_pass),
-            )
-        elif move.event is Event.REFUSED:
-            self._hold_refused(candidate, candidate.read_source(), move)
-        elif move.event is Event.MISANSWERED:
-            self._hold_misanswered(candidate, candidate.read_source(), move, attempts=1)
-        elif move.event is Event.NOT_SENT:
-            tally.remove_taken()
-            if move.is_stale:
-                self._stale_identities.add(identity)
-                session.limits.sent_count -= 1
+            return
+        match move.event:
+            case Event.ANSWERED:
+                omission = candidate.omission if self._mode is RunMode.LOAD else None  # a plan sends and omits nothing
+                tally.reactivated_count += identity in session.access.inactive_identities.reactivated
+                tally.report_created(candidate.read_source, candidate.sent, omission)
+            case Event.REFUSED if not move.is_limited:
+                self._hold_refused(candidate, candidate.read_source(), move)
+            case Event.LOST | Event.REFUSED:
+                self.unresolved[identity] = UnresolvedCreate(
+                    session.clock.monotonic(),
+                    build_row(candidate, candidate.read_source()),
+                    move.status,
+                    move.message,
+                    is_of_this_run=session.policy.is_looking,
+                    known_until=candidate.known_until,
+                    is_refused=move.is_limited,
+                    is_recorded=move.is_limited,
+                    uncounted_attempts=int(move.is_limited and not move.may_pass),
+                )
+            case Event.MISANSWERED:
+                self._hold_misanswered(candidate, candidate.read_source(), move, attempts=1)
+            case Event.NOT_SENT:
+                tally.remove_taken()
+                if move.is_stale:
+                    self._stale_identities.add(identity)
+                    session.limits.sent_count -= 1
+            case _:
+                assert_never(move.event)
 
     def _record_second(self, candidate: Candidate, move: Move) -> None:
         """Record the result of a create that was sent again after its first attempt was proved to have had no
         effect."""
         tally, identity = self._session.tally, candidate.intent.identity
-        tally.settled_absent_count += move.event is not Event.NOT_SENT
-        if move.event in (Event.LOST, Event.NOT_SENT) or move.is_limited:
-            self.unresolved[identity].restart(candidate, move, self._session.clock.monotonic())
-            return
-        unresolved = self.unresolved.pop(identity)
-        if move.event is Event.ANSWERED and unresolved.row is not None:
-            self._report_created(unresolved.row)
-        elif move.event is Event.REFUSED and unresolved.row is not None:
-            self._hold_refused(candidate, unresolved.row.source, move)
-        elif move.event is Event.MISANSWERED and unresolved.row is not None:
-            attempts = (unresolved.attempts or 0) + 1
-            self._hold_misanswered(candidate, unresolved.row.source, move, attempts=attempts)
-        elif move.event is Event.MISANSWERED:
-            tally.leftovers["held"] += 1
-        elif move.event is Event.REFUSED:
-            tally.leftovers["rejected"] += 1
+        if move.event is not Event.NOT_SENT:
+            tally.settled_absent_count += 1
+        match move.event:
+            case Event.LOST | Event.NOT_SENT:
+                self.unresolved[identity].restart(candidate, move, self._session.clock.monotonic())
+            case Event.REFUSED if move.is_limited:
+                self.unresolved[identity].restart(candidate, move, self._session.clock.monotonic())
+            case Event.ANSWERED:
+                unresolved = self.unresolved.pop(identity)
+                if unresolved.row is not None:
+                    self._report_created(unresolved.row)
+            case Event.REFUSED:
+                unresolved = self.unresolved.pop(identity)
+                if unresolved.row is None:
+                    tally.leftovers["rejected"] += 1
+                else:
+                    self._hold_refused(candidate, unresolved.row.source, move)
+            case Event.MISANSWERED:
+                unresolved = self.unresolved.pop(identity)
+                if unresolved.row is None:
+                    tally.leftovers["held"] += 1
+                else:
+                    attempts = (unresolved.attempts or 0) + 1
+                    self._hold_misanswered(candidate, unresolved.row.source, move, attempts=attempts)
+            case _:
+                assert_never(move.event)
 
     def pop_stale(self) -> set[bytes]:
         """Return, and forget, the identities that were not sent because their existence check expired."""
@@ -384,39 +398,41 @@ class Outcomes:
 
     # Reports
 
-    def record_settled(self, identity: bytes, event: Event, attempts: int, ids: tuple[int, ...] = ()) -> None:
-        """Record that an unresolved entry has ended by this event after `attempts`: FOUND (with these `ids`), WITHHELD,
-        SUPPRESSED or REFUSED."""
+    def record_found(self, identity: bytes, ids: Sequence[int]) -> None:
+        """Record that a look-up found the subscriber of an unresolved entry. `ids` are all Ids of the subscriber."""
         tally, unresolved = self._session.tally, self.unresolved.pop(identity)
-        row = unresolved.row
-        if event is Event.FOUND:
-            tally.record_twins(ids)
-            if len(ids) > 1:
-                ids_text = ", ".join(map(str, ids))
-                tally.add_message(
-                    f"a subscriber whose create was unresolved is in the base {len(ids)} times: ids {ids_text}"
-                )
-            tally.settled_found_count += 1
-            if row is not None:
-                self._report_settled(
-                    row, unresolved, None if unresolved.newer_candidate is None else CompareReason.CHANGED
-                )
-            return
-        tally.settled_absent_count += not unresolved.unprovable_reason
-        if event is Event.SUPPRESSED and row is not None:
-            tally.count_row(Outcome.SUPPRESSED, lambda: row.source)
-        elif event is Event.SUPPRESSED:
-            tally.leftovers["given up as suppressed"] += 1
-        elif event is Event.WITHHELD:
-            message = (
-                f"held after it was proved absent: {unresolved.message or 'the create was sent, and no answer came'}"
+        tally.record_twins(ids)
+        if len(ids) > 1:
+            ids_text = ", ".join(map(str, ids))
+            tally.add_message(
+                f"a subscriber whose create was unresolved is in the base {len(ids)} times: ids {ids_text}"
             )
-            if unresolved.unprovable_reason:
-                message = describe_held(unresolved.unprovable_reason)
-            self._report_unresolved(unresolved, Outcome.UNKNOWN, "held", message, unresolved.status, attempts)
-        else:
-            message = unresolved.message
-            self._report_unresolved(unresolved, Outcome.REJECTED, "rejected", message, unresolved.status, attempts)
+        tally.settled_found_count += 1
+        if unresolved.row is not None:
+            reason = None if unresolved.newer_candidate is None else CompareReason.CHANGED
+            self._report_settled(unresolved.row, unresolved, reason)
+
+    def record_not_created(self, identity: bytes, event: FinalAbsenceEvent, attempts: int) -> None:
+        """Record that this run does not send the create of an unresolved entry again, although no look-up found the
+        subscriber. `attempts` is the number of creates."""
+        tally, unresolved = self._session.tally, self.unresolved.pop(identity)
+        row, message = unresolved.row, unresolved.message
+        tally.settled_absent_count += not unresolved.unprovable_reason
+        match event:
+            case Event.SUPPRESSED:
+                if row is None:
+                    tally.leftovers["given up as suppressed"] += 1
+                else:
+                    tally.count_row(Outcome.SUPPRESSED, lambda: row.source)
+            case Event.WITHHELD:
+                message = f"held after it was proved absent: {message or 'the create was sent, and no answer came'}"
+                if unresolved.unprovable_reason:
+                    message = describe_held(unresolved.unprovable_reason)
+                self._report_unresolved(unresolved, Outcome.UNKNOWN, "held", message, unresolved.status, attempts)
+            case Event.REFUSED:
+                self._report_unresolved(unresolved, Outcome.REJECTED, "rejected", message, unresolved.status, attempts)
+            case _:
+                assert_never(event)
 
     def _report_unresolved(
         self, unresolved: UnresolvedCreate, outcome: Outcome, code: str, message: str, status: int | None, attempts: int

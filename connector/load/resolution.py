@@ -15,6 +15,7 @@ settles the entries that stay unknown.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from connector.ledger.entries import Intent, Ledger, UnfinishedEntry
 from connector.ledger.records import read_largest_lag, record_lag
@@ -28,7 +29,7 @@ from connector.load.outcomes import Outcomes, UnresolvedCreate
 from connector.load.refusals import EarlierRefusals
 from connector.load.session import RunMode, Session
 from connector.service.wire import encode_subscriber
-from connector.states import Event, State
+from connector.states import Event, FinalAbsenceEvent, State
 
 _MOST_ATTEMPTS = 5  # creates of one identity, each lost and proved absent: at 2 % loss, a chance of 3 in a billion
 # the beginning of the message, before the refusal's message
@@ -225,7 +226,7 @@ class Settler:
         for entry in [look.entries[key.identity] for key in part.keys]:
             if entry.identity in result.found_ids:
                 ids = result.found_ids[entry.identity]
-                self.outcomes.record_settled(entry.identity, Event.FOUND, entry.attempts, ids)
+                self.outcomes.record_found(entry.identity, ids)
                 continue
             unresolved = self.outcomes.unresolved[entry.identity]
             if entry.identity not in result.absent_identities:
@@ -314,7 +315,7 @@ class Settler:
         absent_entries, base, outcomes = self._look.absent_entries, self._session.journal.base, self.outcomes
         if not absent_entries or self._session.control.is_stopping:
             return
-        entries_by_event: dict[Event | None, list[UnfinishedEntry]] = {}
+        entries_by_event: dict[FinalAbsenceEvent | Literal[Event.ABSENT] | None, list[UnfinishedEntry]] = {}
         for entry in absent_entries:
             entries_by_event.setdefault(self._choose_event(entry), []).append(entry)
         for entry in entries_by_event.get(Event.REFUSED, ()):  # the new message also gives the refusal another kind
@@ -341,14 +342,14 @@ class Settler:
                     if event is None:
                         outcomes.unresolved[entry.identity].owner_job = entry.suppressed_by or ""
                     elif event is not Event.ABSENT:
-                        outcomes.record_settled(entry.identity, event, entry.attempts)
+                        outcomes.record_not_created(entry.identity, event, entry.attempts)
 
         await self._session.journal.ask(write, record)
         entries_to_send = entries_by_event.get(Event.ABSENT, [])
         await self._send_again(entries_to_send, base)
         await self._refuse_believed(entries_to_send, base)
 
-    def _choose_event(self, entry: UnfinishedEntry) -> Event | None:
+    def _choose_event(self, entry: UnfinishedEntry) -> FinalAbsenceEvent | Literal[Event.ABSENT] | None:
         """Return the event for an absent entry, or None if only another job may decide, by its suppression list."""
         session, unresolved = self._session, self.outcomes.unresolved[entry.identity]
         if entry.suppressed_by not in (None, session.job):
@@ -434,7 +435,7 @@ class Settler:
         refusals = [self._read_refusal(entry) for entry in believed_entries]
         await self._session.journal.ask(lambda ledger: ledger.mark_refused(base, State.UNKNOWN, refusals))
         for entry in believed_entries:
-            self.outcomes.record_settled(entry.identity, Event.REFUSED, entry.attempts)
+            self.outcomes.record_not_created(entry.identity, Event.REFUSED, entry.attempts)
 
     def _read_refusal(self, entry: UnfinishedEntry) -> tuple[bytes, int, str]:
         """Return the identity, status and message of the entry's refusal, for `Ledger.mark_refused`."""
