@@ -5,8 +5,9 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
-from connector.load.session import Tally
+from connector.load.session import Leftover, Tally
 from connector.subscribers.headers import find_name_column, find_useful_columns
 from connector.subscribers.mapping import Reading
 from connector.subscribers.preparation import PreparedChunk
@@ -161,7 +162,21 @@ def describe_reactivated(tally: Tally, *, is_planned: bool = False) -> Iterator[
 
 
 def describe_leftovers(tally: Tally) -> Iterator[str]:
-    """Yield messages about unresolved creates of earlier runs that the run settled."""
-    for state, create_count in sorted(tally.leftovers.items()):
-        creates = count(create_count, "unresolved create")
-        yield f"{creates} from earlier runs, with no row in this one, {agree(create_count, 'is', 'are')} {state} now"
+    """Yield a message about unresolved creates of earlier runs without a row in this run, for each kind of result."""
+    described_counts = ((_describe_leftover(leftover), number) for leftover, number in tally.leftovers.items())
+    for description, number in sorted(described_counts):
+        creates = count(number, "unresolved create")
+        yield f"{creates} from earlier runs, with no row in this one, {agree(number, 'is', 'are')} {description} now"
+
+
+def _describe_leftover(leftover: Leftover) -> str:
+    match leftover:
+        case Leftover.HELD:
+            return "held"
+        case Leftover.REJECTED:
+            return "rejected"
+        case Leftover.SUPPRESSED:
+            return "given up as suppressed"
+        case Leftover.UNKNOWN:
+            return "unknown"
+    assert_never(leftover)

@@ -15,7 +15,7 @@ from connector.errors import LedgerError
 from connector.ledger.entries import Entry, Move, Refusal
 from connector.ledger.receipts import ReceiptKind
 from connector.load.candidates import Candidate, build_row, describe_held
-from connector.load.session import CompareReason, Problem, RunMode, Session
+from connector.load.session import CompareReason, Leftover, Problem, RunMode, Session
 from connector.outcomes import Outcome
 from connector.pace.refusals import LEAST_ALIKE
 from connector.rows import LoadRow, Row
@@ -238,13 +238,13 @@ class Outcomes:
             case Event.REFUSED:
                 unresolved = self.unresolved.pop(identity)
                 if unresolved.row is None:
-                    tally.leftovers["rejected"] += 1
+                    tally.leftovers[Leftover.REJECTED] += 1
                 else:
                     self._hold_refused(candidate, unresolved.row.source, move)
             case Event.MISANSWERED:
                 unresolved = self.unresolved.pop(identity)
                 if unresolved.row is None:
-                    tally.leftovers["held"] += 1
+                    tally.leftovers[Leftover.HELD] += 1
                 else:
                     attempts = (unresolved.attempts or 0) + 1
                     self._hold_misanswered(candidate, unresolved.row.source, move, attempts=attempts)
@@ -347,8 +347,8 @@ class Outcomes:
                         self._report_settled(unresolved.row, unresolved, _find_reason(entry, unresolved.row))
                 case State.REJECTED:
                     unresolved = self.unresolved.pop(identity)
-                    message, status = entry.message or "", entry.status
-                    self._report_unresolved(unresolved, Outcome.REJECTED, "rejected", message, status, entry.attempts)
+                    message, status, attempts = entry.message or "", entry.status, entry.attempts
+                    self._report_unresolved(unresolved, Outcome.REJECTED, Leftover.REJECTED, message, status, attempts)
                 case State.NONE | State.SENDING | State.UNKNOWN | State.HELD:
                     continue
                 case _:
@@ -378,7 +378,8 @@ class Outcomes:
                     f"the subscriber is not in the service, and only the job {unresolved.owner_job}, which has a "
                     "suppression list, may send it again"
                 )
-            self._report_unresolved(unresolved, Outcome.UNKNOWN, "unknown", message, unresolved.status, attempts)
+            status = unresolved.status
+            self._report_unresolved(unresolved, Outcome.UNKNOWN, Leftover.UNKNOWN, message, status, attempts)
         self.unresolved.clear()
         if failure is not None:
             raise failure
@@ -421,29 +422,37 @@ class Outcomes:
         match event:
             case Event.SUPPRESSED:
                 if row is None:
-                    tally.leftovers["given up as suppressed"] += 1
+                    tally.leftovers[Leftover.SUPPRESSED] += 1
                 else:
                     tally.count_row(Outcome.SUPPRESSED, lambda: row.source)
             case Event.WITHHELD:
                 message = f"held after it was proved absent: {message or 'the create was sent, and no answer came'}"
                 if unresolved.unprovable_reason:
                     message = describe_held(unresolved.unprovable_reason)
-                self._report_unresolved(unresolved, Outcome.UNKNOWN, "held", message, unresolved.status, attempts)
+                status = unresolved.status
+                self._report_unresolved(unresolved, Outcome.UNKNOWN, Leftover.HELD, message, status, attempts)
             case Event.REFUSED:
-                self._report_unresolved(unresolved, Outcome.REJECTED, "rejected", message, unresolved.status, attempts)
+                status = unresolved.status
+                self._report_unresolved(unresolved, Outcome.REJECTED, Leftover.REJECTED, message, status, attempts)
             case _:
                 assert_never(event)
 
     def _report_unresolved(
-        self, unresolved: UnresolvedCreate, outcome: Outcome, code: str, message: str, status: int | None, attempts: int
+        self,
+        unresolved: UnresolvedCreate,
+        outcome: Outcome,
+        leftover: Leftover,
+        message: str,
+        status: int | None,
+        attempts: int,
     ) -> None:
-        """Report an unresolved row. If this run has no row for the entry, count the entry as a leftover of an earlier
-        run."""
+        """Report the row of an unresolved entry as a problem. If this run has no row for the entry, count the entry as
+        a leftover."""
         tally = self._session.tally
         if unresolved.row is None:
-            tally.leftovers[code] += 1
+            tally.leftovers[leftover] += 1
         else:
-            tally.report(Problem(unresolved.row.source, outcome, "", code, message, status, attempts))
+            tally.report(Problem(unresolved.row.source, outcome, "", leftover.value, message, status, attempts))
 
     def _report_settled(self, row: LoadRow, unresolved: UnresolvedCreate, reason: CompareReason | None) -> None:
         """Report a row whose unresolved create was found. After a 429 the row is compared, because a create with a 429

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from math import inf
-from typing import Literal
+from typing import Literal, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -73,6 +73,26 @@ class RunMode(Enum):
 
     LOAD = "load"
     PLAN = "plan"
+
+
+class Leftover(Enum):
+    """What a run did with an unresolved entry of an earlier run without the row of the entry. The values are codes of
+    problems."""
+
+    HELD = "held"
+    REJECTED = "rejected"
+    SUPPRESSED = "suppressed"  # given up, because the suppression list has the subscriber
+    UNKNOWN = "unknown"  # the entry stays unresolved
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether the entry makes the run partial."""
+        match self:
+            case Leftover.HELD | Leftover.REJECTED | Leftover.UNKNOWN:
+                return True
+            case Leftover.SUPPRESSED:
+                return False
+        assert_never(self)
 
 
 class CompareReason(IntEnum):
@@ -175,8 +195,8 @@ class Tally:
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     settled_found_count: int = 0  # unknown creates whose subscriber was found
     settled_absent_count: int = 0  # unknown creates whose subscriber was proved absent
-    leftovers: Counter[str] = field(default_factory=Counter)
-    """Entries of earlier runs that this run has not settled and has no row for, by state."""
+    leftovers: Counter[Leftover] = field(default_factory=Counter)
+    """The number of unresolved entries of earlier runs without a row in this run, except created and found ones."""
     active_count: int = 0  # created rows that are active
     samples: list[dict[str, object]] = field(default_factory=list)  # the values of the first few creates, by field name
     reactivated_count: int = 0  # rows created as active whose identities the list shows as inactive

@@ -33,7 +33,7 @@ from connector.listing.access import KnownIds, ListAccess, ListLag, LookupState
 from connector.load.checks import describe_twins
 from connector.load.drift import close_waiting, compare_waiting
 from connector.load.session import Canaries, Limits, LoadPolicy, Session, Tally, WaitingRows
-from connector.outcomes import OUTCOMES_FOR_A_PERSON, Outcome, needs_person
+from connector.outcomes import Outcome, needs_person
 from connector.pace.pace import Pace
 from connector.progress import ProgressMeter
 from connector.runs.planned_rows import PlannedRows
@@ -452,7 +452,7 @@ def _end_report(run: Run) -> None:
             tally.opt_out_count
         )
     report.messages += describe_twins(tally.twin_ids)
-    is_partial = is_partial or any(tally.leftovers[outcome] for outcome in (*OUTCOMES_FOR_A_PERSON, "held"))
+    is_partial = is_partial or any(number and leftover.needs_person for leftover, number in tally.leftovers.items())
     is_partial = is_partial or run.is_attention_needed
     is_partial = is_partial or bool(tally.twin_ids)
     status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"

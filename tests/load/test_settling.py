@@ -24,7 +24,7 @@ from connector.load.lookups import LookupPart
 from connector.load.outcomes import Outcomes, UnresolvedCreate
 from connector.load.refusals import EarlierRefusals
 from connector.load.resolution import Settler
-from connector.load.session import LoadPolicy, RunMode, Session, Tally
+from connector.load.session import Leftover, LoadPolicy, RunMode, Session, Tally
 from connector.sender import FetchItems
 from connector.service.wire import encode_subscriber
 from connector.states import Event, State
@@ -303,4 +303,4 @@ def test_a_run_with_hold_holds_an_unknown_entry(bench: Bench) -> None:
     bench.looks = [EMPTY_LOOK, EMPTY_LOOK, EMPTY_LOOK]
     bench.settle(hold=True, confirmed_at=1001.0)
     assert (bench.state, bench.resent_candidates) == (State.HELD, [])
-    assert bench.tally.leftovers == {"held": 1}
+    assert bench.tally.leftovers == {Leftover.HELD: 1}
