@@ -116,7 +116,7 @@ class Event(StrEnum):
     ABSENT = "absent"  # the subscriber is proved absent, and the create is sent again
     WITHHELD = "withheld"  # the subscriber is proved absent, and a person must decide
     SUPPRESSED = "suppressed"  # the subscriber is proved absent, and is now on the job's suppression list
-    UNRESOLVED = "unresolved"  # other refusals of this kind turned out to have created subscribers
+    UNRESOLVED = "unresolved"  # the refused create may be sent again, so its subscriber is looked up first
     REOPENED = "reopened"  # a person wants the create to be sent again
     ACCEPTED = "accepted"  # a person accepts the subscriber in the answer
     DROPPED = "dropped"  # a person gives the create up

@@ -197,7 +197,7 @@ class Loader:
         identities_with_entry = [identity for _, identity, _ in changed_rows if has_entry_by_identity[identity]]
         entries = await journal.find_entries(identities_with_entry) if identities_with_entry else {}
         create_states: dict[int, State] = {}
-        held_entries, entries_to_compare, recently_refused, unknown_entries, opt_outs = (
+        held_entries, entries_to_compare, recently_refused, unknown_entries, opt_out_entries = (
             dict[int, Entry]() for _ in range(5)
         )
         for index, identity, fingerprint in changed_rows:
@@ -208,7 +208,7 @@ class Loader:
             is_as_sent = entry.fingerprint == fingerprint
             match entry.state:
                 case State.CONFIRMED:
-                    (opt_outs if is_as_sent else entries_to_compare)[index] = entry
+                    (opt_out_entries if is_as_sent else entries_to_compare)[index] = entry
                 case State.HELD:
                     held_entries[index] = entry
                 case State.REJECTED if is_as_sent:
@@ -223,7 +223,7 @@ class Loader:
                     assert_never(entry.state)
         self._add_unresolved(planned, unknown_entries)
         self._await_comparison(planned, entries_to_compare)
-        await self._check_opt_outs(planned, opt_outs)
+        await self._check_opt_outs(planned, opt_out_entries)
         if recently_refused:
             refused_identities = split_digests(planned.identities[list(recently_refused)])
             await journal.ask(lambda ledger: ledger.mark_unresolved(base, refused_identities))
@@ -270,8 +270,8 @@ class Loader:
         return CompareReason.FIRST if entry.fingerprint is None else CompareReason.CHANGED
 
     async def _check_opt_outs(self, planned: PlannedChunk, unchanged_entries: Mapping[int, Entry]) -> None:
-        """Count unchanged rows whose entries are opt-outs as existing. Compare inactive rows with the service again. An
-        active row ends the opt-out if this job has recorded the opt-out."""
+        """Give the outcome EXISTS to unchanged rows whose entries are opt-outs. Compare the inactive ones with the
+        service again. An active row ends the opt-out if this job has recorded the opt-out."""
         session = self._session
         if not unchanged_entries:
             return
@@ -323,10 +323,10 @@ class Loader:
         base of the look-up."""
 
         async def fetch(max_count: int) -> list[Candidate]:
-            limits, present_base = self._session.limits, self._session.journal.base
-            if not self.presence.covers(planned) or present_base.key != base.key:
+            limits, current_base = self._session.limits, self._session.journal.base
+            if not self.presence.covers(planned) or current_base.key != base.key:
                 return []
-            candidates = stream.fetch(limits.allow(max_count), present_base, self.presence.valid_until)
+            candidates = stream.fetch(limits.allow(max_count), current_base, self.presence.valid_until)
             limits.sent_count += len(candidates)
             return candidates
 

@@ -21,11 +21,11 @@ from connector.subscribers.identity import split_digests
 
 _READ_AT_ONCE = 1024  # rows that are read from their columns together: enough for speed, few enough for memory
 
-ENDS_A_RUN = frozenset({401, 403, 404, 405})
+RUN_ENDING_STATUSES = frozenset({401, 403, 404, 405})
 """Statuses that end the run if they refuse the first create: the refusal is about the token or the address."""
 
 
-def _build_no_row() -> Row:
+def _build_empty_row() -> Row:
     return Row(0, "", (), ())
 
 
@@ -35,7 +35,7 @@ class Candidate:
 
     intent: Intent
     sent: dict[str, object]
-    read_source: Callable[[], Row] = _build_no_row  # an entry of an earlier run has no row
+    read_source: Callable[[], Row] = _build_empty_row  # an entry of an earlier run has no row
     entry_state: State = State.NONE  # the state before the create: NONE, REJECTED, or UNKNOWN and proved absent
     earlier_refusal: tuple[int, str] | None = None  # the status and the message of an earlier refusal of this create
     known_until: float = inf  # the time (monotonic) until which the look-up is fresh (architecture 4.7)

@@ -221,8 +221,8 @@ async def find_unseen(session: Session) -> Sentinel | None:
         return None
     last_sentinel = access.sentinels[-1]
     for share in _LOOK_SHARES:
-        missing_s = last_sentinel.confirmed_at + share * session.policy.quiet_period_s - session.clock.monotonic()
-        if share and not await session.control.wait(missing_s, "then the list should show the last new subscriber"):
+        wait_s = last_sentinel.confirmed_at + share * session.policy.quiet_period_s - session.clock.monotonic()
+        if share and not await session.control.wait(wait_s, "then the list should show the last new subscriber"):
             return None
         ids = await _look(session, last_sentinel, is_thorough=share == _LOOK_SHARES[-1])
         if ids:

@@ -13,7 +13,7 @@ from connector.listing.answered import KnownSubscriber, find_ids, find_known, li
 from connector.listing.pages import ListFailed, fetch_page
 from connector.listing.requests import build_query
 from connector.load.answers import CreateAnswer, choose_recorded_move, classify_answer
-from connector.load.candidates import ENDS_A_RUN, Candidate, describe_other
+from connector.load.candidates import RUN_ENDING_STATUSES, Candidate, describe_other
 from connector.load.outcomes import Outcomes
 from connector.load.session import Canaries, Session
 from connector.pace.pace import Pace
@@ -37,7 +37,7 @@ _MOST_EXISTING = 3  # answered subscribers that existed before; then the run end
 _CAREFUL_CREATES = 512
 _PLANNED_AT_ONCE = 1024  # candidates of a plan between two checks for signals
 _MOST_LOST_IN_A_ROW = 100  # unreadable answers in a row, which is more than a short fault of a server causes
-_GIVEN_UP = {
+_MOVE_BY_REASON = {
     GiveUpReason.STOPPED: Move(Event.NOT_SENT, message=GiveUpReason.STOPPED.value),
     GiveUpReason.STALE: Move(Event.NOT_SENT, message=GiveUpReason.STALE.value, is_stale=True),
     GiveUpReason.CUT_OFF: Move(Event.LOST, message=GiveUpReason.CUT_OFF.value),
@@ -53,7 +53,7 @@ class Creator:
     most_at_once = 256  # intents in a commit: 14 µs for each create, against 22 to 32 µs with 64 intents
 
     def __init__(self, session: Session, outcomes: Outcomes) -> None:
-        self.is_proved = False
+        self.is_proved = False  # whether the service has accepted a create of this base in this run
         self._session, self._outcomes = session, outcomes
         self._list_check: asyncio.Task[None] | None = None
         self._base_canaries = Canaries()
@@ -186,7 +186,7 @@ class Creator:
             self._limited_moves[candidate.intent.identity] = move
             return None
         move.may_pass = False
-        if move.event is Event.REFUSED and move.status in ENDS_A_RUN:
+        if move.event is Event.REFUSED and move.status in RUN_ENDING_STATUSES:
             await self._end_if_list_is_refused()
         self._watch(move)
         if not self.is_proved:
@@ -217,7 +217,7 @@ class Creator:
         A create that got a 429 before is never NOT_SENT: it is REFUSED, or LOST if its existence check has expired, so
         that this run settles it (architecture 4.8).
         """
-        move, refusal = _GIVEN_UP[reason], self._limited_moves.get(candidate.intent.identity)
+        move, refusal = _MOVE_BY_REASON[reason], self._limited_moves.get(candidate.intent.identity)
         if refusal is not None and move.event is Event.NOT_SENT:
             move = replace(refusal, event=Event.LOST) if move.is_stale else refusal
         self.finish(candidate, move)
@@ -245,7 +245,7 @@ class Creator:
         try:
             await fetch_page(self._session.access.client, self._session.access.retrier, ListQuery(limit=1))
         except ListFailed as failure:
-            if failure.status in ENDS_A_RUN:
+            if failure.status in RUN_ENDING_STATUSES:
                 self._session.control.end(f"the service refuses both creates and its list: {failure}")
 
     async def close(self) -> None:
@@ -338,7 +338,7 @@ class Creator:
             self.is_proved = session.canaries.is_answered = True
             service_id, name = read_base(answer.subscriber)
             self._answered_base = None if service_id is None or name is None else (service_id, name)
-        elif move.event is Event.REFUSED and move.status in ENDS_A_RUN and not is_second_refusal:
+        elif move.event is Event.REFUSED and move.status in RUN_ENDING_STATUSES and not is_second_refusal:
             session.control.end(
                 f"the service refused the first create with status {move.status}: {move.message or 'no words'}. "
                 "Look at the token, its prefix (service.authorization) and the base URL, then run again"

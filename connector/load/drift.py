@@ -138,7 +138,7 @@ class _Comparison:
         self._altered_fields: dict[int, frozenset[str]] = {}  # fields that the service altered in its answer
 
     def close(self) -> None:
-        """Close the file."""
+        """Delete the temporary file with the differences."""
         self._differences.close()
 
     async def compare(self, indexes: Sequence[int]) -> None:
@@ -148,8 +148,8 @@ class _Comparison:
         try:
             await self._find_ids(indexes)
             self._compare_shown()
-            by_look_up = len(self._ids) <= _MOST_LOOKED_UP and await self._look_up()
-            if not by_look_up or await self._may_miss_opt_outs():
+            is_looked_up = len(self._ids) <= _MOST_LOOKED_UP and await self._look_up()
+            if not is_looked_up or await self._may_miss_opt_outs():
                 await self._find_ids(range(len(self._waiting)))
                 await self._list()
         except ListFailed as failure:
@@ -178,12 +178,12 @@ class _Comparison:
 
     async def _find_entries(self, rows: Sequence[WaitingRow]) -> list[Entry | None]:
         """Return the entry of each row, or None."""
-        entry_of_each: list[Entry | None] = [None] * len(rows)
+        ordered_entries: list[Entry | None] = [None] * len(rows)
         for session, indexes in self._split_by_session(rows):
             entries = await session.journal.find_entries([rows[index].row.identity for index in indexes])
             for index in indexes:
-                entry_of_each[index] = entries.get(rows[index].row.identity)
-        return entry_of_each
+                ordered_entries[index] = entries.get(rows[index].row.identity)
+        return ordered_entries
 
     def _split_by_session(self, rows: Sequence[WaitingRow]) -> Iterator[tuple[Session, list[int]]]:
         """Yield each session with the indexes of its rows in `rows`."""

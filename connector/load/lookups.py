@@ -55,10 +55,10 @@ class KeysCost:
 
 @dataclass(frozen=True, slots=True)
 class LookupProgress:
-    """The progress of a look-up."""
+    """The ways that a look-up has tried so far, and the requests that the run has made."""
 
     tried_ways: frozenset[Way] = frozenset()  # ways that were inconclusive
-    request_count: int = 0  # requests by filter in earlier look-ups of the run before creates
+    request_count: int = 0  # requests by filter that earlier look-ups of the run have made
     needs_sweep: bool = False  # whether only a sweep can verify the account or the name of the base
 
 
@@ -186,14 +186,14 @@ async def _look_up_some(
     """Look some of the keys up. Return the results and the remaining keys."""
     access, access_keys = groups[0].access, groups[0].keys
     if way in (Way.SWEEP, Way.NONE):
-        same_list = [group for group in groups if group.access.state is access.state]
+        groups_of_list = [group for group in groups if group.access.state is access.state]
         # A base that the account's list hides has its own state, and its own list.
         remaining_groups = [group for group in groups if group.access.state is not access.state]
         if way is Way.SWEEP:
-            results = await sweep_for(same_list)
+            results = await sweep_for(groups_of_list)
         else:
-            results = [build_inconclusive(group.access) for group in same_list]
-        pairs = zip(same_list, results, strict=True)
+            results = [build_inconclusive(group.access) for group in groups_of_list]
+        pairs = zip(groups_of_list, results, strict=True)
         return [LookupPart(group.access, group.keys, result) for group, result in pairs], remaining_groups
     remaining_count, keys = sum(len(group.keys) for group in groups), access_keys[:ASKED_TOGETHER]
     remaining_groups = [*groups[1:]]

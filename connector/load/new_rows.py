@@ -36,7 +36,7 @@ def list_spellings(text: str) -> list[str]:
 
 def find_inactive(session: Session, planned: PlannedChunk, indexes: Sequence[int]) -> list[int]:
     """Return the indexes of rows that say active and whose identities the list shows as inactive. If the job does not
-    suppress such rows, return none, and record their identities to be counted."""
+    suppress such rows, return an empty list, and record their identities to be counted."""
     if not indexes or "is_active" not in planned.subscribers:
         return []
     inactive_identities = session.access.inactive_identities
@@ -163,7 +163,7 @@ class MistakenIds:
         return str(shown_values.get("ClientUserId") or "")
 
     async def _find_in_ledger(self, texts: set[str]) -> set[str]:
-        """Return those ids that the ledger knew before the run, or that a look-up of the run has shown."""
+        """Return the ids among `texts` that the ledger knew before the run, or that a look-up of the run has shown."""
         journal = self._session.journal
         base, run_key = journal.base, journal.run_key
         if self._had_subscribers is None:
@@ -182,7 +182,7 @@ class MistakenIds:
         }
 
     async def _find_on_list(self, texts: set[str]) -> set[str]:
-        """Return those ids that a look-up shows."""
+        """Return the ids among `texts` that a look-up shows."""
         text_by_identity = {digest_identity(_FIELD, text): text for text in texts}
         if not text_by_identity:
             return set()

@@ -27,7 +27,7 @@ _MOST_HELD_ROWS = 10_000  # about 10 MB; further rows are reported at once
 
 @dataclass(slots=True)
 class UnresolvedCreate:
-    """An unresolved entry in this run. All times are monotonic."""
+    """The facts that this run has about an unresolved entry. All times are monotonic."""
 
     attempt_ended_at: float  # the end of the last attempt, or the time when this run found the entry
     row: LoadRow | None = None  # None: this run has not read the row
@@ -35,10 +35,12 @@ class UnresolvedCreate:
     message: str = ""  # the message of the last answer
     is_of_this_run: bool = False  # whether this run sent the create, after a look-up had shown the subscriber absent
     known_until: float = -inf  # the time until which a create may rely on the last look-up of the subscriber
-    is_refused: bool = False  # whether the last attempt got a 429 or a refusal that is not final
-    is_recorded: bool = False  # whether the ledger has the refusal as REJECTED until the next look-up begins
+    is_refused: bool = False  # whether the last attempt got a refusal; in this run: a 429, or a refusal that may pass
+    is_recorded: bool = False  # whether the entry is REJECTED in the ledger; the next look-up makes the entry UNKNOWN
     first_missed_at: float | None = None  # the beginning of the first look-up that did not find the subscriber
-    uncounted_attempts: int = 0  # attempts recorded in the ledger that this run did not send
+    uncounted_attempts: int = 0
+    """The number of attempts in the ledger that do not count towards the largest number of attempts: attempts of
+    earlier runs, attempts that were not sent, and attempts that got a 429."""
     newer_candidate: Candidate | None = None  # the create of the row, if the row has changed since the last attempt
     attempts: int | None = None
     """The ledger's number of attempts at the last look-up. A larger number means that another load of the run has sent
@@ -54,7 +56,7 @@ class UnresolvedCreate:
         return self.is_of_this_run and self.is_refused
 
     @property
-    def may_be_another(self) -> bool:
+    def may_be_foreign(self) -> bool:
         """Whether the found subscriber may come from another create than the create of this entry."""
         return self.has_existed or self.is_limited
 
@@ -64,8 +66,8 @@ class UnresolvedCreate:
         return refusal_kind(self.status or 0, self.message) if self.is_refused else ""
 
     def restart(self, candidate: Candidate, move: Move, now: float) -> None:
-        """Restart all times after another attempt that was lost or limited. After an attempt that was not sent, restart
-        nothing: only another look-up is due."""
+        """Record another attempt of this run that was lost or limited, and restart all times. After an attempt that was
+        not sent, restart no time, because only another look-up is due."""
         self.newer_candidate = None  # the ledger now has the newer create
         self.attempts = None if self.attempts is None else self.attempts + 1
         if move.event is Event.NOT_SENT:
@@ -143,7 +145,7 @@ class Outcomes:
                 self._held_rows.append(held_row)
 
     def reopen_passing(self) -> None:
-        """Make the held rows unresolved whose refusal may pass, so that they are settled like rows that got a 429."""
+        """Make held rows unresolved if their refusal may pass. Then they are settled like rows that got a 429."""
         passing_refusals, held_rows, self._held_rows = self._session.passing_refusals, self._held_rows, []
         for kind, count in Counter(held_row.kind for held_row in held_rows).items():
             if kind and count >= LEAST_ALIKE:
@@ -165,7 +167,8 @@ class Outcomes:
             )
 
     def hold_believed(self) -> None:
-        """Hold the unresolved rows whose refusal is believed now and whose entry the ledger has as REJECTED."""
+        """Hold the unresolved rows whose entry is REJECTED in the ledger, if the run now believes their refusal, which
+        means that the refusal is about the rows and will not pass."""
         for identity, unresolved in list(self.unresolved.items()):
             row = unresolved.row
             if (
@@ -302,6 +305,7 @@ class Outcomes:
         await self._end_resolved()
 
     async def _end_held_rows(self) -> None:
+        """Report all held rows: by their entry if a listing has shown the subscriber, otherwise as problems."""
         session = self._session
         entries = await self._session.journal.find_entries([held_row.row.identity for held_row in self._held_rows])
         confirmed_ids = {
@@ -321,9 +325,8 @@ class Outcomes:
         if created_digests:  # the service refused these creates and has executed them all the same
             base = session.journal.base
             await session.journal.ask(lambda ledger: ledger.record_equal(base, created_digests))
-        self._held_rows = self._held_rows[
-            len(held_rows) :
-        ]  # after the writes: if the ledger fails, no row loses its outcome
+        # Only after the writes, so that no row loses its outcome if the ledger fails.
+        self._held_rows = self._held_rows[len(held_rows) :]
         for held_row in sorted(held_rows, key=lambda held_row: (held_row.row.source.file, held_row.row.source.number)):
             entry, problem = entries.get(held_row.row.identity), held_row.problem
             if entry is not None and entry.state is State.CONFIRMED:  # a listing has shown the subscriber

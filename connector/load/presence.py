@@ -1,4 +1,4 @@
-"""Finds the subscribers that exist already, and the time until which a create may rely on that (architecture 4.7).
+"""Looks up which subscribers exist already, and until when a create may rely on the result (architecture 4.7).
 
 The rows of a chunk are looked up for all their bases together: by filters, or by one sweep of the account's list. The
 result of the sweep also serves the bases of later chunks.
@@ -78,8 +78,8 @@ class BasePresence:
     def covers(self, planned: PlannedChunk) -> bool:
         """Return whether a fresh look-up covers every row of this chunk.
 
-        If an answer has taught the Id of a base that the list may hide, no look-up covers a row until the base is asked
-        for."""
+        If the answer to a create has shown the Id of the base, no look-up covers a row until the list was asked for
+        this Id, because the list may hide the base."""
         is_undecided = self._may_be_hidden and not self.is_hidden
         if is_undecided and self.session.journal.base.service_id is not None:
             return False
@@ -374,8 +374,8 @@ class AccountPresence:
             return 0
         session, rows, shown_count = keys[0][0].session, list[dict[str, Any]](), 0
         with suppress(ListFailed):
-            texts = [(key.field, key.value) for _, key in keys]
-            rows = await session.control.until_stopped(find_rows_by_filters(session.access, texts))
+            identity_texts = [(key.field, key.value) for _, key in keys]
+            rows = await session.control.until_stopped(find_rows_by_filters(session.access, identity_texts))
         for base in {id(base): base for base, _ in keys}.values():
             identities = {key.identity for key_base, key in keys if key_base is base}
             listed_pairs = build_reader(base.access, [base.session.policy.identity]).read(rows)

@@ -62,7 +62,7 @@ class Settler:
         self.outcomes, self.refusals, self.create = outcomes, refusals, create
         self._last_result: LookupResult  # the result of the last part of the last look-up
         self._look = _Look({}, 0.0)
-        self._selected: Collection[bytes] | None = None  # identities of the entries to settle; None: all
+        self._selected_identities: Collection[bytes] | None = None  # of the entries to settle; None: all entries
         self._is_resending_held = False
 
     async def read_lag(self) -> None:
@@ -74,7 +74,7 @@ class Settler:
     def select(self, identities: Collection[bytes] | None, *, is_resending_held: bool) -> None:
         """Settle only the entries with these identities from now on (None: all entries). With `is_resending_held`, also
         send entries again whose run would have held them."""
-        self._selected, self._is_resending_held = identities, is_resending_held
+        self._selected_identities, self._is_resending_held = identities, is_resending_held
 
     @property
     def has_unsettled(self) -> bool:
@@ -83,7 +83,7 @@ class Settler:
 
     async def settle(self, *, is_releasing: bool = True) -> None:
         """Settle the unknown entries of this run and of earlier runs, and then look the refused rows up. With
-        `is_releasing`, also settle the refusals of earlier runs whose kind passes meanwhile.
+        `is_releasing`, also settle refusals of earlier runs if the service meanwhile accepts a create of their kind.
 
         Raises ListFailed if the service does not return its list, and RunAborted if the run must end.
         """
@@ -102,10 +102,10 @@ class Settler:
         control.check()
 
     async def release(self, *, is_resending_all: bool = False) -> bool:
-        """Add the refusals of earlier runs whose kind has passed in this run to the unresolved entries. Return whether
-        any were added.
+        """Add refusals of earlier runs to the unresolved entries if this run has sent a create of their kind again and
+        the service has accepted the create. Return whether any refusal was added.
 
-        With `is_resending_all`, add the refusals that are not final, too. Raises LedgerError.
+        With `is_resending_all`, also add the refusals that are not final. Raises LedgerError.
         """
         released_refusals = await self.refusals.release(is_resending_all=is_resending_all)
         self.outcomes.add_earlier_refusals(released_refusals, self.refusals.find_recent(released_refusals.values()))
@@ -173,7 +173,7 @@ class Settler:
         for entry in entries:
             unresolved = unresolved_by_identity.get(entry.identity)
             is_of_another_job = unresolved is not None and unresolved.owner_job is not None
-            if is_of_another_job or (self._selected is not None and entry.identity not in self._selected):
+            if is_of_another_job or self._is_excluded(entry):
                 continue
             unresolved = self.outcomes.add_unresolved(entry.identity, UnresolvedCreate(found_at))
             if unresolved.attempts not in (None, entry.attempts):
@@ -183,6 +183,9 @@ class Settler:
                 unresolved.uncounted_attempts = entry.attempts
             unknown_entries.append(entry)
         return unknown_entries
+
+    def _is_excluded(self, entry: UnfinishedEntry) -> bool:
+        return self._selected_identities is not None and entry.identity not in self._selected_identities
 
     async def _wait_for_next_look(self, unknown_entries: Sequence[UnfinishedEntry]) -> bool:
         """Wait until a quiet period has passed for all entries: after the attempt, or after the look-up that first did
@@ -245,14 +248,17 @@ class Settler:
     async def _confirm_found(self, result: LookupResult) -> None:
         """Move the entries that the look-up found to CONFIRMED, and record the lag of the list."""
         self._last_result = result
-        base, access, unresolved = self._session.journal.base, self._session.access, self.outcomes.unresolved
+        base, access = self._session.journal.base, self._session.access
+        unresolved_by_identity = self.outcomes.unresolved
         found_pairs = [(identity, ids[0]) for identity, ids in result.found_ids.items()]
-        is_of_this_run = {subscriber_id: unresolved[identity].is_of_this_run for identity, subscriber_id in found_pairs}
-        existing_ids = await find_existing_ids(access, is_of_this_run)
+        is_of_this_run_by_id = {
+            subscriber_id: unresolved_by_identity[identity].is_of_this_run for identity, subscriber_id in found_pairs
+        }
+        existing_ids = await find_existing_ids(access, is_of_this_run_by_id)
         for identity, subscriber_id in found_pairs:
-            unresolved[identity].has_existed |= subscriber_id in existing_ids
-        foreign_pairs = [pair for pair in found_pairs if unresolved[pair[0]].may_be_another]
-        our_pairs = [pair for pair in found_pairs if not unresolved[pair[0]].may_be_another]
+            unresolved_by_identity[identity].has_existed |= subscriber_id in existing_ids
+        foreign_pairs = [pair for pair in found_pairs if unresolved_by_identity[pair[0]].may_be_foreign]
+        our_pairs = [pair for pair in found_pairs if not unresolved_by_identity[pair[0]].may_be_foreign]
 
         def write(ledger: Ledger) -> None:
             ledger.mark_found(base, State.UNKNOWN, our_pairs)
@@ -268,20 +274,23 @@ class Settler:
     async def _find_absent(self, missed_entries: Sequence[UnfinishedEntry]) -> list[UnfinishedEntry]:
         """Return the entries that are proved absent, and the entries whose absence no look-up can prove, because
         look-ups may hide their class. Set the `unprovable_reason` of the latter."""
-        session, absent_entries, are_shown = self._session, list[UnfinishedEntry](), dict[bool, bool | None]()
+        session, absent_entries = self._session, list[UnfinishedEntry]()
+        is_shown_by_activity = dict[bool, bool | None]()
         for entry in missed_entries:
             if not self._is_absent(entry):
                 continue
             unresolved, is_active = self.outcomes.unresolved[entry.identity], is_sent_active(entry)
             if not session.find_sentinels(unresolved.attempt_ended_at, is_active=is_active):
-                if is_active not in are_shown:
+                if is_active not in is_shown_by_activity:
                     request = is_class_shown(
                         session.access, is_active=is_active, by_filter=self._last_result.is_by_filter
                     )
-                    are_shown[is_active] = await session.control.until_stopped(request)
-                if are_shown[is_active] is None:
+                    is_shown_by_activity[is_active] = await session.control.until_stopped(request)
+                if is_shown_by_activity[is_active] is None:
                     continue
-                unresolved.unprovable_reason = "" if are_shown[is_active] else _describe_hidden(is_active=is_active)
+                unresolved.unprovable_reason = (
+                    "" if is_shown_by_activity[is_active] else _describe_hidden(is_active=is_active)
+                )
             absent_entries.append(entry)
         return absent_entries
 
@@ -373,36 +382,38 @@ class Settler:
     async def _send_again(self, absent_entries: Sequence[UnfinishedEntry], base: Base) -> None:
         """Send these creates again.
 
-        Entries without a sentinel of their class are sent one at a time, until one of them is created. It is the
-        sentinel of the others, which then wait for the next look-up. Entries whose refusal may pass are also sent one
-        at a time, until one of their kind is created, or the kind is believed."""
+        Entries without a sentinel of their class are sent one at a time, until one of them is created. The created
+        subscriber is a sentinel for the other entries, which wait for the next look-up. Entries whose refusal may pass
+        are also sent one at a time, until one of their kind is created, or the run believes the refusals of this kind.
+        """
         session, began_at, passing_refusals = self._session, self._look.began_at, self._session.passing_refusals
         kinds = {entry.identity: self.outcomes.unresolved[entry.identity].kind for entry in absent_entries}
 
         def has_sentinel(entry: UnfinishedEntry, time: float) -> bool:
             return bool(session.find_sentinels(time, is_active=is_sent_active(entry)))
 
-        proved_entries = [
+        entries_with_sentinel = [
             entry
             for entry in absent_entries
             if has_sentinel(entry, self.outcomes.unresolved[entry.identity].attempt_ended_at)
         ]
-        proved_identities, entries = {entry.identity for entry in proved_entries}, list[UnfinishedEntry]()
-        for entry in proved_entries:
+        identities_with_sentinel = {entry.identity for entry in entries_with_sentinel}
+        entries_to_send = list[UnfinishedEntry]()
+        for entry in entries_with_sentinel:
             kind = kinds[entry.identity]
             if passing_refusals.may_pass(kind) and kind not in passing_refusals.passed:
                 await self._create_again([entry], base)
                 if kind not in passing_refusals.passed and not await session.control.rest(_PAUSE_S):
                     return
             else:
-                entries.append(entry)
+                entries_to_send.append(entry)
         await self._create_again(
-            [entry for entry in entries if not passing_refusals.is_believed(kinds[entry.identity])], base
+            [entry for entry in entries_to_send if not passing_refusals.is_believed(kinds[entry.identity])], base
         )
         for entry in absent_entries:
             if session.control.is_stopping:
                 return
-            if entry.identity in proved_identities or has_sentinel(entry, began_at):
+            if entry.identity in identities_with_sentinel or has_sentinel(entry, began_at):
                 continue
             if not passing_refusals.is_believed(kinds[entry.identity]):
                 await self._create_again([entry], base)
@@ -425,7 +436,7 @@ class Settler:
         await self.create(CandidateList(candidates, session.clock.monotonic).fetch)
 
     async def _refuse_believed(self, absent_entries: Sequence[UnfinishedEntry], base: Base) -> None:
-        """Reject the entries that were not sent again, because their kind of refusal is believed."""
+        """Reject the entries that were not sent again because the run believes the refusals of their kind."""
         believed_entries = list[UnfinishedEntry]()
         for entry in absent_entries:
             unresolved = self.outcomes.unresolved.get(entry.identity)

@@ -24,7 +24,7 @@ from connector.states import State
 Held = Literal["leave", "resend", "accept", "drop"]
 """The decision about held entries."""
 
-_DROPPED = "given up by connector retry --held drop; the next run after a change of its row sends it again"
+_DROPPED_MESSAGE = "given up by connector retry --held drop; the next run after a change of its row sends it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class RetrySelection:
 
     @property
     def refuses_misanswered(self) -> bool:
-        """Whether to refuse a base whose create was answered with another base. A retry that only looks up, or that
-        sends held entries again, does not refuse the base."""
+        """Whether the retry refuses a base if the service answered a create in the base with another base. A retry that
+        only looks up, or that sends held entries again, does not refuse the base."""
         return self.is_rejected and self.held_decision != "resend"
 
     def choose_mode(self, base: Base) -> RunMode:
@@ -62,7 +62,7 @@ async def retry_entries(session: Session, settler: Settler, selection: RetrySele
     if selection.is_rejected:
         session.withheld_refusals.clear()  # the retry sends these creates itself
     for state in State:
-        await retry.take_up(state)
+        await retry.prepare(state)
     await settler.settle(is_releasing=False)
     while not session.control.is_stopping and await settler.release():
         await retry.add_unknown()  # the released refusals are rows of this retry, too
@@ -80,18 +80,21 @@ class _Retry:
         self._row_numbers: Iterator[int] = count(1)
         self._dropped_identities = set[bytes]()  # entries that this retry has dropped are not sent as rejected entries
         # No new create may leave while an entry of the base is unresolved, so a retry of rejected entries settles all.
-        self._selected: set[bytes] | None = None if selection.run_id is None or selection.is_rejected else set()
-        settler.select(self._selected, is_resending_held=selection.held_decision == "resend")
+        self._selected_identities: set[bytes] | None = (
+            None if selection.run_id is None or selection.is_rejected else set()
+        )
+        settler.select(self._selected_identities, is_resending_held=selection.held_decision == "resend")
 
-    async def take_up(self, state: State) -> None:
-        """Add the unknown entries to the entries to settle, and decide the held entries."""
+    async def prepare(self, state: State) -> None:
+        """Prepare the retry of the entries in this state: add unknown entries to the entries to settle, and decide held
+        entries. Leave rejected entries to `send_rejected`."""
         match state:
             case State.UNKNOWN:
                 await self.add_unknown()
             case State.HELD:
                 await self._decide_held()
             case State.REJECTED:
-                return  # `send_rejected` sends them after all other entries are settled
+                return  # sent after all other entries are settled
             case State.NONE | State.SENDING | State.CONFIRMED:
                 return
             case _:
@@ -112,10 +115,10 @@ class _Retry:
         if self._selection.held_decision == "resend":
             await self._reopen(held_entries)
         elif self._selection.held_decision == "drop":
-            await journal.ask(lambda ledger: ledger.mark_dropped(journal.base, identities, _DROPPED))
+            await journal.ask(lambda ledger: ledger.mark_dropped(journal.base, identities, _DROPPED_MESSAGE))
             self._dropped_identities.update(identities)
             for entry in held_entries:
-                self._report(entry, Outcome.REJECTED, "dropped", _DROPPED, None)
+                self._report(entry, Outcome.REJECTED, "dropped", _DROPPED_MESSAGE, None)
         elif self._selection.held_decision == "accept":
             await self._accept(held_entries)
         else:
@@ -239,8 +242,8 @@ class _Retry:
         return Candidate(candidate.intent, candidate.sent, read_source, State.REJECTED, refusal, known_until)
 
     def _settle_later(self, entry: UnfinishedEntry) -> None:
-        if self._selected is not None:
-            self._selected.add(entry.identity)
+        if self._selected_identities is not None:
+            self._selected_identities.add(entry.identity)
         self._session.tally.add_taken()
         self._record_receipt(entry)
         sent = {name: value for name, value in read_body(entry).items() if value is not None}

@@ -24,9 +24,9 @@ from connector.rows import Chunk, LoadRow, Omission, Row
 from connector.spool import SpooledValues
 from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES, Suppression, join_digests
 
-_SHORTEST_FRESH_S = 1.0
+_SHORTEST_FRESH_S = 1.0  # a shorter `load.fresh` has the effect of this value
 _ENOUGH_ROWS = 100  # a share of fewer rows proves little
-_ENOUGH_OF_ALL = 10  # so many rows are enough if the guard counts all of them
+_ENOUGH_OF_ALL = 10  # this number of rows is enough if all of them count against the guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ def _ignore(_: object) -> None:
     """Do nothing, as the default of a callback."""
 
 
-SAMPLES = 5
+SAMPLE_COUNT = 5
 """The number of example subscribers in a plan and in a validation."""
 
 
@@ -236,7 +236,8 @@ class Tally:
             self.on_rows(outcome, row.file, [row.number])
 
     def restart(self) -> None:
-        """Reset the counts of rows, because the load begins after its survey. All other findings stay."""
+        """Reset the counts of rows before the load, because the survey has counted the same rows. All other findings of
+        the survey stay."""
         self.taken_count = self.active_count = 0
         self.samples.clear()
         self.reactivated_count = self.opt_out_count = 0
@@ -246,8 +247,8 @@ class Tally:
         self.row_messages.clear()
 
     def count_unsent(self) -> None:
-        """Count the rows that were read and not taken as UNSENT. A taken row without an outcome is not counted, because
-        its create may have left."""
+        """Give the outcome UNSENT to the rows that were read and not taken. A taken row without an outcome does not get
+        this outcome, because its create may have left."""
         self.outcomes[Outcome.UNSENT] += self.read_count - self.taken_count
 
     def report(self, problem: Problem) -> None:
@@ -275,7 +276,7 @@ class Tally:
         if self.on_created is not None:
             self.on_created(read_source(), sent)
         self.active_count += sent.get("is_active") is True
-        if len(self.samples) < SAMPLES:
+        if len(self.samples) < SAMPLE_COUNT:
             self.samples.append(dict(sent))
         if omission is not None:
             self.on_omission(omission)
@@ -292,8 +293,8 @@ class Tally:
             self.twin_ids.add(tuple(sorted(ids)))
 
     def add_row_message(self, message: str) -> None:
-        """Add a message about rows to the report, unless the report has it already. The load after a survey clears it,
-        because the load settles or compares the rows itself."""
+        """Add a message about rows to the report, unless the report has it already. A load clears such messages of its
+        survey, because the load settles or compares the rows itself."""
         if message not in self.row_messages:
             self.row_messages.append(message)
 

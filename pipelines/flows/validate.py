@@ -15,7 +15,7 @@ from connector.imports.plan import RowsPlan
 from connector.imports.remarks import SILENT_ACTIVITY, Remarks, describe_unmapped
 from connector.imports.suppression import read_suppression
 from connector.load.candidates import read_rows
-from connector.load.session import SAMPLES
+from connector.load.session import SAMPLE_COUNT
 from connector.outcomes import Fault
 from connector.rows import PlannedChunk
 from connector.runs.report import Report, Status, end_report, start_report
@@ -176,7 +176,7 @@ def _show_valid(planned: PlannedChunk, identity: str, report: Report) -> None:
     activity["active"] += active
     activity["inactive"] += len(subscribers) - active
     samples = report.samples or []
-    missing = range(min(SAMPLES - len(samples), len(subscribers)))
+    missing = range(min(SAMPLE_COUNT - len(samples), len(subscribers)))
     report.samples = [*samples, *(dict(row.values) for row in read_rows(planned, missing, identity))]
 
 
