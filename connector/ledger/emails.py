@@ -177,7 +177,7 @@ class EmailLog:
         """Return all UNKNOWN emails in the order of sending. A person must decide about these emails, which may have
         been sent."""
         rows = self.connection.execute(_READ_OPEN_EMAILS, {"campaign": campaign.key, "state": EmailState.UNKNOWN})
-        return [OpenEmail(EmailState(state), *rest) for state, *rest in rows]
+        return [OpenEmail(EmailState(state), *columns) for state, *columns in rows]
 
     # The moves of a campaign's emails
 
@@ -271,8 +271,8 @@ def _build_rows(campaign: Campaign, recipients: Sequence[bytes]) -> list[tuple[i
 
 def _name_mark(kind: str, campaign: Campaign) -> str:
     """Return the name of a line of `email_meta`, of at most 40 characters."""
-    parts = f"{campaign.account}\0{campaign.name}".encode("utf-8", "backslashreplace")
-    return f"{kind} {blake2b(parts, digest_size=16).hexdigest()}"
+    key = f"{campaign.account}\0{campaign.name}".encode("utf-8", "backslashreplace")
+    return f"{kind} {blake2b(key, digest_size=16).hexdigest()}"
 
 
 def _build_storable_names(account: str, name: str) -> dict[str, str]:

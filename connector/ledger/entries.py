@@ -144,6 +144,7 @@ ListedEntry = tuple[bytes, int, int | None, int | None, str | None]
 """Identity, state, subscriber id, status and message of an entry."""
 
 LAST_RUN_KEY = 2**31 - 1
+"""A key that is larger than the key of every run."""
 
 
 class Ledger:
@@ -164,7 +165,7 @@ class Ledger:
     def find_entries(self, base: Base, identities: Sequence[bytes]) -> dict[bytes, Entry]:
         """Return the entries of these identities (digests). Identities without an entry are left out."""
         rows = self.store.select(_FIND_ENTRIES, {}, _build_rows(base, identities))
-        return {identity: Entry(_STATE_BY_NUMBER[state], *rest) for identity, state, *rest in rows}
+        return {identity: Entry(_STATE_BY_NUMBER[state], *values) for identity, state, *values in rows}
 
     def find_changed_identities(self, base: Base, digests: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bool]:
         """Return the identities of changed rows. The value of an identity shows whether it has an entry. `digests` are
@@ -173,8 +174,8 @@ class Ledger:
         A row is unchanged if its entry is CONFIRMED with the same fingerprint and is not an opt-out.
         """
         rows = [(base.key, *digest) for digest in digests]
-        found = self.store.select(_FIND_CHANGED, {"confirmed": State.CONFIRMED}, rows)
-        return {identity: bool(has_entry) for identity, has_entry in found}
+        changed_rows = self.store.select(_FIND_CHANGED, {"confirmed": State.CONFIRMED}, rows)
+        return {identity: bool(has_entry) for identity, has_entry in changed_rows}
 
     def find_not_final_refusals(self, base: Base) -> list[bytes]:
         """Return the identities of the base's REJECTED entries that have a body and a refusal that is not final."""
@@ -189,7 +190,7 @@ class Ledger:
     def find_unfinished_entries(self, base: Base, state: State) -> list[UnfinishedEntry]:
         """Return all entries of the base in this state (UNKNOWN, HELD, REJECTED) that have a body, of any run."""
         rows = self.connection.execute(_FIND_UNFINISHED, {"base": base.key, "state": state, **self._range})
-        return [UnfinishedEntry(identity, _FIELD_BY_NUMBER[field], *rest) for identity, field, *rest in rows]
+        return [UnfinishedEntry(identity, _FIELD_BY_NUMBER[field], *columns) for identity, field, *columns in rows]
 
     def find_confirmed_entries(
         self, base: Base, start: bytes, number: int, *, before: int = LAST_RUN_KEY
@@ -246,7 +247,7 @@ class Ledger:
         """Return at most `number` entries of the base whose identity is of `field`, in the order of identities. Begin
         after the identity `after`, or at the first identity if it is b""."""
         values = {"base": base.key, "field": IDENTITY_FIELDS[field], "after": after, "number": number}
-        return [(bytes(identity), *others) for identity, *others in self.connection.execute(_LIST_ENTRIES, values)]
+        return [(bytes(identity), *columns) for identity, *columns in self.connection.execute(_LIST_ENTRIES, values)]
 
     def find_last_confirmation(self, since: float, now: float) -> float | None:
         """Return the end (Unix seconds) of the latest run that has sent an entry which is now CONFIRMED. Return None if
@@ -283,7 +284,8 @@ class Ledger:
         self._move(_INSERT_INTENT, rows, State.NONE, Event.INTENDED, run=run_key)
 
     def mark_intended_again(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
-        """Move REJECTED to SENDING. The row has another fingerprint now, and its subscriber was looked up."""
+        """Move REJECTED to SENDING, because the row has changed or the refused create is sent again. The subscriber was
+        looked up before."""
         self._send_again(base, run_key, intents, State.REJECTED, Event.INTENDED)
 
     def mark_absent(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:

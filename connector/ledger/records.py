@@ -18,7 +18,7 @@ from connector.states import State, find_traits, list_states_sql
 from connector.subscribers.identity import Suppression
 
 LIST_SIZE_PREFIX = "list "
-"""The beginning of the names of those lines in `meta` that have the number of entries of a suppression list."""
+"""The prefix of the names under which `meta` and `email_meta` have the numbers of entries of suppression lists."""
 
 # Bases. A base that is known only by its name gets its Id when the service shows the Id
 
@@ -53,8 +53,8 @@ def list_bases(connection: Connection, account: str) -> list[Base]:
 
 
 def count_unsettled_elsewhere(connection: Connection, base: Base) -> int:
-    """Count the unsettled entries of other lines that may be the same base. This is possible if one line has only an
-    id, and the other line only a name."""
+    """Count the unsettled entries of other bases in the ledger that may be the same base in the service. Two bases may
+    be the same if one has only an id, and the other has only a name."""
     if base.is_known_whole:
         return 0
     values = {"account": base.account, "key": base.key}
@@ -164,8 +164,9 @@ def end_dead_runs(connection: Connection, at: float) -> None:
 
     Call this function at the beginning of a run, before the run is recorded. The status of dead runs stays unknown.
     """
-    leases = "" if connection.dialect.name == "sqlite" else _HAS_NO_LEASE_SQL
-    connection.execute(text(f"UPDATE run SET finished_at = :at WHERE finished_at IS NULL{leases}"), {"at": at})
+    lease_condition = "" if connection.dialect.name == "sqlite" else _HAS_NO_LEASE_SQL
+    statement = f"UPDATE run SET finished_at = :at WHERE finished_at IS NULL{lease_condition}"
+    connection.execute(text(statement), {"at": at})
 
 
 def find_open_run(connection: Connection) -> str | None:
@@ -201,8 +202,8 @@ def record_list_size(connection: Connection, table: Table, account: str, suppres
 
 def _name_list_line(account: str, suppression: Suppression) -> str:
     """Return the name of the line of `meta` for the list of this account, job and field."""
-    parts = "\0".join((account, suppression.job, suppression.field)).encode("utf-8", "backslashreplace")
-    return LIST_SIZE_PREFIX + blake2b(parts, digest_size=16).hexdigest()
+    key = "\0".join((account, suppression.job, suppression.field)).encode("utf-8", "backslashreplace")
+    return LIST_SIZE_PREFIX + blake2b(key, digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,9 +391,9 @@ def find_details(connection: Connection, identities: Sequence[bytes]) -> list[En
     rows = connection.execute(_FIND_DETAILS, {"identities": list(identities)})
     return [
         EntryDetails(
-            account, base_id, base_name, _FIELD_BY_NUMBER[field], State(state), _HOW_BY_NUMBER.get(how), *others
+            account, base_id, base_name, _FIELD_BY_NUMBER[field], State(state), _HOW_BY_NUMBER.get(how), *columns
         )
-        for account, base_id, base_name, field, state, how, *others in rows
+        for account, base_id, base_name, field, state, how, *columns in rows
     ]
 
 

@@ -1,1 +1,1 @@
-"""Reads the service's list: its pages, whether filters work and it is whole, and which subscribers it shows."""
+"""Reads the service's list: its pages, the trials of its filters, the proof that it is complete, and look-ups."""

@@ -1,5 +1,7 @@
-"""Values that look-ups share: keys, results, known subscribers and ids, and the lag of the list: the time until
-the list shows a subscriber that this run has confirmed (architecture 4.5 c). Nothing here sends a request."""
+"""Values that look-ups share: keys, results, known subscribers and ids, and the lag of the list (architecture 4.5 c).
+
+The lag is the time until the list shows a subscriber that this run has confirmed. This module sends no request.
+"""
 
 import dataclasses
 import os
@@ -116,9 +118,8 @@ class LookupResult:
 
     found_ids: Mapping[bytes, tuple[int, ...]]  # by identity: the ids of the base's subscribers, in ascending order
     absent_identities: frozenset[bytes]  # identities that an answer lacks although the answer is whole
-    seen_sentinels: frozenset[
-        "Sentinel"
-    ]  # the sentinels that the look-up showed; filters look only for the latest sentinels
+    seen_sentinels: frozenset["Sentinel"]
+    """The sentinels that the look-up showed. A look-up by filters asks only for the latest sentinels."""
     lag_s: float  # a lower bound of the list's lag; 0: no sign of a lag
     started_at: float  # monotonic
     is_by_filter: bool = False  # otherwise the list was read

@@ -40,8 +40,8 @@ logger = logging.getLogger(__name__)
 
 _COMMIT_ROWS = 20_000  # listed subscribers that share a commit
 _COMPARED_ENTRIES = 20_000  # confirmed entries that are compared with a listing: enough to notice one in a thousand
-SHOWN_RECORDED = 8
-"""The number of subscribers of a look-up that are recorded as shown, so that later runs can recognise the account
+MOST_SHOWN_RECORDS = 8
+"""The largest number of subscribers of a look-up that are recorded as shown. Later runs recognise the account by them
 (architecture 4.10)."""
 
 _DIGEST_BYTES = 8  # bytes of each digest: two collide in 1 of 400,000 listings of ten million subscribers
@@ -143,7 +143,7 @@ async def record_base(access: ListAccess, rows: SweptRows, *, start: int = 0) ->
             await _record_listed(access, unrecorded_pairs)
             unrecorded_pairs = []
     await _record_listed(access, unrecorded_pairs)
-    shown_identities = [digest for digest, _ in unrecorded_pairs[:SHOWN_RECORDED]]
+    shown_identities = [digest for digest, _ in unrecorded_pairs[:MOST_SHOWN_RECORDS]]
     await journal.ask(lambda ledger: ledger.record_shown(base, shown_identities))
     listed_digests, listed_ids = np.frombuffer(digests, dtype=np.uint64), np.frombuffer(ids, dtype=np.int64)
     lacking_count = 0
@@ -264,7 +264,8 @@ async def _sweep(
     """
     access = accesses[0]
     state, sentinel_ids = access.state, frozenset(sentinel.subscriber_id for sentinel in access.sentinels)
-    now, earlier_total = access.clock.monotonic(), None  # earlier_total: the TotalCount shortly before this reading
+    now = access.clock.monotonic()
+    earlier_total = None  # TotalCount shortly before this reading
     if state.stats is not None and now <= state.stats.taken_at + access.policy.fresh_s:
         earlier_total = state.stats.total
     watching_sink = _WatchingSink(sink, accesses, watched_ids | sentinel_ids, ListStats(now))
@@ -338,10 +339,10 @@ async def wait_until_listed(access: ListAccess, entries: Sequence[ConfirmedEntry
     because a clock may have been set back.
     """
     confirmed_at = max((entry.known_since or 0.0 for entry in entries), default=0.0)
-    missing_s = confirmed_at + access.shown_after_s - access.clock.now().timestamp()
-    if missing_s <= 0:
+    wait_s = confirmed_at + access.shown_after_s - access.clock.now().timestamp()
+    if wait_s <= 0:
         return False
-    await access.control.wait(min(missing_s, access.shown_after_s), "then the list must show known subscribers")
+    await access.control.wait(min(wait_s, access.shown_after_s), "then the list must show known subscribers")
     return True
 
 

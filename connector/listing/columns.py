@@ -39,7 +39,7 @@ _ARROW_ERRORS = (pa.ArrowException, OverflowError, UnicodeEncodeError)
 _PYTHON_TYPES = {pa.int64(): int, pa.bool_(): bool, pa.list_(pa.string()): list, pa.string(): str, pa.date32(): str}
 """The Python type of a value in JSON by the type of its column."""
 
-_NOTHING = build_null(pa.string())
+_NULL_TEXT = build_null(pa.string())
 _BLOCK_BYTES = 2**30  # larger than any answer, so that the parser never divides an answer
 
 _MOST_LEADING_BLANKS = 64  # a page with more leading blanks is read value by value
@@ -62,16 +62,18 @@ def _build_row_type() -> pa.StructType:
     )
 
 
-_ROW = _build_row_type()
-_PARENTS = tuple(child.name for child in _ROW if pa.types.is_struct(child.type))
-_LISTS = tuple(child.name for child in _ROW if pa.types.is_list(child.type))
-_PAGE = pa.struct([*(pa.field(name, pa.int64()) for name in PAGE_NUMBERS), pa.field("Subscribers", pa.list_(_ROW))])
-_ANSWER = pa.schema([pa.field("success", pa.bool_()), pa.field("SubscribersList", _PAGE)])
+_ROW_TYPE = _build_row_type()
+_PARENTS = tuple(child.name for child in _ROW_TYPE if pa.types.is_struct(child.type))
+_LISTS = tuple(child.name for child in _ROW_TYPE if pa.types.is_list(child.type))
+_PAGE_TYPE = pa.struct(
+    [*(pa.field(name, pa.int64()) for name in PAGE_NUMBERS), pa.field("Subscribers", pa.list_(_ROW_TYPE))]
+)
+_ANSWER_SCHEMA = pa.schema([pa.field("success", pa.bool_()), pa.field("SubscribersList", _PAGE_TYPE)])
 
 _READ_OPTIONS = arrow_json.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
 _ONE_LINE_OPTIONS, _MANY_LINES_OPTIONS = (
     arrow_json.ParseOptions(
-        explicit_schema=_ANSWER, unexpected_field_behavior="ignore", newlines_in_values=has_many_lines
+        explicit_schema=_ANSWER_SCHEMA, unexpected_field_behavior="ignore", newlines_in_values=has_many_lines
     )
     for has_many_lines in (False, True)
 )
@@ -227,7 +229,7 @@ def _read_columns(rows: pa.StructArray) -> pa.RecordBatch | None:
         if field.kind is Kind.TAGS and column.flatten().null_count:
             return None
         if field.kind is Kind.DATE:
-            column = read_dates(pc.if_else(pc.equal(column, EMPTY_TEXT), _NOTHING, column))
+            column = read_dates(pc.if_else(pc.equal(column, EMPTY_TEXT), _NULL_TEXT, column))
             if column is None:
                 return None
         columns.append(column)

@@ -83,10 +83,10 @@ async def ask_lacking(
 
 async def ask_together(ask: Ask, questions: Sequence[Question], concurrency: int) -> list[Answer]:
     """Ask the questions, at most `concurrency` at a time, and return the answers in the order of the questions."""
-    slots = asyncio.Semaphore(max(1, concurrency))
+    semaphore = asyncio.Semaphore(max(1, concurrency))
 
     async def ask_one(question: Question) -> Answer:
-        async with slots:
+        async with semaphore:
             return Answer(question, await ask(question.query))
 
     try:

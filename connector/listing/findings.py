@@ -119,11 +119,13 @@ class Suspect:
 
 
 def read_ids(answer: Answer) -> list[int]:
+    """Return the whole-number ids in the rows of the answer."""
     rows = [] if answer.page is None else answer.page.subscribers
     return [subscriber_id for row in rows if type(subscriber_id := row.get("Id")) is int]
 
 
 def read_unlisted_ids(suspect: Suspect, answer: Answer) -> IdArray:
+    """Return the ids in the answer that the suspected reading lacks, ascending."""
     ids = np.array(sorted(set(read_ids(answer))), dtype=np.int64)
     unlisted_ids: IdArray = ids[~contained(suspect.ids, ids)]
     return unlisted_ids
@@ -185,6 +187,7 @@ def find_hidden(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClass
 
 
 def contradicts(suspect: Suspect, answers: Sequence[Answer]) -> bool:
+    """Return whether a finding contradicts the list and no hidden class explains the finding."""
     findings = decide_evidence(suspect, answers)
     return any(finding.meaning is Meaning.CONTRADICTS and not finding.hidden_classes for finding in findings)
 
@@ -234,8 +237,8 @@ def _find_too_few(suspect: Suspect, name: str, answers: Sequence[Answer]) -> lis
     if unlisted_values := _find_unlisted_values(suspect, name, answers):
         return unlisted_values
     counts, listed_counts = _read_parts(suspect, name, answers)[-1], suspect.class_counts.get(name, {})
-    slack = _compute_jump(suspect.certificate.distinct) if suspect.hidden_classes or not suspect.is_quiet else 0
-    values = [value for value, count in counts.items() if count - listed_counts.get(value, 0) > slack]
+    tolerance = _compute_jump(suspect.certificate.distinct) if suspect.hidden_classes or not suspect.is_quiet else 0
+    values = [value for value, count in counts.items() if count - listed_counts.get(value, 0) > tolerance]
     is_window = any(listed_counts.get(value, 0) > _SHOWN_SHARE * counts[value] for value in values)
     return [] if is_window and not suspect.hidden_classes else values
 
@@ -246,12 +249,15 @@ def _find_unlisted_values(suspect: Suspect, name: str, answers: Sequence[Answer]
     The requests for the other values need no answer: one class alone shows that the list hides the class.
     """
     listed_counts = suspect.class_counts.get(name, {})
-    parts = [answer for answer in answers if answer.question.topic is Topic.PART and answer.question.name == name]
+    part_answers = [
+        answer for answer in answers if answer.question.topic is Topic.PART and answer.question.name == name
+    ]
     values = list[object]()
-    for value in dict.fromkeys(part.question.value for part in parts):
-        parts_of_value = [part for part in parts if part.question.value == value]
+    for value in dict.fromkeys(answer.question.value for answer in part_answers):
+        answers_for_value = [answer for answer in part_answers if answer.question.value == value]
         is_unlisted = all(
-            _read_count(suspect, part) is not None and _shows_only_unlisted(suspect, part) for part in parts_of_value
+            _read_count(suspect, answer) is not None and _shows_only_unlisted(suspect, answer)
+            for answer in answers_for_value
         )
         values += [value] if is_unlisted and not listed_counts.get(value) else []
     return values
@@ -291,14 +297,18 @@ def read_rounds(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[
 def _read_parts(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[dict[object, int]]:
     """Return the counts of a partition by value, one mapping for each round. Return an empty list if any answer is
     missing or does not match its question."""
-    pairs = [answer for answer in answers if answer.question.topic is Topic.PAIR and answer.question.name == name]
-    if len(pairs) < len(suspect.absent_values) or not all(_is_empty(answer) for answer in pairs):
+    pair_answers = [
+        answer for answer in answers if answer.question.topic is Topic.PAIR and answer.question.name == name
+    ]
+    if len(pair_answers) < len(suspect.absent_values) or not all(_is_empty(answer) for answer in pair_answers):
         return []
-    parts = [answer for answer in answers if answer.question.topic is Topic.PART and answer.question.name == name]
+    part_answers = [
+        answer for answer in answers if answer.question.topic is Topic.PART and answer.question.name == name
+    ]
     rounds = list[dict[object, int]]()
-    for round_index in sorted({part.question.round_index for part in parts}):
-        parts_of_round = [part for part in parts if part.question.round_index == round_index]
-        counts = {part.question.value: _read_count(suspect, part) for part in parts_of_round}
+    for round_index in sorted({answer.question.round_index for answer in part_answers}):
+        parts_of_round = [answer for answer in part_answers if answer.question.round_index == round_index]
+        counts = {answer.question.value: _read_count(suspect, answer) for answer in parts_of_round}
         valid_counts = {value: count for value, count in counts.items() if count is not None}
         if len(valid_counts) < len(counts):
             return []

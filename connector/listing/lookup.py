@@ -127,26 +127,26 @@ async def _try_class(access: ListAccess, spelling_class: SpellingClass) -> tuple
 
     Return whether the filter passed (None: no trial was conclusive), and the sentinel that the filter found.
     """
-    page = partial(ask_page, access)
+    fetch = partial(ask_page, access)
     for sentinel in islice(_find_sentinels(access, spelling_class), _FIRST_SENTINELS):
         is_passed = await _try_sentinel(access, sentinel)
         if is_passed is not None:
             return is_passed, sentinel if is_passed else None
     stats = access.state.stats
     samples = stats.samples.get(spelling_class, []) if stats is not None else []
-    trial = await try_samples(page, spelling_class.field, [(sample.subscriber_id, sample.text) for sample in samples])
+    trial = await try_samples(fetch, spelling_class.field, [(sample.subscriber_id, sample.text) for sample in samples])
     return trial.is_proof if samples else None, None
 
 
 async def _try_sentinel(access: ListAccess, sentinel: Sentinel) -> bool | None:
     """Return whether the filter finds a sentinel by its text as sent. Return None if the list does not show the
     sentinel by its id either."""
-    page, sample = partial(ask_page, access), (sentinel.subscriber_id, sentinel.value)
-    if (await try_sample(page, sentinel.field, sample)).is_proof:
+    fetch, sample = partial(ask_page, access), (sentinel.subscriber_id, sentinel.value)
+    if (await try_sample(fetch, sentinel.field, sample)).is_proof:
         return True
     if not (await ask(access, ListQuery(id=sentinel.subscriber_id))).holds(sentinel.subscriber_id):
         return None
-    return (await try_sample(page, sentinel.field, sample)).is_proof  # the list may show the sentinel only now
+    return (await try_sample(fetch, sentinel.field, sample)).is_proof  # the list may show the sentinel only now
 
 
 def _find_sentinels(access: ListAccess, spelling_class: SpellingClass) -> Iterator[Sentinel]:
@@ -164,10 +164,10 @@ async def _is_case_blind(access: ListAccess) -> bool | None:
     if stats is None:
         return None
     groups = [group for group in (stats.find_samples_with_capitals(), stats.samples.get(_PLAIN_EMAILS, [])) if group]
-    page = partial(ask_page, access)
+    fetch = partial(ask_page, access)
     recased_groups = [[(sample.subscriber_id, change_case(sample.text)) for sample in group] for group in groups]
     trials = await look_up_together(
-        access, [partial(try_samples, page, "email", samples) for samples in recased_groups]
+        access, [partial(try_samples, fetch, "email", samples) for samples in recased_groups]
     )
     return all(trial.is_proof for trial in trials) if trials else None
 

@@ -171,20 +171,23 @@ async def read_list(
         read_ids = IdSet()
         read_ids.add(pager.ids)
         largest_total = max((answer.total or 0 for answer in answers), default=0)
-        pending = combine_classes(suspect.hidden_classes)
-        while pending:
-            combination = dict(pending.pop(0))
+        pending_combinations = combine_classes(suspect.hidden_classes)
+        while pending_combinations:
+            combination = dict(pending_combinations.pop(0))
             part = PartDispatcher(sink, form, build_match(filters), combination, read_ids, dispatcher.class_counts)
             reading = await _read_part(ask, read_sweeps, suspect, part, largest_total, limit.allowed, now, draw)
             certificate = replace(certificate, pages=certificate.pages + reading.page_count)
             if new_classes := [class_ for class_ in reading.hidden_classes if class_ not in suspect.hidden_classes]:
                 suspect = replace(suspect, hidden_classes=(*suspect.hidden_classes, *new_classes))
-                pending, problems = combine_classes(suspect.hidden_classes), []  # all combinations are read again
+                pending_combinations, problems = (
+                    combine_classes(suspect.hidden_classes),
+                    [],
+                )  # all combinations are read again
                 continue
             problems += [Finding("hidden", Meaning.CONTRADICTS, reading.problem)] if reading.problem else []
-            if combination and not pending and not await _has_same_total(ask, suspect, answers):
+            if combination and not pending_combinations and not await _has_same_total(ask, suspect, answers):
                 # Read the whole list again: every reading may lack a subscriber who changed the class meanwhile.
-                pending.append(())
+                pending_combinations.append(())
         ids = read_ids.to_array()
         lacking_ids = [] if find_lacking is None else await find_lacking(ids)
         answers += await ask_lacking(ask, lacking_ids, answers, limit.allowed)

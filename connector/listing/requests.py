@@ -120,14 +120,14 @@ async def look_up_together(access: ListAccess, look_ups: Sequence[LookUp[T]]) ->
 async def try_unlisted(access: ListAccess, unlisted_ids: Sequence[int]) -> None:
     """Try the identity filters with subscribers that exist although the list leaves them out. A filter that does not
     find such a subscriber may leave others out as well, so the run no longer uses the filter."""
-    state, page = access.state, partial(ask_page, access)
+    state, fetch = access.state, partial(ask_page, access)
     for subscriber_id in unlisted_ids[:_UNLISTED_TRIED]:
         rows = (await ask(access, ListQuery(id=subscriber_id))).rows
         for name, path in IDENTITY_PATHS:
             text = rows[0].get(path) if len(rows) == 1 else None
             if name in state.useless_fields or not isinstance(text, str) or not text.strip():
                 continue
-            if not (await try_sample(page, name, (subscriber_id, text))).is_proof:
+            if not (await try_sample(fetch, name, (subscriber_id, text))).is_proof:
                 state.useless_fields.add(name)
                 state.usable_fields.discard(name)
 

@@ -16,7 +16,7 @@ from connector.ledger.entries import Ledger
 from connector.ledger.store import Base
 from connector.listing.access import KeyGroup, ListAccess, LookupKey, keep_shown
 from connector.listing.base_list import (
-    SHOWN_RECORDED,
+    MOST_SHOWN_RECORDS,
     Listing,
     list_account,
     list_newest,
@@ -229,7 +229,7 @@ class AccountPresence:
 
         def record(ledger: Ledger) -> None:
             ledger.record_listed(ledger_base, field, found_pairs)
-            ledger.record_shown(ledger_base, [identity for identity, _ in found_pairs[:SHOWN_RECORDED]])
+            ledger.record_shown(ledger_base, [identity for identity, _ in found_pairs[:MOST_SHOWN_RECORDS]])
 
         await base.session.journal.ask(record)
 
