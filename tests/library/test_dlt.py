@@ -12,15 +12,17 @@ import pytest
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import Connector, count_stored, has_stored, wait_for
 from tests.pipelines.forked import Forked
-from tests.pipelines.test_singer import BATCH_ROWS, JOB, ROWS
+from tests.pipelines.test_singer import BATCH_ROW_COUNT, JOB, ROW_COUNT
 
 LOAD_SCRIPT = f"""
 import sys
 import dlt
 from connector.dlt import subscriber_destination
 
-people = [{{"number": number, "mail": f"p{{number}}@example.com", "first": f"P{{number}}"}} for number in range({ROWS})]
-destination = subscriber_destination("job.yaml", batch_rows={BATCH_ROWS})
+people = [
+    {{"number": number, "mail": f"p{{number}}@example.com", "first": f"P{{number}}"}} for number in range({ROW_COUNT})
+]
+destination = subscriber_destination("job.yaml", batch_rows={BATCH_ROW_COUNT})
 pipeline = dlt.pipeline("contacts", destination=destination, pipelines_dir="pipelines")
 if not pipeline.has_pending_data:
     pipeline.extract(people, table_name="contacts")
@@ -71,7 +73,7 @@ def test_the_destination_creates_each_row_once_although_answers_are_lost(
 ) -> None:
     sandbox.switch(drop_after=0.1, error_after=0.1, seed=5)
     run_scripts(sandbox, tmp_path, LOAD_SCRIPT, LOAD_SCRIPT)  # the second pipeline loads the same rows again
-    assert sorted(count_stored(sandbox).values()) == [1] * ROWS
+    assert sorted(count_stored(sandbox).values()) == [1] * ROW_COUNT
 
 
 def test_a_load_after_a_killed_load_creates_no_subscriber_twice(sandbox: SandboxProcess, tmp_path: Path) -> None:
@@ -82,7 +84,7 @@ def test_a_load_after_a_killed_load_creates_no_subscriber_twice(sandbox: Sandbox
         process.communicate()
     assert process.returncode == -signal.SIGKILL
     run_scripts(sandbox, tmp_path, LOAD_SCRIPT)
-    assert sorted(count_stored(sandbox).values()) == [1] * ROWS
+    assert sorted(count_stored(sandbox).values()) == [1] * ROW_COUNT
 
 
 def test_a_run_that_ends_early_fails_the_load_and_a_later_load_completes_it(
@@ -93,7 +95,7 @@ def test_a_run_that_ends_early_fails_the_load_and_a_later_load_completes_it(
         run_scripts(sandbox, tmp_path, LOAD_SCRIPT)
     sandbox.switch(blocked_from=0)
     run_scripts(sandbox, tmp_path, LOAD_SCRIPT)
-    assert sorted(count_stored(sandbox).values()) == [1] * ROWS
+    assert sorted(count_stored(sandbox).values()) == [1] * ROW_COUNT
 
 
 def test_the_resource_replaces_the_rows_of_a_table_only_by_a_certified_list(
@@ -101,12 +103,12 @@ def test_the_resource_replaces_the_rows_of_a_table_only_by_a_certified_list(
 ) -> None:
     run_scripts(sandbox, tmp_path, LOAD_SCRIPT, READ_SCRIPT, READ_SCRIPT)
     assert query_warehouse(tmp_path, "select count(*), count(distinct id), min(email) from esp.subscribers") == [
-        (ROWS, ROWS, "p0@example.com")
+        (ROW_COUNT, ROW_COUNT, "p0@example.com")
     ]
     sandbox.switch(order="shuffled", max_limit=20)
     with pytest.raises(AssertionError, match="The list is incomplete"):
         run_scripts(sandbox, tmp_path, READ_SCRIPT)
-    assert query_warehouse(tmp_path, "select count(*) from esp.subscribers") == [(ROWS,)]
+    assert query_warehouse(tmp_path, "select count(*) from esp.subscribers") == [(ROW_COUNT,)]
 
 
 def query_warehouse(folder: Path, statement: str) -> list[tuple[Any, ...]]:

@@ -28,7 +28,7 @@ INTO_NEWS = ("--base-name", "News", "--active", "--quiet-period", "200ms")
 
 @dataclass(frozen=True)
 class CommandResult:
-    """A command that has ended."""
+    """The exit code and the output of a command that has ended."""
 
     code: int
     stdout: str
@@ -36,8 +36,8 @@ class CommandResult:
 
     @property
     def report(self) -> dict[str, Any]:
-        value: dict[str, Any] = json.loads(self.stdout)
-        return value
+        report: dict[str, Any] = json.loads(self.stdout)
+        return report
 
     @property
     def is_refused(self) -> bool:
@@ -45,12 +45,12 @@ class CommandResult:
         if self.code != 2 or not self.stdout:
             return self.code == 2
         report = self.report
-        has_form = list(report) == ["status", "message"] and report["status"] == "usage"
-        return has_form and report["message"] in self.stderr
+        is_error_object = list(report) == ["status", "message"] and report["status"] == "usage"
+        return is_error_object and report["message"] in self.stderr
 
     @property
     def rows(self) -> dict[str, int]:
-        """The report's rows that are not 0."""
+        """The row counts of the report that are not 0."""
         return {name: number for name, number in self.report["rows"].items() if number}
 
 
@@ -74,10 +74,10 @@ class Connector:
         *arguments: str | Path,
         environ: Mapping[str, str | None] | None = None,
         stdin: str | bytes = "",
-        **how: Any,
+        **fork_options: Any,
     ) -> Forked:
-        """Start a command in a fork. None removes a setting from the environment. `how`: as for `Forked`."""
-        return Forked(list(map(str, arguments)), self.build_environ(environ), self.folder, stdin, **how)
+        """Start a command in a fork. None removes a setting from the environment. `fork_options`: as for `Forked`."""
+        return Forked(list(map(str, arguments)), self.build_environ(environ), self.folder, stdin, **fork_options)
 
     def start_anew(self, *arguments: str | Path) -> subprocess.Popen[str]:
         """Start a command in a new process, like a user does. Its output streams are pipes."""
@@ -108,17 +108,17 @@ class Connector:
         assert "Traceback" not in stderr, stderr
         return CommandResult(code, stdout, stderr)
 
-    def run_json(self, *arguments: str | Path, **how: Any) -> CommandResult:
+    def run_json(self, *arguments: str | Path, **run_options: Any) -> CommandResult:
         """Run a command with `--output json` to its end, as `run` does."""
-        return self.run(*arguments, "--output", "json", **how)
+        return self.run(*arguments, "--output", "json", **run_options)
 
     def build_environ(self, environ: Mapping[str, str | None] | None = None) -> dict[str, str]:
         settings = os.environ | self.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | dict(environ or {})
         return {name: value for name, value in settings.items() if value is not None}
 
-    def import_file(self, path: Path, *options: str | Path, **how: Any) -> CommandResult:
+    def import_file(self, path: Path, *options: str | Path, **run_options: Any) -> CommandResult:
         """Import all rows into the base News as active, with a short quiet period unless the options give another."""
-        return self.run_json("import", path, *INTO_NEWS, *options, **how)
+        return self.run_json("import", path, *INTO_NEWS, *options, **run_options)
 
 
 @pytest.fixture
@@ -136,8 +136,8 @@ def postgres_connector(connector: Connector) -> Iterator[Connector]:
 
 @pytest.fixture
 def hook() -> Iterator[Hook]:
-    with serve_hook() as served:
-        yield served
+    with serve_hook() as receiver:
+        yield receiver
 
 
 def write_csv(path: Path, *lines: str) -> Path:
@@ -145,9 +145,11 @@ def write_csv(path: Path, *lines: str) -> Path:
     return path
 
 
-def write_addresses(path: Path, number: int, first: int = 0) -> Path:
+def write_addresses(path: Path, people_count: int, first_index: int = 0) -> Path:
     """Write a CSV of this many valid people."""
-    people = (f"person{index}@example.com,Ann {index},Lee,true" for index in range(first, first + number))
+    people = (
+        f"person{index}@example.com,Ann {index},Lee,true" for index in range(first_index, first_index + people_count)
+    )
     return write_csv(path, "email,first_name,last_name,is_active", *people)
 
 
@@ -178,9 +180,9 @@ def has_stored(sandbox: SandboxProcess, number: int) -> bool:
     return bool(sandbox.stats()["subscribers"] >= number)
 
 
-def wait_for(is_so: Callable[[], bool]) -> None:
+def wait_for(is_fulfilled: Callable[[], bool]) -> None:
     """Return as soon as the condition holds, and fail after two minutes. The machine may have other work."""
     deadline = time.monotonic() + 120
-    while not is_so():
+    while not is_fulfilled():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -13,14 +13,16 @@ from tests.pipelines.conftest import wait_for
 
 @contextmanager
 def run_dask(
-    folder: Path, what: str, *options: str, environ: dict[str, str] | None = None
+    folder: Path, role: str, *options: str, environ: dict[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    own = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}  # how much it logs
-    with (folder / f"{what}.log").open("wb") as log:
+    inherited_environ = {
+        name: value for name, value in os.environ.items() if not name.startswith("DASK_")
+    }  # DASK_… may change the log
+    with (folder / f"{role}.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "distributed.cli.dask_" + what, *options],
+            [sys.executable, "-m", "distributed.cli.dask_" + role, *options],
             cwd=folder,
-            env=own | (environ or {}),
+            env=inherited_environ | (environ or {}),
             stdout=log,
             stderr=log,
         )
@@ -40,14 +42,16 @@ def read_address(folder: Path) -> str:
 
 def list_children(pid: int) -> list[int]:
     """Return the descendants of a process."""
-    children = [int(part) for path in Path(f"/proc/{pid}/task").glob("*/children") for part in path.read_text().split()]
-    return [*children, *(each for child in children for each in list_children(child))]
+    children = [
+        int(pid_text) for path in Path(f"/proc/{pid}/task").glob("*/children") for pid_text in path.read_text().split()
+    ]
+    return [*children, *(descendant for child in children for descendant in list_children(child))]
 
 
 def list_workers(pid: int) -> list[int]:
     """Return the workers of a command: the children of its server of forks."""
-    servers = [each for each in list_children(pid) if b"forkserver" in read_command(each)]
-    return [each for server in servers for each in list_children(server)]
+    servers = [child for child in list_children(pid) if b"forkserver" in read_command(child)]
+    return [worker for server in servers for worker in list_children(server)]
 
 
 def read_command(pid: int) -> bytes:
@@ -66,21 +70,25 @@ def is_alive(pid: int) -> bool:
 
 def list_listening(pid: int) -> list[str]:
     """Return the addresses on which a process accepts connections over TCP."""
-    folder = Path(f"/proc/{pid}")
+    process_folder = Path(f"/proc/{pid}")
     with suppress(FileNotFoundError):  # the process has just ended
-        sockets = {str(link.readlink()) for link in (folder / "fd").iterdir()}
-        lines = [
-            line.split() for name in ("tcp", "tcp6") for line in (folder / "net" / name).read_text().splitlines()[1:]
+        sockets = {str(link.readlink()) for link in (process_folder / "fd").iterdir()}
+        socket_rows = [
+            line.split()
+            for name in ("tcp", "tcp6")
+            for line in (process_folder / "net" / name).read_text().splitlines()[1:]
         ]
-        return [_read_address(line[1]) for line in lines if line[3] == _LISTENING and f"socket:[{line[9]}]" in sockets]
+        return [
+            _read_address(line[1]) for line in socket_rows if line[3] == _LISTENING and f"socket:[{line[9]}]" in sockets
+        ]
     return []
 
 
 _LISTENING = "0A"  # a state of proc_pid_net(5)
 
 
-def _read_address(text: str) -> str:
+def _read_address(hexadecimal: str) -> str:
     """Return an address that the kernel wrote in hexadecimal digits, four bytes at a time in the machine's order."""
-    digits = text.partition(":")[0]
-    words = [int(digits[start : start + 8], 16).to_bytes(4, sys.byteorder) for start in range(0, len(digits), 8)]
-    return str(ipaddress.ip_address(b"".join(words)))
+    digits = hexadecimal.partition(":")[0]
+    groups = [int(digits[start : start + 8], 16).to_bytes(4, sys.byteorder) for start in range(0, len(digits), 8)]
+    return str(ipaddress.ip_address(b"".join(groups)))

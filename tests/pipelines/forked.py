@@ -35,7 +35,7 @@ CONTEXT.set_forkserver_preload(["pytest", __name__, "tests.pipelines.warmed"])
 
 class Forked:
     """A process of `python -m pipelines` with arguments, an environment and a folder. The exit of the context waits for
-    its end."""
+    the end of the process."""
 
     def __init__(
         self,
@@ -45,14 +45,17 @@ class Forked:
         stdin: str | bytes = "",
         *,
         has_reader: bool = True,
-        is_bound: bool = False,
+        is_unprivileged: bool = False,
         terminal: str = "",
         lease_s: float | None = None,
         program: Callable[[], None] = main,
     ) -> None:
-        """Start the process. Without `has_reader`, stdout has no reader. `is_bound`: permissions bind root. `terminal`:
-        the path of a terminal for all streams. `lease_s`: the length of a lease of the ledger. `program`: the function
-        that an entry point names."""
+        """Start the process.
+
+        Without `has_reader`, stdout has no reader. `is_unprivileged`: file permissions apply even if root runs the
+        tests. `terminal`: the path of a terminal for all streams. `lease_s`: the length of a lease of the ledger.
+        `program`: the function that an entry point names.
+        """
         self._streams = TemporaryDirectory(prefix="connector-streams-")
         paths = [Path(self._streams.name) / name for name in ("stdin", "stdout", "stderr")]
         for path, content in zip(paths, (stdin, "", ""), strict=True):
@@ -64,7 +67,7 @@ class Forked:
         if terminal:
             paths = [Path(terminal)] * 3
         self._process = CONTEXT.Process(
-            target=_be_the_command, args=(arguments, dict(environ), folder, paths, is_bound, lease_s, program)
+            target=_run_as_command, args=(arguments, dict(environ), folder, paths, is_unprivileged, lease_s, program)
         )
         self._process.start()
 
@@ -122,8 +125,8 @@ def serve_programs(programs: Mapping[Path, Callable[[], None]]) -> Iterator[None
         for path in programs:
             path.write_text(_PROGRAM.format(python=sys.executable, address=f"{folder}/socket"), encoding="utf-8")
             path.chmod(0o755)
-        by_name = {path.name: program for path, program in programs.items()}
-        Thread(target=_serve, args=(listener, by_name), daemon=True).start()
+        programs_by_name = {path.name: program for path, program in programs.items()}
+        Thread(target=_serve, args=(listener, programs_by_name), daemon=True).start()
         yield
         listener.shutdown(socket.SHUT_RDWR)
 
@@ -146,11 +149,11 @@ class _Stream:
     descriptor: int
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _take_over, (DupFd(self.descriptor),)
+        return _receive_stream, (DupFd(self.descriptor),)
 
 
-def _take_over(handed: Any) -> _Stream:
-    return _Stream(handed.detach())
+def _receive_stream(duplicate: Any) -> _Stream:
+    return _Stream(duplicate.detach())
 
 
 def _serve(listener: socket.socket, programs: Mapping[str, Callable[[], None]]) -> None:
@@ -163,12 +166,12 @@ def _serve(listener: socket.socket, programs: Mapping[str, Callable[[], None]]) 
 
 
 def _answer(client: socket.socket, programs: Mapping[str, Callable[[], None]]) -> None:
-    with client, client.makefile() as asked:
+    with client, client.makefile() as client_file:
         streams = socket.recv_fds(client, 1, 3)[1]
-        (path, *arguments), environ, folder = json.load(asked)
-        handed = [_Stream(stream) for stream in streams]
+        (path, *arguments), environ, folder = json.load(client_file)
+        descriptors = [_Stream(stream) for stream in streams]
         process = CONTEXT.Process(
-            target=_be_called, args=(arguments, environ, folder, handed, programs[Path(path).name])
+            target=_run_as_program, args=(arguments, environ, folder, descriptors, programs[Path(path).name])
         )
         process.start()
         for stream in streams:
@@ -178,7 +181,7 @@ def _answer(client: socket.socket, programs: Mapping[str, Callable[[], None]]) -
         client.sendall(str(process.exitcode if process.exitcode >= 0 else 128 - process.exitcode).encode())
 
 
-def _be_called(
+def _run_as_program(
     arguments: list[str], environ: dict[str, str], folder: str, streams: list[_Stream], program: Callable[[], None]
 ) -> None:
     for number, stream in enumerate(streams):
@@ -187,23 +190,23 @@ def _be_called(
     _run(arguments, environ, folder, program)
 
 
-def _be_the_command(
+def _run_as_command(
     arguments: Sequence[str],
     environ: dict[str, str],
     folder: Path,
     streams: list[Path],
-    is_bound: bool,
+    is_unprivileged: bool,
     lease_s: float | None,
     program: Callable[[], None],
 ) -> None:
     for descriptor, path in enumerate(streams):
         reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if path.is_fifo() else None
-        opened = os.open(path, os.O_WRONLY if descriptor else os.O_RDONLY)
+        opened_descriptor = os.open(path, os.O_WRONLY if descriptor else os.O_RDONLY)
         if reader is not None:
             os.close(reader)
-        os.dup2(opened, descriptor)
-        os.close(opened)
-    if is_bound:
+        os.dup2(opened_descriptor, descriptor)
+        os.close(opened_descriptor)
+    if is_unprivileged:
         _drop_rights_of_root()
     if lease_s is not None:
         for module in (store, postgres):
@@ -230,7 +233,7 @@ def _run(arguments: Sequence[str], environ: dict[str, str], folder: str | Path, 
     os.environ.clear()
     os.environ.update(environ)
     os.chdir(folder)
-    sys.stdin = os.fdopen(0, encoding="utf-8")  # the inherited streams remember whether their files could be sought in
+    sys.stdin = os.fdopen(0, encoding="utf-8")  # the inherited streams remember whether seek() works
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
     sys.argv = ["connector", *arguments]
@@ -242,15 +245,15 @@ def _run(arguments: Sequence[str], environ: dict[str, str], folder: str | Path, 
     try:
         program()
     finally:
-        atexit._run_exitfuncs()  # a forked process ends without
+        atexit._run_exitfuncs()  # a forked process does not run them by itself
 
 
 def _drop_rights_of_root() -> None:
     """Let permissions of files bind this process of root (capset(2): no CAP_DAC_OVERRIDE)."""
-    header, sets = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
+    header, capability_sets = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.capget(header, sets)
+    libc.capget(header, capability_sets)
     for index in (0, 1):  # effective, permitted
-        sets[index] &= ~_CAPABILITIES_OVER_FILES
-    if libc.capset(header, sets) != 0:
+        capability_sets[index] &= ~_CAPABILITIES_OVER_FILES
+    if libc.capset(header, capability_sets) != 0:
         raise OSError(ctypes.get_errno(), "capset")

@@ -14,10 +14,10 @@ SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 
 @dataclass
 class Hook:
-    """Somebody's address, and what was posted to it."""
+    """The URL of a webhook, and the requests that it received."""
 
     url: str
-    answers: list[int] = field(default_factory=list)  # the next ones; 200 after them
+    answers: list[int] = field(default_factory=list)  # the next status codes; 200 after them
     posts: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
 
     def take_posts(self) -> list[tuple[dict[str, str], bytes]]:
@@ -41,20 +41,20 @@ def serve_hook() -> Iterator[Hook]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            known.posts.append((dict(self.headers), body))
-            self.send_response(known.answers.pop(0) if known.answers else 200)
+            hook.posts.append((dict(self.headers), body))
+            self.send_response(hook.answers.pop(0) if hook.answers else 200)
             self.send_header("Content-Length", "0")
-            self.send_header("Location", self.path)  # of a redirect
+            self.send_header("Location", self.path)  # a redirect needs a target
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Meaning nothing."""
+            """Write no log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    known = Hook(f"http://127.0.0.1:{server.server_address[1]}/hooks/T0PS3CRET")
+    hook = Hook(f"http://127.0.0.1:{server.server_address[1]}/hooks/T0PS3CRET")
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
-    yield known
+    yield hook
     server.shutdown()
     thread.join()
     server.server_close()

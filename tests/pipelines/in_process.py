@@ -38,8 +38,8 @@ def run_in_process(
             try:
                 run(clock)
                 exit_code = 0
-            except SystemExit as end:
-                exit_code = end.code if isinstance(end.code, int) else int(end.code is not None)
+            except SystemExit as exit_error:
+                exit_code = exit_error.code if isinstance(exit_error.code, int) else int(exit_error.code is not None)
         return exit_code, stdout_path.read_text(encoding="utf-8"), stderr_path.read_text(encoding="utf-8")
 
 
@@ -48,18 +48,18 @@ def _replace_state(arguments: list[str], environ: Mapping[str, str]) -> Iterator
     """Give the process these arguments and environment, and take the log handlers of pytest away. Afterwards restore
     them, and all that a command sets for its process: standard input, logging, the temporary folder and the thresholds
     of the garbage collector."""
-    root, thresholds = logging.getLogger(), gc.get_threshold()
-    before = dict(os.environ), sys.argv, sys.stdin, logging.lastResort, tempfile.tempdir, root.handlers
+    root_logger, thresholds = logging.getLogger(), gc.get_threshold()
+    saved_state = dict(os.environ), sys.argv, sys.stdin, logging.lastResort, tempfile.tempdir, root_logger.handlers
     os.environ.clear()
     os.environ.update(environ)
-    sys.argv, root.handlers = arguments, []
+    sys.argv, root_logger.handlers = arguments, []
     tempfile.tempdir = None
     try:
         yield
     finally:
-        earlier, sys.argv, sys.stdin, logging.lastResort, tempfile.tempdir, root.handlers = before
+        saved_environ, sys.argv, sys.stdin, logging.lastResort, tempfile.tempdir, root_logger.handlers = saved_state
         os.environ.clear()
-        os.environ.update(earlier)
+        os.environ.update(saved_environ)
         gc.set_threshold(*thresholds)
         for name in ("connector", "pipelines"):
             logger = logging.getLogger(name)

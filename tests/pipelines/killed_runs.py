@@ -31,25 +31,25 @@ def _run(arguments: list[str], environ: dict[str, str], folder: Path, point: int
     os.chdir(folder)
     for stream in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-    remaining = iter(range(point, -1, -1))
+    remaining_points = iter(range(point, -1, -1))
 
     def pass_point() -> None:
-        if next(remaining, None) == 0:
+        if next(remaining_points, None) == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    transaction, write, is_writing = Store.transaction, write_to_destination, Event()
+    original_transaction, original_write, is_writing = Store.transaction, write_to_destination, Event()
 
     @contextmanager
     def transact(store: Store) -> Iterator[Any]:
         pass_point()
-        with transaction(store) as connection:
+        with original_transaction(store) as connection:
             yield connection
         pass_point()
 
     def write_receipts(*values: Any) -> None:
         pass_point()
         is_writing.set()
-        write(*values)
+        original_write(*values)
         is_writing.clear()
         pass_point()
 
@@ -60,11 +60,11 @@ def _run(arguments: list[str], environ: dict[str, str], folder: Path, point: int
     call_at_statements(pass_point_of_writing)
     call_at_disk_changes(pass_point_of_writing)
 
-    patched: dict[tuple[Any, str], Callable[..., Any]] = {
+    replacements: dict[tuple[Any, str], Callable[..., Any]] = {
         (Store, "transaction"): transact,
         (receipts, "write_receipts"): write_receipts,
     }
-    for (owner, name), function in patched.items():
+    for (owner, name), function in replacements.items():
         setattr(owner, name, function)
     sys.argv = ["connector", *arguments]
     from pipelines.cli import main

@@ -10,13 +10,14 @@ from connector.ledger.records import list_bases, record_lag
 from connector.states import State
 from tests.pipelines.conftest import CommandResult, Connector
 
-LISTED_JOB = """
+SUPPRESSING_JOB = """
 job: news
 source: {file: {path: people.csv}}
 subscriber: {base: {name: News}}
 suppress: {file: {path: gone.csv, column: address}}
 load: {quiet_period: 200ms}
 """
+"""A job with a suppression list."""
 
 
 def lose_three(
@@ -24,8 +25,8 @@ def lose_three(
 ) -> CommandResult:
     """Run an import that ends with three unknown creates. Without `base`, an option names the base."""
     connector.sandbox.switch(**losses)
-    named = [] if base is None else ["--base-name", base]
-    result = connector.run_json("import", path, *named, "--active", "--quiet-period", "200ms", *options)
+    base_options = [] if base is None else ["--base-name", base]
+    result = connector.run_json("import", path, *base_options, "--active", "--quiet-period", "200ms", *options)
     connector.sandbox.switch(**dict.fromkeys(losses, 0))
     assert (result.code, result.rows["unknown"]) == (3, 3)
     return result
@@ -39,8 +40,8 @@ def hold_three(connector: Connector, path: Path) -> CommandResult:
     return result
 
 
-def retry(connector: Connector, *options: str | Path, **how: Any) -> CommandResult:
-    return connector.run_json("retry", *options, "--quiet-period", "200ms", **how)
+def retry(connector: Connector, *options: str | Path, **run_options: Any) -> CommandResult:
+    return connector.run_json("retry", *options, "--quiet-period", "200ms", **run_options)
 
 
 def read_rejects(result: CommandResult) -> list[dict[str, str]]:
@@ -69,5 +70,5 @@ def put_lag_on_record(connector: Connector, lag_s: float) -> None:
 
 def create_elsewhere(connector: Connector, path: Path) -> None:
     """Create the people in the base with another ledger."""
-    other = {"CONNECTOR_STATE_DIR": str(connector.folder / "elsewhere")}
-    assert connector.import_file(path, environ=other).code == 0
+    environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "elsewhere")}
+    assert connector.import_file(path, environ=environ).code == 0

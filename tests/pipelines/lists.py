@@ -7,17 +7,19 @@ from connector.fields import normalise_email
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import write_csv
 
-VALUES = "{column: list, values: {news: 7, shop: 9, club: 11}}"
+BASE_COLUMN = "{column: list, values: {news: 7, shop: 9, club: 11}}"
 
 
-def write_lists(folder: Path, *rows: str, base: str = VALUES, more: str = "", path: str = "people.csv") -> Path:
+def write_lists(
+    folder: Path, *rows: str, base: str = BASE_COLUMN, more_keys: str = "", path: str = "people.csv"
+) -> Path:
     """Write a job for people.csv, and the rows (`email,list`) if there are any. Return the path of the job."""
     if rows:
         write_csv(folder / "people.csv", "email,list", *rows)
     job = folder / "job.yaml"
     job.write_text(
         f"job: lists\nsource: {{file: {{path: '{path}'}}}}\nsubscriber:\n  base: {base}\n"
-        f"  fields: {{email: email, is_active: {{value: true}}}}\nload: {{quiet_period: 200ms}}\n{more}",
+        f"  fields: {{email: email, is_active: {{value: true}}}}\nload: {{quiet_period: 200ms}}\n{more_keys}",
         encoding="utf-8",
     )
     return job
@@ -30,7 +32,7 @@ def count_by_base(sandbox: SandboxProcess) -> Counter[tuple[int, str]]:
 
 
 def write_parts(folder: Path, *files: tuple[str, ...]) -> Path:
-    """Write a job that reads these files in turn. The rows of each file are a chunk of their own."""
+    """Write a job that reads these files in turn. The rows of each file are one chunk."""
     for number, rows in enumerate(files):
         write_csv(folder / f"part{number}.csv", "email,list", *rows)
     return write_lists(folder, base="{column: list}", path="part*.csv")

@@ -15,9 +15,9 @@ load: {quiet_period: 200ms}
 """
 
 
-def write_job(folder: Path, *more: str, text: str = JOB) -> Path:
+def write_job(folder: Path, *more_lines: str, text: str = JOB) -> Path:
     path = folder / "job.yaml"
-    path.write_text("\n".join((text, *more)), encoding="utf-8")
+    path.write_text("\n".join((text, *more_lines)), encoding="utf-8")
     return path
 
 
@@ -31,7 +31,7 @@ def read_outcomes(path: Path) -> dict[str, str]:
     return {row["_row"]: row["_outcome"] for row in read_rows(path)}
 
 
-def describe(folder: Path) -> Mapping[str, tuple[bytes, int]]:
+def read_file_states(folder: Path) -> Mapping[str, tuple[bytes, int]]:
     """Return the bytes and the modification time of each file below a folder."""
     return {
         str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
@@ -53,9 +53,9 @@ def count_requests(sandbox: SandboxProcess, operation: str) -> int:
 
 def plan(connector: Connector, target: Path, *options: str | Path) -> CommandResult:
     """Run a plan, and check that the plan sends no create and leaves the state folder unchanged."""
-    state, creates = connector.folder / "state", count_creates(connector.sandbox)
-    before = describe(state) if state.exists() else None
+    state_folder, create_count = connector.folder / "state", count_creates(connector.sandbox)
+    states_before = read_file_states(state_folder) if state_folder.exists() else None
     result = connector.run_json("plan", target, *options)
-    assert count_creates(connector.sandbox) == creates
-    assert (describe(state) if state.exists() else None) == before
+    assert count_creates(connector.sandbox) == create_count
+    assert (read_file_states(state_folder) if state_folder.exists() else None) == states_before
     return result

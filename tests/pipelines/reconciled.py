@@ -6,11 +6,11 @@ from typing import Any
 
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import CommandResult, Connector
-from tests.pipelines.planned import count_creates, describe, read_rows
+from tests.pipelines.planned import count_creates, read_file_states, read_rows
 from tests.sandbox.calls import Calls
 
-NOTHING = {"missing": 0, "extra": 0, "duplicated": 0, "drifted": 0, "vanished": 0}
-UNKNOWN = {"missing": None, "extra": None, "vanished": None}
+NO_DIFFERENCES = {"missing": 0, "extra": 0, "duplicated": 0, "drifted": 0, "vanished": 0}
+UNKNOWN_DIFFERENCES = {"missing": None, "extra": None, "vanished": None}
 
 Line = tuple[str, str, str]
 """The kind, the identity and the field of a difference."""
@@ -18,16 +18,16 @@ Line = tuple[str, str, str]
 
 def reconcile(connector: Connector, job: Path, *options: str | Path) -> CommandResult:
     """Reconcile, and check that no create is sent and that only the log of runs changes in the state folder."""
-    state, creates = connector.folder / "state", count_creates(connector.sandbox)
-    before = _describe_state(state)
+    state_folder, create_count = connector.folder / "state", count_creates(connector.sandbox)
+    states_before = _describe_state(state_folder)
     result = connector.run_json("reconcile", job, "--to", connector.folder / "differences.csv", *options)
-    assert count_creates(connector.sandbox) == creates
-    assert _describe_state(state) == before
+    assert count_creates(connector.sandbox) == create_count
+    assert _describe_state(state_folder) == states_before
     return result
 
 
 def _describe_state(state: Path) -> Mapping[str, tuple[bytes, int]]:
-    return {name: what for name, what in describe(state).items() if not name.startswith("runs/")}
+    return {name: file_state for name, file_state in read_file_states(state).items() if not name.startswith("runs/")}
 
 
 def find_differences(result: CommandResult) -> Mapping[str, int]:
@@ -52,13 +52,13 @@ def plant(sandbox: SandboxProcess, email: str | None, base: object = None, **fie
 
 def erase_first(sandbox: SandboxProcess, number: int = 1, **query: object) -> list[int]:
     """Erase the `number` subscribers with the smallest ids from the service, and return their ids."""
-    before = sandbox.truth()["sequence"]
+    sequence = sandbox.truth()["sequence"]
     sandbox.switch(churn_delete=number, churn_where="head")
     Calls(sandbox).request_list(limit=1, **query)
     sandbox.switch(churn_delete=0)
-    return [event["id"] for event in sandbox.truth(before)["events"] if event["kind"] == "churn_deleted"]
+    return [event["id"] for event in sandbox.truth(sequence)["events"] if event["kind"] == "churn_deleted"]
 
 
 def show_all(sandbox: SandboxProcess) -> dict[str, dict[str, Any]]:
     """Return all listed subscribers by email."""
-    return {Subscriber["Email"]: Subscriber for Subscriber in Calls(sandbox).read_page(limit=1000)["Subscribers"]}
+    return {subscriber["Email"]: subscriber for subscriber in Calls(sandbox).read_page(limit=1000)["Subscribers"]}

@@ -7,11 +7,11 @@ from pathlib import Path
 from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_csv
 from tests.pipelines.forked import Forked
 
-PEOPLE = 600
-MANY = int(os.environ.get("CONNECTOR_TEST_ENGINE_PEOPLE", "1500"))
-"""People of the tests with kills."""
+PEOPLE_COUNT = 600
+KILL_TEST_PEOPLE_COUNT = int(os.environ.get("CONNECTOR_TEST_ENGINE_PEOPLE", "1500"))
+"""The number of people in the tests that kill a process."""
 
-IS_CAMPAIGN = MANY >= 20_000
+IS_CAMPAIGN = KILL_TEST_PEOPLE_COUNT >= 20_000
 FAULTS = {"drop_before": 0.01, "drop_after": 0.02, "error_after": 0.01}
 LOSSES = {
     **dict.fromkeys(("drop_before", "error_before", "drop_after", "error_after", "cut_answer", "garbage_after"), 0.004),
@@ -29,15 +29,15 @@ subscriber: {base: {id: 7}, fields: {email: email, first_name: first_name, is_ac
 load: {quiet_period: 500ms}
 """
 ODD_ROWS = ("PERSON5@example.com,Ann 5", "person6@example.com,Another", "no address,Ann", ",Ann", "a@x.org,Ann,more")
-"""Two that repeat an identity, two that are invalid, and a record that is no row."""
-ODD = {"duplicate": 2, "invalid": 3}
+"""Two rows that repeat an identity, two invalid rows, and a record with too many cells."""
+ODD_ROW_COUNTS = {"duplicate": 2, "invalid": 3}
 
 
-def write_job(folder: Path, *more: str, people: int = PEOPLE) -> None:
+def write_job(folder: Path, *more_lines: str, people: int = PEOPLE_COUNT) -> None:
     """Write a job over the people and the odd rows."""
     rows = [f"person{index}@example.com,Ann {index}" for index in range(people)]
     write_csv(folder / "people.csv", "email,first_name", *rows, *ODD_ROWS)
-    (folder / "job.yaml").write_text("\n".join([JOB, *more]))
+    (folder / "job.yaml").write_text("\n".join([JOB, *more_lines]))
 
 
 def start_shard(connector: Connector, index: int, count: int, *options: str) -> Forked:
@@ -56,21 +56,21 @@ def close_process(process: Forked) -> CommandResult:
 def sync_shards(connector: Connector, count: int, *options: str) -> list[CommandResult]:
     """Sync all shards at the same time, each in its own process."""
     return [
-        close_process(each)
-        for each in [start_shard(connector, index, count, *options) for index in range(1, count + 1)]
+        close_process(process)
+        for process in [start_shard(connector, index, count, *options) for index in range(1, count + 1)]
     ]
 
 
-def sum_rows(result: list[CommandResult]) -> dict[str, int]:
+def sum_rows(results: list[CommandResult]) -> dict[str, int]:
     """Return the sums of the rows of several reports."""
-    return dict(sum((Counter(each.rows) for each in result), Counter()))
+    return dict(sum((Counter(result.rows) for result in results), Counter()))
 
 
-def everyone_once(people: int = PEOPLE) -> Counter[str]:
-    """Return the truth of the sandbox if each person is created exactly once."""
+def everyone_once(people: int = PEOPLE_COUNT) -> Counter[str]:
+    """Return the count of each address if each person is created exactly once."""
     return Counter({f"person{index}@example.com": 1 for index in range(people)})
 
 
-def has_everyone_once(connector: Connector, people: int = PEOPLE) -> bool:
+def has_everyone_once(connector: Connector, people: int = PEOPLE_COUNT) -> bool:
     """Return whether the sandbox has each of the people exactly once."""
     return count_stored(connector.sandbox) == everyone_once(people)

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.conftest import Connector, count_stored, write_csv
-from tests.pipelines.test_hidden_classes import MANY, fill, load, seed_others
+from tests.pipelines.test_hidden_classes import OTHER_COUNT_OF_FILTERS, fill, load, seed_others
 
 NEWS = "--base-name News"
 
 
-def write_people(folder: Path, *flags: str) -> Path:
-    lines = [f"person{number}@x.org,k{number},{flag}" for number, flag in enumerate(flags)]
+def write_people(folder: Path, *activities: str) -> Path:
+    lines = [f"person{number}@x.org,k{number},{activity}" for number, activity in enumerate(activities)]
     return write_csv(folder / "people.csv", "email,client_user_id,is_active", *lines)
 
 
@@ -20,14 +20,14 @@ def find_base(connector: Connector) -> str:
     return f"--base-id {connector.sandbox.truth()['events'][-1]['base_id']}"
 
 
-@pytest.mark.parametrize("loss", ["drop_after", "drop_before"])
+@pytest.mark.parametrize("fault", ["drop_after", "drop_before"])
 def test_a_lost_create_of_a_class_that_the_list_never_shows_is_held(
-    connector: Connector, tmp_path: Path, loss: str
+    connector: Connector, tmp_path: Path, fault: str
 ) -> None:
     connector.sandbox.seed(30, base_id=50)
-    connector.sandbox.switch(hide="inactive", filters="ignored", **{loss: 1.0})
+    connector.sandbox.switch(hide="inactive", filters="ignored", **{fault: 1.0})
     result = load(connector, write_people(tmp_path, "false"), NEWS)
-    assert count_stored(connector.sandbox).total() == (loss == "drop_after"), result.report["messages"]
+    assert count_stored(connector.sandbox).total() == (fault == "drop_after"), result.report["messages"]
     assert (result.code, result.rows) == (1, {"read": 1, "unknown": 1}), result.report["messages"]
     rejects = Path(result.report["rejects_file"]).read_text()
     assert "the list has shown no inactive subscriber, so no look-up proves that the create had no effect" in rejects
@@ -45,12 +45,12 @@ def test_a_lost_first_create_in_an_empty_account_is_sent_again(
     assert sorted(count_stored(connector.sandbox).values()) == [1] * 4
 
 
-@pytest.mark.parametrize(("others", "cache_ignores"), [(0, True), (30, False), (MANY, True)])
+@pytest.mark.parametrize(("other_count", "cache_ignores"), [(0, True), (30, False), (OTHER_COUNT_OF_FILTERS, True)])
 def test_a_cached_answer_of_the_list_does_not_prove_that_a_lost_create_had_no_effect(
-    connector: Connector, tmp_path: Path, others: int, cache_ignores: bool
+    connector: Connector, tmp_path: Path, other_count: int, cache_ignores: bool
 ) -> None:
     """`cache_ignores`: the cache ignores the Cache-Control header of the requests."""
-    seed_others(connector, others)
+    seed_others(connector, other_count)
     connector.sandbox.switch(cached=3600, cache_ignores=cache_ignores, drop_after=1.0)
     result = load(connector, write_people(tmp_path, "true"), NEWS)
     assert set(count_stored(connector.sandbox).values()) == {1}, result.report["messages"]
@@ -60,50 +60,50 @@ def test_a_cached_answer_of_the_list_does_not_prove_that_a_lost_create_had_no_ef
 def test_a_filter_that_returns_the_first_match_only_proves_nobody_absent(connector: Connector, tmp_path: Path) -> None:
     people = write_people(tmp_path, "true", "true")
     fill(connector, people, "--base-name Customers")
-    fill(connector, people, NEWS, state="second state")
+    fill(connector, people, NEWS, state_name="second state")
     base = find_base(connector)
-    seed_others(connector, MANY)
+    seed_others(connector, OTHER_COUNT_OF_FILTERS)
     connector.sandbox.switch(filters_return="first")
     result = load(connector, people, base)
     assert (result.code, result.rows) == (0, {"read": 2, "exists": 2}), result.report["messages"]
     assert set(count_stored(connector.sandbox).values()) == {2}
 
 
-@pytest.mark.parametrize("others", [0, MANY], ids=["sweep", "filters"])
+@pytest.mark.parametrize("other_count", [0, OTHER_COUNT_OF_FILTERS], ids=["sweep", "filters"])
 def test_a_list_that_shows_bases_by_id_serves_a_job_that_gives_the_id_and_no_other(
-    connector: Connector, tmp_path: Path, others: int
+    connector: Connector, tmp_path: Path, other_count: int
 ) -> None:
     people = write_people(tmp_path, "true", "true", "true")
     fill(connector, people, NEWS)
     base = find_base(connector)
-    seed_others(connector, others)
+    seed_others(connector, other_count)
     connector.sandbox.switch(base_in_rows="id")
 
-    by_name = load(connector, people, NEWS)
-    assert by_name.code == 2
+    result_by_name = load(connector, people, NEWS)
+    assert result_by_name.code == 2
     assert (
         "by its Id and its name, so the connector cannot find out which subscribers are in the base News"
-        in by_name.stderr
+        in result_by_name.stderr
     )
-    assert "Give the base by its id" in by_name.stderr
+    assert "Give the base by its id" in result_by_name.stderr
 
-    by_id = load(connector, people, base)
-    assert (by_id.code, by_id.rows) == (0, {"read": 3, "exists": 3}), by_id.report["messages"]
+    result_by_id = load(connector, people, base)
+    assert (result_by_id.code, result_by_id.rows) == (0, {"read": 3, "exists": 3}), result_by_id.report["messages"]
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
 @pytest.mark.parametrize(
-    ("others", "option", "shown"),
-    [(0, "--base-id", "none"), (0, "--base-name", "name"), (MANY, "--base-id", "name")],
+    ("other_count", "option", "base_form"),
+    [(0, "--base-id", "none"), (0, "--base-name", "name"), (OTHER_COUNT_OF_FILTERS, "--base-id", "name")],
 )
 def test_a_list_without_the_ids_of_bases_ends_a_load_before_its_first_create(
-    connector: Connector, tmp_path: Path, others: int, option: str, shown: str
+    connector: Connector, tmp_path: Path, other_count: int, option: str, base_form: str
 ) -> None:
     people = write_people(tmp_path, "true", "true", "true")
     fill(connector, people, NEWS)
     base = find_base(connector)
-    seed_others(connector, others)
-    connector.sandbox.switch(base_in_rows=shown)
+    seed_others(connector, other_count)
+    connector.sandbox.switch(base_in_rows=base_form)
     result = load(connector, people, base if option == "--base-id" else NEWS)
     assert result.code == 2, result.stdout
     assert "the list does not show the base of a subscriber" in result.stderr

@@ -19,23 +19,25 @@ def has_found_another_account(result: CommandResult) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("others", "filters"), [(0, "exact"), (60, "ignored")], ids=["an emptied base", "another account with the same ids"]
+    ("other_count", "filters"),
+    [(0, "exact"), (60, "ignored")],
+    ids=["an emptied base", "another account with the same ids"],
 )
 def test_another_account_or_an_emptied_base_ends_the_run_before_its_first_create(
-    connector: Connector, tmp_path: Path, others: int, filters: str
+    connector: Connector, tmp_path: Path, other_count: int, filters: str
 ) -> None:
     """Without filters, the run's own listing shows that none of the ledger's subscribers is there."""
     sandbox = connector.sandbox
     assert connector.import_file(write_addresses(tmp_path / "people.csv", 30)).code == 0
     sandbox.reset()
     sandbox.switch(filters=filters, max_limit=10)
-    if others:
-        sandbox.seed(others, base_name="News")
-    more = write_addresses(tmp_path / "more.csv", 40)
-    assert has_found_another_account(connector.import_file(more))
+    if other_count:
+        sandbox.seed(other_count, base_name="News")
+    more_people = write_addresses(tmp_path / "more.csv", 40)
+    assert has_found_another_account(connector.import_file(more_people))
     # Right after the previous run, the run waits: the list need not show the subscribers yet.
-    assert has_found_another_account(connector.import_file(more, "--quiet-period", "1500ms"))
-    assert sandbox.truth()["subscribers"] == others
+    assert has_found_another_account(connector.import_file(more_people, "--quiet-period", "1500ms"))
+    assert sandbox.truth()["subscribers"] == other_count
 
 
 def test_every_next_step_after_another_account_names_the_token_the_address_and_forget(
@@ -94,8 +96,8 @@ def test_a_run_waits_for_subscribers_of_the_previous_run_that_the_list_does_not_
     connector: Connector, tmp_path: Path, switches: dict[str, Any], recorded_lag_s: float, quiet_period: str
 ) -> None:
     connector.sandbox.switch(**switches)
-    first = connector.import_file(write_addresses(tmp_path / "people.csv", 30))
-    assert first.rows == {"read": 30, "created": 30}, first.stderr
+    first_result = connector.import_file(write_addresses(tmp_path / "people.csv", 30))
+    assert first_result.rows == {"read": 30, "created": 30}, first_result.stderr
     if "filters" in switches:
         connector.sandbox.seed(60, base_name="News")
     if recorded_lag_s:
@@ -118,9 +120,9 @@ def test_a_run_waits_for_subscribers_of_a_killed_run_that_the_list_does_not_show
 ) -> None:
     connector.sandbox.switch(list_lag_ms=1500, latency_ms=50)
     path = write_addresses(tmp_path / "people.csv", 100)
-    with connector.start("import", path, "--base-name", "News") as running:
+    with connector.start("import", path, "--base-name", "News") as process:
         wait_for(lambda: has_stored(connector.sandbox, 50))
-        running.kill()
+        process.kill()
     connector.sandbox.switch(latency_ms=0)
     result = connector.import_file(path, "--quiet-period", "2s")
     assert (result.code, result.rows["read"]) in ((0, 100), (1, 100)), result.stderr
@@ -137,23 +139,23 @@ def test_a_service_that_hides_new_subscribers_or_gives_provisional_ids_is_not_ta
     sandbox = connector.sandbox
     sandbox.seed(30, base_name="News")
     sandbox.switch(**switches, filters=filters, max_limit=10)
-    may_be_unseen = "hide" in switches and filters == "exact"
-    assert connector.import_file(write_addresses(tmp_path / "people.csv", 20)).code == int(may_be_unseen)
+    is_unseen_expected = "hide" in switches and filters == "exact"
+    assert connector.import_file(write_addresses(tmp_path / "people.csv", 20)).code == int(is_unseen_expected)
     time.sleep(0.3)  # longer than the quiet period
     for number in (21, 22, 22):
-        before = sandbox.stats()["subscribers"]
+        count_before = sandbox.stats()["subscribers"]
         result = connector.import_file(write_addresses(tmp_path / "people.csv", number))
-        created = sandbox.stats()["subscribers"] - before
-        expected_code = int(may_be_unseen and created > 0)
-        assert (result.code, result.rows.get("created", 0)) == (expected_code, created), result.stderr
+        created_count = sandbox.stats()["subscribers"] - count_before
+        expected_code = int(is_unseen_expected and created_count > 0)
+        assert (result.code, result.rows.get("created", 0)) == (expected_code, created_count), result.stderr
         assert sandbox.stats()["subscribers"] == 30 + number
 
 
 def test_a_base_whose_subscribers_are_all_hidden_is_loaded_with_a_warning(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(hide="unconfirmed")
-    first = connector.import_file(write_addresses(tmp_path / "people.csv", 20))
-    assert (first.code, first.rows) == (1, {"read": 20, "created": 20}), first.stderr
-    assert "answered and not yet seen" in first.stderr
+    first_result = connector.import_file(write_addresses(tmp_path / "people.csv", 20))
+    assert (first_result.code, first_result.rows) == (1, {"read": 20, "created": 20}), first_result.stderr
+    assert "answered and not yet seen" in first_result.stderr
     time.sleep(0.3)  # longer than the quiet period
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 21))
     assert (result.code, result.rows) == (1, {"read": 21, "exists": 20, "created": 1}), result.stderr

@@ -18,36 +18,40 @@ TOO_LARGE = 2**53  # the sandbox knows no such id
 def test_rows_go_to_the_bases_that_their_cells_name(connector: Connector, tmp_path: Path) -> None:
     rows = ("ann@x.org,news", "ann@x.org, shop ", "bob@x.org,club", "cem@x.org,news", "ANN@x.org,news")
     job = write_lists(tmp_path, *rows, "dan@x.org,nwes", "eve@x.org,", "fay,nwes")
-    first = connector.run_json("sync", job)
-    assert (first.code, first.rows) == (1, {"read": 8, "created": 4, "duplicate": 1, "invalid": 3})
-    stored = [(7, "ann@x.org"), (7, "cem@x.org"), (9, "ann@x.org"), (11, "bob@x.org")]
-    assert count_by_base(connector.sandbox) == Counter(stored)
-    assert "created in Base 7 (id 7): 2, Base 9 (id 9): 1, Base 11 (id 11): 1" in first.report["messages"]
-    faults = [(row["email"], row["_field"], row["_code"]) for row in read_rejects(first)]
-    assert faults == [
+    first_result = connector.run_json("sync", job)
+    assert (first_result.code, first_result.rows) == (1, {"read": 8, "created": 4, "duplicate": 1, "invalid": 3})
+    expected_creates = [(7, "ann@x.org"), (7, "cem@x.org"), (9, "ann@x.org"), (11, "bob@x.org")]
+    assert count_by_base(connector.sandbox) == Counter(expected_creates)
+    assert "created in Base 7 (id 7): 2, Base 9 (id 9): 1, Base 11 (id 11): 1" in first_result.report["messages"]
+    reject_codes = [(row["email"], row["_field"], row["_code"]) for row in read_rejects(first_result)]
+    assert reject_codes == [
         ("dan@x.org", "base_id", "base"), ("eve@x.org", "base_id", "required"),
         ("fay", "base_id; email", "base; email"),
     ]  # fmt: skip
-    assert "must hold one of news, shop, club" in read_rejects(first)[0]["_message"]
-    again = connector.run_json("sync", job)
-    assert again.rows == {"read": 8, "exists": 4, "duplicate": 1, "invalid": 3}
-    assert again.report["requests"]["create"]["sent"] == 0
-    rejects = Path(first.report["rejects_file"])
+    assert "must hold one of news, shop, club" in read_rejects(first_result)[0]["_message"]
+    second_result = connector.run_json("sync", job)
+    assert second_result.rows == {"read": 8, "exists": 4, "duplicate": 1, "invalid": 3}
+    assert second_result.report["requests"]["create"]["sent"] == 0
+    rejects = Path(first_result.report["rejects_file"])
     rejects.write_text(rejects.read_text(encoding="utf-8").replace("nwes", "shop"), encoding="utf-8")
-    corrected = connector.run_json("import", rejects, "--job", job)
-    assert corrected.rows == {"read": 3, "created": 1, "invalid": 2}
-    assert count_by_base(connector.sandbox) == Counter([*stored, (9, "dan@x.org")])
+    corrected_result = connector.run_json("import", rejects, "--job", job)
+    assert corrected_result.rows == {"read": 3, "created": 1, "invalid": 2}
+    assert count_by_base(connector.sandbox) == Counter([*expected_creates, (9, "dan@x.org")])
 
 
 def test_cells_are_ids_or_names_of_bases_if_the_job_maps_no_values(connector: Connector, tmp_path: Path) -> None:
-    for one, other in (("7", "9"), ("News", "Shop")):
+    for first_base, second_base in (("7", "9"), ("News", "Shop")):
         job = write_lists(
-            tmp_path, f"ann@x.org,{one}", f"ann@x.org,{other}", f"bob@x.org,{other}", base="{column: list}"
+            tmp_path,
+            f"ann@x.org,{first_base}",
+            f"ann@x.org,{second_base}",
+            f"bob@x.org,{second_base}",
+            base="{column: list}",
         )
         assert connector.run_json("sync", job).rows == {"read": 3, "created": 3}
         assert connector.run_json("sync", job).rows == {"read": 3, "exists": 3}
-    names = {event["subscriber"]["Base"]["Name"] for event in connector.sandbox.truth()["events"]}
-    assert names == {"Base 7", "Base 9", "News", "Shop"}
+    base_names = {event["subscriber"]["Base"]["Name"] for event in connector.sandbox.truth()["events"]}
+    assert base_names == {"Base 7", "Base 9", "News", "Shop"}
 
 
 MIXED = "names one base by its id (7) and another by its name (Shop)"
@@ -57,8 +61,8 @@ def test_a_column_that_names_one_base_by_id_and_another_by_name_is_refused_befor
     connector: Connector, tmp_path: Path
 ) -> None:
     rows = ("ann@x.org,7", "bob@x.org,Shop")
-    for more in ("", "guard: {max_creates: 10}\n"):
-        result = connector.run("sync", write_lists(tmp_path, *rows, base="{column: list}", more=more))
+    for guard_keys in ("", "guard: {max_creates: 10}\n"):
+        result = connector.run("sync", write_lists(tmp_path, *rows, base="{column: list}", more_keys=guard_keys))
         assert (result.code, connector.sandbox.truth()["events"]) == (2, [])
         assert f"the column list {MIXED}" in result.stderr
     job = write_lists(tmp_path, *rows, base="{column: list, values: {news: 7, shop: Shop}}")
@@ -79,8 +83,8 @@ def test_two_cells_may_name_one_base_and_a_suppressed_subscriber_is_created_in_n
     base = "{column: list, values: {news: 7, letter: 7, shop: 9}}"
     write_csv(tmp_path / "gone.csv", "address", "eve@x.org")
     rows = ("ann@x.org,news", "ann@x.org,letter", "bob@x.org,letter", "eve@x.org,news", "eve@x.org,shop")
-    more = "suppress: {file: {path: gone.csv, column: address}}\n"
-    job = write_lists(tmp_path, *rows, base=base, more=more)
+    guard_keys = "suppress: {file: {path: gone.csv, column: address}}\n"
+    job = write_lists(tmp_path, *rows, base=base, more_keys=guard_keys)
     assert connector.run_json("sync", job).rows == {"read": 5, "created": 2, "duplicate": 1, "suppressed": 2}
 
 
@@ -106,10 +110,14 @@ def test_a_reason_to_end_the_run_names_its_base_and_leaves_the_others_unsent(
 def test_the_guard_of_rejected_rows_counts_the_rows_of_all_bases(connector: Connector, tmp_path: Path) -> None:
     rows = [f"person{number}@x.org,{'old' if number < 10 else 'news'}" for number in range(100)]
     base = f"{{column: list, values: {{news: 7, old: {TOO_LARGE}}}}}"
-    result = connector.run_json("sync", write_lists(tmp_path, *rows, base=base, more="guard: {max_rejected: 10%}\n"))
+    result = connector.run_json(
+        "sync", write_lists(tmp_path, *rows, base=base, more_keys="guard: {max_rejected: 10%}\n")
+    )
     assert (result.code, result.rows) == (1, {"read": 100, "created": 90, "rejected": 10})
     rows = [f"more{number}@x.org,{'old' if number < 11 else 'news'}" for number in range(100)]
-    result = connector.run_json("sync", write_lists(tmp_path, *rows, base=base, more="guard: {max_rejected: 10%}\n"))
+    result = connector.run_json(
+        "sync", write_lists(tmp_path, *rows, base=base, more_keys="guard: {max_rejected: 10%}\n")
+    )
     assert result.code == 3
     assert "guard.max_rejected: of 100 creates that were answered 11 were rejected" in result.report["messages"][0]
 
@@ -146,8 +154,8 @@ def test_max_rate_and_max_concurrency_hold_for_all_bases_together(connector: Con
     job.write_text(job.read_text(encoding="utf-8").replace("200ms", "200ms, max_rate: 60, max_concurrency: 3"))
     result = connector.run_json("sync", job)
     assert (result.code, result.rows) == (0, {"read": 120, "created": 120}), result.stderr
-    started, finished = (datetime.fromisoformat(result.report[name]) for name in ("started_at", "finished_at"))
-    assert (finished - started).total_seconds() >= 119 / 60
+    started_at, finished_at = (datetime.fromisoformat(result.report[name]) for name in ("started_at", "finished_at"))
+    assert (finished_at - started_at).total_seconds() >= 119 / 60
     assert connector.sandbox.stats()["peak_in_flight"] <= 3
 
 
@@ -213,5 +221,5 @@ def test_the_report_names_each_base_that_has_duplicates(connector: Connector, tm
         job.write_text(job.read_text().replace("load: {", "load: {look: none, "))
         connector.run_json("sync", job, environ={"CONNECTOR_STATE_DIR": str(tmp_path / f"state{number}")})
     result = connector.run_json("sync", write_lists(tmp_path, *rows, "eve@x.org,news", "eve@x.org,shop"))
-    doubled = [message for message in result.report["messages"] if "more than once already: 1" in message]
-    assert [each.partition(" more")[0][-4:] for each in doubled] == ["id 7", "id 9"], result.stderr
+    duplicate_messages = [message for message in result.report["messages"] if "more than once already: 1" in message]
+    assert [message.partition(" more")[0][-4:] for message in duplicate_messages] == ["id 7", "id 9"], result.stderr

@@ -19,7 +19,7 @@ DECOMPOSED = unicodedata.normalize("NFD", "Café Zürich")
 
 
 @pytest.mark.parametrize(
-    ("way", "first", "second"),
+    ("spelling", "first_spelling", "second_spelling"),
     [
         ("nfd", DECOMPOSED, "café zürich"),
         ("collapsed", "Our  News", "our News"),
@@ -27,15 +27,15 @@ DECOMPOSED = unicodedata.normalize("NFD", "Café Zürich")
     ],
 )
 def test_a_base_is_found_by_any_spelling_of_its_name(
-    connector: Connector, tmp_path: Path, way: str, first: str, second: str
+    connector: Connector, tmp_path: Path, spelling: str, first_spelling: str, second_spelling: str
 ) -> None:
-    connector.sandbox.switch(base_names=way)
-    assert load(connector, write_addresses(tmp_path / "a.csv", 3), "one", "--base-name", first).code == 0
+    connector.sandbox.switch(base_names=spelling)
+    assert load(connector, write_addresses(tmp_path / "a.csv", 3), "one", "--base-name", first_spelling).code == 0
     people = write_addresses(tmp_path / "b.csv", 5)
-    result = load(connector, people, "two", "--base-name", second)
+    result = load(connector, people, "two", "--base-name", second_spelling)
     assert (result.code, result.rows) == (0, {"read": 5, "exists": 3, "created": 2}), result.stderr
-    assert load(connector, people, "two", "--base-name", first).rows == {"read": 5, "exists": 5}
-    assert load(connector, people, "one", "--base-name", second).rows == {"read": 5, "exists": 5}
+    assert load(connector, people, "two", "--base-name", first_spelling).rows == {"read": 5, "exists": 5}
+    assert load(connector, people, "one", "--base-name", second_spelling).rows == {"read": 5, "exists": 5}
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
@@ -45,31 +45,31 @@ SIMILAR = [
 ]
 
 
-@pytest.mark.parametrize(("way", "listed", "asked"), SIMILAR)
+@pytest.mark.parametrize(("spelling", "listed_name", "requested_name"), SIMILAR)
 def test_a_name_that_the_service_may_take_for_another_base_is_refused_before_the_first_create(
-    connector: Connector, tmp_path: Path, way: str, listed: str, asked: str
+    connector: Connector, tmp_path: Path, spelling: str, listed_name: str, requested_name: str
 ) -> None:
-    connector.sandbox.switch(base_names=way)
+    connector.sandbox.switch(base_names=spelling)
     people = write_addresses(tmp_path / "people.csv", 3)
-    load(connector, people, "one", "--base-name", listed)
+    load(connector, people, "one", "--base-name", listed_name)
     creates = count_creates(connector.sandbox)
-    result = load(connector, people, "two", "--base-name", asked)
+    result = load(connector, people, "two", "--base-name", requested_name)
     assert result.is_refused, result.stdout
     assert "Give the base by its id: 1 if " in result.stderr
-    assert asked.strip() in result.stderr
-    assert " ".join(listed.split()) in result.stderr
+    assert requested_name.strip() in result.stderr
+    assert " ".join(listed_name.split()) in result.stderr
     assert count_creates(connector.sandbox) == creates
     assert load(connector, people, "two", "--base-id", "1").rows == {"read": 3, "exists": 3}
 
 
 @pytest.mark.parametrize(
-    ("listed", "asked"),
+    ("listed_name", "requested_name"),
     [("News", "Newsletter"), ("Kunden", "Kunden 2025"), ("Newsletter Nord", "Newsletter Süd")],
 )
 def test_a_new_base_is_created_beside_one_whose_name_is_not_similar(
-    connector: Connector, tmp_path: Path, listed: str, asked: str
+    connector: Connector, tmp_path: Path, listed_name: str, requested_name: str
 ) -> None:
     people = write_addresses(tmp_path / "people.csv", 3)
-    load(connector, people, "one", "--base-name", listed)
-    result = load(connector, people, "two", "--base-name", asked)
+    load(connector, people, "one", "--base-name", listed_name)
+    result = load(connector, people, "two", "--base-name", requested_name)
     assert (result.code, result.rows) == (0, {"read": 3, "created": 3}), result.stderr

@@ -17,46 +17,46 @@ from connector.sources.files import open_file, open_files
 from tests.pipelines.conftest import Connector, count_stored, wait_for, write_addresses
 from tests.stores import Bucket
 
-FULL = "".join(f"person{number}@example.com,Ann,true\n" for number in range(50))
+BODY = "".join(f"person{number}@example.com,Ann,true\n" for number in range(50))
 HEADER = "email,first_name,is_active\n"
 
 
-def write_csv(path: Path) -> None:
-    path.write_text(HEADER + FULL, encoding="utf-8")
+def write_csv(file_path: Path) -> None:
+    file_path.write_text(HEADER + BODY, encoding="utf-8")
 
 
-def write_gzip(path: Path) -> None:
-    path.write_bytes(gzip.compress((HEADER + FULL).encode()))
+def write_gzip(file_path: Path) -> None:
+    file_path.write_bytes(gzip.compress((HEADER + BODY).encode()))
 
 
-def write_parquet(path: Path) -> None:
-    pd.DataFrame({"email": ["ann@example.com", "bob@example.com"], "is_active": [True, True]}).to_parquet(path)
+def write_parquet(file_path: Path) -> None:
+    pd.DataFrame({"email": ["ann@example.com", "bob@example.com"], "is_active": [True, True]}).to_parquet(file_path)
 
 
-def write_workbook(path: Path) -> None:
+def write_workbook(file_path: Path) -> None:
     import xlsxwriter
 
-    with xlsxwriter.Workbook(path) as book:
+    with xlsxwriter.Workbook(file_path) as book:
         sheet = book.add_worksheet()
         for row, cells in enumerate((("email", "is_active"), ("ann@example.com", "true"))):
             sheet.write_row(row, 0, cells)
 
 
-def write_lines(path: Path) -> None:
-    path.write_text('{"email": "ann@example.com", "is_active": true}\n', encoding="utf-8")
+def write_lines(file_path: Path) -> None:
+    file_path.write_text('{"email": "ann@example.com", "is_active": true}\n', encoding="utf-8")
 
 
-def append(path: Path) -> None:
-    with path.open("ab") as file:
+def append(file_path: Path) -> None:
+    with file_path.open("ab") as file:
         file.write(b"ann@example.co")
 
 
-def touch(path: Path) -> None:
-    os.utime(path, ns=(1, 1))
+def touch(file_path: Path) -> None:
+    os.utime(file_path, ns=(1, 1))
 
 
-def cut_off(path: Path) -> None:
-    os.truncate(path, path.stat().st_size - 10)
+def cut_off(file_path: Path) -> None:
+    os.truncate(file_path, file_path.stat().st_size - 10)
 
 
 FORMATS: dict[str, Callable[[Path], None]] = {
@@ -71,25 +71,25 @@ FORMATS: dict[str, Callable[[Path], None]] = {
 def test_a_file_that_changes_between_its_opening_and_its_last_row_is_refused(
     tmp_path: Path, name: str, change: Callable[[Path], None]
 ) -> None:
-    path = tmp_path / name
-    FORMATS[name](path)
-    with open_file(path) as source:
-        change(path)
+    file_path = tmp_path / name
+    FORMATS[name](file_path)
+    with open_file(file_path) as source:
+        change(file_path)
         with pytest.raises(SourceError, match="has changed since it was opened"):
             list(source.chunks())
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_a_file_that_is_replaced_or_deleted_is_read_to_its_end(tmp_path: Path, name: str) -> None:
-    path, other = tmp_path / name, tmp_path / f"other.{name}"
-    FORMATS[name](path)
-    FORMATS[name](other)
-    append(other)
-    with open_file(path) as source:
-        other.replace(path)
-        before = sum(len(chunk.frame) for chunk in source.chunks())
-        path.unlink()
-        assert sum(len(chunk.frame) for chunk in source.chunks()) == before > 0
+    file_path, other_file = tmp_path / name, tmp_path / f"other.{name}"
+    FORMATS[name](file_path)
+    FORMATS[name](other_file)
+    append(other_file)
+    with open_file(file_path) as source:
+        other_file.replace(file_path)
+        row_count = sum(len(chunk.frame) for chunk in source.chunks())
+        file_path.unlink()
+        assert sum(len(chunk.frame) for chunk in source.chunks()) == row_count > 0
 
 
 def test_one_of_several_files_that_grows_is_refused(tmp_path: Path) -> None:
@@ -104,26 +104,26 @@ def test_one_of_several_files_that_grows_is_refused(tmp_path: Path) -> None:
 def test_an_object_of_a_store_that_is_overwritten_is_refused(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in bucket.environ.items():
         monkeypatch.setenv(name, value)
-    bucket.put("people.csv", (HEADER + FULL).encode())
+    bucket.put("people.csv", (HEADER + BODY).encode())
     with open_file(bucket.url("people.csv")) as source:
         assert sum(len(chunk.frame) for chunk in source.chunks()) == 50
-        bucket.put("people.csv", (HEADER + FULL + "ann@example.co").encode())
+        bucket.put("people.csv", (HEADER + BODY + "ann@example.co").encode())
         with pytest.raises(SourceError, match="has changed since it was opened"):
             list(source.chunks())
 
 
 @contextmanager
-def upload(path: Path) -> Iterator[None]:
+def upload(file_path: Path) -> Iterator[None]:
     """Write rows to the file, a part of a row at a time, until the block ends."""
-    is_ended = threading.Event()
+    is_finished = threading.Event()
 
     def write() -> None:
-        with path.open("a", encoding="utf-8", buffering=1) as file:
+        with file_path.open("a", encoding="utf-8", buffering=1) as file:
             for number in count():
-                for part in (f"late{number}@example.co", "m,Ann,Lee,true\n"):
-                    file.write(part)
+                for text in (f"late{number}@example.co", "m,Ann,Lee,true\n"):
+                    file.write(text)
                     file.flush()
-                    if is_ended.wait(0.005):
+                    if is_finished.wait(0.005):
                         return
 
     thread = threading.Thread(target=write)
@@ -131,33 +131,35 @@ def upload(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        is_ended.set()
+        is_finished.set()
         thread.join()
 
 
 def test_an_upload_in_progress_is_refused_before_the_first_create(connector: Connector, tmp_path: Path) -> None:
-    path = write_addresses(tmp_path / "people.csv", 10_000)  # so many that the upload goes on while they are read
-    with upload(path):
+    file_path = write_addresses(tmp_path / "people.csv", 10_000)  # so many that the upload goes on while they are read
+    with upload(file_path):
         for command in (
-            ("import", path, "--base-id", "7", "--quiet-period", "200ms"),
-            ("plan", path, "--base-id", "7"),
-            ("import", path, "--base-id", "7", "--limit", "1000"),
-            ("validate", path),
+            ("import", file_path, "--base-id", "7", "--quiet-period", "200ms"),
+            ("plan", file_path, "--base-id", "7"),
+            ("import", file_path, "--base-id", "7", "--limit", "1000"),
+            ("validate", file_path),
         ):
             result = connector.run_json(*command)
             assert result.code == 3, (command, result.stderr)
             assert "people.csv: has changed since it was opened" in result.stderr
             assert "Wait until it is complete, then run again" in result.stderr
     assert count_stored(connector.sandbox) == {}
-    assert connector.run_json("validate", path).rows["read"] > 10_000
+    assert connector.run_json("validate", file_path).rows["read"] > 10_000
 
 
 def test_a_file_may_change_after_its_last_row_is_read(connector: Connector, tmp_path: Path) -> None:
-    path = write_addresses(tmp_path / "people.csv", 20)
+    file_path = write_addresses(tmp_path / "people.csv", 20)
     connector.sandbox.switch(latency_ms=100)
-    with connector.start("import", path, "--base-id", "7", "--quiet-period", "200ms", "--output", "json") as process:
+    with connector.start(
+        "import", file_path, "--base-id", "7", "--quiet-period", "200ms", "--output", "json"
+    ) as process:
         wait_for(lambda: connector.sandbox.stats()["subscribers"] > 0)
-        shutil.copyfile(write_addresses(tmp_path / "other.csv", 90), path)
+        shutil.copyfile(write_addresses(tmp_path / "other.csv", 90), file_path)
         process.communicate()
     assert process.returncode == 0
     assert len(count_stored(connector.sandbox)) == 20

@@ -13,37 +13,37 @@ from tests.pipelines.conftest import Connector, write_csv
 from tests.pipelines.forked import Forked
 from tests.pipelines.leftovers import put_lag_on_record
 
-LOADING = """
+LOAD_JOB = """
 job: crm
 source: {file: {path: people.csv}}
 subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}
 """
-TRAITS = ("page size", "order", "filters", "cut off")
-EXACT = "email: exact; client_user_id: exact"
-PARTIAL = EXACT.replace("exact", "partial, a part of a value found the subscriber")
-PLAIN = {
+LIST_CHECKS = ("page size", "order", "filters", "cut off")
+EXACT_FILTERS = "email: exact; client_user_id: exact"
+PARTIAL_FILTERS = EXACT_FILTERS.replace("exact", "partial, a part of a value found the subscriber")
+EXPECTED_MESSAGES = {
     "page size": "a page held 40 of 40 subscribers; the limit of a page is 1,000",
     "order": "by id, ascending",
-    "filters": EXACT,
+    "filters": EXACT_FILTERS,
     "cut off": "no: the counts of active and inactive subscribers add up to the TotalCount, 40",
 }
-EXPORTING = "job: warehouse\nexport: {to: 'sqlite:///w.db'}\n"
+EXPORT_JOB = "job: warehouse\nexport: {to: 'sqlite:///w.db'}\n"
 
 
 def check(connector: Connector, job: str, **environ: str) -> tuple[int, dict[str, bool], str]:
     (connector.folder / "job.yaml").write_text(job)
     result = connector.run_json("check", "job.yaml", environ=environ)
-    verdicts = {each["check"]: each["ok"] for each in result.report["checks"]}
-    failed = " ".join(each["message"] for each in result.report["checks"] if not each["ok"])
-    return result.code, verdicts, failed
+    ok_by_check = {check_entry["check"]: check_entry["ok"] for check_entry in result.report["checks"]}
+    failure_text = " ".join(check_entry["message"] for check_entry in result.report["checks"] if not check_entry["ok"])
+    return result.code, ok_by_check, failure_text
 
 
 def test_a_job_that_can_run_passes_each_check_and_changes_nothing(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email", "ann@x.org", "bob@x.org")
-    loads = dict.fromkeys(("configuration", "source", "service", *TRAITS, "ledger"), True)
-    assert check(connector, LOADING) == (0, loads, "")
-    exports = dict.fromkeys(("configuration", "service", *TRAITS, "ledger", "destination"), True)
-    assert check(connector, EXPORTING) == (0, exports, "")
+    expected_load_checks = dict.fromkeys(("configuration", "source", "service", *LIST_CHECKS, "ledger"), True)
+    assert check(connector, LOAD_JOB) == (0, expected_load_checks, "")
+    expected_export_checks = dict.fromkeys(("configuration", "service", *LIST_CHECKS, "ledger", "destination"), True)
+    assert check(connector, EXPORT_JOB) == (0, expected_export_checks, "")
     stats = connector.sandbox.stats()
     assert stats["subscribers"] == 0
     with closing(sqlite3.connect(tmp_path / "w.db")) as database:
@@ -53,21 +53,21 @@ def test_a_job_that_can_run_passes_each_check_and_changes_nothing(connector: Con
 
 
 @pytest.mark.parametrize(
-    ("job", "environ", "code", "failing", "words"),
+    ("job", "environ", "code", "failed_name", "expected_text"),
     [
         ("job: crm\nsorce: x\n", {}, 2, "configuration", "did you mean source"),
-        (LOADING.replace("people.csv", "gone.csv"), {}, 2, "source", "there is no such file"),
-        (LOADING.replace("{email: email,", "{email: mail,"), {}, 2, "source", "mail"),
-        (LOADING.replace("people.csv", "bad.csv"), {}, 2, "source", "connector validate"),
-        (LOADING, {"CONNECTOR_TOKEN": "wrong"}, 2, "service", "Check the token"),
-        (LOADING, {"CONNECTOR_BASE_URL": "http://127.0.0.1:1"}, 3, "service", "Check the base URL"),
-        (LOADING + "ledger: must_exist\n", {}, 3, "ledger", "there is no ledger at"),
-        (LOADING, {"CONNECTOR_LEDGER": "sqlite:///people.csv"}, 3, "ledger", "people.csv"),
-        (EXPORTING.replace("w.db", "taken.db"), {}, 2, "destination", "--overwrite"),
+        (LOAD_JOB.replace("people.csv", "gone.csv"), {}, 2, "source", "there is no such file"),
+        (LOAD_JOB.replace("{email: email,", "{email: mail,"), {}, 2, "source", "mail"),
+        (LOAD_JOB.replace("people.csv", "bad.csv"), {}, 2, "source", "connector validate"),
+        (LOAD_JOB, {"CONNECTOR_TOKEN": "wrong"}, 2, "service", "Check the token"),
+        (LOAD_JOB, {"CONNECTOR_BASE_URL": "http://127.0.0.1:1"}, 3, "service", "Check the base URL"),
+        (LOAD_JOB + "ledger: must_exist\n", {}, 3, "ledger", "there is no ledger at"),
+        (LOAD_JOB, {"CONNECTOR_LEDGER": "sqlite:///people.csv"}, 3, "ledger", "people.csv"),
+        (EXPORT_JOB.replace("w.db", "taken.db"), {}, 2, "destination", "--overwrite"),
     ],
 )  # fmt: skip
 def test_a_failed_check_names_the_next_step(
-    connector: Connector, job: str, environ: dict[str, str], code: int, failing: str, words: str
+    connector: Connector, job: str, environ: dict[str, str], code: int, failed_name: str, expected_text: str
 ) -> None:
     write_csv(connector.folder / "people.csv", "email", "ann@x.org")
     write_csv(connector.folder / "bad.csv", "email", "no address")
@@ -75,27 +75,27 @@ def test_a_failed_check_names_the_next_step(
         database.execute("CREATE TABLE subscribers (name TEXT)")
         database.execute("INSERT INTO subscribers VALUES ('kept')")
         database.commit()
-    result, verdicts, failed = check(connector, job, **environ)
-    assert (result, [name for name, is_ok in verdicts.items() if not is_ok]) == (code, [failing])
-    assert words in failed
+    exit_code, ok_by_check, failure_text = check(connector, job, **environ)
+    assert (exit_code, [name for name, is_ok in ok_by_check.items() if not is_ok]) == (code, [failed_name])
+    assert expected_text in failure_text
 
 
 def test_a_ledger_without_write_permission_fails_the_check(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email", "ann@x.org")
-    (tmp_path / "job.yaml").write_text(LOADING)
+    (tmp_path / "job.yaml").write_text(LOAD_JOB)
     assert connector.run("sync", "job.yaml").code == 0
     (tmp_path / "state" / "ledger.db").chmod(0o400)
     with Forked(
-        ["check", "job.yaml", "--output", "json"], os.environ | connector.environ, tmp_path, is_bound=True
-    ) as checking:
-        said, _ = checking.communicate()
-    failed = [each for each in json.loads(said)["checks"] if not each["ok"]]
-    assert (checking.returncode, [each["check"] for each in failed]) == (3, ["ledger"])
-    assert "ledger.db cannot be written by this user: allow it" in failed[0]["message"]
+        ["check", "job.yaml", "--output", "json"], os.environ | connector.environ, tmp_path, is_unprivileged=True
+    ) as process:
+        stdout, _ = process.communicate()
+    failed_checks = [check_entry for check_entry in json.loads(stdout)["checks"] if not check_entry["ok"]]
+    assert (process.returncode, [check_entry["check"] for check_entry in failed_checks]) == (3, ["ledger"])
+    assert "ledger.db cannot be written by this user: allow it" in failed_checks[0]["message"]
 
 
 @pytest.mark.parametrize(
-    ("switches", "different"),
+    ("switches", "expected_changes"),
     [
         ({}, {}),
         ({"max_limit": 20}, {"page size": "a page held 20 of 40 subscribers; the limit of a page is 20"}),
@@ -104,12 +104,14 @@ def test_a_ledger_without_write_permission_fails_the_check(connector: Connector,
         ({"order": "shuffled"}, {"order": "the same page, requested twice, came in two orders"}),
         (
             {"filters": "partial"},
-            {"filters": PARTIAL},
+            {"filters": PARTIAL_FILTERS},
         ),
         (
             {"filters": "ignored"},
             {
-                "filters": EXACT.replace("exact", "ignored, the service answered a made-up value with subscribers"),
+                "filters": EXACT_FILTERS.replace(
+                    "exact", "ignored, the service answered a made-up value with subscribers"
+                ),
                 "cut off": "nothing suggests it: TotalCount is 40",
             },
         ),
@@ -122,19 +124,24 @@ def test_a_ledger_without_write_permission_fails_the_check(connector: Connector,
     ids=str,
 )
 def test_check_shows_the_page_size_order_and_filters_of_the_list(
-    connector: Connector, switches: dict[str, Any], different: dict[str, str]
+    connector: Connector, switches: dict[str, Any], expected_changes: dict[str, str]
 ) -> None:
     connector.sandbox.seed(40, base_name="News")
     connector.sandbox.switch(**switches)
-    found = {each["check"]: each["message"] for each in connector.run_json("check").report["checks"]}
-    assert {name: found[name][: len(words)] for name, words in (PLAIN | different).items()} == PLAIN | different
-    assert "no lag of the list is on record" in found["ledger"]
+    messages_by_check = {
+        check_entry["check"]: check_entry["message"] for check_entry in connector.run_json("check").report["checks"]
+    }
+    assert {
+        name: messages_by_check[name][: len(expected_text)]
+        for name, expected_text in (EXPECTED_MESSAGES | expected_changes).items()
+    } == EXPECTED_MESSAGES | expected_changes
+    assert "no lag of the list is on record" in messages_by_check["ledger"]
 
 
 def test_check_shows_the_order_of_a_list_of_several_pages(connector: Connector) -> None:
     connector.sandbox.seed(1500, base_name="News")
     checks = connector.run_json("check").report["checks"]
-    assert [each["message"] for each in checks if each["check"] == "order"] == ["by id, ascending"]
+    assert [check_entry["message"] for check_entry in checks if check_entry["check"] == "order"] == ["by id, ascending"]
 
 
 def test_check_shows_the_lag_on_record(connector: Connector, tmp_path: Path) -> None:

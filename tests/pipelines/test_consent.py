@@ -29,19 +29,19 @@ def test_an_import_is_refused_until_the_column_is_mapped(
     assert (result.code, list_stored(connector.sandbox)) == (2, {}), result.stderr
     assert f"--map is_active={column}" in result.stderr
     assert f"--ignore {column}" in result.stderr
-    mapped = connector.run_json("import", people, "--base-id", "7", "--map", f"is_active={column}")
-    assert mapped.code == 0, mapped.stderr
+    mapped_result = connector.run_json("import", people, "--base-id", "7", "--map", f"is_active={column}")
+    assert mapped_result.code == 0, mapped_result.stderr
     activity = list_activity(connector)
     assert activity == {line.partition(",")[0]: line.partition(",")[0] != "ann@x.org" for line in lines[1:]}
 
 
 def test_an_ignored_column_has_no_effect(connector: Connector, tmp_path: Path) -> None:
     people = write_csv(tmp_path / "people.csv", *PEOPLE)
-    given = ("import", people, "--base-id", "7", "--active")
-    misspelt = connector.run("import", people, "--base-id", "7", "--active", "--ignore", "unsubscribd")
-    assert misspelt.code == 2
-    assert "Did you mean unsubscribed?" in misspelt.stderr
-    assert connector.run_json(*given, "--ignore", "unsubscribed").rows == {"read": 3, "created": 3}
+    arguments = ("import", people, "--base-id", "7", "--active")
+    misspelt_result = connector.run("import", people, "--base-id", "7", "--active", "--ignore", "unsubscribd")
+    assert misspelt_result.code == 2
+    assert "Did you mean unsubscribed?" in misspelt_result.stderr
+    assert connector.run_json(*arguments, "--ignore", "unsubscribed").rows == {"read": 3, "created": 3}
     assert list_activity(connector) == dict.fromkeys(("ann@x.org", "bob@x.org", "eve@x.org"), True)
 
 
@@ -55,8 +55,8 @@ def test_a_job_is_refused_until_it_maps_or_ignores_the_column(connector: Connect
         assert any(
             message.startswith("an import of these rows is refused: the column unsubscribed") for message in messages
         )
-    drafted = connector.run("init", "people.csv", "--base-id", "7", "-o", "drafted.yaml")
-    assert drafted.code == 0, drafted.stderr
+    init_result = connector.run("init", "people.csv", "--base-id", "7", "-o", "drafted.yaml")
+    assert init_result.code == 0, init_result.stderr
     assert connector.run_json("sync", "drafted.yaml").rows == {"read": 3, "created": 3}
     assert list_activity(connector) == {"ann@x.org": False, "bob@x.org": True, "eve@x.org": True}
     job.write_text(JOB + "ignore: [unsubscribed]\n", encoding="utf-8")
@@ -96,8 +96,8 @@ def test_a_load_without_a_value_of_is_active_is_refused_and_a_plan_warns(connect
     for command in ("plan", "validate"):
         result = connector.run_json(command, job)
         assert result.code == 0, result.stderr
-        words = "an import of these rows is refused: nothing says is_active"
-        assert any(words in message for message in result.report["messages"])
+        expected_text = "an import of these rows is refused: nothing says is_active"
+        assert any(expected_text in message for message in result.report["messages"])
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_an_empty_cell_of_is_active_is_invalid_unless_the_mapping_has_a_default(
 def test_each_command_reads_yes_and_no_in_the_language_of_the_header(connector: Connector, tmp_path: Path) -> None:
     people = write_csv(tmp_path / "people.csv", "email,Abonné", "ann@x.org,OUI", "bob@x.org,non")
     assert connector.run_json("validate", people).rows == {"read": 2, "valid": 2}
-    planned = connector.run_json("plan", people, "--base-id", "7")
-    assert planned.report["activity"] == {"active": 1, "inactive": 1}, planned.stderr
+    plan_result = connector.run_json("plan", people, "--base-id", "7")
+    assert plan_result.report["activity"] == {"active": 1, "inactive": 1}, plan_result.stderr
     assert connector.run_json("import", people, "--base-id", "7").rows == {"read": 2, "created": 2}
     assert connector.run("init", people, "--base-id", "8", "-o", "job.yaml").code == 0
     assert connector.run_json("sync", "job.yaml").rows == {"read": 2, "created": 2}

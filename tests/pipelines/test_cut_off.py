@@ -10,7 +10,7 @@ import pytest
 from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_csv
 from tests.pipelines.planned import write_job
 
-EXISTING = 1040
+EXISTING_COUNT = 1040
 
 
 def import_anew(connector: Connector, path: Path, *options: str) -> CommandResult:
@@ -23,29 +23,29 @@ def import_anew(connector: Connector, path: Path, *options: str) -> CommandResul
 def people(connector: Connector, tmp_path: Path) -> Path:
     """A job's file of subscribers that the service has. All are alike, so that counts of classes prove nothing."""
     path = tmp_path / "people.csv"
-    write_csv(path, "email,name", *(f"person{index}@x.org,Ann" for index in range(EXISTING)))
-    assert connector.run_json("sync", write_job(tmp_path)).rows == {"read": EXISTING, "created": EXISTING}
+    write_csv(path, "email,name", *(f"person{index}@x.org,Ann" for index in range(EXISTING_COUNT)))
+    assert connector.run_json("sync", write_job(tmp_path)).rows == {"read": EXISTING_COUNT, "created": EXISTING_COUNT}
     return path
 
 
 def test_no_subscriber_beyond_a_window_is_created_again_or_forgotten(connector: Connector, people: Path) -> None:
     sandbox = connector.sandbox
-    all_there = {"read": EXISTING, "exists": EXISTING}
+    all_exist = {"read": EXISTING_COUNT, "exists": EXISTING_COUNT}
 
     sandbox.switch(result_window=1000)  # the list ends before its last ids: a filter looks each row up
     result = import_anew(connector, people)
-    assert (result.code, result.rows) == (0, all_there), result.stderr
+    assert (result.code, result.rows) == (0, all_exist), result.stderr
 
     sandbox.switch(result_window=1013, order="email")  # ids are missing in the middle of the list
     result = import_anew(connector, people)
-    assert (result.code, result.rows) == (0, all_there), result.stderr
+    assert (result.code, result.rows) == (0, all_exist), result.stderr
 
     result = connector.run_json("reconcile", people.parent / "job.yaml", "--forget-missing")
     assert (result.report["forgotten"], result.report["certificate"]["reason"]) == (0, "cut_off")
 
     sandbox.switch(result_window=1000, filters="ignored")  # nothing shows that the list is cut off
     result = import_anew(connector, people)
-    assert (result.code, result.rows) == (3, {"read": EXISTING, "unsent": EXISTING})
+    assert (result.code, result.rows) == (3, {"read": EXISTING_COUNT, "unsent": EXISTING_COUNT})
     assert "--allow-truncated" in result.stderr
     assert set(count_stored(sandbox).values()) == {1}
 
@@ -74,27 +74,29 @@ def test_a_list_of_a_suspicious_size_is_accepted_with_allow_truncated(connector:
 
 def test_an_export_does_not_certify_a_list_that_lacks_confirmed_subscribers(connector: Connector, people: Path) -> None:
     connector.sandbox.switch(result_window=1013, order="email")
-    export = "export", "out.csv", "--allow-incomplete"
+    arguments = "export", "out.csv", "--allow-incomplete"
 
-    result = connector.run_json(*export)
+    result = connector.run_json(*arguments)
     assert "ledger" not in result.report["certificate"]["evidence"]  # the list need not show a new subscriber yet
 
     with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger, ledger:
         ledger.execute("UPDATE run SET started_at = started_at - 3600, finished_at = finished_at - 3600")
-    result = connector.run_json(*export)
+    result = connector.run_json(*arguments)
     assert (result.code, result.report["certificate"]["reason"]) == (1, "cut_off")
     assert result.report["certificate"]["evidence"]["ledger"].startswith("contradicts")
 
     for filters in (("--active",), ("--gender", "unspecified"), ("--first-name", "Ann", "--active")):
-        result = connector.run_json(*export, *filters)
+        result = connector.run_json(*arguments, *filters)
         assert (result.code, result.report["certificate"]["reason"]) == (1, "cut_off"), filters
 
 
 def test_subscribers_that_a_filter_leaves_out_do_not_contradict_the_list(connector: Connector, people: Path) -> None:
-    beas = write_csv(connector.folder / "beas.csv", "email,name", *(f"bea{index}@x.org,Bea" for index in range(30)))
-    assert connector.import_file(beas, "--map", "first_name=name").rows == {"read": 30, "created": 30}
+    people_named_bea = write_csv(
+        connector.folder / "beas.csv", "email,name", *(f"bea{index}@x.org,Bea" for index in range(30))
+    )
+    assert connector.import_file(people_named_bea, "--map", "first_name=name").rows == {"read": 30, "created": 30}
     with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger, ledger:
         ledger.execute("UPDATE run SET started_at = started_at - 3600, finished_at = finished_at - 3600")
     result = connector.run_json("export", "out.csv", "--first-name", "Ann")
-    assert (result.code, result.report["rows"]["written"]) == (0, EXISTING)
+    assert (result.code, result.report["rows"]["written"]) == (0, EXISTING_COUNT)
     assert result.report["certificate"]["evidence"]["ledger"] == "nothing: 0 of 14 that the list lacks are there"

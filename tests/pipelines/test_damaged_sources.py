@@ -74,8 +74,10 @@ def test_a_query_that_cannot_convert_a_value_is_refused(connector: Connector, tm
     job = tmp_path / "job.yaml"
     with DATABASE_OPENERS["postgresql"]() as database:
         url = database.url if kind == "postgresql" else "duckdb:///people.duckdb"
-        number = "generate_series(1, 3)" if kind == "postgresql" else "range(1, 4)"
-        query = f"select 'p' || (case when n = 3 then 'x' else '1' end)::int || '@x.org' as email from {number} as s(n)"
+        series_sql = "generate_series(1, 3)" if kind == "postgresql" else "range(1, 4)"
+        query = (
+            f"select 'p' || (case when n = 3 then 'x' else '1' end)::int || '@x.org' as email from {series_sql} as s(n)"
+        )
         if kind == "duckdb":
             import duckdb
 

@@ -1,4 +1,4 @@
-"""Processes that may open few files and connections (`ulimit -n`)."""
+"""Commands in processes that may open only a few files and connections (`ulimit -n`)."""
 
 import resource
 import subprocess
@@ -7,15 +7,17 @@ from pathlib import Path
 
 from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored, write_addresses, write_csv
 
-LIMITED = (
+LIMITED_PROGRAM = (
     "import os, resource, sys; limits = tuple(map(int, sys.argv[1:3])); "
     "resource.setrlimit(resource.RLIMIT_NOFILE, limits); "
     "os.execv(sys.executable, [sys.executable, '-m', 'pipelines', *sys.argv[3:]])"
 )
 
 
-def run_limited(connector: Connector, soft: int, hard: int, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", LIMITED, str(soft), str(hard), *map(str, arguments)]
+def run_limited(
+    connector: Connector, soft_limit: int, hard_limit: int, *arguments: str | Path
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", LIMITED_PROGRAM, str(soft_limit), str(hard_limit), *map(str, arguments)]
     environ = connector.build_environ()
     return subprocess.run(command, cwd=connector.folder, env=environ, capture_output=True, text=True, check=False)
 
@@ -30,8 +32,8 @@ def test_a_load_creates_every_row_with_few_descriptors(connector: Connector, tmp
 
 def test_a_command_raises_the_soft_limit(connector: Connector, tmp_path: Path) -> None:
     people = write_addresses(tmp_path / "people.csv", 200)
-    hard = min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-    result = run_limited(connector, 38, hard, "import", people, *INTO_NEWS)
+    hard_limit = min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    result = run_limited(connector, 38, hard_limit, "import", people, *INTO_NEWS)
     assert result.returncode == 0, result.stderr
 
 

@@ -17,17 +17,17 @@ job: news
 source: {{file: {{path: people.csv}}}}
 subscriber: {{base: {base}, identity: {identity}, fields: {{{fields}}}}}
 load: {{quiet_period: 200ms}}
-{more}
+{more_keys}
 """
 FIELDS = "email: email, first_name: name, address_country: country, is_active: active"
 ROWS = ("ann@x.org,Ann,DE,yes", "bob@x.org,Bob,DE,yes")
 
 
 def write_job(
-    folder: Path, base: str = "{id: 7}", identity: str = "email", fields: str = FIELDS, more: str = ""
+    folder: Path, base: str = "{id: 7}", identity: str = "email", fields: str = FIELDS, more_keys: str = ""
 ) -> Path:
     path = folder / "job.yaml"
-    path.write_text(JOB.format(base=base, identity=identity, fields=fields, more=more), encoding="utf-8")
+    path.write_text(JOB.format(base=base, identity=identity, fields=fields, more_keys=more_keys), encoding="utf-8")
     return path
 
 
@@ -35,53 +35,53 @@ def write_people(folder: Path, *rows: str) -> None:
     write_csv(folder / "people.csv", "email,name,country,active", *rows)
 
 
-def find_messages(result: CommandResult, words: str) -> list[str]:
-    return [message for message in result.report["messages"] if words in message]
+def find_messages(result: CommandResult, expected_text: str) -> list[str]:
+    return [message for message in result.report["messages"] if expected_text in message]
 
 
 def list_activity(connector: Connector) -> dict[str, bool]:
-    return {email: each["IsActive"] for email, each in list_stored(connector.sandbox).items()}
+    return {email: subscriber["IsActive"] for email, subscriber in list_stored(connector.sandbox).items()}
 
 
 @pytest.mark.parametrize(
-    ("rows", "used"),
+    ("rows", "used_row"),
     [
         (("ann@x.org,Ann,DE,no", *ROWS), 1),
         ((*ROWS, "ANN@x.org,A,DE,no", "ann@x.org,B,DE,no"), 3),
     ],
     ids=["first", "the first of two"],
 )
-def test_an_inactive_row_overrules_active_rows_before_and_after_it(
-    connector: Connector, tmp_path: Path, rows: tuple[str, ...], used: int
+def test_an_inactive_row_overrules_the_active_rows_of_its_subscriber(
+    connector: Connector, tmp_path: Path, rows: tuple[str, ...], used_row: int
 ) -> None:
     write_people(tmp_path, *rows)
     job = write_job(tmp_path)
     expected = {"read": len(rows), "duplicate": len(rows) - 2}
-    planned = connector.run_json("plan", job, "--rows", tmp_path / "planned.csv")
-    assert planned.rows == expected | {"created": 2}
+    plan_result = connector.run_json("plan", job, "--rows", tmp_path / "planned.csv")
+    assert plan_result.rows == expected | {"created": 2}
     result = connector.run_json("sync", job)
     assert (result.code, result.rows) == (0, expected | {"created": 2}), result.stderr
     assert list_activity(connector) in (
         {"ann@x.org": False, "bob@x.org": True},
         {"ANN@x.org": False, "bob@x.org": True},
     )
-    words = f"1 subscriber has rows that disagree on is_active: the inactive row is used (row {used})"
-    assert find_messages(result, "disagree") == find_messages(planned, "disagree") == [words]
+    expected_text = f"1 subscriber has rows that disagree on is_active: the inactive row is used (row {used_row})"
+    assert find_messages(result, "disagree") == find_messages(plan_result, "disagree") == [expected_text]
     assert connector.run_json("sync", job).rows == expected | {"exists": 2}
 
 
 def test_a_row_in_a_later_chunk_overrules_the_first(connector: Connector, tmp_path: Path) -> None:
     rows = [f"p{number}@x.org,Pat,DE,yes" for number in range(32_000)]
     write_people(tmp_path, *rows, "p5@x.org,Pat,DE,no", "P31999@X.org,Pat,DE,no", "p7@x.org,Paul,FR,yes")
-    job = write_job(tmp_path, more="guard: {max_creates: 10}")
-    for options, created in ((["--limit", "8"], 7), (["--limit", "2"], 0)):
+    job = write_job(tmp_path, more_keys="guard: {max_creates: 10}")
+    for options, created_count in ((["--limit", "8"], 7), (["--limit", "2"], 0)):
         result = connector.run_json("sync", job, *options)
-        assert result.rows.get("created", 0) == created, result.stderr
+        assert result.rows.get("created", 0) == created_count, result.stderr
         assert result.rows["read"] == int(options[1])
         assert find_messages(result, "All 32,003 rows were read, because a row beyond --limit may show")
     assert "p5@x.org" not in list_stored(connector.sandbox)  # the row beyond the limit says inactive
-    validated = connector.run_json("validate", job)
-    assert validated.rows == {"read": 32_003, "valid": 32_000, "duplicate": 3}
+    validation_result = connector.run_json("validate", job)
+    assert validation_result.rows == {"read": 32_003, "valid": 32_000, "duplicate": 3}
 
 
 def test_the_report_names_the_fields_that_differ(connector: Connector, tmp_path: Path) -> None:
@@ -114,15 +114,15 @@ def test_an_invalid_inactive_row_prevents_the_create_of_its_subscriber(connector
     assert (result.code, result.rows) == (1, {"read": 10, "invalid": 4, "duplicate": 4, "created": 2})
     assert list_activity(connector) == {"bob@x.org": True, "cem@x.org": False}
     (message,) = find_messages(result, "an invalid row that says inactive")
-    words = (
+    expected_text = (
         "3 subscribers have an invalid row that says inactive, or that cannot be read (rows 3, 4, 9), so no other row"
     )
-    assert message.startswith(words)
+    assert message.startswith(expected_text)
     causes = [cause for cause in result.report["causes"] if cause["outcome"] == "duplicate"]
     assert sorted((cause["code"], cause["rows"]) for cause in causes) == [("overruled", 1), ("overruled", 3)]
 
 
-UNREADABLE = {
+UNREADABLE_ROWS = {
     "an unclear word": "ann@x.org,Ann,DE,paused",
     "too few cells": "ann@x.org,Ann,no",
     "too many cells": "Ann@X.org,Lee, Ann,DE,no",
@@ -133,11 +133,11 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.parametrize(("row", "is_last"), [(row, index % 2 == 0) for index, row in enumerate(UNREADABLE)])
+@pytest.mark.parametrize(("row", "is_last"), [(row, index % 2 == 0) for index, row in enumerate(UNREADABLE_ROWS)])
 def test_an_unreadable_row_prevents_the_create_of_its_subscriber_as_active(
     connector: Connector, tmp_path: Path, row: str, *, is_last: bool
 ) -> None:
-    rows = [*ROWS, UNREADABLE[row]] if is_last else [UNREADABLE[row], *ROWS]
+    rows = [*ROWS, UNREADABLE_ROWS[row]] if is_last else [UNREADABLE_ROWS[row], *ROWS]
     path = tmp_path / "people.csv"
     path.write_bytes("\n".join(["email,name,country,active", *rows, ""]).encode("latin-1"))
     result = connector.run_json("sync", write_job(tmp_path))
@@ -171,14 +171,14 @@ def test_a_malformed_row_prevents_the_create_in_every_shard(tmp_path: Path) -> N
     rows = [row for number in range(20) for row in (f"p{number}@x.org,Pat,DE,yes", f"p{number}@x.org,no")]
     write_people(tmp_path, *rows)
     mapping = FieldMapping({"email": ColumnRule(column="email"), "is_active": ColumnRule(column="active")})
-    planned = 0
+    planned_count = 0
     for index in (1, 2):
         with open_file(tmp_path / "people.csv") as source, SpooledRows(source, "email") as source_rows:
             rules, shard = ValidationRules(), Shard(index, 2)
             for _ in source_rows.spool(prepare_chunks(source, mapping, rules, today=TODAY, limit=None, shard=shard)):
                 pass
-            planned += sum(len(prepared.planned.subscribers) for prepared in source_rows.read())
-    assert planned == 0
+            planned_count += sum(len(prepared_chunk.planned.subscribers) for prepared_chunk in source_rows.read())
+    assert planned_count == 0
 
 
 def test_an_inactive_row_on_the_suppression_list_leaves_its_subscriber_out(
@@ -188,7 +188,7 @@ def test_an_inactive_row_on_the_suppression_list_leaves_its_subscriber_out(
     write_csv(tmp_path / "gone.csv", "address", "gone@x.org")
     suppress = "suppress: {file: {path: gone.csv, column: address}, field: email}"
     fields = "client_user_id: id, email: email, is_active: active"
-    job = write_job(tmp_path, identity="client_user_id", fields=fields, more=suppress)
+    job = write_job(tmp_path, identity="client_user_id", fields=fields, more_keys=suppress)
     result = connector.run_json("sync", job)
     assert result.rows == {"read": 3, "suppressed": 1, "duplicate": 1, "created": 1}
     assert list(list_stored(connector.sandbox)) == ["bob@x.org"]
@@ -200,8 +200,8 @@ def test_rows_of_one_identity_for_two_bases_do_not_overrule_each_other(connector
     job = write_job(tmp_path, base="{column: list}", fields="email: email, is_active: active")
     result = connector.run_json("sync", job)
     assert result.rows == {"read": 5, "created": 3, "duplicate": 2}
-    stored = [event["subscriber"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created"]
-    assert {(each["Base"]["Id"], each["Email"], each["IsActive"]) for each in stored} == {
+    subscribers = [event["subscriber"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created"]
+    assert {(subscriber["Base"]["Id"], subscriber["Email"], subscriber["IsActive"]) for subscriber in subscribers} == {
         (7, "ann@x.org", True), (9, "ann@x.org", False), (7, "bob@x.org", False),
     }  # fmt: skip
     assert find_messages(result, "disagree") == [
@@ -224,8 +224,8 @@ def test_a_limit_ends_the_reading_if_no_column_holds_the_activity(connector: Con
     rows = [f"p{number}@x.org,Pat,DE,yes" for number in range(32_000)]
     write_people(tmp_path, *rows, '"never closed', *rows)
     arguments = ("import", tmp_path / "people.csv", "--base-name", "News", "--quiet-period", "100ms")
-    refused = connector.run_json(*arguments, "--active", "--map", "is_active=")
-    assert refused.code == 2, refused.stderr
+    refused_result = connector.run_json(*arguments, "--active", "--map", "is_active=")
+    assert refused_result.code == 2, refused_result.stderr
     result = connector.run_json(*arguments, "--active", "--map", "is_active=", "--limit", "3")
     assert result.rows == {"read": 3, "created": 3}, result.stderr
     assert find_messages(result, "rows were read") == []

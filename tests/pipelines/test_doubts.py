@@ -9,8 +9,8 @@ from tests.pipelines.leftovers import lose_three
 def test_unknown_creates_are_settled_by_their_own_identity_field(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "ids.csv", "client_user_id,email", *(f"A{index},a{index}@x.org" for index in range(3)))
     lose_three(connector, path, "--identity", "client_user_id", drop_after=1)
-    other = write_csv(tmp_path / "new.csv", "email", "z@x.org", "a1@x.org")
-    result = connector.import_file(other)
+    second_file = write_csv(tmp_path / "new.csv", "email", "z@x.org", "a1@x.org")
+    result = connector.import_file(second_file)
     assert result.rows == {"read": 2, "created": 1, "exists": 1}
     assert result.report["settled"] == {"found": 3, "absent": 0}
     assert set(count_stored(connector.sandbox).values()) == {1}
@@ -20,11 +20,11 @@ def test_a_base_by_id_and_then_by_name_is_one_even_while_the_list_lags(connector
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
     sandbox.switch(list_lag_ms=2500)
     lose_three(connector, path, "--base-id", "1", base=None, drop_after=1)
-    too_early = connector.import_file(path, "--limit", "3")
-    assert (too_early.code, too_early.rows) == (3, {"read": 3, "unsent": 3}), too_early.stderr
-    assert "may be this one" in too_early.stderr
-    settled = connector.run_json("import", path, "--base-id", "1", "--quiet-period", "1300ms")
-    assert settled.rows == {"read": 3, "exists": 3}
+    early_result = connector.import_file(path, "--limit", "3")
+    assert (early_result.code, early_result.rows) == (3, {"read": 3, "unsent": 3}), early_result.stderr
+    assert "may be this one" in early_result.stderr
+    settled_result = connector.run_json("import", path, "--base-id", "1", "--quiet-period", "1300ms")
+    assert settled_result.rows == {"read": 3, "exists": 3}
     assert set(count_stored(sandbox).values()) == {1}
 
 
@@ -33,7 +33,7 @@ def test_unknown_creates_in_a_base_whose_id_nobody_knows_stop_no_import_into_ano
 ) -> None:
     assert connector.import_file(write_addresses(tmp_path / "people.csv", 3)).code == 0
     lose_three(connector, tmp_path / "people.csv", "--base-name", "Shop", base=None, drop_before=1)
-    result = connector.import_file(write_addresses(tmp_path / "more.csv", 3, first=3))
+    result = connector.import_file(write_addresses(tmp_path / "more.csv", 3, first_index=3))
     assert (result.code, result.rows) == (0, {"read": 3, "created": 3}), result.stderr
 
 
@@ -50,20 +50,25 @@ def test_a_newer_row_replaces_the_body_of_an_unknown_create(connector: Connector
     lose_three(connector, path, drop_before=1)
     write_csv(path, "email,first_name", "a@x.org,New", "b@x.org,Old", "c@x.org,Old")
     assert connector.import_file(path).rows == {"read": 3, "created": 3}
-    stored = {e["subscriber"]["Email"]: e["subscriber"]["FirstName"] for e in connector.sandbox.truth()["events"]}
-    assert stored == {"a@x.org": "New", "b@x.org": "Old", "c@x.org": "Old"}
+    first_names = {
+        event["subscriber"]["Email"]: event["subscriber"]["FirstName"] for event in connector.sandbox.truth()["events"]
+    }
+    assert first_names == {"a@x.org": "New", "b@x.org": "Old", "c@x.org": "Old"}
 
 
 def test_a_name_of_two_bases_is_refused_and_the_id_of_one_is_accepted(connector: Connector, tmp_path: Path) -> None:
-    one, other = write_addresses(tmp_path / "one.csv", 3), write_addresses(tmp_path / "other.csv", 3, first=2)
-    connector.run_json("import", one, "--base-name", "Base 2")  # the first base: the sandbox gives it the id 1
-    connector.run_json("import", other, "--base-id", "2")  # a new one, which the sandbox calls "Base 2" as well
-    by_name = connector.run_json("import", one, "--base-name", "Base 2")
-    assert by_name.is_refused
-    assert "ids 1, 2" in by_name.stderr
-    fresh = {"CONNECTOR_STATE_DIR": str(tmp_path / "fresh")}
-    unknowing = connector.run_json("import", one, "--base-name", "Base 2", environ=fresh)
-    assert unknowing.is_refused
-    assert "several bases" in unknowing.stderr
-    by_id = connector.run_json("import", one, "--base-id", "2", environ=fresh)
-    assert by_id.rows == {"read": 3, "exists": 1, "created": 2}
+    first_file, second_file = (
+        write_addresses(tmp_path / "one.csv", 3),
+        write_addresses(tmp_path / "other.csv", 3, first_index=2),
+    )
+    connector.run_json("import", first_file, "--base-name", "Base 2")  # the first base: the sandbox gives it the id 1
+    connector.run_json("import", second_file, "--base-id", "2")  # a new one, which the sandbox calls "Base 2" as well
+    result_by_name = connector.run_json("import", first_file, "--base-name", "Base 2")
+    assert result_by_name.is_refused
+    assert "ids 1, 2" in result_by_name.stderr
+    new_ledger = {"CONNECTOR_STATE_DIR": str(tmp_path / "fresh")}
+    result_of_fresh_ledger = connector.run_json("import", first_file, "--base-name", "Base 2", environ=new_ledger)
+    assert result_of_fresh_ledger.is_refused
+    assert "several bases" in result_of_fresh_ledger.stderr
+    result_by_id = connector.run_json("import", first_file, "--base-id", "2", environ=new_ledger)
+    assert result_by_id.rows == {"read": 3, "exists": 1, "created": 2}

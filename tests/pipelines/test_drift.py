@@ -49,7 +49,7 @@ def read_drift(result: CommandResult) -> list[dict[str, str]]:
 
 
 def read_fields(result: CommandResult) -> list[tuple[str, str, str, str]]:
-    return sorted((each["identity"], each["field"], each["service"], each["source"]) for each in read_drift(result))
+    return sorted((line["identity"], line["field"], line["service"], line["source"]) for line in read_drift(result))
 
 
 def edit_in_the_service(connector: Connector, email: str, **values: object) -> None:
@@ -59,44 +59,44 @@ def edit_in_the_service(connector: Connector, email: str, **values: object) -> N
 
 
 def test_a_changed_row_names_its_fields_with_the_values_of_service_and_source(connector: Connector) -> None:
-    first = sync(connector, "Ann@x.org,Ann,a|b,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,7")
-    assert (first.rows, first.report["drift_file"]) == ({"read": 3, "created": 3}, None)
-    second = sync(connector, "Ann@x.org,Anna,a|c,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,")
-    assert (second.code, second.rows) == (0, {"read": 3, "exists": 1, "changed": 2})
-    assert read_fields(second) == [
+    first_result = sync(connector, "Ann@x.org,Ann,a|b,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,7")
+    assert (first_result.rows, first_result.report["drift_file"]) == ({"read": 3, "created": 3}, None)
+    second_result = sync(connector, "Ann@x.org,Anna,a|c,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,")
+    assert (second_result.code, second_result.rows) == (0, {"read": 3, "exists": 1, "changed": 2})
+    assert read_fields(second_result) == [
         ("Ann@x.org", "first_name", "Ann", "Anna"),
         ("Ann@x.org", "tags", '["a","b"]', '["a","c"]'),
         ("eve@x.org", "address_zip", "7", ""),
     ]
-    (line, *_), report = read_drift(second), second.report
+    (line, *_), report = read_drift(second_result), second_result.report
     assert list(line) == COLUMNS
     file = str(connector.folder / "people.csv")
     assert [line[name] for name in COLUMNS[4:9]] == ["1", file, "changed", "changed", report["run_id"]]
     path = Path(report["drift_file"])
     assert path == connector.folder / "state" / "drift" / f"{report['run_id']}.csv"
-    assert [stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent)] == [0o600, 0o700]
+    assert [stat.S_IMODE(private_path.stat().st_mode) for private_path in (path, path.parent)] == [0o600, 0o700]
 
 
 def test_a_reported_change_is_compared_again_only_after_a_week(connector: Connector) -> None:
     sync(connector, "ann@x.org,Ann,,")
-    first = sync(connector, "ann@x.org,Anna,,")
-    assert read_fields(first) == [("ann@x.org", "first_name", "Ann", "Anna")]
-    second = sync(connector, "ann@x.org,Anna,,")
-    assert (second.rows, second.report["drift_file"]) == ({"read": 1, "changed": 1}, None)
-    assert any("what an earlier run reported" in message for message in second.report["messages"])
-    assert count_lists(second) < count_lists(first)
+    first_result = sync(connector, "ann@x.org,Anna,,")
+    assert read_fields(first_result) == [("ann@x.org", "first_name", "Ann", "Anna")]
+    second_result = sync(connector, "ann@x.org,Anna,,")
+    assert (second_result.rows, second_result.report["drift_file"]) == ({"read": 1, "changed": 1}, None)
+    assert any("what an earlier run reported" in message for message in second_result.report["messages"])
+    assert count_lists(second_result) < count_lists(first_result)
     with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger, ledger:
         ledger.execute("UPDATE entry SET reported_at = reported_at - 7 * 86400")
-    assert read_fields(sync(connector, "ann@x.org,Anna,,")) == read_fields(first)
-    other = sync(connector, "ann@x.org,Annie,,")
-    assert read_fields(other) == [("ann@x.org", "first_name", "Ann", "Annie")]
-    mended = sync(connector, "ann@x.org,Ann,,")
-    assert (mended.rows, mended.report["drift_file"]) == ({"read": 1, "exists": 1}, None)
+    assert read_fields(sync(connector, "ann@x.org,Anna,,")) == read_fields(first_result)
+    other_result = sync(connector, "ann@x.org,Annie,,")
+    assert read_fields(other_result) == [("ann@x.org", "first_name", "Ann", "Annie")]
+    corrected_result = sync(connector, "ann@x.org,Ann,,")
+    assert (corrected_result.rows, corrected_result.report["drift_file"]) == ({"read": 1, "exists": 1}, None)
 
 
 def count_lists(result: CommandResult) -> int:
-    sent: int = result.report["requests"]["list"]["sent"]
-    return sent
+    list_request_count: int = result.report["requests"]["list"]["sent"]
+    return list_request_count
 
 
 @pytest.mark.parametrize("filters", ["exact", "ignored"])
@@ -105,51 +105,51 @@ def test_a_changed_row_is_compared_with_the_current_values_of_the_service(connec
     edit_in_the_service(connector, "ann@x.org", FirstName="Annette")
     edit_in_the_service(connector, "eve@x.org", FirstName="Eva", IsActive=True)
     connector.sandbox.switch(filters=filters)
-    changed = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Rob,,", "eve@x.org,Eva,,")
-    assert changed.rows == {"read": 3, "exists": 1, "changed": 2}
-    assert read_fields(changed) == [
+    changed_result = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Rob,,", "eve@x.org,Eva,,")
+    assert changed_result.rows == {"read": 3, "exists": 1, "changed": 2}
+    assert read_fields(changed_result) == [
         ("ann@x.org", "first_name", "Annette", "Anna"),
         ("bob@x.org", "first_name", "Bob", "Rob"),
     ]
 
 
-@pytest.mark.parametrize("people", [30, 250], ids=["by look-ups", "by one listing"])
+@pytest.mark.parametrize("people_count", [30, 250], ids=["by look-ups", "by one listing"])
 def test_a_sync_after_an_import_by_other_columns_reports_the_one_real_change_alone(
-    connector: Connector, people: int
+    connector: Connector, people_count: int
 ) -> None:
-    rows = [f"p{index}@x.org,Ann {index},Lee,true" for index in range(people)]
+    rows = [f"p{index}@x.org,Ann {index},Lee,true" for index in range(people_count)]
     write_csv(connector.folder / "export.csv", "Email,First name,Last name,is_active", *rows)
-    imported = connector.run_json("import", connector.folder / "export.csv", "--base-id", "7")
-    assert imported.rows == {"read": people, "created": people}
+    import_result = connector.run_json("import", connector.folder / "export.csv", "--base-id", "7")
+    assert import_result.rows == {"read": people_count, "created": people_count}
     job = JOB.replace("first_name: name", "first_name: name\n    last_name: {value: Lee}")
-    told = [f"p{index}@x.org,{'Zoe' if index == 5 else 'Ann'} {index},," for index in range(people)]
-    synced = sync(connector, *told, job=job)
-    assert synced.rows == {"read": people, "exists": people - 1, "changed": 1}
-    assert read_fields(synced) == [("p5@x.org", "first_name", "Ann 5", "Zoe 5")]
-    assert not any("mapping" in message for message in synced.report["messages"])
-    assert count_lists(synced) <= people + 5
-    again = sync(connector, *told, job=job)
-    assert (again.rows, again.report["drift_file"]) == (synced.rows, None)
-    assert count_lists(again) <= 1
+    changed_lines = [f"p{index}@x.org,{'Zoe' if index == 5 else 'Ann'} {index},," for index in range(people_count)]
+    sync_result = sync(connector, *changed_lines, job=job)
+    assert sync_result.rows == {"read": people_count, "exists": people_count - 1, "changed": 1}
+    assert read_fields(sync_result) == [("p5@x.org", "first_name", "Ann 5", "Zoe 5")]
+    assert not any("mapping" in message for message in sync_result.report["messages"])
+    assert count_lists(sync_result) <= people_count + 5
+    second_result = sync(connector, *changed_lines, job=job)
+    assert (second_result.rows, second_result.report["drift_file"]) == (sync_result.rows, None)
+    assert count_lists(second_result) <= 1
 
 
 def test_a_guarded_job_reports_each_change_once(connector: Connector) -> None:
     """The survey before the load reads the same rows without comparisons."""
-    guarded = JOB + "guard: {max_creates: 0}\n"
+    guarded_job = JOB + "guard: {max_creates: 0}\n"
     sync(connector, "ann@x.org,Ann,,")
-    changed = sync(connector, "ann@x.org,Anna,,", job=guarded)
-    assert read_fields(changed) == [("ann@x.org", "first_name", "Ann", "Anna")]
-    tripped = sync(connector, "ann@x.org,Ann,b,", "new@x.org,,,", job=guarded)
-    assert (tripped.code, tripped.rows["changed"]) == (3, 1)
-    assert [(each["identity"], each["_code"]) for each in read_drift(tripped)] == [("ann@x.org", "not_compared")]
+    changed_result = sync(connector, "ann@x.org,Anna,,", job=guarded_job)
+    assert read_fields(changed_result) == [("ann@x.org", "first_name", "Ann", "Anna")]
+    stopped_result = sync(connector, "ann@x.org,Ann,b,", "new@x.org,,,", job=guarded_job)
+    assert (stopped_result.code, stopped_result.rows["changed"]) == (3, 1)
+    assert [(line["identity"], line["_code"]) for line in read_drift(stopped_result)] == [("ann@x.org", "not_compared")]
 
 
 def test_values_that_the_service_altered_at_the_create_are_not_reported(connector: Connector) -> None:
     connector.sandbox.switch(alter_fields=["FirstName"])
-    created = sync(connector, "ann@x.org,Annabel,,", "bob@x.org,Robert,a,")
-    assert created.report["echo"] == {"first_name": 2}
-    changed = sync(connector, "ann@x.org,Annabel,b,", "bob@x.org,Robert,,")
-    assert [field[:2] for field in read_fields(changed)] == [("ann@x.org", "tags"), ("bob@x.org", "tags")]
+    create_result = sync(connector, "ann@x.org,Annabel,,", "bob@x.org,Robert,a,")
+    assert create_result.report["echo"] == {"first_name": 2}
+    changed_result = sync(connector, "ann@x.org,Annabel,b,", "bob@x.org,Robert,,")
+    assert [field[:2] for field in read_fields(changed_result)] == [("ann@x.org", "tags"), ("bob@x.org", "tags")]
 
 
 def test_a_changed_row_of_an_unlisted_subscriber_is_reported_as_not_compared(
@@ -157,11 +157,11 @@ def test_a_changed_row_of_an_unlisted_subscriber_is_reported_as_not_compared(
 ) -> None:
     sync(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
     erase_first(connector.sandbox, Email="ann@x.org")
-    changed = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Rob,,")
-    assert changed.rows == {"read": 2, "changed": 2}
-    lines = [(each["identity"], each["field"], each["_code"]) for each in read_drift(changed)]
+    changed_result = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Rob,,")
+    assert changed_result.rows == {"read": 2, "changed": 2}
+    lines = [(line["identity"], line["field"], line["_code"]) for line in read_drift(changed_result)]
     assert lines == [("ann@x.org", "", "not_compared"), ("bob@x.org", "first_name", "changed")]
-    assert any("the list did not show it" in message for message in changed.report["messages"])
+    assert any("the list did not show it" in message for message in changed_result.report["messages"])
 
 
 def test_a_changed_row_is_not_compared_with_a_subscriber_that_has_another_address_now(connector: Connector) -> None:
@@ -171,63 +171,63 @@ def test_a_changed_row_is_not_compared_with_a_subscriber_that_has_another_addres
     edit_in_the_service(connector, "ann@x.org", FirstName="Ann", IsActive=True, Phone="0201")
     connector.sandbox.switch(merge_by=["Phone"])
     plant(connector.sandbox, "bea@x.org", {"Id": 7}, FirstName="Bea", IsActive=True, Phone="0201")
-    changed = sync(connector, "ann@x.org,Anna,,no", "bob@x.org,Bob,,yes", job=job)
+    changed_result = sync(connector, "ann@x.org,Anna,,no", "bob@x.org,Bob,,yes", job=job)
     assert connector.sandbox.stats()["subscribers"] == 2
-    assert [(each["identity"], each["field"], each["_code"]) for each in read_drift(changed)] == [
+    assert [(line["identity"], line["field"], line["_code"]) for line in read_drift(changed_result)] == [
         ("ann@x.org", "", "not_compared")
     ]
-    assert (changed.rows, changed.report["opt_outs"]) == ({"read": 2, "changed": 1, "exists": 1}, 0)
+    assert (changed_result.rows, changed_result.report["opt_outs"]) == ({"read": 2, "changed": 1, "exists": 1}, 0)
 
 
 def test_an_omitted_zip_is_reported_once_when_its_row_is_created(connector: Connector) -> None:
-    people = ["ann@x.org,Ann,,SW1A 1AA", "bob@x.org,Bob,,1012", "eve@x.org,Eve,,02134"]
-    created = sync(connector, *people)
-    assert created.rows == {"read": 3, "created": 3}
-    assert read_fields(created) == [
+    people_count = ["ann@x.org,Ann,,SW1A 1AA", "bob@x.org,Bob,,1012", "eve@x.org,Eve,,02134"]
+    create_result = sync(connector, *people_count)
+    assert create_result.rows == {"read": 3, "created": 3}
+    assert read_fields(create_result) == [
         ("ann@x.org", "address_zip", "", "SW1A 1AA"),
         ("eve@x.org", "address_zip", "", "02134"),
     ]
-    lines = [[each[name] for name in ("_row", "_outcome", "_code")] for each in read_drift(created)]
+    lines = [[line[name] for name in ("_row", "_outcome", "_code")] for line in read_drift(create_result)]
     assert sorted(lines) == [["1", "created", "zip_omitted"], ["3", "created", "zip_omitted"]]
-    again = sync(connector, *people)
-    assert (again.rows, again.report["drift_file"]) == ({"read": 3, "exists": 3}, None)
+    second_result = sync(connector, *people_count)
+    assert (second_result.rows, second_result.report["drift_file"]) == ({"read": 3, "exists": 3}, None)
 
 
-@pytest.mark.parametrize("others", [0, 1010], ids=["by a listing", "by look-ups"])
-def test_a_row_of_an_existing_subscriber_is_compared_by_the_first_run(connector: Connector, others: int) -> None:
-    if others:
-        connector.sandbox.seed(others, base_id=7)
+@pytest.mark.parametrize("other_count", [0, 1010], ids=["by a listing", "by look-ups"])
+def test_a_row_of_an_existing_subscriber_is_compared_by_the_first_run(connector: Connector, other_count: int) -> None:
+    if other_count:
+        connector.sandbox.seed(other_count, base_id=7)
         sync(connector, "known@x.org,Kay,,")  # the ledger knows the base's id, and the list has two pages
     edit_in_the_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
     edit_in_the_service(connector, "bob@x.org", FirstName="Bob", IsActive=True)
-    planned = connector.run_json("plan", write_people(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,"))
-    first = sync(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
-    assert first.rows == planned.rows == {"read": 2, "exists": 1, "changed": 1}
-    assert read_fields(first) == [("ann@x.org", "first_name", "Annette", "Ann")]
-    again = sync(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
-    assert (again.rows, again.report["drift_file"]) == (first.rows, None)
-    changed = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Bob,,")
-    assert read_fields(changed) == [("ann@x.org", "first_name", "Annette", "Anna")]
+    plan_result = connector.run_json("plan", write_people(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,"))
+    first_result = sync(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
+    assert first_result.rows == plan_result.rows == {"read": 2, "exists": 1, "changed": 1}
+    assert read_fields(first_result) == [("ann@x.org", "first_name", "Annette", "Ann")]
+    second_result = sync(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
+    assert (second_result.rows, second_result.report["drift_file"]) == (first_result.rows, None)
+    changed_result = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Bob,,")
+    assert read_fields(changed_result) == [("ann@x.org", "first_name", "Annette", "Anna")]
 
 
 def test_a_held_row_is_compared_with_a_subscriber_that_another_program_created(connector: Connector) -> None:
-    holding = JOB.replace("quiet_period: 200ms", "quiet_period: 200ms, on_unknown: hold")
+    holding_job = JOB.replace("quiet_period: 200ms", "quiet_period: 200ms, on_unknown: hold")
     connector.sandbox.switch(drop_before=1.0)
-    sync(connector, "ann@x.org,Ann,,", job=holding)
+    sync(connector, "ann@x.org,Ann,,", job=holding_job)
     connector.sandbox.switch(drop_before=0)
-    assert sync(connector, "ann@x.org,Ann,,", job=holding).rows == {"read": 1, "unknown": 1}
+    assert sync(connector, "ann@x.org,Ann,,", job=holding_job).rows == {"read": 1, "unknown": 1}
     edit_in_the_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
-    shown = sync(connector, "ann@x.org,Ann,,", "new@x.org,New,,", job=holding)
-    assert (shown.code, shown.rows) == (0, {"read": 2, "created": 1, "changed": 1})
-    assert read_fields(shown) == [("ann@x.org", "first_name", "Annette", "Ann")]
+    result = sync(connector, "ann@x.org,Ann,,", "new@x.org,New,,", job=holding_job)
+    assert (result.code, result.rows) == (0, {"read": 2, "created": 1, "changed": 1})
+    assert read_fields(result) == [("ann@x.org", "first_name", "Annette", "Ann")]
 
 
 def test_a_drift_file_that_cannot_be_written_ends_the_run(connector: Connector) -> None:
     sync(connector, "ann@x.org,Ann,,")
     (connector.folder / "state" / "drift").write_text("in its place")
-    changed = sync(connector, "ann@x.org,Anna,,")
-    assert (changed.code, changed.report["status"]) == (3, "aborted")
-    assert "drift file" in changed.report["messages"][0]
+    changed_result = sync(connector, "ann@x.org,Anna,,")
+    assert (changed_result.code, changed_result.report["status"]) == (3, "aborted")
+    assert "drift file" in changed_result.report["messages"][0]
 
 
 def test_an_unknown_create_that_took_effect_with_other_values_is_reported_as_changed(connector: Connector) -> None:
@@ -240,31 +240,33 @@ def test_an_unknown_create_that_took_effect_with_other_values_is_reported_as_cha
         time.sleep(0.2)  # the process would receive two signals at once as one
         process.send_signal(signal.SIGINT)
     sandbox.switch(hang_after=0)
-    later = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Bob,,")
-    assert later.rows == {"read": 2, "changed": 1, "created": 1}
-    assert read_fields(later) == [("ann@x.org", "first_name", "Ann", "Anna")]
-    assert read_drift(later)[0]["_row"] == "1"
+    later_result = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Bob,,")
+    assert later_result.rows == {"read": 2, "changed": 1, "created": 1}
+    assert read_fields(later_result) == [("ann@x.org", "first_name", "Ann", "Anna")]
+    assert read_drift(later_result)[0]["_row"] == "1"
 
 
 def test_a_comparison_that_fails_at_the_end_of_a_run_becomes_a_message(connector: Connector) -> None:
     sandbox = connector.sandbox
     sync(connector, "ann@x.org,Ann,,")
     job = write_people(connector, "ann@x.org,Anna,,")
-    before = count_requests(sandbox, "list")
+    request_count = count_requests(sandbox, "list")
     sandbox.switch(latency_ms=2000)
     with connector.start("sync", job, "--output", "json") as process:
-        wait_for(lambda: count_requests(sandbox, "list") > before)  # the account guard has sent its request
+        wait_for(lambda: count_requests(sandbox, "list") > request_count)  # the account guard has sent its request
         sandbox.switch(latency_ms=0, authorization="no longer {token}")
         result = wait_for_result(process)
     assert (result.code, result.rows) == (0, {"read": 1, "changed": 1}), result.stderr
-    assert [(each["field"], each["_code"]) for each in read_drift(result)] == [("", "not_compared")]
+    assert [(line["field"], line["_code"]) for line in read_drift(result)] == [("", "not_compared")]
     assert any("the list could not be read" in message for message in result.report["messages"])
     assert sandbox.stats()["requests"]["list"]["answers"].get("401", 0) >= 1
 
 
 def test_an_omitted_zip_is_reported_once_if_the_answer_of_its_create_was_lost(connector: Connector) -> None:
     connector.sandbox.switch(error_after=0.3, drop_before=0.1)
-    created = sync(connector, *(f"p{index}@x.org,Ann,,SW{index}" for index in range(40)))
-    assert created.rows == {"read": 40, "created": 40}
-    assert created.report["settled"]["found"] > 0
-    assert read_fields(created) == sorted((f"p{index}@x.org", "address_zip", "", f"SW{index}") for index in range(40))
+    create_result = sync(connector, *(f"p{index}@x.org,Ann,,SW{index}" for index in range(40)))
+    assert create_result.rows == {"read": 40, "created": 40}
+    assert create_result.report["settled"]["found"] > 0
+    assert read_fields(create_result) == sorted(
+        (f"p{index}@x.org", "address_zip", "", f"SW{index}") for index in range(40)
+    )

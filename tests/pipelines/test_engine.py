@@ -27,10 +27,10 @@ from tests.pipelines.sharded import (
     FAULTS,
     IS_CAMPAIGN,
     JOB,
+    KILL_TEST_PEOPLE_COUNT,
     LOSSES,
-    MANY,
-    ODD,
-    PEOPLE,
+    ODD_ROW_COUNTS,
+    PEOPLE_COUNT,
     close_process,
     everyone_once,
     has_everyone_once,
@@ -51,51 +51,59 @@ def wait_for_creates(connector: Connector, number: int) -> None:
 
 def sync_with_kills(connector: Connector, rng: random.Random) -> tuple[CommandResult, int]:
     """Sync with four workers, and kill a worker repeatedly after 300 more creates."""
-    killed, enough = 0, count_stored(connector.sandbox).total() + 300
+    kill_count, target_count = 0, count_stored(connector.sandbox).total() + 300
     with start(connector, workers=4) as process:
-        wait_for(lambda: process.poll() is not None or has_stored(connector.sandbox, enough))
+        wait_for(lambda: process.poll() is not None or has_stored(connector.sandbox, target_count))
         while process.poll() is None:
             if workers := list_workers(process.pid):
                 os.kill(rng.choice(workers), signal.SIGKILL)
-                killed += 1
-            until = time.monotonic() + (10.0 if IS_CAMPAIGN else 3.0)
-            while process.poll() is None and time.monotonic() < until:
+                kill_count += 1
+            deadline = time.monotonic() + (10.0 if IS_CAMPAIGN else 3.0)
+            while process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.1)
         stdout, stderr = process.communicate()
-    print(f"{killed} kills, exit {process.returncode}\n{stdout}")
+    print(f"{kill_count} kills, exit {process.returncode}\n{stdout}")
     assert "Traceback" not in stderr, stderr
-    return CommandResult(process.returncode, stdout, stderr), killed
+    return CommandResult(process.returncode, stdout, stderr), kill_count
 
 
 def test_killed_workers_lose_and_repeat_no_create_and_the_report_is_correct(
     postgres_connector: Connector, tmp_path: Path
 ) -> None:
-    write_job(tmp_path, people=MANY)
+    write_job(tmp_path, people=KILL_TEST_PEOPLE_COUNT)
     postgres_connector.sandbox.switch(latency_ms=20, seed=5, **LOSSES)
     rng = random.Random(5)
-    result, killed = sync_with_kills(postgres_connector, rng)
-    assert killed > 0
+    result, kill_count = sync_with_kills(postgres_connector, rng)
+    assert kill_count > 0
     for _ in range(4):
         if "refused the first create" not in result.stderr:  # a random refusal, right after a shard began again
             break
-        result, _killed = sync_with_kills(postgres_connector, rng)
-    stored = count_stored(postgres_connector.sandbox)
-    assert {each: number for each, number in stored.items() if number > 1} == {}
-    undecided = sum(result.rows.get(name, 0) for name in ("unknown", "rejected"))  # for a person
-    existing = result.rows.get("exists", 0)  # created by an earlier command
-    counted = {name: number for name, number in result.rows.items() if name not in ("unknown", "rejected", "exists")}
-    assert counted == {"read": MANY + 5, "created": MANY - existing - undecided, **ODD}, result.stderr
-    assert MANY - undecided <= len(stored) <= MANY
+        result, _kill_count = sync_with_kills(postgres_connector, rng)
+    create_counts = count_stored(postgres_connector.sandbox)
+    assert {address: number for address, number in create_counts.items() if number > 1} == {}
+    undecided_count = sum(result.rows.get(name, 0) for name in ("unknown", "rejected"))  # for a person
+    existing_count = result.rows.get("exists", 0)  # created by an earlier command
+    settled_counts = {
+        name: number for name, number in result.rows.items() if name not in ("unknown", "rejected", "exists")
+    }
+    assert settled_counts == {
+        "read": KILL_TEST_PEOPLE_COUNT + 5,
+        "created": KILL_TEST_PEOPLE_COUNT - existing_count - undecided_count,
+        **ODD_ROW_COUNTS,
+    }, result.stderr
+    assert KILL_TEST_PEOPLE_COUNT - undecided_count <= len(create_counts) <= KILL_TEST_PEOPLE_COUNT
 
 
 def test_one_report_has_the_sums_of_all_shards(postgres_connector: Connector, tmp_path: Path) -> None:
     write_job(tmp_path)
     postgres_connector.sandbox.switch(latency_ms=5, list_lag_ms=100, **FAULTS)
     result = close_process(start(postgres_connector, "--shards", "3"))
-    assert (result.code, result.rows) == (1, {"read": PEOPLE + 5, "created": PEOPLE, **ODD}), result.stderr
+    assert (result.code, result.rows) == (1, {"read": PEOPLE_COUNT + 5, "created": PEOPLE_COUNT, **ODD_ROW_COUNTS}), (
+        result.stderr
+    )
     assert has_everyone_once(postgres_connector)
     assert all(message.startswith(("shard ", "shards ")) for message in result.report["messages"])
-    assert result.report["requests"]["create"]["sent"] >= PEOPLE
+    assert result.report["requests"]["create"]["sent"] >= PEOPLE_COUNT
     rejects = [message.split()[3] for message in result.report["messages"] if ": see " in message]
     assert sum(len(Path(path).read_text().splitlines()) - 1 for path in rejects) == 4, rejects
     assert sum(cause["rows"] for cause in result.report["causes"]) == 4
@@ -109,16 +117,16 @@ def test_an_incremental_run_whose_worker_died_is_partial_and_says_so(
     """An attempt that is lost after its end has moved the cursor, so the next attempt reads fewer rows."""
     with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
         database.execute("create table people (email, first_name, seq)")
-        rows = [(f"person{index}@example.com", f"Ann {index}", index) for index in range(PEOPLE)]
+        rows = [(f"person{index}@example.com", f"Ann {index}", index) for index in range(PEOPLE_COUNT)]
         database.executemany("insert into people values (?, ?, ?)", rows)
     source = f"{{sql: {{url: 'sqlite:///{tmp_path}/crm.db', table: people, cursor: {{column: seq, start: 0}}}}}}"
     (tmp_path / "job.yaml").write_text(JOB.replace("{file: {path: people.csv}}", source))
     process = start(postgres_connector, workers=1)
-    wait_for_creates(postgres_connector, PEOPLE // 2)
+    wait_for_creates(postgres_connector, PEOPLE_COUNT // 2)
     for worker in list_workers(process.pid):
         os.kill(worker, signal.SIGKILL)
     result = close_process(process)
-    assert (result.code, result.rows["created"] + result.rows["exists"]) == (1, PEOPLE), result.stderr
+    assert (result.code, result.rows["created"] + result.rows["exists"]) == (1, PEOPLE_COUNT), result.stderr
     assert any("workers died, and shard 1 began again" in message for message in result.report["messages"])
     assert has_everyone_once(postgres_connector)
 
@@ -126,8 +134,8 @@ def test_an_incremental_run_whose_worker_died_is_partial_and_says_so(
 def test_a_killed_command_leaves_no_process_and_the_next_command_continues(
     postgres_connector: Connector, tmp_path: Path
 ) -> None:
-    people = 2 * PEOPLE
-    write_job(tmp_path, people=people)
+    people_count = 2 * PEOPLE_COUNT
+    write_job(tmp_path, people=people_count)
     postgres_connector.sandbox.switch(latency_ms=300)
     process = start(postgres_connector)
     wait_for_creates(postgres_connector, 100)
@@ -137,11 +145,13 @@ def test_a_killed_command_leaves_no_process_and_the_next_command_continues(
     with process:
         process.kill()
         process.communicate()
-    wait_for(lambda: not any(is_alive(each) for each in children))
+    wait_for(lambda: not any(is_alive(pid) for pid in children))
     postgres_connector.sandbox.switch(latency_ms=5)
-    again = close_process(start(postgres_connector))
-    assert (again.code, again.rows["created"] + again.rows["exists"]) == (1, people), again.stderr
-    assert has_everyone_once(postgres_connector, people)
+    second_result = close_process(start(postgres_connector))
+    assert (second_result.code, second_result.rows["created"] + second_result.rows["exists"]) == (1, people_count), (
+        second_result.stderr
+    )
+    assert has_everyone_once(postgres_connector, people_count)
 
 
 def test_the_first_signal_stops_the_shards_in_order_and_the_second_at_once(
@@ -155,11 +165,11 @@ def test_the_first_signal_stops_the_shards_in_order_and_the_second_at_once(
         os.kill(worker, signal.SIGINT)
     result = close_process(process)
     assert (result.code, result.report["status"]) == (130, "stopped"), result.stderr
-    stored = count_stored(postgres_connector.sandbox).total()
-    assert result.rows["created"] == stored < PEOPLE
+    create_counts = count_stored(postgres_connector.sandbox).total()
+    assert result.rows["created"] == create_counts < PEOPLE_COUNT
 
     process = start(postgres_connector)
-    wait_for_creates(postgres_connector, stored + 100)
+    wait_for_creates(postgres_connector, create_counts + 100)
     postgres_connector.sandbox.switch(latency_ms=60_000)
     time.sleep(0.5)
     children = list_children(process.pid)
@@ -171,7 +181,7 @@ def test_the_first_signal_stops_the_shards_in_order_and_the_second_at_once(
     result = close_process(process)
     assert time.monotonic() - began_at < 5
     assert (result.code, result.report["status"]) == (143, "stopped")
-    wait_for(lambda: not any(is_alive(each) for each in children))
+    wait_for(lambda: not any(is_alive(pid) for pid in children))
 
 
 def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_in_order(
@@ -183,12 +193,12 @@ def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_in_order(
         command = ("sync", "job.yaml", "--engine", "dask", "--scheduler", address)
         result = postgres_connector.run(*command)
         assert (result.code, "has no workers" in result.stderr) == (2, True), result.stderr
-        scratch = tmp_path / "scratch"
-        options = ("--nthreads", "1", "--nworkers", "2", "--no-dashboard", "--local-directory", str(scratch))
+        scratch_folder = tmp_path / "scratch"
+        options = ("--nthreads", "1", "--nworkers", "2", "--no-dashboard", "--local-directory", str(scratch_folder))
         with run_dask(tmp_path, "worker", address, *options, environ=postgres_connector.environ):
             wait_for(lambda: (tmp_path / "worker.log").read_text().count("Registered to:") == 2)
             result = postgres_connector.run_json(*command)
-            assert (result.code, result.rows) == (1, {"read": 305, "created": 300, **ODD}), result.stderr
+            assert (result.code, result.rows) == (1, {"read": 305, "created": 300, **ODD_ROW_COUNTS}), result.stderr
             assert scheduler.poll() is None
             job = (tmp_path / "job.yaml").read_text()
             (tmp_path / "job.yaml").write_text(job.replace("{id: 7}", "{name: Newsletter}"))
@@ -203,6 +213,6 @@ def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_in_order(
             result = close_process(process)
             assert (result.code, "the scheduler has ended" in result.stderr) == (3, True), result.stderr
             postgres_connector.sandbox.switch(latency_ms=5)
-            again = postgres_connector.run_json("sync", "job.yaml", "--wait", "60s")
-            assert again.code == 1, again.stderr
+            second_result = postgres_connector.run_json("sync", "job.yaml", "--wait", "60s")
+            assert second_result.code == 1, second_result.stderr
     assert count_stored(postgres_connector.sandbox) == everyone_once()

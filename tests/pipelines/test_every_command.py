@@ -1,4 +1,4 @@
-"""Every command under each bad condition: a clear message, the right exit code, no traceback, and the state intact."""
+"""Every command under each bad condition: a message, the right exit code, no traceback, and an intact state."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ FILES = {
     "text: {content: Hello}}\n",
     "hello.txt": "Hello\n",
 }
-SPEAKING = {  # commands that send requests to the service
+REQUEST_COMMANDS = {  # commands that send requests to the service
     "import": "import people.csv --base-name News --quiet-period 200ms",
     "sync": "sync crm.yaml",
     "plan": "plan people.csv --base-name News",
@@ -38,7 +38,7 @@ SPEAKING = {  # commands that send requests to the service
     "send": "send --to b@example.com --from a@example.com --subject Hi --text hello.txt",
     "mail": "mail mail.yaml",
 }
-SILENT = {  # commands that send no request
+LOCAL_COMMANDS = {  # commands that send no request
     "validate": "validate people.csv",
     "explain": "explain known@example.com",
     "forget": "forget known@example.com",
@@ -49,28 +49,32 @@ SILENT = {  # commands that send no request
     "init": "init people.csv --base-name News",
     "schema": "schema",
 }
-STATELESS = {"validate", "init", "schema"}
-SILENT_ON_STDOUT = {"forget", "prune", "ledger backup"}
-ALL = SPEAKING | SILENT
+COMMANDS_WITHOUT_STATE = {"validate", "init", "schema"}
+COMMANDS_WITHOUT_STDOUT = {"forget", "prune", "ledger backup"}
+COMMAND_LINES = REQUEST_COMMANDS | LOCAL_COMMANDS
 CONDITIONS = ("no network", "wrong token", "no permission", "full disk", "Ctrl-C", "closed pipe")
 
 
-CELLS = [(each, command) for each in CONDITIONS for command in (SPEAKING if each == "Ctrl-C" else ALL)]
+CASES = [
+    (condition, command)
+    for condition in CONDITIONS
+    for command in (REQUEST_COMMANDS if condition == "Ctrl-C" else COMMAND_LINES)
+]
 
 
 def test_the_tables_name_every_command() -> None:
-    apart = {"sandbox", "demo"}  # commands with their own state and service
-    assert {name.partition(" ")[0] for name in ALL} == set(COMMANDS) - apart
+    excluded_commands = {"sandbox", "demo"}  # commands with their own state and service
+    assert {name.partition(" ")[0] for name in COMMAND_LINES} == set(COMMANDS) - excluded_commands
 
 
 @pytest.fixture(scope="module")
-def killed(session_sandbox: SandboxProcess, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def state_of_killed_import(session_sandbox: SandboxProcess, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with files, and the state that an import left when it was killed with a create under way."""
     folder = tmp_path_factory.mktemp("killed")
     connector, sandbox = Connector(session_sandbox, folder), session_sandbox
     sandbox.reset()
-    for name, text in FILES.items():
-        (folder / name).write_text(text)
+    for name, content in FILES.items():
+        (folder / name).write_text(content)
     (folder / "known.csv").write_text("email,is_active\nknown@example.com,true\n")
     assert connector.import_file(folder / "known.csv").code == 0
     path = write_addresses(folder / "people.csv", 5)
@@ -84,9 +88,11 @@ def killed(session_sandbox: SandboxProcess, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def world(killed: Path, session_sandbox: SandboxProcess, tmp_path: Path) -> Iterator[Connector]:
-    """A copy of the killed state for each cell, and the same service."""
-    shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
+def restored_connector(
+    state_of_killed_import: Path, session_sandbox: SandboxProcess, tmp_path: Path
+) -> Iterator[Connector]:
+    """A connector with a copy of the state that the killed import left."""
+    shutil.copytree(state_of_killed_import, tmp_path, dirs_exist_ok=True)
     yield Connector(session_sandbox, tmp_path)
     session_sandbox.switch(latency_ms=0)
 
@@ -94,54 +100,54 @@ def world(killed: Path, session_sandbox: SandboxProcess, tmp_path: Path) -> Iter
 @contextmanager
 def fill_disk(state: Path) -> Iterator[None]:
     """Move the state to its own full disk while the context lasts."""
-    kept = state.with_name("kept")
-    state.rename(kept)
+    saved_state = state.with_name("kept")
+    state.rename(saved_state)
     state.mkdir()
-    mounted = subprocess.run(
+    mount_result = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", state], capture_output=True, text=True, check=False
     )
-    if mounted.returncode:
-        pytest.skip(f"no disk can be mounted here: {mounted.stderr.strip()}")
+    if mount_result.returncode:
+        pytest.skip(f"no disk can be mounted here: {mount_result.stderr.strip()}")
     try:
-        shutil.copytree(kept, state, dirs_exist_ok=True)
+        shutil.copytree(saved_state, state, dirs_exist_ok=True)
         with suppress(OSError), (state / "filling").open("wb", buffering=0) as file:
             while file.write(bytes(1024)):
                 pass
         yield
         (state / "filling").unlink()
-        shutil.rmtree(kept)
-        shutil.copytree(state, kept)
+        shutil.rmtree(saved_state)
+        shutil.copytree(state, saved_state)
     finally:
         subprocess.run(["umount", state], check=True)
     state.rmdir()
-    kept.rename(state)
+    saved_state.rename(state)
 
 
-def run(world: Connector, condition: str, command: str) -> tuple[int, str, str]:
-    state, sandbox = world.folder / "state", world.sandbox
+def run(restored_connector: Connector, condition: str, command: str) -> tuple[int, str, str]:
+    state, sandbox = restored_connector.folder / "state", restored_connector.sandbox
     environ: dict[str, str] = {
         "no network": {"CONNECTOR_BASE_URL": "http://127.0.0.1:1"},
         "wrong token": {"CONNECTOR_TOKEN": "another"},
     }.get(condition, {})
-    arguments = ALL[command].split()
+    arguments = COMMAND_LINES[command].split()
     if environ:
-        result = world.run(*arguments, environ=environ, clock=skip_waits())
+        result = restored_connector.run(*arguments, environ=environ, clock=skip_waits())
         return result.code, result.stdout, result.stderr
     if condition == "no permission":
         state.chmod(0)
-    before = count_requests(sandbox)
+    count_before = count_requests(sandbox)
     if condition == "Ctrl-C":
         sandbox.switch(latency_ms=1000)
     process = Forked(
         arguments,
-        world.build_environ(),
-        world.folder,
+        restored_connector.build_environ(),
+        restored_connector.folder,
         has_reader=condition != "closed pipe",
-        is_bound=condition == "no permission",
+        is_unprivileged=condition == "no permission",
     )
     with process:
         if condition == "Ctrl-C":
-            wait_for(lambda: count_requests(sandbox) > before)
+            wait_for(lambda: count_requests(sandbox) > count_before)
             process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate()
     state.chmod(0o700)
@@ -152,23 +158,23 @@ def count_requests(sandbox: SandboxProcess) -> int:
     return sum(request["received"] for request in sandbox.stats()["requests"].values())
 
 
-def read_identities(world: Connector) -> set[bytes]:
-    with closing(sqlite3.connect(world.folder / "state" / "ledger.db")) as database:
+def read_identities(restored_connector: Connector) -> set[bytes]:
+    with closing(sqlite3.connect(restored_connector.folder / "state" / "ledger.db")) as database:
         assert database.execute("PRAGMA quick_check").fetchall() == [("ok",)]
         return {identity for (identity,) in database.execute("SELECT identity FROM entry")}
 
 
-def expect(condition: str, command: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def list_expected(condition: str, command: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Return the correct exit codes, and texts of which a message of a failure must contain one."""
-    speaks = command in SPEAKING
+    sends_requests = command in REQUEST_COMMANDS
     match condition:
         case "no network":
             codes = {"retry": (0,), "forget": (1,)}  # the ledger has nothing of that account
-            return codes.get(command, (3,) if speaks else (0,)), ("Connection refused",)
+            return codes.get(command, (3,) if sends_requests else (0,)), ("Connection refused",)
         case "wrong token":
-            return (2,) if speaks else (0,), ("heck the token",)
+            return (2,) if sends_requests else (0,), ("heck the token",)
         case "no permission":
-            return (0,) if command in STATELESS else (2,), ("this user: allow it",)
+            return (0,) if command in COMMANDS_WITHOUT_STATE else (2,), ("this user: allow it",)
         case "full disk":
             return (0, 1, 3), ("No space left on device", "disk")
         case "Ctrl-C":
@@ -177,17 +183,17 @@ def expect(condition: str, command: str) -> tuple[tuple[int, ...], tuple[str, ..
                 "signal",
             )  # the only email was sent before the signal
         case _:
-            return (0,) if command in SILENT_ON_STDOUT else (3,), ("standard output",)
+            return (0,) if command in COMMANDS_WITHOUT_STDOUT else (3,), ("standard output",)
 
 
-LOCKING = ("import", "sync", "retry", "forget", "reconcile")
+LOCKING_COMMANDS = ("import", "sync", "retry", "forget", "reconcile")
 
 
-@pytest.mark.parametrize("command", LOCKING)
-def test_a_ledger_that_another_run_holds_ends_in_exit_code_4(world: Connector, command: str) -> None:
-    more = ["--forget-missing"] if command == "reconcile" else []
-    with open_ledger(f"sqlite:///{world.folder}/state/ledger.db"):
-        result = world.run_json(*ALL[command].split(), *more)
+@pytest.mark.parametrize("command", LOCKING_COMMANDS)
+def test_a_ledger_that_another_run_holds_ends_in_exit_code_4(restored_connector: Connector, command: str) -> None:
+    extra_options = ["--forget-missing"] if command == "reconcile" else []
+    with open_ledger(f"sqlite:///{restored_connector.folder}/state/ledger.db"):
+        result = restored_connector.run_json(*COMMAND_LINES[command].split(), *extra_options)
     assert (result.code, result.report["status"]) == (4, "locked")
     assert str(os.getpid()) in result.stderr
     assert not result.report.get("forgotten")
@@ -195,31 +201,34 @@ def test_a_ledger_that_another_run_holds_ends_in_exit_code_4(world: Connector, c
 
 
 @pytest.mark.parametrize("command", ["retry", "forget", "explain", "reconcile", "ledger backup"])
-def test_a_missing_ledger_is_reported_and_not_created(world: Connector, command: str) -> None:
-    more = ["--forget-missing"] if command == "reconcile" else []
-    before, environ = count_requests(world.sandbox), {"CONNECTOR_LEDGER": f"sqlite:///{world.folder}/mistyped.db"}
-    result = world.run_json(*ALL[command].split(), *more, environ=environ)
+def test_a_missing_ledger_is_reported_and_not_created(restored_connector: Connector, command: str) -> None:
+    extra_options = ["--forget-missing"] if command == "reconcile" else []
+    count_before, environ = (
+        count_requests(restored_connector.sandbox),
+        {"CONNECTOR_LEDGER": f"sqlite:///{restored_connector.folder}/mistyped.db"},
+    )
+    result = restored_connector.run_json(*COMMAND_LINES[command].split(), *extra_options, environ=environ)
     assert (result.code, result.report["status"]) == (3, "aborted")
     assert "no ledger" in result.stderr
-    assert [*world.folder.glob("mistyped*"), *world.folder.glob("copied*")] == []
-    assert count_requests(world.sandbox) == before
+    assert [*restored_connector.folder.glob("mistyped*"), *restored_connector.folder.glob("copied*")] == []
+    assert count_requests(restored_connector.sandbox) == count_before
 
 
-@pytest.mark.parametrize(("condition", "command"), CELLS)
+@pytest.mark.parametrize(("bad_condition", "command"), CASES)
 def test_a_bad_condition_is_reported_and_leaves_the_state_intact(
-    world: Connector, condition: str, command: str
+    restored_connector: Connector, bad_condition: str, command: str
 ) -> None:
-    before = read_identities(world)
-    if condition == "full disk":
-        with fill_disk(world.folder / "state"):
-            code, stdout, stderr = run(world, condition, command)
+    identities_before = read_identities(restored_connector)
+    if bad_condition == "full disk":
+        with fill_disk(restored_connector.folder / "state"):
+            code, stdout, stderr = run(restored_connector, bad_condition, command)
     else:
-        code, stdout, stderr = run(world, condition, command)
-    print(f"CELL {condition} | {command} -> {code}\n{stdout}{stderr}")
-    codes, words = expect(condition, command)
-    said = stdout + stderr
-    assert code in codes, said
-    assert not any(each in said for each in ("Traceback", "a fault of the program", "Errno")), said
+        code, stdout, stderr = run(restored_connector, bad_condition, command)
+    print(f"CASE {bad_condition} | {command} -> {code}\n{stdout}{stderr}")
+    codes, expected_texts = list_expected(bad_condition, command)
+    output = stdout + stderr
+    assert code in codes, output
+    assert not any(fault in output for fault in ("Traceback", "a fault of the program", "Errno")), output
     if code > 1:
-        assert any(word in said for word in words), said
-    assert before <= read_identities(world) or (code == 0 and command == "forget")
+        assert any(expected_text in output for expected_text in expected_texts), output
+    assert identities_before <= read_identities(restored_connector) or (code == 0 and command == "forget")

@@ -15,7 +15,7 @@ from connector.sheet_file import MAX_ROWS, CellError, SheetFile
 from tests.export.exports import create
 from tests.pipelines.conftest import Connector, list_stored
 
-BASE: dict[str, object] = {"base_name": "News"}
+BASE_FIELDS: dict[str, object] = {"base_name": "News"}
 PEOPLE: tuple[dict[str, object], ...] = (
     {
         "email": "ann@example.com",
@@ -55,7 +55,7 @@ PEOPLE: tuple[dict[str, object], ...] = (
 
 @pytest.fixture
 def exporter(connector: Connector) -> Connector:
-    create(connector.sandbox, *(BASE | person for person in PEOPLE))
+    create(connector.sandbox, *(BASE_FIELDS | person for person in PEOPLE))
     return connector
 
 
@@ -95,7 +95,7 @@ def test_a_workbook_has_cells_of_the_correct_types(exporter: Connector) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-TARGETS: dict[str, tuple[str, ...]] = {
+EXPORT_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "workbook": ("people.xlsx",),
     "workbook without run columns": ("people.xlsx", "--no-run-columns"),
     "csv for excel with semicolons": ("people.csv", "--csv-dialect", "excel", "--delimiter", ";", "--guard-formulas"),
@@ -104,26 +104,26 @@ TARGETS: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("target", EXPORT_ARGUMENTS.values(), ids=EXPORT_ARGUMENTS)
 def test_an_import_of_an_export_creates_the_exported_values(exporter: Connector, target: tuple[str, ...]) -> None:
     assert exporter.run("export", *target).code == 0
-    before = list_stored(exporter.sandbox)
+    exported_subscribers = list_stored(exporter.sandbox)
     exporter.sandbox.reset()
-    imported = exporter.run_json(
+    import_result = exporter.run_json(
         "import", target[0], "--base-name", "News", "--quiet-period", "200ms", environ={"CONNECTOR_STATE_DIR": "other"}
     )
-    assert (imported.code, imported.rows) == (0, {"read": 4, "created": 4}), imported.stderr
-    after = list_stored(exporter.sandbox)
-    for email, subscriber in before.items():
+    assert (import_result.code, import_result.rows) == (0, {"read": 4, "created": 4}), import_result.stderr
+    imported_subscribers = list_stored(exporter.sandbox)
+    for email, subscriber in exported_subscribers.items():
         for name in set(subscriber) - {"Id", "Base", "Email"}:
-            wanted, found = subscriber[name], after[email].get(name)
-            assert _trim(found) == _trim(wanted), (email, name)
+            exported_value, imported_value = subscriber[name], imported_subscribers[email].get(name)
+            assert _trim(imported_value) == _trim(exported_value), (email, name)
 
 
 def _trim(value: Any) -> Any:
     """Trim texts like an import does."""
     if isinstance(value, dict):
-        return {name: _trim(each) for name, each in value.items()}
+        return {name: _trim(item) for name, item in value.items()}
     return value.strip() if isinstance(value, str) else value or []
 
 
@@ -135,8 +135,8 @@ def test_a_file_without_run_columns_is_replaced_by_the_next_export(exporter: Con
     names = pq.read_schema(exporter.folder / "people.parquet").names
     assert ("_run_id" in names, "_exported_at" in names, "_invalid" in names) == (False, False, True)
     assert list(read_sheet(exporter.folder / "people.xlsx")[0])[-2:] == ["birthday", "_invalid"]
-    first = json.loads((exporter.folder / "people.jsonl").read_text(encoding="utf-8").splitlines()[0])
-    assert list(first)[-2:] == ["birthday", "_invalid"]
+    first_row = json.loads((exporter.folder / "people.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert list(first_row)[-2:] == ["birthday", "_invalid"]
 
 
 def test_csv_for_excel_has_a_byte_order_mark_and_the_chosen_delimiter(exporter: Connector) -> None:
@@ -152,7 +152,7 @@ def test_csv_for_excel_has_a_byte_order_mark_and_the_chosen_delimiter(exporter: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "expected_text"),
     [
         (("sqlite:///w.db", "--no-run-columns"), "is a table, which needs _run_id"),
         (("people.xlsx", "--delimiter", ";"), "is not CSV"),
@@ -166,37 +166,37 @@ def test_csv_for_excel_has_a_byte_order_mark_and_the_chosen_delimiter(exporter: 
     ids=str,
 )
 def test_an_option_that_the_destination_lacks_is_refused(
-    connector: Connector, arguments: tuple[str, ...], words: str
+    connector: Connector, arguments: tuple[str, ...], expected_text: str
 ) -> None:
     result = connector.run("export", *arguments)
-    assert (result.code, words in result.stderr) == (2, True), result.stderr
+    assert (result.code, expected_text in result.stderr) == (2, True), result.stderr
 
 
 @pytest.mark.parametrize("text", ["x" * 32_768, "a\x1bb", "a\uffffb"], ids=ascii)
 def test_a_value_that_no_cell_can_hold_leaves_the_old_workbook(connector: Connector, text: str) -> None:
-    longest = {"custom_field1": "x" * 32_767, "custom_field2": "🎂" * 16_383}
-    create(connector.sandbox, BASE | {"email": "ann@example.com"} | longest)
+    longest_values = {"custom_field1": "x" * 32_767, "custom_field2": "🎂" * 16_383}
+    create(connector.sandbox, BASE_FIELDS | {"email": "ann@example.com"} | longest_values)
     assert connector.run("export", "people.xlsx").code == 0
     [ann] = read_sheet(connector.folder / "people.xlsx")
-    assert {name: ann[name] for name in longest} == longest
-    before = (connector.folder / "people.xlsx").read_bytes()
-    create(connector.sandbox, BASE | {"email": "bob@example.com", "custom_field1": text})
+    assert {name: ann[name] for name in longest_values} == longest_values
+    workbook_before = (connector.folder / "people.xlsx").read_bytes()
+    create(connector.sandbox, BASE_FIELDS | {"email": "bob@example.com", "custom_field1": text})
     result = connector.run("export", "people.xlsx")
     assert (result.code, "custom_field1" in result.stderr, "unchanged" in result.stderr) == (2, True, True), (
         result.stderr
     )
-    assert (connector.folder / "people.xlsx").read_bytes() == before
+    assert (connector.folder / "people.xlsx").read_bytes() == workbook_before
     assert [path.name for path in connector.folder.glob(".*partial")] == []
     assert connector.run("export", "people.xlsx", "--columns", "email").code == 0
 
 
 def test_a_workbook_of_another_program_is_replaced_only_with_overwrite(exporter: Connector) -> None:
-    book = openpyxl.Workbook()
-    book.active.append(["id", "_invalid", "_run_id"])
-    book.save(exporter.folder / "people.xlsx")
-    before = (exporter.folder / "people.xlsx").read_bytes()
+    workbook = openpyxl.Workbook()
+    workbook.active.append(["id", "_invalid", "_run_id"])
+    workbook.save(exporter.folder / "people.xlsx")
+    workbook_before = (exporter.folder / "people.xlsx").read_bytes()
     assert exporter.run("export", "people.xlsx").code == 2
-    assert (exporter.folder / "people.xlsx").read_bytes() == before
+    assert (exporter.folder / "people.xlsx").read_bytes() == workbook_before
     assert exporter.run("export", "people.xlsx", "--overwrite").code == 0
 
 

@@ -10,13 +10,13 @@ from tests.pipelines.leftovers import read_rejects, retry
 from tests.pipelines.reconciled import plant
 from tests.pipelines.virtual_time import skip_waits
 
-PEOPLE = 40
-CUSTOMERS = 30
+PEOPLE_COUNT = 40
+CUSTOMER_COUNT = 30
 
 
 def plant_customers(connector: Connector) -> None:
     """Create 30 of the 40 people in another base of the account."""
-    for number in range(CUSTOMERS):
+    for number in range(CUSTOMER_COUNT):
         plant(connector.sandbox, f"person{number}@example.com", {"Name": "Customers"})
 
 
@@ -25,13 +25,13 @@ def count_moved(connector: Connector) -> int:
 
 
 def check_held(result: CommandResult, connector: Connector) -> None:
-    """Check that at most three were moved, that each is held, and that no further row was sent."""
-    moved = count_moved(connector)
-    assert (result.code, result.rows["unknown"]) == (3, moved), result.stderr
-    assert 1 <= moved <= 3
+    """Check that the service moved at most three subscribers, that each is held, and that no later row was sent."""
+    moved_count = count_moved(connector)
+    assert (result.code, result.rows["unknown"]) == (3, moved_count), result.stderr
+    assert 1 <= moved_count <= 3
     assert "existed before" in result.stderr
     assert "example.com" not in result.stderr
-    assert result.rows.get("created", 0) == len(connector.sandbox.truth()["events"]) - CUSTOMERS - moved
+    assert result.rows.get("created", 0) == len(connector.sandbox.truth()["events"]) - CUSTOMER_COUNT - moved_count
 
 
 @pytest.mark.parametrize("filters", ["exact", "ignored"])
@@ -40,7 +40,7 @@ def test_a_service_that_moves_subscribers_between_bases_is_stopped_after_three(
 ) -> None:
     plant_customers(connector)
     connector.sandbox.switch(merge_by="Email", merge_within="account", filters=filters)
-    result = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE))
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE_COUNT))
     check_held(result, connector)
     rejects = read_rejects(result)
     assert all("Customers" in row["_message"] and row["email"] in row["_message"] for row in rejects)
@@ -49,20 +49,22 @@ def test_a_service_that_moves_subscribers_between_bases_is_stopped_after_three(
 def test_a_service_that_moves_subscribers_is_stopped_after_three_if_the_first_rows_are_new(
     connector: Connector, tmp_path: Path
 ) -> None:
-    for number in range(100, 100 + CUSTOMERS):
+    for number in range(100, 100 + CUSTOMER_COUNT):
         plant(connector.sandbox, f"person{number}@example.com", {"Name": "Customers"})
     connector.sandbox.switch(merge_by="Email", merge_within="account")
-    result = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE, first=90))
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE_COUNT, first_index=90))
     check_held(result, connector)
 
 
 def test_a_move_between_bases_is_noticed_by_the_ledger_alone(connector: Connector, tmp_path: Path) -> None:
-    """The list shows nothing yet: only the ledger knows the customers."""
+    """The list lags, so only the ledger has the customers."""
     connector.sandbox.switch(merge_by="Email", merge_within="account", list_lag_ms=600_000)
-    customers = write_addresses(tmp_path / "customers.csv", CUSTOMERS)
-    first = connector.run_json("import", customers, "--base-name", "Customers", "--active", clock=skip_waits())
-    assert first.rows == {"read": CUSTOMERS, "created": CUSTOMERS}
-    result = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE), clock=skip_waits())
+    customers_path = write_addresses(tmp_path / "customers.csv", CUSTOMER_COUNT)
+    first_result = connector.run_json(
+        "import", customers_path, "--base-name", "Customers", "--active", clock=skip_waits()
+    )
+    assert first_result.rows == {"read": CUSTOMER_COUNT, "created": CUSTOMER_COUNT}
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE_COUNT), clock=skip_waits())
     check_held(result, connector)
 
 
@@ -70,12 +72,12 @@ def test_a_moved_subscriber_exists_for_the_next_run(connector: Connector, tmp_pa
     plant(connector.sandbox, "person0@example.com", {"Name": "Customers"})
     connector.sandbox.switch(merge_by="Email", merge_within="account")
     path = write_addresses(tmp_path / "people.csv", 5)
-    first = connector.import_file(path)
-    assert first.rows["unknown"] == 1
-    second = connector.import_file(path)
-    assert (second.code, second.rows["unknown" if "unknown" in second.rows else "exists"]) == (
+    first_result = connector.import_file(path)
+    assert first_result.rows["unknown"] == 1
+    second_result = connector.import_file(path)
+    assert (second_result.code, second_result.rows["unknown" if "unknown" in second_result.rows else "exists"]) == (
         0,
-        5 - second.rows.get("created", 0),
+        5 - second_result.rows.get("created", 0),
     )
 
 

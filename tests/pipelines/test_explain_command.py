@@ -22,13 +22,13 @@ subscriber:
   base: {id: 7}
   fields: {email: email, birthday: birthday, is_active: {value: true}}
 """
-NOWHERE = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}
+WITHOUT_SERVICE = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}
 
 
 def explain(connector: Connector, identity: str = ANN) -> CommandResult:
     """Explain without a token and without an address of the service, which are not needed. The library must give the
     same explanation as the command."""
-    result = connector.run_json("explain", identity, environ=NOWHERE)
+    result = connector.run_json("explain", identity, environ=WITHOUT_SERVICE)
     explanation = Library(state_dir=connector.folder / "state").explain(identity)
     assert explanation.as_json() == result.report
     return result
@@ -48,9 +48,9 @@ def test_a_created_subscriber_is_explained_with_its_id_and_its_run(connector: Co
     assert entry["subscriber_id"] == list_stored(connector.sandbox)[ANN]["Id"]
     assert (entry["run"]["run_id"], entry["run"]["job"], entry["run"]["status"]) == (run["run_id"], "people", "ok")
     assert entry["run"]["started_at"][:19] == run["started_at"][:19]
-    shown = connector.run("explain", ANN).stdout
-    assert "News (id 1): confirmed" in shown
-    assert f"{run['run_id']} (import people)" in shown
+    output = connector.run("explain", ANN).stdout
+    assert "News (id 1): confirmed" in output
+    assert f"{run['run_id']} (import people)" in output
     assert connector.sandbox.stats()["requests"] == requests
 
 
@@ -80,20 +80,28 @@ def test_a_subscriber_is_explained_beside_the_run_that_sends_it_and_after_its_ki
     path = write_csv(tmp_path / "people.csv", "email", ANN)
     with connector.start("import", path, *INTO_NEWS) as process:
         wait_for(lambda: connector.sandbox.stats()["subscribers"] >= 1)
-        (beside,) = explain(connector).report["entries"]
+        (entry_during_run,) = explain(connector).report["entries"]
         process.kill()
         process.communicate()
-    (killed,) = explain(connector).report["entries"]
-    assert (beside["state"], beside["run"]["status"]) == ("sending", "running")
-    assert beside["next_step"].startswith("Wait until the run")
-    assert (killed["state"], killed["evidence"], killed["run"]["status"]) == ("sending", None, "killed")
-    assert killed["next_step"].endswith("connector retry")
+    (entry_after_kill,) = explain(connector).report["entries"]
+    assert (entry_during_run["state"], entry_during_run["run"]["status"]) == ("sending", "running")
+    assert entry_during_run["next_step"].startswith("Wait until the run")
+    assert (entry_after_kill["state"], entry_after_kill["evidence"], entry_after_kill["run"]["status"]) == (
+        "sending",
+        None,
+        "killed",
+    )
+    assert entry_after_kill["next_step"].endswith("connector retry")
 
     connector.sandbox.switch(hang_after=0)
     connector.run_json("retry", "--quiet-period", "200ms")
-    (settled,) = explain(connector).report["entries"]
-    assert (settled["state"], settled["evidence"], settled["next_step"]) == ("confirmed", "lookup", None)
-    assert settled["run"]["run_id"] == killed["run"]["run_id"]
+    (entry_after_retry,) = explain(connector).report["entries"]
+    assert (entry_after_retry["state"], entry_after_retry["evidence"], entry_after_retry["next_step"]) == (
+        "confirmed",
+        "lookup",
+        None,
+    )
+    assert entry_after_retry["run"]["run_id"] == entry_after_kill["run"]["run_id"]
 
 
 def test_a_subscriber_in_two_bases_has_an_entry_for_each(connector: Connector, tmp_path: Path) -> None:
@@ -107,8 +115,8 @@ def test_a_subscriber_in_two_bases_has_an_entry_for_each(connector: Connector, t
 
 def test_a_subscriber_who_opted_out_is_to_be_deactivated_in_the_service(connector: Connector, tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
-    for active in ("true", "false"):
-        write_csv(path, "email,is_active", f"{ANN},{active}")
+    for activity in ("true", "false"):
+        write_csv(path, "email,is_active", f"{ANN},{activity}")
         connector.run_json("import", path, "--base-name", "News", "--quiet-period", "200ms")
     (entry,) = explain(connector).report["entries"]
     assert (entry["state"], entry["opted_out_in"]) == ("confirmed", "people")
@@ -159,9 +167,9 @@ def test_the_next_step_names_the_job_that_owns_the_entry(connector: Connector) -
 def test_a_subscriber_who_is_created_in_one_base_and_invalid_in_another_has_both(connector: Connector) -> None:
     write_csv(connector.folder / "people.csv", "email,birthday,list", f"{ANN},,7", f"{ANN},31.02.1990,9")
     connector.run_json("sync", write_job(connector.folder, JOB.replace("{id: 7}", "{column: list}")))
-    explained = explain(connector).report
-    assert [(entry["base_id"], entry["state"]) for entry in explained["entries"]] == [(7, "confirmed")]
-    assert [(problem["base"], problem["kind"]) for problem in explained["problems"]] == [("9", "invalid")]
+    explanation = explain(connector).report
+    assert [(entry["base_id"], entry["state"]) for entry in explanation["entries"]] == [(7, "confirmed")]
+    assert [(problem["base"], problem["kind"]) for problem in explanation["problems"]] == [("9", "invalid")]
     assert "invalid (birthday) in the job crm for the base 9" in connector.run("explain", ANN).stdout
 
 
@@ -173,7 +181,7 @@ def test_an_id_can_come_by_standard_input(connector: Connector, tmp_path: Path) 
     assert explain(connector).code == 1  # the job knows its subscribers by their ids
 
 
-STATES = {
+EXPECTED_BY_CASE = {
     "answered": ("confirmed", "answer", None, None, None),
     "shown": ("confirmed", "lookup", None, None, None),
     "settled": ("confirmed", "lookup", None, None, None),
@@ -189,48 +197,48 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize("case", STATES)
-def test_each_state_of_the_ledger_is_explained(connector: Connector, tmp_path: Path, case: str) -> None:
+@pytest.mark.parametrize("entry_case", EXPECTED_BY_CASE)
+def test_each_state_of_the_ledger_is_explained(connector: Connector, tmp_path: Path, entry_case: str) -> None:
     (tmp_path / "state").mkdir()
     with open_ledger(f"sqlite:///{tmp_path}/state/ledger.db") as ledger:
-        add(ledger, case)
+        add_entry(ledger, entry_case)
     (entry,) = explain(connector).report["entries"]
-    state, evidence, http_status, message, next_step = STATES[case]
+    state, evidence, http_status, message, next_step = EXPECTED_BY_CASE[entry_case]
     assert (entry["state"], entry["evidence"], entry["http_status"]) == (state, evidence, http_status)
     assert (entry["run"]["run_id"], entry["run"]["started_at"]) == (RUN_ID, "2026-11-26T02:00:00+00:00")
-    shown = connector.run("explain", ANN).stdout
-    assert entry["meaning"] in shown
-    assert message is None or message in shown
-    assert (next_step or "Nothing to do.") in shown
+    output = connector.run("explain", ANN).stdout
+    assert entry["meaning"] in output
+    assert message is None or message in output
+    assert (next_step or "Nothing to do.") in output
 
 
 RUN_ID = "20261126T020000-0a1b2c"
 
 
-def add(ledger: Ledger, case: str) -> None:
+def add_entry(ledger: Ledger, entry_case: str) -> None:
     """Add Ann in the state of the case."""
     digest = digest_identity("email", ANN)
     with ledger.transaction() as connection:
         run_key = start_run(connection, RUN_ID, "crm", "sync", 1_795_658_400.0)
         base = find_or_add_base(connection, "main", 7, "News")
         ledger.mark_intended(base, run_key, [Intent(digest, b"f" * 8, b"{}", "email")])
-        if case == "misanswered":
+        if entry_case == "misanswered":
             ledger.mark_misanswered(base, [(digest, 9, "answered as bob@example.com")])
-        elif case.startswith("refused"):
-            answer = (422, "no\x1b[31m") if case == "refused row" else (401, "no such token")
+        elif entry_case.startswith("refused"):
+            answer = (422, "no\x1b[31m") if entry_case == "refused row" else (401, "no such token")
             ledger.mark_refused(base, State.SENDING, [(digest, *answer)])
-        elif case in ("answered", "shown"):
+        elif entry_case in ("answered", "shown"):
             ledger.mark_answered(base, [(digest, 9)])
-        elif case != "sending":
+        elif entry_case != "sending":
             ledger.mark_lost(base, [digest])
-        if case == "shown":
+        if entry_case == "shown":
             ledger.record_shown(base, [digest])
-        if case == "settled":
+        if entry_case == "settled":
             ledger.mark_found(base, State.UNKNOWN, [(digest, 9)])
-        if case in ("withheld", "withheld without proof", "dropped", "accepted"):
-            proof = "the list hides this class" if case == "withheld without proof" else None
+        if entry_case in ("withheld", "withheld without proof", "dropped", "accepted"):
+            proof = "the list hides this class" if entry_case == "withheld without proof" else None
             ledger.mark_withheld(base, [(digest, proof)])
-        if case == "accepted":
+        if entry_case == "accepted":
             ledger.mark_accepted(base, [(digest, 9)])
-        if case == "dropped":
+        if entry_case == "dropped":
             ledger.mark_dropped(base, [digest], "given up")

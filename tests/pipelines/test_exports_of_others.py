@@ -14,11 +14,11 @@ from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ValidationRules
 from connector.subscribers.validation import validate_rows
 
-SAMPLES = sorted((Path(__file__).parents[1] / "subscribers" / "samples").glob("*.csv"))
+SAMPLE_PATHS = sorted((Path(__file__).parents[1] / "subscribers" / "samples").glob("*.csv"))
 TODAY = date(2026, 11, 21)
 
-HOME = {"address_country": "NL", "address_city": "Utrecht", "address_zip": 3511}
-STREET = HOME | {"address_line1": "Oudegracht 1"}
+CITY = {"address_country": "NL", "address_city": "Utrecht", "address_zip": 3511}
+STREET = CITY | {"address_line1": "Oudegracht 1"}
 # The values of the first person of each file, except the names and the email.
 EXPECTED: dict[str, Mapping[str, object]] = {
     "brevo": {"phone": "31612345678", "client_user_id": "A-7", "birthday": "1990-02-28"},
@@ -38,7 +38,7 @@ EXPECTED: dict[str, Mapping[str, object]] = {
     | {"is_active": True, "phone": "+31612345678", "tags": ["vip", "newsletter"], "client_user_id": "6208"}
     | {"address_state": "UT"},
     "shopify_old": STREET | {"is_active": False, "phone": "+31612345678", "tags": ["vip"], "address_state": "Utrecht"},
-    "woocommerce_analytics": HOME | {"address_state": "UT"},
+    "woocommerce_analytics": CITY | {"address_state": "UT"},
     "woocommerce_export": STREET | {"phone": "0301234567", "client_user_id": "17", "address_state": "UT"},
 }
 
@@ -49,33 +49,41 @@ def read_people(path: Path) -> list[dict[str, object]]:
     with open_file(path) as source:
         mapping = guess_mapping(source.columns)
         for chunk in source.chunks():
-            mapped = apply_mapping(chunk.frame, mapping)
-            validated = validate_rows(mapped.frame, ValidationRules(), today=TODAY, known_faults=mapped.faults)
-            assert (validated.faults, chunk.malformed) == ((), ())
-            rows = validated.subscribers.astype(object).where(validated.subscribers.notna(), None)
+            mapped_chunk = apply_mapping(chunk.frame, mapping)
+            validated_rows = validate_rows(
+                mapped_chunk.frame, ValidationRules(), today=TODAY, known_faults=mapped_chunk.faults
+            )
+            assert (validated_rows.faults, chunk.malformed) == ((), ())
+            rows = validated_rows.subscribers.astype(object).where(validated_rows.subscribers.notna(), None)
             people += [{str(k): v for k, v in row.items() if v is not None} for row in rows.to_dict("records")]
     return people
 
 
-@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SAMPLE_PATHS, ids=lambda path: path.stem)
 def test_a_file_of_another_program_is_read_correctly(path: Path) -> None:
     zoe, bo = read_people(path)
-    is_whole = path.stem == "woocommerce_analytics"
-    names = {"first_name": "Zoë Vos"} if is_whole else {"first_name": "Zoë", "last_name": "Vos"}
-    plain = {name: list(value) if name == "tags" else value for name, value in zoe.items()}  # type: ignore[call-overload] # tags are a list
-    assert plain == {"email": "zoe@example.com", **names, **EXPECTED[path.stem]}
+    has_whole_name = path.stem == "woocommerce_analytics"
+    names = {"first_name": "Zoë Vos"} if has_whole_name else {"first_name": "Zoë", "last_name": "Vos"}
+    values = {name: list(value) if name == "tags" else value for name, value in zoe.items()}  # type: ignore[call-overload] # tags are a list
+    assert values == {"email": "zoe@example.com", **names, **EXPECTED[path.stem]}
     assert bo["email"] == "bo@example.com"
 
 
-@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
-def test_a_draft_maps_the_columns_like_an_import_by_their_headers(path: Path) -> None:
+@pytest.mark.parametrize("path", SAMPLE_PATHS, ids=lambda path: path.stem)
+def test_a_draft_maps_the_columns_like_an_import_does(path: Path) -> None:
     with open_file(path) as source:
-        by_header = guess_mapping(source.columns).rules
+        rules_by_header = guess_mapping(source.columns).rules
         frame = pd.concat([chunk.frame for chunk in source.chunks()])
-    drafted = {guess.name: guess.rule for guess in guess_fields(frame, TODAY) if guess.sureness != "unsure"}
-    consent = {"is_active": drafted["is_active"]} if "is_active" in drafted else {}  # the cells show it
-    assert drafted == {**by_header, **consent}
+    drafted_rules = {
+        guessed_field.name: guessed_field.rule
+        for guessed_field in guess_fields(frame, TODAY)
+        if guessed_field.sureness != "unsure"
+    }
+    activity_rule = (
+        {"is_active": drafted_rules["is_active"]} if "is_active" in drafted_rules else {}
+    )  # found by the cells, not by the header
+    assert drafted_rules == {**rules_by_header, **activity_rule}
 
 
 def test_every_program_has_a_sample() -> None:
-    assert {path.stem for path in SAMPLES} == set(EXPECTED)
+    assert {path.stem for path in SAMPLE_PATHS} == set(EXPECTED)

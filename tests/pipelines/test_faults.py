@@ -1,4 +1,4 @@
-"""Loads by the real client against a service that loses answers. The simulation has every stance (tests/simulation)."""
+"""Loads by the real client against a service that loses answers. tests/simulation has more kinds of services."""
 
 import os
 from pathlib import Path
@@ -8,26 +8,26 @@ import pytest
 
 from tests.pipelines.conftest import Connector, count_stored, write_addresses
 
-LOSSES = {
+FAULTS = {
     "drop_before": 0.01, "drop_after": 0.01, "error_before": 0.01, "error_after": 0.01, "cut_answer": 0.01,
     "garbage_after": 0.01, "refuse": 0.01, "refuse_retry_after_s": 0,
 }  # fmt: skip
-PEOPLE = int(os.environ.get("CONNECTOR_TEST_PEOPLE", "1100"))  # more than a page
+PEOPLE_COUNT = int(os.environ.get("CONNECTOR_TEST_PEOPLE", "1100"))  # more than a page
 
-STANCES: dict[str, dict[str, Any]] = {
+SERVICE_SWITCHES: dict[str, dict[str, Any]] = {
     "accepts duplicates, the list lags": {"list_lag_ms": 900},
     "200 for a duplicate, the list fails": {"duplicates": "reject_200", "error_shape": "plain", "list_error": 0.1},
     "list in no stable order, cuts by reset": {"order": "shuffled", "cut_by": "reset"},
 }
 
 
-@pytest.mark.parametrize("stance", STANCES)
-def test_a_load_under_faults_creates_each_row_once(connector: Connector, tmp_path: Path, stance: str) -> None:
-    connector.sandbox.switch(**LOSSES, **STANCES[stance])
-    result = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE))
-    stored = count_stored(connector.sandbox)
-    assert (len(stored), set(stored.values())) == (PEOPLE, {1})
-    assert (result.code, result.rows) == (0, {"read": PEOPLE, "created": PEOPLE})
+@pytest.mark.parametrize("service_name", SERVICE_SWITCHES)
+def test_a_load_under_faults_creates_each_row_once(connector: Connector, tmp_path: Path, service_name: str) -> None:
+    connector.sandbox.switch(**FAULTS, **SERVICE_SWITCHES[service_name])
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE_COUNT))
+    create_counts = count_stored(connector.sandbox)
+    assert (len(create_counts), set(create_counts.values())) == (PEOPLE_COUNT, {1})
+    assert (result.code, result.rows) == (0, {"read": PEOPLE_COUNT, "created": PEOPLE_COUNT})
     assert result.report["settled"]["found"] > 0
     assert result.report["settled"]["absent"] > 0
 

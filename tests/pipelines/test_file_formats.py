@@ -11,7 +11,7 @@ from tests.pipelines.leftovers import read_rejects
 from tests.sources.files.people import FILES, pack_gzip, write_csv, write_xlsx
 from tests.sources.files.reading import write
 
-STORED = [
+EXPECTED_SUBSCRIBERS = [
     {
         "Email": "ann@example.com", "FirstName": "Ann", "Phone": "0031612345678", "Tags": ["VIP", "Paris, France"],
         "IsActive": True, "Birthday": "1980-02-29", "Zip": "1012", "CustomField1": "12.5",
@@ -32,18 +32,20 @@ load: {{quiet_period: 200ms}}
 
 def read_stored(connector: Connector) -> list[dict[str, Any]]:
     people = [person | {"Zip": person["Address"]["Zip"]} for person in list_stored(connector.sandbox).values()]
-    return sorted(({key: person[key] for key in STORED[0]} for person in people), key=lambda person: person["Email"])
+    return sorted(
+        ({key: person[key] for key in EXPECTED_SUBSCRIBERS[0]} for person in people), key=lambda person: person["Email"]
+    )
 
 
-def write_job(folder: Path, file: str, more: str = "") -> Path:
-    return write(folder, "job.yaml", JOB.format(file=file) + more)
+def write_job(folder: Path, file: str, more_keys: str = "") -> Path:
+    return write(folder, "job.yaml", JOB.format(file=file) + more_keys)
 
 
 @pytest.mark.parametrize("name", ["people.csv", "people.xlsx"])
 def test_standard_input_is_imported_like_a_file(connector: Connector, name: str) -> None:
     result = connector.run_json("import", "-", "--base-name", "News", stdin=FILES[name]())
     assert result.rows == {"read": 3, "invalid": 1, "created": 2}
-    assert read_stored(connector) == STORED
+    assert read_stored(connector) == EXPECTED_SUBSCRIBERS
     assert result.report["job"] == "stdin"
     (reject,) = read_rejects(result)
     assert reject["_file"] == "standard input"
@@ -51,32 +53,32 @@ def test_standard_input_is_imported_like_a_file(connector: Connector, name: str)
 
 def test_options_and_a_job_describe_the_format_of_standard_input(connector: Connector, tmp_path: Path) -> None:
     content = write_csv(";").decode().encode("cp1252")
-    refused = connector.run("import", "-", "--base-name", "News", "--format", "excel", stdin=content)
-    assert (refused.code, "standard input: is not an Excel workbook" in refused.stderr) == (2, True)
+    refused_result = connector.run("import", "-", "--base-name", "News", "--format", "excel", stdin=content)
+    assert (refused_result.code, "standard input: is not an Excel workbook" in refused_result.stderr) == (2, True)
     job = write_job(tmp_path, 'path: none.csv, delimiter: ";", encoding: cp1252')
     result = connector.run_json("import", "-", "--job", job, stdin=content)
     assert result.rows == {"read": 3, "invalid": 1, "created": 2}
-    written = ("--encoding", "cp1252", "--delimiter", ";")
-    again = connector.run_json("import", "-", "--base-name", "News", *written, stdin=content)
-    assert again.rows == {"read": 3, "invalid": 1, "exists": 2}
+    format_options = ("--encoding", "cp1252", "--delimiter", ";")
+    second_result = connector.run_json("import", "-", "--base-name", "News", *format_options, stdin=content)
+    assert second_result.rows == {"read": 3, "invalid": 1, "exists": 2}
 
 
 def test_a_sheet_is_chosen_by_option_and_by_job(connector: Connector, tmp_path: Path) -> None:
     path = write(tmp_path, "a.xlsx", write_xlsx(sheet="Other people"))
-    refused = connector.run("import", path, "--base-name", "News", "--sheet", "People")
-    assert (refused.code, "has no sheet People; its sheets: Other people" in refused.stderr) == (2, True)
+    refused_result = connector.run("import", path, "--base-name", "News", "--sheet", "People")
+    assert (refused_result.code, "has no sheet People; its sheets: Other people" in refused_result.stderr) == (2, True)
     assert connector.run_json("import", path, "--base-name", "News", "--sheet", "Other people").rows["created"] == 2
     job = write_job(tmp_path, "path: a.xlsx, format: excel, sheet: 1")
     assert connector.run_json("sync", job).rows == {"read": 3, "invalid": 1, "exists": 2}
 
 
-GZIPPED = b"email;name;colour;is_active\nann@x.org;Ann;red;true\nnobody;Ann;blue;true\n"
+GZIPPED_CONTENT = b"email;name;colour;is_active\nann@x.org;Ann;red;true\nnobody;Ann;blue;true\n"
 
 
 def write_inbox(folder: Path) -> None:
     (folder / "inbox").mkdir()
     write(folder / "inbox", "2026-02.csv", "name,email,is_active\nBob,bob@x.org,true\nshort\nCem,nobody,true\n")
-    write(folder / "inbox", "2026-01.csv.gz", pack_gzip(GZIPPED))
+    write(folder / "inbox", "2026-01.csv.gz", pack_gzip(GZIPPED_CONTENT))
 
 
 def test_rejects_of_several_files_name_the_file_and_the_row(connector: Connector, tmp_path: Path) -> None:
@@ -84,12 +86,14 @@ def test_rejects_of_several_files_name_the_file_and_the_row(connector: Connector
     result = connector.run_json("sync", write_job(tmp_path, 'path: "inbox/*"'))
     assert result.rows == {"read": 5, "invalid": 3, "created": 2}
     assert set(count_stored(connector.sandbox)) == {"ann@x.org", "bob@x.org"}
-    inbox = tmp_path / "inbox"
-    told = [(row["_file"], row["_row"], row["email"], row["name"], row["colour"]) for row in read_rejects(result)]
-    assert sorted(told) == [
-        (str(inbox / "2026-01.csv.gz"), "2", "nobody", "Ann", "blue"),
-        (str(inbox / "2026-02.csv"), "2", "", "", ""),
-        (str(inbox / "2026-02.csv"), "3", "nobody", "Cem", ""),
+    inbox_folder = tmp_path / "inbox"
+    reject_rows = [
+        (row["_file"], row["_row"], row["email"], row["name"], row["colour"]) for row in read_rejects(result)
+    ]
+    assert sorted(reject_rows) == [
+        (str(inbox_folder / "2026-01.csv.gz"), "2", "nobody", "Ann", "blue"),
+        (str(inbox_folder / "2026-02.csv"), "2", "", "", ""),
+        (str(inbox_folder / "2026-02.csv"), "3", "nobody", "Cem", ""),
     ]
 
 
@@ -114,6 +118,6 @@ def test_a_job_of_csv_takes_a_corrected_rejects_file_that_was_saved_as_a_workboo
     write(tmp_path, "people.csv", "email;name;is_active\nann@x.org;Ann;true\nbob x.org;Bob;true\n")
     job = write_job(tmp_path, 'path: people.csv, format: csv, delimiter: ";"')
     (reject,) = read_rejects(connector.run_json("sync", job))
-    corrected = {**reject, "email": "bob@x.org"}
-    path = write(tmp_path, "corrected.xlsx", write_xlsx([list(corrected), list(corrected.values())]))
+    corrected_row = {**reject, "email": "bob@x.org"}
+    path = write(tmp_path, "corrected.xlsx", write_xlsx([list(corrected_row), list(corrected_row.values())]))
     assert connector.run_json("import", path, "--job", job).rows == {"read": 1, "created": 1}

@@ -12,7 +12,7 @@ from connector.subscribers.identity import digest_identity
 from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_addresses, write_csv
 
 ANN = "ann@x.org"
-NEWS, SHOP = (7, "News"), (None, "Shop")
+NEWS_BASE, SHOP_BASE = (7, "News"), (None, "Shop")
 DIGEST = digest_identity("email", ANN)
 
 
@@ -21,8 +21,8 @@ def add_entries(connector: Connector, *entries: tuple[tuple[int | None, str | No
     (connector.folder / "state").mkdir(exist_ok=True)
     with open_ledger(f"sqlite:///{connector.folder}/state/ledger.db") as ledger, ledger.transaction() as connection:
         run_key = start_run(connection, f"run {account}", "job", "import", 0.0)
-        for named, state in entries:
-            base = find_or_add_base(connection, account or connector.sandbox.base_url, *named)
+        for base_id_and_name, state in entries:
+            base = find_or_add_base(connection, account or connector.sandbox.base_url, *base_id_and_name)
             ledger.mark_intended(base, run_key, [Intent(DIGEST, b"f" * 8, b"{}", "email")])
             if state in (State.UNKNOWN, State.HELD):
                 ledger.mark_lost(base, [DIGEST])
@@ -46,32 +46,34 @@ def list_forgotten(result: CommandResult) -> list[int | None]:
 
 @pytest.mark.parametrize("state", [State.CONFIRMED, State.REJECTED, State.HELD])
 def test_a_settled_or_held_subscriber_is_forgotten(connector: Connector, state: State) -> None:
-    add_entries(connector, (NEWS, state))
+    add_entries(connector, (NEWS_BASE, state))
     result = forget(connector, " Ann@X.ORG ")
     assert (result.code, result.report["status"], result.report["bases"]) == (0, "ok", [{"id": 7, "name": "News"}])
-    again = forget(connector, ANN)
-    assert (again.code, again.report["status"], again.report["forgotten"]) == (1, "partial", 0)
-    assert again.report["messages"][0].startswith("The ledger has no entry of this identity in the account ")
+    second_result = forget(connector, ANN)
+    assert (second_result.code, second_result.report["status"], second_result.report["forgotten"]) == (1, "partial", 0)
+    assert second_result.report["messages"][0].startswith("The ledger has no entry of this identity in the account ")
 
 
 @pytest.mark.parametrize("state", [State.UNKNOWN, State.SENDING])
 def test_a_subscriber_with_an_unresolved_create_is_forgotten_only_in_other_bases(
     connector: Connector, state: State
 ) -> None:
-    add_entries(connector, (NEWS, State.CONFIRMED), (SHOP, state), ((9, None), State.HELD))
-    refused = forget(connector, ANN)
-    assert (refused.code, refused.report["forgotten"], refused.report["bases"]) == (1, 0, [])
-    assert "may be in the service (Shop)" in refused.report["messages"][0]
-    assert "connector retry" in refused.report["messages"][0]
+    add_entries(connector, (NEWS_BASE, State.CONFIRMED), (SHOP_BASE, state), ((9, None), State.HELD))
+    refused_result = forget(connector, ANN)
+    assert (refused_result.code, refused_result.report["forgotten"], refused_result.report["bases"]) == (1, 0, [])
+    assert "may be in the service (Shop)" in refused_result.report["messages"][0]
+    assert "connector retry" in refused_result.report["messages"][0]
     assert list_forgotten(forget(connector, ANN, "--base-id", "7")) == [7]
     assert list_forgotten(forget(connector, ANN, "--base-id", "9")) == [9]
 
 
 def test_a_subscriber_is_forgotten_in_every_base_of_the_account_or_in_the_named_one(connector: Connector) -> None:
-    add_entries(connector, (NEWS, State.CONFIRMED), ((8, None), State.CONFIRMED), ((9, None), State.CONFIRMED))
-    add_entries(connector, (NEWS, State.CONFIRMED), account="abroad")
-    unknown = forget(connector, ANN, "--base-name", "Nowhere")
-    assert (unknown.code, "it knows: News (id 7), base 8, base 9" in unknown.stderr) == (2, True), unknown.stderr
+    add_entries(connector, (NEWS_BASE, State.CONFIRMED), ((8, None), State.CONFIRMED), ((9, None), State.CONFIRMED))
+    add_entries(connector, (NEWS_BASE, State.CONFIRMED), account="abroad")
+    refused_result = forget(connector, ANN, "--base-name", "Nowhere")
+    assert (refused_result.code, "it knows: News (id 7), base 8, base 9" in refused_result.stderr) == (2, True), (
+        refused_result.stderr
+    )
     assert list_forgotten(forget(connector, ANN, "--base-name", "News")) == [7]
     result = forget(connector, ANN)
     assert (result.report["forgotten"], list_forgotten(result)) == (2, [8, 9])
@@ -79,8 +81,11 @@ def test_a_subscriber_is_forgotten_in_every_base_of_the_account_or_in_the_named_
     write_addresses(connector.folder / "people.csv", 1)
     source = "source: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n"
     job.write_text(f"job: news\nservice: {{account: abroad}}\n{source}", encoding="utf-8")
-    nowhere = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}  # the account has a name: no address is needed
-    assert connector.run_json("forget", ANN, "--job", job, environ=nowhere).report["forgotten"] == 1
+    environ_without_service = {
+        "CONNECTOR_TOKEN": None,
+        "CONNECTOR_BASE_URL": None,
+    }  # the account has a name: no address is needed
+    assert connector.run_json("forget", ANN, "--job", job, environ=environ_without_service).report["forgotten"] == 1
 
 
 def import_ann(connector: Connector) -> CommandResult:
@@ -107,8 +112,8 @@ def test_the_next_run_looks_a_forgotten_subscriber_up_and_creates_an_erased_one(
 def test_an_identity_can_come_by_standard_input(connector: Connector) -> None:
     import_ann(connector)
     assert connector.run_json("forget", "-", stdin=f"{ANN}\n").report["forgotten"] == 1
-    for text in ("\n", f"{ANN}\nb@x.org\n"):
-        refused = connector.run_json("forget", "-", stdin=text)
-        assert refused.is_refused
-        assert "alone on standard input" in refused.stderr
-        assert "b@x.org" not in refused.stderr
+    for stdin_text in ("\n", f"{ANN}\nb@x.org\n"):
+        refused_result = connector.run_json("forget", "-", stdin=stdin_text)
+        assert refused_result.is_refused
+        assert "alone on standard input" in refused_result.stderr
+        assert "b@x.org" not in refused_result.stderr

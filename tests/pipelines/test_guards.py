@@ -11,60 +11,64 @@ from tests.pipelines.conftest import CommandResult, Connector, count_stored, wai
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.planned import JOB, count_creates, count_requests, plan, write_job
 
-QUERY = """
+SQL_JOB = """
 job: crm
 source: {sql: {url: "sqlite:///crm.db", SOURCE}}
 subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}
 load: {quiet_period: 200ms}
 """
-CURSOR = 'table: people, cursor: {column: number, start: "0"}'
+CURSOR_TABLE = 'table: people, cursor: {column: number, start: "0"}'
 
 
-BAD = tuple(f"nobody {index},X" for index in range(11))
+INVALID_ROWS = tuple(f"nobody {index},X" for index in range(11))
 
 
-def write_people(folder: Path, number: int, *others: str) -> None:
-    people = [f"p{index}@x.org,Ann" for index in range(number)]
-    write_csv(folder / "people.csv", "email,name", *people, *others)
+def write_people(folder: Path, valid_count: int, *other_rows: str) -> None:
+    people = [f"p{index}@x.org,Ann" for index in range(valid_count)]
+    write_csv(folder / "people.csv", "email,name", *people, *other_rows)
 
 
 def add_people(folder: Path, *numbers: int) -> None:
-    with closing(sqlite3.connect(folder / "crm.db")) as crm, crm:
-        crm.execute("create table if not exists people (email, number)")
-        crm.executemany("insert into people values (?, ?)", [(f"p{number}@x.org", number) for number in numbers])
+    with closing(sqlite3.connect(folder / "crm.db")) as crm_database, crm_database:
+        crm_database.execute("create table if not exists people (email, number)")
+        crm_database.executemany(
+            "insert into people values (?, ?)", [(f"p{number}@x.org", number) for number in numbers]
+        )
 
 
-def is_tripped(result: CommandResult, guard: str) -> bool:
+def is_tripped(result: CommandResult, expected_text: str) -> bool:
     """Return whether this guard ended the run before its first create."""
     message = result.report["messages"][0]
     assert (result.code, result.report["status"]) == (3, "aborted"), result.report
     assert "Nothing was sent, and no cursor has moved" in message
-    return guard in message and not result.rows.get("created")
+    return expected_text in message and not result.rows.get("created")
 
 
 def test_more_invalid_rows_than_allowed_stop_the_run(connector: Connector, tmp_path: Path) -> None:
     job = write_job(tmp_path, "guard: {max_invalid: 10%}")
-    write_people(tmp_path, 89, *BAD)
+    write_people(tmp_path, 89, *INVALID_ROWS)
     result = connector.run_json("sync", job)
     assert is_tripped(result, "guard.max_invalid: 11 of 100 rows are invalid (11 %), and 10 % are allowed")
     assert result.rows == {"read": 100, "invalid": 11, "unsent": 89}
     assert [row["_outcome"] for row in read_rejects(result)] == ["invalid"] * 11
     assert count_creates(connector.sandbox) == 0
-    write_people(tmp_path, 90, *BAD[:10])
-    allowed = connector.run_json("sync", job)
-    assert (allowed.code, allowed.rows) == (1, {"read": 100, "invalid": 10, "created": 90})
-    rejected_rows = [row["_row"] for row in read_rejects(allowed)]
-    assert rejected_rows == [str(number) for number in range(91, 101)], "each once, though the survey reads them too"
+    write_people(tmp_path, 90, *INVALID_ROWS[:10])
+    second_result = connector.run_json("sync", job)
+    assert (second_result.code, second_result.rows) == (1, {"read": 100, "invalid": 10, "created": 90})
+    rejected_row_numbers = [row["_row"] for row in read_rejects(second_result)]
+    assert rejected_row_numbers == [str(number) for number in range(91, 101)], (
+        "each once, though the survey reads them too"
+    )
 
 
 def test_a_share_of_few_rows_stops_the_run_only_if_all_of_at_least_ten_rows_are_invalid(
     connector: Connector, tmp_path: Path
 ) -> None:
     job = write_job(tmp_path, "guard: {max_invalid: 5%}")
-    for good, bad in ((4, 1), (0, 9)):
-        write_people(tmp_path, good, *BAD[:bad])
+    for valid_count, invalid_count in ((4, 1), (0, 9)):
+        write_people(tmp_path, valid_count, *INVALID_ROWS[:invalid_count])
         assert connector.run_json("sync", job).code == 1
-    write_people(tmp_path, 0, *BAD[:10])
+    write_people(tmp_path, 0, *INVALID_ROWS[:10])
     assert is_tripped(connector.run_json("sync", job), "guard.max_invalid: 10 of 10 rows are invalid")
 
 
@@ -73,9 +77,9 @@ def test_more_creates_than_allowed_stop_the_run_and_existing_rows_do_not_count(
 ) -> None:
     job = write_job(tmp_path, "guard: {max_creates: 3}")
     write_people(tmp_path, 4)
-    planned = plan(connector, job)
-    assert (planned.code, planned.rows) == (3, {"read": 4, "created": 4})
-    for result in (planned, connector.run_json("sync", job)):
+    plan_result = plan(connector, job)
+    assert (plan_result.code, plan_result.rows) == (3, {"read": 4, "created": 4})
+    for result in (plan_result, connector.run_json("sync", job)):
         assert "guard.max_creates: 4 would be created, and 3 are allowed" in result.stderr
     assert count_creates(connector.sandbox) == 0
     write_people(tmp_path, 3)
@@ -99,47 +103,49 @@ def test_a_shrunken_source_stops_the_run(connector: Connector, tmp_path: Path) -
     )  # a stopped run does not change the number to compare with
     assert connector.run_json("sync", job, "--limit", "2").rows == {"read": 2, "exists": 2}
     assert is_tripped(connector.run_json("sync", job), "guard.max_shrink")  # a run with a limit does not either
-    raised = write_job(tmp_path, "guard: {max_shrink: 60%}")
-    assert connector.run_json("sync", raised).rows == {"read": 40, "exists": 40}
+    job_with_higher_limit = write_job(tmp_path, "guard: {max_shrink: 60%}")
+    assert connector.run_json("sync", job_with_higher_limit).rows == {"read": 40, "exists": 40}
 
 
 def test_an_empty_query_stops_the_run_and_a_cursor_without_new_rows_does_not(
     connector: Connector, tmp_path: Path
 ) -> None:
     add_people(tmp_path, 1)
-    text = QUERY.replace("SOURCE", 'query: "select * from people where number > 1"')
+    text = SQL_JOB.replace("SOURCE", 'query: "select * from people where number > 1"')
     assert connector.run_json("sync", write_job(tmp_path, text=text)).code == 0
     assert is_tripped(connector.run_json("sync", write_job(tmp_path, "guard: {}", text=text)), "the source is empty")
     query = 'query: "select * from people where number > :cursor", cursor: {column: number, start: "0"}'
-    job = write_job(tmp_path, "guard: {}", text=QUERY.replace("SOURCE", query))
+    job = write_job(tmp_path, "guard: {}", text=SQL_JOB.replace("SOURCE", query))
     assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}
-    unchanged = connector.run_json("sync", job)  # no row is newer than the cursor
-    assert (unchanged.code, unchanged.rows) == (0, {})
+    unchanged_result = connector.run_json("sync", job)  # no row is newer than the cursor
+    assert (unchanged_result.code, unchanged_result.rows) == (0, {})
 
 
-def test_a_tripped_guard_leaves_the_cursor_and_a_passed_one_moves_it(connector: Connector, tmp_path: Path) -> None:
+def test_the_cursor_moves_only_if_no_guard_stops_the_run(connector: Connector, tmp_path: Path) -> None:
     add_people(tmp_path, *range(1, 6))
-    text = QUERY.replace("SOURCE", CURSOR)
+    text = SQL_JOB.replace("SOURCE", CURSOR_TABLE)
     result = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 4}", text=text))
     assert is_tripped(result, "guard.max_creates")
     assert "no cursor is kept: the run did not finish, and the next run reads all rows again" in result.stderr
     job = write_job(tmp_path, "guard: {max_creates: 5}", text=text)
     assert connector.run_json("sync", job).rows == {"read": 5, "created": 5}
     add_people(tmp_path, 6)
-    again = connector.run_json("sync", job)  # far fewer rows than the previous run, as expected
-    assert again.rows == {"read": 2, "exists": 1, "created": 1}
-    assert "the cursor stands at 6 now" in again.report["messages"]
+    second_result = connector.run_json("sync", job)  # far fewer rows than the previous run, as expected
+    assert second_result.rows == {"read": 2, "exists": 1, "created": 1}
+    assert "the cursor stands at 6 now" in second_result.report["messages"]
 
 
 def test_a_guard_surveys_standard_input_before_the_load(connector: Connector, tmp_path: Path) -> None:
     job = write_job(tmp_path, "guard: {max_creates: 2}")
-    lines = "email,name\na@x.org,A\nb@x.org,B\n"
-    result = connector.run_json("import", "-", "--job", job, stdin=lines)
+    csv_text = "email,name\na@x.org,A\nb@x.org,B\n"
+    result = connector.run_json("import", "-", "--job", job, stdin=csv_text)
     assert (result.code, result.rows) == (0, {"read": 2, "created": 2}), result.stderr
-    more = connector.run_json("import", "-", "--job", job, stdin=lines + "c@x.org,C\nd@x.org,D\ne@x.org,E\n")
-    assert is_tripped(more, "guard.max_creates: 3 would be created")
-    json_lines = '{"email": "a@x.org"}\n{"email": "z@x.org", "name": "Z"}\n'
-    result = connector.run_json("import", "-", "--job", job, "--format", "jsonl", stdin=json_lines)
+    second_result = connector.run_json(
+        "import", "-", "--job", job, stdin=csv_text + "c@x.org,C\nd@x.org,D\ne@x.org,E\n"
+    )
+    assert is_tripped(second_result, "guard.max_creates: 3 would be created")
+    json_text = '{"email": "a@x.org"}\n{"email": "z@x.org", "name": "Z"}\n'
+    result = connector.run_json("import", "-", "--job", job, "--format", "jsonl", stdin=json_text)
     assert result.rows == {"read": 2, "changed": 1, "created": 1}
 
 
@@ -157,20 +163,20 @@ def test_more_rejections_than_allowed_end_the_run_during_the_load(connector: Con
     assert 0 < result.rows["rejected"] < 100
     assert result.rows["unsent"] > 500
     connector.sandbox.switch(required="")
-    raised = connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 100%}"))
-    assert raised.rows["created"] + raised.rows["exists"] + raised.rows.get("rejected", 0) == 900
+    second_result = connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 100%}"))
+    assert second_result.rows["created"] + second_result.rows["exists"] + second_result.rows.get("rejected", 0) == 900
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
-@pytest.mark.parametrize(("created", "code"), [(0, 3), (1, 1)])
+@pytest.mark.parametrize(("created_count", "code"), [(0, 3), (1, 1)])
 def test_rejections_of_few_rows_end_the_run_only_if_all_rows_are_rejected(
-    connector: Connector, tmp_path: Path, created: int, code: int
+    connector: Connector, tmp_path: Path, created_count: int, code: int
 ) -> None:
     connector.sandbox.switch(required="FirstName")
-    rows = (f"p{index}@x.org,{'Ann' if index < created else ''}" for index in range(10))
+    rows = (f"p{index}@x.org,{'Ann' if index < created_count else ''}" for index in range(10))
     write_csv(tmp_path / "people.csv", "email,name", *rows)
     result = connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 5%}"))
-    assert (result.code, result.rows["rejected"]) == (code, 10 - created)
+    assert (result.code, result.rows["rejected"]) == (code, 10 - created_count)
 
 
 def test_a_refused_create_that_took_effect_is_not_counted_as_rejected(connector: Connector, tmp_path: Path) -> None:
@@ -198,10 +204,10 @@ def test_a_source_that_grows_after_its_survey_is_loaded_as_the_survey_read_it(
 def test_a_stopped_run_records_no_values_of_its_rows(connector: Connector, tmp_path: Path) -> None:
     """Otherwise all rows would count as changed when the correct source is read."""
     write_people(tmp_path, 3)
-    elsewhere = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
+    other_ledger = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
     job = write_job(tmp_path, "guard: {max_creates: 1}")
 
-    connector.import_file(tmp_path / "people.csv", "--map", "first_name=name", environ=elsewhere)
+    connector.import_file(tmp_path / "people.csv", "--map", "first_name=name", environ=other_ledger)
     write_csv(tmp_path / "people.csv", "email,name", *(f"p{index}@x.org,Wrong" for index in range(6)))
     assert is_tripped(connector.run_json("sync", job), "guard.max_creates: 3 would be created")
     write_people(tmp_path, 3)
@@ -209,21 +215,21 @@ def test_a_stopped_run_records_no_values_of_its_rows(connector: Connector, tmp_p
     assert connector.run_json("sync", job).rows == {"read": 3, "exists": 3}
 
 
-def test_a_tripped_guard_reports_no_omitted_zip(connector: Connector, tmp_path: Path) -> None:
+def test_a_run_that_a_guard_stops_reports_no_omitted_zip(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email,name,zip", "ann@x.org,Ann,SW1A 1AA", "eve@x.org,Eve,02134")
     text = JOB.replace("first_name: name", "first_name: name, address_zip: zip")
     result = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 1}", text=text))
     assert (result.rows, result.report["drift_file"]) == ({"read": 2, "unsent": 2}, None)
-    passed = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 2}", text=text))
-    assert Path(passed.report["drift_file"]).read_text(encoding="utf-8").count("created,zip_omitted") == 2
+    second_result = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 2}", text=text))
+    assert Path(second_result.report["drift_file"]).read_text(encoding="utf-8").count("created,zip_omitted") == 2
 
 
 def test_the_shrink_guard_compares_runs_of_the_same_account(connector: Connector, tmp_path: Path) -> None:
     """One job file serves several accounts."""
 
-    def sync(account: str, number: int) -> CommandResult:
+    def sync(account: str, people_count: int) -> CommandResult:
         text = JOB.replace("source:", f"service: {{account: {account}}}\nsource:")
-        write_people(tmp_path, number)
+        write_people(tmp_path, people_count)
         return connector.run_json("sync", write_job(tmp_path, "guard: {}", text=text))
 
     assert sync("main", 100).rows == {"read": 100, "created": 100}
@@ -231,30 +237,30 @@ def test_the_shrink_guard_compares_runs_of_the_same_account(connector: Connector
     assert is_tripped(sync("main", 2), "guard.max_shrink: 2 rows were read, 98 % fewer than by the last run (100)")
 
 
-def test_a_survey_that_cannot_write_its_rejects_is_followed_by_no_load(connector: Connector, tmp_path: Path) -> None:
+def test_no_load_follows_a_survey_that_cannot_write_its_rejects(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(required="FirstName")
     write_people(tmp_path, 1, "bob@x.org,")
     job = write_job(tmp_path, "guard: {}")
     assert connector.run_json("sync", job).rows == {"read": 2, "created": 1, "rejected": 1}
     shutil.rmtree(tmp_path / "state" / "rejects")
     (tmp_path / "state" / "rejects").write_text("in its place")
-    creates = count_creates(connector.sandbox)
+    create_count = count_creates(connector.sandbox)
     write_people(tmp_path, 2, "bob@x.org,")
     result = connector.run_json("sync", job)
     assert (result.code, result.rows) == (3, {"read": 3, "exists": 1, "rejected": 1, "unsent": 1})
     assert "rejects file" in result.report["messages"][0]
-    assert count_creates(connector.sandbox) == creates
+    assert count_creates(connector.sandbox) == create_count
 
 
 def test_only_a_run_that_a_guard_ends_reports_uncompared_rows(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, 10)
-    elsewhere = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
-    connector.import_file(tmp_path / "people.csv", "--map", "first_name=name", environ=elsewhere)
+    other_ledger = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
+    connector.import_file(tmp_path / "people.csv", "--map", "first_name=name", environ=other_ledger)
     write_people(tmp_path, 30)
-    words = "some rows count as existing without a comparison of their values"
+    expected_text = "some rows count as existing without a comparison of their values"
     result = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 5}"))
     assert is_tripped(result, "guard.max_creates: 20 would be created")
-    assert words in result.stderr
+    assert expected_text in result.stderr
     result = connector.run_json("sync", write_job(tmp_path, "guard: {}"))  # the load after the survey compares the rows
     assert (result.code, result.rows) == (0, {"read": 30, "exists": 10, "created": 20})
     assert "comparison" not in result.stderr + result.stdout

@@ -18,15 +18,15 @@ TODAY = date(2026, 11, 21)
 EMAILS = ["ann@x.org", "bo@x.org", "cy@x.org", "di@x.org"]
 
 
-def guess(**columns: list[str]) -> dict[str, GuessedField]:
+def guess_columns(**columns: list[str]) -> dict[str, GuessedField]:
     frame = pd.DataFrame({name.replace("_", " "): pd.Series(cells, dtype="str") for name, cells in columns.items()})
-    return {guess_field.name: guess_field for guess_field in guess_fields(frame, TODAY)}
+    return {guessed_field.name: guessed_field for guessed_field in guess_fields(frame, TODAY)}
 
 
 def guess_one(header: str, cells: list[str]) -> GuessedField | None:
     """Return the guess about a column beside a column of addresses."""
-    found = guess(email=(EMAILS * len(cells))[: len(cells)], **{header: cells})
-    return next((each for name, each in found.items() if name != "email"), None)
+    guesses = guess_columns(email=(EMAILS * len(cells))[: len(cells)], **{header: cells})
+    return next((guessed_field for name, guessed_field in guesses.items() if name != "email"), None)
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def guess_one(header: str, cells: list[str]) -> GuessedField | None:
 def test_a_column_is_mapped_by_its_header_and_its_cells(
     header: str, cells: list[str], name: str, rule: dict[str, object], sureness: str
 ) -> None:
-    found = guess_one(header, cells)
-    assert found is not None
-    assert (found.name, found.sureness) == (name, sureness)
-    assert found.rule == ColumnRule(column=header, **rule)  # type: ignore[arg-type] # as it is written above
+    guessed_field = guess_one(header, cells)
+    assert guessed_field is not None
+    assert (guessed_field.name, guessed_field.sureness) == (name, sureness)
+    assert guessed_field.rule == ColumnRule(column=header, **rule)  # type: ignore[arg-type] # as it is written above
 
 
 @pytest.mark.parametrize(
@@ -81,49 +81,59 @@ def test_a_column_of_other_values_is_not_mapped(header: str, cells: list[str]) -
 
 
 def test_addresses_are_found_under_any_header() -> None:
-    found = guess(Kontakt=[*EMAILS, "none"], Plan=["a"] * 5)
-    assert list(found) == ["email"]
-    assert (found["email"].rule.column, found["email"].sureness) == ("Kontakt", "likely")
-    assert found["email"].reason == "by its cells; 4 of 5 cells fit"
-    assert found["email"].samples == tuple(EMAILS[:3])
+    guesses = guess_columns(Kontakt=[*EMAILS, "none"], Plan=["a"] * 5)
+    assert list(guesses) == ["email"]
+    assert (guesses["email"].rule.column, guesses["email"].sureness) == ("Kontakt", "likely")
+    assert guesses["email"].reason == "by its cells; 4 of 5 cells fit"
+    assert guesses["email"].samples == tuple(EMAILS[:3])
 
 
 def test_cells_overrule_a_header_that_they_contradict() -> None:
-    found = guess(Email=["yes", "no", "yes", "no"], Kontakt=EMAILS)
-    assert (found["email"].rule.column, found["email"].sureness) == ("Kontakt", "likely")
-    assert guess(Email=["yes", "no"])["email"].sureness == "unsure"
+    guesses = guess_columns(Email=["yes", "no", "yes", "no"], Kontakt=EMAILS)
+    assert (guesses["email"].rule.column, guesses["email"].sureness) == ("Kontakt", "likely")
+    assert guess_columns(Email=["yes", "no"])["email"].sureness == "unsure"
 
 
 @pytest.mark.parametrize("header", ["Name", "Full Name", "\"Name'", "{{Name}}"])
 def test_whole_names_are_mapped_unsplit_with_two_unsure_templates_that_split_them(header: str) -> None:
     cells = ["Ann Mary Lee", "Dr. Bo Vos", "Cher"]
     frame = pd.DataFrame({"email": EMAILS[:3], header: cells}, dtype="str")
-    _, whole, *split = guess_fields(frame, TODAY)
-    assert (whole.name, whole.rule, whole.sureness) == ("first_name", ColumnRule(column=header), "likely")
-    names = apply_mapping(frame, FieldMapping({each.name: each.rule for each in split})).frame
+    _, unsplit_field, *split_fields = guess_fields(frame, TODAY)
+    assert (unsplit_field.name, unsplit_field.rule, unsplit_field.sureness) == (
+        "first_name",
+        ColumnRule(column=header),
+        "likely",
+    )
+    names = apply_mapping(
+        frame, FieldMapping({guessed_field.name: guessed_field.rule for guessed_field in split_fields})
+    ).frame
     assert names.fillna("").to_numpy().tolist() == [["Ann Mary Lee", ""], ["Bo", "Vos"], ["Cher", ""]]
-    assert [each.sureness for each in split] == ["unsure", "unsure"]
-    assert [each.samples[1] for each in split] == ["Dr. Bo Vos → Bo", "Dr. Bo Vos → Vos"]
+    assert [guessed_field.sureness for guessed_field in split_fields] == ["unsure", "unsure"]
+    assert [guessed_field.samples[1] for guessed_field in split_fields] == ["Dr. Bo Vos → Bo", "Dr. Bo Vos → Vos"]
     assert len(guess_fields(frame.assign(first_name="a"), TODAY)) == 2
 
 
 # The drafted job
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
-WORD = TEXT.map(str.strip).filter(bool)  # blanks at their ends apart, each must be another
-RULES = (
-    st.builds(ColumnRule, column=TEXT)
-    | st.builds(ColumnRule, column=TEXT, values=st.none() | st.dictionaries(WORD, TEXT, min_size=1, max_size=3))
-    | st.builds(ColumnRule, template=TEXT.filter(lambda text: not set(text) & set("{}#%")))
+TEXT_STRATEGY = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
+WORD_STRATEGY = TEXT_STRATEGY.map(str.strip).filter(bool)  # values must differ after blanks at their ends are removed
+RULE_STRATEGY = (
+    st.builds(ColumnRule, column=TEXT_STRATEGY)
+    | st.builds(
+        ColumnRule,
+        column=TEXT_STRATEGY,
+        values=st.none() | st.dictionaries(WORD_STRATEGY, TEXT_STRATEGY, min_size=1, max_size=3),
+    )
+    | st.builds(ColumnRule, template=TEXT_STRATEGY.filter(lambda text: not set(text) & set("{}#%")))
 )
 
 
-def draft(guesses: list[GuessedField], unmapped: list[str], name: str = "x") -> str:
+def draft(guesses: list[GuessedField], unmapped_columns: list[str], name: str = "x") -> str:
     source = [("file", ""), ("path", "a.csv")]
-    return draft_job(name, "job.yaml", source, ("id", "7"), "email", guesses, unmapped)
+    return draft_job(name, "job.yaml", source, ("id", "7"), "email", guesses, unmapped_columns)
 
 
-def load(text: str) -> FieldMapping:
+def load_mapping(text: str) -> FieldMapping:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "job.yaml"
         path.write_text(text, encoding="utf-8")
@@ -135,9 +145,9 @@ def load(text: str) -> FieldMapping:
 
 
 @example("${A}", ColumnRule(template="{{ row['a\\\\'] }}"), '"', ["#", "a: b", "\x85\u2028\x7f"])
-@given(TEXT, RULES, TEXT, st.lists(TEXT, max_size=2))
+@given(TEXT_STRATEGY, RULE_STRATEGY, TEXT_STRATEGY, st.lists(TEXT_STRATEGY, max_size=2))
 def test_a_drafted_job_with_any_headers_is_read_back_unchanged(
-    email: str, rule: ColumnRule, tag: str, unmapped: list[str]
+    email: str, rule: ColumnRule, tag: str, unmapped_columns: list[str]
 ) -> None:
     rules = {
         "email": ColumnRule(column=email),
@@ -145,16 +155,18 @@ def test_a_drafted_job_with_any_headers_is_read_back_unchanged(
         "tags": ColumnRule(column=tag, split="|"),
         "birthday": ColumnRule(column=tag, format=("%d.%m.%Y",)),
     }
-    guesses = [GuessedField(name, each, "likely", "by its header", ("secret",)) for name, each in rules.items()]
-    text = draft(guesses, unmapped)
-    assert load(text) == FieldMapping(rules)
+    guesses = [
+        GuessedField(name, field_rule, "likely", "by its header", ("secret",)) for name, field_rule in rules.items()
+    ]
+    text = draft(guesses, unmapped_columns)
+    assert load_mapping(text) == FieldMapping(rules)
     assert "secret" not in text
 
 
 def test_an_unsure_guess_is_a_comment_and_the_draft_holds_no_cell() -> None:
     frame = pd.DataFrame({"email": ["ann@x.org"], "Birthday": ["02/03/1990"], "Phone": ["+49 30 1234567"]}, dtype="str")
     text = draft(list(guess_fields(frame, TODAY)), ["Birthday"])
-    assert list(load(text).rules) == ["email", "phone"]
+    assert list(load_mapping(text).rules) == ["email", "phone"]
     assert '# birthday: {column: Birthday, format: "%d/%m/%Y"}  # unsure: by its header; 1 of 1 cells fit; ' in text
     assert '"%d/%m/%Y"' in text
     assert not any(cell in text for cell in ("ann@", "02/03", "1234567"))

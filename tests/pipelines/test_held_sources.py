@@ -12,11 +12,11 @@ import pytest
 from tests.databases import DATABASE_OPENERS, Database
 from tests.pipelines.conftest import Connector, count_stored, has_stored, wait_for, wait_for_result
 
-PEOPLE = int(os.environ.get("CONNECTOR_TEST_HELD_PEOPLE", "200"))
-RATE = 250 if PEOPLE > 10_000 else 100  # creates a second
-PATIENCE_S = 1  # of the database, for a client that reads nothing
+PEOPLE_COUNT = int(os.environ.get("CONNECTOR_TEST_HELD_PEOPLE", "200"))
+CREATES_PER_S = 250 if PEOPLE_COUNT > 10_000 else 100  # max_rate of the job
+DATABASE_TIMEOUT_S = 1  # the database closes the connection of a client that reads nothing for this long
 
-_SERIES = {
+_SERIES_QUERIES = {
     "postgresql": "select 'p' || n || '@example.com', true from generate_series(1, {number}) as s(n)",
     "mariadb": "select concat('p', seq, '@example.com'), true from seq_1_to_{number}",
     "sqlite": (
@@ -24,7 +24,7 @@ _SERIES = {
         "select 'p' || n || '@example.com', 1 from s"
     ),
 }
-_CONNECTIONS = {
+_CONNECTION_COUNT_QUERIES = {
     "postgresql": (
         "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
     ),
@@ -34,25 +34,25 @@ _CONNECTIONS = {
 
 @contextmanager
 def open_impatient(kind: str) -> Iterator[Database]:
-    """A database with rows that does not wait for a client that holds a result without reading."""
+    """Open a database with rows. It soon closes the connection of a client that holds a result without reading."""
     with DATABASE_OPENERS[kind]() as database:
         if kind == "postgresql":
             name = database.url.rpartition("/")[2].partition("?")[0]
-            database.run(f"alter database {name} set idle_in_transaction_session_timeout = '{PATIENCE_S}s'")
+            database.run(f"alter database {name} set idle_in_transaction_session_timeout = '{DATABASE_TIMEOUT_S}s'")
         database.run(
             "create table customers (email varchar(80), is_active boolean)",
-            f"insert into customers {_SERIES[kind].format(number=PEOPLE)}",
+            f"insert into customers {_SERIES_QUERIES[kind].format(number=PEOPLE_COUNT)}",
         )
         yield database
 
 
 def count_readers(database: Database) -> int:
-    """Return how many other connections the database has; of SQLite, how many processes have its file open."""
+    """Return the number of other connections to the database, or of processes that have the file of SQLite open."""
     if database.kind == "sqlite":
         path = database.url.removeprefix("sqlite:///")
         return sum(_has_open(process, path) for process in Path("/proc").glob("[0-9]*"))
     with database.begin() as connection:
-        return int(connection.exec_driver_sql(_CONNECTIONS[database.kind]).scalar_one())
+        return int(connection.exec_driver_sql(_CONNECTION_COUNT_QUERIES[database.kind]).scalar_one())
 
 
 def _has_open(process: Path, path: str) -> bool:
@@ -62,42 +62,47 @@ def _has_open(process: Path, path: str) -> bool:
         return False
 
 
-def write_job(folder: Path, database: Database, more: str = "") -> Path:
+def write_job(folder: Path, database: Database, guard_keys: str = "") -> Path:
     path, url = folder / "crm.yaml", database.url
     if database.kind == "mariadb":
-        url += f"?init_command=set session net_write_timeout = {PATIENCE_S}"
+        url += f"?init_command=set session net_write_timeout = {DATABASE_TIMEOUT_S}"
     path.write_text(
         f'job: crm\nsource: {{sql: {{url: "{url}", table: customers}}}}\n'
         "subscriber: {base: {id: 7}, fields: {email: email, is_active: is_active}}\n"
-        f"load: {{quiet_period: 300ms, max_rate: {RATE}}}\n{more}",
+        f"load: {{quiet_period: 300ms, max_rate: {CREATES_PER_S}}}\n{guard_keys}",
         encoding="utf-8",
     )
     return path
 
 
 @pytest.mark.parametrize(
-    ("kind", "more"), [("mariadb", ""), ("postgresql", ""), ("sqlite", "guard: {max_invalid: 10%}\n")]
+    ("kind", "guard_keys"), [("mariadb", ""), ("postgresql", ""), ("sqlite", "guard: {max_invalid: 10%}\n")]
 )
 def test_a_slow_load_holds_no_connection_and_no_lock(
-    connector: Connector, tmp_path: Path, kind: str, more: str
+    connector: Connector, tmp_path: Path, kind: str, guard_keys: str
 ) -> None:
     with open_impatient(kind) as database:
-        job = write_job(tmp_path, database, more)
+        job = write_job(tmp_path, database, guard_keys)
         with connector.start("sync", job, "--output", "json") as process:
             wait_for(lambda: has_stored(connector.sandbox, 5) or process.poll() is not None)
             assert count_readers(database) == 0
             slowest_s = 0.0
-            while process.poll() is None and not has_stored(connector.sandbox, PEOPLE):
-                began = time.monotonic()
+            while process.poll() is None and not has_stored(connector.sandbox, PEOPLE_COUNT):
+                began_at = time.monotonic()
                 if kind == "sqlite":  # another program does not wait for a lock at all
-                    with closing(sqlite3.connect(database.url.removeprefix("sqlite:///"), timeout=0)) as other, other:
-                        other.execute("update customers set is_active = 1")
+                    with (
+                        closing(
+                            sqlite3.connect(database.url.removeprefix("sqlite:///"), timeout=0)
+                        ) as other_connection,
+                        other_connection,
+                    ):
+                        other_connection.execute("update customers set is_active = 1")
                 else:
                     database.run("update customers set is_active = true")
-                slowest_s = max(slowest_s, time.monotonic() - began)
+                slowest_s = max(slowest_s, time.monotonic() - began_at)
                 time.sleep(0.05)
             result = wait_for_result(process)
-        assert (result.code, result.rows) == (0, {"read": PEOPLE, "created": PEOPLE}), result.stderr
+        assert (result.code, result.rows) == (0, {"read": PEOPLE_COUNT, "created": PEOPLE_COUNT}), result.stderr
         assert set(count_stored(connector.sandbox).values()) == {1}
         print(f"{kind}: the slowest UPDATE took {slowest_s:.3f} s")
 
@@ -115,7 +120,7 @@ def test_a_campaign_closes_its_source_before_the_first_email(connector: Connecto
             wait_for(lambda: connector.sandbox.stats()["emails"] > 0 or process.poll() is not None)
             assert count_readers(database) == 0
             result = wait_for_result(process)
-        assert (result.code, result.rows) == (0, {"read": PEOPLE, "sent": PEOPLE}), result.stderr
+        assert (result.code, result.rows) == (0, {"read": PEOPLE_COUNT, "sent": PEOPLE_COUNT}), result.stderr
 
 
 def test_a_reconciliation_holds_no_source_while_it_reads_the_list(connector: Connector, tmp_path: Path) -> None:
@@ -127,4 +132,4 @@ def test_a_reconciliation_holds_no_source_while_it_reads_the_list(connector: Con
             wait_for(lambda: "list" in connector.sandbox.stats()["requests"] or process.poll() is not None)
             assert count_readers(database) == 0
             result = wait_for_result(process)
-        assert result.rows == {"read": PEOPLE, "valid": PEOPLE}, result.stderr
+        assert result.rows == {"read": PEOPLE_COUNT, "valid": PEOPLE_COUNT}, result.stderr

@@ -17,32 +17,32 @@ def walk(command: click.Command, context: click.Context) -> Iterator[tuple[str, 
     yield context.command_path, command
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
-            inner = command.get_command(context, name)
-            assert inner is not None
-            yield from walk(inner, click.Context(inner, info_name=name, parent=context))
+            subcommand = command.get_command(context, name)
+            assert subcommand is not None
+            yield from walk(subcommand, click.Context(subcommand, info_name=name, parent=context))
 
 
-REFERENCE = ROOT / "docs" / "reference" / "commands.md"
-ALL = dict(walk(cli, click.Context(cli, info_name="connector", **cli.context_settings)))
+REFERENCE_PATH = ROOT / "docs" / "reference" / "commands.md"
+COMMANDS_BY_PATH = dict(walk(cli, click.Context(cli, info_name="connector", **cli.context_settings)))
 OPTIONS = {
     f"{path} {parameter.opts[-1]}": parameter
-    for path, command in ALL.items()
+    for path, command in COMMANDS_BY_PATH.items()
     for parameter in command.params
     if isinstance(parameter, click.Option) and parameter.name != "version"
 }
 
 
-@pytest.mark.parametrize("path", ALL)
+@pytest.mark.parametrize("path", COMMANDS_BY_PATH)
 def test_each_help_is_ascii_fits_80_columns_and_is_in_the_reference(connector: Connector, path: str) -> None:
     result = connector.run(*path.split()[1:], "--help", environ={"COLUMNS": "80"})
     assert result.code == 0
     assert [line for line in result.stdout.splitlines() if len(line) > 80 or not line.isascii()] == []
-    assert f"## {path}\n\n```text\n{result.stdout}```\n" in REFERENCE.read_text("utf-8")
+    assert f"## {path}\n\n```text\n{result.stdout}```\n" in REFERENCE_PATH.read_text("utf-8")
 
 
 def test_the_help_shows_each_command_once_with_a_whole_sentence(connector: Connector) -> None:
-    text = connector.run("--help", environ={"COLUMNS": "80"}).stdout
-    sections = re.findall(r"^(\w+):\n((?:  [a-z].*\n)+)", text, re.MULTILINE)
+    help_text = connector.run("--help", environ={"COLUMNS": "80"}).stdout
+    sections = re.findall(r"^(\w+):\n((?:  [a-z].*\n)+)", help_text, re.MULTILINE)
     assert [title for title, _ in sections] == ["Load", "Export", "Email", "Look", "Repair", "Start"]
     lines = [line for _, body in sections for line in body.splitlines()]
     assert [line.split()[0] for line in lines] == list(COMMANDS)
@@ -82,19 +82,19 @@ def test_options_of_the_output_may_precede_the_command(connector: Connector, arg
     assert (result.code, result.report["runs"]) == (0, [])
     assert connector.run("--report", "status", "-vv", "status").code == 0
     assert (connector.folder / "status").read_text(encoding="utf-8").startswith("{")
-    inner = connector.run("--quiet", "ledger", "--json", "backup", "copy.db")
-    assert (inner.code, inner.report["status"]) == (3, "aborted")
-    refused = connector.run("--json", "sync", "nowhere.yaml")
-    assert (refused.is_refused, refused.report["status"]) == (True, "usage")
+    second_result = connector.run("--quiet", "ledger", "--json", "backup", "copy.db")
+    assert (second_result.code, second_result.report["status"]) == (3, "aborted")
+    refused_result = connector.run("--json", "sync", "nowhere.yaml")
+    assert (refused_result.is_refused, refused_result.report["status"]) == (True, "usage")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "expected_text"),
     [("--json schema", "--json"), ("--metrics a.prom status", "--metrics"), ("--wait 5m sync job.yaml", "--wait")],
 )
-def test_an_option_that_the_command_lacks_is_refused(connector: Connector, arguments: str, words: str) -> None:
+def test_an_option_that_the_command_lacks_is_refused(connector: Connector, arguments: str, expected_text: str) -> None:
     result = connector.run(*arguments.split())
-    assert (result.code, words in result.stderr) == (2, True), result.stderr
+    assert (result.code, expected_text in result.stderr) == (2, True), result.stderr
 
 
 @pytest.mark.parametrize("arguments", ["", "--json", "--report", "--report a.json"])

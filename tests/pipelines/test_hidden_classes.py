@@ -11,125 +11,129 @@ from tests.pipelines.conftest import CommandResult, Connector, count_stored, lis
 from tests.pipelines.planned import write_job
 from tests.pipelines.reconciled import plant
 
-EXISTING = 40
+EXISTING_COUNT = 40
 FIRST_ID = 100_001  # of the sandbox
-A_FEW, MANY = 300, 1_500
-"""Subscribers of another base: a sweep looks the first number up, filters the second one (`seed_others`)."""
+OTHER_COUNT_OF_LOOK_UPS, OTHER_COUNT_OF_FILTERS = 300, 1_500
+"""Numbers of subscribers in another base (`seed_others`). With the second number, filters need fewer requests than a
+sweep."""
 
 
 def load(
-    connector: Connector, people: Path, base: str = "--base-id 7", *options: str, state: str = "state"
+    connector: Connector, people: Path, base: str = "--base-id 7", *options: str, state_name: str = "state"
 ) -> CommandResult:
     """Import with a short quiet period, and with the ledger of this state folder."""
-    environ = {"CONNECTOR_STATE_DIR": str(connector.folder / state)}
+    environ = {"CONNECTOR_STATE_DIR": str(connector.folder / state_name)}
     return connector.run_json("import", people, *base.split(), "--quiet-period", "200ms", *options, environ=environ)
 
 
 def fill(
-    connector: Connector, people: Path, base: str = "--base-id 7", *options: str, state: str = "first state"
+    connector: Connector, people: Path, base: str = "--base-id 7", *options: str, state_name: str = "first state"
 ) -> None:
     """Create the people with a ledger that no test uses."""
-    result = load(connector, people, base, *options, state=state)
+    result = load(connector, people, base, *options, state_name=state_name)
     assert result.rows["read"] == result.rows["created"]
 
 
-def seed_others(connector: Connector, number: int) -> None:
+def seed_others(connector: Connector, other_count: int) -> None:
     """Add subscribers of another base; with MANY, pages are small, so that filters need fewer requests than a sweep."""
-    if number:
-        connector.sandbox.seed(number, base_id=50)
-    connector.sandbox.switch(filters="icase", max_limit=50 if number == MANY else 1000)
+    if other_count:
+        connector.sandbox.seed(other_count, base_id=50)
+    connector.sandbox.switch(filters="icase", max_limit=50 if other_count == OTHER_COUNT_OF_FILTERS else 1000)
 
 
 def write_people(folder: Path) -> Path:
     """Write 40 people: every second one is active, two of three are male."""
-    lines = [f"person{n}@x.org,k{n},{'male' if n % 3 else ''},{str(n % 2 == 0).lower()}" for n in range(EXISTING)]
+    lines = [f"person{n}@x.org,k{n},{'male' if n % 3 else ''},{str(n % 2 == 0).lower()}" for n in range(EXISTING_COUNT)]
     return write_csv(folder / "people.csv", "email,client_user_id,gender,is_active", *lines)
 
 
-def write_alike(folder: Path, gender: str, active: bool, number: int = 5) -> Path:
+def write_alike(folder: Path, gender: str, is_active: bool, people_count: int = 5) -> Path:
     """Write people of one gender and activity."""
-    rows = [f"person{n}@x.org,{gender},{str(active).lower()}" for n in range(number)]
+    rows = [f"person{n}@x.org,{gender},{str(is_active).lower()}" for n in range(people_count)]
     return write_csv(folder / "people.csv", "email,gender,is_active", *rows)
 
 
-def hide_classes(connector: Connector, hide: str) -> None:
-    """Hide these classes; base means the base of the stored subscribers, or base 7."""
+def hide_classes(connector: Connector, hidden_classes: str) -> None:
+    """Hide these classes of the list. `base` means the base of the stored subscribers, or base 7."""
     base_ids = {row["Base"]["Id"] for row in list_stored(connector.sandbox).values()} or {7}
-    hidden_bases = ",".join(map(str, base_ids)) if "base" in hide else ""
-    connector.sandbox.switch(hide=hide.replace(",base", "").replace("base", ""), hidden_bases=hidden_bases)
+    hidden_bases = ",".join(map(str, base_ids)) if "base" in hidden_classes else ""
+    connector.sandbox.switch(hide=hidden_classes.replace(",base", "").replace("base", ""), hidden_bases=hidden_bases)
 
 
-@pytest.mark.parametrize("hide", ["inactive", "unspecified", "inactive,male"])
-@pytest.mark.parametrize("others", [0, MANY], ids=["sweep", "filters"])
+@pytest.mark.parametrize("hidden_classes", ["inactive", "unspecified", "inactive,male"])
+@pytest.mark.parametrize("other_count", [0, OTHER_COUNT_OF_FILTERS], ids=["sweep", "filters"])
 def test_nobody_of_a_hidden_class_is_created_twice(
-    connector: Connector, tmp_path: Path, hide: str, others: int
+    connector: Connector, tmp_path: Path, hidden_classes: str, other_count: int
 ) -> None:
     people = write_people(tmp_path)
     fill(connector, people)
-    seed_others(connector, others)
-    hide_classes(connector, hide)
-    if others:  # few rows, so that filters need fewer requests than a sweep
+    seed_others(connector, other_count)
+    hide_classes(connector, hidden_classes)
+    if other_count:  # few rows, so that filters need fewer requests than a sweep
         rows = [f"person{n}@x.org,k{n},male,false" for n in (1, 5, 7)]
         people = write_csv(tmp_path / "few.csv", "email,client_user_id,gender,is_active", *rows)
     result = load(connector, people)
     assert set(count_stored(connector.sandbox).values()) == {1}, result.report["messages"]
-    number = 3 if others else EXISTING
-    assert (result.code, result.rows) == (0, {"read": number, "exists": number}), result.report["messages"]
-    words = "unless a request asks for them. They were read separately."
-    assert others or any(words in message for message in result.report["messages"])
+    row_count = 3 if other_count else EXISTING_COUNT
+    assert (result.code, result.rows) == (0, {"read": row_count, "exists": row_count}), result.report["messages"]
+    expected_text = "unless a request asks for them. They were read separately."
+    assert other_count or any(expected_text in message for message in result.report["messages"])
 
 
 TWO_CLASSES = [
     ("inactive,male", "male", False, 0, "--base-id 7"),
-    ("inactive,female", "female", False, A_FEW, "--base-name News"),
-    ("inactive,unspecified", "", False, MANY, "--base-id 7"),
-    ("inactive,base", "male", False, A_FEW, "--base-id 7"),
-    ("male,base", "male", True, MANY, "--base-id 7"),
+    ("inactive,female", "female", False, OTHER_COUNT_OF_LOOK_UPS, "--base-name News"),
+    ("inactive,unspecified", "", False, OTHER_COUNT_OF_FILTERS, "--base-id 7"),
+    ("inactive,base", "male", False, OTHER_COUNT_OF_LOOK_UPS, "--base-id 7"),
+    ("male,base", "male", True, OTHER_COUNT_OF_FILTERS, "--base-id 7"),
     ("inactive,male,base", "male", False, 0, "--base-id 7"),
 ]
 """Classes that a list hides together, the gender and activity of all subscribers, the others, and the base."""
 
 
-@pytest.mark.parametrize(("hide", "gender", "active", "others", "base"), TWO_CLASSES)
+@pytest.mark.parametrize(("hidden_classes", "gender", "is_active", "other_count", "base"), TWO_CLASSES)
 def test_nobody_of_two_hidden_classes_is_created_twice(
-    connector: Connector, tmp_path: Path, hide: str, gender: str, active: bool, others: int, base: str
+    connector: Connector, tmp_path: Path, hidden_classes: str, gender: str, is_active: bool, other_count: int, base: str
 ) -> None:
-    people = write_alike(tmp_path, gender, active)
+    people = write_alike(tmp_path, gender, is_active)
     fill(connector, people, base)
-    seed_others(connector, others)
-    hide_classes(connector, hide)
+    seed_others(connector, other_count)
+    hide_classes(connector, hidden_classes)
     result = load(connector, people, base)
     assert set(count_stored(connector.sandbox).values()) == {1}, result.report["messages"]
     assert (result.code, result.rows) == (0, {"read": 5, "exists": 5}), result.report["messages"]
 
 
 @pytest.mark.parametrize(
-    ("hide", "active", "base_of_others"), [("inactive,male", False, 7), ("male,base", True, 50), ("inactive", False, 7)]
+    ("hidden_classes", "is_active", "base_of_others"),
+    [("inactive,male", False, 7), ("male,base", True, 50), ("inactive", False, 7)],
 )
 def test_a_hidden_class_is_asked_for_if_all_listed_subscribers_are_alike(
-    connector: Connector, tmp_path: Path, hide: str, active: bool, base_of_others: int
+    connector: Connector, tmp_path: Path, hidden_classes: str, is_active: bool, base_of_others: int
 ) -> None:
     """The first two runs find existing subscribers, and lost creates of the same class."""
-    people = write_alike(tmp_path, "male", active, 2)
+    people = write_alike(tmp_path, "male", is_active, 2)
     fill(connector, people)
-    hide_classes(connector, hide)
+    hide_classes(connector, hidden_classes)
     connector.sandbox.switch(max_limit=5, filters="icase")  # so that filters take fewer requests than a sweep
     for number in range(60):
         plant(connector.sandbox, f"other{number}@x.org", {"Id": base_of_others}, IsActive=True)
-    found = load(connector, people)
-    assert (found.code, found.rows) == (0, {"read": 2, "exists": 2}), found.report["messages"]
+    result = load(connector, people)
+    assert (result.code, result.rows) == (0, {"read": 2, "exists": 2}), result.report["messages"]
     connector.sandbox.switch(drop_after=1)
-    rows = [f"new{number}@x.org,male,{str(active).lower()}" for number in range(2)]
-    lost = load(connector, write_csv(tmp_path / "new.csv", "email,gender,is_active", *rows))
-    assert (lost.code, lost.rows) == (0, {"read": 2, "created": 2}), lost.report["messages"]
+    rows = [f"new{number}@x.org,male,{str(is_active).lower()}" for number in range(2)]
+    lost_result = load(connector, write_csv(tmp_path / "new.csv", "email,gender,is_active", *rows))
+    assert (lost_result.code, lost_result.rows) == (0, {"read": 2, "created": 2}), lost_result.report["messages"]
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
-@pytest.mark.parametrize(("others", "fault"), [(0, "created_429"), (MANY, "drop_after")], ids=["sweep", "filters"])
+@pytest.mark.parametrize(
+    ("other_count", "fault"), [(0, "created_429"), (OTHER_COUNT_OF_FILTERS, "drop_after")], ids=["sweep", "filters"]
+)
 def test_no_lost_create_of_a_hidden_class_is_sent_again(
-    connector: Connector, tmp_path: Path, others: int, fault: str
+    connector: Connector, tmp_path: Path, other_count: int, fault: str
 ) -> None:
-    seed_others(connector, others)
+    seed_others(connector, other_count)
     rows = [f"person{n}@x.org,{str(n % 2 == 0).lower()}" for n in range(20)]
     people = write_csv(tmp_path / "people.csv", "email,is_active", *rows)
     connector.sandbox.switch(hide="inactive", **{fault: 0.3})
@@ -139,13 +143,13 @@ def test_no_lost_create_of_a_hidden_class_is_sent_again(
     assert len(count_stored(connector.sandbox)) == 20
 
 
-@pytest.mark.parametrize(("others", "hidden"), [(1, 1), (1, EXISTING), (MANY, 10)])
+@pytest.mark.parametrize(("other_count", "hidden_count"), [(1, 1), (1, EXISTING_COUNT), (OTHER_COUNT_OF_FILTERS, 10)])
 def test_a_load_ends_if_neither_the_list_nor_its_filters_show_subscribers_with_old_ids(
-    connector: Connector, tmp_path: Path, others: int, hidden: int
+    connector: Connector, tmp_path: Path, other_count: int, hidden_count: int
 ) -> None:
-    fill(connector, write_addresses(tmp_path / "people.csv", EXISTING))
-    seed_others(connector, others)
-    connector.sandbox.switch(hide="old_ids", old_ids_below=FIRST_ID + hidden)
+    fill(connector, write_addresses(tmp_path / "people.csv", EXISTING_COUNT))
+    seed_others(connector, other_count)
+    connector.sandbox.switch(hide="old_ids", old_ids_below=FIRST_ID + hidden_count)
     result = load(connector, write_addresses(tmp_path / "few.csv", 2))
     assert set(count_stored(connector.sandbox).values()) == {1}, result.report["messages"]
     assert (result.code, result.rows) == (3, {"read": 2, "unsent": 2}), result.report["messages"]
@@ -154,25 +158,27 @@ def test_a_load_ends_if_neither_the_list_nor_its_filters_show_subscribers_with_o
 def test_nobody_is_created_twice_if_the_list_hides_subscribers_without_an_email(
     connector: Connector, tmp_path: Path
 ) -> None:
-    rows = [f"{'' if n % 4 == 0 else f'person{n}@x.org'},k{n},true" for n in range(EXISTING)]
+    rows = [f"{'' if n % 4 == 0 else f'person{n}@x.org'},k{n},true" for n in range(EXISTING_COUNT)]
     people = write_csv(tmp_path / "people.csv", "email,client_user_id,is_active", *rows)
     fill(connector, people, "--base-id 7", "--identity", "client_user_id")
     connector.sandbox.switch(hide="no_email")
     result = load(connector, people, "--base-id 7", "--identity", "client_user_id")
-    assert (result.code, result.rows) == (0, {"read": EXISTING, "exists": EXISTING}), result.report["messages"]
+    assert (result.code, result.rows) == (0, {"read": EXISTING_COUNT, "exists": EXISTING_COUNT}), result.report[
+        "messages"
+    ]
     assert connector.run_json("export", "out.csv").report["certificate"]["reason"] == "cut_off"
 
 
 # Exports
 
 
-@pytest.mark.parametrize(("hide", "gender"), [("inactive,male", "male"), ("inactive,unspecified", "")])
+@pytest.mark.parametrize(("hidden_classes", "gender"), [("inactive,male", "male"), ("inactive,unspecified", "")])
 def test_an_export_has_the_subscribers_of_two_hidden_classes(
-    connector: Connector, tmp_path: Path, hide: str, gender: str
+    connector: Connector, tmp_path: Path, hidden_classes: str, gender: str
 ) -> None:
     fill(connector, write_alike(tmp_path, gender, False))
     plant(connector.sandbox, "other@x.org", {"Id": 7}, IsActive=True, Gender="" if gender else "male")
-    hide_classes(connector, hide)
+    hide_classes(connector, hidden_classes)
     result = connector.run_json("export", "out.csv")
     certificate = result.report["certificate"]
     assert (result.code, certificate["verdict"], certificate["distinct"]) == (0, "complete", 6), certificate
@@ -182,36 +188,38 @@ def test_an_export_has_the_subscribers_of_two_hidden_classes(
 def test_an_export_and_a_reconciliation_read_hidden_bases_that_the_ledger_knows(
     connector: Connector, tmp_path: Path
 ) -> None:
-    connector.sandbox.seed(A_FEW, base_id=50)
-    write_csv(tmp_path / "people.csv", "email,name", *(f"person{n}@x.org,Ann" for n in range(EXISTING)))
+    connector.sandbox.seed(OTHER_COUNT_OF_LOOK_UPS, base_id=50)
+    write_csv(tmp_path / "people.csv", "email,name", *(f"person{n}@x.org,Ann" for n in range(EXISTING_COUNT)))
     job = write_job(tmp_path)
-    assert connector.run_json("sync", job).rows == {"read": EXISTING, "created": EXISTING}
+    assert connector.run_json("sync", job).rows == {"read": EXISTING_COUNT, "created": EXISTING_COUNT}
     connector.sandbox.switch(hidden_bases="51")
     result = connector.run_json("export", "out.csv")
     assert result.report["certificate"]["hidden"] == {"base_id": [51]}
-    assert (result.code, result.report["rows"]["written"]) == (0, A_FEW + EXISTING)
-    reconciled = connector.run_json("reconcile", job)
-    assert (reconciled.code, reconciled.report["certificate"]["hidden"]) == (0, {"base_id": [51]}), reconciled.stdout
+    assert (result.code, result.report["rows"]["written"]) == (0, OTHER_COUNT_OF_LOOK_UPS + EXISTING_COUNT)
+    reconcile_result = connector.run_json("reconcile", job)
+    assert (reconcile_result.code, reconcile_result.report["certificate"]["hidden"]) == (0, {"base_id": [51]}), (
+        reconcile_result.stdout
+    )
 
 
 @pytest.mark.parametrize("mode", ["replace", "upsert", "history"])
 def test_an_export_reads_a_hidden_class_and_marks_nobody_as_deleted(
     connector: Connector, tmp_path: Path, mode: str
 ) -> None:
-    fill(connector, write_addresses(tmp_path / "people.csv", EXISTING))
-    export = "export", f"sqlite:///{tmp_path}/out.db", "--table", "people", "--mode", mode
-    assert connector.run_json(*export).code == 0
+    fill(connector, write_addresses(tmp_path / "people.csv", EXISTING_COUNT))
+    arguments = "export", f"sqlite:///{tmp_path}/out.db", "--table", "people", "--mode", mode
+    assert connector.run_json(*arguments).code == 0
     connector.sandbox.switch(duplicates="upsert")
     for number in range(8):
         plant(connector.sandbox, f"person{number}@example.com", {"Id": 7}, IsActive=False)
     connector.sandbox.switch(duplicates="accept", hide="inactive")
-    result = connector.run_json(*export)
+    result = connector.run_json(*arguments)
     certificate = result.report["certificate"]
-    assert (result.code, certificate["verdict"], certificate["distinct"]) == (0, "complete", EXISTING)
+    assert (result.code, certificate["verdict"], certificate["distinct"]) == (0, "complete", EXISTING_COUNT)
     assert certificate["hidden"] == {"is_active": [False]}
-    words = "The list shows no inactive subscribers unless a request asks for them. They were read separately."
-    assert words in result.report["messages"]
-    assert count_current(tmp_path / "out.db", mode) == {0: 8, 1: EXISTING - 8}
+    expected_text = "The list shows no inactive subscribers unless a request asks for them. They were read separately."
+    assert expected_text in result.report["messages"]
+    assert count_current(tmp_path / "out.db", mode) == {0: 8, 1: EXISTING_COUNT - 8}
 
 
 def count_current(path: Path, mode: str) -> dict[int, int]:
@@ -226,34 +234,43 @@ def count_current(path: Path, mode: str) -> dict[int, int]:
 # A hidden base
 
 
-def prepare_base(connector: Connector, folder: Path, base: str, others: int) -> Path:
+def prepare_base(connector: Connector, folder: Path, base: str, other_count: int) -> Path:
     """Fill the base with 3 people, add others to another base, and hide the base. Return a file of 5 people, of whom
     the first and the last are new."""
-    seed_others(connector, others)
-    fill(connector, write_addresses(folder / "existing.csv", 3, first=1), base)
+    seed_others(connector, other_count)
+    fill(connector, write_addresses(folder / "existing.csv", 3, first_index=1), base)
     hide_classes(connector, "base")
     return write_addresses(folder / "people.csv", 5)
 
 
 @pytest.mark.parametrize(
-    ("base", "others"),
-    [("--base-id 7", 0), ("--base-name News", 30), ("--base-id 7", MANY), ("--base-name News", MANY)],
+    ("base", "other_count"),
+    [
+        ("--base-id 7", 0),
+        ("--base-name News", 30),
+        ("--base-id 7", OTHER_COUNT_OF_FILTERS),
+        ("--base-name News", OTHER_COUNT_OF_FILTERS),
+    ],
 )
-def test_nobody_in_a_hidden_base_is_created_twice(connector: Connector, tmp_path: Path, base: str, others: int) -> None:
-    people = prepare_base(connector, tmp_path, base, others)
+def test_nobody_in_a_hidden_base_is_created_twice(
+    connector: Connector, tmp_path: Path, base: str, other_count: int
+) -> None:
+    people = prepare_base(connector, tmp_path, base, other_count)
     result = load(connector, people, base)
     assert (result.code, result.rows) == (0, {"read": 5, "created": 2, "exists": 3}), result.report["messages"]
-    words = ("until a request had its BaseId", "shows no subscribers of the base 7 unless")
-    assert any(word in message for word in words for message in result.report["messages"])
-    more = load(connector, write_addresses(tmp_path / "more.csv", 7), base)
-    assert (more.code, more.rows) == (0, {"read": 7, "created": 2, "exists": 5}), more.report["messages"]
-    assert more.report["requests"]["list"]["sent"] < 60
+    expected_texts = ("until a request had its BaseId", "shows no subscribers of the base 7 unless")
+    assert any(expected_text in message for expected_text in expected_texts for message in result.report["messages"])
+    second_result = load(connector, write_addresses(tmp_path / "more.csv", 7), base)
+    assert (second_result.code, second_result.rows) == (0, {"read": 7, "created": 2, "exists": 5}), (
+        second_result.report["messages"]
+    )
+    assert second_result.report["requests"]["list"]["sent"] < 60
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
-@pytest.mark.parametrize("others", [30, MANY], ids=["sweep", "filters"])
-def test_a_lost_create_in_an_empty_hidden_base_is_found(connector: Connector, tmp_path: Path, others: int) -> None:
-    seed_others(connector, others)
+@pytest.mark.parametrize("other_count", [30, OTHER_COUNT_OF_FILTERS], ids=["sweep", "filters"])
+def test_a_lost_create_in_an_empty_hidden_base_is_found(connector: Connector, tmp_path: Path, other_count: int) -> None:
+    seed_others(connector, other_count)
     connector.sandbox.switch(hidden_bases="7", drop_after=1.0)
     result = load(connector, write_addresses(tmp_path / "people.csv", 1))
     assert (result.code, result.rows) == (0, {"read": 1, "created": 1}), result.report["messages"]
@@ -263,27 +280,29 @@ def test_a_lost_create_in_an_empty_hidden_base_is_found(connector: Connector, tm
 def test_a_base_that_filters_show_costs_two_more_requests_and_an_unchanged_run_none(
     connector: Connector, tmp_path: Path
 ) -> None:
-    people = prepare_base(connector, tmp_path, "--base-id 7", MANY)
+    people = prepare_base(connector, tmp_path, "--base-id 7", OTHER_COUNT_OF_FILTERS)
     connector.sandbox.switch(hidden_bases="")
-    first = load(connector, people)
-    assert first.rows == {"read": 5, "created": 2, "exists": 3}
+    first_result = load(connector, people)
+    assert first_result.rows == {"read": 5, "created": 2, "exists": 3}
     # Counts of classes, a look-up below the first id, and the first and the last new subscriber.
-    assert first.report["requests"]["list"]["sent"] <= 11 + 2 + 8 + 2
-    assert not any("BaseId" in message for message in first.report["messages"])
-    unchanged = load(connector, people)
-    assert unchanged.report["requests"]["list"]["sent"] == 1  # one known subscriber, by Id
+    assert first_result.report["requests"]["list"]["sent"] <= 11 + 2 + 8 + 2
+    assert not any("BaseId" in message for message in first_result.report["messages"])
+    unchanged_result = load(connector, people)
+    assert unchanged_result.report["requests"]["list"]["sent"] == 1  # one known subscriber, by Id
 
 
-@pytest.mark.parametrize("others", [0, 30], ids=["an empty list", "a sweep"])
+@pytest.mark.parametrize("other_count", [0, 30], ids=["an empty list", "a sweep"])
 def test_a_duplicate_in_a_base_that_is_hidden_in_two_ways_is_named(
-    connector: Connector, tmp_path: Path, others: int
+    connector: Connector, tmp_path: Path, other_count: int
 ) -> None:
     """No request without the base's Id shows a subscriber, and only the answer to the first create has the Id."""
-    seed_others(connector, others)
-    existing = [plant(connector.sandbox, f"person{number}@example.com", IsActive=False) for number in range(5)]
+    seed_others(connector, other_count)
+    existing_ids = [plant(connector.sandbox, f"person{number}@example.com", IsActive=False) for number in range(5)]
     hide_classes(connector, "inactive,base")
     result = load(connector, write_addresses(tmp_path / "people.csv", 5), "--base-name News")
-    assert (result.code, connector.sandbox.stats()["subscribers"]) == (1, others + 6), result.stderr
-    twin = connector.sandbox.truth()["events"][-1]["id"]
-    assert any(f"in the service twice (ids {each} and {twin})" in result.stderr for each in existing), result.stderr
+    assert (result.code, connector.sandbox.stats()["subscribers"]) == (1, other_count + 6), result.stderr
+    second_id = connector.sandbox.truth()["events"][-1]["id"]
+    assert any(
+        f"in the service twice (ids {existing_id} and {second_id})" in result.stderr for existing_id in existing_ids
+    ), result.stderr
     assert "not yet seen" not in result.stderr

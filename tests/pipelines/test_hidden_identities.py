@@ -4,9 +4,9 @@ import pytest
 
 from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_csv
 
-OTHERS, MANY_OTHERS = 30, 1_500
-EXISTING, ALL = range(100, 120), range(100, 130)
-NO_EMAIL, MASKED = {"rows_omit": "Email"}, {"emails_in_rows": "masked"}
+OTHER_COUNT, OTHER_COUNT_OF_FILTERS = 30, 1_500
+EXISTING_NUMBERS, ALL_NUMBERS = range(100, 120), range(100, 130)
+ROWS_WITHOUT_EMAIL, MASKED_EMAILS = {"rows_omit": "Email"}, {"emails_in_rows": "masked"}
 
 
 def load(connector: Connector, numbers: range, identity: str, *options: str) -> CommandResult:
@@ -18,72 +18,78 @@ def load(connector: Connector, numbers: range, identity: str, *options: str) -> 
     )
 
 
-def fill(connector: Connector, identity: str, others: int) -> None:
+def fill(connector: Connector, identity: str, other_count: int) -> None:
     """Create the existing people with a ledger that no test uses, and seed others in another base. With many others,
     pages are small, so that filters need fewer requests than a sweep."""
-    assert load(connector, EXISTING, identity).rows == {"read": 20, "created": 20}
+    assert load(connector, EXISTING_NUMBERS, identity).rows == {"read": 20, "created": 20}
     for path in (connector.folder / "state").glob("ledger*"):
         path.unlink()
-    if others:
-        connector.sandbox.seed(others, base_id=50)
-    connector.sandbox.switch(filters="icase", max_limit=10 if others == MANY_OTHERS else 1000)
+    if other_count:
+        connector.sandbox.seed(other_count, base_id=50)
+    connector.sandbox.switch(filters="icase", max_limit=10 if other_count == OTHER_COUNT_OF_FILTERS else 1000)
 
 
-@pytest.mark.parametrize(("habit", "others"), [(NO_EMAIL, 0), (MASKED, MANY_OTHERS)], ids=["none", "masked"])
+@pytest.mark.parametrize(
+    ("switches", "other_count"),
+    [(ROWS_WITHOUT_EMAIL, 0), (MASKED_EMAILS, OTHER_COUNT_OF_FILTERS)],
+    ids=["none", "masked"],
+)
 def test_a_list_that_shows_no_email_ends_a_load_before_its_first_create(
-    connector: Connector, habit: dict[str, str], others: int
+    connector: Connector, switches: dict[str, str], other_count: int
 ) -> None:
-    fill(connector, "email", others)
-    connector.sandbox.switch(**habit)
+    fill(connector, "email", other_count)
+    connector.sandbox.switch(**switches)
     for options in ((), ("--dry-run",)):
-        result = load(connector, ALL, "email", *options)
+        result = load(connector, ALL_NUMBERS, "email", *options)
         assert result.code == 2, result.stdout
         assert "The list shows no email of its" in result.stderr
     assert set(count_stored(connector.sandbox).values()) == {1}
-    assert count_stored(connector.sandbox).total() == len(EXISTING)
+    assert count_stored(connector.sandbox).total() == len(EXISTING_NUMBERS)
 
 
-@pytest.mark.parametrize("habit", [NO_EMAIL, MASKED], ids=["none", "masked"])
+@pytest.mark.parametrize("switches", [ROWS_WITHOUT_EMAIL, MASKED_EMAILS], ids=["none", "masked"])
 def test_a_load_into_an_empty_list_that_shows_no_email_ends_after_one_create(
-    connector: Connector, habit: dict[str, str]
+    connector: Connector, switches: dict[str, str]
 ) -> None:
-    connector.sandbox.switch(**habit)
-    result = load(connector, ALL, "email")
+    connector.sandbox.switch(**switches)
+    result = load(connector, ALL_NUMBERS, "email")
     assert (result.code, result.rows) == (3, {"read": 30, "created": 1, "unsent": 29})
     assert any("without the email that was sent" in message for message in result.report["messages"])
-    assert load(connector, ALL, "email").code == 2
+    assert load(connector, ALL_NUMBERS, "email").code == 2
     assert count_stored(connector.sandbox).total() == 1
 
 
-@pytest.mark.parametrize("others", [0, OTHERS], ids=["alone", "beside others"])
-def test_a_load_ends_after_one_create_if_the_list_shows_no_client_user_id(connector: Connector, others: int) -> None:
-    fill(connector, "client_user_id", others)
+@pytest.mark.parametrize("other_count", [0, OTHER_COUNT], ids=["alone", "beside others"])
+def test_a_load_ends_after_one_create_if_the_list_shows_no_client_user_id(
+    connector: Connector, other_count: int
+) -> None:
+    fill(connector, "client_user_id", other_count)
     connector.sandbox.switch(rows_omit="ClientUserId")
-    result = load(connector, ALL, "client_user_id")
+    result = load(connector, ALL_NUMBERS, "client_user_id")
     assert (result.code, result.rows) == (3, {"read": 30, "created": 1, "unsent": 29}), result.stdout
     assert any("without the client_user_id that was sent" in message for message in result.report["messages"])
-    again = load(connector, ALL, "client_user_id")
-    assert again.code == 2, again.stdout
-    assert "without its client_user_id" in again.stderr
-    created = [event for event in connector.sandbox.truth()["events"] if event["kind"] == "created"]
-    assert len(created) == len(EXISTING) + 1
+    second_result = load(connector, ALL_NUMBERS, "client_user_id")
+    assert second_result.code == 2, second_result.stdout
+    assert "without its client_user_id" in second_result.stderr
+    create_events = [event for event in connector.sandbox.truth()["events"] if event["kind"] == "created"]
+    assert len(create_events) == len(EXISTING_NUMBERS) + 1
 
 
-@pytest.mark.parametrize("others", [0, MANY_OTHERS], ids=["sweep", "filters"])
+@pytest.mark.parametrize("other_count", [0, OTHER_COUNT_OF_FILTERS], ids=["sweep", "filters"])
 def test_a_client_user_id_that_the_service_shows_as_a_number_is_the_same_identity(
-    connector: Connector, others: int
+    connector: Connector, other_count: int
 ) -> None:
-    fill(connector, "client_user_id", others)
+    fill(connector, "client_user_id", other_count)
     connector.sandbox.switch(client_user_ids="number")
-    result = load(connector, ALL, "client_user_id")
+    result = load(connector, ALL_NUMBERS, "client_user_id")
     assert (result.code, result.rows) == (0, {"read": 30, "exists": 20, "created": 10}), result.report["messages"]
-    again = load(connector, ALL, "client_user_id")
-    assert (again.code, again.rows) == (0, {"read": 30, "exists": 30}), again.report["messages"]
+    second_result = load(connector, ALL_NUMBERS, "client_user_id")
+    assert (second_result.code, second_result.rows) == (0, {"read": 30, "exists": 30}), second_result.report["messages"]
 
 
 def test_a_create_answered_with_another_identity_does_not_count_as_an_arrival(connector: Connector) -> None:
     rows = [f"person{number}{'+tag' if number % 2 else ''}@example.com" for number in range(200, 210)]
-    connector.sandbox.seed(OTHERS, base_id=7)
+    connector.sandbox.seed(OTHER_COUNT, base_id=7)
     connector.sandbox.switch(alter_identity=True)
     path = write_csv(connector.folder / "people.csv", "email", *rows)
     result = connector.run_json("import", path, "--base-id", "7", "--active", "--quiet-period", "200ms")

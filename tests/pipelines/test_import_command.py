@@ -19,7 +19,7 @@ ROW_KEYS = [
     "read", "invalid", "duplicate", "suppressed", "exists", "changed", "created", "rejected", "unknown", "unsent",
 ]  # fmt: skip
 
-DIRTY = (
+INVALID_LINES = (
     "Email Address,First Name,Zip,Birthday,Colour",
     "ann@example.com,Ann,1012,1980-02-29,red",
     "no address,Bob,,,blue",
@@ -36,7 +36,9 @@ def read_entries(connector: Connector) -> list[tuple[int, int]]:
         return database.execute("SELECT state, subscriber_id FROM entry").fetchall()
 
 
-def test_a_good_file_ends_in_one_json_object_and_exit_code_0(connector: Connector, tmp_path: Path) -> None:
+def test_an_import_of_valid_rows_prints_one_json_object_and_ends_with_exit_code_0(
+    connector: Connector, tmp_path: Path
+) -> None:
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 30))
     assert result.code == 0
     assert result.report.keys() >= REPORT_KEYS
@@ -44,16 +46,16 @@ def test_a_good_file_ends_in_one_json_object_and_exit_code_0(connector: Connecto
     assert result.rows == {"read": 30, "created": 30}
     assert result.report["status"] == "ok"
     assert result.report["requests"]["create"] == {"sent": 30, "retried": 0, "limited": 0, "failed": 0}
-    again = connector.import_file(tmp_path / "people.csv")
-    assert (again.code, again.rows) == (0, {"read": 30, "exists": 30})
-    assert again.report["requests"]["list"]["sent"] == 1
+    second_result = connector.import_file(tmp_path / "people.csv")
+    assert (second_result.code, second_result.rows) == (0, {"read": 30, "exists": 30})
+    assert second_result.report["requests"]["list"]["sent"] == 1
     assert sum(count_stored(connector.sandbox).values()) == 30
 
 
-def test_every_row_of_a_dirty_file_has_one_outcome_and_its_faults_in_the_rejects(
+def test_each_row_of_a_file_with_faults_has_one_outcome_and_its_faults_in_the_rejects(
     connector: Connector, tmp_path: Path
 ) -> None:
-    result = connector.import_file(write_csv(tmp_path / "people.csv", *DIRTY))
+    result = connector.import_file(write_csv(tmp_path / "people.csv", *INVALID_LINES))
     assert result.code == 1
     assert result.report["status"] == "partial"
     assert result.rows == {"read": 7, "invalid": 3, "duplicate": 2, "created": 2}
@@ -62,30 +64,30 @@ def test_every_row_of_a_dirty_file_has_one_outcome_and_its_faults_in_the_rejects
     assert path.stat().st_mode & 0o777 == 0o600
     with path.open(encoding="utf-8", newline="") as file:
         rejects = list(csv.DictReader(file))
-    assert list(rejects[0]) == [*DIRTY[0].split(","), *ADDED_COLUMNS]
-    told = {row["_row"]: (row["_outcome"], row["_field"], row["Colour"]) for row in rejects}
-    assert told == {
+    assert list(rejects[0]) == [*INVALID_LINES[0].split(","), *ADDED_COLUMNS]
+    faults_by_row = {row["_row"]: (row["_outcome"], row["_field"], row["Colour"]) for row in rejects}
+    assert faults_by_row == {
         "2": ("invalid", "email", "blue"),
         "3": ("invalid", "email; birthday", ""),
         "4": ("invalid", "", ""),
         "6": ("duplicate", "email", ""),
     }
-    ragged = next(row for row in rejects if row["_row"] == "4")
-    assert ragged["_raw"] == "dan@example.com,Dan"
-    assert "line 5" in ragged["_message"]
-    for words in ("1 zip code is not a plain number", "columns not used: Colour"):
-        assert words in result.stderr
-        assert any(words in message for message in result.report["messages"])
+    reject = next(row for row in rejects if row["_row"] == "4")
+    assert reject["_raw"] == "dan@example.com,Dan"
+    assert "line 5" in reject["_message"]
+    for expected_text in ("1 zip code is not a plain number", "columns not used: Colour"):
+        assert expected_text in result.stderr
+        assert any(expected_text in message for message in result.report["messages"])
 
 
 def test_a_wrong_token_ends_the_run_at_the_first_request_without_an_entry_in_the_ledger(
     connector: Connector, tmp_path: Path
 ) -> None:
     path = write_addresses(tmp_path / "people.csv", 20)
-    wrong = connector.run_json("import", path, "--base-id", "7", environ={"CONNECTOR_TOKEN": "not-the-token-at-all"})
-    assert wrong.is_refused
-    assert "401" in wrong.stderr
-    assert "not-the-token" not in wrong.stdout + wrong.stderr
+    result = connector.run_json("import", path, "--base-id", "7", environ={"CONNECTOR_TOKEN": "not-the-token-at-all"})
+    assert result.is_refused
+    assert "401" in result.stderr
+    assert "not-the-token" not in result.stdout + result.stderr
     assert sum(request["received"] for request in connector.sandbox.stats()["requests"].values()) == 1
     assert read_entries(connector) == []
     assert connector.run_json("import", path, "--base-id", "7").rows == {"read": 20, "created": 20}
@@ -95,11 +97,11 @@ def test_options_shape_the_import(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(
         tmp_path / "people.csv", "who,mail,post", "Ann,a@x.org,SW1A 1AA", "Bob,b@x.org,1012", "Cem,c@x.org,1"
     )
-    mapped = ("--map", "email=mail", "--map", "first_name=who", "--map", "address_zip=post")
-    result = connector.import_file(path, *mapped, "--zip", "custom_field2", "--limit", "2")
+    map_options = ("--map", "email=mail", "--map", "first_name=who", "--map", "address_zip=post")
+    result = connector.import_file(path, *map_options, "--zip", "custom_field2", "--limit", "2")
     assert result.rows == {"read": 2, "created": 2}
-    stored = list_stored(connector.sandbox)
-    ann, bob = stored["a@x.org"], stored["b@x.org"]
+    subscribers = list_stored(connector.sandbox)
+    ann, bob = subscribers["a@x.org"], subscribers["b@x.org"]
     assert (ann["FirstName"], ann["IsActive"], ann["CustomField2"]) == ("Ann", True, "SW1A 1AA")
     assert bob["Address"]["Zip"] == "1012"
 
@@ -122,9 +124,9 @@ def test_a_file_is_read_by_the_format_of_the_job_and_a_rejects_file_by_its_own(
     )
     path = tmp_path / "new.csv"
     path.write_bytes("Adresse;Prénom\na@x.org;Zoë\nb@;Noë\n".encode("cp1252"))
-    first = connector.run_json("import", path, "--job", job)
-    assert first.rows == {"read": 2, "created": 1, "invalid": 1}
-    rejects = Path(first.report["rejects_file"])
+    first_result = connector.run_json("import", path, "--job", job)
+    assert first_result.rows == {"read": 2, "created": 1, "invalid": 1}
+    rejects = Path(first_result.report["rejects_file"])
     rejects.write_text(rejects.read_text(encoding="utf-8").replace("b@,", "b@x.org,"), encoding="utf-8")
     assert connector.run_json("import", rejects, "--job", job).rows == {"read": 1, "created": 1}
 
@@ -140,9 +142,9 @@ def test_the_report_file_is_readable_by_its_owner_alone(connector: Connector, tm
 @pytest.mark.parametrize("name", ["x[red] [bold].csv", "b\udcff.csv"])
 def test_a_file_may_have_any_name(connector: Connector, tmp_path: Path, name: str) -> None:
     path = write_csv(tmp_path / name, "email", "a@x.org", "nobody")
-    shown = connector.run("import", path, *INTO_NEWS)
-    assert shown.code == 1
-    assert path.stem.encode("utf-8", "backslashreplace").decode() in shown.stdout
+    result = connector.run("import", path, *INTO_NEWS)
+    assert result.code == 1
+    assert path.stem.encode("utf-8", "backslashreplace").decode() in result.stdout
     assert connector.import_file(path).rows == {"read": 2, "exists": 1, "invalid": 1}
 
 
@@ -159,7 +161,7 @@ def test_rows_with_an_uncertain_encoding_are_invalid_until_the_encoding_is_given
 ) -> None:
     path = tmp_path / "people.csv"
     path.write_bytes("email,first name\nann@x.org,Ann\nben@x.org,Søren\n".encode("cp850"))
-    unsure = connector.import_file(path)
-    assert (unsure.code, unsure.rows) == (1, {"read": 2, "created": 1, "invalid": 1})
-    assert any("not certain" in message and "may be cp850" in message for message in unsure.report["messages"])
+    result = connector.import_file(path)
+    assert (result.code, result.rows) == (1, {"read": 2, "created": 1, "invalid": 1})
+    assert any("not certain" in message and "may be cp850" in message for message in result.report["messages"])
     assert connector.import_file(path, "--encoding", "cp850").rows == {"read": 2, "exists": 1, "created": 1}

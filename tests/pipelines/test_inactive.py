@@ -11,40 +11,40 @@ JOB = """
 job: news
 source: {{file: {{path: people.csv}}}}
 subscriber: {{base: {base}, fields: {{email: email, is_active: active}}}}
-load: {{quiet_period: 200ms{load}}}
-{suppress}
+load: {{quiet_period: 200ms{load_keys}}}
+{suppress_key}
 """
-MANY_OTHERS = 1_500
+OTHER_COUNT_OF_FILTERS = 1_500
 """Subscribers of another base: on pages of 50, filters need fewer requests than a sweep of the list."""
-THREE = ("email,active", "ann@x.org,yes", "bob@x.org,yes", "eve@x.org,no")
-KEEP = "suppress: {inactive: true}"
+THREE_PEOPLE = ("email,active", "ann@x.org,yes", "bob@x.org,yes", "eve@x.org,no")
+SUPPRESS_INACTIVE = "suppress: {inactive: true}"
 
 
-def write_job(folder: Path, suppress: str = KEEP, load: str = "", base: str = "{id: 9}") -> Path:
+def write_job(folder: Path, suppress_key: str = SUPPRESS_INACTIVE, load_keys: str = "", base: str = "{id: 9}") -> Path:
     path = folder / "job.yaml"
-    path.write_text(JOB.format(suppress=suppress, load=load, base=base), encoding="utf-8")
+    path.write_text(JOB.format(suppress_key=suppress_key, load_keys=load_keys, base=base), encoding="utf-8")
     return path
 
 
 def unsubscribe(connector: Connector, *emails: str) -> None:
     """Create inactive subscribers in base 7 with another ledger."""
     path = write_csv(connector.folder / "gone.csv", "email", *emails)
-    other = {"CONNECTOR_STATE_DIR": str(connector.folder / "elsewhere")}
-    assert connector.run_json("import", path, "--base-id", "7", "--inactive", environ=other).code == 0
+    other_ledger = {"CONNECTOR_STATE_DIR": str(connector.folder / "elsewhere")}
+    assert connector.run_json("import", path, "--base-id", "7", "--inactive", environ=other_ledger).code == 0
 
 
-@pytest.mark.parametrize("others", [0, MANY_OTHERS], ids=["sweep", "filters"])
+@pytest.mark.parametrize("other_count", [0, OTHER_COUNT_OF_FILTERS], ids=["sweep", "filters"])
 def test_a_row_is_not_created_active_whose_identity_is_inactive_in_another_base(
-    connector: Connector, tmp_path: Path, others: int
+    connector: Connector, tmp_path: Path, other_count: int
 ) -> None:
-    if others:
-        connector.sandbox.seed(others, base_name="Others")
+    if other_count:
+        connector.sandbox.seed(other_count, base_name="Others")
         connector.sandbox.switch(filters="icase", max_limit=50)
     unsubscribe(connector, "ANN@x.org", "eve@x.org")
-    write_csv(tmp_path / "people.csv", *THREE)
+    write_csv(tmp_path / "people.csv", *THREE_PEOPLE)
     job = write_job(tmp_path)
-    planned = connector.run_json("plan", job)
-    assert planned.rows == {"read": 3, "suppressed": 1, "created": 2}
+    plan_result = connector.run_json("plan", job)
+    assert plan_result.rows == {"read": 3, "suppressed": 1, "created": 2}
     result = connector.run_json("sync", job)
     assert (result.code, result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2}), result.stderr
     # By filters, the list is read as well: a filter that shows base 7 alone does not prove absence from base 9.
@@ -54,47 +54,49 @@ def test_a_row_is_not_created_active_whose_identity_is_inactive_in_another_base(
     assert connector.run_json("sync", job).rows == {"read": 3, "suppressed": 1, "exists": 2}
 
 
-@pytest.mark.parametrize(("activity", "others"), [("number", 0), ("text", MANY_OTHERS), ("omit_false", 0)])
+@pytest.mark.parametrize(
+    ("activity_form", "other_count"), [("number", 0), ("text", OTHER_COUNT_OF_FILTERS), ("omit_false", 0)]
+)
 def test_inactive_subscribers_are_found_in_each_form_of_is_active(
-    connector: Connector, tmp_path: Path, activity: str, others: int
+    connector: Connector, tmp_path: Path, activity_form: str, other_count: int
 ) -> None:
-    if others:
-        connector.sandbox.seed(others, base_name="Others")
+    if other_count:
+        connector.sandbox.seed(other_count, base_name="Others")
         connector.sandbox.switch(max_limit=50)
     unsubscribe(connector, "ANN@x.org", "eve@x.org")
-    connector.sandbox.switch(activity=activity, filters="icase")
-    write_csv(tmp_path / "people.csv", *THREE)
+    connector.sandbox.switch(activity=activity_form, filters="icase")
+    write_csv(tmp_path / "people.csv", *THREE_PEOPLE)
     job = write_job(tmp_path)
     result = connector.run_json("sync", job)
     assert (result.code, result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2}), result.stderr
-    again = connector.run_json("sync", job, "--full")
-    assert again.rows == {"read": 3, "suppressed": 1, "exists": 2}, again.report["messages"]
+    second_result = connector.run_json("sync", job, "--full")
+    assert second_result.rows == {"read": 3, "suppressed": 1, "exists": 2}, second_result.report["messages"]
 
 
 def fill_base(connector: Connector) -> None:
     """Create three people in base 7 with another ledger. Eve is inactive."""
-    path = write_csv(connector.folder / "seven.csv", *THREE)
-    other = {"CONNECTOR_STATE_DIR": str(connector.folder / "elsewhere")}
+    path = write_csv(connector.folder / "seven.csv", *THREE_PEOPLE)
+    other_ledger = {"CONNECTOR_STATE_DIR": str(connector.folder / "elsewhere")}
     options = ("--base-id", "7", "--map", "is_active=active")
-    assert connector.run_json("import", path, *options, environ=other).code == 0
+    assert connector.run_json("import", path, *options, environ=other_ledger).code == 0
 
 
-@pytest.mark.parametrize(("activity", "filters"), [("omit", "ignored"), ("letter", "exact")])
+@pytest.mark.parametrize(("activity_form", "filters"), [("omit", "ignored"), ("letter", "exact")])
 def test_a_job_that_suppresses_inactive_subscribers_takes_a_missing_activity_for_inactive(
-    connector: Connector, tmp_path: Path, activity: str, filters: str
+    connector: Connector, tmp_path: Path, activity_form: str, filters: str
 ) -> None:
     fill_base(connector)
-    connector.sandbox.switch(activity=activity, filters=filters)
-    write_csv(tmp_path / "people.csv", *THREE)
+    connector.sandbox.switch(activity=activity_form, filters=filters)
+    write_csv(tmp_path / "people.csv", *THREE_PEOPLE)
     result = connector.run_json("sync", write_job(tmp_path))
     assert result.rows["suppressed"] == 2, result.stderr  # Eve's row says inactive
     assert {(9, "ann@x.org"), (9, "bob@x.org")}.isdisjoint(count_by_base(connector.sandbox))
-    without = connector.run_json("sync", write_job(tmp_path, suppress=""))
-    assert without.rows["created"] == 3 - result.rows.get("created", 0), without.stderr
-    assert "though the list shows" not in without.stderr
+    result_without_option = connector.run_json("sync", write_job(tmp_path, suppress_key=""))
+    assert result_without_option.rows["created"] == 3 - result.rows.get("created", 0), result_without_option.stderr
+    assert "though the list shows" not in result_without_option.stderr
 
 
-def test_without_the_option_rows_that_reactivate_a_subscriber_are_counted(connector: Connector, tmp_path: Path) -> None:
+def test_rows_that_reactivate_a_subscriber_are_counted_without_the_option(connector: Connector, tmp_path: Path) -> None:
     def find_message(command: str) -> list[str]:
         return [
             message
@@ -103,11 +105,14 @@ def test_without_the_option_rows_that_reactivate_a_subscriber_are_counted(connec
         ]
 
     unsubscribe(connector, "ann@x.org", "eve@x.org")
-    write_csv(tmp_path / "people.csv", *THREE)
-    job = write_job(tmp_path, suppress="guard: {max_creates: 9}")  # the survey of the guard counts no row twice
-    for command, words in (("plan", "1 row would be created as active"), ("sync", "1 row was created as active")):
+    write_csv(tmp_path / "people.csv", *THREE_PEOPLE)
+    job = write_job(tmp_path, suppress_key="guard: {max_creates: 9}")  # the survey of the guard counts no row twice
+    for command, expected_text in (
+        ("plan", "1 row would be created as active"),
+        ("sync", "1 row was created as active"),
+    ):
         (message,) = find_message(command)
-        assert message.startswith(words)
+        assert message.startswith(expected_text)
     assert find_message("sync") == []
 
 
@@ -120,17 +125,17 @@ def test_an_unknown_create_of_a_subscriber_that_unsubscribed_later_is_not_sent_a
     assert connector.run_json("sync", job).rows == {"read": 3, "unknown": 3}
     connector.sandbox.switch(drop_before=0)
     unsubscribe(connector, "ann@x.org")
-    by_none = connector.run_json("retry", "--quiet-period", "200ms")
-    assert by_none.rows == {"read": 3, "unknown": 3}
-    assert any("only a run of that job" in message for message in by_none.report["messages"])
+    result_without_job = connector.run_json("retry", "--quiet-period", "200ms")
+    assert result_without_job.rows == {"read": 3, "unknown": 3}
+    assert any("only a run of that job" in message for message in result_without_job.report["messages"])
     result = connector.run_json("retry", "--job", job)
     assert result.rows == {"read": 3, "suppressed": 1, "created": 2}, result.stderr
     assert (9, "ann@x.org") not in count_by_base(connector.sandbox)
 
 
 def test_the_option_is_refused_without_look_ups(connector: Connector, tmp_path: Path) -> None:
-    write_csv(tmp_path / "people.csv", *THREE)
-    result = connector.run_json("sync", write_job(tmp_path, load=", look: none"))
+    write_csv(tmp_path / "people.csv", *THREE_PEOPLE)
+    result = connector.run_json("sync", write_job(tmp_path, load_keys=", look: none"))
     assert result.is_refused
     assert "suppress.inactive needs the service's list" in result.stderr
 
@@ -138,10 +143,10 @@ def test_the_option_is_refused_without_look_ups(connector: Connector, tmp_path: 
 def test_subscribers_that_the_list_hides_as_inactive_are_not_created_as_active(
     connector: Connector, tmp_path: Path
 ) -> None:
-    people = [f"person{number}@x.org" for number in range(40)]
-    unsubscribe(connector, *people)
-    connector.sandbox.seed(MANY_OTHERS, base_id=50)
+    emails = [f"person{number}@x.org" for number in range(40)]
+    unsubscribe(connector, *emails)
+    connector.sandbox.seed(OTHER_COUNT_OF_FILTERS, base_id=50)
     connector.sandbox.switch(hide="inactive", filters="icase", max_limit=10)
-    write_csv(tmp_path / "people.csv", "email,active", *(f"{person},yes" for person in people))
+    write_csv(tmp_path / "people.csv", "email,active", *(f"{email},yes" for email in emails))
     result = connector.run_json("sync", write_job(tmp_path))
     assert result.rows == {"read": 40, "suppressed": 40}, result.report["messages"]

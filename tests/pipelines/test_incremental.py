@@ -14,19 +14,19 @@ from tests.pipelines.conftest import CommandResult, Connector, count_stored, wai
 JOB = """
 job: {job}
 source:
-  sql: {{url: "sqlite:///crm.db", {what},
+  sql: {{url: "sqlite:///crm.db", {source_keys},
         cursor: {{column: {column}, start: {start}{lookback}}}}}
 subscriber: {{base: {{name: {base}}}, fields: {{email: email, is_active: {{value: true}}}}}}
 load: {{quiet_period: 200ms}}
 """
 QUERY = 'query: "select * from people where updated_at >= :cursor"'
-DAY = "2026-11-20"
+DATE = "2026-11-20"
 
 
 def write_job(
     folder: Path,
     *,
-    what: str = "table: people",
+    source_keys: str = "table: people",
     column: str = "updated_at",
     start: str = "2000-01-01T00:00:00",
     lookback: str = "",
@@ -35,7 +35,8 @@ def write_job(
 ) -> Path:
     path = folder / f"{job}-{base}.yaml"
     path.write_text(
-        JOB.format(job=job, what=what, column=column, start=start, lookback=lookback, base=base), encoding="utf-8"
+        JOB.format(job=job, source_keys=source_keys, column=column, start=start, lookback=lookback, base=base),
+        encoding="utf-8",
     )
     return path
 
@@ -47,55 +48,59 @@ def write_people(folder: Path, *rows: tuple[object, object]) -> None:
         database.executemany("insert into people values (? || '@example.com', ?)", rows)
 
 
-def at(*hours: int) -> list[tuple[object, object]]:
+def list_people_of_hours(*day_hours: int) -> list[tuple[object, object]]:
     """Return one person for each hour of a day."""
-    return [(f"p{hour}", f"{DAY} {hour:02}:00:00") for hour in hours]
+    return [(f"p{hour}", f"{DATE} {hour:02}:00:00") for hour in day_hours]
 
 
-def messages(result: CommandResult, word: str = "cursor") -> list[str]:
-    return [message for message in result.report["messages"] if word in message]
+def find_messages(result: CommandResult, text: str = "cursor") -> list[str]:
+    return [message for message in result.report["messages"] if text in message]
 
 
-def is_at(result: CommandResult, hour: int) -> bool:
-    return f"the cursor stands at {DAY}T{hour:02}:00:00 now" in result.report["messages"]
+def has_cursor_at(result: CommandResult, hour: int) -> bool:
+    return f"the cursor stands at {DATE}T{hour:02}:00:00 now" in result.report["messages"]
 
 
-@pytest.mark.parametrize("what", ["table: people", QUERY])
+@pytest.mark.parametrize("source_keys", ["table: people", QUERY])
 def test_each_run_reads_from_the_largest_value_of_the_previous_run(
-    connector: Connector, tmp_path: Path, what: str
+    connector: Connector, tmp_path: Path, source_keys: str
 ) -> None:
-    write_people(tmp_path, *at(9, 7, 8))
-    job = write_job(tmp_path, what=what)
-    first = connector.run_json("sync", job)
-    assert (first.code, first.rows, is_at(first, 9)) == (0, {"read": 3, "created": 3}, True)
-    assert messages(first, "on (")[0].endswith(
+    write_people(tmp_path, *list_people_of_hours(9, 7, 8))
+    job = write_job(tmp_path, source_keys=source_keys)
+    first_result = connector.run_json("sync", job)
+    assert (first_result.code, first_result.rows, has_cursor_at(first_result, 9)) == (
+        0,
+        {"read": 3, "created": 3},
+        True,
+    )
+    assert find_messages(first_result, "on (")[0].endswith(
         "from updated_at 2000-01-01T00:00:00 on (the start: no cursor is kept yet)"
     )
-    write_people(tmp_path, *at(10), ("late", f"{DAY} 06:00:00"), ("same", f"{DAY} 09:00:00"))
-    second = connector.run_json("sync", job)
-    assert (second.rows, is_at(second, 10)) == ({"read": 3, "created": 2, "exists": 1}, True)
-    assert messages(second, "on (")[0].endswith(f"{DAY}T09:00:00 on (the cursor stood at {DAY}T09:00:00)")
-    third = connector.run_json("sync", job)
-    assert third.rows == {"read": 1, "exists": 1}
-    assert f"the cursor stays at {DAY}T10:00:00: no newer row was read" in third.report["messages"]
+    write_people(tmp_path, *list_people_of_hours(10), ("late", f"{DATE} 06:00:00"), ("same", f"{DATE} 09:00:00"))
+    second_result = connector.run_json("sync", job)
+    assert (second_result.rows, has_cursor_at(second_result, 10)) == ({"read": 3, "created": 2, "exists": 1}, True)
+    assert find_messages(second_result, "on (")[0].endswith(f"{DATE}T09:00:00 on (the cursor stood at {DATE}T09:00:00)")
+    third_result = connector.run_json("sync", job)
+    assert third_result.rows == {"read": 1, "exists": 1}
+    assert f"the cursor stays at {DATE}T10:00:00: no newer row was read" in third_result.report["messages"]
     assert count_stored(connector.sandbox).total() == 5
 
 
 def test_a_lookback_reads_late_rows_but_none_before_the_start(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, *at(9), *at(5))
-    job = write_job(tmp_path, start=f"{DAY}T06:30:00", lookback=", lookback: 2h")
+    write_people(tmp_path, *list_people_of_hours(9), *list_people_of_hours(5))
+    job = write_job(tmp_path, start=f"{DATE}T06:30:00", lookback=", lookback: 2h")
     assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}
-    write_people(tmp_path, *at(7), *at(6))
+    write_people(tmp_path, *list_people_of_hours(7), *list_people_of_hours(6))
     result = connector.run_json("sync", job)
     assert result.rows == {"read": 2, "created": 1, "exists": 1}
-    assert f"the cursor stays at {DAY}T09:00:00: no newer row was read" in result.report["messages"]
+    assert f"the cursor stays at {DATE}T09:00:00: no newer row was read" in result.report["messages"]
 
 
 def test_an_import_of_a_file_by_the_job_does_not_move_the_cursor(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, *at(9))
+    write_people(tmp_path, *list_people_of_hours(9))
     job = write_job(tmp_path)
-    path = write_csv(tmp_path / "more.csv", "email,updated_at", f"more@example.com,{DAY} 23:00:00")
-    assert messages(connector.run_json("import", path, "--job", job)) == []
+    path = write_csv(tmp_path / "more.csv", "email,updated_at", f"more@example.com,{DATE} 23:00:00")
+    assert find_messages(connector.run_json("import", path, "--job", job)) == []
     assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}
 
 
@@ -104,23 +109,25 @@ def test_rows_without_a_value_are_read_by_each_run_and_do_not_move_the_cursor(
 ) -> None:
     write_people(tmp_path, ("nobody", None))
     job = write_job(tmp_path)
-    first = connector.run_json("sync", job)
-    assert first.rows == {"read": 1, "created": 1}
-    assert messages(first)[-1] == "no cursor is kept: no row had a value in updated_at"
-    write_people(tmp_path, *at(9), ("nowhen", None))
-    second = connector.run_json("sync", job)
-    assert (second.rows, is_at(second, 9)) == ({"read": 3, "created": 2, "exists": 1}, True)
+    first_result = connector.run_json("sync", job)
+    assert first_result.rows == {"read": 1, "created": 1}
+    assert find_messages(first_result)[-1] == "no cursor is kept: no row had a value in updated_at"
+    write_people(tmp_path, *list_people_of_hours(9), ("nowhen", None))
+    second_result = connector.run_json("sync", job)
+    assert (second_result.rows, has_cursor_at(second_result, 9)) == ({"read": 3, "created": 2, "exists": 1}, True)
     assert (
         "2 rows have no value in updated_at: they do not move the cursor, and each run reads them again"
-        in second.report["messages"]
+        in second_result.report["messages"]
     )
 
 
-@pytest.mark.parametrize("what", ["table: people", QUERY])
-def test_each_command_refuses_a_value_that_cannot_be_compared(connector: Connector, tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("source_keys", ["table: people", QUERY])
+def test_each_command_refuses_a_value_that_cannot_be_compared(
+    connector: Connector, tmp_path: Path, source_keys: str
+) -> None:
     """tests/sources/sql has the values of all databases."""
-    write_people(tmp_path, *at(9), ("odd", "24.11.2026 10:00"), ("early", "13.11.2026 10:00"))
-    job = write_job(tmp_path, what=what)
+    write_people(tmp_path, *list_people_of_hours(9), ("odd", "24.11.2026 10:00"), ("early", "13.11.2026 10:00"))
+    job = write_job(tmp_path, source_keys=source_keys)
     for command in ("check", "validate", "plan", "sync"):
         result = connector.run(command, job)
         assert result.code == 2, (command, result.stdout)
@@ -133,68 +140,68 @@ def test_each_command_refuses_a_value_that_cannot_be_compared(connector: Connect
 def test_a_cursor_of_text_is_not_shown(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, ("ann", "ann@secret.example"))
     job = write_job(tmp_path, start="''")
-    first = connector.run_json("sync", job)
-    assert "the cursor stands at a text that is not shown now" in first.report["messages"]
-    assert "secret" not in first.stdout + first.stderr
+    first_result = connector.run_json("sync", job)
+    assert "the cursor stands at a text that is not shown now" in first_result.report["messages"]
+    assert "secret" not in first_result.stdout + first_result.stderr
     write_people(tmp_path, ("abel", "abel"))
     assert connector.run_json("sync", job).rows == {"read": 1, "exists": 1}
 
 
-NOT_MOVED: list[tuple[Sequence[str], str, int, str]] = [
-    # (options, where the service redirects to, exit code, why the cursor stays)
+RUNS_WITHOUT_MOVE: list[tuple[Sequence[str], str, int, str]] = [
+    # (options, target of redirects of the service, exit code, reason why the cursor stays)
     (("--limit", "30"), "", 0, "--limit left out rows of the source"),
     (("--full",), "http://127.0.0.1:9", 3, "the run did not finish, and the next run reads all rows again"),
 ]
 
 
-@pytest.mark.parametrize(("options", "redirect_to", "code", "why"), NOT_MOVED)
+@pytest.mark.parametrize(("options", "redirect_to", "code", "reason"), RUNS_WITHOUT_MOVE)
 def test_a_run_that_did_not_read_and_send_all_rows_does_not_move_the_cursor(
-    connector: Connector, tmp_path: Path, options: Sequence[str], redirect_to: str, code: int, why: str
+    connector: Connector, tmp_path: Path, options: Sequence[str], redirect_to: str, code: int, reason: str
 ) -> None:
-    write_people(tmp_path, *at(7))
+    write_people(tmp_path, *list_people_of_hours(7))
     job = write_job(tmp_path)
-    assert is_at(connector.run_json("sync", job), 7)
-    write_people(tmp_path, *at(8, 9, 10))
+    assert has_cursor_at(connector.run_json("sync", job), 7)
+    write_people(tmp_path, *list_people_of_hours(8, 9, 10))
     connector.sandbox.switch(redirect_to=redirect_to)
     result = connector.run_json("sync", job, *options)
     assert result.code == code, result.stderr
-    assert messages(result)[-1] == f"the cursor stays at {DAY}T07:00:00: {why}"
+    assert find_messages(result)[-1] == f"the cursor stays at {DATE}T07:00:00: {reason}"
     connector.sandbox.switch(redirect_to="")
-    again = connector.run_json("sync", job)
-    assert (again.rows["read"], is_at(again, 10)) == (4, True)
+    second_result = connector.run_json("sync", job)
+    assert (second_result.rows["read"], has_cursor_at(second_result, 10)) == (4, True)
     assert set(count_stored(connector.sandbox).values()) == {1}
     assert count_stored(connector.sandbox).total() == 4
 
 
 def test_a_stopped_run_does_not_move_the_cursor(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(latency_ms=50)
-    write_people(tmp_path, *((f"n{number}", f"{DAY} 09:00:00") for number in range(200)))
+    write_people(tmp_path, *((f"n{number}", f"{DATE} 09:00:00") for number in range(200)))
     job = write_job(tmp_path)
     with connector.start("sync", job, "--output", "json") as process:
         wait_for(lambda: connector.sandbox.stats()["subscribers"] >= 20)
         process.send_signal(signal.SIGINT)
-        stopped = wait_for_result(process)
-    assert (stopped.code, stopped.report["status"]) == (130, "stopped")
-    assert messages(stopped)[-1].startswith("no cursor is kept: the run did not finish")
+        stopped_result = wait_for_result(process)
+    assert (stopped_result.code, stopped_result.report["status"]) == (130, "stopped")
+    assert find_messages(stopped_result)[-1].startswith("no cursor is kept: the run did not finish")
     connector.sandbox.switch(latency_ms=0)
-    again = connector.run_json("sync", job)
-    assert (again.rows["read"], is_at(again, 9)) == (200, True)
+    second_result = connector.run_json("sync", job)
+    assert (second_result.rows["read"], has_cursor_at(second_result, 9)) == (200, True)
     assert len(count_stored(connector.sandbox)) == 200
 
 
 def test_a_full_run_moves_a_cursor_back_from_the_future(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, *at(8), ("future", "2999-01-01 00:00:00"))
+    write_people(tmp_path, *list_people_of_hours(8), ("future", "2999-01-01 00:00:00"))
     job = write_job(tmp_path)
     connector.run_json("sync", job)
     move_cursor_in_ledger(tmp_path, "2999-01-01T00:00:00")  # as an earlier version could do
     correct(tmp_path, "2026-11-20 09:00:00")
     for _ in range(2):
-        nightly = connector.run_json("sync", job)
-        assert (nightly.code, nightly.rows) == (1, {})
-        assert "the cursor stands in the future (2999-01-01T00:00:00), so changes" in nightly.stderr
-    full = connector.run_json("sync", job, "--full")
-    assert (full.code, full.rows, is_at(full, 9)) == (0, {"read": 2, "exists": 2}, True)
-    assert messages(full, "on (--full)") != []
+        result = connector.run_json("sync", job)
+        assert (result.code, result.rows) == (1, {})
+        assert "the cursor stands in the future (2999-01-01T00:00:00), so changes" in result.stderr
+    full_result = connector.run_json("sync", job, "--full")
+    assert (full_result.code, full_result.rows, has_cursor_at(full_result, 9)) == (0, {"read": 2, "exists": 2}, True)
+    assert find_messages(full_result, "on (--full)") != []
     assert connector.run_json("sync", job).code == 0
 
 
@@ -209,7 +216,7 @@ def correct(folder: Path, updated_at: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "today", "tomorrow", "future", "shown"),
+    ("start", "today_format", "tomorrow_format", "future_value", "expected_text"),
     [
         ("2000-01-01T00:00:00", "{day:%Y-%m-%d} 08:00:00", "{day:%Y-%m-%d} 09:00:00", "2062-01-01", "2062-01-01T00"),
         ("2000-01-01", "{day:%Y-%m-%d}", "{day:%Y-%m-%d}", "2062-01-01", "2062-01-01"),
@@ -219,23 +226,34 @@ def correct(folder: Path, updated_at: object) -> None:
     ],
 )
 def test_a_value_beyond_tomorrow_does_not_move_the_cursor_and_makes_the_run_partial(
-    connector: Connector, tmp_path: Path, start: str, today: str, tomorrow: str, future: object, shown: str
+    connector: Connector,
+    tmp_path: Path,
+    start: str,
+    today_format: str,
+    tomorrow_format: str,
+    future_value: object,
+    expected_text: str,
 ) -> None:
     now = datetime.now(UTC)
 
-    def write(value: str, day: datetime) -> object:
+    def format_value(value: str, day: datetime) -> object:
         text = value.format(day=day, seconds=int(day.timestamp()) - 3600)
         return int(text) if text.isdigit() else text
 
     job = write_job(tmp_path, start=f'"{start}"' if "/" in start else start)
-    write_people(tmp_path, ("a", write(today, now)), ("b", write(today, now)), ("future", future))
-    first = connector.run_json("sync", job)
-    assert (first.code, first.rows) == (1, {"read": 3, "created": 3})
-    assert f"beyond tomorrow (for example record 3: {shown}" in first.stderr
-    write_people(tmp_path, ("new", write(tomorrow, now + timedelta(days=1))))
-    second = connector.run_json("sync", job)
-    assert (second.code, second.rows["created"]) == (1, 1)
-    correct(tmp_path, write(tomorrow, now + timedelta(days=1)))
+    write_people(
+        tmp_path,
+        ("a", format_value(today_format, now)),
+        ("b", format_value(today_format, now)),
+        ("future", future_value),
+    )
+    first_result = connector.run_json("sync", job)
+    assert (first_result.code, first_result.rows) == (1, {"read": 3, "created": 3})
+    assert f"beyond tomorrow (for example record 3: {expected_text}" in first_result.stderr
+    write_people(tmp_path, ("new", format_value(tomorrow_format, now + timedelta(days=1))))
+    second_result = connector.run_json("sync", job)
+    assert (second_result.code, second_result.rows["created"]) == (1, 1)
+    correct(tmp_path, format_value(tomorrow_format, now + timedelta(days=1)))
     assert connector.run_json("sync", job).code == 0
 
 
@@ -247,31 +265,31 @@ def test_a_large_id_is_not_taken_for_a_time(connector: Connector, tmp_path: Path
 
 
 def test_since_moves_the_cursor_only_if_no_row_is_left_out(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, *at(7, 8, 9))
+    write_people(tmp_path, *list_people_of_hours(7, 8, 9))
     job = write_job(tmp_path)
     connector.run_json("sync", job)
-    write_people(tmp_path, *at(10, 12))
-    later = connector.run_json("sync", job, "--since", f"{DAY}T11:00:00")
-    assert later.rows == {"read": 1, "created": 1}
-    assert messages(later)[-1] == (
-        f"the cursor stays at {DAY}T09:00:00: --since left out rows after {DAY}T09:00:00, which the next run reads"
+    write_people(tmp_path, *list_people_of_hours(10, 12))
+    later_result = connector.run_json("sync", job, "--since", f"{DATE}T11:00:00")
+    assert later_result.rows == {"read": 1, "created": 1}
+    assert find_messages(later_result)[-1] == (
+        f"the cursor stays at {DATE}T09:00:00: --since left out rows after {DATE}T09:00:00, which the next run reads"
     )
-    earlier = connector.run_json("sync", job, "--since", f"{DAY} 08:00:00")
-    assert (earlier.rows, is_at(earlier, 12)) == ({"read": 4, "created": 1, "exists": 3}, True)
-    again = connector.run_json("sync", job, "--since", f"{DAY}T07:00:00")
-    assert (again.rows, messages(again)[-1]) == (
-        {"read": 5, "exists": 5}, f"the cursor stays at {DAY}T12:00:00: no newer row was read",
+    earlier_result = connector.run_json("sync", job, "--since", f"{DATE} 08:00:00")
+    assert (earlier_result.rows, has_cursor_at(earlier_result, 12)) == ({"read": 4, "created": 1, "exists": 3}, True)
+    second_result = connector.run_json("sync", job, "--since", f"{DATE}T07:00:00")
+    assert (second_result.rows, find_messages(second_result)[-1]) == (
+        {"read": 5, "exists": 5}, f"the cursor stays at {DATE}T12:00:00: no newer row was read",
     )  # fmt: skip
 
 
 def test_another_job_query_or_base_has_its_own_cursor(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, *at(8, 9))
+    write_people(tmp_path, *list_people_of_hours(8, 9))
     connector.run_json("sync", write_job(tmp_path))
-    others = (
+    other_jobs = (
         write_job(tmp_path, job="other"),
         write_job(tmp_path, base="Shop"),
-        write_job(tmp_path, job="crm", what=QUERY),
+        write_job(tmp_path, job="crm", source_keys=QUERY),
     )
-    read = [connector.run_json("sync", job).rows["read"] for job in others]
-    assert read == [2, 2, 2]
+    read_counts = [connector.run_json("sync", job).rows["read"] for job in other_jobs]
+    assert read_counts == [2, 2, 2]
     assert connector.run_json("sync", write_job(tmp_path)).rows["read"] == 1  # the first job's cursor has not moved

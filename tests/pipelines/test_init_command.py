@@ -10,7 +10,7 @@ import pytest
 from tests.databases import DATABASE_OPENERS
 from tests.pipelines.conftest import Connector, list_stored, write_csv
 from tests.pipelines.forked import Forked
-from tests.pipelines.test_exports_of_others import SAMPLES
+from tests.pipelines.test_exports_of_others import SAMPLE_PATHS
 
 PEOPLE = ("Kontakt;Naam;Geslacht;Geboren", "ann@x.org;Dr. Ann Lee;V;31-01-1990", "bob@x.org;Bob Vos;M;01-02-1985")
 
@@ -28,14 +28,16 @@ def map_is_active(job: Path) -> None:
 def test_an_export_of_another_program_becomes_a_job_that_imports(
     connector: Connector, program: str, rows: dict[str, int]
 ) -> None:
-    (path,) = (sample for sample in SAMPLES if sample.stem == program)
+    (path,) = (sample for sample in SAMPLE_PATHS if sample.stem == program)
     result = connector.run("init", path, "--base-name", "News", "-o", "job.yaml")
     assert (result.code, result.stdout) == (0, ""), result.stderr
     map_is_active(connector.folder / "job.yaml")
     assert connector.run_json("sync", "job.yaml").rows == {"read": 2} | rows
 
 
-def test_a_file_with_headers_of_its_own_becomes_a_job_that_imports(connector: Connector, tmp_path: Path) -> None:
+def test_a_file_with_headers_in_another_language_becomes_a_job_that_imports(
+    connector: Connector, tmp_path: Path
+) -> None:
     write_csv(tmp_path / "people.csv", *PEOPLE)
     result = connector.run("init", "people.csv", "--base-id", "7", "-o", "job.yaml")
     assert result.code == 0
@@ -44,8 +46,8 @@ def test_a_file_with_headers_of_its_own_becomes_a_job_that_imports(connector: Co
     assert "31-01-1990" not in (tmp_path / "job.yaml").read_text(encoding="utf-8")
     map_is_active(tmp_path / "job.yaml")
     text = (tmp_path / "job.yaml").read_text(encoding="utf-8")
-    whole, *_ = [line for line in text.splitlines() if line.strip().startswith("first_name: Naam ")]
-    text = text.replace(f"{whole}\n", "")
+    unsplit_line, *_ = [line for line in text.splitlines() if line.strip().startswith("first_name: Naam ")]
+    text = text.replace(f"{unsplit_line}\n", "")
     for field in ("first_name", "last_name"):
         assert f"# {field}: {{template: " in text
         text = text.replace(f"# {field}:", f"{field}:")
@@ -60,8 +62,8 @@ def test_a_draft_for_a_table_keeps_the_url_in_the_environment(connector: Connect
         database.execute("create table people (mail text, first_name text)")
         database.execute("insert into people values ('ann@x.org', 'Ann')")
     environ: dict[str, str | None] = {"CRM_URL": f"sqlite:///{tmp_path}/crm.db"}
-    given = ("${CRM_URL}", "--table", "people", "--base-name", "News", "-o", "job.yaml")
-    assert connector.run("init", *given, environ=environ).code == 0
+    arguments = ("${CRM_URL}", "--table", "people", "--base-name", "News", "-o", "job.yaml")
+    assert connector.run("init", *arguments, environ=environ).code == 0
     assert 'sql: {url: "${CRM_URL}", table: people}' in (tmp_path / "job.yaml").read_text(encoding="utf-8")
     map_is_active(tmp_path / "job.yaml")
     assert connector.run_json("sync", "job.yaml", environ=environ).rows == {"read": 1, "created": 1}
@@ -70,8 +72,8 @@ def test_a_draft_for_a_table_keeps_the_url_in_the_environment(connector: Connect
 def test_the_draft_has_the_encoding_and_the_delimiter_of_the_file(connector: Connector, tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     (tmp_path / "people.csv").write_bytes("email|Prénom\na@x.org|Zoë\n".encode("cp1252"))
-    given = ("--encoding", "cp1252", "--delimiter", "|", "--base-id", "7", "-o", "jobs/people.yaml")
-    assert connector.run("init", "people.csv", *given).code == 0
+    arguments = ("--encoding", "cp1252", "--delimiter", "|", "--base-id", "7", "-o", "jobs/people.yaml")
+    assert connector.run("init", "people.csv", *arguments).code == 0
     map_is_active(tmp_path / "jobs" / "people.yaml")
     assert connector.run_json("sync", "jobs/people.yaml").rows == {"read": 1, "created": 1}
     assert list_stored(connector.sandbox)["a@x.org"]["FirstName"] == "Zoë"
@@ -93,20 +95,22 @@ def test_a_draft_for_a_postgresql_table_maps_an_array_to_tags_and_proposes_a_cur
             "insert into people values (1, 'a@x.org', '{vip,\"a|b, c\"}', now()), (2, 'b@x.org', '{}', now())",
         )
         environ: dict[str, str | None] = {"CRM_URL": database.url}
-        given = ("${CRM_URL}", "--table", "people", "--base-id", "7", "-o", "job.yaml")
-        assert connector.run("init", *given, environ=environ).code == 0
+        arguments = ("${CRM_URL}", "--table", "people", "--base-id", "7", "-o", "job.yaml")
+        assert connector.run("init", *arguments, environ=environ).code == 0
         lines = (tmp_path / "job.yaml").read_text(encoding="utf-8").splitlines()
         assert any(line.strip().startswith("tags: interests") for line in lines)
-        place = next(index for index, line in enumerate(lines) if line.startswith("  # sql: "))
-        lines[place - 2 : place + 1] = [lines[place].replace("# ", "")]  # as the comment says
+        line_index = next(index for index, line in enumerate(lines) if line.startswith("  # sql: "))
+        lines[line_index - 2 : line_index + 1] = [
+            lines[line_index].replace("# ", "")
+        ]  # the comment tells the user to replace these lines
         (tmp_path / "job.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
         map_is_active(tmp_path / "job.yaml")
-        synced = connector.run_json("sync", "job.yaml", environ=environ)
-        assert (synced.code, synced.rows) == (0, {"read": 2, "created": 2})
+        sync_result = connector.run_json("sync", "job.yaml", environ=environ)
+        assert (sync_result.code, sync_result.rows) == (0, {"read": 2, "created": 2})
         database.run("insert into people values (3, 'c@x.org', '{new}', now() + interval '1 hour')")
         database.run("update people set updated_at = now() - interval '1 day' where id = 1")
         assert connector.run_json("sync", "job.yaml", environ=environ).rows == {"read": 2, "exists": 1, "created": 1}
-    assert {email: each["Tags"] for email, each in list_stored(connector.sandbox).items()} == {
+    assert {email: subscriber["Tags"] for email, subscriber in list_stored(connector.sandbox).items()} == {
         "a@x.org": ["vip", "a|b, c"], "b@x.org": [], "c@x.org": ["new"],
     }  # fmt: skip
 
@@ -128,7 +132,7 @@ def test_a_folder_without_permission_is_named(connector: Connector, tmp_path: Pa
     (tmp_path / "folder").chmod(0)
     tmp_path.chmod(0o500)
     arguments, environ = command.split(), os.environ | connector.environ
-    with Forked(arguments, environ, tmp_path, has_reader=True, is_bound=True) as process:
+    with Forked(arguments, environ, tmp_path, has_reader=True, is_unprivileged=True) as process:
         _, stderr = process.communicate()
     for name in (".", "closed", "folder"):
         (tmp_path / name).chmod(0o700)

@@ -14,37 +14,37 @@ import pytest
 from tests.pipelines.conftest import Connector, count_stored, has_stored, wait_for, wait_for_result, write_addresses
 
 KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
-LOSSES = {"drop_before": 0.01, "drop_after": 0.01, "error_before": 0.01, "error_after": 0.01, "garbage_after": 0.01}
-PEOPLE = 100 * (KILLS + 1)
+FAULTS = {"drop_before": 0.01, "drop_after": 0.01, "error_before": 0.01, "error_after": 0.01, "garbage_after": 0.01}
+PEOPLE_COUNT = 100 * (KILLS + 1)
 
 
-@pytest.mark.parametrize("fixture", ["connector", "postgres_connector"], ids=["sqlite", "postgresql"])
+@pytest.mark.parametrize("connector_fixture", ["connector", "postgres_connector"], ids=["sqlite", "postgresql"])
 def test_an_import_that_is_killed_at_random_moments_loses_and_repeats_no_create(
-    fixture: str, request: pytest.FixtureRequest, tmp_path: Path
+    connector_fixture: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    connector: Connector = request.getfixturevalue(fixture)
-    sandbox, chance = connector.sandbox, random.Random(11)
-    sandbox.switch(latency_ms=40, **LOSSES)
-    path = write_addresses(tmp_path / "people.csv", PEOPLE)
+    connector: Connector = request.getfixturevalue(connector_fixture)
+    sandbox, rng = connector.sandbox, random.Random(11)
+    sandbox.switch(latency_ms=40, **FAULTS)
+    path = write_addresses(tmp_path / "people.csv", PEOPLE_COUNT)
     arguments = ("import", path, "--base-name", "News", "--quiet-period", "300ms", "--max-concurrency", "8")
-    for kill in range(KILLS):
+    for kill_index in range(KILLS):
         with connector.start(*arguments) as process:
-            target = sandbox.stats()["subscribers"] + chance.randrange(1, 100)
-            wait_for(partial(has_stored, sandbox, target))
+            target_count = sandbox.stats()["subscribers"] + rng.randrange(1, 100)
+            wait_for(partial(has_stored, sandbox, target_count))
             process.kill()
-        assert max(count_stored(sandbox).values(), default=0) <= 1, f"after kill {kill}"
+        assert max(count_stored(sandbox).values(), default=0) <= 1, f"after kill {kill_index}"
     result = connector.run_json(*arguments)
     assert result.code == 0, result.stdout
-    stored = count_stored(sandbox)
-    assert len(stored) == PEOPLE
-    assert set(stored.values()) == {1}
-    assert result.rows["read"] == PEOPLE
-    assert result.rows["created"] + result.rows["exists"] == PEOPLE
+    create_counts = count_stored(sandbox)
+    assert len(create_counts) == PEOPLE_COUNT
+    assert set(create_counts.values()) == {1}
+    assert result.rows["read"] == PEOPLE_COUNT
+    assert result.rows["created"] + result.rows["exists"] == PEOPLE_COUNT
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("signal_number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_run_in_order_and_the_next_run_continues(
-    connector: Connector, tmp_path: Path, number: signal.Signals, code: int
+    connector: Connector, tmp_path: Path, signal_number: signal.Signals, code: int
 ) -> None:
     sandbox = connector.sandbox
     sandbox.switch(latency_ms=50)
@@ -52,14 +52,14 @@ def test_a_signal_ends_the_run_in_order_and_the_next_run_continues(
     arguments = ("import", path, "--base-name", "News", "--max-concurrency", "4", "--output", "json")
     with connector.start(*arguments) as process:
         wait_for(lambda: sandbox.stats()["subscribers"] >= 20)
-        process.send_signal(number)
-        stopped = wait_for_result(process)
-    stored = count_stored(sandbox)
-    assert (stopped.code, stopped.report["status"]) == (code, "stopped")
-    assert stopped.rows == {"read": 300, "created": len(stored), "unsent": 300 - len(stored)}
+        process.send_signal(signal_number)
+        stopped_result = wait_for_result(process)
+    create_counts = count_stored(sandbox)
+    assert (stopped_result.code, stopped_result.report["status"]) == (code, "stopped")
+    assert stopped_result.rows == {"read": 300, "created": len(create_counts), "unsent": 300 - len(create_counts)}
     sandbox.switch(latency_ms=0)
-    finished = connector.run_json(*arguments)
-    assert finished.rows == {"read": 300, "created": 300 - len(stored), "exists": len(stored)}
+    finished_result = connector.run_json(*arguments)
+    assert finished_result.rows == {"read": 300, "created": 300 - len(create_counts), "exists": len(create_counts)}
 
 
 def test_a_second_signal_ends_the_run_at_once_and_repeats_no_create(connector: Connector, tmp_path: Path) -> None:
@@ -90,21 +90,29 @@ def test_creates_that_hang_after_a_signal_are_unknown_after_the_grace_period(
     arguments = ("import", path, "--base-name", "News", "--max-concurrency", "4", "--quiet-period", "200ms")
     sandbox.switch(latency_ms=100)
     with connector.start(*arguments, "--output", "json") as process:
-        wait_for(partial(has_stored, sandbox, 20))  # of a base with subscribers, the first creates go out alone
+        wait_for(
+            partial(has_stored, sandbox, 20)
+        )  # the first creates into a base with subscribers are sent one at a time
         sandbox.switch(hang_after=1)
         wait_for(lambda: sandbox.stats()["faults"].get("hang_after", 0) >= 1)
-        began_at = time.monotonic()  # before: the grace period may have begun once the signal is sent
+        began_at = time.monotonic()  # read before the signal is sent, because the grace period may begin at once
         process.send_signal(signal.SIGINT)
-        stopped = wait_for_result(process)
-    assert stopped.code == 130, stopped.stderr
+        stopped_result = wait_for_result(process)
+    assert stopped_result.code == 130, stopped_result.stderr
     assert 5 < time.monotonic() - began_at < 20
-    stored, hung = len(count_stored(sandbox)), sandbox.stats()["faults"]["hang_after"]
-    assert 1 <= hung <= 4
-    expected = {"read": 50, "exists": 1, "created": stored - 1 - hung, "unknown": hung, "unsent": 50 - stored}
-    assert stopped.rows == expected
+    create_counts, hung_count = len(count_stored(sandbox)), sandbox.stats()["faults"]["hang_after"]
+    assert 1 <= hung_count <= 4
+    expected_rows = {
+        "read": 50,
+        "exists": 1,
+        "created": create_counts - 1 - hung_count,
+        "unknown": hung_count,
+        "unsent": 50 - create_counts,
+    }
+    assert stopped_result.rows == expected_rows
     sandbox.switch(hang_after=0, latency_ms=0)
     result = connector.run_json(*arguments)
-    assert result.rows == {"read": 50, "exists": stored, "created": 50 - stored}
+    assert result.rows == {"read": 50, "exists": create_counts, "created": 50 - create_counts}
     assert set(count_stored(sandbox).values()) == {1}
 
 
@@ -122,16 +130,16 @@ def test_a_ledger_that_another_program_locks_ends_the_run_while_requests_time_ou
     sandbox.switch(latency_ms=20)
     with connector.start("sync", job, "--output", "json") as process:
         wait_for(lambda: sandbox.stats()["subscribers"] >= 100)
-        other = sqlite3.connect(tmp_path / "state" / "ledger.db", timeout=30, isolation_level=None)
-        with closing(other):
-            other.execute("BEGIN IMMEDIATE")
+        other_connection = sqlite3.connect(tmp_path / "state" / "ledger.db", timeout=30, isolation_level=None)
+        with closing(other_connection):
+            other_connection.execute("BEGIN IMMEDIATE")
             result = wait_for_result(process)
     assert (result.code, result.report["status"]) == (3, "aborted")
     assert "database is locked" in result.stderr
     assert len(result.report["messages"]) == len(set(result.report["messages"]))
     sandbox.switch(latency_ms=0)
-    again = connector.run_json("sync", job)
-    assert (again.code, again.rows["created"] + again.rows["exists"]) == (0, 500)
+    second_result = connector.run_json("sync", job)
+    assert (second_result.code, second_result.rows["created"] + second_result.rows["exists"]) == (0, 500)
     assert set(count_stored(sandbox).values()) == {1}
 
 
@@ -149,9 +157,9 @@ def test_a_run_whose_source_never_answers_ends_after_a_signal(connector: Connect
     )
     sqlite3.connect(tmp_path / "crm.db").close()
     with connector.start("sync", job, "--output", "json") as process:
-        time.sleep(2)  # by then, the run reads
+        time.sleep(2)  # by then, the run waits for the database
         process.send_signal(signal.SIGINT)
         began_at = time.monotonic()
-        stopped = wait_for_result(process)
-    assert (stopped.code, stopped.report["status"]) == (130, "stopped"), stopped.stderr
+        stopped_result = wait_for_result(process)
+    assert (stopped_result.code, stopped_result.report["status"]) == (130, "stopped"), stopped_result.stderr
     assert time.monotonic() - began_at < 10

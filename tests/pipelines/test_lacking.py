@@ -1,4 +1,4 @@
-"""Complete listings that lack subscribers of earlier runs."""
+"""Messages about subscribers of earlier runs that a complete listing lacks."""
 
 from pathlib import Path
 
@@ -7,28 +7,33 @@ from tests.pipelines.lists import write_lists
 from tests.pipelines.reconciled import erase_first
 
 
-def find_lacking(result: CommandResult) -> list[str]:
+def find_missing_messages(result: CommandResult) -> list[str]:
     return [message for message in result.report["messages"] if "the list is complete and lacks" in message]
 
 
 def test_a_load_reports_the_number_of_confirmed_subscribers_that_its_list_lacks(
     connector: Connector, tmp_path: Path
 ) -> None:
-    people = write_addresses(
+    people_path = write_addresses(
         tmp_path / "people.csv", 300
     )  # the account guard looks four subscribers up, and must find one
-    soon = ("--quiet-period", "1ms")  # a subscriber that is younger than the quiet period need not be listed
-    assert find_lacking(connector.import_file(people, *soon)) == []
+    short_quiet_period = (
+        "--quiet-period",
+        "1ms",
+    )  # a subscriber that is younger than the quiet period need not be listed
+    assert find_missing_messages(connector.import_file(people_path, *short_quiet_period)) == []
     erase_first(connector.sandbox, 30)
-    assert find_lacking(connector.import_file(people, *soon)) == []  # without new rows the run reads no list
-    write_addresses(people, 301)
-    planned = connector.import_file(people, "--dry-run", *soon)
-    result = connector.import_file(people, *soon)
+    assert (
+        find_missing_messages(connector.import_file(people_path, *short_quiet_period)) == []
+    )  # without new rows the run reads no list
+    write_addresses(people_path, 301)
+    plan_result = connector.import_file(people_path, "--dry-run", *short_quiet_period)
+    result = connector.import_file(people_path, *short_quiet_period)
     assert (result.code, result.rows) == (0, {"read": 301, "exists": 300, "created": 1})
-    (message,) = find_lacking(result)
+    (message,) = find_missing_messages(result)
     assert "News (id 1): the list is complete and lacks 30 subscribers" in message
     assert message.endswith("run connector reconcile")
-    assert find_lacking(planned) == [message]
+    assert find_missing_messages(plan_result) == [message]
 
 
 def test_a_load_into_several_bases_names_the_base_whose_subscribers_are_missing(
@@ -42,25 +47,25 @@ def test_a_load_into_several_bases_names_the_base_whose_subscribers_are_missing(
     write_csv(tmp_path / "people.csv", "email,list", *rows, "new@x.org,news", "new@x.org,shop")
     result = connector.run_json("sync", job)
     assert result.rows == {"read": 42, "exists": 40, "created": 2}
-    (message,) = find_lacking(result)
+    (message,) = find_missing_messages(result)
     assert "(id 7): the list is complete and lacks 5 subscribers" in message
 
 
 def test_subscribers_that_the_list_need_not_show_yet_are_not_missing(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(list_lag_ms=1_000)
-    people = write_addresses(tmp_path / "people.csv", 50)
-    connector.import_file(people, "--quiet-period", "1200ms")
-    write_addresses(people, 51)
-    result = connector.import_file(people, "--quiet-period", "1200ms")
+    people_path = write_addresses(tmp_path / "people.csv", 50)
+    connector.import_file(people_path, "--quiet-period", "1200ms")
+    write_addresses(people_path, 51)
+    result = connector.import_file(people_path, "--quiet-period", "1200ms")
     assert result.rows == {"read": 51, "exists": 50, "created": 1}, result.stderr
-    assert find_lacking(result) == []
+    assert find_missing_messages(result) == []
 
 
 def test_subscribers_that_the_list_shows_with_other_ids_are_not_missing(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(provisional_ids=True)
-    people = write_addresses(tmp_path / "people.csv", 20)
-    connector.import_file(people)
-    write_addresses(people, 22)
-    result = connector.import_file(people)
+    people_path = write_addresses(tmp_path / "people.csv", 20)
+    connector.import_file(people_path)
+    write_addresses(people_path, 22)
+    result = connector.import_file(people_path)
     assert result.rows["exists"] == 20, result.stderr
-    assert find_lacking(result) == []
+    assert find_missing_messages(result) == []

@@ -11,7 +11,7 @@ import pytest
 from tests.pipelines.conftest import ROOT, Connector, write_addresses, write_csv
 from tests.pipelines.leftovers import lose_three, read_states
 
-BROKEN = """
+FAILING_COMMAND_PROGRAM = """
 import sys
 import pipelines.cli
 sys.argv = ["connector", "sync", "job.yaml"]
@@ -24,7 +24,9 @@ pipelines.cli.main()
 
 
 def test_an_unexpected_error_is_one_line_and_exit_code_3() -> None:
-    result = subprocess.run([sys.executable, "-c", BROKEN], cwd=ROOT, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", FAILING_COMMAND_PROGRAM], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert (result.returncode, result.stdout) == (3, "")
     assert "KeyError" in result.stderr
     assert "ann@example.com" not in result.stderr
@@ -45,13 +47,13 @@ def test_help_that_cannot_be_written_ends_with_exit_code_3_and_a_message(argumen
 
 
 def test_windows_is_refused_in_one_line() -> None:
-    code = "import os, runpy; os.name = 'nt'; runpy.run_module('pipelines', run_name='__main__')"
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    program = "import os, runpy; os.name = 'nt'; runpy.run_module('pipelines', run_name='__main__')"
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert "Windows" in result.stderr
 
 
-BROKEN_RETRY = """
+FAILING_RETRY_PROGRAM = """
 import sys
 import pipelines.cli
 import connector.load.retry as retrying
@@ -69,7 +71,7 @@ pipelines.cli.main()
 
 def test_a_fault_during_a_run_ends_in_a_report(connector: Connector, tmp_path: Path) -> None:
     lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_after=1)
-    command = [sys.executable, "-c", BROKEN_RETRY]
+    command = [sys.executable, "-c", FAILING_RETRY_PROGRAM]
     result = subprocess.run(
         command, cwd=ROOT, env=os.environ | connector.environ, capture_output=True, text=True, check=False, timeout=60
     )
@@ -83,7 +85,7 @@ def test_a_fault_during_a_run_ends_in_a_report(connector: Connector, tmp_path: P
     assert len(read_states(connector)) == 3  # a later retry finds all three unknown entries
 
 
-BROKEN_MAIL = """
+FAILING_MAIL_PROGRAM = """
 import sys
 import pipelines.cli
 from connector.mail.campaign import CampaignSender
@@ -105,7 +107,10 @@ def test_a_lost_outcome_of_an_email_counts_as_unknown_and_is_reported(connector:
         "job: mails\nsource: {file: {path: people.csv}}\nmail: {campaign: may, from: news@unverified.org, "
         "to: {email: email}, subject: Hello, html: welcome.html}\n"
     )
-    command, environ = [sys.executable, "-c", BROKEN_MAIL], os.environ | connector.environ | {"PYTHONPATH": str(ROOT)}
+    command, environ = (
+        [sys.executable, "-c", FAILING_MAIL_PROGRAM],
+        os.environ | connector.environ | {"PYTHONPATH": str(ROOT)},
+    )
     result = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=60)
     rows = json.loads(result.stdout)["rows"]
     assert "the service refused the first email" in result.stderr

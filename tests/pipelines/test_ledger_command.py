@@ -14,17 +14,19 @@ from tests.pipelines.conftest import Connector, count_stored, write_addresses
 
 
 def test_a_backup_is_a_ledger_with_the_same_entries(connector: Connector, tmp_path: Path) -> None:
-    path, copy = write_addresses(tmp_path / "people.csv", 5), tmp_path / "copy.db"
+    path, copy_path = write_addresses(tmp_path / "people.csv", 5), tmp_path / "copy.db"
     connector.import_file(path)
-    result = connector.run_json("ledger", "backup", copy, environ={"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None})
+    result = connector.run_json(
+        "ledger", "backup", copy_path, environ={"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}
+    )
     assert (result.code, result.report["status"]) == (0, "ok")
-    assert (result.report["target"], result.report["entries"]) == (str(copy), 5)
-    assert f"{copy}: 5 entries" in result.stderr
-    assert copy.stat().st_mode & 0o777 == 0o600
-    restored = {"CONNECTOR_LEDGER": f"sqlite:///{copy}"}
-    again = connector.run_json("import", path, "--base-name", "News", environ=restored)
-    assert again.rows == {"read": 5, "exists": 5}
-    assert again.report["requests"]["create"]["sent"] == 0
+    assert (result.report["target"], result.report["entries"]) == (str(copy_path), 5)
+    assert f"{copy_path}: 5 entries" in result.stderr
+    assert copy_path.stat().st_mode & 0o777 == 0o600
+    environ = {"CONNECTOR_LEDGER": f"sqlite:///{copy_path}"}
+    second_result = connector.run_json("import", path, "--base-name", "News", environ=environ)
+    assert second_result.rows == {"read": 5, "exists": 5}
+    assert second_result.report["requests"]["create"]["sent"] == 0
 
 
 def test_a_ledger_of_a_newer_version_is_refused_by_every_command(connector: Connector, tmp_path: Path) -> None:
@@ -33,10 +35,10 @@ def test_a_ledger_of_a_newer_version_is_refused_by_every_command(connector: Conn
     with closing(sqlite3.connect(tmp_path / "state" / "ledger.db")) as ledger, ledger:
         ledger.execute("ALTER TABLE account DROP COLUMN limit_low")
         ledger.execute("UPDATE meta SET value = ? WHERE name = 'schema_version'", (SCHEMA_VERSION + 1,))
-    given = "--base-name", "News"
+    base_options = "--base-name", "News"
     for command in (
-        ("import", path, *given),
-        ("plan", path, *given, "--active"),
+        ("import", path, *base_options),
+        ("plan", path, *base_options, "--active"),
         ("retry",),
         ("forget", "ann@example.com"),
     ):
@@ -57,37 +59,39 @@ def test_a_restored_backup_takes_the_place_of_a_missing_ledger(connector: Connec
     connector.run_json("ledger", "backup", "copy.db")
     connector.import_file(write_addresses(tmp_path / "more.csv", 8))
 
-    refused = connector.run_json("ledger", "restore", "copy.db")
-    assert refused.is_refused
-    assert "ledger.db is there already, and no file is overwritten" in refused.stderr
+    refused_result = connector.run_json("ledger", "restore", "copy.db")
+    assert refused_result.is_refused
+    assert "ledger.db is there already, and no file is overwritten" in refused_result.stderr
     move_ledger_away(tmp_path)
     result = connector.run_json("ledger", "restore", "copy.db")
     assert (result.code, result.report["status"], result.report["entries"]) == (0, "ok", 5)
     assert (tmp_path / "state" / "ledger.db").stat().st_mode & 0o777 == 0o600
-    again = connector.import_file(tmp_path / "more.csv")
-    assert (again.code, again.rows) == (0, {"read": 8, "exists": 8})
+    second_result = connector.import_file(tmp_path / "more.csv")
+    assert (second_result.code, second_result.rows) == (0, {"read": 8, "exists": 8})
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
 @pytest.mark.parametrize(
-    "content", [None, b"no database" * 500, "a pipe", "another application's", "another version's"]
+    "file_content", [None, b"no database" * 500, "a pipe", "another application's", "another version's"]
 )
 def test_a_file_that_is_not_a_backup_is_refused_and_no_ledger_is_made(
-    connector: Connector, tmp_path: Path, content: bytes | str | None
+    connector: Connector, tmp_path: Path, file_content: bytes | str | None
 ) -> None:
-    copy, ledger = tmp_path / "copy.db", tmp_path / "state" / "ledger.db"
-    if isinstance(content, bytes):
-        copy.write_bytes(content)
-    elif content == "a pipe":
-        os.mkfifo(copy)
-    elif content is not None:
-        with closing(sqlite3.connect(copy)) as other:
-            other.execute("CREATE TABLE meta (name, value)" if "version" in content else "CREATE TABLE other (x)")
-            other.execute("CREATE TABLE entry (x)")
-            other.commit()
-    refused = connector.run_json("ledger", "restore", copy)
-    assert refused.is_refused
-    assert str(copy) in refused.stderr
+    copy_path, ledger = tmp_path / "copy.db", tmp_path / "state" / "ledger.db"
+    if isinstance(file_content, bytes):
+        copy_path.write_bytes(file_content)
+    elif file_content == "a pipe":
+        os.mkfifo(copy_path)
+    elif file_content is not None:
+        with closing(sqlite3.connect(copy_path)) as database:
+            database.execute(
+                "CREATE TABLE meta (name, value)" if "version" in file_content else "CREATE TABLE other (x)"
+            )
+            database.execute("CREATE TABLE entry (x)")
+            database.commit()
+    refused_result = connector.run_json("ledger", "restore", copy_path)
+    assert refused_result.is_refused
+    assert str(copy_path) in refused_result.stderr
     assert not ledger.exists()
 
 

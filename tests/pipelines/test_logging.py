@@ -7,7 +7,7 @@ from tests.pipelines.conftest import INTO_NEWS, Connector, write_csv
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.virtual_time import skip_waits
 
-PERSONAL = {
+PERSONAL_VALUES = {
     "email": "ann.lee@x.org",
     "first_name": "Annabel",
     "last_name": "Müller-Lüdenscheidt",
@@ -18,7 +18,7 @@ PERSONAL = {
     "tags": "vip-guests",
     "client_user_id": "crm-4711",
 }
-SENDING = "send --to ann.lee@x.org --from a@example.com --subject vip-guests --text people.csv"
+SEND_COMMAND = "send --to ann.lee@x.org --from a@example.com --subject vip-guests --text people.csv"
 
 
 def write_people(folder: Path) -> Path:
@@ -45,61 +45,68 @@ def test_vv_logs_events_and_the_field_names_of_each_request(connector: Connector
 
 def test_vv_logs_a_request_without_an_answer(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(drop_before=1)
-    logged = connector.import_file(write_people(tmp_path), "--quiet-period", "0ms", "-vv").stderr
-    assert "status no answer after" in logged
+    log_text = connector.import_file(write_people(tmp_path), "--quiet-period", "0ms", "-vv").stderr
+    assert "status no answer after" in log_text
 
 
 def test_vv_logs_a_refusal_without_the_words_of_the_service(connector: Connector, tmp_path: Path) -> None:
     """The words of the service may quote the row."""
     connector.sandbox.switch(required="Phone")
     result = connector.import_file(write_csv(tmp_path / "people.csv", "email", "ann@x.org"), "-vv")
-    (words,) = {row["_message"] for row in read_rejects(result)}
+    (service_message,) = {row["_message"] for row in read_rejects(result)}
     lines = [line for line in result.stderr.splitlines() if "refusal: create refused" in line]
-    assert (len(lines), [line for line in lines if words in line]) == (1, [])
+    assert (len(lines), [line for line in lines if service_message in line]) == (1, [])
 
 
 def test_one_v_logs_look_ups_and_no_v_logs_beginning_and_end(connector: Connector, tmp_path: Path) -> None:
     path = write_people(tmp_path).rename(tmp_path / "one\ntwo.csv")
-    logged = connector.import_file(path, "-v").stderr
-    assert r"run begins: import one\ntwo" in logged
-    assert "look-up" in logged
-    assert "commit" not in logged
+    log_text = connector.import_file(path, "-v").stderr
+    assert r"run begins: import one\ntwo" in log_text
+    assert "look-up" in log_text
+    assert "commit" not in log_text
     lines = connector.import_file(path).stderr.splitlines()
     assert [line.partition("connector.runs.report  ")[2].partition(" (")[0] for line in lines] == [
         r"run begins: import one\ntwo",
         "run ends: ok, 12 read, 12 exists",
     ]
-    quiet = connector.run("import", path, *INTO_NEWS, "--quiet")
-    assert (quiet.code, quiet.stdout, quiet.stderr) == (0, "", "")
+    quiet_result = connector.run("import", path, *INTO_NEWS, "--quiet")
+    assert (quiet_result.code, quiet_result.stdout, quiet_result.stderr) == (0, "", "")
 
 
 def test_messages_are_json_lines_with_log_format_json(connector: Connector, tmp_path: Path) -> None:
     result = connector.import_file(tmp_path / "missing.csv", "--log-format", "json")
-    (line,) = (json.loads(each) for each in result.stderr.splitlines())
+    (line,) = (json.loads(text) for text in result.stderr.splitlines())
     assert (result.code, line["event"]) == (2, "message")
     assert "missing.csv" in line["text"]
-    refused = connector.run("import", "--no-such-option", "--log-format", "json")
-    (line,) = (json.loads(each) for each in refused.stderr.splitlines())
-    assert (refused.code, line["text"]) == (2, "No such option '--no-such-option'.")
+    refused_result = connector.run("import", "--no-such-option", "--log-format", "json")
+    (line,) = (json.loads(text) for text in refused_result.stderr.splitlines())
+    assert (refused_result.code, line["text"]) == (2, "No such option '--no-such-option'.")
 
 
 def test_vv_logs_no_value_of_a_row(connector: Connector, tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "people.csv", ",".join(PERSONAL), ",".join(PERSONAL.values()))
-    values = ",".join(PERSONAL.values()).replace("crm-4711", "crm-4712")
-    changed = write_csv(tmp_path / "changed.csv", ",".join(PERSONAL), values)
+    path = write_csv(tmp_path / "people.csv", ",".join(PERSONAL_VALUES), ",".join(PERSONAL_VALUES.values()))
+    values = ",".join(PERSONAL_VALUES.values()).replace("crm-4711", "crm-4712")
+    changed_path = write_csv(tmp_path / "changed.csv", ",".join(PERSONAL_VALUES), values)
     job = tmp_path / "crm.yaml"
     job.write_text("job: crm\nsource: {file: {path: changed.csv}}\nsubscriber: {base: {name: News}}\n")
-    logged = [
+    log_texts = [
         connector.run(*command, "-vv", clock=skip_waits()).stderr
         for command in (
             ("import", path, *INTO_NEWS),
-            ("import", changed, *INTO_NEWS),
-            ("export", tmp_path / "out.csv", "--email", PERSONAL["email"], "--first-name", PERSONAL["first_name"]),
+            ("import", changed_path, *INTO_NEWS),
+            (
+                "export",
+                tmp_path / "out.csv",
+                "--email",
+                PERSONAL_VALUES["email"],
+                "--first-name",
+                PERSONAL_VALUES["first_name"],
+            ),
             ("reconcile", job),
             ("check", job),
-            SENDING.split(),
+            SEND_COMMAND.split(),
         )
     ]
-    requests = [line for text in logged for line in text.splitlines() if "request: " in line]
+    requests = [line for text in log_texts for line in text.splitlines() if "request: " in line]
     assert all(any(name in line for line in requests) for name in ("Email", "FirstName", "SendEmail.Email"))
-    assert [value for value in PERSONAL.values() if value in "".join(logged)] == []
+    assert [value for value in PERSONAL_VALUES.values() if value in "".join(log_texts)] == []

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from tests.pipelines.conftest import ROOT, Connector, write_csv
 
-ROWS = int(os.environ.get("CONNECTOR_TEST_ROWS", "3000"))  # 1000000 for the promise itself, in about five minutes
-LARGEST_MB = 400
+ROW_COUNT = int(os.environ.get("CONNECTOR_TEST_ROWS", "3000"))  # 1000000 for the promise itself, in about five minutes
+MAX_MEMORY_MB = 400
 
 # A small process starts the import: the peak of a child counts from the fork, and pytest may hold more memory.
-MEASURE = """
+MEASURING_PROGRAM = """
 import resource, subprocess, sys
 code = subprocess.run(sys.argv[1:]).returncode
 print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
@@ -19,11 +19,11 @@ print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 
 def test_an_import_stays_under_400_megabytes(connector: Connector, tmp_path: Path) -> None:
-    rows = (f"person{index}@example.com,Ann {index},Lee,+31{index:09d},true,1980-02-28" for index in range(ROWS))
+    rows = (f"person{index}@example.com,Ann {index},Lee,+31{index:09d},true,1980-02-28" for index in range(ROW_COUNT))
     path = write_csv(tmp_path / "people.csv", "email,first_name,last_name,phone,is_active,birthday", *rows)
     arguments = ["import", str(path), "--base-name", "News", "--quiet"]
     result = subprocess.run(
-        [sys.executable, "-c", MEASURE, sys.executable, "-m", "pipelines", *arguments],
+        [sys.executable, "-c", MEASURING_PROGRAM, sys.executable, "-m", "pipelines", *arguments],
         env=os.environ | connector.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -31,5 +31,5 @@ def test_an_import_stays_under_400_megabytes(connector: Connector, tmp_path: Pat
     )
     code, peak_kb = map(int, result.stdout.split())
     assert code == 0, result.stderr
-    assert connector.sandbox.stats()["subscribers"] == ROWS
-    assert 50 < peak_kb / 1024 < LARGEST_MB
+    assert connector.sandbox.stats()["subscribers"] == ROW_COUNT
+    assert 50 < peak_kb / 1024 < MAX_MEMORY_MB

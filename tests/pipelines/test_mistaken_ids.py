@@ -10,36 +10,38 @@ from tests.pipelines.conftest import CommandResult, Connector, write_csv
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.reconciled import plant
 
-PEOPLE = range(1, 11)
-SPELLINGS = [
+PEOPLE_NUMBERS = range(1, 11)
+SPELLERS = [
     pytest.param("{}".format, "{}.0".format, id="pandas"),
     pytest.param("{:05}".format, "{}".format, id="lost zeros"),
     pytest.param("{}".format, "{:05}".format, id="added zeros"),
 ]
-Spell = Callable[[int], str]
+Speller = Callable[[int], str]
 
 
-def import_ids(connector: Connector, folder: Path, spell: Spell) -> CommandResult:
-    rows = [f"{spell(number)},Lee,true" for number in PEOPLE]
+def import_ids(connector: Connector, folder: Path, speller: Speller) -> CommandResult:
+    rows = [f"{speller(number)},Lee,true" for number in PEOPLE_NUMBERS]
     path = write_csv(folder / "people.csv", "client_user_id,last_name,is_active", *rows)
     return connector.import_file(path, "--identity", "client_user_id")
 
 
-def check_refused(result: CommandResult, known: Spell, written: Spell) -> None:
+def check_refused(result: CommandResult, known_speller: Speller, row_speller: Speller) -> None:
     assert (result.code, result.rows) == (1, {"read": 10, "invalid": 10}), result.stderr
     messages = [row["_message"] for row in read_rejects(result)]
-    assert all(f"'{written(n)}' looks like the known id '{known(n)}'" in messages[n - 1] for n in PEOPLE)
-    assert not any(written(7) in cause["message"] for cause in result.report["causes"])
+    assert all(
+        f"'{row_speller(n)}' looks like the known id '{known_speller(n)}'" in messages[n - 1] for n in PEOPLE_NUMBERS
+    )
+    assert not any(row_speller(7) in cause["message"] for cause in result.report["causes"])
 
 
-@pytest.mark.parametrize(("known", "written"), SPELLINGS)
+@pytest.mark.parametrize(("known_speller", "row_speller"), SPELLERS)
 def test_ids_in_another_spelling_than_the_list_has_are_refused(
-    connector: Connector, tmp_path: Path, known: Spell, written: Spell
+    connector: Connector, tmp_path: Path, known_speller: Speller, row_speller: Speller
 ) -> None:
-    for number in PEOPLE:
-        plant(connector.sandbox, None, ClientUserId=known(number), LastName="Lee", IsActive=True)
-    check_refused(import_ids(connector, tmp_path, written), known, written)
-    assert import_ids(connector, tmp_path, known).rows == {"read": 10, "exists": 10}
+    for number in PEOPLE_NUMBERS:
+        plant(connector.sandbox, None, ClientUserId=known_speller(number), LastName="Lee", IsActive=True)
+    check_refused(import_ids(connector, tmp_path, row_speller), known_speller, row_speller)
+    assert import_ids(connector, tmp_path, known_speller).rows == {"read": 10, "exists": 10}
 
 
 def test_ids_in_another_spelling_than_an_earlier_run_has_sent_are_refused(connector: Connector, tmp_path: Path) -> None:
@@ -62,7 +64,9 @@ def test_ids_in_an_unusual_spelling_are_looked_up_by_filters(connector: Connecto
     assert "is a whole number with decimals" in messages[1]
 
 
-def test_an_id_with_needless_decimals_exists_if_the_service_has_it_so(connector: Connector, tmp_path: Path) -> None:
+def test_an_id_with_needless_decimals_exists_if_the_service_has_the_same_spelling(
+    connector: Connector, tmp_path: Path
+) -> None:
     for number in (41, 42):
         plant(connector.sandbox, None, ClientUserId=f"{number}.0", IsActive=True)
     path = write_csv(tmp_path / "people.csv", "client_user_id,is_active", "41.0,true", "42.0,true", "43.0,true")
@@ -83,9 +87,11 @@ def test_ids_in_one_spelling_are_loaded_into_an_empty_base(connector: Connector,
     assert (result.code, result.rows) == (0, {"read": 10, "created": 10}), result.stderr
 
 
-@pytest.mark.parametrize("way", ["listing", "filters"])
-def test_a_new_id_of_an_email_that_is_in_the_base_is_refused(connector: Connector, tmp_path: Path, way: str) -> None:
-    if way == "filters":
+@pytest.mark.parametrize("look_up", ["listing", "filters"])
+def test_a_new_id_of_an_email_that_is_in_the_base_is_refused(
+    connector: Connector, tmp_path: Path, look_up: str
+) -> None:
+    if look_up == "filters":
         connector.sandbox.seed(2000, base_name="News")
         connector.sandbox.switch(max_limit=10)
     for number in range(3):
@@ -98,10 +104,10 @@ def test_a_new_id_of_an_email_that_is_in_the_base_is_refused(connector: Connecto
     assert (result.code, result.rows) == (1, {"read": 6, "created": 3, "invalid": 3}), result.stderr
     messages = [row["_message"] for row in read_rejects(result)]
     assert all(f"'person{number}@example.com' is in the base" in messages[number] for number in range(3))
-    assert way == "filters" or all(f"'old-{number}'" in messages[number] for number in range(3))
+    assert look_up == "filters" or all(f"'old-{number}'" in messages[number] for number in range(3))
     assert "example.com" not in result.stderr
-    again = connector.run_json("import", path, *options)
-    assert again.rows == {"read": 6, "exists": 3, "invalid": 3}
+    second_result = connector.run_json("import", path, *options)
+    assert second_result.rows == {"read": 6, "exists": 3, "invalid": 3}
 
 
 def test_two_new_ids_may_share_an_email(connector: Connector, tmp_path: Path) -> None:
@@ -113,7 +119,7 @@ def test_two_new_ids_may_share_an_email(connector: Connector, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "others"),
+    ("client_user_id", "expected_spellings"),
     [
         ("42.0", ["42", "000042"]),
         ("42.", ["42", "42.0"]),
@@ -123,12 +129,14 @@ def test_two_new_ids_may_share_an_email(connector: Connector, tmp_path: Path) ->
         (" 7 ", ["7.0", "07"]),
     ],
 )
-def test_a_number_has_other_spellings(text: str, others: list[str]) -> None:
-    spellings = list_spellings(text)
-    assert set(others) <= set(spellings)
-    assert text.strip() not in spellings
+def test_a_number_has_other_spellings(client_user_id: str, expected_spellings: list[str]) -> None:
+    spellings = list_spellings(client_user_id)
+    assert set(expected_spellings) <= set(spellings)
+    assert client_user_id.strip() not in spellings
 
 
-@pytest.mark.parametrize("text", ["", "A42", "42a", "4.2", "-42", "1e-3", "1.25E+1", "42-1", "٤٢", "9" * 30, "1e999"])
-def test_an_id_that_is_not_a_number_has_no_other_spelling(text: str) -> None:
-    assert list_spellings(text) == []
+@pytest.mark.parametrize(
+    "client_user_id", ["", "A42", "42a", "4.2", "-42", "1e-3", "1.25E+1", "42-1", "٤٢", "9" * 30, "1e999"]
+)
+def test_an_id_that_is_not_a_number_has_no_other_spelling(client_user_id: str) -> None:
+    assert list_spellings(client_user_id) == []

@@ -21,14 +21,14 @@ def test_the_last_line_of_a_sync_imports_the_corrected_rejects(connector: Connec
     write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann", "nobody,Bob")
     result = connector.run("sync", "crm.yaml")
     assert result.code == 1
-    words, command = result.stdout.splitlines()[-2:]
-    assert words == "Next: Correct the rows in the rejects file, then import it:"
-    program, *arguments = shlex.split(command)
+    advice, command_line = result.stdout.splitlines()[-2:]
+    assert advice == "Next: Correct the rows in the rejects file, then import it:"
+    program, *arguments = shlex.split(command_line)
     assert program == "connector"
     rejects = Path(arguments[1])
-    again = connector.run(*arguments).stdout.splitlines()
-    assert again[-1].startswith(f"  connector import {tmp_path}/state/rejects/")
-    assert again[-1].endswith(f" --job {tmp_path}/crm.yaml")
+    second_lines = connector.run(*arguments).stdout.splitlines()
+    assert second_lines[-1].startswith(f"  connector import {tmp_path}/state/rejects/")
+    assert second_lines[-1].endswith(f" --job {tmp_path}/crm.yaml")
     rejects.write_text(rejects.read_text("utf-8-sig").replace("nobody", "bob@example.com"), "utf-8")
     assert connector.run(*arguments).code == 0
     assert count_stored(connector.sandbox).total() == 2
@@ -63,9 +63,9 @@ def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Con
 def test_a_plan_of_a_job_ends_with_the_sync_that_carries_it_out(connector: Connector, tmp_path: Path) -> None:
     (tmp_path / "crm.yaml").write_text(JOB)
     write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
-    command = connector.run("plan", "crm.yaml").stdout.splitlines()[-1]
-    assert command == f"  connector sync {tmp_path}/crm.yaml"
-    assert connector.run(*shlex.split(command)[1:]).code == 0
+    command_line = connector.run("plan", "crm.yaml").stdout.splitlines()[-1]
+    assert command_line == f"  connector sync {tmp_path}/crm.yaml"
+    assert connector.run(*shlex.split(command_line)[1:]).code == 0
     assert "Next:" not in connector.run("plan", "crm.yaml").stdout
 
 
@@ -85,8 +85,8 @@ def test_the_report_of_a_sync_advises_a_retry_with_its_job(connector: Connector,
     (tmp_path / "crm.yaml").write_text(JOB)
     write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
     connector.sandbox.switch(required="Phone", error_status=422)
-    refused = connector.run("sync", "crm.yaml").stdout
-    assert f"connector retry --rejected --job {tmp_path}/crm.yaml" in refused.splitlines()[-1]
+    report_text = connector.run("sync", "crm.yaml").stdout
+    assert f"connector retry --rejected --job {tmp_path}/crm.yaml" in report_text.splitlines()[-1]
 
 
 def test_held_creates_have_a_next_step_for_each_decision(connector: Connector, tmp_path: Path) -> None:
@@ -94,24 +94,28 @@ def test_held_creates_have_a_next_step_for_each_decision(connector: Connector, t
     (tmp_path / "crm.yaml").write_text(JOB + "load: {quiet_period: 100ms, on_unknown: hold}\n")
     write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
     connector.run("sync", "crm.yaml")  # it ends early, because the service answers nothing
-    held, status = (connector.run(*command.split()).stdout.splitlines() for command in ("sync crm.yaml", "status"))
-    steps = list_steps(status)
-    assert steps == list_steps(held)
+    held_lines, status_lines = (
+        connector.run(*command.split()).stdout.splitlines() for command in ("sync crm.yaml", "status")
+    )
+    steps = list_steps(status_lines)
+    assert steps == list_steps(held_lines)
     assert steps[0][0].startswith("Next: 1 create is held for your decision. To send the creates again if")
-    decisions = [f"  connector retry --held {name} --job {tmp_path}/crm.yaml" for name in ("resend", "accept", "drop")]
-    assert [command for _, command in steps] == decisions
+    expected_commands = [
+        f"  connector retry --held {name} --job {tmp_path}/crm.yaml" for name in ("resend", "accept", "drop")
+    ]
+    assert [command for _, command in steps] == expected_commands
     for _, command in steps:
-        decided = connector.run(*shlex.split(command)[1:])
-        assert decided.code in (0, 1)
+        result = connector.run(*shlex.split(command)[1:])
+        assert result.code in (0, 1)
         is_held = "drop" not in command
-        assert ("Next: 1 create is held" in decided.stdout, "--job" in decided.stdout) == (is_held, is_held)
+        assert ("Next: 1 create is held" in result.stdout, "--job" in result.stdout) == (is_held, is_held)
     assert "Next:" not in connector.run("status").stdout
     assert "Nothing to do" in connector.run("explain", "ann@example.com").stdout
 
 
 def list_steps(lines: list[str]) -> list[tuple[str, str]]:
-    """Return the words and the command of each next step."""
-    return [(words, command) for words, command in pairwise(lines) if words.startswith("Next: ")]
+    """Return the sentence and the command of each next step."""
+    return [(sentence, command) for sentence, command in pairwise(lines) if sentence.startswith("Next: ")]
 
 
 def test_status_of_one_run_ends_with_each_next_command_once(connector: Connector, tmp_path: Path) -> None:
@@ -147,10 +151,10 @@ def test_a_terminal_of_80_columns_breaks_no_word(connector: Connector, tmp_path:
         "sync crm.yaml", "status", f"status {run_id}", "explain ann@example.com", "reconcile crm.yaml",
         "retry --rejected --job crm.yaml", "sync wrong.yaml", "check crm.yaml",
     ]  # fmt: skip
-    for command in commands:
-        _, shown = run_on_terminal(connector, *command.split())
-        wide = [line for line in shown.splitlines() if len(line) > 80 and not is_unbreakable(line)]
-        assert (command, wide) == (command, [])
+    for command_line in commands:
+        _, output = run_on_terminal(connector, *command_line.split())
+        wide_lines = [line for line in output.splitlines() if len(line) > 80 and not is_unbreakable(line)]
+        assert (command_line, wide_lines) == (command_line, [])
 
 
 def is_unbreakable(line: str) -> bool:

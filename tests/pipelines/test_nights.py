@@ -23,14 +23,14 @@ source: {sql: {url: '${CRM_URL}', table: people}}
 subscriber: {base: {id: 7}, fields: {email: email, is_active: active}}
 load: {quiet_period: 30s}
 """
-FIRST = datetime(2026, 3, 2, 2, tzinfo=UTC)
-DOWN = "postgresql://127.0.0.1:1/crm"
-BAD, WORSE = "<nobody>,yes", "<someone>,yes"
+FIRST_NIGHT = datetime(2026, 3, 2, 2, tzinfo=UTC)
+UNREACHABLE_URL = "postgresql://127.0.0.1:1/crm"
+INVALID_ROW, OTHER_INVALID_ROW = "<nobody>,yes", "<someone>,yes"
 
 
 @dataclass(frozen=True)
 class Night:
-    """A night, the rows of the source then, and what is expected of it."""
+    """A night: the rows of the source, and the expected exit code, alerts and backlog."""
 
     name: str
     rows: Sequence[str]
@@ -38,28 +38,30 @@ class Night:
     reasons: Sequence[str]
     backlog: int
     environ: Mapping[str, str | None] = field(default_factory=dict)
-    hours: float = 24.0  # since the run before
-    answers: Sequence[int] = ()  # of the receiver
-    deactivated: str = ""  # the subscriber whom somebody deactivates in the service before the run
+    hours: float = 24.0  # since the previous run
+    answers: Sequence[int] = ()  # status codes of the receiver
+    deactivated_email: str = ""  # the subscriber whom somebody deactivates in the service before the run
 
 
 NIGHTS = [
     Night("all rows are in order", ["ann,yes", "bob,yes"], 0, [], 0),
-    Night("a bad row", ["ann,yes", BAD], 1, ["failure"], 1),
-    Night("the same bad row", ["ann,yes", BAD], 1, ["reminder"], 1),
-    Night("a second run of the same night", ["ann,yes", BAD], 1, [], 1, hours=2),
-    Night("a second bad row", ["ann,yes", BAD, WORSE], 1, ["new_problems"], 2, hours=22),
-    Night("one bad row is corrected", ["ann,yes", BAD], 1, ["reminder"], 1),
-    Night("the database is down", [], 3, ["another_cause"], 1, {"CRM_URL": DOWN}),
-    Night("the database is still down", [], 3, ["reminder"], 1, {"CRM_URL": DOWN}),
-    Night("the database is back", ["ann,yes", BAD], 1, ["recovery"], 1),
+    Night("a bad row", ["ann,yes", INVALID_ROW], 1, ["failure"], 1),
+    Night("the same bad row", ["ann,yes", INVALID_ROW], 1, ["reminder"], 1),
+    Night("a second run of the same night", ["ann,yes", INVALID_ROW], 1, [], 1, hours=2),
+    Night("a second bad row", ["ann,yes", INVALID_ROW, OTHER_INVALID_ROW], 1, ["new_problems"], 2, hours=22),
+    Night("one bad row is corrected", ["ann,yes", INVALID_ROW], 1, ["reminder"], 1),
+    Night("the database is down", [], 3, ["another_cause"], 1, {"CRM_URL": UNREACHABLE_URL}),
+    Night("the database is still down", [], 3, ["reminder"], 1, {"CRM_URL": UNREACHABLE_URL}),
+    Night("the database is back", ["ann,yes", INVALID_ROW], 1, ["recovery"], 1),
     Night("the last bad row is corrected", ["ann,yes"], 0, ["recovery"], 0),
     Night("an opt-out", ["ann,no"], 1, ["failure"], 1),
     Night("the same opt-out", ["ann,no"], 1, ["reminder"], 1),
     Night("token refused, receiver down", ["ann,no"], 2, [], 1, {"CONNECTOR_TOKEN": "old"}, answers=[500, 502, 503]),
     Night("token refused, receiver back", ["ann,no"], 2, ["another_cause", "reminder"], 1, {"CONNECTOR_TOKEN": "old"}),
     Night("a setting is missing", ["ann,no"], 2, ["another_cause"], 1, {"CRM_URL": None}),
-    Night("the opt-out is deactivated in the service", ["ann,no"], 0, ["recovery"], 0, deactivated="ann@example.com"),
+    Night(
+        "the opt-out is deactivated in the service", ["ann,no"], 0, ["recovery"], 0, deactivated_email="ann@example.com"
+    ),
     Night("still in order", ["ann,no"], 0, [], 0),
 ]
 
@@ -69,50 +71,52 @@ def test_a_fortnight_has_an_alert_for_each_change_and_one_reminder_a_day(
 ) -> None:
     notify = {"webhook": {"url": hook.url, "secret": SECRET}}
     (tmp_path / "job.yaml").write_text(f"{JOB}notify: {json.dumps(notify)}\n", encoding="utf-8")
-    time, at, lines = VirtualTime(FIRST), FIRST - timedelta(hours=24), list[str]()
+    virtual_time, night_start, opt_out_lines = VirtualTime(FIRST_NIGHT), FIRST_NIGHT - timedelta(hours=24), list[str]()
     for night in NIGHTS:
-        at += timedelta(hours=night.hours)
-        time.move_to(at)
+        night_start += timedelta(hours=night.hours)
+        virtual_time.move_to(night_start)
         write_source(tmp_path / "crm.db", night.rows)
         hook.answers = [*night.answers]
-        if night.deactivated:
-            set_activity(connector, night.deactivated, is_active=False)
+        if night.deactivated_email:
+            set_activity(connector, night.deactivated_email, is_active=False)
         environ = {"CRM_URL": f"sqlite:///{tmp_path}/crm.db", **night.environ}
-        result = connector.run_json("sync", "job.yaml", environ=environ, clock=time.clock)
-        alerts = [] if night.answers else take_verified_alerts(hook, at)
+        result = connector.run_json("sync", "job.yaml", environ=environ, clock=virtual_time.clock)
+        alerts = [] if night.answers else take_verified_alerts(hook, night_start)
         reasons = [alert["reason"] for alert in alerts]
         expected = night.name, night.code, night.reasons, night.backlog
         assert (night.name, result.code, reasons, count_backlog(connector)) == expected, result.stderr
         if night.answers:
             assert len(hook.take_posts()) == len(night.answers)
             assert "failed 3 times" in result.stderr
-        lines += [line for alert in alerts for line in alert["text"].splitlines() if "opted out" in line]
-    assert set(lines) == {
+        opt_out_lines += [line for alert in alerts for line in alert["text"].splitlines() if "opted out" in line]
+    assert set(opt_out_lines) == {
         "1 subscriber opted out in the source and is still active in the service. Deactivate the subscriber there."
     }
-    assert len(lines) == 2
+    assert len(opt_out_lines) == 2
     runs = connector.run_json("status", "--last", "99").report["runs"]
     assert [run["exit_code"] for run in reversed(runs)] == [night.code for night in NIGHTS]
 
 
 def write_source(path: Path, rows: Sequence[str]) -> None:
-    with closing(sqlite3.connect(path)) as crm, crm:
-        crm.execute("DROP TABLE IF EXISTS people")
-        crm.execute("CREATE TABLE people (email TEXT, active TEXT)")
+    with closing(sqlite3.connect(path)) as crm_database, crm_database:
+        crm_database.execute("DROP TABLE IF EXISTS people")
+        crm_database.execute("CREATE TABLE people (email TEXT, active TEXT)")
         people = [row.split(",") for row in rows]
-        crm.executemany("INSERT INTO people VALUES (?, ?)", [(write_address(name), word) for name, word in people])
+        crm_database.executemany(
+            "INSERT INTO people VALUES (?, ?)", [(write_address(name), activity) for name, activity in people]
+        )
 
 
 def write_address(name: str) -> str:
     return name if name.startswith("<") else f"{name}@example.com"
 
 
-def take_verified_alerts(hook: Hook, at: datetime) -> list[dict[str, Any]]:
+def take_verified_alerts(hook: Hook, night_start: datetime) -> list[dict[str, Any]]:
     """Return the alerts that the receiver got within an hour of `at`, after a check of their signatures."""
     posts = hook.take_posts()
     for headers, body in posts:
         sent_at = datetime.fromtimestamp(int(headers["webhook-timestamp"]), UTC)
-        assert at <= sent_at + timedelta(seconds=1) < at + timedelta(hours=1)
+        assert night_start <= sent_at + timedelta(seconds=1) < night_start + timedelta(hours=1)
         signature = Webhook(SECRET).sign(headers["webhook-id"], sent_at, body.decode())
         assert headers["webhook-signature"] == signature
     return [json.loads(body) for _, body in posts]

@@ -1,4 +1,4 @@
-"""The webhook that a job names receives alerts. A failed alert changes nothing of the run."""
+"""The webhook of a job receives alerts. A failed alert does not change the result of the run."""
 
 import json
 import stat
@@ -20,12 +20,12 @@ load: {quiet_period: 100ms}
 """
 
 
-def write_job(folder: Path, hook: Hook, more: str = "", **notify: Any) -> None:
-    """Write a job of three subscribers that notifies the hook, and an export that does."""
+def write_job(folder: Path, hook: Hook, more_keys: str = "", **notify: Any) -> None:
+    """Write a load of three subscribers and an export, both of which notify the hook."""
     write_addresses(folder / "people.csv", 3)
-    tail = f"notify: {json.dumps({'webhook': {'url': hook.url}} | notify)}\n{more}"
-    (folder / "job.yaml").write_text(f"{JOB}{tail}", encoding="utf-8")
-    (folder / "export.yaml").write_text(f"job: crm\nexport: {{to: out.csv}}\n{tail}", encoding="utf-8")
+    last_keys = f"notify: {json.dumps({'webhook': {'url': hook.url}} | notify)}\n{more_keys}"
+    (folder / "job.yaml").write_text(f"{JOB}{last_keys}", encoding="utf-8")
+    (folder / "export.yaml").write_text(f"job: crm\nexport: {{to: out.csv}}\n{last_keys}", encoding="utf-8")
 
 
 def sync(connector: Connector, **environ: str | None) -> CommandResult:
@@ -43,14 +43,14 @@ def test_a_run_that_is_ok_sends_an_alert_only_if_the_job_asks_for_it(
     write_job(tmp_path, hook, on="always")
     assert sync(connector).code == 0
     assert connector.run_json("sync", "job.yaml", "--dry-run").code == 0
-    exported = connector.run_json("export", "export.yaml")
+    export_result = connector.run_json("export", "export.yaml")
     alerts = hook.take_alerts()
     assert [(alert["reason"], alert["report"]["command"]) for alert in alerts] == [("run", "sync"), ("run", "export")]
-    assert alerts[1]["report"] == exported.report
+    assert alerts[1]["report"] == export_result.report
 
 
 def test_an_alert_is_signed_by_the_rules_of_standard_webhooks(connector: Connector, tmp_path: Path, hook: Hook) -> None:
-    from standardwebhooks.webhooks import Webhook, WebhookVerificationError  # the other tests need no such library
+    from standardwebhooks.webhooks import Webhook, WebhookVerificationError  # only this test needs the library
 
     write_job(tmp_path, hook, on="always", webhook={"url": "${HOOK_URL}", "secret": "${HOOK_SECRET}"})
     hook.answers = [503]
@@ -59,8 +59,8 @@ def test_an_alert_is_signed_by_the_rules_of_standard_webhooks(connector: Connect
 
     assert result.code == 0, result.stderr
     assert len(hook.posts) == 2, "the first was refused"
-    (first, _), (headers, body) = hook.posts
-    assert headers["webhook-id"] == first["webhook-id"] == f"msg_{result.report['run_id']}"
+    (first_headers, _), (headers, body) = hook.posts
+    assert headers["webhook-id"] == first_headers["webhook-id"] == f"msg_{result.report['run_id']}"
     assert Webhook(SECRET).verify(body.decode(), headers)["report"] == result.report
     with pytest.raises(WebhookVerificationError):
         Webhook(SECRET).verify(body.decode().replace("ok", "no"), headers)
@@ -85,22 +85,26 @@ def test_a_failed_alert_is_named_and_sent_again_by_the_next_run(
     write_csv(tmp_path / "people.csv", "email", "ann@example.com", "<nobody>")
     hook.answers = [500, 307, 404]
 
-    failed = sync(connector)
+    failed_result = sync(connector)
 
-    assert (failed.code, failed.report["status"], len(hook.posts)) == (1, "partial", 3)
-    assert "failed 3 times: 127.0.0.1 answered 404. The next run of the job sends the alert again." in failed.stderr
-    assert not any(secret in failed.stderr + failed.stdout for secret in ("T0PS3CRET", SECRET))
-    (record,) = (tmp_path / "state" / "alerts").iterdir()
-    assert stat.S_IMODE(record.stat().st_mode) == 0o600
+    assert (failed_result.code, failed_result.report["status"], len(hook.posts)) == (1, "partial", 3)
+    assert (
+        "failed 3 times: 127.0.0.1 answered 404. The next run of the job sends the alert again." in failed_result.stderr
+    )
+    assert not any(secret in failed_result.stderr + failed_result.stdout for secret in ("T0PS3CRET", SECRET))
+    (record_path,) = (tmp_path / "state" / "alerts").iterdir()
+    assert stat.S_IMODE(record_path.stat().st_mode) == 0o600
 
     hook.take_posts()
     write_addresses(tmp_path / "people.csv", 3)
-    recovered = sync(connector)
+    recovered_result = sync(connector)
     (headers, _), _ = hook.posts
-    assert headers["webhook-id"] == f"msg_{failed.report['run_id']}"
+    assert headers["webhook-id"] == f"msg_{failed_result.report['run_id']}"
     alerts = hook.take_alerts()
     assert [alert["reason"] for alert in alerts] == ["failure", "recovery"]
-    assert [alert["report"]["run_id"] for alert in alerts] == [each.report["run_id"] for each in (failed, recovered)]
+    assert [alert["report"]["run_id"] for alert in alerts] == [
+        result.report["run_id"] for result in (failed_result, recovered_result)
+    ]
     assert sync(connector).code == 0
     assert hook.posts == []
 
@@ -108,12 +112,14 @@ def test_a_failed_alert_is_named_and_sent_again_by_the_next_run(
 def test_a_failed_alert_of_a_quiet_run_that_is_ok_is_named(connector: Connector, tmp_path: Path, hook: Hook) -> None:
     write_job(tmp_path, hook, on="always")
     hook.answers = [500, 500, 500]
-    ended = connector.run("sync", "job.yaml", "--quiet", clock=skip_waits())
-    assert (ended.code, ended.stdout) == (0, "")
-    assert ended.stderr.startswith("The job's alert failed 3 times")
+    result = connector.run("sync", "job.yaml", "--quiet", clock=skip_waits())
+    assert (result.code, result.stdout) == (0, "")
+    assert result.stderr.startswith("The job's alert failed 3 times")
 
 
-def test_a_run_that_another_run_keeps_out_sends_an_alert(connector: Connector, tmp_path: Path, hook: Hook) -> None:
+def test_a_run_that_the_lock_of_another_run_prevents_sends_an_alert(
+    connector: Connector, tmp_path: Path, hook: Hook
+) -> None:
     write_job(tmp_path, hook)
     sync(connector)
     with open_ledger(f"sqlite:///{tmp_path}/state/ledger.db"):
@@ -125,16 +131,16 @@ def test_a_run_that_another_run_keeps_out_sends_an_alert(connector: Connector, t
 
 
 @pytest.mark.parametrize(
-    ("more", "rows", "code", "status"),
+    ("more_keys", "rows", "code", "status"),
     [
         ("", ["email,is_active", "ann@example.com,true", "<nobody>,true"], 1, "partial"),
         ("guard: {max_creates: 1}\n", ["email", "a@x.org", "b@x.org"], 3, "aborted"),
     ],
 )
 def test_the_report_of_a_run_with_problems_is_in_its_alert(
-    connector: Connector, tmp_path: Path, hook: Hook, more: str, rows: list[str], code: int, status: str
+    connector: Connector, tmp_path: Path, hook: Hook, more_keys: str, rows: list[str], code: int, status: str
 ) -> None:
-    write_job(tmp_path, hook, more)
+    write_job(tmp_path, hook, more_keys)
     write_csv(tmp_path / "people.csv", *rows)
     result = sync(connector)
     ((headers, body),) = hook.posts
@@ -143,7 +149,7 @@ def test_the_report_of_a_run_with_problems_is_in_its_alert(
 
 
 @pytest.mark.parametrize("command", ["sync job.yaml", "export export.yaml"])
-def test_the_alert_of_a_refused_token_has_the_run_on_record(
+def test_the_alert_about_a_refused_token_has_the_report_of_the_recorded_run(
     connector: Connector, tmp_path: Path, hook: Hook, command: str
 ) -> None:
     write_job(tmp_path, hook)
@@ -161,9 +167,7 @@ def test_the_alert_of_a_refused_token_has_the_run_on_record(
         assert hook.posts == []
 
 
-def test_a_job_file_that_is_refused_sends_an_alert_all_the_same(
-    connector: Connector, tmp_path: Path, hook: Hook
-) -> None:
+def test_a_refused_job_file_sends_an_alert(connector: Connector, tmp_path: Path, hook: Hook) -> None:
     write_job(tmp_path, hook, "nonsense: 1\n")
     assert sync(connector).is_refused
     (alert,) = hook.take_alerts()

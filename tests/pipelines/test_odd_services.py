@@ -7,46 +7,48 @@ import pytest
 from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_addresses
 from tests.pipelines.planned import JOB, count_creates, write_job
 
-IGNORING = JOB.replace("200ms", "200ms, ignore_total_count: true").replace("first_name: name", "first_name: first_name")
+IGNORING_JOB = JOB.replace("200ms", "200ms, ignore_total_count: true").replace(
+    "first_name: name", "first_name: first_name"
+)
 
 
-def fill(connector: Connector, number: int, *options: str) -> None:
+def fill(connector: Connector, people_count: int, *options: str) -> None:
     """Fill the base News with another ledger."""
-    people = write_addresses(connector.folder / "before.csv", number)
+    people = write_addresses(connector.folder / "before.csv", people_count)
     environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "before")}
-    names = ("--map", "first_name=first_name")
-    result = connector.run_json("import", people, "--base-name", "News", *names, *options, environ=environ)
+    map_options = ("--map", "first_name=first_name")
+    result = connector.run_json("import", people, "--base-name", "News", *map_options, *options, environ=environ)
     assert result.code == 0, result.stderr
 
 
-@pytest.mark.parametrize("number", [0, 1, 20, 1200])
+@pytest.mark.parametrize("people_count", [0, 1, 20, 1200])
 def test_a_list_without_total_count_is_loaded_with_ignore_total_count(
-    connector: Connector, tmp_path: Path, number: int
+    connector: Connector, tmp_path: Path, people_count: int
 ) -> None:
-    if number:
-        fill(connector, number, "--active")
+    if people_count:
+        fill(connector, people_count, "--active")
     connector.sandbox.switch(list_omits="TotalCount")
-    job = write_job(tmp_path, text=IGNORING)
-    write_addresses(tmp_path / "people.csv", number + 2)
-    existing = {"exists": number} if number else {}
-    assert connector.run_json("sync", job).rows == {"read": number + 2, **existing, "created": 2}
-    reconciled = connector.run_json("reconcile", job)
-    assert (reconciled.code, reconciled.report["certificate"]["total_count"]) == (0, "ignored")
+    job = write_job(tmp_path, text=IGNORING_JOB)
+    write_addresses(tmp_path / "people.csv", people_count + 2)
+    expected_existing = {"exists": people_count} if people_count else {}
+    assert connector.run_json("sync", job).rows == {"read": people_count + 2, **expected_existing, "created": 2}
+    reconcile_result = connector.run_json("reconcile", job)
+    assert (reconcile_result.code, reconcile_result.report["certificate"]["total_count"]) == (0, "ignored")
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
 def test_a_list_without_total_count_is_refused_with_the_next_step(connector: Connector, tmp_path: Path) -> None:
     fill(connector, 5, "--active")
     connector.sandbox.switch(list_omits="TotalCount")
-    people, creates = write_addresses(tmp_path / "people.csv", 7), count_creates(connector.sandbox)
+    people, create_count = write_addresses(tmp_path / "people.csv", 7), count_creates(connector.sandbox)
     result = connector.import_file(people)
     assert (result.code, result.rows) == (3, {"read": 7, "unsent": 7})
     assert "the list has no TotalCount (if the list is whole, run again with --ignore-total-count" in result.stderr
     assert "--ignore-total-count" in connector.run("check").stdout
-    exported = connector.run_json("export", "out.csv")
-    assert (exported.code, "run again with --ignore-total-count" in exported.stderr) == (1, True)
+    export_result = connector.run_json("export", "out.csv")
+    assert (export_result.code, "run again with --ignore-total-count" in export_result.stderr) == (1, True)
     assert connector.run_json("export", "out.csv", "--ignore-total-count").code == 0
-    assert count_creates(connector.sandbox) == creates
+    assert count_creates(connector.sandbox) == create_count
     assert connector.import_file(people, "--ignore-total-count").rows == {"read": 7, "exists": 5, "created": 2}
 
 
@@ -55,12 +57,12 @@ def test_nobody_is_created_twice_where_a_list_without_total_count_leaves_subscri
     connector: Connector, tmp_path: Path, switches: dict[str, object]
 ) -> None:
     fill(connector, 20, "--active")
-    people = write_addresses(tmp_path / "inactive.csv", 20, first=20)
+    people = write_addresses(tmp_path / "inactive.csv", 20, first_index=20)
     connector.run_json("import", people, "--base-name", "News", "--inactive", "--quiet-period", "200ms")
     connector.sandbox.switch(list_omits="TotalCount", **switches)
     write_addresses(tmp_path / "people.csv", 40)
     environ = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
-    connector.run_json("sync", write_job(tmp_path, text=IGNORING), environ=environ)
+    connector.run_json("sync", write_job(tmp_path, text=IGNORING_JOB), environ=environ)
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
@@ -71,19 +73,19 @@ def explains_uuids(result: CommandResult) -> bool:
 def test_a_service_with_uuids_is_refused_before_the_first_create(connector: Connector, tmp_path: Path) -> None:
     fill(connector, 5, "--active")
     connector.sandbox.switch(uuids=True)
-    job, people = write_job(tmp_path, text=IGNORING), write_addresses(tmp_path / "people.csv", 7)
-    creates = count_creates(connector.sandbox)
+    job, people = write_job(tmp_path, text=IGNORING_JOB), write_addresses(tmp_path / "people.csv", 7)
+    create_count = count_creates(connector.sandbox)
     commands = [("sync", job), ("import", people, "--base-name", "News", "--active"), ("plan", job), ("check",)]
     commands += [("reconcile", job), ("export", "out.csv"), ("import", people, "--base-id", "1", "--active")]
     for command in commands:
         assert explains_uuids(connector.run(*command)), command
-    assert count_creates(connector.sandbox) == creates
+    assert count_creates(connector.sandbox) == create_count
 
 
 def test_a_uuid_in_the_answer_to_the_first_create_ends_the_run(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(uuids=True)
     write_addresses(tmp_path / "people.csv", 5)
-    result = connector.run_json("sync", write_job(tmp_path, text=IGNORING))
+    result = connector.run_json("sync", write_job(tmp_path, text=IGNORING_JOB))
     assert explains_uuids(result)
     assert (result.rows, count_creates(connector.sandbox)) == ({"read": 5, "unknown": 1, "unsent": 4}, 1)
     assert "person0@" not in result.report["messages"][0]

@@ -40,14 +40,14 @@ def set_activity(connector: Connector, email: str, *, is_active: bool, **fields:
 
 
 def list_opt_outs(result: CommandResult) -> list[str]:
-    """Return the identities that the drift file lists as opted out; their number is the report's."""
+    """Return the identities that the drift file lists as opted out. Check that the report has their number."""
     lines = read_drift(result) if result.report["drift_file"] else []
-    opted_out = [line["identity"] for line in lines if line["_code"] == "opted_out"]
-    assert result.report["opt_outs"] == len(opted_out)
-    return opted_out
+    identities = [line["identity"] for line in lines if line["_code"] == "opted_out"]
+    assert result.report["opt_outs"] == len(identities)
+    return identities
 
 
-def check_ended(result: CommandResult) -> None:
+def check_without_opt_outs(result: CommandResult) -> None:
     """Check that the run is ok and has no opt-out."""
     assert (result.code, result.report["opt_outs"], result.report["status"]) == (0, 0, "ok"), result.report
 
@@ -57,7 +57,7 @@ def test_an_opt_out_makes_each_run_partial_until_the_service_shows_the_subscribe
     connector: Connector, filters: str
 ) -> None:
     connector.sandbox.switch(filters=filters)
-    check_ended(sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes"))
+    check_without_opt_outs(sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes"))
     nights = [sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes") for _ in range(3)]
     for night in nights:
         assert (night.code, night.report["status"]) == (1, "partial"), night.report
@@ -67,43 +67,43 @@ def test_an_opt_out_makes_each_run_partial_until_the_service_shows_the_subscribe
         assert [line[name] for name in ("field", "service", "source", "_row", "_outcome")] == [
             "is_active", "true", "false", "1", "changed",
         ]  # fmt: skip
-        (message,) = [each for each in night.report["messages"] if "opted out" in each]
+        (message,) = [message for message in night.report["messages"] if "opted out" in message]
         assert message.startswith("1 subscriber opted out in the source and is still active in the service. Deactivate")
         assert message.endswith(night.report["drift_file"])
     if filters == "icase":
         assert count_lists(nights[2]) <= 3
 
     set_activity(connector, "ann@x.org", is_active=False)
-    check_ended(sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes"))
-    last = sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
-    check_ended(last)
-    assert last.report["changed_fields"] == {}
+    check_without_opt_outs(sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes"))
+    last_result = sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
+    check_without_opt_outs(last_result)
+    assert last_result.report["changed_fields"] == {}
 
 
 def test_other_changes_of_the_row_stay_reported_once_while_the_opt_out_lasts(connector: Connector) -> None:
     sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
-    changed = [sync(connector, "ann@x.org,Anna,no", "bob@x.org,Rob,yes") for _ in range(2)]
-    assert [list_opt_outs(each) for each in changed] == [["ann@x.org"]] * 2
-    assert [sorted(each["field"] for each in read_drift(night)) for night in changed] == [
+    results = [sync(connector, "ann@x.org,Anna,no", "bob@x.org,Rob,yes") for _ in range(2)]
+    assert [list_opt_outs(result) for result in results] == [["ann@x.org"]] * 2
+    assert [sorted(result["field"] for result in read_drift(night)) for night in results] == [
         ["first_name", "first_name", "is_active"],
         ["first_name", "is_active"],  # the whole row is compared again
     ]
     set_activity(connector, "ann@x.org", is_active=False)
-    last = sync(connector, "ann@x.org,Anna,no", "bob@x.org,Rob,yes")
-    check_ended(last)
-    assert last.rows == {"read": 2, "changed": 2}
+    last_result = sync(connector, "ann@x.org,Anna,no", "bob@x.org,Rob,yes")
+    check_without_opt_outs(last_result)
+    assert last_result.rows == {"read": 2, "changed": 2}
 
 
-@pytest.mark.parametrize("others", [0, 1010], ids=["by a listing", "by look-ups"])
+@pytest.mark.parametrize("other_count", [0, 1010], ids=["by a listing", "by look-ups"])
 def test_an_inactive_row_of_an_existing_subscriber_is_an_opt_out_in_the_first_run(
-    connector: Connector, others: int
+    connector: Connector, other_count: int
 ) -> None:
-    if others:
-        connector.sandbox.seed(others, base_id=7)
+    if other_count:
+        connector.sandbox.seed(other_count, base_id=7)
         sync(connector, "known@x.org,Kay,yes")
     set_activity(connector, "ann@x.org", is_active=True, FirstName="Ann")
-    planned = plan(connector, write_people(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no"))
-    assert (planned.code, planned.report["opt_outs"]) == (1, 1)
+    plan_result = plan(connector, write_people(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no"))
+    assert (plan_result.code, plan_result.report["opt_outs"]) == (1, 1)
     for _ in range(2):
         assert list_opt_outs(sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no")) == ["ann@x.org"]
 
@@ -129,36 +129,43 @@ def test_a_list_that_hides_a_class_neither_ends_nor_hides_an_opt_out(connector: 
     night = sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people)
     assert (night.code, list_opt_outs(night)) == (1, ["bob@x.org"])
     set_activity(connector, "bob@x.org", is_active=False)
-    check_ended(sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people))
+    check_without_opt_outs(sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people))
 
 
 def test_a_row_that_is_active_again_ends_the_opt_out(connector: Connector) -> None:
     sync(connector, "ann@x.org,Ann,yes")
     assert list_opt_outs(sync(connector, "ann@x.org,Ann,no")) == ["ann@x.org"]
-    back = sync(connector, "ann@x.org,Ann,yes")
-    check_ended(back)
-    assert back.rows == {"read": 1, "exists": 1}
+    recovered_result = sync(connector, "ann@x.org,Ann,yes")
+    check_without_opt_outs(recovered_result)
+    assert recovered_result.rows == {"read": 1, "exists": 1}
     assert list_opt_outs(sync(connector, "ann@x.org,Ann,no")) == ["ann@x.org"]
 
 
 def test_an_active_row_of_an_inactive_subscriber_is_not_an_opt_out(connector: Connector) -> None:
     sync(connector, "ann@x.org,Ann,no")
-    again = sync(connector, "ann@x.org,Ann,yes")
-    check_ended(again)
-    assert (again.rows, [each["_code"] for each in read_drift(again)]) == ({"read": 1, "changed": 1}, ["changed"])
+    second_result = sync(connector, "ann@x.org,Ann,yes")
+    check_without_opt_outs(second_result)
+    assert (second_result.rows, [line["_code"] for line in read_drift(second_result)]) == (
+        {"read": 1, "changed": 1},
+        ["changed"],
+    )
 
 
 def test_an_opt_out_stays_if_its_row_is_not_read_any_more(connector: Connector) -> None:
     sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
     sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
-    later = sync(connector, "bob@x.org,Bob,yes")
-    assert (later.code, later.rows, list_opt_outs(later)) == (1, {"read": 1, "exists": 1}, ["ann@x.org"])
-    (line,) = read_drift(later)
+    later_result = sync(connector, "bob@x.org,Bob,yes")
+    assert (later_result.code, later_result.rows, list_opt_outs(later_result)) == (
+        1,
+        {"read": 1, "exists": 1},
+        ["ann@x.org"],
+    )
+    (line,) = read_drift(later_result)
     assert [line[name] for name in ("field", "service", "source", "_row", "_outcome")] == [
         "is_active", "true", "false", "", "",
     ]  # fmt: skip
     set_activity(connector, "ann@x.org", is_active=False)
-    check_ended(sync(connector, "bob@x.org,Bob,yes"))
+    check_without_opt_outs(sync(connector, "bob@x.org,Bob,yes"))
 
 
 def test_an_erased_subscriber_ends_the_opt_out(connector: Connector) -> None:
@@ -166,7 +173,7 @@ def test_an_erased_subscriber_ends_the_opt_out(connector: Connector) -> None:
     sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
     erase_first(connector.sandbox, Email="ann@x.org")
     for _ in range(2):
-        check_ended(sync(connector, "bob@x.org,Bob,yes"))
+        check_without_opt_outs(sync(connector, "bob@x.org,Bob,yes"))
 
 
 def test_an_opt_out_counts_while_the_list_does_not_show_the_subscriber(connector: Connector) -> None:
@@ -193,39 +200,39 @@ def test_a_file_of_another_name_reports_the_opt_outs_of_its_own_rows(connector: 
     run("monday.csv", "ann@x.org,yes", "bob@x.org,yes")
     for name in ("tuesday.csv", "wednesday.csv"):
         assert list_opt_outs(run(name, "ann@x.org,no", "bob@x.org,yes")) == ["ann@x.org"]
-    check_ended(run("new.csv", "eve@x.org,yes"))
+    check_without_opt_outs(run("new.csv", "eve@x.org,yes"))
 
 
 def test_a_plan_counts_opt_outs_and_changes_nothing(connector: Connector, tmp_path: Path) -> None:
     sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
     job = write_people(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
     for _ in range(2):
-        planned = plan(connector, job)
-        assert (planned.code, planned.report["opt_outs"], planned.report["drift_file"]) == (1, 1, None)
+        plan_result = plan(connector, job)
+        assert (plan_result.code, plan_result.report["opt_outs"], plan_result.report["drift_file"]) == (1, 1, None)
     sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
     job = write_people(connector, "bob@x.org,Bob,no", "cem@x.org,Cem,yes")
-    planned = plan(connector, job, "--rows", tmp_path / "rows.csv")
-    assert (planned.code, planned.report["opt_outs"]) == (1, 2)  # ann from the ledger, bob from his row
+    plan_result = plan(connector, job, "--rows", tmp_path / "rows.csv")
+    assert (plan_result.code, plan_result.report["opt_outs"]) == (1, 2)  # ann from the ledger, bob from his row
     assert [row["_code"] for row in read_rows(tmp_path / "rows.csv")] == ["opted_out", ""]
     assert plan(connector, job).report["opt_outs"] == 2
 
 
 def test_a_guarded_job_counts_an_opt_out_once(connector: Connector) -> None:
-    guarded = JOB + "guard: {max_creates: 5}\n"
-    sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes", job=guarded)
+    guarded_job = JOB + "guard: {max_creates: 5}\n"
+    sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes", job=guarded_job)
     for lines in (["ann@x.org,Ann,no", "bob@x.org,Bob,yes"], ["bob@x.org,Bob,yes"]):
-        assert list_opt_outs(sync(connector, *lines, job=guarded)) == ["ann@x.org"]
+        assert list_opt_outs(sync(connector, *lines, job=guarded_job)) == ["ann@x.org"]
 
 
 def test_forgetting_a_subscriber_forgets_the_opt_out(connector: Connector) -> None:
     sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
     sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
-    forgotten = connector.run_json("forget", "ann@x.org", "--base-id", "7")
-    assert forgotten.code == 0, forgotten.stderr
-    check_ended(sync(connector, "bob@x.org,Bob,yes"))
+    forget_result = connector.run_json("forget", "ann@x.org", "--base-id", "7")
+    assert forget_result.code == 0, forget_result.stderr
+    check_without_opt_outs(sync(connector, "bob@x.org,Bob,yes"))
 
 
-INCREMENTAL = """
+INCREMENTAL_JOB = """
 job: crm
 source:
   sql: {{url: "sqlite:///crm.db", table: people, cursor: {{column: changed_at, start: "2025-01-01", lookback: 1s}}}}
@@ -249,13 +256,13 @@ def write_table(folder: Path, *rows: tuple[str, str, str, str]) -> None:
 def test_an_incremental_sync_reports_an_opt_out_whose_row_it_does_not_read_again(
     connector: Connector, base: str
 ) -> None:
-    job = write_job(connector.folder, INCREMENTAL.format(base=base))
+    job = write_job(connector.folder, INCREMENTAL_JOB.format(base=base))
     write_table(
         connector.folder,
         ("ann@x.org", "yes", "7", "2026-01-01 00:00:00"),
         ("bob@x.org", "yes", "8", "2026-01-01 00:00:00"),
     )
-    check_ended(connector.run_json("sync", job))
+    check_without_opt_outs(connector.run_json("sync", job))
     write_table(connector.folder, ("ann@x.org", "no", "7", "2026-01-02 00:00:00"))
     assert list_opt_outs(connector.run_json("sync", job)) == ["ann@x.org"]
     write_table(connector.folder, ("bob@x.org", "yes", "8", "2026-01-03 00:00:00"))
@@ -264,18 +271,20 @@ def test_an_incremental_sync_reports_an_opt_out_whose_row_it_does_not_read_again
         assert (night.code, list_opt_outs(night)) == (1, ["ann@x.org"]), night.report
     assert plan(connector, job).report["opt_outs"] == 1
     set_activity(connector, "ann@x.org", is_active=False)
-    check_ended(connector.run_json("sync", job))
-    check_ended(connector.run_json("sync", job))
+    check_without_opt_outs(connector.run_json("sync", job))
+    check_without_opt_outs(connector.run_json("sync", job))
 
 
 def test_the_opt_outs_of_shards_sum_up(connector: Connector, postgres_connector: Connector) -> None:
     people = [f"p{index}@x.org,Pat" for index in range(12)]
     sync(postgres_connector, *(f"{person},yes" for person in people))
     rows = [f"{person},no" for person in people]
-    shards = [sync(postgres_connector, *rows, options=("--shard", f"{index}/3")) for index in (1, 2, 3)]
-    assert sum(len(list_opt_outs(shard)) for shard in shards) == 12
-    again = [sync(postgres_connector, "p0@x.org,Pat,no", options=("--shard", f"{index}/3")) for index in (1, 2, 3)]
-    assert sum(len(list_opt_outs(each)) for each in again) == 12
+    first_results = [sync(postgres_connector, *rows, options=("--shard", f"{index}/3")) for index in (1, 2, 3)]
+    assert sum(len(list_opt_outs(result)) for result in first_results) == 12
+    second_results = [
+        sync(postgres_connector, "p0@x.org,Pat,no", options=("--shard", f"{index}/3")) for index in (1, 2, 3)
+    ]
+    assert sum(len(list_opt_outs(result)) for result in second_results) == 12
 
 
 def test_the_text_report_and_the_page_name_opt_outs_and_the_next_step(connector: Connector, tmp_path: Path) -> None:
@@ -284,8 +293,8 @@ def test_the_text_report_and_the_page_name_opt_outs_and_the_next_step(connector:
     result = connector.run("sync", job, "--report", tmp_path / "run.html", "--metrics", tmp_path / "run.prom")
     assert result.code == 1
     assert "opted out" in result.stdout
-    words = "2 subscribers opted out in the source and are still active in the service. Deactivate them there"
-    assert words in result.stderr
-    assert words in (tmp_path / "run.html").read_text(encoding="utf-8")
+    expected_text = "2 subscribers opted out in the source and are still active in the service. Deactivate them there"
+    assert expected_text in result.stderr
+    assert expected_text in (tmp_path / "run.html").read_text(encoding="utf-8")
     assert 'connector_last_run_opt_outs{command="sync",job="crm"} 2' in (tmp_path / "run.prom").read_text()
     assert "2 subscribers opted out" in connector.run("status").stdout

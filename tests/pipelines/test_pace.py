@@ -14,14 +14,14 @@ from tests.pipelines.planned import JOB, write_job
 
 
 @pytest.mark.parametrize(
-    "limit",
+    "limit_switches",
     [{"limiter": "fixed_window", "retry_after": "unix"}, {"limit_status": 403}],
     ids=["by 429 until a Unix time", "by 403"],
 )
 def test_no_request_is_sent_during_a_pause_of_the_service_and_no_row_is_lost(
-    connector: Connector, tmp_path: Path, limit: dict[str, object]
+    connector: Connector, tmp_path: Path, limit_switches: dict[str, object]
 ) -> None:
-    connector.sandbox.switch(**({"rate": 150, "retry_after": "seconds", "latency_ms": 5} | limit))
+    connector.sandbox.switch(**({"rate": 150, "retry_after": "seconds", "latency_ms": 5} | limit_switches))
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 300))
     assert (result.code, result.rows) == (0, {"read": 300, "created": 300}), result.stderr
     creates = result.report["requests"]["create"]
@@ -41,8 +41,8 @@ def test_a_very_long_pause_ends_the_run_with_the_time_of_its_end(connector: Conn
     assert connector.sandbox.stats()["requests"]["create"]["received"] == 1
 
 
-LIMITED = {"rate": 50, "burst": 2, "retry_after": "none", "latency_ms": 5, "max_limit": 20}
-PLAIN = {"to": {"email": "email"}, "subject": "Hello"}
+LIMIT_SWITCHES = {"rate": 50, "burst": 2, "retry_after": "none", "latency_ms": 5, "max_limit": 20}
+MAIL_KEYS = {"to": {"email": "email"}, "subject": "Hello"}
 
 
 @pytest.mark.parametrize("command", ["export people.parquet", "reconcile job.yaml --forget-missing", "mail mail.yaml"])
@@ -51,46 +51,48 @@ def test_each_command_begins_at_the_limit_that_the_last_load_found(
 ) -> None:
     prepare(connector, tmp_path)
     connector.import_file(tmp_path / "people.csv", "--limit", "1")  # makes the ledger, and meets no limit
-    connector.sandbox.switch(**LIMITED)
-    refused = []
+    connector.sandbox.switch(**LIMIT_SWITCHES)
+    limited_counts = []
     for campaign in ("first", "second"):
-        write_mail_job(tmp_path, {"campaign": campaign, "retry_limited": True} | PLAIN)
-        before = connector.sandbox.stats()["limited"]
+        write_mail_job(tmp_path, {"campaign": campaign, "retry_limited": True} | MAIL_KEYS)
+        limited_before = connector.sandbox.stats()["limited"]
         result = connector.run_json(*command.split())
         assert result.code in (0, 1), result.stderr
-        refused.append(connector.sandbox.stats()["limited"] - before)
+        limited_counts.append(connector.sandbox.stats()["limited"] - limited_before)
         if campaign == "first":
-            loaded = connector.import_file(write_addresses(tmp_path / "more.csv", 40, 1000))
-            assert loaded.rows == {"read": 40, "created": 40}, loaded.stderr
-    assert refused[1] < refused[0]
+            load_result = connector.import_file(write_addresses(tmp_path / "more.csv", 40, 1000))
+            assert load_result.rows == {"read": 40, "created": 40}, load_result.stderr
+    assert limited_counts[1] < limited_counts[0]
 
 
-@pytest.mark.parametrize("state", ["none", "held", "not writable"])
-def test_an_export_under_a_limit_needs_no_ledger(connector: Connector, tmp_path: Path, state: str) -> None:
+@pytest.mark.parametrize("ledger_state", ["none", "held", "not writable"])
+def test_an_export_under_a_limit_needs_no_ledger(connector: Connector, tmp_path: Path, ledger_state: str) -> None:
     prepare(connector, tmp_path)
-    ledger, url = tmp_path / "ledger" / "ledger.db", f"sqlite:///{tmp_path}/ledger/ledger.db"
-    with ExitStack() as stack:
-        holder = stack.enter_context(ExitStack())
-        if state != "none":
-            holder.enter_context(open_ledger(url))
-        if state == "not writable":
-            holder.close()
-            for path in (ledger, ledger.with_name("ledger.db.lock"), ledger.parent):
+    ledger_path, url = tmp_path / "ledger" / "ledger.db", f"sqlite:///{tmp_path}/ledger/ledger.db"
+    with ExitStack() as cleanup:
+        ledger_holder = cleanup.enter_context(ExitStack())
+        if ledger_state != "none":
+            ledger_holder.enter_context(open_ledger(url))
+        if ledger_state == "not writable":
+            ledger_holder.close()
+            for path in (ledger_path, ledger_path.with_name("ledger.db.lock"), ledger_path.parent):
                 path.chmod(0o500)
-            stack.callback(ledger.parent.chmod, 0o700)
-        before = ledger.exists() and ledger.read_bytes()
-        connector.sandbox.switch(**LIMITED)
+            cleanup.callback(ledger_path.parent.chmod, 0o700)
+        ledger_bytes = ledger_path.exists() and ledger_path.read_bytes()
+        connector.sandbox.switch(**LIMIT_SWITCHES)
         environ = os.environ | connector.environ | {"CONNECTOR_LEDGER": url}
-        with Forked(["export", "people.parquet", "--output", "json"], environ, tmp_path, is_bound=True) as process:
+        with Forked(
+            ["export", "people.parquet", "--output", "json"], environ, tmp_path, is_unprivileged=True
+        ) as process:
             result = wait_for_result(process)
         assert (result.code, result.report["status"]) == (0, "ok"), result.stderr
         assert connector.sandbox.stats()["limited"] > 0
-        assert (ledger.exists() and ledger.read_bytes()) == before
-    assert ledger.parent.exists() == (state != "none")
+        assert (ledger_path.exists() and ledger_path.read_bytes()) == ledger_bytes
+    assert ledger_path.parent.exists() == (ledger_state != "none")
 
 
 def prepare(connector: Connector, folder: Path) -> None:
-    """A list of ten pages, thirty rows to be sent emails, and a job to be reconciled."""
+    """Seed a list of ten pages, and write thirty rows and a job that can be reconciled."""
     connector.sandbox.seed(200, base_name="News")
     write_addresses(folder / "people.csv", 30)
     write_job(folder, text=JOB.replace("first_name: name, ", ""))

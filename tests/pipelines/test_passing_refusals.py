@@ -10,12 +10,12 @@ from tests.pipelines.conftest import CommandResult, Connector, count_stored, wri
 from tests.pipelines.leftovers import lose_three, read_rejects, retry
 from tests.pipelines.lists import write_lists
 
-SLOWLY = {"latency_ms": 5, "duplicates": "accept"}
+SLOW_SWITCHES = {"latency_ms": 5, "duplicates": "accept"}
 
 
-def stores_each_once(sandbox: SandboxProcess, number: int) -> bool:
-    stored = count_stored(sandbox)
-    return (len(stored), set(stored.values())) == (number, {1})
+def has_created_each_once(sandbox: SandboxProcess, number: int) -> bool:
+    create_counts = count_stored(sandbox)
+    return (len(create_counts), set(create_counts.values())) == (number, {1})
 
 
 def count_creates(result: CommandResult) -> int:
@@ -26,63 +26,71 @@ def count_creates(result: CommandResult) -> int:
 def test_a_rate_limit_answered_as_a_refusal_slows_the_load_and_rejects_no_row(
     connector: Connector, tmp_path: Path
 ) -> None:
-    connector.sandbox.switch(rate=50, limit_status=200, retry_after="none", **SLOWLY)
+    connector.sandbox.switch(rate=50, limit_status=200, retry_after="none", **SLOW_SWITCHES)
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 200))
     assert (result.code, result.rows) == (0, {"read": 200, "created": 200}), result.stderr
-    assert stores_each_once(connector.sandbox, 200)
+    assert has_created_each_once(connector.sandbox, 200)
     assert count_creates(result) < 2 * 200
 
 
 @pytest.mark.parametrize("status", [200, 402])
-def test_the_next_run_sends_one_refused_row_of_a_kind_and_the_others_only_if_it_is_accepted(
+def test_the_next_run_sends_one_refused_row_and_the_others_only_if_that_row_is_accepted(
     status: int, connector: Connector, tmp_path: Path
 ) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 50)
-    sandbox.switch(quota=20, quota_status=status, **SLOWLY)
+    sandbox.switch(quota=20, quota_status=status, **SLOW_SWITCHES)
     connector.import_file(path, "--time-limit", "3s")
     for _ in range(2):
-        again = connector.import_file(path)
-        assert (again.code, again.rows, count_creates(again)) == (1, {"read": 50, "exists": 20, "rejected": 30}, 1)
-        assert {row["_message"] for row in read_rejects(again)} == {"Your plan allows 20 subscribers"}
+        second_result = connector.import_file(path)
+        assert (second_result.code, second_result.rows, count_creates(second_result)) == (
+            1,
+            {"read": 50, "exists": 20, "rejected": 30},
+            1,
+        )
+        assert {row["_message"] for row in read_rejects(second_result)} == {"Your plan allows 20 subscribers"}
     sandbox.switch(quota=0)
-    last = connector.import_file(path)
-    assert (last.code, last.rows) == (0, {"read": 50, "exists": 20, "created": 30}), last.stderr
-    assert stores_each_once(sandbox, 50)
+    last_result = connector.import_file(path)
+    assert (last_result.code, last_result.rows) == (0, {"read": 50, "exists": 20, "created": 30}), last_result.stderr
+    assert has_created_each_once(sandbox, 50)
 
 
 def test_a_retry_counts_every_refused_row_that_it_creates_as_read(connector: Connector, tmp_path: Path) -> None:
     """The retry has three unknown rows. It also sends one refused row and, when this row is accepted, the others."""
     sandbox = connector.sandbox
-    sandbox.switch(quota=20, quota_status=200, **SLOWLY)
+    sandbox.switch(quota=20, quota_status=200, **SLOW_SWITCHES)
     connector.import_file(write_addresses(tmp_path / "people.csv", 50), "--time-limit", "3s")
     lose_three(connector, write_csv(tmp_path / "lost.csv", "email", "a@x.org", "b@x.org", "c@x.org"), drop_before=1)
     sandbox.switch(quota=0)
     result = retry(connector, "--base-name", "News")
     assert (result.code, result.rows) == (0, {"read": 33, "created": 33}), result.stderr
-    assert stores_each_once(sandbox, 53)
+    assert has_created_each_once(sandbox, 53)
 
 
 def test_rows_that_lack_a_required_field_are_rejected_without_a_pause(connector: Connector, tmp_path: Path) -> None:
     """The service names the field, so that the refusal is about the row."""
-    connector.sandbox.switch(required="FirstName", **SLOWLY)
+    connector.sandbox.switch(required="FirstName", **SLOW_SWITCHES)
     rows = [f"a{index}@x.org,{'Ann' if index < 30 or index > 90 else ''}" for index in range(120)]
     path = write_csv(tmp_path / "people.csv", "email,first_name", *rows)
-    first = connector.import_file(path)
-    assert (first.code, first.rows, count_creates(first)) == (1, {"read": 120, "created": 59, "rejected": 61}, 120)
-    assert first.report["requests"]["list"]["sent"] <= 12 + 2 * MOST_REQUESTS, "one sweep for all refused rows"
-    again = connector.import_file(path)
-    assert (again.rows, count_creates(again)) == ({"read": 120, "exists": 59, "rejected": 61}, 0)
+    first_result = connector.import_file(path)
+    assert (first_result.code, first_result.rows, count_creates(first_result)) == (
+        1,
+        {"read": 120, "created": 59, "rejected": 61},
+        120,
+    )
+    assert first_result.report["requests"]["list"]["sent"] <= 12 + 2 * MOST_REQUESTS, "one sweep for all refused rows"
+    second_result = connector.import_file(path)
+    assert (second_result.rows, count_creates(second_result)) == ({"read": 120, "exists": 59, "rejected": 61}, 0)
 
 
-def test_a_row_with_a_single_refusal_is_created_by_the_next_run_though_no_row_is_for_its_base(
+def test_a_row_that_was_refused_once_is_created_by_a_next_run_without_rows_of_its_base(
     connector: Connector, tmp_path: Path
 ) -> None:
-    connector.sandbox.switch(blocked_from=3, blocked_creates=1, blocked_status=404, **SLOWLY)
+    connector.sandbox.switch(blocked_from=3, blocked_creates=1, blocked_status=404, **SLOW_SWITCHES)
     base = "{column: list, values: {news: 7, shop: 9}}"
     job = write_lists(tmp_path, "a@x.org,news", "b@x.org,shop", "c@x.org,shop", base=base)
-    first = connector.run_json("sync", job)
-    assert (first.code, first.rows) == (1, {"read": 3, "created": 2, "rejected": 1}), first.stderr
+    first_result = connector.run_json("sync", job)
+    assert (first_result.code, first_result.rows) == (1, {"read": 3, "created": 2, "rejected": 1}), first_result.stderr
     job = write_lists(tmp_path, "a@x.org,news", base=base)
-    second = connector.run_json("sync", job)
-    assert (second.code, second.rows) == (0, {"read": 1, "exists": 1}), second.stderr
-    assert stores_each_once(connector.sandbox, 3)
+    second_result = connector.run_json("sync", job)
+    assert (second_result.code, second_result.rows) == (0, {"read": 1, "exists": 1}), second_result.stderr
+    assert has_created_each_once(connector.sandbox, 3)

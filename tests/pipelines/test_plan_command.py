@@ -25,29 +25,29 @@ from tests.pipelines.planned import (
     JOB,
     count_creates,
     count_requests,
-    describe,
     plan,
+    read_file_states,
     read_outcomes,
     read_rows,
     write_job,
 )
-from tests.pipelines.test_guards import CURSOR, QUERY, add_people
+from tests.pipelines.test_guards import CURSOR_TABLE, SQL_JOB, add_people
 from tests.pipelines.test_import_command import REPORT_KEYS, ROW_KEYS
 
-SUPPRESS = "suppress: {file: {path: gone.csv, column: address}}"
+SUPPRESS_KEY = "suppress: {file: {path: gone.csv, column: address}}"
 
 
 def test_a_plan_reports_every_outcome_and_changes_nothing(connector: Connector, tmp_path: Path) -> None:
     connector.run_json("import", write_csv(tmp_path / "a.csv", "email", "there@x.org"), *INTO_NEWS,
                        environ={"CONNECTOR_STATE_DIR": str(tmp_path / "another")})  # fmt: skip
-    job = write_job(tmp_path, SUPPRESS)
+    job = write_job(tmp_path, SUPPRESS_KEY)
     write_csv(tmp_path / "gone.csv", "address", "gone@x.org")
     write_csv(tmp_path / "people.csv", "email,name", "same@x.org,Ann", "other@x.org,Bob", "refused@x.org,")
     connector.sandbox.switch(required="FirstName")
     assert connector.run_json("sync", job).rows == {"read": 3, "created": 2, "rejected": 1}
-    lost = write_csv(tmp_path / "lost.csv", "email,name", "lost@x.org,L", "lost2@x.org,L", "lost3@x.org,L")
+    lost_path = write_csv(tmp_path / "lost.csv", "email,name", "lost@x.org,L", "lost2@x.org,L", "lost3@x.org,L")
     connector.sandbox.switch(drop_before=1)
-    assert connector.run_json("import", lost, "--job", job).rows == {"read": 3, "unknown": 3}
+    assert connector.run_json("import", lost_path, "--job", job).rows == {"read": 3, "unknown": 3}
     connector.sandbox.switch(drop_before=0)
     write_csv(
         tmp_path / "people.csv", "email,name", "same@x.org,Ann", "other@x.org,Bert", "refused@x.org,", "new@x.org,N",
@@ -65,16 +65,20 @@ def test_a_plan_reports_every_outcome_and_changes_nothing(connector: Connector, 
     assert list(rows[0]) == [
         "_row", "_file", "_outcome", "_field", "_code", "_message", "identity", "fields", "service", "source",
     ]  # fmt: skip
-    told = {int(row["_row"]): (row["_outcome"], row["identity"]) for row in rows}
-    assert len(rows) == len(told) == 10
-    assert [told[number] for number in sorted(told)] == [
+    outcomes_by_row = {int(row["_row"]): (row["_outcome"], row["identity"]) for row in rows}
+    assert len(rows) == len(outcomes_by_row) == 10
+    assert [outcomes_by_row[number] for number in sorted(outcomes_by_row)] == [
         ("exists", "same@x.org"), ("changed", "other@x.org"), ("rejected", "refused@x.org"), ("created", "new@x.org"),
         ("changed", "there@x.org"), ("invalid", ""), ("duplicate", "new@x.org"), ("duplicate", "new@x.org"),
         ("suppressed", "gone@x.org"), ("unknown", "lost@x.org"),
     ]  # fmt: skip
-    why = {row["_row"]: (row["_field"], row["_code"]) for row in rows}
-    assert (why["3"], why["7"], why["10"]) == (("", "rejected"), ("email", "differs"), ("", "unknown"))
-    assert why["6"][0] == "email"
+    codes_by_row = {row["_row"]: (row["_field"], row["_code"]) for row in rows}
+    assert (codes_by_row["3"], codes_by_row["7"], codes_by_row["10"]) == (
+        ("", "rejected"),
+        ("email", "differs"),
+        ("", "unknown"),
+    )
+    assert codes_by_row["6"][0] == "email"
     assert (tmp_path / "rows.csv").stat().st_mode & 0o777 == 0o600
     assert result.report.keys() >= REPORT_KEYS
     assert list(result.report["rows"]) == ROW_KEYS
@@ -90,13 +94,17 @@ def test_a_changed_row_is_reported_with_the_values_of_service_and_source(connect
     write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Anna", "bob@x.org,Bob", "eve@x.org,Eve")
     result = plan(connector, job, "--rows", tmp_path / "rows.csv")
     rows = [(row["fields"], row["service"], row["source"]) for row in read_rows(tmp_path / "rows.csv")]
-    created = '{"base_id":1,"is_active":true,"email":"eve@x.org","first_name":"Eve"}'
-    assert rows == [("first_name", '{"first_name":"Ann"}', '{"first_name":"Anna"}'), ("", "", ""), ("", "", created)]
-    reported = result.report["planned_rows"]
-    assert [(line["_row"], line["_outcome"], line["fields"]) for line in reported] == [
+    created_values = '{"base_id":1,"is_active":true,"email":"eve@x.org","first_name":"Eve"}'
+    assert rows == [
+        ("first_name", '{"first_name":"Ann"}', '{"first_name":"Anna"}'),
+        ("", "", ""),
+        ("", "", created_values),
+    ]
+    planned_rows = result.report["planned_rows"]
+    assert [(line["_row"], line["_outcome"], line["fields"]) for line in planned_rows] == [
         (1, "changed", ["first_name"]), (2, "exists", []), (3, "created", []),
     ]  # fmt: skip
-    assert (reported[0]["service"], reported[0]["source"]) == ({"first_name": "Ann"}, {"first_name": "Anna"})
+    assert (planned_rows[0]["service"], planned_rows[0]["source"]) == ({"first_name": "Ann"}, {"first_name": "Anna"})
 
 
 @pytest.mark.parametrize(("number", "is_reported"), [(MAX_REPORTED_LINES, True), (MAX_REPORTED_LINES + 1, False)])
@@ -104,22 +112,22 @@ def test_a_report_holds_a_bounded_number_of_rows(number: int, is_reported: bool)
     with PlannedRows(None, "email", is_reported=True) as rows:
         rows.build_tally()
         rows.write_numbers(Outcome.CREATED, "people.csv", range(1, number + 1))
-        said = list(rows.remark())
+        messages = list(rows.remark())
     assert (rows.lines is not None) is is_reported
     assert len(rows.lines or ()) == (number if is_reported else 0)
-    assert any("--rows" in message for message in said) is not is_reported
+    assert any("--rows" in message for message in messages) is not is_reported
 
 
 def test_a_plan_is_made_while_a_load_holds_the_lock(connector: Connector, tmp_path: Path) -> None:
     sandbox, people = connector.sandbox, write_addresses(tmp_path / "people.csv", 300)
     sandbox.switch(latency_ms=100)
-    with connector.start("import", people, "--base-name", "News", "--max-concurrency", "2") as load:
+    with connector.start("import", people, "--base-name", "News", "--max-concurrency", "2") as load_process:
         wait_for(lambda: sandbox.stats()["subscribers"] >= 10)
         result = connector.run_json("plan", people, "--base-name", "News")
-        assert load.poll() is None
+        assert load_process.poll() is None
         sandbox.switch(latency_ms=0)
-        load.communicate()
-    assert load.returncode == 0
+        load_process.communicate()
+    assert load_process.returncode == 0
     assert result.code in (0, 1)  # a row that was in flight may count as unknown
     assert result.rows["exists"] >= 9
     assert result.rows["read"] == 300
@@ -156,41 +164,41 @@ def test_the_rows_of_a_large_file_come_in_its_order(connector: Connector, tmp_pa
 
 
 def test_a_stopped_plan_leaves_no_file_behind(connector: Connector, tmp_path: Path) -> None:
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
+    temporary_folder = tmp_path / "temporary"
+    temporary_folder.mkdir()
     connector.import_file(write_addresses(tmp_path / "people.csv", 2000))
     connector.sandbox.switch(latency_ms=60_000)
-    before, requests = describe(tmp_path / "state"), count_requests(connector.sandbox, "list")
+    state_before, request_count = read_file_states(tmp_path / "state"), count_requests(connector.sandbox, "list")
     arguments = ("plan", write_addresses(tmp_path / "more.csv", 2001), "--base-name", "News")
-    environ = {"TMPDIR": str(temporary), "SQLITE_TMPDIR": str(temporary)}
+    environ = {"TMPDIR": str(temporary_folder), "SQLITE_TMPDIR": str(temporary_folder)}
     with connector.start(*arguments, "--rows", tmp_path / "rows.csv", environ=environ) as process:
-        wait_for(lambda: count_requests(connector.sandbox, "list") > requests)
-        assert list(temporary.iterdir()) == []  # so a killed plan leaves no file either
+        wait_for(lambda: count_requests(connector.sandbox, "list") > request_count)
+        assert list(temporary_folder.iterdir()) == []  # so a killed plan leaves no file either
         process.send_signal(signal.SIGINT)
         assert wait_for_result(process).code == 130
     connector.sandbox.switch(latency_ms=0)
-    assert list(temporary.iterdir()) == []
-    assert describe(tmp_path / "state") == before
+    assert list(temporary_folder.iterdir()) == []
+    assert read_file_states(tmp_path / "state") == state_before
     assert read_outcomes(tmp_path / "rows.csv") == {}  # the plan had read no row yet
 
 
 def test_dry_runs_of_import_and_sync_are_plans(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email,name", "a@x.org,A", "b@x.org,B")
     job = write_job(tmp_path)
-    imported = connector.run_json("import", tmp_path / "people.csv", *INTO_NEWS, "--dry-run")
-    synced = connector.run_json("sync", job, "--dry-run")
-    both = connector.run_json("sync", job, job, "--dry-run")
-    for result in (imported, synced):
+    import_result = connector.run_json("import", tmp_path / "people.csv", *INTO_NEWS, "--dry-run")
+    sync_result = connector.run_json("sync", job, "--dry-run")
+    result_of_two_jobs = connector.run_json("sync", job, job, "--dry-run")
+    for result in (import_result, sync_result):
         assert (result.code, result.rows, result.report["planned"]) == (0, {"read": 2, "created": 2}, True)
-    assert (imported.report["command"], synced.report["command"]) == ("import", "sync")
-    assert [run["planned"] for run in both.report["runs"]] == [True, True]
-    assert (both.code, set(both.report)) == (0, {"status", "runs"})
+    assert (import_result.report["command"], sync_result.report["command"]) == ("import", "sync")
+    assert [run["planned"] for run in result_of_two_jobs.report["runs"]] == [True, True]
+    assert (result_of_two_jobs.code, set(result_of_two_jobs.report)) == (0, {"status", "runs"})
     assert count_creates(connector.sandbox) == 0
     assert not (tmp_path / "state").exists()
 
 
 def test_a_plan_reads_from_the_cursor_and_does_not_move_it(connector: Connector, tmp_path: Path) -> None:
-    text = QUERY.replace("SOURCE", CURSOR)
+    text = SQL_JOB.replace("SOURCE", CURSOR_TABLE)
     add_people(tmp_path, *range(1, 6))
     job = write_job(tmp_path, text=text)
     assert plan(connector, job).rows == {"read": 5, "created": 5}
@@ -206,37 +214,41 @@ def test_a_plan_reads_from_the_cursor_and_does_not_move_it(connector: Connector,
 SEEDS = max(int(os.environ.get("CONNECTOR_TEST_SEEDS", "100")) // 100, 1)
 
 
-def write_mess(path: Path, chance: random.Random, number: int) -> None:
+def write_messy_people(path: Path, rng: random.Random, number: int) -> None:
     """Write known and new people, of whom some are changed, repeated, in other capitals, or invalid."""
     lines = []
     for _ in range(number):
-        person = chance.randrange(number)
+        person = rng.randrange(number)
         email = f"p{person}@x.org"
-        email = chance.choice([email, email, email, email.upper(), f" {email} ", "nobody", "", "p@bücher.example"])
-        lines.append(f"{email},{chance.choice(['Ann', 'Ann', 'Ann', 'Bob'])}{chance.choice(['', '', '', ',ragged'])}")
+        email = rng.choice([email, email, email, email.upper(), f" {email} ", "nobody", "", "p@bücher.example"])
+        lines.append(f"{email},{rng.choice(['Ann', 'Ann', 'Ann', 'Bob'])}{rng.choice(['', '', '', ',ragged'])}")
     write_csv(path, "email,name", *lines)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_each_row_of_a_messy_source_ends_as_planned(connector: Connector, tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
-    sandbox, job = connector.sandbox, write_job(tmp_path, SUPPRESS, text=JOB)
-    elsewhere = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
-    write_csv(tmp_path / "gone.csv", "address", *(f"p{chance.randrange(60)}@x.org" for _ in range(5)))
-    write_mess(tmp_path / "people.csv", chance, 30)
-    connector.run_json("sync", job, environ=elsewhere)
+    rng = random.Random(seed)
+    sandbox, job = connector.sandbox, write_job(tmp_path, SUPPRESS_KEY, text=JOB)
+    other_ledger = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
+    write_csv(tmp_path / "gone.csv", "address", *(f"p{rng.randrange(60)}@x.org" for _ in range(5)))
+    write_messy_people(tmp_path / "people.csv", rng, 30)
+    connector.run_json("sync", job, environ=other_ledger)
     for night in range(2):
-        write_mess(tmp_path / "people.csv", chance, 60)
-        before = count_stored(sandbox)
-        planned = plan(connector, job, "--rows", tmp_path / f"rows{night}.csv")
-        synced = connector.run_json("sync", job)
-        assert (planned.code, planned.rows) == (synced.code, synced.rows)
+        write_messy_people(tmp_path / "people.csv", rng, 60)
+        counts_before = count_stored(sandbox)
+        plan_result = plan(connector, job, "--rows", tmp_path / f"rows{night}.csv")
+        sync_result = connector.run_json("sync", job)
+        assert (plan_result.code, plan_result.rows) == (sync_result.code, sync_result.rows)
         rows = read_rows(tmp_path / f"rows{night}.csv")
-        told = {outcome: {row["_row"] for row in rows if row["_outcome"] == outcome} for outcome in planned.rows}
-        assert {outcome: len(numbers) for outcome, numbers in told.items() if numbers} == {
-            outcome: number for outcome, number in planned.rows.items() if outcome != "read"
+        rows_by_outcome = {
+            outcome: {row["_row"] for row in rows if row["_outcome"] == outcome} for outcome in plan_result.rows
         }
-        assert told["invalid"] == {row["_row"] for row in read_rejects(synced) if row["_outcome"] == "invalid"}
-        created = {row["identity"] for row in rows if row["_outcome"] == "created"}
-        assert created == set(count_stored(sandbox) - before)
+        assert {outcome: len(row_numbers) for outcome, row_numbers in rows_by_outcome.items() if row_numbers} == {
+            outcome: number for outcome, number in plan_result.rows.items() if outcome != "read"
+        }
+        assert rows_by_outcome["invalid"] == {
+            row["_row"] for row in read_rejects(sync_result) if row["_outcome"] == "invalid"
+        }
+        created_identities = {row["identity"] for row in rows if row["_outcome"] == "created"}
+        assert created_identities == set(count_stored(sandbox) - counts_before)
     assert set(count_stored(sandbox).values()) == {1}

@@ -9,31 +9,33 @@ from tests.pipelines.reconciled import erase_first, find_differences, reconcile
 from tests.pipelines.test_guards import is_tripped
 
 
-def write_people(folder: Path, number: int, *names: str) -> None:
+def write_people(folder: Path, people_count: int, *names: str) -> None:
     """Write this many people called Ann, except for the given names."""
-    rows = [f"p{index}@x.org,{(names[index : index + 1] or ('Ann',))[0]}" for index in range(number)]
+    rows = [f"p{index}@x.org,{(names[index : index + 1] or ('Ann',))[0]}" for index in range(people_count)]
     write_csv(folder / "people.csv", "email,name", *rows)
 
 
 def test_a_ledger_that_moved_to_postgresql_knows_what_was_created(connector: Connector, tmp_path: Path) -> None:
-    with open_postgres() as server:
+    with open_postgres() as database:
         job = write_job(tmp_path)
         write_people(tmp_path, 20)
         assert connector.run_json("sync", job).rows == {"read": 20, "created": 20}
-        copied = connector.run_json("ledger", "copy", server.url)
-        assert (copied.code, copied.report["entries"], copied.report["emails"]) == (0, 20, 0), copied.stderr
-        closed = connector.run_json("sync", job)
-        assert closed.is_refused
-        assert "was copied to" in closed.stderr
-        connector.environ["CONNECTOR_LEDGER"] = server.url
+        copy_result = connector.run_json("ledger", "copy", database.url)
+        assert (copy_result.code, copy_result.report["entries"], copy_result.report["emails"]) == (0, 20, 0), (
+            copy_result.stderr
+        )
+        refused_result = connector.run_json("sync", job)
+        assert refused_result.is_refused
+        assert "was copied to" in refused_result.stderr
+        connector.environ["CONNECTOR_LEDGER"] = database.url
         write_people(tmp_path, 21)
         assert connector.run_json("sync", job).rows == {"read": 21, "exists": 20, "created": 1}
 
 
 def test_a_ledger_in_postgresql_serves_every_command(connector: Connector, tmp_path: Path) -> None:
-    with open_postgres() as server:
-        connector.environ["CONNECTOR_LEDGER"] = server.url
-        server.run("create role reader_of_ledgers login")
+    with open_postgres() as database:
+        connector.environ["CONNECTOR_LEDGER"] = database.url
+        database.run("create role reader_of_ledgers login")
         job = write_job(tmp_path, "guard: {max_creates: 100}")
         write_people(tmp_path, 100)
         assert connector.run_json("sync", job).rows == {"read": 100, "created": 100}
@@ -42,24 +44,24 @@ def test_a_ledger_in_postgresql_serves_every_command(connector: Connector, tmp_p
         write_people(tmp_path, 1)
         assert is_tripped(connector.run_json("sync", job), "guard.max_shrink")
 
-        server.run("grant select on all tables in schema public to reader_of_ledgers")
-        connector.environ["CONNECTOR_LEDGER"] = server.url.replace("postgres:@", "reader_of_ledgers:@")
+        database.run("grant select on all tables in schema public to reader_of_ledgers")
+        connector.environ["CONNECTOR_LEDGER"] = database.url.replace("postgres:@", "reader_of_ledgers:@")
         write_people(tmp_path, 102)
         result = plan(connector, write_job(tmp_path), "--rows", tmp_path / "rows.csv")
         assert (result.code, result.rows) == (0, {"read": 102, "exists": 100, "created": 2})
         assert list(read_outcomes(tmp_path / "rows.csv").values()) == ["exists"] * 100 + ["created"] * 2
         write_people(tmp_path, 1, "Anna")
-        (changed,) = plan(connector, write_job(tmp_path)).report["planned_rows"]
-        assert (changed["service"], changed["source"]) == ({"first_name": "Ann"}, {"first_name": "Anna"})
-        other = write_job(tmp_path, text=JOB.replace("first_name: name", "last_name: name"))
-        (mapped_otherwise,) = plan(connector, other).report["planned_rows"]
-        assert (mapped_otherwise["fields"], mapped_otherwise["source"]) == (["last_name"], {"last_name": "Anna"})
+        (changed_row,) = plan(connector, write_job(tmp_path)).report["planned_rows"]
+        assert (changed_row["service"], changed_row["source"]) == ({"first_name": "Ann"}, {"first_name": "Anna"})
+        other_job = write_job(tmp_path, text=JOB.replace("first_name: name", "last_name: name"))
+        (row_of_other_job,) = plan(connector, other_job).report["planned_rows"]
+        assert (row_of_other_job["fields"], row_of_other_job["source"]) == (["last_name"], {"last_name": "Anna"})
         write_people(tmp_path, 100)
         erase_first(connector.sandbox, 2)
         job = write_job(tmp_path)
         assert find_differences(reconcile(connector, job)) == {"missing": 2, "vanished": 2}
 
-        connector.environ["CONNECTOR_LEDGER"] = server.url
+        connector.environ["CONNECTOR_LEDGER"] = database.url
         result = connector.run_json("reconcile", job, "--forget-missing")
         assert (result.code, result.report["forgotten"]) == (1, 2), result.stderr
         assert connector.run_json("sync", job).rows == {"read": 100, "exists": 98, "created": 2}

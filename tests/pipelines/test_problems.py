@@ -30,7 +30,7 @@ subscriber:
   fields: {email: mail, birthday: born, is_active: {value: true}}
 load: {quiet_period: 200ms}
 """
-GOOD, BAD, WORSE = "ann@x.org,Ann,", "bob@x.org,Bob,31.02.1990", "no address,Cy,"
+VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS = "ann@x.org,Ann,", "bob@x.org,Bob,31.02.1990", "no address,Cy,"
 
 
 def sync(connector: Connector, *lines: str, job: str = JOB, options: tuple[str, ...] = ()) -> CommandResult:
@@ -38,7 +38,7 @@ def sync(connector: Connector, *lines: str, job: str = JOB, options: tuple[str, 
     return connector.run_json("sync", write_job(connector.folder, job), *options)
 
 
-def read_numbers(result: CommandResult) -> tuple[int, int, int]:
+def read_problem_counts(result: CommandResult) -> tuple[int, int, int]:
     """Return the exit code, and the numbers of new and open problems."""
     problems = result.report["problems"]
     return result.code, problems["new"], problems["open"]
@@ -52,34 +52,42 @@ def read_backlog(connector: Connector) -> dict[tuple[str, str, str], int]:
 
 def test_a_row_is_a_problem_until_a_run_reads_it_in_order(connector: Connector) -> None:
     nights = [
-        sync(connector, GOOD),
-        sync(connector, GOOD, BAD),
-        sync(connector, GOOD, BAD),
-        sync(connector, GOOD, BAD, WORSE),
+        sync(connector, VALID_ROW),
+        sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY),
+        sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY),
+        sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS),
     ]
-    assert [read_numbers(night) for night in nights] == [(0, 0, 0), (1, 1, 1), (1, 0, 1), (1, 1, 2)]
+    assert [read_problem_counts(night) for night in nights] == [(0, 0, 0), (1, 1, 1), (1, 0, 1), (1, 1, 2)]
     assert read_backlog(connector) == {("crm", "invalid", "birthday"): 1, ("crm", "invalid", "email"): 1}
     assert nights[-1].report["problems"]["kinds"] == {"invalid": {"new": 1, "open": 2}}
-    corrected = sync(connector, GOOD, "bob@x.org,Bob,", WORSE)
-    assert read_numbers(corrected) == (1, 0, 1)
+    corrected_result = sync(connector, VALID_ROW, "bob@x.org,Bob,", ROW_WITHOUT_ADDRESS)
+    assert read_problem_counts(corrected_result) == (1, 0, 1)
     assert read_backlog(connector) == {("crm", "invalid", "email"): 1}
 
 
 def test_with_fail_on_new_a_known_problem_does_not_make_a_run_fail(connector: Connector) -> None:
     job = JOB + "fail_on: new\n"
-    nights = [sync(connector, *rows, job=job) for rows in ((GOOD, BAD), (GOOD, BAD), (GOOD, BAD, WORSE), (GOOD, WORSE))]
-    assert [read_numbers(night) for night in nights] == [(1, 1, 1), (0, 0, 1), (1, 1, 2), (0, 0, 1)]
+    nights = [
+        sync(connector, *rows, job=job)
+        for rows in (
+            (VALID_ROW, ROW_WITH_WRONG_BIRTHDAY),
+            (VALID_ROW, ROW_WITH_WRONG_BIRTHDAY),
+            (VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS),
+            (VALID_ROW, ROW_WITHOUT_ADDRESS),
+        )
+    ]
+    assert [read_problem_counts(night) for night in nights] == [(1, 1, 1), (0, 0, 1), (1, 1, 2), (0, 0, 1)]
     assert [night.report["status"] for night in nights] == ["partial", "ok", "partial", "ok"]
 
 
 def test_a_row_that_has_left_the_source_is_no_problem_after_a_run_over_the_whole_source(connector: Connector) -> None:
-    sync(connector, GOOD, BAD, WORSE)
-    limited = sync(connector, GOOD, options=("--limit", "1"))
-    assert read_numbers(limited) == (0, 0, 2)
-    other = connector.run_json("import", write_csv(connector.folder / "other.csv", "mail,name,born", GOOD),
+    sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS)
+    limited_result = sync(connector, VALID_ROW, options=("--limit", "1"))
+    assert read_problem_counts(limited_result) == (0, 0, 2)
+    other_result = connector.run_json("import", write_csv(connector.folder / "other.csv", "mail,name,born", VALID_ROW),
                                "--job", connector.folder / "job.yaml")  # fmt: skip
-    assert read_numbers(other) == (0, 0, 2)
-    assert read_numbers(sync(connector, GOOD)) == (0, 0, 0)
+    assert read_problem_counts(other_result) == (0, 0, 2)
+    assert read_problem_counts(sync(connector, VALID_ROW)) == (0, 0, 0)
 
 
 def test_an_incremental_run_ends_only_problems_whose_rows_it_reads(connector: Connector) -> None:
@@ -90,72 +98,76 @@ def test_an_incremental_run_ends_only_problems_whose_rows_it_reads(connector: Co
             database.execute("DELETE FROM people WHERE mail = 'cy@x.org' AND changed_at < 3 + ?", (len(options),))
         return connector.run_json("sync", write_job(connector.folder, SQL_JOB), *options)
 
-    never, good = "31.02.1990", "1990-02-03"
-    assert read_numbers(run(("ann@x.org", good, 1), ("bob@x.org", never, 2), ("cy@x.org", never, 3))) == (1, 2, 2)
-    assert read_numbers(run(("dee@x.org", good, 4))) == (0, 0, 2)
-    assert read_numbers(run(("bob@x.org", good, 5))) == (0, 0, 1)
+    wrong_date, right_date = "31.02.1990", "1990-02-03"
+    assert read_problem_counts(
+        run(("ann@x.org", right_date, 1), ("bob@x.org", wrong_date, 2), ("cy@x.org", wrong_date, 3))
+    ) == (1, 2, 2)
+    assert read_problem_counts(run(("dee@x.org", right_date, 4))) == (0, 0, 2)
+    assert read_problem_counts(run(("bob@x.org", right_date, 5))) == (0, 0, 1)
     assert read_backlog(connector) == {("crm", "invalid", "birthday"): 1}
-    assert read_numbers(run(options=("--full",))) == (0, 0, 0)
+    assert read_problem_counts(run(options=("--full",))) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("by_job", [True, False])
-def test_the_corrected_row_of_a_rejects_file_ends_its_problem(connector: Connector, by_job: bool) -> None:
-    night = sync(connector, GOOD, BAD, WORSE)
+@pytest.mark.parametrize("has_job", [True, False])
+def test_the_corrected_row_of_a_rejects_file_ends_its_problem(connector: Connector, has_job: bool) -> None:
+    night = sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS)
     path = Path(night.report["rejects_file"])
     with path.open(encoding="utf-8", newline="") as file:
         lines = list(csv.reader(file))
     index = next(number for number, line in enumerate(lines) if line[0] == "no address")
     lines[index][0] = "cy@x.org"
-    corrected = connector.folder / "corrected.csv"
-    with corrected.open("w", encoding="utf-8", newline="") as file:
+    corrected_path = connector.folder / "corrected.csv"
+    with corrected_path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows(lines)
-    how = ["--job", str(connector.folder / "job.yaml")]
-    if not by_job:
-        how = ["--base-id", "7", "--active", "--map", "email=mail", "--map", "birthday=born"]
-    result = connector.run_json("import", corrected, *how)
+    options = ["--job", str(connector.folder / "job.yaml")]
+    if not has_job:
+        options = ["--base-id", "7", "--active", "--map", "email=mail", "--map", "birthday=born"]
+    result = connector.run_json("import", corrected_path, *options)
     assert (result.code, result.rows) == (1, {"read": 2, "created": 1, "invalid": 1}), result.stderr
     assert read_backlog(connector) == {("crm", "invalid", "birthday"): 1}
-    if by_job:
-        assert read_numbers(result) == (1, 0, 1)
+    if has_job:
+        assert read_problem_counts(result) == (1, 0, 1)
 
 
-def test_an_import_without_a_job_remembers_nothing(connector: Connector, tmp_path: Path) -> None:
+def test_an_import_without_a_job_keeps_no_problems(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", "email", "ann@x.org", "bob")
-    assert [read_numbers(connector.import_file(path)) for _ in range(2)] == [(1, 1, 1), (1, 1, 1)]
+    assert [read_problem_counts(connector.import_file(path)) for _ in range(2)] == [(1, 1, 1), (1, 1, 1)]
     assert read_backlog(connector) == {}
 
 
 def test_a_plan_and_a_run_that_ends_early_change_no_problem(connector: Connector) -> None:
-    planned = sync(connector, GOOD, BAD, options=("--dry-run",))
-    assert read_numbers(planned) == (1, 1, 0)
-    sync(connector, GOOD, BAD)
-    planned = sync(connector, GOOD, WORSE, options=("--dry-run",))
-    assert read_numbers(planned) == (1, 1, 1)
-    early = sync(connector, "eve@x.org,Eve,", WORSE, job=JOB + "guard: {max_shrink: 100%, max_creates: 0}\n")
-    assert early.code == 3
+    plan_result = sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, options=("--dry-run",))
+    assert read_problem_counts(plan_result) == (1, 1, 0)
+    sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY)
+    plan_result = sync(connector, VALID_ROW, ROW_WITHOUT_ADDRESS, options=("--dry-run",))
+    assert read_problem_counts(plan_result) == (1, 1, 1)
+    early_result = sync(
+        connector, "eve@x.org,Eve,", ROW_WITHOUT_ADDRESS, job=JOB + "guard: {max_shrink: 100%, max_creates: 0}\n"
+    )
+    assert early_result.code == 3
     assert read_backlog(connector) == {("crm", "invalid", "birthday"): 1}
 
 
 def test_a_refused_row_is_a_problem_until_a_retry_creates_it(connector: Connector) -> None:
     connector.sandbox.switch(required="Phone", error_status=422)
-    assert [read_numbers(sync(connector, GOOD)) for _ in range(2)] == [(1, 1, 1), (1, 0, 1)]
+    assert [read_problem_counts(sync(connector, VALID_ROW)) for _ in range(2)] == [(1, 1, 1), (1, 0, 1)]
     assert read_backlog(connector) == {("crm", "rejected", ""): 1}
     steps = connector.run_json("status").report["next"]
     assert any(step.endswith(f"connector retry --rejected --job {connector.folder}/job.yaml") for step in steps)
     connector.sandbox.switch(required="")
-    retried = connector.run_json("retry", "--rejected", "--quiet-period", "200ms")
-    assert retried.rows == {"read": 1, "created": 1}
+    retry_result = connector.run_json("retry", "--rejected", "--quiet-period", "200ms")
+    assert retry_result.rows == {"read": 1, "created": 1}
     assert read_backlog(connector) == {}
 
 
 def test_an_opt_out_is_a_problem_until_the_source_or_the_service_changes(connector: Connector) -> None:
     job = JOB.replace("{value: true}", "active")
 
-    def run(active: str) -> CommandResult:
-        write_csv(connector.folder / "people.csv", "mail,name,born,active", f"{GOOD},{active}")
+    def run(activity: str) -> CommandResult:
+        write_csv(connector.folder / "people.csv", "mail,name,born,active", f"{VALID_ROW},{activity}")
         return connector.run_json("sync", write_job(connector.folder, job))
 
-    assert [read_numbers(run(active)) for active in ("yes", "no", "no", "yes")] == [
+    assert [read_problem_counts(run(activity)) for activity in ("yes", "no", "no", "yes")] == [
         (0, 0, 0), (1, 1, 1), (1, 0, 1), (0, 0, 0),
     ]  # fmt: skip
 
@@ -167,30 +179,34 @@ def test_one_identity_in_two_bases_is_two_problems(connector: Connector) -> None
         write_csv(connector.folder / "people.csv", "mail,name,born,list", *lines)
         return connector.run_json("sync", write_job(connector.folder, job))
 
-    bad = "ann@x.org,Ann,31.02.1990"
-    assert read_numbers(run(f"{bad},7", f"{bad},9")) == (1, 2, 2)
-    limited = connector.run_json("sync", write_job(connector.folder, job), "--limit", "1")
-    assert read_numbers(limited) == (1, 0, 2)
-    assert read_numbers(run("ann@x.org,Ann,,7", f"{bad},9")) == (1, 0, 1)
+    invalid_cells = "ann@x.org,Ann,31.02.1990"
+    assert read_problem_counts(run(f"{invalid_cells},7", f"{invalid_cells},9")) == (1, 2, 2)
+    limited_result = connector.run_json("sync", write_job(connector.folder, job), "--limit", "1")
+    assert read_problem_counts(limited_result) == (1, 0, 2)
+    assert read_problem_counts(run("ann@x.org,Ann,,7", f"{invalid_cells},9")) == (1, 0, 1)
 
 
-def test_each_shard_ends_only_problems_of_its_own(postgres_connector: Connector) -> None:
+def test_each_shard_ends_only_problems_of_its_rows(postgres_connector: Connector) -> None:
     people = [f"p{index}@x.org,Pat,31.02.1990" for index in range(8)] + [f"nobody {index},Cy," for index in range(8)]
-    numbers = [read_numbers(sync(postgres_connector, *people, options=("--shard", f"{index}/2"))) for index in (1, 2)]
-    assert sum(new for _, new, _ in numbers) == 16
-    assert sum(is_open for _, _, is_open in numbers) == 16
-    first = sync(postgres_connector, GOOD, options=("--shard", "1/2"))
-    assert read_numbers(first)[1:] == (0, 0)
-    assert sum(read_backlog(postgres_connector).values()) == numbers[1][2]
-    sync(postgres_connector, GOOD, options=("--shard", "2/2"))
+    problem_counts = [
+        read_problem_counts(sync(postgres_connector, *people, options=("--shard", f"{index}/2"))) for index in (1, 2)
+    ]
+    assert sum(new_count for _, new_count, _ in problem_counts) == 16
+    assert sum(open_count for _, _, open_count in problem_counts) == 16
+    first_result = sync(postgres_connector, VALID_ROW, options=("--shard", "1/2"))
+    assert read_problem_counts(first_result)[1:] == (0, 0)
+    assert sum(read_backlog(postgres_connector).values()) == problem_counts[1][2]
+    sync(postgres_connector, VALID_ROW, options=("--shard", "2/2"))
     assert read_backlog(postgres_connector) == {}
 
 
 def test_the_report_as_text_names_new_problems(connector: Connector) -> None:
-    sync(connector, GOOD, BAD)
-    write_csv(connector.folder / "people.csv", "mail,name,born", GOOD, BAD, WORSE)
-    shown = connector.run("sync", connector.folder / "job.yaml").stdout
-    assert "2 (1 new)" in shown
+    sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY)
+    write_csv(
+        connector.folder / "people.csv", "mail,name,born", VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS
+    )
+    output = connector.run("sync", connector.folder / "job.yaml").stdout
+    assert "2 (1 new)" in output
 
 
 def test_fail_on_is_refused_in_a_job_that_loads_nothing(connector: Connector) -> None:
@@ -201,24 +217,27 @@ def test_fail_on_is_refused_in_a_job_that_loads_nothing(connector: Connector) ->
 
 def test_a_forgotten_subscriber_has_no_problem(connector: Connector) -> None:
     connector.sandbox.switch(required="Phone", error_status=422)
-    sync(connector, GOOD)
+    sync(connector, VALID_ROW)
     connector.run("forget", "ann@x.org")
     assert read_backlog(connector) == {}
 
 
 def test_the_problems_of_a_removed_job_end_with_the_command_that_status_shows(connector: Connector) -> None:
-    receipts = f"receipts: {{to: 'sqlite:///{connector.folder}/warehouse.db', table: news}}\n"
+    receipts_key = f"receipts: {{to: 'sqlite:///{connector.folder}/warehouse.db', table: news}}\n"
     (connector.folder / "warehouse.db").write_text("not a database")
-    sync(connector, GOOD, BAD, job=JOB + receipts)
-    sync(connector, GOOD, WORSE, job=JOB.replace("job: crm", "job: shop"))
+    sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, job=JOB + receipts_key)
+    sync(connector, VALID_ROW, ROW_WITHOUT_ADDRESS, job=JOB.replace("job: crm", "job: shop"))
     assert set(read_backlog(connector)) == {("crm", "invalid", "birthday"), ("shop", "invalid", "email")}
     (connector.folder / "job.yaml").unlink()
 
     steps = connector.run_json("status").report["next"]
     commands = [step.rpartition(": ")[2] for step in steps if "If the job was removed" in step]
     assert commands == ["connector prune --removed-job crm", "connector prune --removed-job shop"]
-    pruned = connector.run_json(*commands[0].split()[1:])
-    assert (pruned.code, pruned.report["messages"][0]) == (0, "1 open problem and 1 receipt of the job crm deleted")
+    prune_result = connector.run_json(*commands[0].split()[1:])
+    assert (prune_result.code, prune_result.report["messages"][0]) == (
+        0,
+        "1 open problem and 1 receipt of the job crm deleted",
+    )
     assert set(read_backlog(connector)) == {("shop", "invalid", "email")}
     assert "0 open problems" in connector.run(*commands[0].split()[1:]).stderr
     connector.run(*commands[1].split()[1:])
@@ -226,7 +245,7 @@ def test_the_problems_of_a_removed_job_end_with_the_command_that_status_shows(co
 
 
 def test_status_has_a_command_for_each_kind_of_open_problem(connector: Connector) -> None:
-    night = sync(connector, GOOD, BAD)
+    night = sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY)
     steps = connector.run_json("status").report["next"]
     (step,) = [step for step in steps if "1 open problem of crm" in step]
     assert f"connector import {night.report['rejects_file']}" in step

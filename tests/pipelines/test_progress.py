@@ -17,39 +17,39 @@ from tests.pipelines.conftest import ROOT, Connector
 
 
 def test_share_rate_and_remaining_time_follow_the_last_seconds() -> None:
-    at = [0.0]
-    progression = ProgressMeter(lambda: at[0])
-    assert progression.describe(0, None) == ""
-    at[0] = 1.0
-    assert progression.describe(50, 1000) == "5% of 1,000, 50/s, 19 s left"
+    clock_s = [0.0]
+    meter = ProgressMeter(lambda: clock_s[0])
+    assert meter.describe(0, None) == ""
+    clock_s[0] = 1.0
+    assert meter.describe(50, 1000) == "5% of 1,000, 50/s, 19 s left"
     for second in range(2, 40):
-        at[0] = second
-        progression.describe(50, 1000)
-    at[0] = 41.0
-    assert progression.describe(650, 12_345.6, is_estimate=True) == "5% of about 12,000, 60/s, 3 min left"
-    at[0] = 42.0
-    assert progression.describe(0, 1000) == "0% of 1,000"  # the second reading starts
+        clock_s[0] = second
+        meter.describe(50, 1000)
+    clock_s[0] = 41.0
+    assert meter.describe(650, 12_345.6, is_estimate=True) == "5% of about 12,000, 60/s, 3 min left"
+    clock_s[0] = 42.0
+    assert meter.describe(0, 1000) == "0% of 1,000"  # the second reading starts
 
 
 def test_a_wait_shows_the_remaining_seconds_and_the_reason() -> None:
     async def wait() -> tuple[str, str]:
-        at = [0.0]
+        clock_s = [0.0]
 
         async def sleep(_seconds: float) -> None:
             await asyncio.sleep(0)
 
-        control = Stop(system_clock().__class__(lambda: at[0], system_clock().now, sleep))
-        waiting = asyncio.create_task(control.wait(30, "the service has asked for a pause"))
+        control = Stop(system_clock().__class__(lambda: clock_s[0], system_clock().now, sleep))
+        waiting_task = asyncio.create_task(control.wait(30, "the service has asked for a pause"))
         await asyncio.sleep(0)
-        at[0] = 18.0
-        meanwhile = control.describe()
-        await waiting
-        return meanwhile, control.describe()
+        clock_s[0] = 18.0
+        text_during_wait = control.describe()
+        await waiting_task
+        return text_during_wait, control.describe()
 
     assert asyncio.run(wait()) == ("waiting 12 s: the service has asked for a pause", "reading")
 
 
-SQL = (
+SQL_JOB = (
     "job: s\nsource: {sql: {url: 'sqlite:///crm.db', table: people}}\nload: {max_rate: 100}\n"
     "subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}\n"
 )
@@ -59,25 +59,25 @@ def test_a_terminal_shows_the_progress_of_a_run(connector: Connector, tmp_path: 
     with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
         database.execute("CREATE TABLE people (email TEXT)")
         database.executemany("INSERT INTO people VALUES (?)", [(f"p{index}@example.com",) for index in range(200)])
-    (tmp_path / "sql.yaml").write_text(SQL)
+    (tmp_path / "sql.yaml").write_text(SQL_JOB)
     connector.sandbox.switch(latency_ms=100)
-    ours, theirs = pty.openpty()
+    controller, terminal = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "pipelines", "sync", "sql.yaml"],
         cwd=tmp_path,
         env=os.environ | connector.environ | {"TERM": "xterm", "COLUMNS": "200", "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
-        stderr=theirs,
+        stderr=terminal,
     )
-    os.close(theirs)
-    shown = b""
+    os.close(terminal)
+    output = b""
     try:
-        while part := os.read(ours, 65536):
-            shown += part
+        while piece := os.read(controller, 65536):
+            output += piece
     except OSError:  # the terminal's other end has closed
         pass
-    os.close(ours)
+    os.close(controller)
     process.communicate(timeout=60)
     assert process.returncode == 0
-    words = rb"200 read: [1-9]\d* created; \d+% of 200, \d+/s, \d+ s left \(creating\)"
-    assert re.search(words, shown), shown[-2000:]
+    pattern = rb"200 read: [1-9]\d* created; \d+% of 200, \d+/s, \d+ s left \(creating\)"
+    assert re.search(pattern, output), output[-2000:]

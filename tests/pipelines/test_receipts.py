@@ -32,14 +32,14 @@ load: {quiet_period: 100ms}
 receipts: {to: "TO"}
 """
 KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
-STEP = 1 if KILLS >= 50 else 17
-"""A campaign kills at every point."""
+POINT_STEP = 1 if KILLS >= 50 else 17
+"""The distance between two tried kill points. A campaign tries every point."""
 
-Row = dict[str, Any]
+ReceiptRow = dict[str, Any]
 
 
-class Place:
-    """A destination of receipts, and the folder or file of it."""
+class Destination:
+    """A destination of receipts: its kind, its folder and its URL."""
 
     def __init__(self, kind: str, folder: Path, url: str) -> None:
         self.kind, self.folder = kind, folder
@@ -50,15 +50,15 @@ class Place:
             "delta": f"delta://{folder}/receipts",
         }.get(kind, f"{folder}/receipts.{kind}")
 
-    def read(self) -> list[Row]:
+    def read(self) -> list[ReceiptRow]:
         """Return all receipts, in the order of their identities and runs."""
-        rows: list[Row]
+        rows: list[ReceiptRow]
         query = "SELECT * FROM subscriber_receipts"
         if self.kind == "duckdb":
             with closing(duckdb.connect(f"{self.folder}/warehouse.duckdb")) as database:
-                found = database.execute(query)
-                names = [column[0] for column in found.description or ()]
-                rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+                query_result = database.execute(query)
+                names = [column[0] for column in query_result.description or ()]
+                rows = [dict(zip(names, row, strict=True)) for row in query_result.fetchall()]
         elif self.kind in ("sqlite", "postgresql"):
             engine = sa.create_engine(self.to.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool)
             with engine.connect() as connection:
@@ -68,124 +68,138 @@ class Place:
 
             rows = DeltaTable(f"{self.folder}/receipts").to_pyarrow_table().to_pylist()
         else:
-            form = {"csv.gz": "csv", "jsonl": "json"}.get(self.kind, self.kind)
-            rows = ds.dataset(f"{self.folder}/receipts.{self.kind}", format=form).to_table().to_pylist()
+            arrow_format = {"csv.gz": "csv", "jsonl": "json"}.get(self.kind, self.kind)
+            rows = ds.dataset(f"{self.folder}/receipts.{self.kind}", format=arrow_format).to_table().to_pylist()
         return sorted(rows, key=lambda row: (row["identity"], row["run_id"]))
 
 
 @pytest.fixture
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def destination(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Destination]:
     kind = request.param
     if kind != "postgresql":
-        yield Place(kind, tmp_path, "")
+        yield Destination(kind, tmp_path, "")
         return
     with open_postgres() as database:
-        yield Place(kind, tmp_path, database.url)
+        yield Destination(kind, tmp_path, database.url)
 
 
-def sync(connector: Connector, to: str, *lines: str, options: tuple[str, ...] = ()) -> CommandResult:
+def sync(connector: Connector, url: str, *lines: str, options: tuple[str, ...] = ()) -> CommandResult:
     write_csv(connector.folder / "people.csv", "mail,name,phone", *lines)
-    return connector.run_json("sync", write_job(connector.folder, JOB.replace("TO", to)), *options)
+    return connector.run_json("sync", write_job(connector.folder, JOB.replace("TO", url)), *options)
 
 
-def summarise(rows: list[Row], run: CommandResult) -> dict[str, tuple[str, str]]:
+def summarise(rows: list[ReceiptRow], run: CommandResult) -> dict[str, tuple[str, str]]:
     """Return outcome and evidence of the receipts of a run, by identity."""
     run_id = run.report["run_id"]
     return {row["identity"]: (row["outcome"], row["evidence"]) for row in rows if row["run_id"] == run_id}
 
 
 @pytest.mark.parametrize(
-    "place", ["sqlite", "duckdb", "postgresql", "parquet", "csv", "csv.gz", "jsonl", "delta"], indirect=True
+    "destination", ["sqlite", "duckdb", "postgresql", "parquet", "csv", "csv.gz", "jsonl", "delta"], indirect=True
 )
-def test_each_destination_of_exports_takes_the_receipts_of_each_run(connector: Connector, place: Place) -> None:
-    first = sync(connector, place.to, "ann@x.org,Ann,", "bob@x.org,Bob,")
-    second = sync(connector, place.to, "ann@x.org,Ann,", "cy@x.org,Cy,")
-    rows = place.read()
+def test_each_destination_of_exports_takes_the_receipts_of_each_run(
+    connector: Connector, destination: Destination
+) -> None:
+    first_result = sync(connector, destination.to, "ann@x.org,Ann,", "bob@x.org,Bob,")
+    second_result = sync(connector, destination.to, "ann@x.org,Ann,", "cy@x.org,Cy,")
+    rows = destination.read()
     assert [row["identity"] for row in rows] == ["ann@x.org", "bob@x.org", "cy@x.org"]
-    assert {row["run_id"] for row in rows} == {each.report["run_id"] for each in (first, second)}
-    stored = list_stored(connector.sandbox)
-    assert [row["service_id"] for row in rows] == [stored[row["identity"]]["Id"] for row in rows]
+    assert {row["run_id"] for row in rows} == {result.report["run_id"] for result in (first_result, second_result)}
+    subscribers = list_stored(connector.sandbox)
+    assert [row["service_id"] for row in rows] == [subscribers[row["identity"]]["Id"] for row in rows]
     assert {(row["job"], row["outcome"], row["message"] or None) for row in rows} == {("crm", "created", None)}
     assert {row["evidence"] for row in rows} <= {"answer", "lookup"}
     assert all(str(row["at"]).startswith("20") for row in rows)
-    assert [each.report["receipts"]["rows"] for each in (first, second)] == [2, 1]
-    again = sync(connector, place.to, "ann@x.org,Ann,", "cy@x.org,Cy,")
-    assert (again.report["receipts"]["rows"], len(place.read())) == (0, 3)
+    assert [result.report["receipts"]["rows"] for result in (first_result, second_result)] == [2, 1]
+    third_result = sync(connector, destination.to, "ann@x.org,Ann,", "cy@x.org,Cy,")
+    assert (third_result.report["receipts"]["rows"], len(destination.read())) == (0, 3)
 
 
 def test_each_outcome_has_its_evidence(connector: Connector, tmp_path: Path) -> None:
-    place = Place("sqlite", tmp_path, "")
+    destination = Destination("sqlite", tmp_path, "")
     connector.sandbox.switch(required="FirstName", error_status=422)
-    first = sync(connector, place.to, "ann@x.org,Ann,", "bob@x.org,,")
-    assert summarise(place.read(), first) == {"ann@x.org": ("created", "lookup"), "bob@x.org": ("rejected", "answer")}
-    second = sync(connector, place.to, "ann@x.org,Anna,", "bob@x.org,,")
-    assert summarise(place.read(), second)["ann@x.org"] == ("changed", "lookup")
-    assert summarise(place.read(), second)["bob@x.org"][0] == "rejected"
-    third = sync(connector, place.to, "ann@x.org,Anna,")
-    assert summarise(place.read(), third) == {"ann@x.org": ("changed", "ledger")}
-    message = next(row["message"] for row in place.read() if row["run_id"] == second.report["run_id"])
+    first_result = sync(connector, destination.to, "ann@x.org,Ann,", "bob@x.org,,")
+    assert summarise(destination.read(), first_result) == {
+        "ann@x.org": ("created", "lookup"),
+        "bob@x.org": ("rejected", "answer"),
+    }
+    second_result = sync(connector, destination.to, "ann@x.org,Anna,", "bob@x.org,,")
+    assert summarise(destination.read(), second_result)["ann@x.org"] == ("changed", "lookup")
+    assert summarise(destination.read(), second_result)["bob@x.org"][0] == "rejected"
+    third_result = sync(connector, destination.to, "ann@x.org,Anna,")
+    assert summarise(destination.read(), third_result) == {"ann@x.org": ("changed", "ledger")}
+    message = next(row["message"] for row in destination.read() if row["run_id"] == second_result.report["run_id"])
     assert message == "differs in first_name"
 
 
-def test_the_receipt_of_a_compared_row_says_how_it_was_compared(connector: Connector, tmp_path: Path) -> None:
-    place = Place("sqlite", tmp_path, "")
+def test_the_receipt_of_a_compared_row_shows_how_the_row_was_compared(connector: Connector, tmp_path: Path) -> None:
+    destination = Destination("sqlite", tmp_path, "")
     people = [f"person{number}@x.org,Ann," for number in range(101)]
-    sync(connector, place.to, "erased@x.org,Ann,", *people)
+    sync(connector, destination.to, "erased@x.org,Ann,", *people)
     erase_first(connector.sandbox, Email="erased@x.org")
-    one = sync(connector, place.to, "erased@x.org,Anna,")
-    assert (receipt := read_receipt(place, one, "erased@x.org"))[:2] == ("changed", "ledger")
+    changed_result = sync(connector, destination.to, "erased@x.org,Anna,")
+    assert (receipt := read_receipt(destination, changed_result, "erased@x.org"))[:2] == ("changed", "ledger")
     assert "the list did not show it" in (receipt[2] or "")
-    many = sync(connector, place.to, *[row.replace("Ann", "Anna") for row in people])
-    assert set(summarise(place.read(), many).values()) == {("changed", "sweep")}
-    again = sync(connector, place.to, *[row.replace("Ann", "Anna") for row in people])
-    assert read_receipt(place, again, "person7@x.org") == ("changed", "ledger", "as an earlier run reported")
+    sweep_result = sync(connector, destination.to, *[row.replace("Ann", "Anna") for row in people])
+    assert set(summarise(destination.read(), sweep_result).values()) == {("changed", "sweep")}
+    repeated_result = sync(connector, destination.to, *[row.replace("Ann", "Anna") for row in people])
+    assert read_receipt(destination, repeated_result, "person7@x.org") == (
+        "changed",
+        "ledger",
+        "as an earlier run reported",
+    )
 
 
 def test_a_create_that_took_effect_with_a_429_has_the_receipt_of_a_created_subscriber(
     connector: Connector, tmp_path: Path
 ) -> None:
-    place = Place("sqlite", tmp_path, "")
+    destination = Destination("sqlite", tmp_path, "")
     connector.sandbox.switch(created_429=1.0)
-    first = sync(connector, place.to, "ann@x.org,Ann,")
-    assert first.rows == {"read": 1, "created": 1}, first.stderr
-    assert read_receipt(place, first, "ann@x.org") == ("created", "lookup", None)
+    result = sync(connector, destination.to, "ann@x.org,Ann,")
+    assert result.rows == {"read": 1, "created": 1}, result.stderr
+    assert read_receipt(destination, result, "ann@x.org") == ("created", "lookup", None)
 
 
-def read_receipt(place: Place, run: CommandResult, identity: str) -> tuple[str, str, str | None]:
+def read_receipt(destination: Destination, result: CommandResult, identity: str) -> tuple[str, str, str | None]:
     """Return outcome, evidence and message of a run's receipt."""
-    (row,) = (row for row in place.read() if (row["run_id"], row["identity"]) == (run.report["run_id"], identity))
+    (row,) = (
+        row for row in destination.read() if (row["run_id"], row["identity"]) == (result.report["run_id"], identity)
+    )
     return row["outcome"], row["evidence"], row["message"]
 
 
 def test_a_held_create_has_a_receipt_in_each_run_until_a_retry_finds_its_subscriber(
     connector: Connector, tmp_path: Path
 ) -> None:
-    place = Place("sqlite", tmp_path, "")
+    destination = Destination("sqlite", tmp_path, "")
     connector.sandbox.switch(drop_before=1.0)
     write_csv(connector.folder / "people.csv", "mail,name,phone", "ann@x.org,Ann,")
-    job = write_job(connector.folder, JOB.replace("TO", place.to).replace("load: {", "load: {on_unknown: hold, "))
-    held = [connector.run_json("sync", job) for _ in range(2)]
+    job = write_job(connector.folder, JOB.replace("TO", destination.to).replace("load: {", "load: {on_unknown: hold, "))
+    held_results = [connector.run_json("sync", job) for _ in range(2)]
     connector.sandbox.switch(drop_before=0.0)
-    found = connector.run_json("retry", "--held", "resend", "--job", job)
-    assert [summarise(place.read(), each) for each in (*held, found)] == [
+    result = connector.run_json("retry", "--held", "resend", "--job", job)
+    assert [summarise(destination.read(), result) for result in (*held_results, result)] == [
         {"ann@x.org": ("held", "lookup")}, {"ann@x.org": ("held", "lookup")}, {"ann@x.org": ("created", "answer")},
     ]  # fmt: skip
 
 
 def test_receipts_that_could_not_be_written_come_with_the_next_run(connector: Connector, tmp_path: Path) -> None:
-    place = Place("sqlite", tmp_path, "")
+    destination = Destination("sqlite", tmp_path, "")
     with closing(sqlite3.connect(tmp_path / "warehouse.db")) as database, database:
         database.execute("CREATE TABLE subscriber_receipts (id)")
-    first = sync(connector, place.to, "ann@x.org,Ann,")
-    assert (first.code, first.rows) == (1, {"read": 1, "created": 1})
-    assert "The next run of the job writes them" in " ".join(first.report["messages"])
-    shown = connector.run("sync", connector.folder / "job.yaml").stdout.splitlines()
-    assert shown[-2:] == ["Next: Read the messages of the run:", f"  connector status {read_last_run(connector)}"]
+    first_result = sync(connector, destination.to, "ann@x.org,Ann,")
+    assert (first_result.code, first_result.rows) == (1, {"read": 1, "created": 1})
+    assert "The next run of the job writes them" in " ".join(first_result.report["messages"])
+    output_lines = connector.run("sync", connector.folder / "job.yaml").stdout.splitlines()
+    assert output_lines[-2:] == [
+        "Next: Read the messages of the run:",
+        f"  connector status {read_last_run(connector)}",
+    ]
     with closing(sqlite3.connect(tmp_path / "warehouse.db")) as database, database:
         database.execute("DROP TABLE subscriber_receipts")
-    second = sync(connector, place.to, "ann@x.org,Ann,")
-    assert (second.code, second.report["receipts"]["rows"]) == (0, 1)
-    assert summarise(place.read(), first) == {"ann@x.org": ("created", "lookup")}
+    second_result = sync(connector, destination.to, "ann@x.org,Ann,")
+    assert (second_result.code, second_result.report["receipts"]["rows"]) == (0, 1)
+    assert summarise(destination.read(), first_result) == {"ann@x.org": ("created", "lookup")}
 
 
 def read_last_run(connector: Connector) -> str:
@@ -199,10 +213,10 @@ def test_an_import_without_a_job_writes_receipts_to_a_folder(connector: Connecto
     result = connector.import_file(path, "--receipts", "receipts.csv")
     assert (result.code, result.report["receipts"]) == (0, {"to": str(tmp_path / "receipts.csv"), "rows": 1})
     assert [path.name for path in (tmp_path / "receipts.csv").iterdir()] == [f"{result.report['run_id']}.csv"]
-    planned = connector.import_file(path, "--receipts", "receipts.csv", "--dry-run")
-    assert planned.report["receipts"] is None
-    for to in ("people.csv", "receipts.xlsx", "nowhere/receipts.csv"):
-        assert connector.import_file(path, "--receipts", to).code == 2
+    plan_result = connector.import_file(path, "--receipts", "receipts.csv", "--dry-run")
+    assert plan_result.report["receipts"] is None
+    for url in ("people.csv", "receipts.xlsx", "nowhere/receipts.csv"):
+        assert connector.import_file(path, "--receipts", url).code == 2
 
 
 def test_the_library_writes_receipts_as_the_commands_do(connector: Connector, tmp_path: Path) -> None:
@@ -222,49 +236,60 @@ def test_the_library_writes_receipts_as_the_commands_do(connector: Connector, tm
     for folder, report in calls:
         assert report.receipts == {"to": str(folder), "rows": 1}
         assert [path.name for path in folder.iterdir()] == [f"{report.run_id}.csv"]
-    for wrong in ("people.txt", 7):
+    for wrong_target in ("people.txt", 7):
         with pytest.raises(ConfigurationError, match=r"[Rr]eceipts"):
-            library.sync(job, receipts=wrong)  # type: ignore[arg-type]
+            library.sync(job, receipts=wrong_target)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("place", ["sqlite", "duckdb", "postgresql", "parquet"], indirect=True)
-def test_a_run_that_is_killed_at_any_point_leaves_its_receipts_to_the_next(connector: Connector, place: Place) -> None:
+@pytest.mark.parametrize("destination", ["sqlite", "duckdb", "postgresql", "parquet"], indirect=True)
+def test_a_run_that_is_killed_at_any_point_leaves_its_receipts_to_the_next(
+    connector: Connector, destination: Destination
+) -> None:
     connector.sandbox.switch(required="FirstName", error_status=422, error_after=0.2, seed=5)
-    job = write_job(connector.folder, JOB.replace("TO", place.to))
+    job = write_job(connector.folder, JOB.replace("TO", destination.to))
     environ = {**os.environ, **connector.environ, "PYTHONPATH": str(ROOT)}
-    point, is_killed, number = len(place.kind) % STEP, True, 0
+    point, is_killed, round_number = len(destination.kind) % POINT_STEP, True, 0
     while is_killed:
-        lines = [f"p{number}.{index}@x.org,{'Pat' if index else ''}," for index in range(4)]
+        lines = [f"p{round_number}.{index}@x.org,{'Pat' if index else ''}," for index in range(4)]
         write_csv(connector.folder / "people.csv", "mail,name,phone", *lines)
         is_killed = run_killed(["sync", str(job)], environ, connector.folder, point)
-        if number:  # an earlier run has made the destination
-            assert read_claims(place).items() <= read_entries(connector).items(), point
+        if round_number:  # an earlier run has made the destination
+            assert read_receipt_outcomes(destination).items() <= read_ledger_outcomes(connector).items(), point
         while (result := connector.run_json("sync", job)).report["status"] == "aborted":
-            assert "first creates got no usable answer" in result.stderr  # by chance, all of the first three
+            assert (
+                "first creates got no usable answer" in result.stderr
+            )  # the random faults may affect all of the first three
         assert result.report["status"] == "partial", result.stdout
-        check(connector, place, point)
-        point, number = point + STEP, number + 1
-    assert number > 2
+        check(connector, destination, point)
+        point, round_number = point + POINT_STEP, round_number + 1
+    assert round_number > 2
 
 
-def check(connector: Connector, place: Place, point: int) -> None:
+def check(connector: Connector, destination: Destination, point: int) -> None:
     """Check that the receipts, the ledger and the service agree, row by row, and that the outbox is empty."""
-    claims, known = read_claims(place), read_entries(connector)
-    assert claims == known, point
-    stored = {digest_identity("email", email): each["Id"] for email, each in list_stored(connector.sandbox).items()}
-    assert {digest: service_id for digest, (outcome, service_id) in claims.items() if outcome == "created"} == stored
-    created = [row["identity"] for row in place.read() if row["outcome"] == "created"]
-    assert len(created) == len(stored), point
+    receipt_outcomes, ledger_outcomes = read_receipt_outcomes(destination), read_ledger_outcomes(connector)
+    assert receipt_outcomes == ledger_outcomes, point
+    stored_ids = {
+        digest_identity("email", email): subscriber["Id"]
+        for email, subscriber in list_stored(connector.sandbox).items()
+    }
+    assert {
+        digest: service_id for digest, (outcome, service_id) in receipt_outcomes.items() if outcome == "created"
+    } == stored_ids
+    created_identities = [row["identity"] for row in destination.read() if row["outcome"] == "created"]
+    assert len(created_identities) == len(stored_ids), point
     with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger:
         assert ledger.execute("SELECT count(*) FROM receipt").fetchone() == (0,), point
 
 
-def read_claims(place: Place) -> dict[bytes, tuple[str, int | None]]:
+def read_receipt_outcomes(destination: Destination) -> dict[bytes, tuple[str, int | None]]:
     """Return the outcome and the Id of each subscriber's last receipt, by the digest of the identity."""
-    return {digest_identity("email", row["identity"]): (row["outcome"], row["service_id"]) for row in place.read()}
+    return {
+        digest_identity("email", row["identity"]): (row["outcome"], row["service_id"]) for row in destination.read()
+    }
 
 
-def read_entries(connector: Connector) -> dict[bytes, tuple[str, int | None]]:
+def read_ledger_outcomes(connector: Connector) -> dict[bytes, tuple[str, int | None]]:
     """Return the outcome and the Id of each subscriber in the ledger, by the digest of the identity."""
     outcomes = {State.CONFIRMED: "created", State.REJECTED: "rejected", State.UNKNOWN: "unknown"}
     with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger:

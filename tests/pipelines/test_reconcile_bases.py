@@ -18,7 +18,7 @@ def test_each_base_is_compared_separately(connector: Connector, tmp_path: Path) 
     sandbox, job = connector.sandbox, write_lists(tmp_path, *ROWS)
     assert connector.run_json("sync", job).rows["created"] == 4
     assert reconcile(connector, job).code == 0
-    before = count_requests(sandbox, "list")
+    list_count = count_requests(sandbox, "list")
 
     erase_first(sandbox, BaseId=11)  # cem, of the club
     plant(sandbox, "bob@x.org", {"Id": 7}, IsActive=True)  # who is in the shop by the source
@@ -27,9 +27,11 @@ def test_each_base_is_compared_separately(connector: Connector, tmp_path: Path) 
     rows = (*ROWS[:3], "cem@x.org,news", "cem@x.org,club", "dan@x.org,nwes")
     result = reconcile(connector, write_lists(tmp_path, *rows))
 
-    assert count_requests(sandbox, "list") <= before + 6 + MOST_REQUESTS  # a listing, its evidence; the erasing
-    told = {(line["difference"], line["base"].rpartition("(")[2], line["identity"]) for line in read_lines(tmp_path)}
-    assert told == {
+    assert count_requests(sandbox, "list") <= list_count + 6 + MOST_REQUESTS  # a listing, its evidence; the erasing
+    reported_differences = {
+        (line["difference"], line["base"].rpartition("(")[2], line["identity"]) for line in read_lines(tmp_path)
+    }
+    assert reported_differences == {
         ("missing", "id 7)", "cem@x.org"), ("extra", "id 7)", "bob@x.org"), ("duplicated", "id 9)", "ann@x.org"),
         ("missing", "id 11)", "cem@x.org"), ("vanished", "id 11)", "cem@x.org"),
     }  # fmt: skip
@@ -44,13 +46,13 @@ def test_a_base_without_rows_is_compared_if_the_job_names_the_base(connector: Co
     plant(connector.sandbox, "cem@x.org", {"Id": 7}, IsActive=True)
     job = write_lists(tmp_path, "cem@x.org,news", base="{column: list, values: {news: 7, shop: 9}}")
     assert find_differences(reconcile(connector, job)) == {"extra": 1}
-    by_itself = write_lists(tmp_path, "cem@x.org,7", base="{column: list}")
-    assert find_differences(reconcile(connector, by_itself)) == {}
+    job_without_other_bases = write_lists(tmp_path, "cem@x.org,7", base="{column: list}")
+    assert find_differences(reconcile(connector, job_without_other_bases)) == {}
 
 
 def find_bases(connector: Connector) -> dict[str, int]:
-    """The id of each base that somebody is in, by its name."""
-    bases = [Subscriber["Base"] for Subscriber in Calls(connector.sandbox).read_page()["Subscribers"]]
+    """Return the id of each base that has a subscriber, by its name."""
+    bases = [subscriber["Base"] for subscriber in Calls(connector.sandbox).read_page()["Subscribers"]]
     return {base["Name"]: base["Id"] for base in bases}
 
 
@@ -58,7 +60,7 @@ def find_bases(connector: Connector) -> dict[str, int]:
 def test_a_missing_subscriber_is_forgotten_in_its_own_base(
     connector: Connector, tmp_path: Path, rows: tuple[str, ...]
 ) -> None:
-    """The base of the first row is emptied where that has no other: that takes a person's word."""
+    """If the first row is the only row of its base, the base is emptied. Forgetting then requires --yes."""
     job = write_lists(tmp_path, *rows, "ann@x.org,Shop", base="{column: list}")
     assert connector.run_json("sync", job).rows["created"] == len(rows) + 1
     erase_first(connector.sandbox, BaseId=find_bases(connector)["News"])

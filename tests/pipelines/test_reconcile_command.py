@@ -10,8 +10,8 @@ from tests.pipelines.conftest import Connector, wait_for, write_addresses, write
 from tests.pipelines.leftovers import lose_three, put_lag_on_record
 from tests.pipelines.planned import write_job
 from tests.pipelines.reconciled import (
-    NOTHING,
-    UNKNOWN,
+    NO_DIFFERENCES,
+    UNKNOWN_DIFFERENCES,
     erase_first,
     find_differences,
     list_lines,
@@ -22,19 +22,19 @@ from tests.pipelines.reconciled import (
 )
 from tests.pipelines.test_import_command import REPORT_KEYS
 
-BY_ID = """
+JOB_BY_ID = """
 job: news
 source: {file: {path: people.csv}}
 subscriber: {base: {id: 7}, fields: {email: email, first_name: name, is_active: {value: true}}}
 load: {quiet_period: 200ms}
 """
-BY_SQL = """
+JOB_BY_SQL = """
 job: news
 source: {sql: {url: "sqlite:///people.db", table: people, cursor: {column: at, start: 1}}}
 subscriber: {base: {name: News}, fields: {email: email, first_name: name, is_active: {value: true}}}
 load: {quiet_period: 200ms}
 """
-BY_NUMBER = """
+JOB_BY_NUMBER = """
 job: news
 source: {file: {path: people.csv}}
 subscriber:
@@ -57,31 +57,31 @@ def write_people(folder: Path, names: dict[str, str], *, is_sql: bool = False) -
 
 
 @pytest.mark.parametrize(
-    ("text", "settings"),
-    [(None, {}), (BY_ID, {"filters": "ignored", "order": "email", "max_limit": 10}), (BY_SQL, {})],
+    ("job_text", "switches"),
+    [(None, {}), (JOB_BY_ID, {"filters": "ignored", "order": "email", "max_limit": 10}), (JOB_BY_SQL, {})],
     ids=["by name", "by id", "from a database"],
 )
 def test_each_planted_difference_and_no_other_is_found(
-    connector: Connector, tmp_path: Path, text: str | None, settings: dict[str, object]
+    connector: Connector, tmp_path: Path, job_text: str | None, switches: dict[str, object]
 ) -> None:
-    sandbox, base = connector.sandbox, {"Id": 7} if text is BY_ID else {"Name": "News"}
-    job = write_job(tmp_path) if text is None else write_job(tmp_path, text=text)
+    sandbox, base = connector.sandbox, {"Id": 7} if job_text is JOB_BY_ID else {"Name": "News"}
+    job = write_job(tmp_path) if job_text is None else write_job(tmp_path, text=job_text)
     names = {f"person{number}@x.org": f"Ann {number}" for number in range(30)}
-    write_people(tmp_path, names, is_sql=text is BY_SQL)
+    write_people(tmp_path, names, is_sql=job_text is JOB_BY_SQL)
     assert connector.run_json("sync", job).rows == {"read": 30, "created": 30}
     plant(sandbox, "elsewhere@x.org", {"Name": "Shop"})
     assert reconcile(connector, job).code == 0
 
-    (erased,) = erase_first(sandbox)
+    (erased_id,) = erase_first(sandbox)
     (erased_email,) = names.keys() - show_all(sandbox).keys()
-    there = sorted(show_all(sandbox).keys() & names.keys())
-    changed, doubled = there[0], there[1]
+    listed_emails = sorted(show_all(sandbox).keys() & names.keys())
+    changed_email, doubled_email = listed_emails[0], listed_emails[1]
     extra_id = plant(sandbox, "stranger@x.org", base, FirstName="Eve")
-    doubled_id = plant(sandbox, doubled.upper(), base, FirstName="Other")
-    names[changed] = "Anna"
+    doubled_id = plant(sandbox, doubled_email.upper(), base, FirstName="Other")
+    names[changed_email] = "Anna"
     names["new@x.org"] = "New"
-    write_people(tmp_path, names, is_sql=text is BY_SQL)
-    sandbox.switch(**settings)
+    write_people(tmp_path, names, is_sql=job_text is JOB_BY_SQL)
+    sandbox.switch(**switches)
 
     result = reconcile(connector, job)
 
@@ -100,21 +100,25 @@ def test_each_planted_difference_and_no_other_is_found(
     lines = {(line["difference"], line["identity"]): line for line in read_lines(tmp_path)}
     assert lines.keys() == {
         ("missing", erased_email), ("vanished", erased_email), ("missing", "new@x.org"), ("extra", "stranger@x.org"),
-        ("duplicated", doubled), ("drifted", changed),
+        ("duplicated", doubled_email), ("drifted", changed_email),
     }  # fmt: skip
-    first_id = show_all(sandbox)[doubled]["Id"]
-    assert lines["duplicated", doubled]["ids"] == f"{first_id}; {doubled_id}"
+    first_id = show_all(sandbox)[doubled_email]["Id"]
+    assert lines["duplicated", doubled_email]["ids"] == f"{first_id}; {doubled_id}"
     assert lines["extra", "stranger@x.org"]["ids"] == str(extra_id)
-    assert lines["vanished", erased_email]["ids"] == str(erased)
-    drifted, was = lines["drifted", changed], show_all(sandbox)[changed]["FirstName"]
-    assert (drifted["field"], drifted["source"], drifted["service"]) == ("first_name", "Anna", was)
+    assert lines["vanished", erased_email]["ids"] == str(erased_id)
+    drifted_line, service_value = lines["drifted", changed_email], show_all(sandbox)[changed_email]["FirstName"]
+    assert (drifted_line["field"], drifted_line["source"], drifted_line["service"]) == (
+        "first_name",
+        "Anna",
+        service_value,
+    )
     assert (lines["missing", "new@x.org"]["ledger"], lines["missing", erased_email]["ledger"]) == ("none", "confirmed")
     assert result.report["examples"]["extra"] == [extra_id]
     assert result.report["certificate"]["verdict"] == "complete"
 
 
 def test_the_identity_may_be_the_client_user_id(connector: Connector, tmp_path: Path) -> None:
-    job = write_job(tmp_path, text=BY_NUMBER)
+    job = write_job(tmp_path, text=JOB_BY_NUMBER)
     write_csv(tmp_path / "people.csv", "number,email", "a1,Ann@X.org", "b2,bob@x.org", "c3,cem@x.org")
     assert connector.run_json("sync", job).rows["created"] == 3
     plant(connector.sandbox, "ann@x.org", ClientUserId="A1")  # another key: its case counts
@@ -127,7 +131,7 @@ def test_the_identity_may_be_the_client_user_id(connector: Connector, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("zips", "policy", "listed", "expected", "absent"),
+    ("zips", "zip_rule", "service_fields", "expected_fields", "absent_fields"),
     [
         (["10115", "SW1A 1AA", "02134", ""], "omit", {}, [], "null"),
         (["10115", "SW1A 1AA", "02134", ""], "custom_field2", {}, [], "empty"),
@@ -136,22 +140,22 @@ def test_the_identity_may_be_the_client_user_id(connector: Connector, tmp_path: 
     ],
 )
 def test_zips_are_compared_by_the_zip_rule_of_the_job(
-    connector: Connector, tmp_path: Path, zips: list[str], policy: str, listed: dict[str, object],
-    expected: list[str], absent: str,
+    connector: Connector, tmp_path: Path, zips: list[str], zip_rule: str, service_fields: dict[str, object],
+    expected_fields: list[str], absent_fields: str,
 ) -> None:  # fmt: skip
-    connector.sandbox.switch(absent_fields=absent)
+    connector.sandbox.switch(absent_fields=absent_fields)
     fields = "email: email, address_zip: zip, address_state: state, address_line3: line, is_active: {value: true}"
-    text = BY_ID.replace("email: email, first_name: name, is_active: {value: true}", fields)
-    job = write_job(tmp_path, text=text.replace("base: {id: 7}", f"base: {{id: 7}}, zip: {policy}"))
-    people = [f"person{number}@x.org,{each},," for number, each in enumerate(zips)]
+    job_text = JOB_BY_ID.replace("email: email, first_name: name, is_active: {value: true}", fields)
+    job = write_job(tmp_path, text=job_text.replace("base: {id: 7}", f"base: {{id: 7}}, zip: {zip_rule}"))
+    people = [f"person{number}@x.org,{zip_code},," for number, zip_code in enumerate(zips)]
     write_csv(tmp_path / "people.csv", "email,zip,state,line", *people)
-    if listed:
-        plant(connector.sandbox, "person0@x.org", {"Id": 7}, IsActive=True, **listed)
+    if service_fields:
+        plant(connector.sandbox, "person0@x.org", {"Id": 7}, IsActive=True, **service_fields)
     else:
         assert connector.run_json("sync", job).rows["created"] == len(zips)
     result = reconcile(connector, job)
-    assert find_differences(result) == ({"drifted": 1} if expected else {})
-    assert list(result.report["fields"]) == expected
+    assert find_differences(result) == ({"drifted": 1} if expected_fields else {})
+    assert list(result.report["fields"]) == expected_fields
 
 
 def test_missing_rows_are_reported_with_the_state_of_the_ledger(connector: Connector, tmp_path: Path) -> None:
@@ -167,17 +171,17 @@ def test_missing_rows_are_reported_with_the_state_of_the_ledger(connector: Conne
     write_csv(tmp_path / "people.csv", "email,name", *rows)
     result = reconcile(connector, job)
     assert result.report["missing_by_ledger"] == {"none": 1, "rejected": 1, "unknown": 1}
-    told = {line["identity"]: (line["ledger"], line["message"]) for line in read_lines(tmp_path)}
-    assert told["new@x.org"] == ("none", "never sent")
-    assert told["refused@x.org"][0] == "rejected"
-    assert "(400): Subscriber.FirstName is required" in told["refused@x.org"][1]
-    assert told["lost0@x.org"][0] == "unknown"
-    assert "connector retry" in told["lost0@x.org"][1]
+    ledger_states = {line["identity"]: (line["ledger"], line["message"]) for line in read_lines(tmp_path)}
+    assert ledger_states["new@x.org"] == ("none", "never sent")
+    assert ledger_states["refused@x.org"][0] == "rejected"
+    assert "(400): Subscriber.FirstName is required" in ledger_states["refused@x.org"][1]
+    assert ledger_states["lost0@x.org"][0] == "unknown"
+    assert "connector retry" in ledger_states["lost0@x.org"][1]
 
 
 def test_invalid_duplicate_and_suppressed_rows_count_as_present(connector: Connector, tmp_path: Path) -> None:
-    text = BY_ID.replace("first_name: name,", "first_name: name, gender: sex,")
-    job = write_job(tmp_path, "suppress: {file: {path: gone.csv, column: address}}", text=text)
+    job_text = JOB_BY_ID.replace("first_name: name,", "first_name: name, gender: sex,")
+    job = write_job(tmp_path, "suppress: {file: {path: gone.csv, column: address}}", text=job_text)
     write_csv(tmp_path / "gone.csv", "address", "gone@x.org", "never@x.org")
     for name in ("ann", "gone", "wrong"):
         plant(connector.sandbox, f"{name}@x.org", {"Id": 7}, FirstName="Ann", IsActive=True)
@@ -186,7 +190,7 @@ def test_invalid_duplicate_and_suppressed_rows_count_as_present(connector: Conne
         "never@x.org,Ann,", "wrong@x.org,Ann,robot", "nobody,Ann,", 'torn@x.org',
     )  # fmt: skip
     result = reconcile(connector, job)
-    assert (result.code, result.report["differences"]) == (0, NOTHING), result.stdout
+    assert (result.code, result.report["differences"]) == (0, NO_DIFFERENCES), result.stdout
     assert result.rows == {"read": 7, "valid": 1, "invalid": 3, "duplicate": 1, "suppressed": 2}
     assert any("2 of them have no identity" in message for message in result.report["messages"])
 
@@ -199,10 +203,10 @@ def test_an_incomplete_list_shows_nobody_as_missing_or_extra(connector: Connecto
     sandbox.switch(order="shuffled", max_limit=10)
     result = reconcile(connector, job)
     assert (result.code, result.report["status"]) == (1, "partial")
-    assert result.report["differences"].items() >= UNKNOWN.items()
+    assert result.report["differences"].items() >= UNKNOWN_DIFFERENCES.items()
     assert {line["difference"] for line in read_lines(tmp_path)} <= {"duplicated", "drifted"}
-    (told,) = [message for message in result.report["messages"] if "is not known to be complete" in message]
-    assert "its missing, extra and vanished subscribers are not certain" in told
+    (message,) = [message for message in result.report["messages"] if "is not known to be complete" in message]
+    assert "its missing, extra and vanished subscribers are not certain" in message
     sandbox.switch(max_limit=1000)  # one page holds all in any order
     assert find_differences(reconcile(connector, job)) == {"extra": 1}
 
@@ -217,9 +221,9 @@ def test_an_incomplete_list_shows_duplicates_and_drift(connector: Connector, tmp
     sandbox.switch(max_total=5)
     result = reconcile(connector, job)
     assert result.report["certificate"]["reason"] == "total_count"
-    assert result.report["differences"] == {**UNKNOWN, "duplicated": 20, "drifted": 20}
-    accepted = reconcile(connector, job, "--ignore-total-count")
-    assert accepted.report["differences"] == {**NOTHING, "duplicated": 20, "drifted": 20}
+    assert result.report["differences"] == {**UNKNOWN_DIFFERENCES, "duplicated": 20, "drifted": 20}
+    accepted_result = reconcile(connector, job, "--ignore-total-count")
+    assert accepted_result.report["differences"] == {**NO_DIFFERENCES, "duplicated": 20, "drifted": 20}
 
 
 def test_a_list_that_changes_during_the_reading_causes_no_wrong_difference(
@@ -232,11 +236,11 @@ def test_a_list_that_changes_during_the_reading_causes_no_wrong_difference(
     result = reconcile(connector, job)
     sandbox.switch(churn_insert=0, churn_delete=0)
     assert result.report["certificate"]["verdict"] == "complete", result.report["certificate"]
-    stayed = show_all(sandbox).keys()
-    told = list_lines(tmp_path)
-    assert {kind for kind, _, _ in told} <= {"missing", "extra", "vanished"}
-    assert not {name for kind, name, _ in told if kind == "missing"} & stayed
-    assert all(name.startswith("churn-") or "churn-" in name for kind, name, _ in told if kind == "extra")
+    remaining_emails = show_all(sandbox).keys()
+    differences = list_lines(tmp_path)
+    assert {kind for kind, _, _ in differences} <= {"missing", "extra", "vanished"}
+    assert not {name for kind, name, _ in differences if kind == "missing"} & remaining_emails
+    assert all(name.startswith("churn-") or "churn-" in name for kind, name, _ in differences if kind == "extra")
 
 
 def test_a_reconciliation_waits_for_the_largest_lag_on_record(connector: Connector, tmp_path: Path) -> None:
@@ -245,20 +249,20 @@ def test_a_reconciliation_waits_for_the_largest_lag_on_record(connector: Connect
     write_people(tmp_path, {f"person{number}@x.org": "Ann" for number in range(30)})
     assert connector.run_json("sync", job).code == 1  # the list does not show the new subscribers yet
     put_lag_on_record(connector, 2.7)
-    assert reconcile(connector, job).report["differences"] == NOTHING
+    assert reconcile(connector, job).report["differences"] == NO_DIFFERENCES
 
 
 def test_a_reconciliation_beside_a_load_reports_the_load(connector: Connector, tmp_path: Path) -> None:
     sandbox, job = connector.sandbox, write_job(tmp_path)
     write_people(tmp_path, {f"person{number}@x.org": "Ann" for number in range(300)})
     sandbox.switch(latency_ms=100)
-    with connector.start("import", tmp_path / "people.csv", "--job", job, "--max-concurrency", "2") as load:
+    with connector.start("import", tmp_path / "people.csv", "--job", job, "--max-concurrency", "2") as load_process:
         wait_for(lambda: sandbox.stats()["subscribers"] >= 10)
         result = connector.run_json("reconcile", job)
-        assert load.poll() is None
+        assert load_process.poll() is None
         sandbox.switch(latency_ms=0)
-        load.communicate()
-    assert load.returncode == 0
+        load_process.communicate()
+    assert load_process.returncode == 0
     assert result.code == 1
     assert any("is active, or has died" in message for message in result.report["messages"])
 
@@ -266,26 +270,26 @@ def test_a_reconciliation_beside_a_load_reports_the_load(connector: Connector, t
 def test_an_unknown_create_that_took_effect_is_not_a_difference(connector: Connector, tmp_path: Path) -> None:
     people = write_addresses(tmp_path / "people.csv", 4)
     lose_three(connector, people, drop_after=1)
-    text = BY_ID.replace("name,", "first_name,").replace("{id: 7}", "{name: News}")
-    result = reconcile(connector, write_job(tmp_path, text=text))
+    job_text = JOB_BY_ID.replace("name,", "first_name,").replace("{id: 7}", "{name: News}")
+    result = reconcile(connector, write_job(tmp_path, text=job_text))
     assert find_differences(result) == {"missing": 1}
     assert list_lines(tmp_path) == [("missing", "person3@example.com", "")]
 
 
 @pytest.mark.parametrize(
-    ("source", "code", "words"),
+    ("source", "code", "expected_text"),
     [
         ("email,name", 3, "has a header and no rows"),
         ("address,name\nann@x.org,Ann", 2, "email is mapped to the column email, which does not exist"),
     ],
 )
 def test_an_empty_source_or_a_source_without_the_identity_is_refused(
-    connector: Connector, tmp_path: Path, source: str, code: int, words: str
+    connector: Connector, tmp_path: Path, source: str, code: int, expected_text: str
 ) -> None:
     write_csv(tmp_path / "people.csv", source)
     result = connector.run("reconcile", write_job(tmp_path), "--to", tmp_path / "differences.csv")
     assert result.code == code
-    assert words in result.stderr
+    assert expected_text in result.stderr
     assert not (tmp_path / "differences.csv").exists()
 
 
@@ -293,22 +297,22 @@ def test_a_list_that_cannot_be_read_aborts_the_run_and_keeps_the_file(connector:
     write_people(tmp_path, {"ann@x.org": "Ann"})
     job = write_job(tmp_path)
     reconcile(connector, job)
-    before = (tmp_path / "differences.csv").read_bytes()
+    file_before = (tmp_path / "differences.csv").read_bytes()
     connector.sandbox.switch(list_error=1)
     result = reconcile(connector, job)
     assert (result.code, result.report["status"]) == (3, "aborted")
     assert "differences" not in result.report
-    assert (tmp_path / "differences.csv").read_bytes() == before
+    assert (tmp_path / "differences.csv").read_bytes() == file_before
 
 
 def test_a_source_that_fails_in_the_middle_aborts_the_run(connector: Connector, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "people.db")) as database, database:
         database.execute("CREATE TABLE numbers (email TEXT, name TEXT, at INTEGER)")
         database.executemany("INSERT INTO numbers VALUES (?, 'Ann', ?)", [(f"p{n}@x.org", n) for n in range(1, 4)])
-        broken = "CASE at WHEN 3 THEN json_extract('broken', '$') ELSE at END"  # the last row cannot be read
-        database.execute(f"CREATE VIEW people AS SELECT email, name, {broken} AS at FROM numbers ORDER BY rowid")
-    text = BY_SQL.replace(", cursor: {column: at, start: 1}", "")
-    result = reconcile(connector, write_job(tmp_path, text=text))
+        broken_sql = "CASE at WHEN 3 THEN json_extract('broken', '$') ELSE at END"  # the last row cannot be read
+        database.execute(f"CREATE VIEW people AS SELECT email, name, {broken_sql} AS at FROM numbers ORDER BY rowid")
+    job_text = JOB_BY_SQL.replace(", cursor: {column: at, start: 1}", "")
+    result = reconcile(connector, write_job(tmp_path, text=job_text))
     assert (result.code, result.report["status"]) == (3, "aborted"), result.stdout
     assert not (tmp_path / "differences.csv").exists()
 
@@ -318,9 +322,9 @@ def test_the_report_is_a_table_without_personal_data(connector: Connector, tmp_p
     write_people(tmp_path, {"ann@x.org": "Ann"})
     result = connector.run("reconcile", write_job(tmp_path))
     assert result.code == 1
-    told = [" ".join(line.strip("│").split("│")).split() for line in result.stdout.splitlines()]
-    assert ["missing", "1", "rows", "1"] in told
-    assert ["ledger:", "none", "1"] in told
-    assert ["extra", "1", "ids", str(subscriber_id)] in told
+    table_rows = [" ".join(line.strip("│").split("│")).split() for line in result.stdout.splitlines()]
+    assert ["missing", "1", "rows", "1"] in table_rows
+    assert ["ledger:", "none", "1"] in table_rows
+    assert ["extra", "1", "ids", str(subscriber_id)] in table_rows
     assert "stranger" not in result.stdout
     assert not list((tmp_path / "state").glob("ledger*")), "a reconciliation creates no ledger"

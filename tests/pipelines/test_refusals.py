@@ -28,12 +28,12 @@ def test_a_corrected_row_whose_refused_create_took_effect_is_not_created_again(
     """The list shows the refused subscribers only after the first run has looked."""
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 50)
     sandbox.switch(created_422=0.2, list_lag_ms=2000)
-    refused = connector.import_file(path).rows["rejected"]
+    rejected_count = connector.import_file(path).rows["rejected"]
     sandbox.switch(created_422=0)
     write_csv(path, "email,first_name,is_active", *(f"person{index}@example.com,Bob,true" for index in range(50)))
-    corrected = connector.import_file(path, "--quiet-period", "2100ms")
-    assert corrected.rows == {"read": 50, "changed": 50}, corrected.stderr
-    assert corrected.report["settled"] == {"found": refused, "absent": 0}
+    corrected_result = connector.import_file(path, "--quiet-period", "2100ms")
+    assert corrected_result.rows == {"read": 50, "changed": 50}, corrected_result.stderr
+    assert corrected_result.report["settled"] == {"found": rejected_count, "absent": 0}
     assert set(count_stored(sandbox).values()) == {1}
 
 
@@ -46,8 +46,8 @@ def test_a_refusal_of_the_account_or_the_token_is_sent_again_though_its_row_is_n
     path = write_csv(tmp_path / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,")
     assert connector.import_file(path).rows == {"read": 2, "created": 1, "rejected": 1}
     sandbox.switch(required="")
-    other = write_csv(tmp_path / "other.csv", "email,first_name", "c@x.org,Cem")
-    result = connector.import_file(other, "--on-unknown", "hold")
+    other_path = write_csv(tmp_path / "other.csv", "email,first_name", "c@x.org,Cem")
+    result = connector.import_file(other_path, "--on-unknown", "hold")
     assert (result.code, result.rows) == (0, {"read": 1, "created": 1}), result.stderr
     assert count_stored(sandbox) == {"a@x.org": 1, "b@x.org": 1, "c@x.org": 1}
 
@@ -58,9 +58,11 @@ def test_a_retry_sends_a_create_that_the_account_was_refused_again(connector: Co
     sandbox.switch(required="FirstName", error_status=403)
     path = write_csv(tmp_path / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,")
     connector.import_file(path)
-    shown = connector.run_json("status").report
-    assert [(open_entry["state"], open_entry["entries"]) for open_entry in shown["open_entries"]] == [("unknown", 1)]
-    assert not any("Correct" in step for step in shown["next"]), shown["next"]
+    status_report = connector.run_json("status").report
+    assert [(open_entry["state"], open_entry["entries"]) for open_entry in status_report["open_entries"]] == [
+        ("unknown", 1)
+    ]
+    assert not any("Correct" in step for step in status_report["next"]), status_report["next"]
     sandbox.switch(required="")
     result = connector.run_json("retry", "--quiet-period", "100ms")
     assert (result.code, result.rows) == (0, {"read": 1, "created": 1}), result.stderr
@@ -111,12 +113,12 @@ def test_a_subscriber_that_another_program_creates_after_a_429_is_not_reported_a
 ) -> None:
     connector.sandbox.switch(refuse=1, retry_after="seconds")
     path = write_csv(tmp_path / "people.csv", "email,first_name", "ann@x.org,Ann", "bob@x.org,Bob")
-    other = write_csv(tmp_path / "other.csv", "email,first_name", "ann@x.org,Anna")
+    other_path = write_csv(tmp_path / "other.csv", "email,first_name", "ann@x.org,Anna")
     arguments = ("import", path, *INTO_NEWS, "--quiet-period", "2s", "--output", "json")
     with connector.start(*arguments) as process:
         wait_for(lambda: connector.sandbox.stats()["faults"].get("refuse", 0) >= 2)
         connector.sandbox.switch(refuse=0)
-        assert connector.import_file(other, environ={"CONNECTOR_STATE_DIR": str(tmp_path / "other")}).code == 0
+        assert connector.import_file(other_path, environ={"CONNECTOR_STATE_DIR": str(tmp_path / "other")}).code == 0
         result = wait_for_result(process)
     assert (result.code, result.rows) == (0, {"read": 2, "created": 1, "changed": 1}), result.stderr
     assert connector.import_file(path).rows == {"read": 2, "exists": 1, "changed": 1}
@@ -133,20 +135,22 @@ def test_a_token_that_is_revoked_during_a_run_ends_the_run_without_rejecting_a_r
         result = wait_for_result(process)
     assert (result.code, result.rows["unsent"] > 0) == (3, True), result.stderr
     sandbox.switch(authorization="{token}", latency_ms=0)
-    again = connector.import_file(path)
-    assert (again.code, again.rows["created"] + again.rows["exists"]) == (0, 300), again.stderr
+    second_result = connector.import_file(path)
+    assert (second_result.code, second_result.rows["created"] + second_result.rows["exists"]) == (0, 300), (
+        second_result.stderr
+    )
     assert Counter(count_stored(sandbox).values()) == {1: 300}
 
 
 def test_a_rejected_row_is_sent_again_only_after_its_correction(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(required="FirstName")
     path = write_csv(tmp_path / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,", "c@x.org,")
-    first = connector.import_file(path)
-    assert (first.code, first.rows) == (1, {"read": 3, "created": 1, "rejected": 2})
-    assert all("FirstName" in row["_message"] for row in read_rejects(first))
-    again = connector.import_file(path)
-    assert again.rows == {"read": 3, "exists": 1, "rejected": 2}
-    assert again.report["requests"]["create"]["sent"] == 0
+    first_result = connector.import_file(path)
+    assert (first_result.code, first_result.rows) == (1, {"read": 3, "created": 1, "rejected": 2})
+    assert all("FirstName" in row["_message"] for row in read_rejects(first_result))
+    second_result = connector.import_file(path)
+    assert second_result.rows == {"read": 3, "exists": 1, "rejected": 2}
+    assert second_result.report["requests"]["create"]["sent"] == 0
     write_csv(path, "email,first_name", "a@x.org,Ann", "b@x.org,Bob", "c@x.org,")
     assert connector.import_file(path).rows == {"read": 3, "exists": 1, "created": 1, "rejected": 1}
 
@@ -165,8 +169,8 @@ def test_a_refused_create_that_the_list_shows_late_exists_in_the_next_run(connec
     sandbox.switch(executed_status=1, executed_statuses=["422"], list_lag_ms=2000)
     assert connector.import_file(path).rows == {"read": 5, "rejected": 5}
     sandbox.switch(executed_status=0)
-    early = connector.import_file(path, "--quiet-period", "2s")  # a later run must look again
-    assert early.rows == {"read": 5, "rejected": 5}, early.stderr
+    early_result = connector.import_file(path, "--quiet-period", "2s")  # a later run must look again
+    assert early_result.rows == {"read": 5, "rejected": 5}, early_result.stderr
     wait_until_listed(sandbox, 5)
     result = connector.import_file(path)
     assert (result.code, result.rows) == (0, {"read": 5, "exists": 5}), result.stderr
@@ -178,9 +182,9 @@ def test_a_refused_row_is_looked_up_by_one_later_run_only(connector: Connector, 
     path = write_csv(tmp_path / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,")
     assert connector.import_file(path).rows == {"read": 2, "created": 1, "rejected": 1}
     time.sleep(0.5)  # two quiet periods
-    sent = [connector.import_file(path).report["requests"]["list"]["sent"] for _ in range(3)]
-    assert sent[0] > sent[1] == sent[2] <= 1, sent
+    list_counts = [connector.import_file(path).report["requests"]["list"]["sent"] for _ in range(3)]
+    assert list_counts[0] > list_counts[1] == list_counts[2] <= 1, list_counts
 
 
-def wait_until_listed(sandbox: SandboxProcess, number: int) -> None:
-    wait_for(lambda: len(show_all(sandbox)) == number)
+def wait_until_listed(sandbox: SandboxProcess, subscriber_count: int) -> None:
+    wait_for(lambda: len(show_all(sandbox)) == subscriber_count)

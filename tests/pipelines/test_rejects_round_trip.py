@@ -29,7 +29,20 @@ subscriber:
   zip: reject
 """
 HEADER = ("Mail", "Name", "Sex", "Tel", "Groups", "Member No", "Note", "Land", "Town", "Street", "House", "Born")
-GOOD = ("ANN@x.org", "ann mary lee", "V", "030 1234567", "a | b", "7", " n ", "", "Utrecht", "Main", "5", "31-01-1990")
+VALID_ROW = (
+    "ANN@x.org",
+    "ann mary lee",
+    "V",
+    "030 1234567",
+    "a | b",
+    "7",
+    " n ",
+    "",
+    "Utrecht",
+    "Main",
+    "5",
+    "31-01-1990",
+)
 EXPECTED = {
     "Email": "ann@x.org",
     "IsActive": True,
@@ -44,7 +57,7 @@ EXPECTED = {
     "Birthday": "1990-01-31",
 }
 # The wrong cells of a row, the fields and codes in the rejects file, and the corrected cells.
-BROKEN: tuple[tuple[dict[str, str], str, str, dict[str, str]], ...] = (
+INVALID_ROWS: tuple[tuple[dict[str, str], str, str, dict[str, str]], ...] = (
     ({"Mail": "bob@"}, "email", "email", {"Mail": "Bob@x.org"}),
     ({"Mail": "cis@x.org", "Sex": "X"}, "gender", "gender", {"Sex": "M"}),
     ({"Mail": "dov@x.org", "Tel": "call me"}, "phone", "phone", {"Tel": "+49 30 1234567"}),
@@ -62,7 +75,10 @@ BROKEN: tuple[tuple[dict[str, str], str, str, dict[str, str]], ...] = (
 
 def write_people(folder: Path) -> None:
     """Write a good row and the broken rows."""
-    rows = [dict(zip(HEADER, GOOD, strict=True)) | wrong for wrong in ({}, *(each[0] for each in BROKEN))]
+    rows = [
+        dict(zip(HEADER, VALID_ROW, strict=True)) | wrong_cells
+        for wrong_cells in ({}, *(invalid_row[0] for invalid_row in INVALID_ROWS))
+    ]
     write_csv(folder / "people.csv", ";".join(HEADER), *(";".join(row.values()) for row in rows))
     (folder / "job.yaml").write_text(JOB, encoding="utf-8")
 
@@ -74,41 +90,51 @@ def correct(path: Path, change: Callable[[int, dict[str, str]], None]) -> list[d
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
-        for place, row in enumerate(rows):
-            changed = dict(row)
-            change(place, changed)
-            writer.writerow(changed)
+        for row_index, row in enumerate(rows):
+            changed_row = dict(row)
+            change(row_index, changed_row)
+            writer.writerow(changed_row)
     return rows
 
 
 def test_a_corrected_rejects_file_of_a_mapped_job_creates_all_rows(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path)
-    first = connector.run_json("sync", "job.yaml")
-    assert first.rows == {"read": 1 + len(BROKEN), "created": 1, "invalid": len(BROKEN)}, first.stderr
-    rejects = Path(first.report["rejects_file"])
-    as_they_were = correct(rejects, lambda place, row: row.update(BROKEN[place][3]))
-    assert [(row["_field"], row["_code"]) for row in as_they_were] == [each[1:3] for each in BROKEN]
-    assert all(row["Note"] == " n " for row in as_they_were)
-    second = connector.run_json("import", rejects, "--job", "job.yaml")
-    assert (second.code, second.rows) == (0, {"read": len(BROKEN), "created": len(BROKEN)}), second.stderr
-    again = connector.run_json("import", rejects, "--job", "job.yaml")
-    assert (again.code, again.rows) == (0, {"read": len(BROKEN), "exists": len(BROKEN)})
-    assert connector.run_json("sync", "job.yaml").rows == {"read": 1 + len(BROKEN), "exists": 1, "invalid": len(BROKEN)}
+    first_result = connector.run_json("sync", "job.yaml")
+    assert first_result.rows == {"read": 1 + len(INVALID_ROWS), "created": 1, "invalid": len(INVALID_ROWS)}, (
+        first_result.stderr
+    )
+    rejects = Path(first_result.report["rejects_file"])
+    rejects_before = correct(rejects, lambda row_index, row: row.update(INVALID_ROWS[row_index][3]))
+    assert [(row["_field"], row["_code"]) for row in rejects_before] == [
+        invalid_row[1:3] for invalid_row in INVALID_ROWS
+    ]
+    assert all(row["Note"] == " n " for row in rejects_before)
+    second_result = connector.run_json("import", rejects, "--job", "job.yaml")
+    assert (second_result.code, second_result.rows) == (0, {"read": len(INVALID_ROWS), "created": len(INVALID_ROWS)}), (
+        second_result.stderr
+    )
+    third_result = connector.run_json("import", rejects, "--job", "job.yaml")
+    assert (third_result.code, third_result.rows) == (0, {"read": len(INVALID_ROWS), "exists": len(INVALID_ROWS)})
+    assert connector.run_json("sync", "job.yaml").rows == {
+        "read": 1 + len(INVALID_ROWS),
+        "exists": 1,
+        "invalid": len(INVALID_ROWS),
+    }
 
-    stored = list_stored(connector.sandbox)
-    ann = stored["ann@x.org"]
+    subscribers = list_stored(connector.sandbox)
+    ann = subscribers["ann@x.org"]
     assert {name: ann[name] for name in EXPECTED if name != "Address"} | {
         "Address": {name: ann["Address"][name] for name in EXPECTED["Address"]}  # type: ignore[attr-defined] # a dict
     } == EXPECTED
-    assert set(stored) == {
+    assert set(subscribers) == {
         "ann@x.org",
         *(f"{name}@x.org" for name in ("bob", "cis", "dov", "eve", "fay", "gus", "hal")),
     }
-    assert stored["dov@x.org"]["Phone"] == "+49301234567"
-    assert stored["eve@x.org"]["Address"]["Country"] == "DE"
-    assert stored["fay@x.org"]["Birthday"] == "1990-02-03"
-    assert (stored["gus@x.org"]["FirstName"], stored["gus@x.org"]["LastName"]) == ("Gus", "-")
-    assert stored["gus@x.org"]["CustomField1"] == "g. (7)"
+    assert subscribers["dov@x.org"]["Phone"] == "+49301234567"
+    assert subscribers["eve@x.org"]["Address"]["Country"] == "DE"
+    assert subscribers["fay@x.org"]["Birthday"] == "1990-02-03"
+    assert (subscribers["gus@x.org"]["FirstName"], subscribers["gus@x.org"]["LastName"]) == ("Gus", "-")
+    assert subscribers["gus@x.org"]["CustomField1"] == "g. (7)"
 
 
 def test_formulas_in_rejects_are_guarded_and_imported_unchanged(connector: Connector, tmp_path: Path) -> None:
@@ -118,18 +144,21 @@ def test_formulas_in_rejects_are_guarded_and_imported_unchanged(connector: Conne
         "a@,=1+1,+31301234567,'=x",
         "ragged,row",
     )
-    first = connector.import_file(tmp_path / "people.csv")
-    assert first.rows == {"read": 2, "invalid": 2}
-    rejects = Path(first.report["rejects_file"])
-    ragged, wrong = correct(rejects, lambda _, row: row.update({"email": "a@x.org"} if row["email"] else {}))
-    guarded = [wrong[name] for name in ("first_name", "phone", "custom_field1")]
-    assert guarded == ["'=1+1", "'+31301234567", "''=x"]
-    assert ragged["_raw"] == "ragged,row"
+    first_result = connector.import_file(tmp_path / "people.csv")
+    assert first_result.rows == {"read": 2, "invalid": 2}
+    rejects = Path(first_result.report["rejects_file"])
+    ragged_row, formula_row = correct(rejects, lambda _, row: row.update({"email": "a@x.org"} if row["email"] else {}))
+    guarded_cells = [formula_row[name] for name in ("first_name", "phone", "custom_field1")]
+    assert guarded_cells == ["'=1+1", "'+31301234567", "''=x"]
+    assert ragged_row["_raw"] == "ragged,row"
 
-    second = connector.import_file(rejects)
-    assert (second.rows, second.report["unmapped_columns"]) == ({"read": 2, "created": 1, "invalid": 1}, [])
-    stored = list_stored(connector.sandbox)["a@x.org"]
-    assert [stored[name] for name in ("FirstName", "Phone", "CustomField1")] == ["=1+1", "+31301234567", "=x"]
-    (left,) = correct(Path(second.report["rejects_file"]), lambda place, row: None)
-    assert (left["_raw"], left["_code"], left["email"]) == ("ragged,row", "ragged", "")
-    assert "is not corrected yet" in left["_message"]
+    second_result = connector.import_file(rejects)
+    assert (second_result.rows, second_result.report["unmapped_columns"]) == (
+        {"read": 2, "created": 1, "invalid": 1},
+        [],
+    )
+    subscriber = list_stored(connector.sandbox)["a@x.org"]
+    assert [subscriber[name] for name in ("FirstName", "Phone", "CustomField1")] == ["=1+1", "+31301234567", "=x"]
+    (remaining_row,) = correct(Path(second_result.report["rejects_file"]), lambda row_index, row: None)
+    assert (remaining_row["_raw"], remaining_row["_code"], remaining_row["email"]) == ("ragged,row", "ragged", "")
+    assert "is not corrected yet" in remaining_row["_message"]

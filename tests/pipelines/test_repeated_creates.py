@@ -7,17 +7,17 @@ import pytest
 from tests.pipelines.conftest import Connector, count_stored, write_addresses
 
 
-@pytest.mark.parametrize(("seeded", "filters"), [(0, "exact"), (30, "icase"), (30, "partial")])
+@pytest.mark.parametrize(("seeded_count", "filters"), [(0, "exact"), (30, "icase"), (30, "partial")])
 def test_creates_that_are_executed_twice_end_the_run_after_the_first(
-    connector: Connector, tmp_path: Path, seeded: int, filters: str
+    connector: Connector, tmp_path: Path, seeded_count: int, filters: str
 ) -> None:
-    if seeded:
-        connector.sandbox.seed(seeded, base_name="News")
+    if seeded_count:
+        connector.sandbox.seed(seeded_count, base_name="News")
     connector.sandbox.switch(repeat=1, filters=filters)
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 40))
     assert (result.code, result.rows) == (3, {"read": 40, "created": 1, "unsent": 39}), result.stderr
-    first, second = (event["id"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created")
-    assert f"1 subscriber of this run is in the service twice (ids {first} and {second})" in result.stderr
+    first_id, second_id = (event["id"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created")
+    assert f"1 subscriber of this run is in the service twice (ids {first_id} and {second_id})" in result.stderr
 
 
 def test_some_creates_that_are_executed_twice_are_named_at_the_end(connector: Connector, tmp_path: Path) -> None:
@@ -25,9 +25,9 @@ def test_some_creates_that_are_executed_twice_are_named_at_the_end(connector: Co
     assert connector.import_file(write_addresses(path, 5)).code == 0
     connector.sandbox.switch(repeat=0.2, seed=3)
     result = connector.import_file(write_addresses(path, 60))
-    twice = sum(number == 2 for number in count_stored(connector.sandbox).values())
-    assert (result.code, twice > 1) == (1, True), result.stderr
-    assert f"{twice} subscribers of this run are in the service twice" in result.stderr
+    doubled_count = sum(number == 2 for number in count_stored(connector.sandbox).values())
+    assert (result.code, doubled_count > 1) == (1, True), result.stderr
+    assert f"{doubled_count} subscribers of this run are in the service twice" in result.stderr
 
 
 def test_creates_that_are_executed_twice_are_noticed_though_the_list_lags(connector: Connector, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ class Reader(HTMLParser):
 
     def __init__(self, page: str) -> None:
         super().__init__()
-        self.text, self.reaching = "", list[str]()
+        self.text, self.loading_tags = "", list[str]()
         self.feed(page)
         self.close()
 
@@ -26,13 +26,13 @@ class Reader(HTMLParser):
         self.text += data
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
+        attributes = dict(attrs)
         names = {"src", "srcset", "action", "href"} & {
-            name for name, value in given.items() if value != "data:," and not (value or "").startswith("#")
+            name for name, value in attributes.items() if value != "data:," and not (value or "").startswith("#")
         }
-        names |= {name for name in given if name.startswith("on")}
+        names |= {name for name in attributes if name.startswith("on")}
         if names or tag in ("script", "img", "iframe", "object", "embed"):
-            self.reaching.append(tag)
+            self.loading_tags.append(tag)
 
 
 def read_page(path: Path) -> str:
@@ -40,7 +40,7 @@ def read_page(path: Path) -> str:
     assert path.stat().st_mode & 0o077 == 0
     page = path.read_text(encoding="utf-8")
     reader = Reader(page)
-    assert reader.reaching == []
+    assert reader.loading_tags == []
     assert re.findall(r"url\(|@import|https?:", page.partition("</style>")[0]) == []
     return read_text(page)
 
@@ -53,32 +53,32 @@ def test_the_page_of_an_import_shows_the_run_its_problems_and_the_next_step(
     connector: Connector, tmp_path: Path
 ) -> None:
     rows = [f"person{number}@example.com,Ann" for number in range(20)]
-    bad = ["secret.lady@hidden,Ann", "another.lady@hidden,Ann", "one,cell,too many"]
-    path = write_csv(tmp_path / "<b>people & co.csv", "email,first_name", *rows, *bad)
+    invalid_rows = ["secret.lady@hidden,Ann", "another.lady@hidden,Ann", "one,cell,too many"]
+    path = write_csv(tmp_path / "<b>people & co.csv", "email,first_name", *rows, *invalid_rows)
     result = connector.import_file(path, "--report", "run.html", "--max-rate", "400")
 
-    text = read_page(tmp_path / "run.html")
+    page_text = read_page(tmp_path / "run.html")
     report = result.report
     assert "<b>people" not in (tmp_path / "run.html").read_text(encoding="utf-8")
-    for shown in (
+    for expected_text in (
         "<b>people & co partial", report["run_id"], connector.sandbox.base_url, "News", "400/s", "23 read", "20created",
         "3invalid", "2 invalid · email: Email is not an email address: write one address", "s•••••.l•••@h•••••",
     ):  # fmt: skip
-        assert shown in text
-    assert all(message in text for message in report["messages"])
-    assert f"then import it: connector import {report['rejects_file']} --base-name" in text
+        assert expected_text in page_text
+    assert all(message in page_text for message in report["messages"])
+    assert f"then import it: connector import {report['rejects_file']} --base-name" in page_text
     for secret in ("secret", "another.lady", connector.sandbox.token):
-        assert secret not in text
+        assert secret not in page_text
         assert secret not in json.dumps(report)
 
 
 def test_an_earlier_run_and_a_killed_run_have_a_page(connector: Connector, tmp_path: Path) -> None:
     run_id = connector.import_file(write_addresses(tmp_path / "people.csv", 3)).report["run_id"]
     connector.run("status", run_id, "--report", "earlier.html")
-    assert "3created" in (text := read_page(tmp_path / "earlier.html"))
-    assert "connector status" not in text
-    killed = {"run_id": "20261123T080000-0a1b2c", "job": "", "command": "sync", "status": "killed"}
-    page = write_page({**killed, "started_at": "2026-11-23T08:00:00+00:00"})
+    assert "3created" in (page_text := read_page(tmp_path / "earlier.html"))
+    assert "connector status" not in page_text
+    run = {"run_id": "20261123T080000-0a1b2c", "job": "", "command": "sync", "status": "killed"}
+    page = write_page({**run, "started_at": "2026-11-23T08:00:00+00:00"})
     assert "connector retry" in Reader(page).text
 
 
@@ -96,27 +96,35 @@ def test_the_page_of_an_export_shows_the_certificate_without_filter_values(
     connector.import_file(write_addresses(tmp_path / "people.csv", 3))
     arguments = ("--email", "person1@example.com", "--report", "run.html")
     report = connector.run_json("export", "sqlite:///out.db", *arguments).report
-    text = read_page(tmp_path / "run.html")
-    assert "Every subscriber who was on the list throughout the reading is in the output, once." in text
-    assert "sqlite:///" in text
-    assert "person1" not in text + json.dumps({**report, "certificate": None})
+    page_text = read_page(tmp_path / "run.html")
+    assert "Every subscriber who was on the list throughout the reading is in the output, once." in page_text
+    assert "sqlite:///" in page_text
+    assert "person1" not in page_text + json.dumps({**report, "certificate": None})
 
 
-@pytest.mark.parametrize("answers", [1, 50, 40_000])
-def test_a_timeline_is_bounded_and_counts_every_request(answers: int) -> None:
+@pytest.mark.parametrize("answer_count", [1, 50, 40_000])
+def test_a_timeline_is_bounded_and_counts_every_request(answer_count: int) -> None:
     timeline = Timeline(0.0)
-    for number in range(answers):
+    for number in range(answer_count):
         timeline.record_answer(number / 100, number / 100 + 0.25)
-    timeline.record_pause(answers / 100 + 0.25, answers / 100 + 60.25)
+    timeline.record_pause(answer_count / 100 + 0.25, answer_count / 100 + 60.25)
     timeline.record_limited()
-    said = timeline.as_json(answers / 100 + 100)
-    assert said is not None
-    columns = [said[name] for name in ("sent", "limited", "failed", "round_trip_ms", "paused_s")]
+    timeline_json = timeline.as_json(answer_count / 100 + 100)
+    assert timeline_json is not None
+    columns = [timeline_json[name] for name in ("sent", "limited", "failed", "round_trip_ms", "paused_s")]
     assert len({len(column) for column in columns}) == 1
-    assert len(said["sent"]) <= 120
-    assert len(said["sent"]) * said["bucket_s"] >= said["seconds"] > (len(said["sent"]) - 1) * said["bucket_s"]
-    assert (sum(said["sent"]), sum(said["limited"]), round(sum(said["paused_s"]), 1)) == (answers, 1, 60.0)
-    assert {trip for trip in said["round_trip_ms"] if trip is not None} == {250.0}
+    assert len(timeline_json["sent"]) <= 120
+    assert (
+        len(timeline_json["sent"]) * timeline_json["bucket_s"]
+        >= timeline_json["seconds"]
+        > (len(timeline_json["sent"]) - 1) * timeline_json["bucket_s"]
+    )
+    assert (sum(timeline_json["sent"]), sum(timeline_json["limited"]), round(sum(timeline_json["paused_s"]), 1)) == (
+        answer_count,
+        1,
+        60.0,
+    )
+    assert {round_trip_ms for round_trip_ms in timeline_json["round_trip_ms"] if round_trip_ms is not None} == {250.0}
 
 
 def test_the_health_page_shows_each_job_and_what_is_open(connector: Connector, tmp_path: Path) -> None:
@@ -125,12 +133,12 @@ def test_the_health_page_shows_each_job_and_what_is_open(connector: Connector, t
         connector.import_file(path)
     runs = connector.run_json("status", "--last", "1", "--html", "health.html").report["runs"]
     assert [run["job"] for run in runs] == ["later"]
-    text = read_page(tmp_path / "health.html")
-    assert text.index("later import") < text.index("people import")
-    assert text.count("1 run:") == 2
-    assert "No job has run" in text, "an import of a single file is no job"
-    assert "No run on record succeeded" in text
-    assert f"then import it: connector import {runs[0]['rejects_file']} --base-name" in text
+    page_text = read_page(tmp_path / "health.html")
+    assert page_text.index("later import") < page_text.index("people import")
+    assert page_text.count("1 run:") == 2
+    assert "No job has run" in page_text, "an import of a single file is no job"
+    assert "No run on record succeeded" in page_text
+    assert f"then import it: connector import {runs[0]['rejects_file']} --base-name" in page_text
     connector.run("status", "--html", "health.html", "--job", "people")  # its own page is replaced
     assert "later import" not in read_page(tmp_path / "health.html")
     assert connector.run("status", "--html", "health.html", "--quiet").stdout == ""
@@ -151,8 +159,8 @@ def test_the_health_page_counts_jobs_and_links_to_the_report_of_each_run(connect
     (tmp_path / "list.yaml").write_text("job: list\nexport: {to: list.csv}\n")
     assert connector.run("export", "list.yaml").code == 0
     connector.run("status", "--html", "health.html")
-    text = read_page(tmp_path / "health.html")
-    assert "1 of 2 jobs ended well the last time" in text
+    page_text = read_page(tmp_path / "health.html")
+    assert "1 of 2 jobs ended well the last time" in page_text
     page = (tmp_path / "health.html").read_text(encoding="utf-8")
     assert f'<a href="#{run_id}">' in page
     article = page.partition(f'<article id="{run_id}"')[2].partition("</article>")[0]

@@ -23,7 +23,7 @@ from tests.pipelines.conftest import (
     write_csv,
 )
 from tests.pipelines.leftovers import (
-    LISTED_JOB,
+    SUPPRESSING_JOB,
     create_elsewhere,
     hold_three,
     lose_three,
@@ -38,36 +38,40 @@ from tests.pipelines.virtual_time import skip_waits
 
 
 @pytest.mark.parametrize(
-    ("losses", "rows", "settled"),
+    ("switches", "expected_rows", "expected_settled"),
     [
         ({"drop_after": 1}, {"read": 3, "exists": 3}, {"found": 3, "absent": 0}),
         ({"drop_before": 1}, {"read": 3, "created": 3}, {"found": 0, "absent": 3}),
     ],
 )
 def test_unknown_entries_are_finished_without_their_source(
-    connector: Connector, tmp_path: Path, losses: dict[str, Any], rows: dict[str, int], settled: dict[str, int]
+    connector: Connector,
+    tmp_path: Path,
+    switches: dict[str, Any],
+    expected_rows: dict[str, int],
+    expected_settled: dict[str, int],
 ) -> None:
     path = write_addresses(tmp_path / "people.csv", 3)
-    lose_three(connector, path, **losses)
+    lose_three(connector, path, **switches)
     path.unlink()
     result = retry(connector)
-    assert (result.code, result.report["status"], result.rows) == (0, "ok", rows)
-    assert result.report["settled"] == settled
-    assert result.report["activity"] == {"active": rows.get("created", 0), "inactive": 0}
+    assert (result.code, result.report["status"], result.rows) == (0, "ok", expected_rows)
+    assert result.report["settled"] == expected_settled
+    assert result.report["activity"] == {"active": expected_rows.get("created", 0), "inactive": 0}
     assert result.report["command"] == "retry"
     assert count_stored(connector.sandbox) == {f"person{index}@example.com": 1 for index in range(3)}
     assert read_states(connector) == []
 
 
 def test_a_retry_finishes_the_named_base_or_each_base_of_the_account(connector: Connector, tmp_path: Path) -> None:
-    connector.run_json("import", write_addresses(tmp_path / "new.csv", 1, first=90), "--base-name", "Shop")
+    connector.run_json("import", write_addresses(tmp_path / "new.csv", 1, first_index=90), "--base-name", "Shop")
     lose_three(connector, write_addresses(tmp_path / "one.csv", 3), drop_after=1)
-    lose_three(connector, write_addresses(tmp_path / "two.csv", 3, first=10), base="Shop", drop_before=1)
+    lose_three(connector, write_addresses(tmp_path / "two.csv", 3, first_index=10), base="Shop", drop_before=1)
     assert retry(connector, "--base-name", "Shop").rows == {"read": 3, "created": 3}
     assert read_states(connector) == [State.UNKNOWN] * 3
-    lose_three(connector, write_addresses(tmp_path / "three.csv", 3, first=20), base="Shop", drop_before=1)
+    lose_three(connector, write_addresses(tmp_path / "three.csv", 3, first_index=20), base="Shop", drop_before=1)
     assert retry(connector, "--base-id", "1").rows == {"read": 3, "created": 3}
-    lose_three(connector, write_addresses(tmp_path / "four.csv", 3, first=30), base="Shop", drop_before=1)
+    lose_three(connector, write_addresses(tmp_path / "four.csv", 3, first_index=30), base="Shop", drop_before=1)
     result = retry(connector)
     assert (result.code, result.rows) == (0, {"read": 6, "exists": 3, "created": 3})
     bases = {event["subscriber"]["Base"]["Name"] for event in connector.sandbox.truth()["events"]}
@@ -75,18 +79,18 @@ def test_a_retry_finishes_the_named_base_or_each_base_of_the_account(connector: 
 
 
 def test_a_retry_of_a_run_finishes_only_the_entries_of_that_run(connector: Connector, tmp_path: Path) -> None:
-    first = lose_three(connector, write_addresses(tmp_path / "one.csv", 3), drop_before=1)
+    first_result = lose_three(connector, write_addresses(tmp_path / "one.csv", 3), drop_before=1)
     connector.sandbox.switch(drop_before=1)
-    lost = connector.import_file(write_addresses(tmp_path / "two.csv", 3, first=10), "--look", "none")
+    lost_result = connector.import_file(write_addresses(tmp_path / "two.csv", 3, first_index=10), "--look", "none")
     connector.sandbox.switch(drop_before=0)
-    assert lost.rows["unknown"] >= 1
-    left = len(read_states(connector))
-    refused = retry(connector, "20200101T000000-abcdef")
-    assert refused.is_refused
-    assert first.report["run_id"] in refused.stderr, "the latest runs are named"
-    result = retry(connector, first.report["run_id"])
+    assert lost_result.rows["unknown"] >= 1
+    unknown_count = len(read_states(connector))
+    refused_result = retry(connector, "20200101T000000-abcdef")
+    assert refused_result.is_refused
+    assert first_result.report["run_id"] in refused_result.stderr, "the latest runs are named"
+    result = retry(connector, first_result.report["run_id"])
     assert result.rows == {"read": 3, "created": 3}
-    assert read_states(connector) == [State.UNKNOWN] * (left - 3)
+    assert read_states(connector) == [State.UNKNOWN] * (unknown_count - 3)
 
 
 # Other reports
@@ -104,19 +108,19 @@ def test_a_retry_without_open_entries_says_so_and_sends_no_request(connector: Co
 def test_open_entries_of_another_account_are_reported(connector: Connector, tmp_path: Path) -> None:
     lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
     job = tmp_path / "job.yaml"
-    job.write_text(LISTED_JOB.replace("job: news", "job: news\nservice: {account: other}"), encoding="utf-8")
+    job.write_text(SUPPRESSING_JOB.replace("job: news", "job: news\nservice: {account: other}"), encoding="utf-8")
     write_csv(tmp_path / "gone.csv", "address")
     result = connector.run_json("retry", "--job", job)
     assert (result.code, result.report["rows"]["read"]) == (0, 0)
-    words = f"3 entries of another account of this ledger are unknown or held: {connector.sandbox.base_url}"
-    assert words in result.report["messages"]
+    expected_text = f"3 entries of another account of this ledger are unknown or held: {connector.sandbox.base_url}"
+    assert expected_text in result.report["messages"]
     assert read_states(connector) == [State.UNKNOWN] * 3
 
 
 def test_a_list_that_fails_ends_the_retry_with_every_entry_accounted_for(connector: Connector, tmp_path: Path) -> None:
     path = write_addresses(tmp_path / "people.csv", 3)
     hold_three(connector, path)
-    lose_three(connector, write_addresses(tmp_path / "more.csv", 3, first=10), base="Shop", drop_before=1)
+    lose_three(connector, write_addresses(tmp_path / "more.csv", 3, first_index=10), base="Shop", drop_before=1)
     connector.sandbox.switch(list_error=1)
     result = retry(connector, clock=skip_waits())
     assert (result.code, result.report["status"]) == (3, "aborted")
@@ -128,10 +132,10 @@ def test_a_list_that_fails_ends_the_retry_with_every_entry_accounted_for(connect
 
 def test_a_signal_while_absence_is_being_proved_ends_the_retry(connector: Connector, tmp_path: Path) -> None:
     lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
-    lose_three(connector, write_addresses(tmp_path / "more.csv", 3, first=10), base="Shop", drop_before=1)
-    asked = count_requests(connector.sandbox, "list")
+    lose_three(connector, write_addresses(tmp_path / "more.csv", 3, first_index=10), base="Shop", drop_before=1)
+    list_count = count_requests(connector.sandbox, "list")
     with connector.start("retry", "--quiet-period", "60s", "--output", "json") as process:
-        wait_for(lambda: count_requests(connector.sandbox, "list") > asked)
+        wait_for(lambda: count_requests(connector.sandbox, "list") > list_count)
         process.send_signal(signal.SIGINT)
         result = wait_for_result(process)
     assert (result.code, result.report["status"]) == (130, "stopped")
@@ -145,19 +149,19 @@ def test_a_signal_while_absence_is_being_proved_ends_the_retry(connector: Connec
 
 def test_a_retry_confirms_held_entries_that_the_list_shows(connector: Connector, tmp_path: Path) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
-    held = hold_three(connector, path)
-    assert {(row["_outcome"], row["_code"], row["email"]) for row in read_rejects(held)} == {
+    held_result = hold_three(connector, path)
+    assert {(row["_outcome"], row["_code"], row["email"]) for row in read_rejects(held_result)} == {
         ("unknown", "held", f"person{index}@example.com") for index in range(3)
     }
     assert sandbox.stats()["subscribers"] == 0
-    again = connector.import_file(path, "--on-unknown", "hold")
-    assert again.rows == {"read": 3, "unknown": 3}
+    second_result = connector.import_file(path, "--on-unknown", "hold")
+    assert second_result.rows == {"read": 3, "unknown": 3}
     create_elsewhere(connector, write_addresses(tmp_path / "one.csv", 1))
     result = retry(connector)
     assert (result.code, result.rows) == (1, {"read": 3, "exists": 1, "unknown": 2})
     assert result.report["settled"]["found"] == 1
     assert {(row["_code"], row["email"]) for row in read_rejects(result)} == {
-        ("held", f"person{each}@example.com") for each in (1, 2)
+        ("held", f"person{number}@example.com") for number in (1, 2)
     }
     assert any("wait for your decision" in message for message in result.report["messages"])
     assert count_stored(sandbox) == {"person0@example.com": 1}
@@ -169,7 +173,9 @@ def test_held_entries_are_sent_again_with_held_resend(connector: Connector, tmp_
     hold_three(connector, write_addresses(tmp_path / "people.csv", 3))
     create_elsewhere(connector, write_addresses(tmp_path / "one.csv", 1))
     job = tmp_path / "job.yaml"
-    job.write_text(LISTED_JOB.replace("200ms", "200ms, on_unknown: hold").replace("suppress", "#"), encoding="utf-8")
+    job.write_text(
+        SUPPRESSING_JOB.replace("200ms", "200ms, on_unknown: hold").replace("suppress", "#"), encoding="utf-8"
+    )
     assert connector.run_json("retry", "--job", job).rows == {"read": 3, "exists": 1, "unknown": 2}
     result = connector.run_json("retry", "--job", job, "--held", "resend")  # overrules on_unknown of the job
     assert (result.code, result.rows) == (0, {"read": 2, "created": 2})
@@ -188,7 +194,7 @@ def test_held_entries_are_rejected_with_held_drop(connector: Connector, tmp_path
     assert connector.import_file(path).rows == {"read": 3, "created": 1, "rejected": 2}
 
 
-# Rejected
+# Rejected entries
 
 
 def reject_one(connector: Connector, path: Path) -> CommandResult:
@@ -204,8 +210,8 @@ def test_rejected_entries_are_sent_again_only_with_rejected(connector: Connector
     result = retry(connector)
     assert (result.code, result.rows) == (0, {"read": 0} if "read" in result.rows else {})
     assert read_states(connector) == [State.REJECTED]
-    again = retry(connector, "--rejected")
-    assert (again.code, again.rows) == (0, {"read": 1, "created": 1})
+    second_result = retry(connector, "--rejected")
+    assert (second_result.code, second_result.rows) == (0, {"read": 1, "created": 1})
     assert count_stored(connector.sandbox) == {"a@x.org": 1, "b@x.org": 1}
     assert read_states(connector) == []
 
@@ -226,60 +232,63 @@ def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connect
     rejects = Path(result.report["rejects_file"])
     (row,) = read_rejects(result)
     assert (row["email"], row["phone"], row["_outcome"], row["_http_status"]) == ("b@x.org", "", "rejected", "400")
-    header, values = csv.reader(rejects.read_text(encoding="utf-8").splitlines())
+    header, cells = csv.reader(rejects.read_text(encoding="utf-8").splitlines())
     with rejects.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows(
-            [header, ["2" if name == "phone" else value for name, value in zip(header, values, strict=True)]]
+            [header, ["2" if name == "phone" else value for name, value in zip(header, cells, strict=True)]]
         )
     job = tmp_path / "job.yaml"  # the columns of these rejects are fields, not columns of the job's source
     fields = "{name: News}, fields: {email: mail, is_active: {value: true}}"
-    job.write_text(LISTED_JOB.replace("{name: News}", fields), encoding="utf-8")
+    job.write_text(SUPPRESSING_JOB.replace("{name: News}", fields), encoding="utf-8")
     write_csv(tmp_path / "gone.csv", "address", "b@x.org")
     assert connector.run_json("import", rejects, "--job", job).rows == {"read": 1, "suppressed": 1}
     write_csv(tmp_path / "gone.csv", "address", "c@x.org")
-    again = connector.run_json("import", rejects, "--job", job)
-    assert (again.code, again.rows) == (0, {"read": 1, "created": 1})
-    stored = list_stored(connector.sandbox)
-    assert (stored["b@x.org"]["Phone"], stored["b@x.org"]["Tags"]) == ("2", ["news", "vip"])
+    second_result = connector.run_json("import", rejects, "--job", job)
+    assert (second_result.code, second_result.rows) == (0, {"read": 1, "created": 1})
+    subscribers = list_stored(connector.sandbox)
+    assert (subscribers["b@x.org"]["Phone"], subscribers["b@x.org"]["Tags"]) == ("2", ["news", "vip"])
 
 
 def test_rejected_entries_that_a_stopped_retry_did_not_reach_stay_in_the_ledger(
     connector: Connector, tmp_path: Path
 ) -> None:
-    """The ledger has nothing but their bodies."""
+    """The ledger has only the bodies of these entries, no source rows."""
     sandbox = connector.sandbox
     sandbox.switch(required=["Phone"])
     people = (f"person{index}@example.com,{'' if index else 1}" for index in range(31))
-    first = connector.import_file(write_csv(tmp_path / "people.csv", "email,phone", *people))
-    assert first.rows == {"read": 31, "created": 1, "rejected": 30}
+    first_result = connector.import_file(write_csv(tmp_path / "people.csv", "email,phone", *people))
+    assert first_result.rows == {"read": 31, "created": 1, "rejected": 30}
     time.sleep(0.5)  # two quiet periods: the list would show refused creates that took effect
     sandbox.switch(required=[], latency_ms=100)
     options = ("--quiet-period", "200ms", "--max-concurrency", "1", "--output", "json")
     with connector.start("retry", "--rejected", *options) as process:
         wait_for(lambda: has_stored(sandbox, 5))
         process.send_signal(signal.SIGINT)
-        stopped = wait_for_result(process)
-    assert (stopped.code, stopped.rows["read"]) == (130, 30)
-    assert stopped.rows["created"] + stopped.rows["unsent"] == 30
+        stopped_result = wait_for_result(process)
+    assert (stopped_result.code, stopped_result.rows["read"]) == (130, 30)
+    assert stopped_result.rows["created"] + stopped_result.rows["unsent"] == 30
     sandbox.switch(latency_ms=0)
-    assert retry(connector, "--rejected").rows == {"read": stopped.rows["unsent"], "created": stopped.rows["unsent"]}
+    assert retry(connector, "--rejected").rows == {
+        "read": stopped_result.rows["unsent"],
+        "created": stopped_result.rows["unsent"],
+    }
     assert set(count_stored(sandbox).values()) == {1}
 
 
 # Suppression
 
 
-def write_listed_job(folder: Path) -> Path:
+def write_suppressing_job(folder: Path) -> Path:
     write_addresses(folder / "people.csv", 3)
     write_csv(folder / "gone.csv", "address", "somebody@example.com")
     job = folder / "job.yaml"
-    job.write_text(LISTED_JOB, encoding="utf-8")
+    job.write_text(SUPPRESSING_JOB, encoding="utf-8")
     return job
 
 
-def leave_by_a_listed_job(connector: Connector, sandbox: SandboxProcess, folder: Path) -> Path:
+def leave_unknown_entries_of_suppressing_job(connector: Connector, sandbox: SandboxProcess, folder: Path) -> Path:
     """Leave three unknown entries of a job with a suppression list."""
-    job = write_listed_job(folder)
+    job = write_suppressing_job(folder)
     sandbox.switch(drop_before=1)
     assert connector.run_json("sync", job).rows == {"read": 3, "unknown": 3}
     sandbox.switch(drop_before=0)
@@ -290,29 +299,29 @@ def test_unknown_entries_of_a_job_with_a_list_are_sent_again_only_with_the_list(
     connector: Connector, tmp_path: Path
 ) -> None:
     sandbox = connector.sandbox
-    job = leave_by_a_listed_job(connector, sandbox, tmp_path)
+    job = leave_unknown_entries_of_suppressing_job(connector, sandbox, tmp_path)
     result = retry(connector)
     assert (result.code, result.rows) == (1, {"read": 3, "unknown": 3})
     assert any("because the job has a suppression list" in message for message in result.report["messages"])
     assert not any("wait for your decision" in message for message in result.report["messages"])
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.UNKNOWN] * 3)
-    namesake = connector.import_file(write_csv(tmp_path / "news.csv", "email", "z@x.org"))
-    assert (namesake.report["job"], count_stored(sandbox)) == ("news", {"z@x.org": 1}), "a file is not the job"
+    namesake_result = connector.import_file(write_csv(tmp_path / "news.csv", "email", "z@x.org"))
+    assert (namesake_result.report["job"], count_stored(sandbox)) == ("news", {"z@x.org": 1}), "a file is not the job"
     write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
-    by_job = connector.run_json("retry", "--job", job)
-    assert (by_job.code, by_job.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
+    job_result = connector.run_json("retry", "--job", job)
+    assert (job_result.code, job_result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
     assert count_stored(sandbox) == {"person0@example.com": 1, "person2@example.com": 1, "z@x.org": 1}
     assert read_states(connector) == []
 
 
 def test_rejected_subscribers_that_were_listed_later_are_not_sent_again(connector: Connector, tmp_path: Path) -> None:
-    sandbox, job = connector.sandbox, write_listed_job(tmp_path)
+    sandbox, job = connector.sandbox, write_suppressing_job(tmp_path)
     sandbox.switch(required="Phone")
     assert connector.run_json("sync", job).rows == {"read": 3, "rejected": 3}
     sandbox.switch(required="")
     time.sleep(0.5)  # two quiet periods: the list would show refused creates that took effect
-    without = retry(connector, "--rejected")
-    assert (without.rows, sandbox.stats()["subscribers"]) == ({"read": 3, "rejected": 3}, 0)
+    result_without_option = retry(connector, "--rejected")
+    assert (result_without_option.rows, sandbox.stats()["subscribers"]) == ({"read": 3, "rejected": 3}, 0)
     write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
     result = connector.run_json("retry", "--rejected", "--job", job)
     assert (result.code, result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
@@ -322,9 +331,9 @@ def test_rejected_subscribers_that_were_listed_later_are_not_sent_again(connecto
 def test_held_entries_of_a_job_with_a_list_are_sent_again_only_with_the_list(
     connector: Connector, tmp_path: Path
 ) -> None:
-    job = leave_by_a_listed_job(connector, connector.sandbox, tmp_path)
-    held = connector.run_json("retry", "--job", job, "--on-unknown", "hold")
-    assert held.rows == {"read": 3, "unknown": 3}
+    job = leave_unknown_entries_of_suppressing_job(connector, connector.sandbox, tmp_path)
+    held_result = connector.run_json("retry", "--job", job, "--on-unknown", "hold")
+    assert held_result.rows == {"read": 3, "unknown": 3}
     result = retry(connector, "--held", "resend")
     assert (result.code, result.rows) == (1, {"read": 3, "unknown": 3})
     assert (connector.sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.HELD] * 3)
@@ -332,7 +341,7 @@ def test_held_entries_of_a_job_with_a_list_are_sent_again_only_with_the_list(
 
 
 def test_a_retry_that_cannot_read_the_list_sends_no_request(connector: Connector, tmp_path: Path) -> None:
-    job = leave_by_a_listed_job(connector, connector.sandbox, tmp_path)
+    job = leave_unknown_entries_of_suppressing_job(connector, connector.sandbox, tmp_path)
     requests = connector.sandbox.stats()["requests"]
     write_csv(tmp_path / "gone.csv", "address,since", "person1@example.com,2020,x")
     result = connector.run_json("retry", "--job", job)

@@ -17,53 +17,53 @@ from connector.fields import SENT_FIELDS
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import Connector
 
-SPOILED = re.compile(r"['#=\[{(<\\]|null$|none$|nan$|nat$|n/a$|undefined$", re.IGNORECASE)
+SPOILED_TEXT = re.compile(r"['#=\[{(<\\]|null$|none$|nan$|nat$|n/a$|undefined$", re.IGNORECASE)
 """The beginnings of texts that an import may take for a missing value, an error or a formula."""
 
-TEXT = (
-    # Cf: characters that nobody sees are trimmed. These letters mark a wrong encoding, and U+FFFD a loss.
+TEXT_STRATEGY = (
+    # Cf: invisible characters are trimmed. These letters indicate a wrong encoding, and U+FFFD a lost character.
     st.text(
         st.characters(exclude_categories=("Cs", "Cc", "Cf", "Zl", "Zp"), exclude_characters="ÂÃâÄÅÐÑ\ufffd"),
         min_size=1,
         max_size=20,
     )
     .map(str.strip)
-    .filter(lambda text: text and not SPOILED.match(text))
+    .filter(lambda text: text and not SPOILED_TEXT.match(text))
 )
-PERSON = st.fixed_dictionaries(
+PERSON_STRATEGY = st.fixed_dictionaries(
     {
         "is_active": st.booleans(),
-        "first_name": TEXT,
-        "last_name": TEXT,
+        "first_name": TEXT_STRATEGY,
+        "last_name": TEXT_STRATEGY,
         "gender": st.sampled_from(["male", "female"]),
         "phone": st.from_regex(r"\+?0?[0-9 ()-]{3,15}[0-9]", fullmatch=True).map(str.strip),
-        "tags": st.lists(TEXT, min_size=1, max_size=4),
-        "client_user_id": TEXT,
-        "custom_field1": TEXT,
-        "custom_field2": TEXT,
-        "custom_field3": TEXT,
+        "tags": st.lists(TEXT_STRATEGY, min_size=1, max_size=4),
+        "client_user_id": TEXT_STRATEGY,
+        "custom_field1": TEXT_STRATEGY,
+        "custom_field2": TEXT_STRATEGY,
+        "custom_field3": TEXT_STRATEGY,
         "address_country": st.sampled_from(["NL", "DE", "JP", "BR"]),
-        "address_city": TEXT,
-        "address_state": TEXT,
+        "address_city": TEXT_STRATEGY,
+        "address_state": TEXT_STRATEGY,
         "address_zip": st.integers(1, 2**53 - 1),
-        "address_line1": TEXT,
-        "address_line2": TEXT,
-        "address_line3": TEXT,
+        "address_line1": TEXT_STRATEGY,
+        "address_line2": TEXT_STRATEGY,
+        "address_line3": TEXT_STRATEGY,
         "birthday": st.dates(date(1900, 1, 1), date(2020, 1, 1)).map(date.isoformat),
     }
 )
-PEOPLE = st.lists(PERSON, min_size=1, max_size=8)
-NAMES = tuple(field.name for field in SENT_FIELDS)
-SLOW = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+PEOPLE_STRATEGY = st.lists(PERSON_STRATEGY, min_size=1, max_size=8)
+FIELD_NAMES = tuple(field.name for field in SENT_FIELDS)
+SLOW_SETTINGS = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def address(people: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def add_addresses(people: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the people with different addresses."""
     hosts = ("example.com", "bücher.example", "παράδειγμα.gr")
     return [person | {"email": f"Person+{number}@{hosts[number % 3]}"} for number, person in enumerate(people)]
 
 
-def expect(people: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def expect_listed_values(people: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the expected values of the list: zips are texts."""
     return [
         {name: str(value) if name == "address_zip" else value for name, value in person.items()} for person in people
@@ -73,11 +73,11 @@ def expect(people: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def read_back(sandbox: SandboxProcess) -> list[dict[str, Any]]:
     frame = read_subscribers(base_url=sandbox.base_url, token=sandbox.token).sort_values("id")
     assert frame["_invalid"].isna().all()
-    plain = frame[list(NAMES)].astype(object).where(frame[list(NAMES)].notna(), None)
-    return [{str(name): _plain(value) for name, value in row.items()} for row in plain.to_dict("records")]
+    values = frame[list(FIELD_NAMES)].astype(object).where(frame[list(FIELD_NAMES)].notna(), None)
+    return [{str(name): _convert_value(value) for name, value in row.items()} for row in values.to_dict("records")]
 
 
-def _plain(value: Any) -> Any:
+def _convert_value(value: Any) -> Any:
     if isinstance(value, pd.Timestamp):  # a date, at midnight
         return value.isoformat().removesuffix("T00:00:00")
     return list(value) if not isinstance(value, str | bool | type(None)) else value
@@ -85,7 +85,7 @@ def _plain(value: Any) -> Any:
 
 def write_file(path: Path, people: Sequence[dict[str, Any]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, NAMES)
+        writer = csv.DictWriter(file, FIELD_NAMES)
         writer.writeheader()
         for person in people:
             writer.writerow(
@@ -99,22 +99,22 @@ def start_anew(connector: Connector) -> None:
     connector.environ["CONNECTOR_STATE_DIR"] = mkdtemp(dir=connector.folder)
 
 
-@settings(SLOW, max_examples=settings().max_examples // 10)  # each example runs three commands
-@given(PEOPLE)
+@settings(SLOW_SETTINGS, max_examples=settings().max_examples // 10)  # each example runs three commands
+@given(PEOPLE_STRATEGY)
 def test_an_import_and_an_import_of_its_export_keep_all_values(
     connector: Connector, tmp_path: Path, people: list[dict[str, Any]]
 ) -> None:
     start_anew(connector)
-    people = address(people)
+    people = add_addresses(people)
     write_file(tmp_path / "people.csv", people)
     assert connector.run_json("import", "people.csv", "--base-name", "News").rows["created"] == len(people)
-    by_email = {person["email"]: person for person in read_back(connector.sandbox)}
-    assert by_email == {person["email"]: person for person in expect(people)}
+    people_by_email = {person["email"]: person for person in read_back(connector.sandbox)}
+    assert people_by_email == {person["email"]: person for person in expect_listed_values(people)}
     (connector.folder / "out.csv").unlink(
         missing_ok=True
     )  # the guard would refuse to shrink the file of an earlier example
     assert connector.run_json("export", "out.csv").code == 0
     start_anew(connector)
-    again = connector.run_json("import", "out.csv", "--base-name", "Elsewhere")
-    assert again.rows == {"read": len(people), "created": len(people)}
-    assert {person["email"]: person for person in read_back(connector.sandbox)} == by_email
+    second_result = connector.run_json("import", "out.csv", "--base-name", "Elsewhere")
+    assert second_result.rows == {"read": len(people), "created": len(people)}
+    assert {person["email"]: person for person in read_back(connector.sandbox)} == people_by_email

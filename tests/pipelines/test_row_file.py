@@ -30,14 +30,14 @@ def test_a_file_that_cannot_be_replaced_is_a_failure(tmp_path: Path) -> None:
 
 def test_a_file_that_is_cut_off_by_a_full_disk_is_a_failure(tmp_path: Path) -> None:
     file = RowFile(tmp_path / "rows.csv", ["name"], "rejects file", "the rows that a person should see")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limits_before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits_before[1]))
         for _ in range(30):
             file.write_line(["x" * 1000])
         file.close()
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits_before)
     assert file.failure is not None
     assert "cannot be written to its end (File too large), so not all of the rows that a person" in file.failure
 
@@ -48,5 +48,5 @@ def test_a_file_of_differences_replaces_the_file_of_a_killed_run_and_guards_form
     with DifferenceFile(path) as file:
         file.write("missing", "News", "=ann@example.com", [1, 2])
         assert file.publish() == str(path)
-    assert ([each.name for each in tmp_path.iterdir()], path.stat().st_mode & 0o777) == ([path.name], 0o600)
+    assert ([file_path.name for file_path in tmp_path.iterdir()], path.stat().st_mode & 0o777) == ([path.name], 0o600)
     assert path.read_text(encoding="utf-8").splitlines()[1] == "missing,News,'=ann@example.com,1; 2,,,,,"

@@ -1,4 +1,4 @@
-"""`connector sandbox` and `connector demo`: the made-up service from the command line."""
+"""`connector sandbox` and `connector demo`: the imitation of the service from the command line."""
 
 import re
 import signal
@@ -9,21 +9,21 @@ import pytest
 from tests.pipelines.conftest import Connector, write_addresses
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
 def test_the_sandbox_prints_its_address_serves_and_ends_with_a_signal(
-    connector: Connector, tmp_path: Path, number: signal.Signals
+    connector: Connector, tmp_path: Path, signal_number: signal.Signals
 ) -> None:
     arguments = ("sandbox", "--port", "0", "--token", "try-me", "--data", "data", "--set", "order=id_desc")
     with connector.start_anew(*arguments) as process:
         assert process.stdout is not None
         base_url = process.stdout.readline().split()[-1]
         environ = {"CONNECTOR_BASE_URL": base_url, "CONNECTOR_TOKEN": "try-me"}
-        imported = connector.import_file(write_addresses(tmp_path / "people.csv", 5), environ=environ)
-        exported = connector.run_json("export", "out.csv", environ=environ)
-        process.send_signal(number)
+        import_result = connector.import_file(write_addresses(tmp_path / "people.csv", 5), environ=environ)
+        export_result = connector.run_json("export", "out.csv", environ=environ)
+        process.send_signal(signal_number)
         _, stderr = process.communicate(timeout=30)
-    assert imported.rows == {"read": 5, "created": 5}
-    assert exported.report["certificate"]["order"] == "id_desc"
+    assert import_result.rows == {"read": 5, "created": 5}
+    assert export_result.report["certificate"]["order"] == "id_desc"
     assert (process.returncode, "Traceback" in stderr) == (0, False)
 
 

@@ -20,7 +20,7 @@ _VARIABLE = re.compile(r"(?P<name>[A-Z_]+)=(?P<value>.*)")
 
 def read_crontab() -> tuple[dict[str, str], str]:
     lines = (CONFIGS / "crontab").read_text().splitlines()
-    environ = {found["name"]: found["value"] for line in lines if (found := _VARIABLE.fullmatch(line))}
+    environ = {match["name"]: match["value"] for line in lines if (match := _VARIABLE.fullmatch(line))}
     (job,) = (line for line in lines if line[:1].isdigit())
     return environ, job.split(maxsplit=5)[5]
 
@@ -30,7 +30,7 @@ def read_unit() -> tuple[dict[str, str], str]:
     values = [line.partition("=")[::2] for line in lines if "=" in line and line[0] != "#"]
     environ = dict(value.split("=", 1) for name, value in values if name == "Environment")
     specifiers = {"%S": "/var/lib", "%d": "/etc/connector"}
-    environ = {name: re.sub("%[Sd]", lambda each: specifiers[each[0]], value) for name, value in environ.items()}
+    environ = {name: re.sub("%[Sd]", lambda match: specifiers[match[0]], value) for name, value in environ.items()}
     (command,) = (value for name, value in values if name == "ExecStart")
     return environ, command
 
@@ -54,9 +54,9 @@ def machine(tmp_path: Path) -> Path:
     """A folder in place of /, with the connector, a token, the configs and a database."""
     for folder in ("opt/connector/bin", "etc/connector", "var/lib/connector", "srv"):
         (tmp_path / folder).mkdir(parents=True)
-    shim = tmp_path / "opt/connector/bin/connector"
-    shim.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m pipelines "$@"\n')
-    shim.chmod(0o755)
+    program = tmp_path / "opt/connector/bin/connector"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m pipelines "$@"\n')
+    program.chmod(0o755)
     for folder in ("srv/configs", "configs"):
         (tmp_path / folder).symlink_to(CONFIGS)
     (tmp_path / "etc/connector/token").write_text("sandbox\n")
@@ -64,20 +64,20 @@ def machine(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("read", [read_crontab, read_unit, read_workflow])
-def test_a_schedule_runs_unchanged_in_its_environment(machine: Path, read: object) -> None:
-    environ, command = read()  # type: ignore[operator]
+@pytest.mark.parametrize("read_schedule", [read_crontab, read_unit, read_workflow])
+def test_a_schedule_runs_unchanged_in_its_environment(machine: Path, read_schedule: object) -> None:
+    environ, command = read_schedule()  # type: ignore[operator]
     with SandboxProcess(token="sandbox") as sandbox:
 
-        def put_in_place(text: str) -> str:
+        def move_to_machine(text: str) -> str:
             text = re.sub(r"(?<![\w.])/(?=opt/|etc/|var/|srv/)", f"{machine}/", text)
             return text.replace("https://api.example.com", sandbox.base_url).replace("cd /\n", f"cd {machine}\n")
 
-        given = {"HOME": str(machine), "LOGNAME": "connector", "PATH": "/usr/bin:/bin"}
-        given |= {name: put_in_place(value) for name, value in environ.items()}
+        run_environ = {"HOME": str(machine), "LOGNAME": "connector", "PATH": "/usr/bin:/bin"}
+        run_environ |= {name: move_to_machine(value) for name, value in environ.items()}
         result = subprocess.run(
-            ["/bin/sh", "-c", put_in_place(command)],
-            env=given,
+            ["/bin/sh", "-c", move_to_machine(command)],
+            env=run_environ,
             cwd=machine,
             capture_output=True,
             text=True,
@@ -85,7 +85,7 @@ def test_a_schedule_runs_unchanged_in_its_environment(machine: Path, read: objec
         )
         assert result.returncode == 0, result.stdout + result.stderr
         assert len(count_stored(sandbox)) > 20
-        if read is not read_workflow:
+        if read_schedule is not read_workflow:
             assert result.stdout == "", "cron would send mail"
     assert (machine / "var/lib/connector/ledger.db").exists()
 
@@ -107,12 +107,12 @@ def test_systemd_accepts_the_units(machine: Path) -> None:
 def test_the_dockerfile_copies_and_installs_existing_files() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     lines = (CONFIGS / "Dockerfile").read_text().splitlines()
-    copied = [name for line in lines if line.startswith("COPY") for name in line.split()[1:-1]]
-    assert [name for name in copied if not (ROOT / name).exists()] == []
-    needed = {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
-    assert needed | {"connector", "pipelines"} <= set(copied)
-    (extra,) = re.findall(r"/source\[(\w+)\]", "\n".join(lines))
-    assert extra in project["project"]["optional-dependencies"]
+    copied_names = [name for line in lines if line.startswith("COPY") for name in line.split()[1:-1]]
+    assert [name for name in copied_names if not (ROOT / name).exists()] == []
+    needed_names = {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
+    assert needed_names | {"connector", "pipelines"} <= set(copied_names)
+    (extra_name,) = re.findall(r"/source\[(\w+)\]", "\n".join(lines))
+    assert extra_name in project["project"]["optional-dependencies"]
     assert f'ENTRYPOINT ["{next(iter(project["project"]["scripts"]))}"]' in lines
-    (version,) = re.findall(r"FROM python:3\.(\d+)", "\n".join(lines))
-    assert f"Programming Language :: Python :: 3.{version}" in project["project"]["classifiers"]
+    (minor_version,) = re.findall(r"FROM python:3\.(\d+)", "\n".join(lines))
+    assert f"Programming Language :: Python :: 3.{minor_version}" in project["project"]["classifiers"]

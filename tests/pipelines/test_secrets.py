@@ -11,7 +11,7 @@ from pathlib import Path
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import Connector, wait_for, write_addresses
 from tests.pipelines.in_process import run_in_process
-from tests.pipelines.test_every_command import ALL, FILES, SPEAKING
+from tests.pipelines.test_every_command import COMMAND_LINES, FILES, REQUEST_COMMANDS
 
 TOKEN, PASSWORD = "canary-token-83b1f0c2", "canary-password-5d9e"
 URLS = {
@@ -19,7 +19,7 @@ URLS = {
     "mysql": f"mysql://reader:{PASSWORD}@127.0.0.1:1/crm",
     "unknown": f"no-such://reader:{PASSWORD}@db/crm",
 }
-JOBS = {
+JOB_FILES = {
     "from.yaml": "job: from\nsource: {sql: {url: '${CRM_URL}', table: people}}\n"
     "subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}\n",
     "to.yaml": "job: to\nexport: {to: '${CRM_URL}'}\n",
@@ -30,8 +30,8 @@ class Echo(BaseHTTPRequestHandler):
     """A service without subscribers, whose errors repeat the token."""
 
     def do_GET(self) -> None:
-        page = {"TotalCount": 0, "Offset": 0, "Limit": 1000, "Subscribers": []}
-        self._answer(200, {"success": True, "SubscribersList": page})
+        report_path = {"TotalCount": 0, "Offset": 0, "Limit": 1000, "Subscribers": []}
+        self._answer(200, {"success": True, "SubscribersList": report_path})
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -58,12 +58,12 @@ def serve_echo() -> Iterator[str]:
 
 
 def find_secrets(folder: Path) -> list[str]:
-    """The files below the folder that hold the token or the password."""
+    """Return the names of the files below the folder that contain the token or the password."""
     files = (path for path in folder.rglob("*") if path.is_file())
-    return [path.name for path in files if any(each.encode() in path.read_bytes() for each in (TOKEN, PASSWORD))]
+    return [path.name for path in files if any(secret.encode() in path.read_bytes() for secret in (TOKEN, PASSWORD))]
 
 
-def find_in_process_list() -> bool:
+def is_in_process_list() -> bool:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = path.read_bytes()
@@ -75,51 +75,55 @@ def find_in_process_list() -> bool:
 
 
 def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProcess, tmp_path: Path) -> None:
-    for name, text in (FILES | JOBS).items():
+    for name, text in (FILES | JOB_FILES).items():
         (tmp_path / name).write_text(text)
     write_addresses(tmp_path / "people.csv", 5)
-    said = tmp_path / "said"
-    said.mkdir()
+    output_folder = tmp_path / "said"
+    output_folder.mkdir()
 
     def run(connector: Connector, command: str, **environ: str) -> int:
-        page = tmp_path / ("run.json" if command.startswith("status") else "run.html")  # a page is of one run
+        report_path = tmp_path / (
+            "run.json" if command.startswith("status") else "run.html"
+        )  # `status` writes no page of a run
         log: tuple[str, ...] = (
-            () if command.startswith(("init", "schema")) else ("-vv", "--log-format", "json", "--report", page.name)
+            ()
+            if command.startswith(("init", "schema"))
+            else ("-vv", "--log-format", "json", "--report", report_path.name)
         )
-        page.unlink(missing_ok=True)
+        report_path.unlink(missing_ok=True)
         arguments = [*command.split(), *log]
-        exit_code, *texts = run_in_process(arguments, connector.build_environ(environ), connector.folder)
-        run_number = len(list(said.iterdir()))
-        report = page.read_text() if page.exists() else ""
-        (said / f"{run_number:02d} {command.replace('/', '-')}").write_text("\n".join([*texts, report]))
+        exit_code, *outputs = run_in_process(arguments, connector.build_environ(environ), connector.folder)
+        run_number = len(list(output_folder.iterdir()))
+        report = report_path.read_text() if report_path.exists() else ""
+        (output_folder / f"{run_number:02d} {command.replace('/', '-')}").write_text("\n".join([*outputs, report]))
         return exit_code
 
-    with SandboxProcess(token=TOKEN) as own:
-        good = Connector(own, tmp_path)
-        assert run(good, "import people.csv --base-name News --limit 1 --active") == 0
-        assert run(good, "ledger backup copy.db") == 0
-        codes = {name: run(good, command) for name, command in ALL.items()}
+    with SandboxProcess(token=TOKEN) as own_sandbox:
+        good_connector = Connector(own_sandbox, tmp_path)
+        assert run(good_connector, "import people.csv --base-name News --limit 1 --active") == 0
+        assert run(good_connector, "ledger backup copy.db") == 0
+        codes = {name: run(good_connector, command) for name, command in COMMAND_LINES.items()}
         assert {name for name, code in codes.items() if code > 1} == set()
         for url in URLS.values():
-            assert run(good, "sync from.yaml", CRM_URL=url) in (2, 3)
-            assert run(good, "export to.yaml", CRM_URL=url) in (2, 3)
-            assert run(good, "status", CONNECTOR_LEDGER=url) in (2, 3)
-            assert run(good, "sync from.yaml", CRM_URL=url, CONNECTOR_DEBUG="1") in (2, 3)
-        own.switch(latency_ms=300)
-        with good.start_anew("import", "people.csv", "--base-name", "Others") as process:
-            wait_for(lambda: own.stats()["requests"]["list"]["received"] > 0 or process.poll() is not None)
-            assert not find_in_process_list()
+            assert run(good_connector, "sync from.yaml", CRM_URL=url) in (2, 3)
+            assert run(good_connector, "export to.yaml", CRM_URL=url) in (2, 3)
+            assert run(good_connector, "status", CONNECTOR_LEDGER=url) in (2, 3)
+            assert run(good_connector, "sync from.yaml", CRM_URL=url, CONNECTOR_DEBUG="1") in (2, 3)
+        own_sandbox.switch(latency_ms=300)
+        with good_connector.start_anew("import", "people.csv", "--base-name", "Others") as process:
+            wait_for(lambda: own_sandbox.stats()["requests"]["list"]["received"] > 0 or process.poll() is not None)
+            assert not is_in_process_list()
             process.communicate()
 
-    wrong = Connector(sandbox, tmp_path)
-    wrong.environ["CONNECTOR_TOKEN"] = TOKEN  # not the token of this sandbox
-    with serve_echo() as echo:
-        for command in SPEAKING.values():
-            run(wrong, command)
-            run(wrong, command, CONNECTOR_BASE_URL=echo)
+    wrong_connector = Connector(sandbox, tmp_path)
+    wrong_connector.environ["CONNECTOR_TOKEN"] = TOKEN  # not the token of this sandbox
+    with serve_echo() as echo_url:
+        for command in REQUEST_COMMANDS.values():
+            run(wrong_connector, command)
+            run(wrong_connector, command, CONNECTOR_BASE_URL=echo_url)
             if command.startswith("import"):
-                refused = max((tmp_path / "state" / "rejects").iterdir(), key=os.path.getmtime).read_text()
-                assert "no right with" in refused, "the echo came as far as the rejects file"
+                rejects_text = max((tmp_path / "state" / "rejects").iterdir(), key=os.path.getmtime).read_text()
+                assert "no right with" in rejects_text, "the rejects file has the message that repeated the token"
 
     assert find_secrets(tmp_path) == []
     (tmp_path / "planted").write_text(f"Authorization: {TOKEN}")

@@ -21,10 +21,10 @@ from tests.pipelines.sharded import (
     FAULTS,
     IS_CAMPAIGN,
     JOB,
+    KILL_TEST_PEOPLE_COUNT,
     LOSSES,
-    MANY,
-    ODD,
-    PEOPLE,
+    ODD_ROW_COUNTS,
+    PEOPLE_COUNT,
     close_process,
     has_everyone_once,
     start_shard,
@@ -33,17 +33,19 @@ from tests.pipelines.sharded import (
     write_job,
 )
 
-MOST_KILLS = 1000 if IS_CAMPAIGN else 4
-SHARDS = 3
+MAX_KILLS = 1000 if IS_CAMPAIGN else 4
+SHARD_COUNT = 3
 
 
 def test_shards_send_each_row_once_and_count_each_row_once(postgres_connector: Connector, tmp_path: Path) -> None:
     write_job(tmp_path)
     postgres_connector.sandbox.switch(latency_ms=5, list_lag_ms=100, **FAULTS)
-    result = sync_shards(postgres_connector, SHARDS)
-    assert {each.code for each in result} <= {0, 1}, [each.stderr for each in result]
-    assert sum_rows(result) == {"read": PEOPLE + 5, "created": PEOPLE, **ODD}, [each.stderr for each in result]
-    assert min(each.rows["created"] for each in result) > PEOPLE // SHARDS - 75
+    results = sync_shards(postgres_connector, SHARD_COUNT)
+    assert {result.code for result in results} <= {0, 1}, [result.stderr for result in results]
+    assert sum_rows(results) == {"read": PEOPLE_COUNT + 5, "created": PEOPLE_COUNT, **ODD_ROW_COUNTS}, [
+        result.stderr for result in results
+    ]
+    assert min(result.rows["created"] for result in results) > PEOPLE_COUNT // SHARD_COUNT - 75
     assert has_everyone_once(postgres_connector)
 
 
@@ -52,16 +54,16 @@ def test_another_number_of_shards_and_a_whole_run_create_nothing_twice(
 ) -> None:
     write_job(tmp_path, people=200)
     for count in (2, 5):
-        assert {sync_shard.code for sync_shard in sync_shards(postgres_connector, count)} <= {0, 1}
-    whole = postgres_connector.run_json("sync", "job.yaml")
-    assert whole.rows == {"read": 205, "exists": 200, **ODD}
+        assert {result.code for result in sync_shards(postgres_connector, count)} <= {0, 1}
+    whole_result = postgres_connector.run_json("sync", "job.yaml")
+    assert whole_result.rows == {"read": 205, "exists": 200, **ODD_ROW_COUNTS}
     assert has_everyone_once(postgres_connector, 200)
 
 
 def test_a_run_that_overlaps_a_running_shard_is_refused(postgres_connector: Connector, tmp_path: Path) -> None:
     write_job(tmp_path, people=200)
-    one_by_one = (tmp_path / "job.yaml").read_text().replace("500ms}", "500ms, max_concurrency: 4}")
-    (tmp_path / "job.yaml").write_text(one_by_one)
+    job_text = (tmp_path / "job.yaml").read_text().replace("500ms}", "500ms, max_concurrency: 4}")
+    (tmp_path / "job.yaml").write_text(job_text)
     postgres_connector.sandbox.switch(latency_ms=500)
     process = start_shard(postgres_connector, 1, 4)
     wait_for(lambda: has_stored(postgres_connector.sandbox, 1))
@@ -70,35 +72,37 @@ def test_a_run_that_overlaps_a_running_shard_is_refused(postgres_connector: Conn
         assert (result.code, result.report["status"]) == (4, "locked"), result.stderr
         assert "is held by a run of shard 1/4 (process " in result.stderr
     postgres_connector.sandbox.switch(latency_ms=0)
-    beside = postgres_connector.run_json("sync", "job.yaml", "--shard", "2/4")
-    assert (beside.code, close_process(process).code) in ((0, 0), (0, 1), (1, 0), (1, 1))
+    other_result = postgres_connector.run_json("sync", "job.yaml", "--shard", "2/4")
+    assert (other_result.code, close_process(process).code) in ((0, 0), (0, 1), (1, 0), (1, 1))
 
 
 def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connector: Connector, tmp_path: Path) -> None:
-    write_job(tmp_path, people=MANY)
+    write_job(tmp_path, people=KILL_TEST_PEOPLE_COUNT)
     postgres_connector.sandbox.switch(latency_ms=40, **LOSSES)
-    rng, kills = random.Random(3), 0
+    rng, kill_count = random.Random(3), 0
     processes = {index: start_shard(postgres_connector, index, 4) for index in range(1, 5)}
-    while any(each.poll() is None for each in processes.values()) and kills < MOST_KILLS:
+    while any(process.poll() is None for process in processes.values()) and kill_count < MAX_KILLS:
         time.sleep(10.0 if IS_CAMPAIGN else rng.uniform(0.3, 2.0))
         index = rng.choice(list(processes))
-        if processes[index].poll() is not None:  # the last shard must live longer than its look at the list takes
+        if processes[index].poll() is not None:  # the last shard must run longer than its listing takes
             continue
-        if kills == 0:
-            other = postgres_connector.run_json("sync", "job.yaml", "--shard", "2/5")
-            assert (other.code, "is held by a run of shard" in other.stderr) == (4, True), other.stderr
+        if kill_count == 0:
+            other_result = postgres_connector.run_json("sync", "job.yaml", "--shard", "2/5")
+            assert (other_result.code, "is held by a run of shard" in other_result.stderr) == (4, True), (
+                other_result.stderr
+            )
         with processes[index] as process:
             process.kill()
             process.communicate()
-        processes[index], kills = start_shard(postgres_connector, index, 4), kills + 1
-    result = [close_process(each) for each in processes.values()]
-    print(f"{kills} kills, exit codes {[each.code for each in result]}, {sum_rows(result)}")
-    assert {each.code for each in result} <= {0, 1}, [each.stderr for each in result]
-    assert sum_rows(result)["read"] == MANY + 5
-    stored, rows = count_stored(postgres_connector.sandbox), sum_rows(result)
-    assert {each: number for each, number in stored.items() if number > 1} == {}
-    assert len(stored) + rows.get("unknown", 0) + rows.get("rejected", 0) >= MANY
-    assert kills > 0
+        processes[index], kill_count = start_shard(postgres_connector, index, 4), kill_count + 1
+    results = [close_process(process) for process in processes.values()]
+    print(f"{kill_count} kills, exit codes {[process.code for process in results]}, {sum_rows(results)}")
+    assert {process.code for process in results} <= {0, 1}, [process.stderr for process in results]
+    assert sum_rows(results)["read"] == KILL_TEST_PEOPLE_COUNT + 5
+    create_counts, rows = count_stored(postgres_connector.sandbox), sum_rows(results)
+    assert {address: number for address, number in create_counts.items() if number > 1} == {}
+    assert len(create_counts) + rows.get("unknown", 0) + rows.get("rejected", 0) >= KILL_TEST_PEOPLE_COUNT
+    assert kill_count > 0
 
 
 def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(
@@ -106,50 +110,52 @@ def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(
 ) -> None:
     """The run waits in a pause after it has recorded intents. It loses its session, and its lease of 8 s ends."""
     write_job(tmp_path, people=120)
-    slowly = (tmp_path / "job.yaml").read_text().replace("500ms}", "500ms, max_rate: 20}")
-    (tmp_path / "job.yaml").write_text(slowly)
+    job_text = (tmp_path / "job.yaml").read_text().replace("500ms}", "500ms, max_rate: 20}")
+    (tmp_path / "job.yaml").write_text(job_text)
     postgres_connector.sandbox.switch(duplicates="accept", latency_ms=50)
-    resting = postgres_connector.start("sync", "job.yaml", "--output", "json", lease_s=8.0)
-    for retry_after_s, created in ((1, 10), (5, 20)):  # only the first 429 of a run is looked up
-        wait_for(partial(has_stored, postgres_connector.sandbox, created + 1))
-        refused = postgres_connector.sandbox.stats()["faults"].get("refuse", 0)
+    paused_process = postgres_connector.start("sync", "job.yaml", "--output", "json", lease_s=8.0)
+    for retry_after_s, created_count in ((1, 10), (5, 20)):  # only the first 429 of a run is looked up
+        wait_for(partial(has_stored, postgres_connector.sandbox, created_count + 1))
+        refused_count = postgres_connector.sandbox.stats()["faults"].get("refuse", 0)
         postgres_connector.sandbox.switch(refuse=1, refuse_retry_after_s=retry_after_s)
-        wait_for(lambda number=refused: postgres_connector.sandbox.stats()["faults"].get("refuse", 0) > number)  # type: ignore[misc]
+        wait_for(lambda number=refused_count: postgres_connector.sandbox.stats()["faults"].get("refuse", 0) > number)  # type: ignore[misc]
         postgres_connector.sandbox.switch(refuse=0)
     time.sleep(0.5)
-    os.kill(resting.pid, signal.SIGSTOP)
+    os.kill(paused_process.pid, signal.SIGSTOP)
     run_sql(postgres_connector.environ["CONNECTOR_LEDGER"], f"SELECT pg_terminate_backend(pid, 5000) {SESSIONS_SQL}")
-    following = postgres_connector.run_json("sync", "job.yaml", "--wait", "60s")
-    os.kill(resting.pid, signal.SIGCONT)
-    late = close_process(resting)
-    assert (following.code, late.code) == (1, 3), late.stderr
+    next_result = postgres_connector.run_json("sync", "job.yaml", "--wait", "60s")
+    os.kill(paused_process.pid, signal.SIGCONT)
+    late_result = close_process(paused_process)
+    assert (next_result.code, late_result.code) == (1, 3), late_result.stderr
     assert has_everyone_once(postgres_connector, 120)
 
 
 def test_each_shard_has_its_own_cursor(postgres_connector: Connector, tmp_path: Path) -> None:
-    def add(*numbers: int) -> None:
-        with sqlite3.connect(tmp_path / "crm.db") as crm:
-            crm.execute("CREATE TABLE IF NOT EXISTS people (id INTEGER, email TEXT, first_name TEXT)")
-            crm.executemany("INSERT INTO people VALUES (?, ?, 'Ann')", [(n, f"person{n}@example.com") for n in numbers])
+    def add_people(*numbers: int) -> None:
+        with sqlite3.connect(tmp_path / "crm.db") as crm_database:
+            crm_database.execute("CREATE TABLE IF NOT EXISTS people (id INTEGER, email TEXT, first_name TEXT)")
+            crm_database.executemany(
+                "INSERT INTO people VALUES (?, ?, 'Ann')", [(n, f"person{n}@example.com") for n in numbers]
+            )
 
-    table = "source: {sql: {url: 'sqlite:///crm.db', table: people, cursor: {column: id, start: 0}}}"
-    (tmp_path / "job.yaml").write_text(JOB.replace("source: {file: {path: people.csv}}", table))
-    add(*range(20))
-    first = postgres_connector.run_json("sync", "job.yaml", "--shard", "1/2")
-    add(20, 21, 22, 23)
-    result = sync_shards(postgres_connector, 2)
-    assert (sum_rows(result)["created"], has_everyone_once(postgres_connector, 24)) == (
-        24 - first.rows["created"],
+    table_source = "source: {sql: {url: 'sqlite:///crm.db', table: people, cursor: {column: id, start: 0}}}"
+    (tmp_path / "job.yaml").write_text(JOB.replace("source: {file: {path: people.csv}}", table_source))
+    add_people(*range(20))
+    first_result = postgres_connector.run_json("sync", "job.yaml", "--shard", "1/2")
+    add_people(20, 21, 22, 23)
+    results = sync_shards(postgres_connector, 2)
+    assert (sum_rows(results)["created"], has_everyone_once(postgres_connector, 24)) == (
+        24 - first_result.rows["created"],
         True,
     )
-    assert result[0].rows.get("exists", 0) <= 1  # the row at which the cursor stands is read again
+    assert results[0].rows.get("exists", 0) <= 1  # the row at which the cursor stands is read again
     assert postgres_connector.run_json("sync", "job.yaml").rows == {"read": 24, "exists": 24}
 
 
 def test_a_shard_has_its_part_of_each_limit(postgres_connector: Connector, tmp_path: Path) -> None:
     write_job(tmp_path, "guard: {max_creates: 40}", people=60)
-    refused = postgres_connector.run_json("sync", "job.yaml", "--shard", "1/2")
-    assert (refused.code, "and 20 are allowed" in refused.stderr) == (3, True), refused.stderr
+    refused_result = postgres_connector.run_json("sync", "job.yaml", "--shard", "1/2")
+    assert (refused_result.code, "and 20 are allowed" in refused_result.stderr) == (3, True), refused_result.stderr
     job = (tmp_path / "job.yaml").read_text().replace("max_creates: 40", "max_creates: 400")
     (tmp_path / "job.yaml").write_text(job.replace("quiet_period: 500ms", "quiet_period: 500ms, max_rate: 20"))
     began_at = time.monotonic()
@@ -161,16 +167,16 @@ def test_an_impossible_use_of_shards_is_refused_before_the_first_create(
     postgres_connector: Connector, tmp_path: Path
 ) -> None:
     write_job(tmp_path, people=3)
-    refused = {
+    texts_by_options = {
         ("--shard", "4/3"): "is not a shard",
         ("--shard", "1/3", "--dry-run"): "leave out --shard",
         ("--shard", "1/3", "--engine", "dask"): "Use one of the two",
         ("--workers", "2"): "need --engine dask",
         ("--engine", "dask", "--workers", "2", "--scheduler", "tcp://127.0.0.1:9"): "Use one of the two",
     }
-    for options, words in refused.items():
+    for options, expected_text in texts_by_options.items():
         result = postgres_connector.run("sync", "job.yaml", *options)
-        assert (result.code, words in result.stderr) == (2, True), (options, result.stderr)
+        assert (result.code, expected_text in result.stderr) == (2, True), (options, result.stderr)
     for options in (("--shard", "1/2"), ("--engine", "dask")):
         result = postgres_connector.run("sync", "job.yaml", *options, environ={"CONNECTOR_LEDGER": None})
         assert (result.code, "set CONNECTOR_LEDGER=postgresql://" in result.stderr) == (2, True), result.stderr
@@ -186,6 +192,6 @@ def test_an_empty_file_is_refused_by_every_shard_and_an_empty_shard_is_not(
 ) -> None:
     write_job(tmp_path)
     (tmp_path / "people.csv").write_text("\n".join(["email,first_name", *rows, ""]))
-    result = sync_shards(postgres_connector, 2)
-    assert [each.code for each in result] == ([0, 0] if rows else [3, 3])
-    assert sum_rows(result) == ({"read": 1, "created": 1} if rows else {})
+    results = sync_shards(postgres_connector, 2)
+    assert [result.code for result in results] == ([0, 0] if rows else [3, 3])
+    assert sum_rows(results) == ({"read": 1, "created": 1} if rows else {})

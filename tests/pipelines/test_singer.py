@@ -13,9 +13,9 @@ import pytest
 from pipelines.singer import run_tap, run_target
 from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_csv
 
-BIN = Path(sys.executable).parent
-ROWS = int(os.environ.get("CONNECTOR_TEST_ADAPTER_ROWS", "120"))
-BATCH_ROWS = ROWS // 3
+PROGRAM_FOLDER = Path(sys.executable).parent
+ROW_COUNT = int(os.environ.get("CONNECTOR_TEST_ADAPTER_ROWS", "120"))
+BATCH_ROW_COUNT = ROW_COUNT // 3
 JOB = """\
 job: contacts
 subscriber:
@@ -32,17 +32,17 @@ SCHEMA = {
 }  # fmt: skip
 
 
-def write_stream(numbers: Sequence[int], *, stream: str = "contacts", **more: Any) -> list[dict[str, Any]]:
+def write_stream(numbers: Sequence[int], *, stream: str = "contacts", **more_values: Any) -> list[dict[str, Any]]:
     """Return a tap's messages: the schema, a record for each number, and a STATE with the last number."""
     records = [
         {"type": "RECORD", "stream": stream,
-         "record": {"number": number, "mail": f"p{number}@example.com", "first": f"P{number}"} | more}
+         "record": {"number": number, "mail": f"p{number}@example.com", "first": f"P{number}"} | more_values}
         for number in numbers
     ]  # fmt: skip
     return [SCHEMA | {"stream": stream}, *records, {"type": "STATE", "value": {"last": numbers[-1]}}]
 
 
-def run(
+def run_program(
     connector: Connector, program: Callable[[], None], config: dict[str, Any], *arguments: str | Path
 ) -> CommandResult:
     """Run a program with a configuration file and these arguments."""
@@ -53,11 +53,11 @@ def run(
     return CommandResult(process.returncode, stdout, stderr)
 
 
-def load(connector: Connector, messages: Sequence[Any], **config: Any) -> CommandResult:
+def load_messages(connector: Connector, messages: Sequence[Any], **config: Any) -> CommandResult:
     """Load the messages of a file."""
     (connector.folder / "job.yaml").write_text(JOB)
     path = write_csv(connector.folder / "messages.jsonl", *map(json.dumps, messages))
-    return run(connector, run_target, {"job": "job.yaml"} | config, "--input", path)
+    return run_program(connector, run_target, {"job": "job.yaml"} | config, "--input", path)
 
 
 def read_lines(text: str) -> list[dict[str, Any]]:
@@ -66,17 +66,17 @@ def read_lines(text: str) -> list[dict[str, Any]]:
 
 def test_the_target_creates_each_record_once_although_answers_are_lost(connector: Connector) -> None:
     connector.sandbox.switch(drop_after=0.1, error_after=0.1, seed=3)
-    stream = write_stream(range(ROWS))
+    stream = write_stream(range(ROW_COUNT))
     for _ in range(2):  # the tap sends the stream again
-        result = load(connector, stream, batch_size_rows=BATCH_ROWS)
+        result = load_messages(connector, stream, batch_size_rows=BATCH_ROW_COUNT)
         assert result.code == 0, result.stderr
-        assert read_lines(result.stdout) == [{"last": ROWS - 1}]
-    assert sorted(count_stored(connector.sandbox).values()) == [1] * ROWS
+        assert read_lines(result.stdout) == [{"last": ROW_COUNT - 1}]
+    assert sorted(count_stored(connector.sandbox).values()) == [1] * ROW_COUNT
 
 
 def test_a_record_without_an_identity_is_rejected_and_the_others_are_created(connector: Connector) -> None:
     messages = [*write_stream([1]), *write_stream([2], mail=None)[1:], *write_stream([3])[1:]]
-    result = load(connector, messages)
+    result = load_messages(connector, messages)
     assert (result.code, read_lines(result.stdout)[-1]) == (0, {"last": 3})
     assert "3 read, 1 invalid, 2 created" in result.stderr
     assert "p2@" not in result.stderr
@@ -86,7 +86,7 @@ def test_a_record_without_an_identity_is_rejected_and_the_others_are_created(con
 
 def test_no_state_leaves_the_target_if_records_have_no_outcome(connector: Connector) -> None:
     connector.environ["CONNECTOR_TOKEN"] = "wrong"
-    result = load(connector, write_stream([1, 2]))
+    result = load_messages(connector, write_stream([1, 2]))
     assert result.code != 0
     assert result.stdout == ""
     assert count_stored(connector.sandbox).total() == 0
@@ -95,10 +95,10 @@ def test_no_state_leaves_the_target_if_records_have_no_outcome(connector: Connec
 def test_a_killed_target_is_replayed_and_creates_nobody_twice(connector: Connector) -> None:
     connector.sandbox.switch(latency_ms=20)
     (connector.folder / "job.yaml").write_text(JOB)
-    (connector.folder / "c.json").write_text(json.dumps({"job": "job.yaml", "batch_size_rows": BATCH_ROWS}))
-    stream = write_stream(range(ROWS))
+    (connector.folder / "c.json").write_text(json.dumps({"job": "job.yaml", "batch_size_rows": BATCH_ROW_COUNT}))
+    stream = write_stream(range(ROW_COUNT))
     environ = os.environ | connector.environ
-    command = [str(BIN / "target-subscribers"), "--config", "c.json"]
+    command = [str(PROGRAM_FOLDER / "target-subscribers"), "--config", "c.json"]
     with subprocess.Popen(command, cwd=connector.folder, env=environ, stdin=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         process.stdin.writelines(json.dumps(message) + "\n" for message in stream[:-1])
@@ -106,43 +106,45 @@ def test_a_killed_target_is_replayed_and_creates_nobody_twice(connector: Connect
         while count_stored(connector.sandbox).total() < 20:
             assert process.poll() is None
         process.kill()
-    result = load(connector, stream, batch_size_rows=BATCH_ROWS)
+    result = load_messages(connector, stream, batch_size_rows=BATCH_ROW_COUNT)
     assert result.code == 0, result.stderr
-    assert sorted(count_stored(connector.sandbox).values()) == [1] * ROWS
+    assert sorted(count_stored(connector.sandbox).values()) == [1] * ROW_COUNT
 
 
 def test_a_second_stream_is_refused_and_one_stream_can_be_selected(connector: Connector) -> None:
-    both = [*write_stream([1]), *write_stream([2], stream="orders")]
-    result = load(connector, both)
+    messages_of_two_streams = [*write_stream([1]), *write_stream([2], stream="orders")]
+    result = load_messages(connector, messages_of_two_streams)
     assert result.code != 0
     assert "also sends orders" in result.stderr
-    assert load(connector, write_stream([1], stream="orders"), stream="orders").code == 0
-    assert load(connector, write_stream([2], stream="../a/b")).code == 0, "a name of a stream is no path"
+    assert load_messages(connector, write_stream([1], stream="orders"), stream="orders").code == 0
+    assert load_messages(connector, write_stream([2], stream="../a/b")).code == 0, (
+        "the name of a stream is not used as a path"
+    )
     assert count_stored(connector.sandbox).total() == 2
 
 
 def test_the_tap_writes_the_certified_list_and_its_certificate(connector: Connector) -> None:
     connector.sandbox.seed(5, base_name="News")
-    result = run(connector, run_tap, {})
+    result = run_program(connector, run_tap, {})
     assert result.code == 0, result.stderr
     messages = read_lines(result.stdout)
     records = [message["record"] for message in messages if message["type"] == "RECORD"]
     assert connector.run("export", "people.jsonl").code == 0
-    exported = read_lines((connector.folder / "people.jsonl").read_text())
-    of_run = ("_run_id", "_exported_at")
-    assert [{name: value for name, value in record.items() if name not in of_run} for record in records] == [
-        {name: value for name, value in row.items() if name not in of_run} for row in exported
+    exported_rows = read_lines((connector.folder / "people.jsonl").read_text())
+    run_columns = ("_run_id", "_exported_at")
+    assert [{name: value for name, value in record.items() if name not in run_columns} for record in records] == [
+        {name: value for name, value in row.items() if name not in run_columns} for row in exported_rows
     ]
-    assert len(exported) == 5
+    assert len(exported_rows) == 5
     assert messages[-1]["value"]["bookmarks"]["subscribers"]["certificate"]["verdict"] == "complete"
-    none = read_lines(run(connector, run_tap, {"base_id": 99}).stdout)
-    assert [message for message in none if message["type"] == "RECORD"] == []
+    empty_messages = read_lines(run_program(connector, run_tap, {"base_id": 99}).stdout)
+    assert [message for message in empty_messages if message["type"] == "RECORD"] == []
 
 
 def test_a_tap_that_cannot_prove_the_list_writes_no_state(connector: Connector) -> None:
     connector.sandbox.seed(60, base_name="News")
     connector.sandbox.switch(order="shuffled", max_limit=20)
-    result = run(connector, run_tap, {})
+    result = run_program(connector, run_tap, {})
     assert result.code != 0
     assert "incomplete" in result.stderr
     assert [line for line in read_lines(result.stdout) if line["type"] == "STATE" and line["value"]] == []
@@ -150,8 +152,10 @@ def test_a_tap_that_cannot_prove_the_list_writes_no_state(connector: Connector) 
 
 @pytest.mark.parametrize("program", ["tap-subscribers", "target-subscribers"])
 def test_a_program_describes_its_settings(program: str) -> None:
-    about = subprocess.run([BIN / program, "--about", "--format=json"], capture_output=True, text=True, check=True)
-    settings = json.loads(about.stdout)["settings"]["properties"]
-    own = {"base_id", "is_active"} if program == "tap-subscribers" else {"job", "stream"}
-    assert own <= settings.keys()
-    assert all(settings[name]["description"] for name in own)
+    completed = subprocess.run(
+        [PROGRAM_FOLDER / program, "--about", "--format=json"], capture_output=True, text=True, check=True
+    )
+    settings = json.loads(completed.stdout)["settings"]["properties"]
+    expected_settings = {"base_id", "is_active"} if program == "tap-subscribers" else {"job", "stream"}
+    assert expected_settings <= settings.keys()
+    assert all(settings[name]["description"] for name in expected_settings)

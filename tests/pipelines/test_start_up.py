@@ -12,13 +12,13 @@ import pytest
 from pipelines.cli import COMMANDS
 from tests.pipelines.conftest import ROOT, Connector
 
-HEAVY = (
+OPTIONAL_LIBRARIES = (
     "duckdb", "email_validator", "pandas", "pandera", "psycopg", "pyarrow.parquet", "pydantic", "pymysql",
     "python_calamine", "sqlalchemy", "xml.etree", "yaml",
 )  # fmt: skip
-HEAVIER = ("aiohttp", "pyarrow", "rich", "uvloop")  # libraries that most runs need
-DIALECTS = ("sqlalchemy.dialects.postgresql",)
-_RUN = f"""
+COMMON_LIBRARIES = ("aiohttp", "pyarrow", "rich", "uvloop")  # libraries that most runs need
+DIALECT_MODULES = ("sqlalchemy.dialects.postgresql",)
+_PROGRAM = f"""
 import json, os, sys
 from pipelines.cli import run
 codes = []
@@ -28,7 +28,7 @@ for sys.argv[1:] in json.loads(sys.argv[1]):
         codes.append(0)
     except SystemExit as end:
         codes.append(end.code or 0)
-imported = [each for each in {HEAVY + HEAVIER + DIALECTS} if each in sys.modules]
+imported = [library for library in {OPTIONAL_LIBRARIES + COMMON_LIBRARIES + DIALECT_MODULES} if library in sys.modules]
 print(json.dumps([codes, imported]), file=sys.stderr, flush=True)
 os._exit(0)
 """
@@ -37,7 +37,7 @@ os._exit(0)
 def run_all(connector: Connector, commands: Sequence[Sequence[str]]) -> tuple[list[int], list[str]]:
     """Run commands in one new process, and return their exit codes and the imported libraries."""
     result = subprocess.run(
-        [sys.executable, "-c", _RUN, json.dumps(commands)],
+        [sys.executable, "-c", _PROGRAM, json.dumps(commands)],
         cwd=connector.folder,
         env=os.environ | connector.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -45,45 +45,56 @@ def run_all(connector: Connector, commands: Sequence[Sequence[str]]) -> tuple[li
         check=False,
     )
     assert "Traceback" not in result.stderr, result.stderr
-    codes, imported = json.loads(result.stderr.splitlines()[-1])
-    return codes, imported
+    codes, libraries = json.loads(result.stderr.splitlines()[-1])
+    return codes, libraries
 
 
 def run_and_list(connector: Connector, *arguments: str) -> tuple[int, list[str]]:
     """Run a command in a new process, and return its exit code and the imported libraries."""
-    (code,), imported = run_all(connector, [arguments])
-    return code, imported
+    (code,), libraries = run_all(connector, [arguments])
+    return code, libraries
 
 
 def test_help_and_usage_errors_import_no_library(connector: Connector) -> None:
-    named: list[list[str]] = [[], *([command] for command in COMMANDS)]
-    asked = [[*arguments, option] for arguments in named for option in ("--help", "--nonsense")]
-    asked.append(["export", "nowhere/out.parquet"])
-    assert run_all(connector, asked) == ([*([0, 2] * len(named)), 2], [])
+    command_lines: list[list[str]] = [[], *([command] for command in COMMANDS)]
+    argument_lists = [[*arguments, option] for arguments in command_lines for option in ("--help", "--nonsense")]
+    argument_lists.append(["export", "nowhere/out.parquet"])
+    assert run_all(connector, argument_lists) == ([*([0, 2] * len(command_lines)), 2], [])
 
 
-@pytest.mark.parametrize(("target", "needed"), [("out.csv", []), ("duckdb:///w.db", ["duckdb"])])
+@pytest.mark.parametrize(("target", "expected_libraries"), [("out.csv", []), ("duckdb:///w.db", ["duckdb"])])
 def test_an_export_by_options_imports_what_its_destination_needs(
-    connector: Connector, target: str, needed: list[str]
+    connector: Connector, target: str, expected_libraries: list[str]
 ) -> None:
     connector.sandbox.seed(20, base_name="News")
 
-    code, imported = run_and_list(connector, "export", target)
-    assert (code, [each for each in imported if each in HEAVY + DIALECTS]) == (0, needed)
+    code, libraries = run_and_list(connector, "export", target)
+    assert (code, [library for library in libraries if library in OPTIONAL_LIBRARIES + DIALECT_MODULES]) == (
+        0,
+        expected_libraries,
+    )
 
 
 def test_an_export_without_a_ledger_needs_no_library_of_ledgers(connector: Connector) -> None:
     """JSON needs no library that draws reports."""
     connector.sandbox.seed(12_000, base_name="News")  # long enough for evidence of its size
 
-    code, imported = run_and_list(connector, "export", "out.parquet", "--output", "json")
-    assert (code, imported) == (0, ["pyarrow.parquet", "aiohttp", "pyarrow", "uvloop"])
+    code, libraries = run_and_list(connector, "export", "out.parquet", "--output", "json")
+    assert (code, libraries) == (0, ["pyarrow.parquet", "aiohttp", "pyarrow", "uvloop"])
 
 
 def test_an_import_of_plain_rows_imports_no_library_of_other_formats(connector: Connector, tmp_path: Path) -> None:
     (tmp_path / "people.csv").write_text("email\nann@example.com\n", encoding="utf-8")
     options = ("--base-id", "1", "--active", "--quiet-period", "1ms")
 
-    code, imported = run_and_list(connector, "import", "people.csv", *options)
-    unneeded = {"duckdb", "email_validator", "psycopg", "pyarrow.parquet", "python_calamine", "xml.etree", *DIALECTS}
-    assert (code, unneeded & set(imported)) == (0, set())
+    code, libraries = run_and_list(connector, "import", "people.csv", *options)
+    unexpected_libraries = {
+        "duckdb",
+        "email_validator",
+        "psycopg",
+        "pyarrow.parquet",
+        "python_calamine",
+        "xml.etree",
+        *DIALECT_MODULES,
+    }
+    assert (code, unexpected_libraries & set(libraries)) == (0, set())

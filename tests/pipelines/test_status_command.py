@@ -1,4 +1,4 @@
-"""`connector status` and `prune`: what the last runs did, beside a run and after a kill, and the files that go."""
+"""`connector status` shows the last runs, during a run and after a kill; `prune` deletes old files."""
 
 import errno
 import fcntl
@@ -25,8 +25,8 @@ from tests.pipelines.planned import write_job
 RUN_ID = "20261123T080000-0a1b2c"
 
 
-def record(state_dir: Path, run_id: str = RUN_ID, **values: object) -> Path:
-    """The file of a run: of one that was killed, unless the values say otherwise."""
+def write_run_file(state_dir: Path, run_id: str = RUN_ID, **values: object) -> Path:
+    """Write the file of a run. By default, the run was killed."""
     run = {"run_id": run_id, "job": "people", "command": "import", "started_at": "2026-11-23T08:00:00+00:00"}
     path = state_dir / "runs" / f"{run_id}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def read_files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-def test_a_killed_import_is_named_with_what_it_left_and_the_command_that_resolves_it(
+def test_status_shows_a_killed_import_its_open_entries_and_the_command_that_resolves_them(
     connector: Connector, tmp_path: Path
 ) -> None:
     sandbox = connector.sandbox
@@ -47,83 +47,83 @@ def test_a_killed_import_is_named_with_what_it_left_and_the_command_that_resolve
     path = write_addresses(tmp_path / "people.csv", 20)
     with connector.start("import", path, "--base-name", "News", "--max-concurrency", "1") as process:
         wait_for(lambda: sandbox.stats()["subscribers"] >= 1)
-        beside = connector.run_json("status").report
+        report_during_run = connector.run_json("status").report
         process.kill()
         process.communicate()
     sandbox.switch(hang_after=0)
-    assert [run["status"] for run in beside["runs"]] == ["running"]
-    assert "still going on" in beside["next"][0]
+    assert [run["status"] for run in report_during_run["runs"]] == ["running"]
+    assert "still going on" in report_during_run["next"][0]
 
-    before = read_files(tmp_path / "state")
+    files_before = read_files(tmp_path / "state")
     report = connector.run_json("status").report
-    (killed,) = report["runs"]
-    assert (killed["status"], killed["command"], killed["job"]) == ("killed", "import", "people")
-    left = [(open_entry["state"], open_entry["run_id"]) for open_entry in report["open_entries"]]
-    assert left == [("sending", killed["run_id"])]
+    (killed_run,) = report["runs"]
+    assert (killed_run["status"], killed_run["command"], killed_run["job"]) == ("killed", "import", "people")
+    open_entries = [(open_entry["state"], open_entry["run_id"]) for open_entry in report["open_entries"]]
+    assert open_entries == [("sending", killed_run["run_id"])]
     assert any(step.endswith("connector retry") for step in report["next"])
-    assert any(killed["run_id"] in step and "was killed" in step for step in report["next"])
-    assert read_files(tmp_path / "state")["ledger.db"] == before["ledger.db"]
+    assert any(killed_run["run_id"] in step and "was killed" in step for step in report["next"])
+    assert read_files(tmp_path / "state")["ledger.db"] == files_before["ledger.db"]
 
     assert connector.run_json("retry", "--quiet-period", "200ms").code == 0
-    after = connector.run_json("status").report
-    assert [run["command"] for run in after["runs"]] == ["retry", "import"]
-    assert after["open_entries"] == []
+    report_after_retry = connector.run_json("status").report
+    assert [run["command"] for run in report_after_retry["runs"]] == ["retry", "import"]
+    assert report_after_retry["open_entries"] == []
 
 
 def test_each_run_is_on_record_with_its_report_for_its_owner_alone(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", "email", "ann@x.org", "no address")
-    imported = connector.import_file(path).report
-    exported = connector.run_json("export", tmp_path / "out.csv").report
+    import_report = connector.import_file(path).report
+    export_report = connector.run_json("export", tmp_path / "out.csv").report
     connector.run_json("plan", path, "--base-name", "News", "--active")
     runs = connector.run_json("status").report["runs"]
-    for run, report, code in zip(runs, (exported, imported), (0, 1), strict=True):
+    for run, report, code in zip(runs, (export_report, import_report), (0, 1), strict=True):
         assert run == {**report, "exit_code": code}
-    shown = connector.run("status", imported["run_id"]).stdout
-    assert re.search(r"read +│ +2 ", shown)
-    assert imported["rejects_file"] in shown
+    output = connector.run("status", import_report["run_id"]).stdout
+    assert re.search(r"read +│ +2 ", output)
+    assert import_report["rejects_file"] in output
     assert connector.run_json("status", "--last", "1").report["runs"] == runs[:1]
     assert connector.run_json("status", "--job", "people").report["runs"] == runs[1:]
-    (record,) = (tmp_path / "state" / "runs").glob(f"{imported['run_id']}*")
-    assert stat.S_IMODE(record.stat().st_mode) == 0o600
+    (write_run_file,) = (tmp_path / "state" / "runs").glob(f"{import_report['run_id']}*")
+    assert stat.S_IMODE(write_run_file.stat().st_mode) == 0o600
     assert connector.run_json("status", "none-such").is_refused
 
 
 def test_status_of_a_job_has_the_open_entries_of_this_job_only(connector: Connector, tmp_path: Path) -> None:
-    people, others = write_csv(tmp_path / "people.csv", "email", "ann@x.org"), tmp_path / "others.csv"
-    write_csv(others, "email", "bob@x.org")
+    people_path, other_path = write_csv(tmp_path / "people.csv", "email", "ann@x.org"), tmp_path / "others.csv"
+    write_csv(other_path, "email", "bob@x.org")
     connector.sandbox.switch(drop_before=1.0)
-    for path in (people, others):
+    for path in (people_path, other_path):
         assert connector.import_file(path, "--base-name", path.stem).rows == {"read": 1, "unknown": 1}
     for job in ("people", "others"):
         report = connector.run_json("status", "--job", job).report
-        (entry,) = report["open_entries"]
-        assert entry["run_id"] == report["runs"][0]["run_id"]
+        (open_entry,) = report["open_entries"]
+        assert open_entry["run_id"] == report["runs"][0]["run_id"]
         assert report["next"][0].startswith("1 create is held for your decision"), report["next"]
-    page = connector.run_json("status", "--job", "nobody", "--html", "none.html").report
-    assert (page["open_entries"], page["next"]) == ([], [])
+    report = connector.run_json("status", "--job", "nobody", "--html", "none.html").report
+    assert (report["open_entries"], report["next"]) == ([], [])
     assert "What is openNothing" in (tmp_path / "none.html").read_text().replace("</h2><p>", "")
     connector.run_json("retry", "--quiet-period", "200ms")
     assert len(connector.run_json("status", "--job", "people").report["open_entries"]) == 1, "of a retry without a job"
 
 
-def test_old_files_go_with_prune_and_at_the_end_of_a_run(connector: Connector, tmp_path: Path) -> None:
+def test_old_files_are_deleted_by_prune_and_at_the_end_of_a_run(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", "email", "ann@x.org", "no address")
     rejects = Path(connector.import_file(path).report["rejects_file"])
-    record = tmp_path / "state" / "runs" / f"{rejects.stem}.json"
+    run_file = tmp_path / "state" / "runs" / f"{rejects.stem}.json"
     assert connector.run_json("prune").report["deleted"] == []
-    for file in (rejects, record):
+    for file in (rejects, run_file):
         os.utime(file, times=(time.time() - 91 * 86_400,) * 2)
     assert connector.run_json("prune", "--older-than", "92d").report["deleted"] == []
-    assert connector.run_json("prune").report["deleted"] == [str(rejects), str(record)]
+    assert connector.run_json("prune").report["deleted"] == [str(rejects), str(run_file)]
 
     (tmp_path / "job.yaml").write_text(
         f"job: kept\nretention: 1h\nsource: {{file: {{path: {path}}}}}\n"
         "subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}\n"
     )
-    first = Path(connector.run_json("sync", tmp_path / "job.yaml").report["rejects_file"])
-    os.utime(first, times=(time.time() - 3_601,) * 2)
+    first_rejects = Path(connector.run_json("sync", tmp_path / "job.yaml").report["rejects_file"])
+    os.utime(first_rejects, times=(time.time() - 3_601,) * 2)
     connector.run_json("sync", tmp_path / "job.yaml")
-    assert not first.exists()
+    assert not first_rejects.exists()
     assert (tmp_path / "state" / "ledger.db").exists()
 
 
@@ -132,27 +132,27 @@ def test_a_clock_that_has_jumped_ahead_deletes_nothing(connector: Connector, tmp
     rejects = [Path(connector.import_file(path).report["rejects_file"]) for _ in range(2)]
     files = [*rejects, *(tmp_path / "state" / "runs" / f"{reject.stem}.json" for reject in rejects)]
 
-    def age(days: float, *aged: Path) -> None:
-        for file in aged:
+    def set_age(days: float, *aged_files: Path) -> None:
+        for file in aged_files:
             os.utime(file, times=(time.time() - days * 86_400,) * 2)
 
-    age(100, *files)
+    set_age(100, *files)
     for _ in range(2):  # two runs by the wrong clock
-        jumped = connector.import_file(path)
+        result = connector.import_file(path)
         assert all(file.exists() for file in files)
-        assert "the clock is 100 days ahead of the last earlier run" in jumped.stderr
-    age(2, *(file for file in (tmp_path / "state" / "runs").iterdir() if file not in files))
-    nightly = connector.import_file(path)
+        assert "the clock is 100 days ahead of the last earlier run" in result.stderr
+    set_age(2, *(file for file in (tmp_path / "state" / "runs").iterdir() if file not in files))
+    result = connector.import_file(path)
     assert [file.exists() for file in files] == [False] * 4
-    assert "the clock" not in nightly.stderr
+    assert "the clock" not in result.stderr
 
 
 def test_files_that_no_run_made_are_neither_read_nor_deleted(connector: Connector, tmp_path: Path) -> None:
     runs, rejects = tmp_path / "state" / "runs", tmp_path / "state" / "rejects"
-    record(tmp_path / "state")
+    write_run_file(tmp_path / "state")
     rejects.mkdir()
-    foreign = [runs / "20261123.json", runs / "notes.json", rejects / "corrected.csv"]
-    for path in foreign:
+    foreign_files = [runs / "20261123.json", runs / "notes.json", rejects / "corrected.csv"]
+    for path in foreign_files:
         path.write_text('{"run_id": "1", "status": "ok"}')
         os.utime(path, times=(1, 1))
     os.mkfifo(runs / "9.json")
@@ -160,55 +160,55 @@ def test_files_that_no_run_made_are_neither_read_nor_deleted(connector: Connecto
     (runs / "20261123T080002-0a1b2c.json").write_text('{"run_id": "1", "status": "ok"}')
     assert [run["run_id"] for run in connector.run_json("status").report["runs"]] == [RUN_ID]
     assert connector.run_json("prune").report["deleted"] == []
-    assert all(path.exists() for path in foreign)
+    assert all(path.exists() for path in foreign_files)
 
 
-BEGUN = {"run_id": RUN_ID, "job": "people", "command": "import", "started_at": "2026-11-23T08:00:00+00:00"}
+RUNNING_RUN = {"run_id": RUN_ID, "job": "people", "command": "import", "started_at": "2026-11-23T08:00:00+00:00"}
 
 
 def test_files_of_a_run_that_goes_on_are_kept_whatever_their_age(connector: Connector, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    with record_run(state, BEGUN, lambda: {**BEGUN, "status": "ok"}, system_clock().now):
+    with record_run(state, RUNNING_RUN, lambda: {**RUNNING_RUN, "status": "ok"}, system_clock().now):
         (state / "rejects").mkdir()
-        kept = [state / "runs" / f"{RUN_ID}.json", state / "rejects" / f"{RUN_ID}.csv"]
-        kept[1].write_text("email\n")
-        for path in kept:
+        run_files = [state / "runs" / f"{RUN_ID}.json", state / "rejects" / f"{RUN_ID}.csv"]
+        run_files[1].write_text("email\n")
+        for path in run_files:
             os.utime(path, times=(1, 1))
         assert connector.run_json("prune").report["deleted"] == []
-    assert [path.exists() for path in kept] == [True, False]
+    assert [path.exists() for path in run_files] == [True, False]
 
 
 def test_a_run_that_ends_while_its_record_is_read_is_not_called_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, lock = record(tmp_path), fcntl.flock
+    path, original_flock = write_run_file(tmp_path), fcntl.flock
 
-    def end_and_lock(handle: int, how: int) -> None:
+    def end_run_and_lock(file_descriptor: int, operation: int) -> None:
         path.unlink()
-        record(tmp_path, status="ok")
-        lock(handle, how)
+        write_run_file(tmp_path, status="ok")
+        original_flock(file_descriptor, operation)
 
-    monkeypatch.setattr(fcntl, "flock", end_and_lock)
+    monkeypatch.setattr(fcntl, "flock", end_run_and_lock)
     assert [run["status"] for run in list_runs(tmp_path)] == ["ok"]
 
 
-def test_a_run_whose_report_finds_no_room_is_not_called_killed(
+def test_a_run_whose_report_does_not_fit_on_the_disk_is_not_called_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with record_run(tmp_path, BEGUN, lambda: {**BEGUN, "status": "ok"}, system_clock().now):
+    with record_run(tmp_path, RUNNING_RUN, lambda: {**RUNNING_RUN, "status": "ok"}, system_clock().now):
         monkeypatch.setattr(os, "fsync", fail)
     assert list(list_runs(tmp_path)) == []
     assert "No space left" in caplog.text
 
 
 def test_two_runs_that_begin_at_the_same_moment_have_a_record_each(tmp_path: Path) -> None:
-    at, now = datetime(2026, 11, 23, 8, tzinfo=UTC), system_clock().now
-    first, second = (start_report("import", "people", at) for _ in range(2))
-    with record_report(first, tmp_path, 1e6, now), record_report(second, tmp_path, 1e6, now):
-        assert {run["run_id"] for run in list_runs(tmp_path)} == {first.run_id, second.run_id}
+    started_at, now = datetime(2026, 11, 23, 8, tzinfo=UTC), system_clock().now
+    first_report, second_report = (start_report("import", "people", started_at) for _ in range(2))
+    with record_report(first_report, tmp_path, 1e6, now), record_report(second_report, tmp_path, 1e6, now):
+        assert {run["run_id"] for run in list_runs(tmp_path)} == {first_report.run_id, second_report.run_id}
     assert len(list(list_runs(tmp_path))) == 2
 
 
@@ -217,40 +217,40 @@ def test_a_clock_that_jumps_costs_no_row_and_makes_no_subscriber_twice(
     connector: Connector, tmp_path: Path, hours: int
 ) -> None:
     path = write_addresses(tmp_path / "people.csv", 20)
-    connector.sandbox.switch(drop_after=0.3)  # so that there is something to prove absent
-    machine, readings = system_clock(), count()
+    connector.sandbox.switch(drop_after=0.3)  # the run must look lost creates up
+    machine, reading_numbers = system_clock(), count()
 
-    def read_jumping() -> datetime:
-        return machine.now() + timedelta(hours=hours if next(readings) > 2 else 0)
+    def read_jumping_clock() -> datetime:
+        return machine.now() + timedelta(hours=hours if next(reading_numbers) > 2 else 0)
 
-    result = connector.import_file(path, clock=replace(machine, now=read_jumping))
+    result = connector.import_file(path, clock=replace(machine, now=read_jumping_clock))
     assert result.code == 0, result.stderr
     report = result.report
     assert report["rows"]["read"] == 20
     assert report["started_at"] <= report["finished_at"]
     connector.sandbox.switch(drop_after=0)
-    again = connector.import_file(path)  # by a clock that is right again
-    assert (again.code, again.rows) == (0, {"read": 20, "exists": 20})
+    second_result = connector.import_file(path)  # the clock is right again
+    assert (second_result.code, second_result.rows) == (0, {"read": 20, "exists": 20})
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
-def test_a_send_that_was_killed_is_never_advised_to_be_repeated_unseen(connector: Connector, tmp_path: Path) -> None:
-    record(tmp_path / "state", job="", command="send")
+def test_status_advises_to_look_for_the_email_of_a_killed_send(connector: Connector, tmp_path: Path) -> None:
+    write_run_file(tmp_path / "state", job="", command="send")
     (step,) = connector.run_json("status").report["next"]
     assert step == f"Run {RUN_ID} (send) was killed. Look whether the email arrived before you send it again."
 
 
-@pytest.mark.parametrize(("status", "words"), [("locked", "was locked"), ("usage", "was refused")])
-def test_a_run_that_did_not_start_hides_nothing_of_the_run_before(
-    connector: Connector, tmp_path: Path, status: str, words: str
+@pytest.mark.parametrize(("status", "expected_text"), [("locked", "was locked"), ("usage", "was refused")])
+def test_a_run_that_did_not_start_does_not_hide_the_previous_run(
+    connector: Connector, tmp_path: Path, status: str, expected_text: str
 ) -> None:
     path = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
     assert connector.import_file(path).report["status"] == "ok"
-    later = {"started_at": "2100-01-01T00:00:00+00:00", "status": status}
+    run_values = {"started_at": "2100-01-01T00:00:00+00:00", "status": status}
     for digit in "01":
-        record(tmp_path / "state", f"21000101T00000{digit}-0a1b2c", **later)
+        write_run_file(tmp_path / "state", f"21000101T00000{digit}-0a1b2c", **run_values)
     (step,) = connector.run_json("status").report["next"]
-    assert f"21000101T000001-0a1b2c (import people) {words}" in step
+    assert f"21000101T000001-0a1b2c (import people) {expected_text}" in step
 
     write_csv(path, "email", "other address")
     rejects = connector.import_file(path).report["rejects_file"]
@@ -268,10 +268,12 @@ def test_no_retry_is_advised_while_a_run_holds_the_ledger(connector: Connector, 
                 == {open_entry["state"] for open_entry in connector.run_json("status").report["open_entries"]}
             )
         )
-        record(tmp_path / "state", "21000101T000000-0a1b2c", started_at="2100-01-01T00:00:00+00:00", status="locked")
+        write_run_file(
+            tmp_path / "state", "21000101T000000-0a1b2c", started_at="2100-01-01T00:00:00+00:00", status="locked"
+        )
         for options in ([], ["--last", "1"], ["--job", "people"]):
-            first, *_ = connector.run_json("status", *options).report["next"]
-            assert "still going on" in first, first
+            first_step, *_ = connector.run_json("status", *options).report["next"]
+            assert "still going on" in first_step, first_step
         process.kill()
         process.communicate()
     assert connector.run_json("status").report["next"][0].endswith("connector retry")
@@ -283,9 +285,14 @@ def test_a_full_standard_error_changes_no_exit_code(
 ) -> None:
     path = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
     command = [sys.executable, "-m", "pipelines", "import", str(path), "--base-name", "News", "--active", *arguments]
-    with Path("/dev/full").open("w") as full:
+    with Path("/dev/full").open("w") as full_device:
         result = subprocess.run(
-            command, env=os.environ | connector.environ, stdout=subprocess.DEVNULL, stderr=full, check=False, timeout=60
+            command,
+            env=os.environ | connector.environ,
+            stdout=subprocess.DEVNULL,
+            stderr=full_device,
+            check=False,
+            timeout=60,
         )
     assert result.returncode == code
 
@@ -304,53 +311,57 @@ def test_a_job_whose_ledger_must_exist_sends_nothing_without_it(connector: Conne
     job = "job: kept\nsource: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n"
     (tmp_path / "job.yaml").write_text(job)
     (tmp_path / "strict.yaml").write_text(job + "ledger: must_exist\n")
-    refused = connector.run("sync", "strict.yaml")
-    assert (refused.code, connector.sandbox.stats()["subscribers"]) == (3, 0)
-    assert "there is no ledger at" in refused.stderr
+    refused_result = connector.run("sync", "strict.yaml")
+    assert (refused_result.code, connector.sandbox.stats()["subscribers"]) == (3, 0)
+    assert "there is no ledger at" in refused_result.stderr
     assert [connector.run("sync", name).code for name in ("job.yaml", "strict.yaml")] == [0, 0]
 
 
 # `--metrics`: the last run of each job for Prometheus, in a file that holds nothing else
 
-SAMPLE = re.compile(r'(connector_last_run_[a-z_]+)\{((?:[a-z]+="(?:[^"\\]|\\.)*",?)+)\} ([0-9.e+]+)')
+SAMPLE_PATTERN = re.compile(r'(connector_last_run_[a-z_]+)\{((?:[a-z]+="(?:[^"\\]|\\.)*",?)+)\} ([0-9.e+]+)')
 
 
 def read_metrics(path: Path) -> dict[str, float]:
-    """The samples by name and labels; each line is one, or the help or type of those that follow."""
+    """Return the samples by name and labels. Check that each line is a sample, a help text or a type."""
     lines = path.read_text().splitlines()
-    samples = [SAMPLE.fullmatch(line) for line in lines if not line.startswith("#")]
-    described = {line.split()[2] for line in lines if line.startswith("# TYPE ") and line.endswith(" gauge")}
-    found = [sample for sample in samples if sample is not None]
-    assert len(found) == len(samples)
-    assert {each[1] for each in found} == described == {line.split()[2] for line in lines if line.startswith("# HELP")}
-    return {f"{each[1].removeprefix('connector_last_run_')} {each[2]}": float(each[3]) for each in found}
+    samples = [SAMPLE_PATTERN.fullmatch(line) for line in lines if not line.startswith("#")]
+    described_names = {line.split()[2] for line in lines if line.startswith("# TYPE ") and line.endswith(" gauge")}
+    matches = [sample for sample in samples if sample is not None]
+    assert len(matches) == len(samples)
+    assert (
+        {match[1] for match in matches}
+        == described_names
+        == {line.split()[2] for line in lines if line.startswith("# HELP")}
+    )
+    return {f"{match[1].removeprefix('connector_last_run_')} {match[2]}": float(match[3]) for match in matches}
 
 
 def test_the_metrics_of_a_run_are_its_report(connector: Connector, tmp_path: Path) -> None:
-    path, metrics = write_csv(tmp_path / 'pe"ople.csv', "email", "ann@x.org", "no address"), tmp_path / "c.prom"
-    report = connector.import_file(path, "--metrics", str(metrics)).report
-    samples = read_metrics(metrics)
-    of = 'command="import",job="pe\\"ople"'
-    assert samples[f'rows {of},outcome="created"'] == samples[f'rows {of},outcome="invalid"'] == 1
-    assert samples[f"rows_read {of}"] == 2
-    assert samples[f'status {of},status="partial"'] == 1
-    assert samples[f'status {of},status="ok"'] == 0
-    assert samples[f'requests {of},operation="create",result="sent"'] == report["requests"]["create"]["sent"]
-    assert samples[f"end_timestamp_seconds {of}"] >= samples[f"start_timestamp_seconds {of}"] > 1.7e9
-    assert stat.S_IMODE(metrics.stat().st_mode) == 0o644
-    assert "x.org" not in metrics.read_text()
+    path, metrics_path = write_csv(tmp_path / 'pe"ople.csv', "email", "ann@x.org", "no address"), tmp_path / "c.prom"
+    report = connector.import_file(path, "--metrics", str(metrics_path)).report
+    samples = read_metrics(metrics_path)
+    labels = 'command="import",job="pe\\"ople"'
+    assert samples[f'rows {labels},outcome="created"'] == samples[f'rows {labels},outcome="invalid"'] == 1
+    assert samples[f"rows_read {labels}"] == 2
+    assert samples[f'status {labels},status="partial"'] == 1
+    assert samples[f'status {labels},status="ok"'] == 0
+    assert samples[f'requests {labels},operation="create",result="sent"'] == report["requests"]["create"]["sent"]
+    assert samples[f"end_timestamp_seconds {labels}"] >= samples[f"start_timestamp_seconds {labels}"] > 1.7e9
+    assert stat.S_IMODE(metrics_path.stat().st_mode) == 0o644
+    assert "x.org" not in metrics_path.read_text()
 
-    before = metrics.read_bytes()
-    connector.import_file(path, "--metrics", str(metrics), "--dry-run")
-    assert metrics.read_bytes() == before
-    connector.run("export", "out.csv", "--metrics", metrics)
-    assert read_metrics(metrics)['rows command="export",job="out.csv",outcome="written"'] == 1
+    metrics_before = metrics_path.read_bytes()
+    connector.import_file(path, "--metrics", str(metrics_path), "--dry-run")
+    assert metrics_path.read_bytes() == metrics_before
+    connector.run("export", "out.csv", "--metrics", metrics_path)
+    assert read_metrics(metrics_path)['rows command="export",job="out.csv",outcome="written"'] == 1
 
 
 def test_the_runs_of_one_command_share_a_file(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Ann")
-    first = write_job(tmp_path)
-    (tmp_path / "other.yaml").write_text(first.read_text().replace("job: news", "job: other"))
-    assert connector.run("sync", first, "other.yaml", "--metrics", "c.prom").code == 0
+    first_job = write_job(tmp_path)
+    (tmp_path / "other.yaml").write_text(first_job.read_text().replace("job: news", "job: other"))
+    assert connector.run("sync", first_job, "other.yaml", "--metrics", "c.prom").code == 0
     samples = read_metrics(tmp_path / "c.prom")
     assert [samples[f'status command="sync",job="{job}",status="ok"'] for job in ("news", "other")] == [1, 1]

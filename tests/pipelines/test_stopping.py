@@ -14,7 +14,7 @@ from tests.pipelines.conftest import INTO_NEWS, ROOT, CommandResult, Connector, 
 from tests.pipelines.forked import Forked
 from tests.pipelines.planned import count_requests, write_job
 
-NEVER_ENDS = """
+ENDLESS_PROGRAM = """
 import asyncio
 from connector.clock import system_clock
 from connector.control import stop_on_signals
@@ -25,14 +25,14 @@ async def main():
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
-            await asyncio.sleep(60)  # as if the ledger did not answer
+            await asyncio.sleep(60)  # imitates a ledger that does not answer
 
 asyncio.run(main())
 """
 
 
 def test_a_second_signal_ends_even_a_run_whose_ledger_does_not_answer() -> None:
-    command = [sys.executable, "-c", NEVER_ENDS]
+    command = [sys.executable, "-c", ENDLESS_PROGRAM]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
@@ -45,13 +45,13 @@ def test_a_second_signal_ends_even_a_run_whose_ledger_does_not_answer() -> None:
     assert "Traceback" not in stderr
 
 
-def send_two(process: Forked) -> None:
+def send_two_signals(process: Forked) -> None:
     """Send two signals at once: the process receives both before it acts on the first."""
-    for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
-        process.send_signal(number)
+    for signal_number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+        process.send_signal(signal_number)
 
 
-def await_stopped(process: Forked) -> CommandResult:
+def wait_for_stopped_result(process: Forked) -> CommandResult:
     """Wait for the end of a stopped command, and return its result."""
     result = wait_for_result(process)
     assert result.code in (128 + signal.SIGINT, 128 + signal.SIGTERM)
@@ -67,11 +67,11 @@ def test_two_signals_while_the_list_is_read_end_in_a_report(
     write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Ann")
     write_job(tmp_path)
     connector.sandbox.switch(latency_ms=60_000)
-    before = count_requests(connector.sandbox, "list")
+    list_count = count_requests(connector.sandbox, "list")
     with connector.start(*command, "--output", "json") as process:
-        wait_for(lambda: count_requests(connector.sandbox, "list") > before)
-        send_two(process)
-        assert "differences" not in await_stopped(process).report
+        wait_for(lambda: count_requests(connector.sandbox, "list") > list_count)
+        send_two_signals(process)
+        assert "differences" not in wait_for_stopped_result(process).report
     connector.sandbox.switch(latency_ms=0)
     assert not [*tmp_path.glob("out*"), *tmp_path.glob("*.partial")]
 
@@ -82,34 +82,37 @@ def test_two_signals_while_waiting_for_the_ledger_end_in_a_report(
 ) -> None:
     write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Ann")
     write_job(tmp_path)
-    base = INTO_NEWS[:3] if command[0] == "import" else ()
+    base_options = INTO_NEWS[:3] if command[0] == "import" else ()
     connector.sandbox.switch(hang_after=1)
-    with connector.start("import", "people.csv", *INTO_NEWS) as holder:
+    with connector.start("import", "people.csv", *INTO_NEWS) as holding_process:
         wait_for(lambda: connector.sandbox.stats()["subscribers"] >= 1)
-        with connector.start(*command, *base, "--wait", "60s", "--output", "json") as waiting:
-            time.sleep(3)  # by then the plan is made, and the run waits for the lock
-            send_two(waiting)
-            await_stopped(waiting)
-        holder.kill()
+        with connector.start(*command, *base_options, "--wait", "60s", "--output", "json") as waiting_process:
+            time.sleep(3)  # after this time, the run waits for the lock
+            send_two_signals(waiting_process)
+            wait_for_stopped_result(waiting_process)
+        holding_process.kill()
 
 
 def test_two_signals_while_postgresql_waits_for_a_lock_end_the_run_and_leave_the_table(connector: Connector) -> None:
     connector.sandbox.seed(20, base_name="News")
     with open_postgres() as database:
-        first = connector.run_json("export", database.url)
-        assert first.code == 0
+        first_result = connector.run_json("export", database.url)
+        assert first_result.code == 0
         connector.sandbox.switch(latency_ms=1500)  # time to lock the table after the export has checked the table
-        before = count_requests(connector.sandbox, "list")
-        with database.begin() as other, connector.start("export", database.url, "--output", "json") as process:
-            wait_for(lambda: count_requests(connector.sandbox, "list") > before)
-            other.execute(sa.text("LOCK TABLE subscribers IN SHARE MODE"))
+        list_count = count_requests(connector.sandbox, "list")
+        with (
+            database.begin() as other_connection,
+            connector.start("export", database.url, "--output", "json") as process,
+        ):
+            wait_for(lambda: count_requests(connector.sandbox, "list") > list_count)
+            other_connection.execute(sa.text("LOCK TABLE subscribers IN SHARE MODE"))
             connector.sandbox.switch(latency_ms=0)
-            wait_for(lambda: is_waiting(other))
-            send_two(process)
-            await_stopped(process)
+            wait_for(lambda: is_waiting(other_connection))
+            send_two_signals(process)
+            wait_for_stopped_result(process)
         with database.begin() as connection:
             runs = connection.scalars(sa.text("SELECT DISTINCT _run_id FROM subscribers")).all()
-        assert runs == [first.report["run_id"]]
+        assert runs == [first_result.report["run_id"]]
 
 
 def is_waiting(connection: sa.Connection) -> bool:

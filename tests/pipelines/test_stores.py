@@ -8,22 +8,24 @@ import pytest
 
 from tests.export.readers import read_parquet
 from tests.pipelines.conftest import Connector, count_stored, write_addresses
-from tests.pipelines.test_faults import LOSSES
+from tests.pipelines.test_faults import FAULTS
 from tests.stores import SECRET_KEY, Bucket
 
 
 @pytest.fixture
-def stored(connector: Connector, bucket: Bucket) -> Connector:
+def bucket_connector(connector: Connector, bucket: Bucket) -> Connector:
     connector.environ |= bucket.environ
     return connector
 
 
 def test_an_import_from_a_bucket_under_lost_answers_creates_each_row_once(
-    stored: Connector, bucket: Bucket, tmp_path: Path
+    bucket_connector: Connector, bucket: Bucket, tmp_path: Path
 ) -> None:
-    first, second = (write_addresses(tmp_path / "x.csv", *each).read_bytes() for each in ((250,), (150, 250)))
-    bucket.put("inbox/a.csv.gz", gzip.compress(first))
-    bucket.put("inbox/b.csv", second + b"no-address,Eve,Lee,true\n")
+    first_content, second_content = (
+        write_addresses(tmp_path / "x.csv", *people_range).read_bytes() for people_range in ((250,), (150, 250))
+    )
+    bucket.put("inbox/a.csv.gz", gzip.compress(first_content))
+    bucket.put("inbox/b.csv", second_content + b"no-address,Eve,Lee,true\n")
     bucket.put("gone.csv", "email\nperson3@example.com\nperson300@example.com\n")
     job = tmp_path / "job.yaml"
     job.write_text(
@@ -31,48 +33,50 @@ def test_an_import_from_a_bucket_under_lost_answers_creates_each_row_once(
         "subscriber: {base: {name: News}}\n"
         f"suppress: {{file: {{path: '{bucket.url('gone.csv')}', column: email}}}}\nload: {{quiet_period: 200ms}}\n"
     )
-    stored.sandbox.switch(**LOSSES)
-    result = stored.run_json("sync", job, "--report", tmp_path / "report.json", "-vv")
-    created = count_stored(stored.sandbox)
-    assert (len(created), set(created.values())) == (398, {1})
+    bucket_connector.sandbox.switch(**FAULTS)
+    result = bucket_connector.run_json("sync", job, "--report", tmp_path / "report.json", "-vv")
+    create_counts = count_stored(bucket_connector.sandbox)
+    assert (len(create_counts), set(create_counts.values())) == (398, {1})
     assert result.rows == {"read": 401, "created": 398, "suppressed": 2, "invalid": 1}, result.stderr
     assert result.report["settled"]["found"] > 0
     rejects = Path(result.report["rejects_file"]).read_text()
     assert bucket.url("inbox/b.csv") in rejects
     assert bucket.url("inbox/*.csv*") == result.report["source"]
-    written = [
+    texts = [
         result.stdout,
         result.stderr,
         *(path.read_bytes().decode("latin-1") for path in tmp_path.rglob("*") if path.is_file()),
     ]
-    assert not any(SECRET_KEY in text for text in written)
+    assert not any(SECRET_KEY in text for text in texts)
 
-    again = stored.run_json("import", bucket.url("inbox/*.csv*"), "--base-name", "News", "--quiet-period", "200ms")
-    assert again.rows == {"read": 401, "exists": 398, "created": 2, "invalid": 1}
-    assert again.report["job"] == "inbox"
-    assert stored.run_json("validate", bucket.url("gone.csv")).rows["valid"] == 2
-    drafted = stored.run("init", bucket.url("inbox/b.csv"), "--base-name", "News", "-o", "drafted.yaml")
-    assert drafted.code == 0
-    assert stored.run_json("plan", "drafted.yaml").rows == {"read": 151, "exists": 150, "invalid": 1}
+    second_result = bucket_connector.run_json(
+        "import", bucket.url("inbox/*.csv*"), "--base-name", "News", "--quiet-period", "200ms"
+    )
+    assert second_result.rows == {"read": 401, "exists": 398, "created": 2, "invalid": 1}
+    assert second_result.report["job"] == "inbox"
+    assert bucket_connector.run_json("validate", bucket.url("gone.csv")).rows["valid"] == 2
+    init_result = bucket_connector.run("init", bucket.url("inbox/b.csv"), "--base-name", "News", "-o", "drafted.yaml")
+    assert init_result.code == 0
+    assert bucket_connector.run_json("plan", "drafted.yaml").rows == {"read": 151, "exists": 150, "invalid": 1}
 
 
 def test_an_export_is_the_same_in_a_bucket_and_through_a_pipe(
-    stored: Connector, bucket: Bucket, tmp_path: Path
+    bucket_connector: Connector, bucket: Bucket, tmp_path: Path
 ) -> None:
-    stored.sandbox.seed(1200, base_name="News")
+    bucket_connector.sandbox.seed(1200, base_name="News")
     for target in ("people.parquet", bucket.url("people.parquet")):
-        assert stored.run_json("export", target).rows == {"read": 1200, "written": 1200}
-    piped = stored.run("export", "-", "--format", "jsonl", "--quiet")
+        assert bucket_connector.run_json("export", target).rows == {"read": 1200, "written": 1200}
+    piped_result = bucket_connector.run("export", "-", "--format", "jsonl", "--quiet")
     bucket.download(tmp_path / "bucket")
-    of_run = ["_run_id", "_exported_at"]
-    whole = read_parquet(tmp_path / "people.parquet").drop_columns(of_run)
-    assert read_parquet(tmp_path / "bucket" / "people.parquet").drop_columns(of_run).equals(whole)
-    assert [json.loads(line)["id"] for line in piped.stdout.splitlines()] == whole["id"].to_pylist()
+    run_columns = ["_run_id", "_exported_at"]
+    file_table = read_parquet(tmp_path / "people.parquet").drop_columns(run_columns)
+    assert read_parquet(tmp_path / "bucket" / "people.parquet").drop_columns(run_columns).equals(file_table)
+    assert [json.loads(line)["id"] for line in piped_result.stdout.splitlines()] == file_table["id"].to_pylist()
     assert bucket.list_uploads() == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "expected_text"),
     [
         ("import s3://{bucket}/none.csv --base-id 7 --active", "there is no such object"),
         ("export s3://no-such-bucket/people.csv", "there is no bucket no-such-bucket"),
@@ -82,10 +86,10 @@ def test_an_export_is_the_same_in_a_bucket_and_through_a_pipe(
     ],
 )
 def test_a_wrong_url_of_a_store_is_refused_before_the_first_request(
-    stored: Connector, bucket: Bucket, arguments: str, words: str
+    bucket_connector: Connector, bucket: Bucket, arguments: str, expected_text: str
 ) -> None:
-    result = stored.run_json(*arguments.format(bucket=bucket.name).split())
-    assert (result.is_refused, words in result.stderr) == (True, True), result.stderr
+    result = bucket_connector.run_json(*arguments.format(bucket=bucket.name).split())
+    assert (result.is_refused, expected_text in result.stderr) == (True, True), result.stderr
     assert "pass-word" not in result.stdout + result.stderr
-    assert stored.sandbox.stats()["requests"] == {}
+    assert bucket_connector.sandbox.stats()["requests"] == {}
     assert bucket.read() == {}

@@ -17,11 +17,11 @@ from tests.pipelines.conftest import CommandResult, Connector, count_stored, wai
 JOB = """
 job: news
 source: {{file: {{path: people.csv}}}}
-subscriber: {{base: {{name: News}}{subscriber}}}
-suppress: {suppress}
-load: {{quiet_period: 200ms{load}}}
+subscriber: {{base: {{name: News}}{subscriber_keys}}}
+suppress: {suppress_key}
+load: {{quiet_period: 200ms{load_keys}}}
 """
-BY_FILE = "{file: {path: gone.csv, column: address}}"
+FILE_LIST = "{file: {path: gone.csv, column: address}}"
 
 
 def write_active(path: Path, header: str, *rows: str) -> Path:
@@ -29,21 +29,23 @@ def write_active(path: Path, header: str, *rows: str) -> Path:
     return write_csv(path, f"{header},is_active", *(f"{row},true" for row in rows))
 
 
-def write_job(folder: Path, suppress: str = BY_FILE, subscriber: str = "", load: str = "") -> Path:
+def write_job(folder: Path, suppress_key: str = FILE_LIST, subscriber_keys: str = "", load_keys: str = "") -> Path:
     path = folder / "job.yaml"
-    path.write_text(JOB.format(suppress=suppress, subscriber=subscriber, load=load), encoding="utf-8")
+    path.write_text(
+        JOB.format(suppress_key=suppress_key, subscriber_keys=subscriber_keys, load_keys=load_keys), encoding="utf-8"
+    )
     return path
 
 
-def find_message(result: CommandResult, words: str) -> str:
-    return next(str(message) for message in result.report["messages"] if words in message)
+def find_message(result: CommandResult, expected_text: str) -> str:
+    return next(str(message) for message in result.report["messages"] if expected_text in message)
 
 
 def test_a_listed_subscriber_is_suppressed_and_never_sent(connector: Connector, tmp_path: Path) -> None:
     rows = ("ann@x.org,Ann", "bob@x.org,Bob", "nobody,Cem", "BOB@x.org,Bob", "zoe@bücher.example,Zoe")
     write_active(tmp_path / "people.csv", "email,first_name", *rows)
-    listed = (" Bob@X.org,2020", "zoe@xn--bcher-kva.example,2021", "eve@x.org,", "\u200b,2020", ",2021")
-    write_csv(tmp_path / "gone.csv", "address,since", *listed)
+    list_lines = (" Bob@X.org,2020", "zoe@xn--bcher-kva.example,2021", "eve@x.org,", "\u200b,2020", ",2021")
+    write_csv(tmp_path / "gone.csv", "address,since", *list_lines)
     result = connector.run_json("import", tmp_path / "people.csv", "--job", write_job(tmp_path))
     assert "is empty in 2 rows (records 4, 5), so they suppress nobody" in find_message(result, "gone.csv")
     assert result.rows == {"read": 5, "invalid": 1, "duplicate": 1, "suppressed": 2, "created": 1}
@@ -57,12 +59,12 @@ def test_the_list_is_read_after_the_run_gets_the_lock(connector: Connector, tmp_
     write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
     (tmp_path / "state").mkdir()
     with open_ledger(f"sqlite:///{tmp_path}/state/ledger.db"):
-        waiting = connector.start("sync", write_job(tmp_path), "--wait", "60s", "--output", "json")
-        time.sleep(3)  # by then the plan is made, and the run waits for the lock
-        assert waiting.poll() is None
+        process = connector.start("sync", write_job(tmp_path), "--wait", "60s", "--output", "json")
+        time.sleep(3)  # after this time, the run waits for the lock
+        assert process.poll() is None
         write_csv(tmp_path / "gone.csv", "address", "person0@example.com", "person1@example.com")
-    with waiting:
-        result = wait_for_result(waiting)
+    with process:
+        result = wait_for_result(process)
     assert result.rows == {"read": 2, "suppressed": 2}
 
 
@@ -104,15 +106,15 @@ def test_a_list_that_shrank_by_half_is_refused_until_the_guard_allows_it(connect
     write_addresses(tmp_path / "people.csv", 200)
     job = write_job(tmp_path)
 
-    def sync(listed: int, *options: str) -> CommandResult:
-        write_csv(tmp_path / "gone.csv", "address", *(f"person{number}@example.com" for number in range(listed)))
+    def sync(list_length: int, *options: str) -> CommandResult:
+        write_csv(tmp_path / "gone.csv", "address", *(f"person{number}@example.com" for number in range(list_length)))
         return connector.run_json("sync", job, *options)
 
     assert sync(200).rows == {"read": 200, "suppressed": 200}
     for _ in range(2):  # the next list is not compared with a refused list
-        refused = sync(100)
-        assert refused.is_refused
-        assert "gone.csv names 100 subscribers, 50.0% fewer than in the last run (200)" in refused.stderr
+        refused_result = sync(100)
+        assert refused_result.is_refused
+        assert "gone.csv names 100 subscribers, 50.0% fewer than in the last run (200)" in refused_result.stderr
     assert connector.run_json("plan", job).is_refused
     assert connector.sandbox.stats()["requests"] == {}
     assert sync(101).rows == {"read": 200, "suppressed": 101, "created": 99}
@@ -130,23 +132,23 @@ BAD_LISTS = {
 }
 
 
-@pytest.mark.parametrize(("content", "words"), BAD_LISTS.items())
+@pytest.mark.parametrize(("content", "expected_text"), BAD_LISTS.items())
 def test_a_list_with_an_unreadable_entry_ends_the_run_before_the_first_create(
-    connector: Connector, tmp_path: Path, content: str, words: str
+    connector: Connector, tmp_path: Path, content: str, expected_text: str
 ) -> None:
     write_addresses(tmp_path / "people.csv", 2)
     (tmp_path / "gone.csv").write_text(content, encoding="utf-8")
     result = connector.run_json("sync", write_job(tmp_path))
     assert result.is_refused
-    assert words in result.stderr
+    assert expected_text in result.stderr
     assert "person0" not in result.stderr
     assert connector.sandbox.stats()["requests"] == {}
 
 
 def read_list(folder: Path, cell: str) -> Suppression:
     """Read a list of zoe@x.org and this cell."""
-    quoted = cell.replace('"', '""')
-    path = write_csv(folder / "gone.csv", "address", "zoe@x.org", f'"{quoted}"')
+    quoted_cell = cell.replace('"', '""')
+    path = write_csv(folder / "gone.csv", "address", "zoe@x.org", f'"{quoted_cell}"')
     plan = SuppressionPlan("news", lambda: open_file(path), column="address", field="email")
     return read_suppression(plan, lambda: False)[0]
 
@@ -176,6 +178,6 @@ def test_an_address_as_other_programs_write_it_is_read(tmp_path: Path, cell: str
     ],
 )  # fmt: skip
 def test_a_list_with_an_entry_other_than_an_address_is_refused(tmp_path: Path, cell: str) -> None:
-    with pytest.raises(ContentError, match="has something else than an email address") as caught:
+    with pytest.raises(ContentError, match="has something else than an email address") as error_info:
         read_list(tmp_path, cell)
-    assert cell not in str(caught.value)
+    assert cell not in str(error_info.value)

@@ -1,4 +1,4 @@
-"""`connector sync JOB…`: out of a file or a database, by a job."""
+"""`connector sync JOB…` loads the source of each job."""
 
 import sqlite3
 from contextlib import closing
@@ -46,22 +46,22 @@ def test_a_database_is_synced_by_its_job(connector: Connector, tmp_path: Path) -
     result = connector.run_json("sync", job)
     assert (result.code, result.rows) == (1, {"read": 3, "invalid": 1, "created": 2})
     assert result.report["command"] == "sync"
-    stored = {event["subscriber"]["Email"]: event["subscriber"] for event in connector.sandbox.truth()["events"]}
-    ann = stored["ann@x.org"]
+    subscribers = {event["subscriber"]["Email"]: event["subscriber"] for event in connector.sandbox.truth()["events"]}
+    ann = subscribers["ann@x.org"]
     assert (ann["Gender"], ann["Tags"], ann["Birthday"], ann["Address"]["Zip"], ann["IsActive"]) == (
         "female", ["a", "b"], "1980-02-29", "1012", True,
     )  # fmt: skip
-    again = connector.run_json("sync", job)
-    assert again.rows == {"read": 3, "invalid": 1, "exists": 2}
+    second_result = connector.run_json("sync", job)
+    assert second_result.rows == {"read": 3, "invalid": 1, "exists": 2}
 
 
 def test_a_job_with_a_refused_token_does_not_prevent_other_jobs(connector: Connector, tmp_path: Path) -> None:
     text = "job: {0}\nsource: {{file: {{path: {0}.csv}}}}\nsubscriber: {{base: {{id: 7}}}}\n"
     names = ("one", "two", "three")
     for index, name in enumerate(names):
-        write_addresses(tmp_path / f"{name}.csv", 2, first=2 * index)
-    service = 'service: {authorization: "Bearer {token}"}\n'
-    jobs = [write_job(tmp_path, text.format(name) + service * (name == "two"), f"{name}.yaml") for name in names]
+        write_addresses(tmp_path / f"{name}.csv", 2, first_index=2 * index)
+    service_key = 'service: {authorization: "Bearer {token}"}\n'
+    jobs = [write_job(tmp_path, text.format(name) + service_key * (name == "two"), f"{name}.yaml") for name in names]
     result = connector.run_json("sync", *jobs, "--metrics", tmp_path / "jobs.prom", "--report", tmp_path / "jobs.html")
     assert (result.code, result.report["status"]) == (2, "usage")
     runs = {run["job"]: run for run in result.report["runs"]}

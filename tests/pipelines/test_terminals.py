@@ -10,19 +10,19 @@ import pytest
 
 from tests.pipelines.conftest import INTO_NEWS, ROOT, Connector, write_csv
 
-ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-LATIN_1 = {"PYTHONIOENCODING": "iso8859-1:strict"}
-NAME = "Kunden Łódź é 🎂"
-BASE = "Łódź é 日本"
+ASCII_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+LATIN_1_LOCALE = {"PYTHONIOENCODING": "iso8859-1:strict"}
+FILE_STEM = "Kunden Łódź é 🎂"
+BASE_NAME = "Łódź é 日本"
 JOB = (
     "job: Łódź é\nsource: {file: {path: 'people.csv'}}\n"
-    f"subscriber:\n  base: {{name: '{BASE}'}}\n"
+    f"subscriber:\n  base: {{name: '{BASE_NAME}'}}\n"
     "  fields: {email: email, first_name: Vorname, is_active: {value: true}}\n"
     "load: {quiet_period: 200ms}\n"
 )
 
 
-def run(connector: Connector, locale: dict[str, str], *arguments: str | Path) -> tuple[int, bytes, bytes]:
+def run_with_locale(connector: Connector, locale: dict[str, str], *arguments: str | Path) -> tuple[int, bytes, bytes]:
     """Run a command in a new process with pipes as streams."""
     command = [sys.executable, "-W", "error", "-m", "pipelines", *map(str, arguments)]
     environ = os.environ | connector.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | locale
@@ -35,52 +35,52 @@ def run(connector: Connector, locale: dict[str, str], *arguments: str | Path) ->
 def test_each_command_writes_in_the_encoding_of_its_streams(connector: Connector) -> None:
     people = "email,Vorname,Größe", "ann@example.com,Łukasz 🎂,a", "bob at x,Zoë,日本"
     write_csv(connector.folder / "people.csv", *people)
-    file = write_csv(connector.folder / f"{NAME}.csv", *people)
+    file = write_csv(connector.folder / f"{FILE_STEM}.csv", *people)
     (connector.folder / "job.yaml").write_text(JOB, encoding="utf-8")
     commands: tuple[tuple[tuple[str | Path, ...], int], ...] = (
         (("import", file, "--job", "job.yaml", "-vv"), 1),
         (("sync", "job.yaml", "--report", "run.html"), 1),
         (("init", file, "--base-id", "7"), 0),
-        (("export", f"{NAME}.export.csv"), 0),
+        (("export", f"{FILE_STEM}.export.csv"), 0),
         (("import", "Ł é.csv"), 2),
         (("Łé",), 2),
     )
     for arguments, exit_code in commands:
-        code, stdout, stderr = run(connector, ASCII, *arguments)
+        code, stdout, stderr = run_with_locale(connector, ASCII_LOCALE, *arguments)
         assert code == exit_code, (arguments, stdout, stderr)
         assert stderr.isascii(), arguments
         assert stdout.isascii() or arguments[0] == "init", arguments  # a draft is a file in UTF-8
     rejects = next((connector.folder / "state" / "rejects").glob("*.csv")).read_text(encoding="utf-8")
     assert "Zoë,日本" in rejects
-    assert "Łukasz 🎂" in (connector.folder / f"{NAME}.export.csv").read_text(encoding="utf-8")
-    assert BASE in (connector.folder / "run.html").read_text(encoding="utf-8")
+    assert "Łukasz 🎂" in (connector.folder / f"{FILE_STEM}.export.csv").read_text(encoding="utf-8")
+    assert BASE_NAME in (connector.folder / "run.html").read_text(encoding="utf-8")
 
 
 def test_json_is_complete_in_ascii(connector: Connector) -> None:
     file = write_csv(connector.folder / "people é.csv", "email,Vorname,Größe Ł", "ann@example.com,a,b", "bob at x,b,c")
     (connector.folder / "job.yaml").write_text(JOB, encoding="utf-8")
     options = ("--job", "job.yaml", "--output", "json", "--log-format", "json", "-vv")
-    code, stdout, stderr = run(connector, ASCII, "import", file, *options)
-    assert (code, BASE in json.loads(stdout)["base"]) == (1, True)
+    code, stdout, stderr = run_with_locale(connector, ASCII_LOCALE, "import", file, *options)
+    assert (code, BASE_NAME in json.loads(stdout)["base"]) == (1, True)
     assert any("Größe Ł" in json.loads(line)["message"] for line in stderr.decode().splitlines())
-    code, stdout, stderr = run(connector, ASCII, "sync", "Łé.yaml", "--output", "json")
+    code, stdout, stderr = run_with_locale(connector, ASCII_LOCALE, "sync", "Łé.yaml", "--output", "json")
     assert (code, json.loads(stdout)["status"]) == (2, "usage")
 
 
 def test_characters_that_a_stream_lacks_are_escapes(connector: Connector) -> None:
-    file = write_csv(connector.folder / f"{NAME}.csv", "email", "ann@example.com")
-    code, stdout, _ = run(connector, LATIN_1, "plan", file, "--active", "--base-name", BASE)
+    file = write_csv(connector.folder / f"{FILE_STEM}.csv", "email", "ann@example.com")
+    code, stdout, _ = run_with_locale(connector, LATIN_1_LOCALE, "plan", file, "--active", "--base-name", BASE_NAME)
     assert code == 0, stdout
     assert b"Kunden \\u0141\xf3d\\u017a \xe9 \\U0001f382" in stdout
     assert b"+-" in stdout  # a table's borders
 
 
-NOT_UTF8 = os.fsdecode(b"K\xfcnden")
+NAME_NOT_IN_UTF8 = os.fsdecode(b"K\xfcnden")
 
 
 def test_a_file_name_that_is_not_utf8_is_shown_as_an_escape_everywhere(connector: Connector) -> None:
-    file = write_csv(connector.folder / f"{NOT_UTF8}.csv", "email", "ann@example.com", "bob at x")
-    page = connector.folder / f"{NOT_UTF8}.html"
+    file = write_csv(connector.folder / f"{NAME_NOT_IN_UTF8}.csv", "email", "ann@example.com", "bob at x")
+    page = connector.folder / f"{NAME_NOT_IN_UTF8}.html"
     result = connector.run_json("import", file, *INTO_NEWS, "--report", page, "-vv")
     assert (result.code, result.report["job"]) == (1, "K\\udcfcnden")
     assert "K\\udcfcnden" in result.stderr
@@ -88,18 +88,18 @@ def test_a_file_name_that_is_not_utf8_is_shown_as_an_escape_everywhere(connector
     assert "K\\udcfcnden" in connector.run("status").stdout
     rejects = Path(result.report["rejects_file"])
     assert "K\\udcfcnden" in rejects.read_text(encoding="utf-8")
-    assert connector.run("export", f"{NOT_UTF8}.out.csv").code == 0
+    assert connector.run("export", f"{NAME_NOT_IN_UTF8}.out.csv").code == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "environ"),
     [
-        (("export", f"sqlite:///{NOT_UTF8}.db"), {}),
-        (("export", f"duckdb:///{NOT_UTF8}.duckdb"), {}),
-        (("init", "people.csv", "--base-id", "7", "-o", f"{NOT_UTF8}.yaml"), {}),
-        (("import", "people.csv", "--base-name", NOT_UTF8), {}),
-        (("status",), {"CONNECTOR_STATE_DIR": NOT_UTF8}),
-        (("check",), {"CONNECTOR_LEDGER": f"postgresql://{NOT_UTF8}/ledger"}),
+        (("export", f"sqlite:///{NAME_NOT_IN_UTF8}.db"), {}),
+        (("export", f"duckdb:///{NAME_NOT_IN_UTF8}.duckdb"), {}),
+        (("init", "people.csv", "--base-id", "7", "-o", f"{NAME_NOT_IN_UTF8}.yaml"), {}),
+        (("import", "people.csv", "--base-name", NAME_NOT_IN_UTF8), {}),
+        (("status",), {"CONNECTOR_STATE_DIR": NAME_NOT_IN_UTF8}),
+        (("check",), {"CONNECTOR_LEDGER": f"postgresql://{NAME_NOT_IN_UTF8}/ledger"}),
     ],
     ids=str,
 )

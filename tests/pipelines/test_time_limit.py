@@ -9,15 +9,15 @@ from tests.pipelines.emails.outbox import list_recipients
 from tests.pipelines.emails.test_mail_command import write_job as write_mail_job
 from tests.pipelines.planned import write_job
 
-PEOPLE = 60
-LIMITED = ("--time-limit", "3s")
+PEOPLE_COUNT = 60
+TIME_LIMIT_OPTIONS = ("--time-limit", "3s")
 """Half of the time that the rows take at their rate, and enough for the start on a busy machine."""
 
 
 def test_a_load_past_its_time_limit_ends_in_order_and_the_next_run_continues(
     connector: Connector, tmp_path: Path
 ) -> None:
-    write_addresses(tmp_path / "people.csv", PEOPLE)
+    write_addresses(tmp_path / "people.csv", PEOPLE_COUNT)
     path = write_job(tmp_path, "time_limit: 3s")
     text = path.read_text().replace("first_name: name, ", "").replace("200ms}", "200ms, max_rate: 10}")
     (tmp_path / "limited.yaml").write_text(text)
@@ -27,11 +27,11 @@ def test_a_load_past_its_time_limit_ends_in_order_and_the_next_run_continues(
     assert "the time limit of 3s has passed" in result.report["messages"][0]
     assert result.rows.keys() == {"read", "created", "unsent"}
 
-    again = connector.run_json("sync", "job.yaml")
-    assert (again.code, again.rows["read"]) == (0, PEOPLE)
-    assert again.rows["exists"] >= result.rows["created"]
+    second_result = connector.run_json("sync", "job.yaml")
+    assert (second_result.code, second_result.rows["read"]) == (0, PEOPLE_COUNT)
+    assert second_result.rows["exists"] >= result.rows["created"]
     assert set(count_stored(connector.sandbox).values()) == {1}
-    assert len(count_stored(connector.sandbox)) == PEOPLE
+    assert len(count_stored(connector.sandbox)) == PEOPLE_COUNT
 
 
 @pytest.mark.parametrize("command", ["export out.csv", "reconcile job.yaml --to out.csv"])
@@ -41,18 +41,18 @@ def test_a_listing_past_its_time_limit_is_aborted_and_writes_no_file(
     connector.sandbox.switch(latency_ms=60_000)
     write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Ann")
     write_job(tmp_path)
-    result = connector.run_json(*command.split(), *LIMITED)
+    result = connector.run_json(*command.split(), *TIME_LIMIT_OPTIONS)
     assert (result.code, result.report["status"], "time limit" in result.report["messages"][0]) == (3, "aborted", True)
     assert not (tmp_path / "out.csv").exists()
 
 
 def test_a_mail_run_past_its_time_limit_is_continued_by_the_next_run(connector: Connector, tmp_path: Path) -> None:
-    people = (f"person{index}@example.net,P{index},{index}" for index in range(PEOPLE))
+    people = (f"person{index}@example.net,P{index},{index}" for index in range(PEOPLE_COUNT))
     write_csv(tmp_path / "people.csv", "email,first,order", *people)
     write_mail_job(tmp_path, {"html": {"content": "<p>Hello</p>"}}, load={"max_rate": 10})
-    result = connector.run_json("mail", "mail.yaml", *LIMITED)
+    result = connector.run_json("mail", "mail.yaml", *TIME_LIMIT_OPTIONS)
     assert (result.code, result.report["status"]) == (3, "aborted")
     assert result.rows.keys() == {"read", "sent", "unsent"}
     write_mail_job(tmp_path, {"html": {"content": "<p>Hello</p>"}})
     assert connector.run_json("mail", "mail.yaml").rows["already_sent"] == result.rows["sent"]
-    assert len(set(list_recipients(connector.sandbox))) == len(list_recipients(connector.sandbox)) == PEOPLE
+    assert len(set(list_recipients(connector.sandbox))) == len(list_recipients(connector.sandbox)) == PEOPLE_COUNT

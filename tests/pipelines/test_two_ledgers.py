@@ -17,34 +17,36 @@ from tests.pipelines.conftest import (
 from tests.pipelines.planned import count_requests
 
 
-def find_newcomers(result: CommandResult) -> list[str]:
+def find_arrival_messages(result: CommandResult) -> list[str]:
     return [message for message in result.report["messages"] if "that this run did not send" in message]
 
 
-def import_beside(connector: Connector, beside: Path) -> tuple[CommandResult, CommandResult]:
+def import_beside(connector: Connector, other_path: Path) -> tuple[CommandResult, CommandResult]:
     """Import 40 people, and import another file with another ledger while the first import is paused."""
     connector.import_file(write_addresses(connector.folder / "first.csv", 5))
-    people = write_addresses(connector.folder / "people.csv", 40, first=5)
+    people = write_addresses(connector.folder / "people.csv", 40, first_index=5)
     connector.sandbox.switch(latency_ms=20)
     with connector.start("import", people, *INTO_NEWS, "--max-rate", "20", "--output", "json") as process:
         wait_for(lambda: has_stored(connector.sandbox, 9))
         os.kill(process.pid, signal.SIGSTOP)
-        other = connector.import_file(beside, environ={"CONNECTOR_STATE_DIR": str(connector.folder / "another")})
+        other_result = connector.import_file(
+            other_path, environ={"CONNECTOR_STATE_DIR": str(connector.folder / "another")}
+        )
         os.kill(process.pid, signal.SIGCONT)
-        return wait_for_result(process), other
+        return wait_for_result(process), other_result
 
 
 def test_a_load_reports_the_number_of_arrivals_from_other_programs(connector: Connector, tmp_path: Path) -> None:
-    result, other = import_beside(connector, write_addresses(tmp_path / "other.csv", 10, first=100))
-    assert (result.code, result.rows, other.rows["created"]) == (0, {"read": 40, "created": 40}, 10)
-    (message,) = find_newcomers(result)
+    result, other_result = import_beside(connector, write_addresses(tmp_path / "other.csv", 10, first_index=100))
+    assert (result.code, result.rows, other_result.rows["created"]) == (0, {"read": 40, "created": 40}, 10)
+    (message,) = find_arrival_messages(result)
     assert message.startswith("10 subscribers came into the base during this run")
 
 
 def test_a_subscriber_that_two_ledgers_created_counts_as_an_arrival(connector: Connector, tmp_path: Path) -> None:
-    result, _ = import_beside(connector, write_addresses(tmp_path / "last.csv", 2, first=43))
+    result, _ = import_beside(connector, write_addresses(tmp_path / "last.csv", 2, first_index=43))
     assert max(count_stored(connector.sandbox).values()) == 2
-    (message,) = find_newcomers(result)
+    (message,) = find_arrival_messages(result)
     assert message.startswith("2 subscribers came into the base")
 
 
@@ -52,9 +54,9 @@ def test_a_load_alone_reports_no_arrival_and_an_unchanged_load_sends_one_request
     connector: Connector, tmp_path: Path
 ) -> None:
     people = write_addresses(tmp_path / "people.csv", 30)
-    assert find_newcomers(connector.import_file(people)) == []
+    assert find_arrival_messages(connector.import_file(people)) == []
     write_addresses(people, 60)
-    assert find_newcomers(connector.import_file(people)) == []
+    assert find_arrival_messages(connector.import_file(people)) == []
     requests = count_requests(connector.sandbox, "list")
     connector.import_file(people)
     assert count_requests(connector.sandbox, "list") <= requests + 1  # the account guard

@@ -8,25 +8,27 @@ from tests.pipelines.conftest import CommandResult, Connector, write_addresses
 from tests.pipelines.leftovers import put_lag_on_record
 
 
-def find_unseen(result: CommandResult) -> list[str]:
+def find_unseen_messages(result: CommandResult) -> list[str]:
     return [message for message in result.report["messages"] if "not yet seen" in message]
 
 
-@pytest.mark.parametrize("seeded", [0, 30])
-def test_a_service_that_stores_nothing_makes_the_run_partial(connector: Connector, tmp_path: Path, seeded: int) -> None:
-    if seeded:
-        connector.sandbox.seed(seeded, base_name="News")
+@pytest.mark.parametrize("seeded_count", [0, 30])
+def test_a_service_that_stores_nothing_makes_the_run_partial(
+    connector: Connector, tmp_path: Path, seeded_count: int
+) -> None:
+    if seeded_count:
+        connector.sandbox.seed(seeded_count, base_name="News")
     connector.sandbox.switch(discard=1)
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 20))
     assert (result.code, result.rows) == (1, {"read": 20, "created": 20}), result.stderr
-    (message,) = find_unseen(result)
+    (message,) = find_unseen_messages(result)
     assert message.startswith("The service answered 20 creates with an Id, and the list does not show the last new")
 
 
 def test_a_run_waits_for_a_list_that_lags_less_than_the_quiet_period(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(list_lag_ms=700)
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 5), "--quiet-period", "1500ms")
-    assert (result.code, find_unseen(result)) == (0, []), result.stderr
+    assert (result.code, find_unseen_messages(result)) == (0, []), result.stderr
 
 
 def test_a_lag_that_is_shorter_than_the_one_on_record_needs_no_person(connector: Connector, tmp_path: Path) -> None:
@@ -35,7 +37,7 @@ def test_a_lag_that_is_shorter_than_the_one_on_record_needs_no_person(connector:
     put_lag_on_record(connector, 900.0)
     connector.sandbox.switch(list_lag_ms=600_000)
     result = connector.import_file(write_addresses(path, 5))
-    (message,) = find_unseen(result)
+    (message,) = find_unseen_messages(result)
     assert (result.code, "The largest lag on record is longer" in message) == (0, True), result.stderr
 
 
@@ -54,4 +56,6 @@ def test_a_list_that_shows_the_last_subscriber_in_any_way_causes_no_warning(
     connector.sandbox.seed(30, base_name="News")
     connector.sandbox.switch(**switches)
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 20))
-    assert (result.code, result.rows, find_unseen(result)) == (0, {"read": 20, "created": 20}, []), result.stderr
+    assert (result.code, result.rows, find_unseen_messages(result)) == (0, {"read": 20, "created": 20}, []), (
+        result.stderr
+    )

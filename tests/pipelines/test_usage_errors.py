@@ -14,34 +14,34 @@ from connector.errors import ConfigurationError
 from connector.jobs.reader import REMOVED_KEYS, load_job
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import Connector
-from tests.pipelines.planned import JOB, describe
+from tests.pipelines.planned import JOB, read_file_states
 
 SOURCE = "source: {file: {path: people.csv}}\n"
-NEWS = "subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}\n"
-DAY = "2026-11-20"
+SUBSCRIBER_KEYS = "subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}\n"
+DATE = "2026-11-20"
 
 
-def by_cursor(start: str = "2000-01-01T00:00:00") -> str:
+def build_cursor_job(start: str = "2000-01-01T00:00:00") -> str:
     return (
         "job: x\nsource: {sql: {url: 'sqlite:///crm.db', table: people, "
         f"cursor: {{column: updated_at, start: {start}}}}}}}\n"
     )
 
 
-def suppressing(suppress: str) -> str:
-    return f"job: x\n{SOURCE}{NEWS}suppress: {suppress}\n"
+def build_suppressing_job(suppress: str) -> str:
+    return f"job: x\n{SOURCE}{SUBSCRIBER_KEYS}suppress: {suppress}\n"
 
 
-def notifying(notify: str) -> str:
-    return f"job: x\n{SOURCE}{NEWS}notify: {notify}\n"
+def build_notifying_job(notify: str) -> str:
+    return f"job: x\n{SOURCE}{SUBSCRIBER_KEYS}notify: {notify}\n"
 
 
-def mailing(**change: object) -> str:
-    mail = {"campaign": "x", "to": "email", "from": "a@example.com", "subject": "Hi", "html": "hi.html"} | change
+def build_mail_job(**mail_keys: object) -> str:
+    mail = {"campaign": "x", "to": "email", "from": "a@example.com", "subject": "Hi", "html": "hi.html"} | mail_keys
     return json.dumps({"job": "x", "source": {"file": {"path": "people.csv"}}, "mail": mail})
 
 
-MESSAGE = "from: a@x.org\nto: b@x.org\nsubject: s\ntext: {content: t}\n"
+MESSAGE_KEYS = "from: a@x.org\nto: b@x.org\nsubject: s\ntext: {content: t}\n"
 
 FILES: dict[str, str | bytes] = {
     "people.csv": "email,name\na@secret.org,A\nb@secret.org,B\n",
@@ -52,50 +52,55 @@ FILES: dict[str, str | bytes] = {
     "job.yaml": JOB,
     "part-1.csv": "email\na@secret.org\n",
     "part-2.csv": "mail\nb@secret.org\n",
-    "parts.yaml": "job: x\nsource: {file: {path: 'part-*.csv'}}\n" + NEWS,
+    "parts.yaml": "job: x\nsource: {file: {path: 'part-*.csv'}}\n" + SUBSCRIBER_KEYS,
     "export.yaml": "job: x\nexport: {to: a.csv}\n",
     "mail.yaml": "job: m\nsource: {file: {path: people.csv}}\nmail: {campaign: c, to: {email: email}, "
     "from: a@example.com, subject: Hi, text: {content: Hi}}\n",
-    "cursor.yaml": by_cursor() + NEWS,
-    "number.yaml": by_cursor(start="'0'").replace("'0'", "0") + NEWS,
+    "cursor.yaml": build_cursor_job() + SUBSCRIBER_KEYS,
+    "number.yaml": build_cursor_job(start="'0'").replace("'0'", "0") + SUBSCRIBER_KEYS,
     "lists.yaml": f"job: x\n{SOURCE}subscriber: {{base: {{column: names}}, fields: {{email: email}}}}\n",
-    "no-list.yaml": suppressing("{file: {path: nowhere.csv, column: email}}"),
-    "other-list.yaml": suppressing("{file: {path: people.csv, column: emial}}"),
-    "notify-none.yaml": notifying("{}"),
-    "notify-http.yaml": notifying("{webhook: {url: 'http://example.com/hook/hunter2'}}"),
+    "no-list.yaml": build_suppressing_job("{file: {path: nowhere.csv, column: email}}"),
+    "other-list.yaml": build_suppressing_job("{file: {path: people.csv, column: emial}}"),
+    "notify-none.yaml": build_notifying_job("{}"),
+    "notify-http.yaml": build_notifying_job("{webhook: {url: 'http://example.com/hook/hunter2'}}"),
     "sauce.yaml": "job: x\nsauce: 1\n",
     "no-file.yaml": f"job: x\n{SOURCE.replace('people', 'p')}subscriber: {{base: {{id: 7}}}}\n",
-    "no-database.yaml": f"job: x\nsource: {{sql: {{url: 'sqlite:///none.db', table: t}}}}\n{NEWS}",
+    "no-database.yaml": f"job: x\nsource: {{sql: {{url: 'sqlite:///none.db', table: t}}}}\n{SUBSCRIBER_KEYS}",
     "left.db-journal": b"left over",
     "gone.db.wal": b"left over",
     "hi.html": "Hello",
     "evil.html": "{% include '/etc/passwd' %}",
     "message.txt": "Hello",
-    "inline.yaml": f"{MESSAGE}inline: [hi.html]\n",
-    "header.yaml": f'{MESSAGE}headers: {{X-A: "a\\nX-B: b"}}\n',
-    "no-zone.yaml": f"{MESSAGE}at: 2099-12-24T09:00\n",
-    "past.yaml": f"{MESSAGE}at: 2001-12-24T09:00Z\n",
-    "large.yaml": f"{MESSAGE}attach: [hi.html]\nmax_attached: 3B\n",
-    "size.yaml": f"{MESSAGE}max_attached: many\n",
+    "inline.yaml": f"{MESSAGE_KEYS}inline: [hi.html]\n",
+    "header.yaml": f'{MESSAGE_KEYS}headers: {{X-A: "a\\nX-B: b"}}\n',
+    "no-zone.yaml": f"{MESSAGE_KEYS}at: 2099-12-24T09:00\n",
+    "past.yaml": f"{MESSAGE_KEYS}at: 2001-12-24T09:00Z\n",
+    "large.yaml": f"{MESSAGE_KEYS}attach: [hi.html]\nmax_attached: 3B\n",
+    "size.yaml": f"{MESSAGE_KEYS}max_attached: many\n",
     "misspelt.json": '{"subjekt": "a"}',
-    "mail-word.yaml": mailing(subject="Hello {{ naem }}"),
-    "mail-open.yaml": mailing(subject="Hello {{ name"),
-    "mail-evil.yaml": mailing(html="evil.html"),
-    "mail-no-html.yaml": mailing(html="nowhere.html"),
-    "mail-to.yaml": mailing(to="adress"),
-    "mail-no-file.yaml": mailing(attach=["nowhere.pdf"]),
-    "mail-row-file.yaml": mailing(attach=["bills/{{ name }}.pdf"]),
-    "mail-large.yaml": mailing(attach=["people.csv"], max_attached="3B"),
-    "mail-inline.yaml": mailing(inline=["people.csv"]),
-    "mail-at.yaml": mailing(at="2099-01-01T00:00"),
-    "mail-from.yaml": mailing(**{"from": "nobody"}),
-    "mail-guard.yaml": mailing()[:-1] + ', "guard": {"max_rejected": "1%"}}',
+    "mail-word.yaml": build_mail_job(subject="Hello {{ naem }}"),
+    "mail-open.yaml": build_mail_job(subject="Hello {{ name"),
+    "mail-evil.yaml": build_mail_job(html="evil.html"),
+    "mail-no-html.yaml": build_mail_job(html="nowhere.html"),
+    "mail-to.yaml": build_mail_job(to="adress"),
+    "mail-no-file.yaml": build_mail_job(attach=["nowhere.pdf"]),
+    "mail-row-file.yaml": build_mail_job(attach=["bills/{{ name }}.pdf"]),
+    "mail-large.yaml": build_mail_job(attach=["people.csv"], max_attached="3B"),
+    "mail-inline.yaml": build_mail_job(inline=["people.csv"]),
+    "mail-at.yaml": build_mail_job(at="2099-01-01T00:00"),
+    "mail-from.yaml": build_mail_job(**{"from": "nobody"}),
+    "mail-guard.yaml": build_mail_job()[:-1] + ', "guard": {"max_rejected": "1%"}}',
     "unmapped.yaml": f"job: x\n{SOURCE}subscriber: {{base: {{id: 7}}, fields: {{email: mail}}}}\n",
 }
-NEWS_7, IN_NEWS = "--base-id 7", "--base-name News"
+BASE_ID_7, BASE_NAME_NEWS = "--base-id 7", "--base-name News"
 
-FROM, TO, SUBJECT, TEXT = "--from a@example.com", "--to b@example.net", "--subject Hi", "--text message.txt"
-PLAIN = f"send {FROM} {TO} {SUBJECT} {TEXT}"
+FROM_OPTION, TO_OPTION, SUBJECT_OPTION, TEXT_OPTION = (
+    "--from a@example.com",
+    "--to b@example.net",
+    "--subject Hi",
+    "--text message.txt",
+)
+SEND_COMMAND = f"send {FROM_OPTION} {TO_OPTION} {SUBJECT_OPTION} {TEXT_OPTION}"
 
 CASES: list[tuple[str, str]] = [
     ("export out.csv --mode upsert", "can only be replaced"),
@@ -107,10 +112,10 @@ CASES: list[tuple[str, str]] = [
     ("export out.csv --report ./out.csv", "out.csv"),
     ("export sqlite:///left.db", "left.db-journal"),
     ("export duckdb:///gone.db", "gone.db.wal"),
-    (f"send {FROM} {SUBJECT} {TEXT}", "Email.To"),
-    (f"{PLAIN} --to nobody", "--to"),
-    (f"{PLAIN} --attach nowhere.pdf", "nowhere.pdf"),
-    (f"{PLAIN} --html ''", "--html"),
+    (f"send {FROM_OPTION} {SUBJECT_OPTION} {TEXT_OPTION}", "Email.To"),
+    (f"{SEND_COMMAND} --to nobody", "--to"),
+    (f"{SEND_COMMAND} --attach nowhere.pdf", "nowhere.pdf"),
+    (f"{SEND_COMMAND} --html ''", "--html"),
     ("send message.txt", "message.txt"),
     ("send inline.yaml", "ContentId"),
     ("send header.yaml", "Header.Value"),
@@ -134,29 +139,29 @@ CASES: list[tuple[str, str]] = [
     ("improt people.csv", "Did you mean: import?"),
     ("ledger bakup", "Did you mean"),
     ("import people.csv --bse-id 3", "--base-id"),
-    (f"import nowhere.csv {NEWS_7}", "nowhere.csv"),
-    (f"import empty.csv {NEWS_7}", "empty"),
-    (f"import plans.csv {NEWS_7}", "email"),
-    (f"import job.yaml {NEWS_7}", "loads subscribers. Run: connector sync /"),
-    (f"import mail.yaml {NEWS_7}", "sends emails. Run: connector mail /"),
+    (f"import nowhere.csv {BASE_ID_7}", "nowhere.csv"),
+    (f"import empty.csv {BASE_ID_7}", "empty"),
+    (f"import plans.csv {BASE_ID_7}", "email"),
+    (f"import job.yaml {BASE_ID_7}", "loads subscribers. Run: connector sync /"),
+    (f"import mail.yaml {BASE_ID_7}", "sends emails. Run: connector mail /"),
     ("retry --job mail.yaml", "sends emails. Run: connector mail /"),
     ("import people.csv", "--base-id"),
-    (f"import people.csv {NEWS_7} {IN_NEWS}", "--base-id"),
+    (f"import people.csv {BASE_ID_7} {BASE_NAME_NEWS}", "--base-id"),
     ("import people.csv --base-id 0", "--base-id"),
     ("import people.csv --base-name ''", "--base-name"),
     ("import people.csv --base-name '   '", "--base-name"),
     ("import people.csv --base-name 'two\nlines'", "--base-name"),
-    (f"import people.csv {NEWS_7} --map mail=email", "mail"),
-    (f"import people.csv {NEWS_7} --map email=Mail", "Mail"),
-    (f"import people.csv {NEWS_7} --map email", "FIELD=COLUMN"),
-    (f"import people.csv {NEWS_7} --quiet-period soon", "quiet-period"),
-    (f"import people.csv {NEWS_7} --encoding klingon", "--encoding"),
-    (f"import people.csv {NEWS_7} --report nowhere/report.json", "report"),
-    (f"import people.csv {NEWS_7} --report .", "report"),
-    (f"import people.csv {NEWS_7} --report people.csv", "name another file"),
-    (f"import people.csv {NEWS_7} --metrics people.csv", "metrics"),
-    (f"import people.csv {NEWS_7} --metrics gone/c.prom", "metrics"),
-    (f"import people.csv {NEWS_7} --metrics taken.prom", "metrics"),
+    (f"import people.csv {BASE_ID_7} --map mail=email", "mail"),
+    (f"import people.csv {BASE_ID_7} --map email=Mail", "Mail"),
+    (f"import people.csv {BASE_ID_7} --map email", "FIELD=COLUMN"),
+    (f"import people.csv {BASE_ID_7} --quiet-period soon", "quiet-period"),
+    (f"import people.csv {BASE_ID_7} --encoding klingon", "--encoding"),
+    (f"import people.csv {BASE_ID_7} --report nowhere/report.json", "report"),
+    (f"import people.csv {BASE_ID_7} --report .", "report"),
+    (f"import people.csv {BASE_ID_7} --report people.csv", "name another file"),
+    (f"import people.csv {BASE_ID_7} --metrics people.csv", "metrics"),
+    (f"import people.csv {BASE_ID_7} --metrics gone/c.prom", "metrics"),
+    (f"import people.csv {BASE_ID_7} --metrics taken.prom", "metrics"),
     ("sync people.csv", "did you mean: connector import"),
     ("sync sauce.yaml", "source"),
     ("sync no-file.yaml", "p.csv"),
@@ -164,9 +169,9 @@ CASES: list[tuple[str, str]] = [
     ("sync no-database.yaml", "none.db"),
     ("sync export.yaml", "connector export"),
     ("sync unmapped.yaml", "mail"),
-    (f"sync cursor.yaml --since {DAY} --full", "Use one of the two"),
+    (f"sync cursor.yaml --since {DATE} --full", "Use one of the two"),
     ("sync cursor.yaml --since yesterday", "--since must be a timestamp"),
-    (f"sync number.yaml --since {DAY}", "--since must be a whole number"),
+    (f"sync number.yaml --since {DATE}", "--since must be a whole number"),
     ("sync job.yaml --since 1", "has no source.sql.cursor"),
     ("sync lists.yaml", "the base is mapped to the column names, which does not exist, did you mean name?"),
     ("sync no-list.yaml", "the suppression list cannot be read"),
@@ -174,15 +179,15 @@ CASES: list[tuple[str, str]] = [
     ("sync notify-none.yaml", "notify.webhook: is missing"),
     ("sync notify-http.yaml", "https"),
     ("plan people.csv", "--base-id"),
-    (f"plan people.csv {NEWS_7} --full", "cursor"),
-    (f"plan job.yaml {NEWS_7}", "Leave out --base-id"),
+    (f"plan people.csv {BASE_ID_7} --full", "cursor"),
+    (f"plan job.yaml {BASE_ID_7}", "Leave out --base-id"),
     ("plan job.yaml --job job.yaml", "a job itself"),
     ("plan job.yaml --encoding cp1252", "Leave out --encoding"),
     ("plan job.yaml --since 7", "no source.sql.cursor"),
-    (f"plan people.csv {IN_NEWS} --rows people.csv", "--rows"),
-    (f"plan people.csv {IN_NEWS} --rows .", "--rows"),
-    (f"plan people.csv {IN_NEWS} --rows nowhere/rows.csv", "--rows"),
-    (f"plan people.csv {IN_NEWS} --rows new.csv --report new.csv", "--rows new.csv"),
+    (f"plan people.csv {BASE_NAME_NEWS} --rows people.csv", "--rows"),
+    (f"plan people.csv {BASE_NAME_NEWS} --rows .", "--rows"),
+    (f"plan people.csv {BASE_NAME_NEWS} --rows nowhere/rows.csv", "--rows"),
+    (f"plan people.csv {BASE_NAME_NEWS} --rows new.csv --report new.csv", "--rows new.csv"),
     ("validate nowhere.csv", "nowhere.csv"),
     ("validate nowhere.yaml", "there is no such job file"),
     ("validate people.csv --map emial=email", "--map: there is no such field; did you mean email?"),
@@ -219,25 +224,25 @@ CASES: list[tuple[str, str]] = [
     ("ledger backup state", "state"),
     ("ledger backup copy.db --report ./copy.db", "the copy itself"),
     ("init people.csv", "No base given"),
-    (f"init nowhere.csv {NEWS_7}", "nowhere.csv"),
-    (f"init people.csv {NEWS_7} -o people.csv", "nothing is overwritten"),
-    (f"init people.csv {NEWS_7} -o no/job.yaml", "in a folder that exists"),
-    (f"init people.csv {NEWS_7} -o job.txt", "ends in .yaml"),
-    (f"init people.csv {NEWS_7} --table people", "--table is for a database"),
-    (f"init header.csv {NEWS_7}", "has no rows"),
-    (f"init plans.csv {NEWS_7}", "no column looks like email addresses"),
-    (f"init sqlite:///crm.db {NEWS_7}", "--table NAME"),
-    (f"init '${{NOWHERE}}' --table t {NEWS_7}", "set NOWHERE and run again"),
-    (f"init mysql://ann:hunter2@db/crm --table t {NEWS_7}", "SOURCE holds a password"),
+    (f"init nowhere.csv {BASE_ID_7}", "nowhere.csv"),
+    (f"init people.csv {BASE_ID_7} -o people.csv", "nothing is overwritten"),
+    (f"init people.csv {BASE_ID_7} -o no/job.yaml", "in a folder that exists"),
+    (f"init people.csv {BASE_ID_7} -o job.txt", "ends in .yaml"),
+    (f"init people.csv {BASE_ID_7} --table people", "--table is for a database"),
+    (f"init header.csv {BASE_ID_7}", "has no rows"),
+    (f"init plans.csv {BASE_ID_7}", "no column looks like email addresses"),
+    (f"init sqlite:///crm.db {BASE_ID_7}", "--table NAME"),
+    (f"init '${{NOWHERE}}' --table t {BASE_ID_7}", "set NOWHERE and run again"),
+    (f"init mysql://ann:hunter2@db/crm --table t {BASE_ID_7}", "SOURCE holds a password"),
     ("sandbox --port 0 --set ordre=id", "'order'"),
 ]
 SETTINGS: list[tuple[Mapping[str, str | None], str, str]] = [
-    ({"CONNECTOR_TOKEN": None}, f"import people.csv {NEWS_7}", "CONNECTOR_TOKEN"),
-    ({"CONNECTOR_TOKEN": "two\nlines"}, f"import people.csv {NEWS_7}", "CONNECTOR_TOKEN"),
-    ({"CONNECTOR_BASE_URL": None}, f"import people.csv {NEWS_7}", "CONNECTOR_BASE_URL"),
-    ({"CONNECTOR_BASE_URL": "http://api.example.com"}, f"import people.csv {NEWS_7}", "https"),
-    ({"CONNECTOR_BASE_URL": "nonsense"}, f"import people.csv {NEWS_7}", "CONNECTOR_BASE_URL"),
-    ({"CONNECTOR_LEDGER": "nonsense"}, f"import people.csv {NEWS_7} --active", "CONNECTOR_LEDGER"),
+    ({"CONNECTOR_TOKEN": None}, f"import people.csv {BASE_ID_7}", "CONNECTOR_TOKEN"),
+    ({"CONNECTOR_TOKEN": "two\nlines"}, f"import people.csv {BASE_ID_7}", "CONNECTOR_TOKEN"),
+    ({"CONNECTOR_BASE_URL": None}, f"import people.csv {BASE_ID_7}", "CONNECTOR_BASE_URL"),
+    ({"CONNECTOR_BASE_URL": "http://api.example.com"}, f"import people.csv {BASE_ID_7}", "https"),
+    ({"CONNECTOR_BASE_URL": "nonsense"}, f"import people.csv {BASE_ID_7}", "CONNECTOR_BASE_URL"),
+    ({"CONNECTOR_LEDGER": "nonsense"}, f"import people.csv {BASE_ID_7} --active", "CONNECTOR_LEDGER"),
     ({"CONNECTOR_LEDGER": "postgresql://nobody@127.0.0.1:1/none"}, "ledger restore copy.db", "pg_restore"),
 ]
 
@@ -250,35 +255,41 @@ def folder(session_sandbox: SandboxProcess, tmp_path_factory: pytest.TempPathFac
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with closing(sqlite3.connect(folder / "crm.db")) as database, database:
         database.execute("create table people (email, updated_at)")
-        database.execute(f"insert into people values ('a@secret.org', '{DAY} 09:00:00')")
+        database.execute(f"insert into people values ('a@secret.org', '{DATE} 09:00:00')")
     session_sandbox.reset()
     assert Connector(session_sandbox, folder).run_json("sync", "job.yaml").code == 0
     return folder
 
 
-def check(sandbox: SandboxProcess, folder: Path, arguments: str, words: str, environ: Mapping[str, str | None]) -> None:
+def check(
+    sandbox: SandboxProcess, folder: Path, arguments: str, expected_text: str, environ: Mapping[str, str | None]
+) -> None:
     def read_files() -> dict[str, bytes]:  # to look for a base, or to be refused, a run may open the ledger
-        files = {name: content for name, (content, _) in describe(folder).items() if not name.endswith(".lock")}
-        return {name: each for name, each in files.items() if "ledger" in arguments or not name.startswith("state/")}
+        files = {name: content for name, (content, _) in read_file_states(folder).items() if not name.endswith(".lock")}
+        return {
+            name: content for name, content in files.items() if "ledger" in arguments or not name.startswith("state/")
+        }
 
-    before, requests = read_files(), sandbox.stats()["requests"]
+    files_before, requests = read_files(), sandbox.stats()["requests"]
     result = Connector(sandbox, folder).run(*shlex.split(arguments), environ=environ)
     assert result.is_refused, (result.code, result.stdout, result.stderr)
-    assert words in result.stderr
+    assert expected_text in result.stderr
     assert not any(secret in result.stderr for secret in ("secret.org", "hunter2"))
-    assert (read_files(), sandbox.stats()["requests"]) == (before, requests)
+    assert (read_files(), sandbox.stats()["requests"]) == (files_before, requests)
 
 
-@pytest.mark.parametrize(("arguments", "words"), CASES, ids=[arguments for arguments, _ in CASES])
-def test_a_usage_error_is_refused(session_sandbox: SandboxProcess, folder: Path, arguments: str, words: str) -> None:
-    check(session_sandbox, folder, arguments, words, {})
-
-
-@pytest.mark.parametrize(("environ", "arguments", "words"), SETTINGS)
-def test_a_bad_setting_is_refused(
-    session_sandbox: SandboxProcess, folder: Path, environ: Mapping[str, str | None], arguments: str, words: str
+@pytest.mark.parametrize(("arguments", "expected_text"), CASES, ids=[arguments for arguments, _ in CASES])
+def test_a_usage_error_is_refused(
+    session_sandbox: SandboxProcess, folder: Path, arguments: str, expected_text: str
 ) -> None:
-    check(session_sandbox, folder, arguments, words, environ)
+    check(session_sandbox, folder, arguments, expected_text, {})
+
+
+@pytest.mark.parametrize(("environ", "arguments", "expected_text"), SETTINGS)
+def test_a_bad_setting_is_refused(
+    session_sandbox: SandboxProcess, folder: Path, environ: Mapping[str, str | None], arguments: str, expected_text: str
+) -> None:
+    check(session_sandbox, folder, arguments, expected_text, environ)
 
 
 @pytest.mark.parametrize("line", ["notify: {when: x}", "notify: {email: x}", "load: {accept_cut_off_possible: true}",
@@ -292,11 +303,13 @@ def test_a_removed_job_key_is_refused_with_its_replacement(tmp_path: Path, line:
 
 
 @pytest.mark.parametrize(
-    ("line", "completed"),
+    ("line", "expected_completion"),
     [("connector rec", "plain,reconcile"), ("connector sync --ti", "plain,--time-limit"), ("connector sync ", "file,"),
      ("connector ledger ba", "plain,backup")],
 )  # fmt: skip
-def test_the_shell_completes_commands_options_and_files(connector: Connector, line: str, completed: str) -> None:
-    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
-    result = connector.run(environ={"_CONNECTOR_COMPLETE": "bash_complete", **words})
-    assert result.stdout.splitlines() == [completed]
+def test_the_shell_completes_commands_options_and_files(
+    connector: Connector, line: str, expected_completion: str
+) -> None:
+    completion_environ = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    result = connector.run(environ={"_CONNECTOR_COMPLETE": "bash_complete", **completion_environ})
+    assert result.stdout.splitlines() == [expected_completion]

@@ -5,9 +5,9 @@ import sqlite3
 from pathlib import Path
 
 from tests.pipelines.conftest import CommandResult, Connector, write_csv
-from tests.pipelines.test_rejects_round_trip import BROKEN, write_people
+from tests.pipelines.test_rejects_round_trip import INVALID_ROWS, write_people
 
-ALONE: dict[str, str | None] = {"CONNECTOR_BASE_URL": None, "CONNECTOR_TOKEN": None}
+ENVIRON_WITHOUT_SERVICE: dict[str, str | None] = {"CONNECTOR_BASE_URL": None, "CONNECTOR_TOKEN": None}
 """An environment without a service."""
 
 PEOPLE = (
@@ -23,7 +23,7 @@ PEOPLE = (
 
 
 def validate(connector: Connector, *arguments: str | Path) -> CommandResult:
-    return connector.run_json("validate", *arguments, environ=ALONE)
+    return connector.run_json("validate", *arguments, environ=ENVIRON_WITHOUT_SERVICE)
 
 
 def list_faults(result: CommandResult) -> list[tuple[str, str, int, list[tuple[int, str]]]]:
@@ -57,34 +57,37 @@ def test_validate_rejects_the_same_rows_as_an_import(connector: Connector, tmp_p
     result = validate(connector, path, "--rejects", rejects, "--base-name", "News")
     assert result.report["rejects_file"] == str(rejects)
     assert rejects.stat().st_mode & 0o777 == 0o600
-    imported = connector.import_file(path)
-    assert imported.rows == {"read": 7, "created": 1, "invalid": 4, "duplicate": 2}
-    assert read_rejects(rejects) == read_rejects(Path(imported.report["rejects_file"]))
+    import_result = connector.import_file(path)
+    assert import_result.rows == {"read": 7, "created": 1, "invalid": 4, "duplicate": 2}
+    assert read_rejects(rejects) == read_rejects(Path(import_result.report["rejects_file"]))
     assert len(read_rejects(rejects)) == 5
 
 
 def read_rejects(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", newline="") as file:
-        return [{k: v for k, v in row.items() if k not in ("_run_id", "_at")} for row in csv.DictReader(file)]
+        return [
+            {name: value for name, value in row.items() if name not in ("_run_id", "_at")}
+            for row in csv.DictReader(file)
+        ]
 
 
 def test_a_job_is_validated_with_its_mapping(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path)
     result = validate(connector, "job.yaml")
-    assert result.rows == {"read": 1 + len(BROKEN), "valid": 1, "invalid": len(BROKEN)}
+    assert result.rows == {"read": 1 + len(INVALID_ROWS), "valid": 1, "invalid": len(INVALID_ROWS)}
     faults = {(name, code): examples for name, code, _, examples in list_faults(result)}
     assert faults["custom_field1", "template"] == [(7, "7 | ")]
     assert faults["phone", "phone"] == [(4, "call me")]
     assert faults["birthday", "date"] == [(6, "31-02-1990"), (8, "30-30-1990")]
-    by_file = validate(connector, "people.csv", "--job", "job.yaml")
-    assert list_faults(by_file) == list_faults(result)
+    result_by_file = validate(connector, "people.csv", "--job", "job.yaml")
+    assert list_faults(result_by_file) == list_faults(result)
 
 
-def write_suppressing_job(folder: Path, *listed: str) -> None:
+def write_suppressing_job(folder: Path, *list_lines: str) -> None:
     write_csv(
         folder / "people.csv", "email,first_name", "ann@x.org,Ann", "bob@x.org,Bob", "BOB@x.org,Bob", "nobody,Cem"
     )
-    write_csv(folder / "gone.csv", *listed)
+    write_csv(folder / "gone.csv", *list_lines)
     (folder / "job.yaml").write_text(
         "job: x\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 1}}\n"
         "suppress: {file: {path: gone.csv, column: email}}\n"
@@ -109,28 +112,28 @@ def test_a_file_without_a_fault_is_ok(connector: Connector, tmp_path: Path) -> N
 
 def test_validate_reads_options_like_an_import(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", *PEOPLE)
-    told = validate(connector, path, "--map", "gender=", "--zip", "reject", "--limit", "3", "--inactive")
-    assert list_faults(told) == [("email", "email", 1, [(2, "bob")]), ("address_zip", "zip", 1, [(3, "02134")])]
-    by_key = validate(connector, path, "--identity", "client_user_id", "--map", "client_user_id=Plan")
-    assert by_key.rows["duplicate"] == 2
+    result = validate(connector, path, "--map", "gender=", "--zip", "reject", "--limit", "3", "--inactive")
+    assert list_faults(result) == [("email", "email", 1, [(2, "bob")]), ("address_zip", "zip", 1, [(3, "02134")])]
+    result_by_key = validate(connector, path, "--identity", "client_user_id", "--map", "client_user_id=Plan")
+    assert result_by_key.rows["duplicate"] == 2
 
 
 def test_an_empty_or_broken_source_is_not_valid(connector: Connector, tmp_path: Path) -> None:
-    empty = validate(connector, write_csv(tmp_path / "empty.csv", "email"))
-    assert (empty.code, empty.report["status"], empty.rows) == (3, "aborted", {})
-    # the last overflows
+    empty_result = validate(connector, write_csv(tmp_path / "empty.csv", "email"))
+    assert (empty_result.code, empty_result.report["status"], empty_result.rows) == (3, "aborted", {})
+    # abs() of the last value overflows
     query = "select abs(v) as email from (select 1 as v union all select -9223372036854775807 - 1)"
     (tmp_path / "job.yaml").write_text(
         f"job: x\nsource: {{sql: {{url: 'sqlite:///x.db', query: \"{query}\"}}}}\nsubscriber: {{base: {{id: 1}}}}\n"
     )
     sqlite3.connect(tmp_path / "x.db").close()
-    broken = validate(connector, "job.yaml")
-    assert (broken.code, broken.report["status"]) == (3, "aborted")
+    broken_result = validate(connector, "job.yaml")
+    assert (broken_result.code, broken_result.report["status"]) == (3, "aborted")
 
 
 def test_the_table_shows_escape_sequences_of_cells_as_text(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", "email,is_active", "\x1b[31mred,yes", "[bold]x[/],yes", f"{'y' * 99},yes")
-    result = connector.run("validate", path, environ=ALONE)
+    result = connector.run("validate", path, environ=ENVIRON_WITHOUT_SERVICE)
     assert result.code == 1
     assert "\x1b" not in result.stdout
     assert "row 1: \\x1b[31mred" in result.stdout

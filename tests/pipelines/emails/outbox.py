@@ -14,7 +14,7 @@ from tests.pipelines.forked import Forked
 
 
 @dataclass(frozen=True)
-class Taken:
+class ReceivedEmail:
     """An email of the outbox: the parsed message and the entry of the sandbox."""
 
     message: EmailMessage
@@ -39,19 +39,19 @@ class Taken:
         return str(part.get_content()) if part is not None else ""
 
 
-def read_outbox(sandbox: SandboxProcess) -> list[Taken]:
+def read_outbox(sandbox: SandboxProcess) -> list[ReceivedEmail]:
     """Return all sent emails in their order."""
-    taken = []
+    emails = []
     for entry in sandbox.outbox():
         message = email.message_from_bytes(entry["eml"].encode(), policy=email.policy.default)
         assert isinstance(message, EmailMessage)
-        taken.append(Taken(message, entry))
-    return taken
+        emails.append(ReceivedEmail(message, entry))
+    return emails
 
 
 def list_recipients(sandbox: SandboxProcess) -> list[str]:
     """Return the first address of each sent email in their order."""
-    return [each.message["To"].addresses[0].addr_spec for each in read_outbox(sandbox)]
+    return [received_email.message["To"].addresses[0].addr_spec for received_email in read_outbox(sandbox)]
 
 
 def interrupt_twice(process: Forked) -> tuple[str, str]:

@@ -26,15 +26,15 @@ def test_an_unsubscribed_row_is_suppressed(
     mailer: Connector, tmp_path: Path, header: str, cells: tuple[str, ...]
 ) -> None:
     write_people(tmp_path, header, *cells)
-    preview = mailer.run_json("mail", "mail.yaml", "--preview", "2")
-    assert preview.rows == {"read": 3, "suppressed": 1, "sent": 2}, preview.stderr
+    preview_result = mailer.run_json("mail", "mail.yaml", "--preview", "2")
+    assert preview_result.rows == {"read": 3, "suppressed": 1, "sent": 2}, preview_result.stderr
     result = mailer.run_json("mail", "mail.yaml")
     assert (result.code, result.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), result.stderr
     assert f"by the column {header}" in result.stderr
     assert list_recipients(mailer.sandbox) == ["bob@example.net", "cleo@example.net"]
 
 
-def test_two_columns_count_an_unclear_word_is_invalid_and_an_ignored_column_has_no_effect(
+def test_either_column_suppresses_an_unclear_word_is_invalid_and_an_ignored_column_has_no_effect(
     mailer: Connector, tmp_path: Path
 ) -> None:
     write_people(tmp_path, "is_active,opt-out", "true,1", "false,0", "true,0", "perhaps,0")
@@ -48,51 +48,55 @@ def test_two_columns_count_an_unclear_word_is_invalid_and_an_ignored_column_has_
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}
 
 
-def test_any_unsubscribed_row_of_a_recipient_counts(mailer: Connector, tmp_path: Path) -> None:
+def test_one_unsubscribed_row_suppresses_its_recipient(mailer: Connector, tmp_path: Path) -> None:
     write_csv(
         tmp_path / "people.csv", "email,first,order,unsubscribed", "ann@example.net,Ann,1,", "bob@example.net,Bob,1,",
         "ANN@example.net,Ann,2,ja", "cleo@example.net,Cleo,1,ja", "cleo@example.net,Cleo,2,", "BOB@example.net,Bob,3,",
         "dan@example.net,Dan,3,", "Dan@Example.net,,,ja",
     )  # fmt: skip
-    expected = {"read": 8, "suppressed": 3, "duplicate": 4, "sent": 1}
-    assert mailer.run_json("mail", "mail.yaml", "--preview", "2").rows == expected
-    limited = mailer.run_json("mail", "mail.yaml", "--limit", "1")
-    assert limited.rows == {"read": 1, "suppressed": 1}, "row 3 counts, though the limit leaves row 3 out"
+    expected_counts = {"read": 8, "suppressed": 3, "duplicate": 4, "sent": 1}
+    assert mailer.run_json("mail", "mail.yaml", "--preview", "2").rows == expected_counts
+    limited_result = mailer.run_json("mail", "mail.yaml", "--limit", "1")
+    assert limited_result.rows == {"read": 1, "suppressed": 1}, (
+        "row 3 suppresses its recipient, although the limit leaves row 3 out"
+    )
     result = mailer.run_json("mail", "mail.yaml")
-    assert (result.code, result.rows) == (0, expected), result.stderr
+    assert (result.code, result.rows) == (0, expected_counts), result.stderr
     assert list_recipients(mailer.sandbox) == ["bob@example.net"]
 
 
 @pytest.mark.parametrize(
-    ("row", "others"),
+    ("row", "other_counts"),
     [("ann@example.net,Ann,1,paused", {"invalid": 1, "duplicate": 1}), ("Ann <ann@example.net>,1", {"invalid": 2})],
 )
 def test_an_unreadable_row_suppresses_its_recipient(
-    mailer: Connector, tmp_path: Path, row: str, others: dict[str, int]
+    mailer: Connector, tmp_path: Path, row: str, other_counts: dict[str, int]
 ) -> None:
     people = (f"{name}@example.net,A,1,yes" for name in ("ann", "bob"))
     write_csv(tmp_path / "people.csv", "email,first,order,is_active", *people, row)
     result = mailer.run_json("mail", "mail.yaml")
-    assert (result.code, result.rows) == (1, {"read": 3, "sent": 1} | others), result.stderr
+    assert (result.code, result.rows) == (1, {"read": 3, "sent": 1} | other_counts), result.stderr
     assert list_recipients(mailer.sandbox) == ["bob@example.net"]
 
 
-def test_a_late_unsubscription_makes_its_column_count_from_the_first_row(mailer: Connector, tmp_path: Path) -> None:
-    """No header names the column, only a word in a late row."""
+def test_an_unsubscription_in_a_late_row_makes_its_column_suppress_earlier_rows(
+    mailer: Connector, tmp_path: Path
+) -> None:
+    """The header of the column does not mention subscriptions. Only a word in a late row does."""
     people = [f"p{number}@example.net,P,1,{'inactive' if number == 0 else 'open'}" for number in range(32_000)]
     write_csv(tmp_path / "people.csv", "email,first,order,state", *people, "last@example.net,L,1,unsubscribed")
     result = mailer.run_json("mail", "mail.yaml", "--preview", "1")
     assert result.rows["suppressed"] == 2, result.stderr
 
 
-# The service's list
+# Recipients whom the list of the service shows as inactive
 
 
 def unsubscribe(mailer: Connector, tmp_path: Path, *emails: str) -> None:
     """Create inactive subscribers with another ledger."""
     people = write_csv(tmp_path / "gone.csv", "email", *emails)
-    other = {"CONNECTOR_STATE_DIR": str(tmp_path / "elsewhere")}
-    assert mailer.run_json("import", people, "--base-id", "7", "--inactive", environ=other).code == 0
+    environ = {"CONNECTOR_STATE_DIR": str(tmp_path / "elsewhere")}
+    assert mailer.run_json("import", people, "--base-id", "7", "--inactive", environ=environ).code == 0
 
 
 def test_an_inactive_subscriber_of_the_list_gets_no_email_unless_the_job_allows_it(
@@ -109,15 +113,15 @@ def test_an_inactive_subscriber_of_the_list_gets_no_email_unless_the_job_allows_
 
 
 @pytest.mark.parametrize(
-    ("switches", "seeded"),
+    ("switches", "seeded_count"),
     [({"hide": "inactive"}, 0), ({"filters": "ignored"}, 0), ({"activity": "number"}, 0), ({"activity": "text"}, 20),
      ({"activity": "omit_false"}, 20)],
 )  # fmt: skip
 def test_inactive_subscribers_are_found_in_each_form_of_the_list(
-    mailer: Connector, tmp_path: Path, switches: dict[str, str], seeded: int
+    mailer: Connector, tmp_path: Path, switches: dict[str, str], seeded_count: int
 ) -> None:
-    if seeded:
-        mailer.sandbox.seed(seeded, base_name="Others")
+    if seeded_count:
+        mailer.sandbox.seed(seeded_count, base_name="Others")
     unsubscribe(mailer, tmp_path, "bob@example.net")
     mailer.sandbox.switch(**switches)
     result = mailer.run_json("mail", "mail.yaml")
@@ -137,8 +141,10 @@ def test_no_email_is_sent_if_the_list_does_not_show_inactive_subscribers(
     mailer.sandbox.switch(**switches)
     result = mailer.run_json("mail", "mail.yaml")
     assert (result.code, list_recipients(mailer.sandbox)) == (code, []), result.stderr
-    words = "skip_inactive: false" if code == 3 else "No row of the service's list shows an IsActive that can be read"
-    assert words in result.stderr
+    expected_text = (
+        "skip_inactive: false" if code == 3 else "No row of the service's list shows an IsActive that can be read"
+    )
+    assert expected_text in result.stderr
     write_job(tmp_path, skip_inactive=False)
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}
 
@@ -146,23 +152,23 @@ def test_no_email_is_sent_if_the_list_does_not_show_inactive_subscribers(
 def test_recipients_without_a_listed_activity_get_no_email_and_are_counted(mailer: Connector, tmp_path: Path) -> None:
     people = [f"p{number}@example.net,{'true' if number else 'false'}" for number in range(9)]
     write_csv(tmp_path / "base.csv", "email,is_active", *people)
-    other = {"CONNECTOR_STATE_DIR": str(tmp_path / "elsewhere")}
-    assert mailer.run_json("import", tmp_path / "base.csv", "--base-id", "7", environ=other).code == 0
+    other_ledger = {"CONNECTOR_STATE_DIR": str(tmp_path / "elsewhere")}
+    assert mailer.run_json("import", tmp_path / "base.csv", "--base-id", "7", environ=other_ledger).code == 0
     mailer.sandbox.switch(activity="omit_some", filters="ignored")
     write_csv(tmp_path / "people.csv", "email,first,order", *(f"p{number}@example.net,P,1" for number in range(9)))
     result = mailer.run_json("mail", "mail.yaml")
     events = [event for event in mailer.sandbox.truth()["events"] if event["kind"] == "created"]
-    unclear = {event["subscriber"]["Email"] for event in events if event["id"] % 3 == 0}
-    suppressed = unclear | {"p0@example.net"}
-    assert result.rows == {"read": 9, "suppressed": len(suppressed), "sent": 9 - len(suppressed)}
-    assert suppressed.isdisjoint(list_recipients(mailer.sandbox))
+    emails_without_activity = {event["subscriber"]["Email"] for event in events if event["id"] % 3 == 0}
+    suppressed_emails = emails_without_activity | {"p0@example.net"}
+    assert result.rows == {"read": 9, "suppressed": len(suppressed_emails), "sent": 9 - len(suppressed_emails)}
+    assert suppressed_emails.isdisjoint(list_recipients(mailer.sandbox))
 
 
-def test_a_campaign_from_an_export_reaches_no_inactive_subscriber_by_the_column_alone(
+def test_a_campaign_from_an_export_suppresses_inactive_subscribers_by_the_exported_column(
     mailer: Connector, tmp_path: Path
 ) -> None:
-    rows = [f"p{number}@example.net,Pat,{'false' if number < 20 else 'true'}" for number in range(120)]
-    people = write_csv(tmp_path / "base.csv", "email,first_name,is_active", *rows)
+    people_rows = [f"p{number}@example.net,Pat,{'false' if number < 20 else 'true'}" for number in range(120)]
+    people = write_csv(tmp_path / "base.csv", "email,first_name,is_active", *people_rows)
     assert mailer.run_json("import", people, "--base-id", "7").rows == {"read": 120, "created": 120}
     assert mailer.run_json("export", "exported.csv").rows == {"read": 120, "written": 120}
     mail = {"to": {"email": "email", "name": "first_name"}, "subject": "Hello", "html": {"content": "<p>Hello</p>"}}

@@ -68,20 +68,20 @@ def test_each_row_is_sent_its_own_email_once(mailer: Connector, tmp_path: Path) 
     result = mailer.run_json("mail", "mail.yaml")
 
     assert (result.code, result.rows) == (0, {"read": 3, "sent": 3})
-    taken = {each.message["To"].addresses[0].addr_spec: each for each in read_outbox(mailer.sandbox)}
-    bob = taken["bob@example.net"]
+    emails_by_recipient = {email.message["To"].addresses[0].addr_spec: email for email in read_outbox(mailer.sandbox)}
+    bob = emails_by_recipient["bob@example.net"]
     assert bob.message["Subject"] == "Hello Bob & <b>Bill</b>"
     assert "Hello Bob &amp; &lt;b&gt;Bill&lt;/b&gt;, order 18" in bob.html
     assert bob.text.strip() == "Hello Bob & <b>Bill</b>, order 18"
     assert bob.entry["tracking"] == dict.fromkeys(bob.entry["tracking"], False)
-    assert sorted(each.message["X-Order"] for each in taken.values()) == ["17", "18", "19"]
-    assert [each.files for each in taken.values()] == [{"terms.txt": b"terms"}] * 3
+    assert sorted(email.message["X-Order"] for email in emails_by_recipient.values()) == ["17", "18", "19"]
+    assert [email.files for email in emails_by_recipient.values()] == [{"terms.txt": b"terms"}] * 3
 
-    spelt = (
+    respelt_url = (
         mailer.sandbox.base_url.replace("http:", "HTTP:") + "//"
     )  # the account is the canonical form of the base URL
-    again = mailer.run_json("mail", "mail.yaml", environ={"CONNECTOR_BASE_URL": spelt})
-    assert (again.code, again.rows) == (0, {"read": 3, "already_sent": 3})
+    second_result = mailer.run_json("mail", "mail.yaml", environ={"CONNECTOR_BASE_URL": respelt_url})
+    assert (second_result.code, second_result.rows) == (0, {"read": 3, "already_sent": 3})
     write_job(mailer.folder, {"campaign": "another"})
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}
     assert set(Counter(list_recipients(mailer.sandbox)).values()) == {2}
@@ -92,21 +92,21 @@ def test_no_email_is_sent_with_an_empty_or_shrunken_suppression_list(mailer: Con
     write_csv(tmp_path / "people.csv", "email,first,order", *people)
     write_job(tmp_path, suppress={"file": {"path": "gone.csv", "column": "email"}})
 
-    def list_gone(number: int) -> None:
+    def write_suppression_list(number: int) -> None:
         write_csv(tmp_path / "gone.csv", "email", *(row.split(",")[0] for row in people[:number]))
 
-    list_gone(0)
+    write_suppression_list(0)
     assert mailer.run_json("mail", "mail.yaml").is_refused  # a refused run leaves no campaign with lost emails
-    list_gone(40)
+    write_suppression_list(40)
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 40, "suppressed": 40}
     for number in (0, 20):
-        list_gone(number)
+        write_suppression_list(number)
         assert mailer.run_json("mail", "mail.yaml").is_refused
         assert mailer.run_json(
             "mail", "mail.yaml", "--preview", "1", "--preview-dir", tmp_path / f"of {number}"
         ).is_refused
     assert list_recipients(mailer.sandbox) == []
-    list_gone(30)
+    write_suppression_list(30)
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 40, "suppressed": 30, "sent": 10}
 
 
@@ -123,18 +123,18 @@ def test_invalid_duplicate_and_suppressed_rows_get_no_email(mailer: Connector, t
     write_csv(tmp_path / "gone.csv", "email", "GONE@example.net")
     suppress = {"file": {"path": "gone.csv", "column": "email"}}
     write_job(tmp_path, suppress=suppress)
-    preview = mailer.run_json("mail", "mail.yaml", "--preview", "1")
-    assert "row 4 is invalid: Email." in preview.stderr
-    assert "Bcc" not in preview.stderr + preview.stdout
+    preview_result = mailer.run_json("mail", "mail.yaml", "--preview", "1")
+    assert "row 4 is invalid: Email." in preview_result.stderr
+    assert "Bcc" not in preview_result.stderr + preview_result.stdout
 
     result = mailer.run_json("mail", "mail.yaml")
 
     assert result.code == 1
     assert result.rows == {"read": 5, "sent": 1, "invalid": 2, "duplicate": 1, "suppressed": 1}
     assert list_recipients(mailer.sandbox) == ["ann@example.net"]
-    told = {reject["first"].split("\n")[0]: reject["_field"] for reject in read_rejects(result)}
-    assert set(told) == {"Bob", "Eve"}
-    assert told["Eve"] in ("Email.Subject", "Email.To[0].Name")
+    fields_by_name = {reject["first"].split("\n")[0]: reject["_field"] for reject in read_rejects(result)}
+    assert set(fields_by_name) == {"Bob", "Eve"}
+    assert fields_by_name["Eve"] in ("Email.Subject", "Email.To[0].Name")
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,9 @@ def test_a_refusal_of_the_first_email_stops_the_run(mailer: Connector) -> None:
 
     assert (result.code, result.rows) == (3, {"read": 3, "rejected": 1, "unsent": 2})
     assert mailer.sandbox.stats()["requests"]["send"]["received"] == 1
-    (rejected,) = read_rejects(result)
-    assert "not registered and verified" in rejected["_message"]
-    assert rejected["_http_status"] == "400"
+    (reject,) = read_rejects(result)
+    assert "not registered and verified" in reject["_message"]
+    assert reject["_http_status"] == "400"
 
     mailer.sandbox.switch(verified_domains="*")
     result = mailer.run_json("mail", "mail.yaml")
@@ -169,7 +169,7 @@ def test_a_refusal_of_the_first_email_stops_the_run(mailer: Connector) -> None:
     assert (result.code, result.rows) == (0, {"read": 3, "sent": 1, "already_sent": 2})
 
 
-def test_a_429_is_not_tried_again_unless_the_job_says_so(mailer: Connector, tmp_path: Path) -> None:
+def test_an_email_with_a_429_is_sent_again_only_with_retry_limited(mailer: Connector, tmp_path: Path) -> None:
     people = [f"person{index}@example.net,P,1" for index in range(60)]
     write_csv(tmp_path / "people.csv", "email,first,order", *people)
     mailer.sandbox.switch(refuse=0.2, retry_after="none")
@@ -187,7 +187,7 @@ def test_a_429_is_not_tried_again_unless_the_job_says_so(mailer: Connector, tmp_
     assert "sent again" in result.stderr
 
 
-def test_a_limited_email_that_was_not_sent_again_is_unsent(mailer: Connector, tmp_path: Path) -> None:
+def test_an_email_with_a_429_that_was_not_sent_again_is_unsent(mailer: Connector, tmp_path: Path) -> None:
     write_job(tmp_path, {"retry_limited": True})
     mailer.sandbox.switch(refuse=1, refuse_retry_after_s=86_400)
     result = mailer.run_json("mail", "mail.yaml")
@@ -229,14 +229,14 @@ def test_a_preview_writes_emails_and_sends_none(mailer: Connector, tmp_path: Pat
     assert mailer.run("mail", "mail.yaml", "--preview", "1").code == 2
 
     mailer.run_json("mail", "mail.yaml", "--limit", "2")
-    before = (tmp_path / "state" / "ledger-emails.db").read_bytes()
+    ledger_bytes = (tmp_path / "state" / "ledger-emails.db").read_bytes()
     (tmp_path / "preview").rename(tmp_path / "earlier")
     result = mailer.run_json("mail", "mail.yaml", "--preview", "1")
     assert result.rows == {"read": 3, "sent": 1, "already_sent": 2}
-    assert (tmp_path / "state" / "ledger-emails.db").read_bytes() == before
+    assert (tmp_path / "state" / "ledger-emails.db").read_bytes() == ledger_bytes
 
 
-def test_a_preview_for_a_person_says_how_many_emails_would_be_sent(mailer: Connector) -> None:
+def test_a_preview_as_text_says_how_many_emails_would_be_sent(mailer: Connector) -> None:
     result = mailer.run("mail", "mail.yaml", "--preview", "1")
     assert "would send" in result.stdout
     page = (mailer.folder / "preview" / "0001.html").read_text(encoding="utf-8")
@@ -248,12 +248,12 @@ def test_a_second_run_of_the_campaign_waits_for_the_first_and_another_campaign_d
     mailer: Connector, tmp_path: Path
 ) -> None:
     mailer.sandbox.switch(latency_ms=500)
-    with mailer.start("mail", "mail.yaml", "--output", "json") as first:
+    with mailer.start("mail", "mail.yaml", "--output", "json") as first_process:
         wait_for(lambda: mailer.sandbox.stats()["requests"].get("send", {}).get("received", 0) > 0)
         assert mailer.run_json("mail", "mail.yaml").code == 4
         write_job(tmp_path, {"campaign": "other"})
         assert mailer.run_json("mail", "mail.yaml").code == 0
-        first.communicate()
+        first_process.communicate()
     assert Counter(list_recipients(mailer.sandbox)) == Counter(
         dict.fromkeys(("ann@example.net", "bob@example.net", "cleo@example.net"), 2)
     )
@@ -285,8 +285,8 @@ def test_a_campaign_of_another_account_is_refused_without_new_account(
         environ = {"CONNECTOR_BASE_URL": mailer.sandbox.base_url.replace("127.0.0.1", "LocalHost")}
 
     for arguments in (("mail", "mail.yaml"), ("mail", "mail.yaml", "--preview", "1")):
-        refused = mailer.run_json(*arguments, environ=environ)
-        assert (refused.code, "--new-account" in refused.stderr) == (2, True)
+        refused_result = mailer.run_json(*arguments, environ=environ)
+        assert (refused_result.code, "--new-account" in refused_result.stderr) == (2, True)
     assert mailer.sandbox.stats()["emails"] == 3
 
     assert mailer.run_json("mail", "mail.yaml", "--new-account", environ=environ).rows == {"read": 3, "sent": 3}
@@ -309,8 +309,8 @@ def test_a_restored_ledger_closes_campaigns_until_a_person_reopens_them(mailer: 
     for campaign in ("begun after the backup", "welcome"):
         write_job(tmp_path, {"campaign": campaign})
         for arguments in (("mail", "mail.yaml"), ("mail", "mail.yaml", "--preview", "1")):
-            refused = mailer.run_json(*arguments)
-            assert (refused.code, "--reopen" in refused.stderr) == (2, True)
+            refused_result = mailer.run_json(*arguments)
+            assert (refused_result.code, "--reopen" in refused_result.stderr) == (2, True)
     assert mailer.sandbox.stats()["emails"] == 6
 
     write_csv(tmp_path / "people.csv", "email,first,order", "ann@example.net,Ann,17", "new@example.net,New,20")
@@ -329,50 +329,54 @@ def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector, tmp_pat
 
     for index in range(KILLS):
         with mailer.start("mail", "mail.yaml", "--output", "json") as process:
-            before = mailer.sandbox.stats()["emails"]
-            wait_for(lambda: mailer.sandbox.stats()["emails"] > before + 7 * index or process.poll() is not None)  # noqa: B023
+            target_count = mailer.sandbox.stats()["emails"] + 7 * index
+            wait_for(lambda: mailer.sandbox.stats()["emails"] > target_count or process.poll() is not None)  # noqa: B023
             time.sleep(0.003 * index)
             process.kill()  # the process may have just ended
             process.communicate()
     result = mailer.run_json("mail", "mail.yaml")
 
-    sent = Counter(list_recipients(mailer.sandbox))
-    assert set(sent.values()) == {1}
+    counts_by_recipient = Counter(list_recipients(mailer.sandbox))
+    assert set(counts_by_recipient.values()) == {1}
     assert result.code == 1
     rows = result.report["rows"]  # includes rows that are 0
     assert rows["read"] == count == rows["sent"] + rows["already_sent"] + rows["unknown"]
-    unknown = {reject["email"] for reject in read_rejects(result)}
-    assert len(unknown) == rows["unknown"] > count // 200
-    lost = {
+    unknown_emails = {reject["email"] for reject in read_rejects(result)}
+    assert len(unknown_emails) == rows["unknown"] > count // 200
+    emails_without_answer = {
         event["email"]["to"][0]
         for event in mailer.sandbox.truth()["events"]
         if event["kind"] == "sent" and event["answered"] != "answered"
     }
-    assert lost <= unknown, "whose answer was lost is told of"
-    assert set(addresses) - set(sent) <= unknown, "who was sent nothing is told of"
-    assert len(unknown) <= len(lost) + KILLS * 2 * MAX_EMAILS_PER_COMMIT
+    assert emails_without_answer <= unknown_emails, "the rejects file has each recipient whose answer was lost"
+    assert set(addresses) - set(counts_by_recipient) <= unknown_emails, (
+        "the rejects file has each recipient who got no email"
+    )
+    assert len(unknown_emails) <= len(emails_without_answer) + KILLS * 2 * MAX_EMAILS_PER_COMMIT
 
 
 # Interrupted runs
 
 
 @pytest.fixture
-def many(connector: Connector, tmp_path: Path) -> Connector:
+def bulk_mailer(connector: Connector, tmp_path: Path) -> Connector:
     """A connector with six hundred people and a job."""
     write_people(tmp_path, 600)
     write_job(tmp_path, {"html": {"content": "<p>Hello {{ first }}</p>"}}, load={"max_rate": 300})
     return connector
 
 
-def write_people(folder: Path, number: int) -> None:
-    write_csv(folder / "people.csv", "email,first", *(f"person{index}@example.net,P{index}" for index in range(number)))
+def write_people(folder: Path, people_count: int) -> None:
+    write_csv(
+        folder / "people.csv", "email,first", *(f"person{index}@example.net,P{index}" for index in range(people_count))
+    )
 
 
-def test_a_second_signal_ends_the_run_with_a_report_of_unknown_emails(many: Connector) -> None:
-    assert many.run_json("mail", "mail.yaml", "--limit", "3").code == 0
-    many.sandbox.switch(hang_after=1)
-    with many.start("mail", "mail.yaml", "--output", "json") as process:
-        wait_for(lambda: many.sandbox.stats()["emails"] == 4)
+def test_a_second_signal_ends_the_run_with_a_report_of_unknown_emails(bulk_mailer: Connector) -> None:
+    assert bulk_mailer.run_json("mail", "mail.yaml", "--limit", "3").code == 0
+    bulk_mailer.sandbox.switch(hang_after=1)
+    with bulk_mailer.start("mail", "mail.yaml", "--output", "json") as process:
+        wait_for(lambda: bulk_mailer.sandbox.stats()["emails"] == 4)
         stdout, stderr = interrupt_twice(process)
 
     assert process.returncode == 130
@@ -382,14 +386,14 @@ def test_a_second_signal_ends_the_run_with_a_report_of_unknown_emails(many: Conn
 
 
 def test_a_second_signal_during_the_last_answers_counts_no_sent_email_as_unsent(
-    many: Connector, tmp_path: Path
+    bulk_mailer: Connector, tmp_path: Path
 ) -> None:
     write_people(tmp_path, 20)
     write_job(tmp_path, {"html": {"content": "<p>Hello</p>"}}, load={"max_rate": 10})
-    with many.start("mail", "mail.yaml", "--output", "json") as process:
-        wait_for(lambda: many.sandbox.stats()["emails"] >= 5)
-        many.sandbox.switch(hang_after=1)
-        wait_for(lambda: many.sandbox.stats()["emails"] == 20)
+    with bulk_mailer.start("mail", "mail.yaml", "--output", "json") as process:
+        wait_for(lambda: bulk_mailer.sandbox.stats()["emails"] >= 5)
+        bulk_mailer.sandbox.switch(hang_after=1)
+        wait_for(lambda: bulk_mailer.sandbox.stats()["emails"] == 20)
         time.sleep(0.3)
         stdout, _ = interrupt_twice(process)
     rows = json.loads(stdout)["rows"]
@@ -398,13 +402,13 @@ def test_a_second_signal_during_the_last_answers_counts_no_sent_email_as_unsent(
     assert rows["unknown"] > 5
 
 
-def copy_ledger(folder: Path, to: Path) -> None:
+def copy_ledger(folder: Path, target: Path) -> None:
     """Copy the files of the ledger as backup software does."""
-    shutil.rmtree(to, ignore_errors=True)
-    shutil.copytree(folder / "state", to, ignore=shutil.ignore_patterns("runs", "rejects"))
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(folder / "state", target, ignore=shutil.ignore_patterns("runs", "rejects"))
 
 
-def put_back(folder: Path, copy: Path) -> None:
+def restore_copy(folder: Path, copy: Path) -> None:
     for path in (folder / "state").glob("*"):
         if path.is_file():
             path.unlink()
@@ -412,7 +416,7 @@ def put_back(folder: Path, copy: Path) -> None:
 
 
 @pytest.mark.parametrize("is_mailed_before", [True, False])
-def test_an_older_copy_of_the_ledger_does_not_send_a_campaign_again(
+def test_a_campaign_is_refused_while_an_older_copy_of_the_ledger_is_in_use(
     mailer: Connector, tmp_path: Path, *, is_mailed_before: bool
 ) -> None:
     if is_mailed_before:
@@ -422,18 +426,20 @@ def test_an_older_copy_of_the_ledger_does_not_send_a_campaign_again(
     copy_ledger(tmp_path, tmp_path / "copy")
     assert mailer.run_json("mail", "mail.yaml").rows["sent"] == (2 if is_mailed_before else 3)
 
-    put_back(tmp_path, tmp_path / "copy")
+    restore_copy(tmp_path, tmp_path / "copy")
 
     for options in ((), ("--preview", "1", "--preview-dir", "out")):
-        refused = mailer.run_json("mail", "mail.yaml", *options)
-        assert refused.is_refused
-        assert "an older copy of the ledger is in use" in refused.stderr
+        refused_result = mailer.run_json("mail", "mail.yaml", *options)
+        assert refused_result.is_refused
+        assert "an older copy of the ledger is in use" in refused_result.stderr
     assert len(list_recipients(mailer.sandbox)) == 3
     assert mailer.run_json("mail", "mail.yaml", "--reopen", "--limit", "1").code == 0
     assert mailer.run_json("mail", "mail.yaml").code == 0  # the campaign stays open
 
 
-def test_a_copy_from_before_a_killed_run_does_not_send_a_campaign_again(mailer: Connector, tmp_path: Path) -> None:
+def test_a_campaign_is_refused_with_a_copy_of_the_ledger_from_before_a_killed_run(
+    mailer: Connector, tmp_path: Path
+) -> None:
     mailer.run_json("mail", "mail.yaml", "--limit", "1")
     copy_ledger(tmp_path, tmp_path / "copy")
     mailer.sandbox.switch(latency_ms=300)
@@ -443,18 +449,18 @@ def test_a_copy_from_before_a_killed_run_does_not_send_a_campaign_again(mailer: 
         process.communicate()
     mailer.sandbox.switch(latency_ms=0)
 
-    put_back(tmp_path, tmp_path / "copy")
+    restore_copy(tmp_path, tmp_path / "copy")
 
     assert mailer.run_json("mail", "mail.yaml").is_refused
 
 
-def test_a_single_email_makes_no_ledger_that_must_exist(mailer: Connector, tmp_path: Path) -> None:
+def test_send_does_not_create_the_ledger_that_a_job_requires_to_exist(mailer: Connector, tmp_path: Path) -> None:
     write_job(tmp_path, ledger="must_exist")
     assert mailer.run_json("mail", "mail.yaml").code == 3
-    sent = mailer.run(
+    send_result = mailer.run(
         "send", "--from", "a@example.com", "--to", "b@example.net", "--subject", "S", "--html", "welcome.html"
     )
-    assert sent.code == 0
+    assert send_result.code == 0
 
     result = mailer.run_json("mail", "mail.yaml")
 

@@ -16,7 +16,7 @@ from tests.pipelines.emails.outbox import interrupt_twice, read_outbox
 from tests.pipelines.virtual_time import skip_waits
 
 PNG = bytes.fromhex("89504e470d0a1a0a") + bytes(range(256))
-PLAIN = ("--to", "ann@example.net", "--from", "Shop <hello@example.com>", "--subject", "Hi", "--text", "hi.txt")
+ARGUMENTS = ("--to", "ann@example.net", "--from", "Shop <hello@example.com>", "--subject", "Hi", "--text", "hi.txt")
 
 
 @pytest.fixture
@@ -26,22 +26,22 @@ def mailer(connector: Connector, tmp_path: Path) -> Connector:
     return connector
 
 
-def ledger_url(connector: Connector) -> str:
+def get_ledger_url(connector: Connector) -> str:
     return f"sqlite:///{connector.folder}/state/ledger.db"
 
 
 def test_an_email_of_options_is_sent_and_its_answer_is_recorded(mailer: Connector) -> None:
-    result = mailer.run_json("send", *PLAIN)
+    result = mailer.run_json("send", *ARGUMENTS)
 
-    (taken,) = read_outbox(mailer.sandbox)
+    (sent_email,) = read_outbox(mailer.sandbox)
     assert (result.code, result.rows) == (0, {"read": 1, "sent": 1})
-    ids = {"request_id": taken.entry["request_id"], "message_id": taken.message["Message-ID"]}
+    ids = {"request_id": sent_email.entry["request_id"], "message_id": sent_email.message["Message-ID"]}
     assert result.report["email"] == {"state": "sent", **ids}
-    assert [taken.message[name] for name in ("To", "Subject")] == ["ann@example.net", "Hi"]
-    assert (taken.message["From"], taken.text.strip()) == ("Shop <hello@example.com>", "Hello Ann")
-    kept = (mailer.folder / "state" / "ledger-emails.db").read_bytes()
-    assert taken.message["Message-ID"].encode() in kept
-    assert b"ann@example.net" not in kept, "a sent email's recipient is nobody's business"
+    assert [sent_email.message[name] for name in ("To", "Subject")] == ["ann@example.net", "Hi"]
+    assert (sent_email.message["From"], sent_email.text.strip()) == ("Shop <hello@example.com>", "Hello Ann")
+    ledger_bytes = (mailer.folder / "state" / "ledger-emails.db").read_bytes()
+    assert sent_email.message["Message-ID"].encode() in ledger_bytes
+    assert b"ann@example.net" not in ledger_bytes, "the ledger keeps no address after the email is sent"
 
 
 def test_every_field_of_the_interface_arrives(mailer: Connector, tmp_path: Path) -> None:
@@ -70,38 +70,38 @@ def test_every_field_of_the_interface_arrives(mailer: Connector, tmp_path: Path)
     result = mailer.run_json("send", "message.yaml")
 
     assert result.code == 0, result.stderr
-    (taken,) = read_outbox(mailer.sandbox)
-    people = [(address.display_name, address.addr_spec) for address in taken.message["To"].addresses]
-    assert people == [("Änne Ö", "ann@example.net"), ("Lee, Bob", "bob@example.net")]
-    assert taken.message["Cc"] == "cleo@example.net"
-    assert taken.message["Reply-To"] == "help@example.com"
-    assert taken.message["From"].addresses[0].display_name == "Größe & Söhne"
-    assert taken.message["Subject"] == "Frühling 🌷 für alle"
-    assert taken.message["X-Campaign"] == "Frühling"
-    assert (taken.text.strip(), taken.files["übersicht.pdf"]) == ("Hallo Änne", b"%PDF-1.7 \x00\xff" * 999)
-    (inline,) = (part for part in taken.message.walk() if part["Content-ID"])
-    assert (inline["Content-ID"], inline.get_payload(decode=True)) == ("<stamp>", PNG)
-    assert 'src="cid:stamp"' in taken.html
-    assert taken.entry["state"] == "scheduled"
-    assert taken.entry["settings"] | taken.entry["tracking"] == {
+    (sent_email,) = read_outbox(mailer.sandbox)
+    recipients = [(address.display_name, address.addr_spec) for address in sent_email.message["To"].addresses]
+    assert recipients == [("Änne Ö", "ann@example.net"), ("Lee, Bob", "bob@example.net")]
+    assert sent_email.message["Cc"] == "cleo@example.net"
+    assert sent_email.message["Reply-To"] == "help@example.com"
+    assert sent_email.message["From"].addresses[0].display_name == "Größe & Söhne"
+    assert sent_email.message["Subject"] == "Frühling 🌷 für alle"
+    assert sent_email.message["X-Campaign"] == "Frühling"
+    assert (sent_email.text.strip(), sent_email.files["übersicht.pdf"]) == ("Hallo Änne", b"%PDF-1.7 \x00\xff" * 999)
+    (inline_part,) = (part for part in sent_email.message.walk() if part["Content-ID"])
+    assert (inline_part["Content-ID"], inline_part.get_payload(decode=True)) == ("<stamp>", PNG)
+    assert 'src="cid:stamp"' in sent_email.html
+    assert sent_email.entry["state"] == "scheduled"
+    assert sent_email.entry["settings"] | sent_email.entry["tracking"] == {
         "InlineImages": False, "SendAt": 4101782400, "UseDkim": True, "UseDkimSelector": "s1",
         "TrackLinks": True, "TrackPlainTextLinks": False, "TrackOpen": None, "TrackUnsubscribe": False,
     }  # fmt: skip
-    assert "dan@example.net" in json.dumps(taken.entry), "Bcc"
+    assert "dan@example.net" in json.dumps(sent_email.entry), "Bcc"
 
 
 def test_a_dry_run_writes_the_email_and_sends_none(mailer: Connector, tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(PNG)
-    result = mailer.run_json("send", *PLAIN, "--attach", "a.bin", "--dry-run", "--eml", "out.eml")
+    result = mailer.run_json("send", *ARGUMENTS, "--attach", "a.bin", "--dry-run", "--eml", "out.eml")
 
     assert (result.code, mailer.sandbox.outbox()) == (0, [])
     assert result.report["email"]["attachments"][0]["bytes"] == len(PNG)
-    written = email.message_from_bytes((tmp_path / "out.eml").read_bytes(), policy=email.policy.default)
-    assert (written["To"], written["Subject"]) == ("ann@example.net", "Hi")
+    eml_message = email.message_from_bytes((tmp_path / "out.eml").read_bytes(), policy=email.policy.default)
+    assert (eml_message["To"], eml_message["Subject"]) == ("ann@example.net", "Hi")
     assert (tmp_path / "out.eml").stat().st_mode & 0o077 == 0
     assert not (tmp_path / "state").exists()
-    again = mailer.run("send", *PLAIN, "--dry-run", "--eml", "out.eml")
-    assert (again.code, "--eml" in again.stderr) == (2, True)
+    second_result = mailer.run("send", *ARGUMENTS, "--dry-run", "--eml", "out.eml")
+    assert (second_result.code, "--eml" in second_result.stderr) == (2, True)
 
 
 def test_options_replace_keys_of_a_message_file_and_add_attachments(mailer: Connector, tmp_path: Path) -> None:
@@ -117,16 +117,16 @@ def test_options_replace_keys_of_a_message_file_and_add_attachments(mailer: Conn
     result = mailer.run_json("send", "message.yaml", *options)
 
     assert result.code == 0, result.stderr
-    (taken,) = read_outbox(mailer.sandbox)
-    assert (taken.message["To"], taken.message["Cc"]) == ("ann@example.net", "cleo@example.net")
-    assert (taken.message["Subject"], taken.message["X-A"]) == ("Another", "b")
-    assert taken.files == {"a.bin": PNG, "b.bin": PNG[1:]}
-    assert "Something else" in taken.html
-    assert taken.text.strip() == "Something else", "the old text does not go out beside the new page"
+    (sent_email,) = read_outbox(mailer.sandbox)
+    assert (sent_email.message["To"], sent_email.message["Cc"]) == ("ann@example.net", "cleo@example.net")
+    assert (sent_email.message["Subject"], sent_email.message["X-A"]) == ("Another", "b")
+    assert sent_email.files == {"a.bin": PNG, "b.bin": PNG[1:]}
+    assert "Something else" in sent_email.html
+    assert sent_email.text.strip() == "Something else", "the old text is not sent with the new HTML"
 
 
 @pytest.mark.parametrize(
-    ("faults", "state", "code", "sent"),
+    ("faults", "state", "code", "sent_count"),
     [
         ({"error_before": 1}, "unknown", 1, 0),
         ({"drop_after": 1}, "unknown", 1, 1),
@@ -136,29 +136,31 @@ def test_options_replace_keys_of_a_message_file_and_add_attachments(mailer: Conn
     ],
 )
 def test_an_email_without_a_certain_answer_is_not_sent_again(
-    mailer: Connector, faults: dict[str, object], state: str, code: int, sent: int
+    mailer: Connector, faults: dict[str, object], state: str, code: int, sent_count: int
 ) -> None:
     mailer.sandbox.switch(**faults)
 
-    result = mailer.run_json("send", *PLAIN)
+    result = mailer.run_json("send", *ARGUMENTS)
 
     assert (result.code, result.report["email"]["state"]) == (code, state)
-    assert len(mailer.sandbox.outbox()) == sent
+    assert len(mailer.sandbox.outbox()) == sent_count
     assert mailer.sandbox.stats()["requests"]["send"]["received"] == 1
-    with open_emails(ledger_url(mailer)) as log, log.transaction() as connection:
-        unsettled = connection.exec_driver_sql("SELECT address FROM email WHERE state IN (1, 3)").scalars().all()
-    assert unsettled == (["ann@example.net"] if state == "unknown" else [])
+    with open_emails(get_ledger_url(mailer)) as log, log.transaction() as connection:
+        kept_addresses = connection.exec_driver_sql("SELECT address FROM email WHERE state IN (1, 3)").scalars().all()
+    assert kept_addresses == (["ann@example.net"] if state == "unknown" else [])
 
 
 def test_an_email_that_was_not_sent_is_unsent(mailer: Connector, sandbox: SandboxProcess) -> None:
-    result = mailer.run_json("send", *PLAIN, environ={"CONNECTOR_BASE_URL": "http://127.0.0.1:1"}, clock=skip_waits())
+    result = mailer.run_json(
+        "send", *ARGUMENTS, environ={"CONNECTOR_BASE_URL": "http://127.0.0.1:1"}, clock=skip_waits()
+    )
 
     assert (result.code, result.report["email"]["state"], result.rows) == (3, "unsent", {"read": 1, "unsent": 1})
 
 
 def test_a_second_signal_leaves_the_email_unknown(mailer: Connector) -> None:
     mailer.sandbox.switch(hang_after=1)
-    with mailer.start("send", *PLAIN, "--output", "json") as process:
+    with mailer.start("send", *ARGUMENTS, "--output", "json") as process:
         wait_for(lambda: mailer.sandbox.stats()["emails"] == 1)
         stdout, stderr = interrupt_twice(process)
 
@@ -166,5 +168,5 @@ def test_a_second_signal_leaves_the_email_unknown(mailer: Connector) -> None:
     report = json.loads(stdout)
     assert (report["status"], report["email"]["state"], report["rows"]["unknown"]) == ("stopped", "unknown", 1)
     assert "The service may have sent this email already" in stderr
-    with open_emails(ledger_url(mailer)) as log, log.transaction() as connection:
+    with open_emails(get_ledger_url(mailer)) as log, log.transaction() as connection:
         assert connection.exec_driver_sql("SELECT state FROM email").scalars().all() == [EmailState.UNKNOWN]

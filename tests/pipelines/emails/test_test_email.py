@@ -33,15 +33,15 @@ def mailer(connector: Connector, tmp_path: Path) -> Connector:
 def test_the_first_email_goes_to_the_given_address_at_once_and_is_not_recorded(mailer: Connector) -> None:
     result = mailer.run_json("mail", "mail.yaml", "--test", "Me <me@example.com>")
     assert (result.code, result.rows) == (0, {"read": 1, "sent": 1}), result.stderr
-    (sent,) = read_outbox(mailer.sandbox)
-    assert sent.message["To"].addresses[0].addr_spec == "me@example.com"
-    assert sent.message["Subject"] == "Hello Ann"
-    assert sent.text.strip() == "Order 17"
-    assert "X-Sandbox-Send-At" not in sent.message
+    (sent_email,) = read_outbox(mailer.sandbox)
+    assert sent_email.message["To"].addresses[0].addr_spec == "me@example.com"
+    assert sent_email.message["Subject"] == "Hello Ann"
+    assert sent_email.text.strip() == "Order 17"
+    assert "X-Sandbox-Send-At" not in sent_email.message
     assert mailer.run_json("status").report["runs"] == []
 
-    again = mailer.run_json("mail", "mail.yaml")
-    assert again.rows == {"read": 3, "sent": 2, "invalid": 1}
+    second_result = mailer.run_json("mail", "mail.yaml")
+    assert second_result.rows == {"read": 3, "sent": 2, "invalid": 1}
     assert list_recipients(mailer.sandbox) == ["me@example.com", "ann@example.net", "bob@example.net"]
 
 
@@ -53,17 +53,17 @@ def test_a_refused_test_email_is_reported_with_the_reason(mailer: Connector) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "expected_text"),
     [
         (("--test", "nobody"), "--test"),
         (("--test", "me@example.com", "--preview", "1"), "--preview"),
     ],
 )
-def test_a_test_without_an_address_or_an_email_is_refused(
-    mailer: Connector, options: tuple[str, ...], words: str
+def test_a_test_email_without_an_address_or_a_valid_row_is_refused(
+    mailer: Connector, options: tuple[str, ...], expected_text: str
 ) -> None:
     result = mailer.run("mail", "mail.yaml", *options)
-    assert (result.code, words in result.stderr) == (2, True), result.stderr
+    assert (result.code, expected_text in result.stderr) == (2, True), result.stderr
     write_csv(mailer.folder / "people.csv", "email,first,order", "nobody,No,1")
     result = mailer.run("mail", "mail.yaml", "--test", "me@example.com")
     assert (result.code, "no row makes an email" in result.stderr) == (2, True), result.stderr
