@@ -100,7 +100,7 @@ def build_session(
 ) -> Session:
     """Return a session on the given clock, or on the machine's clock. `state` is the look-up state of the run."""
     clock = time.clock if time is not None else system_clock()
-    retrier = Retrier(2, clock=replace(clock, sleep=no_sleep), rng=random.Random(1))
+    retrier = Retrier(2, clock=replace(clock, sleep=skip_sleep), rng=random.Random(1))
     load_policy = LoadPolicy(**policy)
     access = ListAccess(
         Stop(clock),
@@ -125,7 +125,7 @@ def open_other_base(session: Session, base_id: int) -> Session:
     return replace(session, access=replace(access, journal=writer))
 
 
-async def no_sleep(_: float) -> None:
+async def skip_sleep(_: float) -> None:
     """Return at once, so that retries do not wait."""
 
 

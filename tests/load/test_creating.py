@@ -1,4 +1,4 @@
-"""Creates that leave one after another: a refusal that needs a check, and a create that is not sent in time."""
+"""Creates that are sent one after another: a refusal that needs a check, and a create that is not sent in time."""
 
 import asyncio
 from pathlib import Path
@@ -21,13 +21,13 @@ CREATE_COUNT = 5
 
 def build_candidate(number: int, known_until: float = float("inf")) -> Candidate:
     email = f"person{number}@x.org"
-    sent: dict[str, object] = {"base_id": BASE, "email": email}
-    intent = Intent(compute_identity(email), b"f" * 8, encode_subscriber(sent))
-    return Candidate(intent, sent, entry_state=State.NONE, known_until=known_until)
+    sent_fields: dict[str, object] = {"base_id": BASE, "email": email}
+    intent = Intent(compute_identity(email), b"f" * 8, encode_subscriber(sent_fields))
+    return Candidate(intent, sent_fields, entry_state=State.NONE, known_until=known_until)
 
 
 class Service:
-    """A service that answers each create with the answer for its email, and creates all other subscribers.
+    """A service with an answer for the creates of some emails. It accepts all other creates.
     `sent_emails` has the emails of all creates, in order."""
 
     def __init__(self, answers: dict[str, Refused | NotSent]) -> None:

@@ -21,14 +21,14 @@ from connector.states import Event, State
 from tests.load.sessions import BASE, build_session, compute_identity
 from tests.load.test_creating import Recorder, Service, build_candidate
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 def open_file(folder: Path) -> AbstractContextManager[Ledger]:
     return open_ledger(f"sqlite:///{folder}/ledger.db")
 
 
-def begin(ledger: Ledger, commits: Commits) -> LedgerWriter:
+def begin_run(ledger: Ledger, commits: Commits) -> LedgerWriter:
     """Return the writer of a base that is known only by its name. The ledger has another record with the Id of the
     base."""
     with ledger.transaction() as connection:
@@ -39,24 +39,26 @@ def begin(ledger: Ledger, commits: Commits) -> LedgerWriter:
 
 
 def test_the_writer_knows_the_learned_base_after_its_task_was_cancelled(tmp_path: Path) -> None:
-    first, second = build_candidate(1), build_candidate(2)
+    first_candidate, second_candidate = build_candidate(1), build_candidate(2)
 
     async def learn() -> None:
-        with open_file(tmp_path) as ledger, ThreadPoolExecutor(1) as thread:
-            journal = begin(ledger, Commits(ledger, thread))
-            await journal.intend([(candidate.entry_state, candidate.intent) for candidate in (first, second)])
-            journal.record(first.intent.identity, Move(Event.ANSWERED, subscriber_id=5))
-            release = threading.Event()
-            thread.submit(release.wait, PATIENCE_S)
+        with open_file(tmp_path) as ledger, ThreadPoolExecutor(1) as executor:
+            journal = begin_run(ledger, Commits(ledger, executor))
+            await journal.intend(
+                [(candidate.entry_state, candidate.intent) for candidate in (first_candidate, second_candidate)]
+            )
+            journal.record(first_candidate.intent.identity, Move(Event.ANSWERED, subscriber_id=5))
+            may_continue = threading.Event()
+            executor.submit(may_continue.wait, TIMEOUT_S)
             learn_task = asyncio.ensure_future(journal.learn_base(BASE, "News"))
             await asyncio.sleep(0)
             learn_task.cancel()
-            release.set()
+            may_continue.set()
             with pytest.raises(asyncio.CancelledError):
                 await learn_task
-            journal.record(second.intent.identity, Move(Event.LOST))
+            journal.record(second_candidate.intent.identity, Move(Event.LOST))
             await journal.flush()
-            identities = [first.intent.identity, second.intent.identity]
+            identities = [first_candidate.intent.identity, second_candidate.intent.identity]
             entries = await journal.ask(lambda ledger: ledger.find_entries(journal.base, identities))
             assert [entries[identity].state for identity in identities] == [State.CONFIRMED, State.UNKNOWN]
 
@@ -71,7 +73,7 @@ def test_the_run_fails_with_disk_is_full_although_a_stop_cancels_the_waiting_tas
     moves: dict[str, Move] = {}
 
     async def create(ledger: Ledger, commits: Commits) -> None:
-        journal, dialect = begin(ledger, commits), ledger.connection.engine.dialect
+        journal, dialect = begin_run(ledger, commits), ledger.connection.engine.dialect
         session = build_session(SlowService({}), journal, max_concurrency=8, grace_s=5.0)
         commit, loop, commit_count = dialect.do_commit, asyncio.get_running_loop(), 0
 
@@ -88,7 +90,7 @@ def test_the_run_fails_with_disk_is_full_although_a_stop_cancels_the_waiting_tas
 
         creator = Creator(session, Recorder(session, moves))
         with pytest.raises(LedgerError, match="disk is full"):
-            await asyncio.wait_for(creator.create(CandidateList(candidates, session.clock.monotonic).fetch), PATIENCE_S)
+            await asyncio.wait_for(creator.create(CandidateList(candidates, session.clock.monotonic).fetch), TIMEOUT_S)
         emails = [email for email, move in moves.items() if move.event is Event.ANSWERED]
         identities = [compute_identity(email) for email in emails]
         assert set(await journal.ask(lambda ledger: ledger.find_entries(journal.base, identities))) == set(identities)
@@ -111,7 +113,7 @@ def test_a_failed_flush_is_raised_in_the_cancelled_task(tmp_path: Path, monkeypa
     candidate = build_candidate(1)
 
     async def flush(ledger: Ledger, commits: Commits) -> None:
-        journal, dialect = begin(ledger, commits), ledger.connection.engine.dialect
+        journal, dialect = begin_run(ledger, commits), ledger.connection.engine.dialect
         await journal.intend([(candidate.entry_state, candidate.intent)])
 
         def fail(_: Any) -> None:

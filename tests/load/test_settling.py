@@ -204,8 +204,8 @@ def test_looks_a_quiet_period_apart_settle_an_unknown_entry(
 
 @pytest.mark.parametrize(("is_active", "base_id"), [(True, 7), (False, 8)], ids=["another activity", "another base"])
 def test_a_sentinel_of_another_class_proves_no_absence(bench: Bench, is_active: bool, base_id: int) -> None:
-    other = Sentinel(1001.0, 98, "email", "other@x.org", is_active=is_active, base_id=base_id)
-    bench.other_sentinels = (other,)
+    other_sentinel = Sentinel(1001.0, 98, "email", "other@x.org", is_active=is_active, base_id=base_id)
+    bench.other_sentinels = (other_sentinel,)
     bench.looks = [*[LAGGING_LOOK] * 4, EMPTY_LOOK]
     bench.settle(confirmed_at=1001.0)
     assert len(bench.look_times) == 5  # only the fifth look shows the sentinel of the entry's class

@@ -50,10 +50,10 @@ class FakeList:
     """The fake service, which is also the client that calls it."""
 
     people: list[dict[str, Any]] = field(default_factory=list)  # wire objects
-    text_match: TextMatch = matches_exactly  # of the filters by email and by client_user_id
+    text_match: TextMatch = matches_exactly  # how the filters by email and client_user_id match
     sort_people: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] = lambda people: people
     choose_total: Callable[[int], int | None] = lambda count: count  # returns TotalCount for the number of matches
-    on_request: Callable[[ListQuery], None] = lambda query: None  # is called before each answer, may change the list
+    on_request: Callable[[ListQuery], None] = lambda query: None  # called before each answer; may change the list
     choose_answer: Callable[[ListQuery], Answer | None] = lambda query: None  # None: the answer of the list
     largest_limit: int = 1000
     queries: list[ListQuery] = field(default_factory=list)  # requests for pages, and look-ups

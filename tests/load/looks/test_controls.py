@@ -13,8 +13,8 @@ from tests.load.looks import fake_list
 from tests.load.looks.fake_list import FakeList, build_crowd
 from tests.load.sessions import build_sentinel, run_with_fake
 
-PLAIN, PLUS, CAPITALS = (classify("email", text) for text in ("a@x.org", "a+b@x.org", "Ann@x.org"))
-KEY = classify("client_user_id", "c1")
+PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS = (classify("email", text) for text in ("a@x.org", "a+b@x.org", "Ann@x.org"))
+KEY_CLASS = classify("client_user_id", "c1")
 
 
 def check(
@@ -41,14 +41,14 @@ def matches_plus_as_blank(asked_text: str, stored_text: str) -> bool:
 def test_the_control_of_a_class_decides_only_about_this_class(tmp_path: Path) -> None:
     fake = build_list_with_plus()
     fake.text_match = matches_plus_as_blank
-    result = check(fake, tmp_path, PLAIN, PLUS, CAPITALS, KEY)
+    result = check(fake, tmp_path, PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS, KEY_CLASS)
     # The list shows no email with capitals, so that class was not tried.
-    assert (set(result.passed_classes), set(result.failed_classes)) == ({PLAIN, KEY}, {PLUS})
+    assert (set(result.passed_classes), set(result.failed_classes)) == ({PLAIN_CLASS, KEY_CLASS}, {PLUS_CLASS})
 
 
 def test_the_check_makes_one_request_for_each_class_and_one_made_up_request_for_each_field(tmp_path: Path) -> None:
     fake = build_list_with_plus()
-    check(fake, tmp_path, PLAIN, PLUS, KEY)
+    check(fake, tmp_path, PLAIN_CLASS, PLUS_CLASS, KEY_CLASS)
     assert len(fake.queries) == 1 + 2 + 3  # the stats, two made-up values, three classes
 
 
@@ -61,7 +61,7 @@ def test_another_listed_subscriber_is_tried_if_the_control_has_vanished(tmp_path
             fake.people = people[7:]
 
     fake.on_request = vanish
-    assert check(fake, tmp_path, PLUS).passed_classes == {PLUS}
+    assert check(fake, tmp_path, PLUS_CLASS).passed_classes == {PLUS_CLASS}
     assert [fake.count_requests(f"p+{number}@x.org") for number in (11, 12, 13)] == [1, 1, 1]
 
 
@@ -69,14 +69,14 @@ def test_a_class_fails_if_the_filter_does_not_find_three_listed_subscribers(tmp_
     fake = build_list_with_plus()
     fake.add(14, "p+14@x.org")
     fake.choose_answer = lambda query: ListPage([], 0, 0, 1000) if "p+1" in (query.email or "") else None
-    assert check(fake, tmp_path, PLUS).failed_classes == {PLUS}
+    assert check(fake, tmp_path, PLUS_CLASS).failed_classes == {PLUS_CLASS}
     assert [fake.count_requests(f"p+{number}@x.org") for number in (11, 12, 13, 14)] == [1, 1, 1, 0]
 
 
 def test_a_class_fails_if_the_filter_lists_another_id_than_the_control_has(tmp_path: Path) -> None:
     other_page: ListPage = ListPage([{"Id": 99, "Email": "p1@crowd.org"}], 1, 0, 1000)
     fake = FakeList(build_crowd(1), choose_answer=lambda query: other_page if query.email == "p1@crowd.org" else None)
-    assert check(fake, tmp_path, PLAIN).failed_classes == {PLAIN}
+    assert check(fake, tmp_path, PLAIN_CLASS).failed_classes == {PLAIN_CLASS}
 
 
 def test_the_run_no_longer_uses_a_filter_that_lists_subscribers_for_a_made_up_value(tmp_path: Path) -> None:
@@ -84,15 +84,17 @@ def test_the_run_no_longer_uses_a_filter_that_lists_subscribers_for_a_made_up_va
 
     async def run_checks(session: Session) -> None:
         await read_stats(session.access)
-        assert await check_filters(session.access, [PLAIN]) == FilterCheck(failed_classes=frozenset({PLAIN}))
+        assert await check_filters(session.access, [PLAIN_CLASS]) == FilterCheck(
+            failed_classes=frozenset({PLAIN_CLASS})
+        )
         assert session.access.state.useless_fields == {"email"}
         query_count = len(fake.queries)
         fake.text_match = fake_list.matches_exactly
-        assert (await check_filters(session.access, [PLAIN])).passed_classes == set()
-        assert not has_control(session.access, PLAIN)
+        assert (await check_filters(session.access, [PLAIN_CLASS])).passed_classes == set()
+        assert not has_control(session.access, PLAIN_CLASS)
         assert len(fake.queries) == query_count
         # The filter by client_user_id is tried separately.
-        assert (await check_filters(session.access, [KEY])).passed_classes == {KEY}
+        assert (await check_filters(session.access, [KEY_CLASS])).passed_classes == {KEY_CLASS}
 
     run_with_fake(fake, tmp_path, run_checks)
 
@@ -101,13 +103,13 @@ def test_a_filter_is_not_usable_if_the_answer_to_a_made_up_value_is_refused_or_h
     tmp_path: Path,
 ) -> None:
     fake = FakeList(build_crowd(5), choose_total=lambda number: None)
-    assert check(fake, tmp_path, PLAIN) == FilterCheck(failed_classes=frozenset({PLAIN}))
+    assert check(fake, tmp_path, PLAIN_CLASS) == FilterCheck(failed_classes=frozenset({PLAIN_CLASS}))
     refusal = Refused(400, "no address")
     fake = FakeList(build_crowd(5), choose_answer=lambda query: refusal if ".invalid" in (query.email or "") else None)
-    assert check(fake, tmp_path / "again", PLAIN) == FilterCheck(failed_classes=frozenset({PLAIN}))
+    assert check(fake, tmp_path / "again", PLAIN_CLASS) == FilterCheck(failed_classes=frozenset({PLAIN_CLASS}))
 
 
-def test_a_filter_is_tried_once_in_a_run_and_its_classes_again_only_with_is_again(tmp_path: Path) -> None:
+def test_a_filter_is_tried_once_in_a_run_and_its_classes_again_only_with_is_repeated(tmp_path: Path) -> None:
     fake = build_list_with_plus()
 
     async def run_checks(session: Session) -> list[int]:
@@ -115,8 +117,8 @@ def test_a_filter_is_tried_once_in_a_run_and_its_classes_again_only_with_is_agai
         request_counts = []
         for is_repeated in (False, False, True):
             request_count_before = len(fake.queries)
-            result = await check_filters(session.access, [PLAIN, PLUS, KEY], is_repeated=is_repeated)
-            assert result.passed_classes == {PLAIN, PLUS, KEY}
+            result = await check_filters(session.access, [PLAIN_CLASS, PLUS_CLASS, KEY_CLASS], is_repeated=is_repeated)
+            assert result.passed_classes == {PLAIN_CLASS, PLUS_CLASS, KEY_CLASS}
             request_counts.append(len(fake.queries) - request_count_before)
         return request_counts
 
@@ -128,11 +130,18 @@ def test_a_class_that_stops_working_fails_for_the_rest_of_the_run(tmp_path: Path
 
     async def run_checks(session: Session) -> None:
         await read_stats(session.access)
-        assert (await check_filters(session.access, [PLAIN, PLUS])).passed_classes == {PLAIN, PLUS}
+        assert (await check_filters(session.access, [PLAIN_CLASS, PLUS_CLASS])).passed_classes == {
+            PLAIN_CLASS,
+            PLUS_CLASS,
+        }
         fake.text_match = matches_plus_as_blank
-        assert (await check_filters(session.access, [PLAIN, PLUS], is_repeated=True)).failed_classes == {PLUS}
+        assert (await check_filters(session.access, [PLAIN_CLASS, PLUS_CLASS], is_repeated=True)).failed_classes == {
+            PLUS_CLASS
+        }
         fake.text_match = fake_list.matches_exactly
-        assert (await check_filters(session.access, [PLAIN, PLUS], is_repeated=True)).failed_classes == {PLUS}
+        assert (await check_filters(session.access, [PLAIN_CLASS, PLUS_CLASS], is_repeated=True)).failed_classes == {
+            PLUS_CLASS
+        }
 
     run_with_fake(fake, tmp_path, run_checks)
 
@@ -145,28 +154,30 @@ def test_the_first_control_is_a_sentinel_by_its_text_as_sent(tmp_path: Path) -> 
     fake = build_list_with_plus()
     fake.add(100, "wit+ness@x.org")
     (sentinel,) = build_sentinels("wit+ness@x.org")
-    result = check(fake, tmp_path, PLUS, sentinels=(sentinel,))
-    assert (set(result.passed_classes), result.seen_sentinels) == ({PLUS}, (sentinel,))
+    result = check(fake, tmp_path, PLUS_CLASS, sentinels=(sentinel,))
+    assert (set(result.passed_classes), result.seen_sentinels) == ({PLUS_CLASS}, (sentinel,))
     assert fake.count_requests("p+11@x.org") == 0
 
 
 def test_a_sentinel_that_the_list_does_not_show_by_its_id_decides_nothing(tmp_path: Path) -> None:
     fake = build_list_with_plus()
-    result = check(fake, tmp_path, PLUS, sentinels=build_sentinels("late+1@x.org", "late+2@x.org", "late+3@x.org"))
-    assert (set(result.passed_classes), result.seen_sentinels) == ({PLUS}, ())
+    result = check(
+        fake, tmp_path, PLUS_CLASS, sentinels=build_sentinels("late+1@x.org", "late+2@x.org", "late+3@x.org")
+    )
+    assert (set(result.passed_classes), result.seen_sentinels) == ({PLUS_CLASS}, ())
     assert [fake.count_requests(f"late+{number}@x.org") for number in (1, 2, 3)] == [1, 1, 0]
 
 
 def test_no_class_fails_if_the_list_only_lags(tmp_path: Path) -> None:
-    result = check(FakeList(build_crowd(5)), tmp_path, PLUS, sentinels=build_sentinels("late+1@x.org"))
+    result = check(FakeList(build_crowd(5)), tmp_path, PLUS_CLASS, sentinels=build_sentinels("late+1@x.org"))
     assert (set(result.passed_classes), set(result.failed_classes)) == (set(), set())
 
 
 def test_a_class_fails_if_the_list_shows_a_sentinel_by_its_id_and_not_by_its_text(tmp_path: Path) -> None:
     fake = build_list_with_plus()
     fake.add(100, "WIT+NESS@X.ORG")  # the service stores the text in capitals, and its filter compares case
-    result = check(fake, tmp_path, PLUS, sentinels=build_sentinels("wit+ness@x.org"))
-    assert (set(result.passed_classes), set(result.failed_classes)) == (set(), {PLUS})
+    result = check(fake, tmp_path, PLUS_CLASS, sentinels=build_sentinels("wit+ness@x.org"))
+    assert (set(result.passed_classes), set(result.failed_classes)) == (set(), {PLUS_CLASS})
 
 
 def test_a_class_passes_although_the_list_shows_a_sentinel_only_at_the_second_request(tmp_path: Path) -> None:
@@ -177,13 +188,13 @@ def test_a_class_passes_although_the_list_shows_a_sentinel_only_at_the_second_re
             fake.add(100, "wit+ness@x.org")
 
     fake.on_request = show_late
-    assert check(fake, tmp_path, PLUS, sentinels=build_sentinels("wit+ness@x.org")).passed_classes == {PLUS}
+    assert check(fake, tmp_path, PLUS_CLASS, sentinels=build_sentinels("wit+ness@x.org")).passed_classes == {PLUS_CLASS}
 
 
 def test_listed_subscribers_and_sentinels_are_controls(tmp_path: Path) -> None:
     async def run_checks(session: Session) -> list[bool]:
         await read_stats(session.access)
-        return [has_control(session.access, class_) for class_ in (PLAIN, PLUS, CAPITALS, KEY)]
+        return [has_control(session.access, class_) for class_ in (PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS, KEY_CLASS)]
 
     options = {"sentinels": build_sentinels("wit+ness@x.org")}
     assert run_with_fake(FakeList(build_crowd(5)), tmp_path, run_checks, **options) == [True, True, False, True]
@@ -212,9 +223,9 @@ def test_a_filter_ignores_case_if_each_case_finds_the_other_case(tmp_path: Path)
         (with_capitals, matches_text_or_lower_text, False),
         ([], fake_list.matches_in_any_case, False),
     ]
-    for number, (people, text_match, is_blind) in enumerate(cases):
-        result = check(FakeList(people, text_match), tmp_path / str(number), PLAIN, with_case=True)
-        assert result.is_case_blind is is_blind, text_match
+    for number, (people, text_match, is_case_blind) in enumerate(cases):
+        result = check(FakeList(people, text_match), tmp_path / str(number), PLAIN_CLASS, with_case=True)
+        assert result.is_case_blind is is_case_blind, text_match
 
 
 def test_a_filter_that_compares_case_is_not_tried_again(tmp_path: Path) -> None:
@@ -222,10 +233,10 @@ def test_a_filter_that_compares_case_is_not_tried_again(tmp_path: Path) -> None:
 
     async def run_checks(session: Session) -> int:
         await read_stats(session.access)
-        await check_filters(session.access, [PLAIN], with_case=True)
+        await check_filters(session.access, [PLAIN_CLASS], with_case=True)
         assert session.access.state.is_case_blind is False
         fake.queries.clear()
-        assert not (await check_filters(session.access, [PLAIN], with_case=True)).is_case_blind
+        assert not (await check_filters(session.access, [PLAIN_CLASS], with_case=True)).is_case_blind
         return len(fake.queries)
 
     assert run_with_fake(fake, tmp_path, run_checks) == 0

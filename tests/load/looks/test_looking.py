@@ -19,7 +19,7 @@ from tests.load.looks.fake_list import FakeList, build_crowd
 from tests.load.sessions import build_key, build_sentinel, compute_identity, read_result, run_with_fake
 
 NO_SENTINEL = float("-inf")
-LONG_LIST_COUNT = 20_000  # a sweep of so many subscribers takes 22 requests
+LONG_LIST_COUNT = 20_000  # a sweep of this many subscribers takes about 22 requests
 
 
 def look(fake: FakeList, folder: Path, *texts: str, in_any_spelling: bool = False, **options: Any) -> LookupResult:

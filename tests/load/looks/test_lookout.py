@@ -5,8 +5,8 @@ from typing import Any
 from connector.listing.access import ListedSubscriber, ListStats
 from connector.subscribers.identity import SpellingClass, classify
 
-PLAIN, PLUS = classify("email", "a@x.org"), classify("email", "a+b@x.org")
-KEY = classify("client_user_id", "k")
+PLAIN_CLASS, PLUS_CLASS = classify("email", "a@x.org"), classify("email", "a+b@x.org")
+KEY_CLASS = classify("client_user_id", "k")
 
 
 def read_samples(*people: dict[str, Any]) -> dict[SpellingClass, list[ListedSubscriber]]:
@@ -18,9 +18,9 @@ def read_samples(*people: dict[str, Any]) -> dict[SpellingClass, list[ListedSubs
 def test_both_identities_of_a_subscriber_become_samples() -> None:
     samples = read_samples({"Id": 1, "Email": "a+b@x.org", "ClientUserId": "k1"}, {"Id": 2, "Email": "c@x.org"})
     assert samples == {
-        PLUS: [ListedSubscriber(1, "a+b@x.org")],
-        KEY: [ListedSubscriber(1, "k1")],
-        PLAIN: [ListedSubscriber(2, "c@x.org")],
+        PLUS_CLASS: [ListedSubscriber(1, "a+b@x.org")],
+        KEY_CLASS: [ListedSubscriber(1, "k1")],
+        PLAIN_CLASS: [ListedSubscriber(2, "c@x.org")],
     }
 
 
@@ -45,8 +45,8 @@ def test_a_class_has_at_most_three_samples() -> None:
     assert {
         class_: [sample.subscriber_id for sample in class_samples] for class_, class_samples in samples.items()
     } == {
-        PLAIN: [0, 1, 2],
-        PLUS: [0, 1, 2],
+        PLAIN_CLASS: [0, 1, 2],
+        PLUS_CLASS: [0, 1, 2],
     }
 
 

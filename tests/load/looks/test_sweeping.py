@@ -181,10 +181,10 @@ def test_a_listing_without_an_unverified_entry_ends_the_run_and_records_nothing(
     """The list must show the identity of an entry. The Id of the entry with another identity is not enough."""
     fake = FakeList(build_crowd(5))
     fake.add(51, "ann@x.org" if is_listed else "other@x.org")
-    known = ConfirmedEntry(digest_identity("email", "Ann@x.org"), 51, None)
+    known_entry = ConfirmedEntry(digest_identity("email", "Ann@x.org"), 51, None)
 
     async def look(session: Session) -> list[int | None]:
-        session.access.unverified_entries = (known, ConfirmedEntry(b"n" * 16, 999, None))
+        session.access.unverified_entries = (known_entry, ConfirmedEntry(b"n" * 16, 999, None))
         with nullcontext() if is_listed else pytest.raises(EmptiedError):
             await list_base(session)
         return read_recorded_ids(session.journal, "ann@x.org", "other@x.org")
@@ -192,16 +192,16 @@ def test_a_listing_without_an_unverified_entry_ends_the_run_and_records_nothing(
     assert run_with_fake(fake, tmp_path, look) == [51 if is_listed else None, None]
 
 
-@pytest.mark.parametrize("is_by_email", [False, True])
-def test_a_listing_counts_identities_with_several_ids(tmp_path: Path, is_by_email: bool) -> None:
+@pytest.mark.parametrize("is_sorted_by_email", [False, True])
+def test_a_listing_counts_identities_with_several_ids(tmp_path: Path, is_sorted_by_email: bool) -> None:
     fake = FakeList(build_crowd(3000))
     for number, email in enumerate(("a@x.org", "A@x.org", "a@X.org", "b@x.org", "b@x.org", "c@x.org")):
         fake.add(5000 + number, email)
     fake.add(6000, "c@x.org", base={"Id": 8, "Name": "Shop"})
-    if is_by_email:  # the list is read by two sweeps, and a subscriber of both sweeps is not doubled
+    if is_sorted_by_email:  # the list is read by two sweeps, and a subscriber of both sweeps is not doubled
         fake.sort_people = lambda people: sorted(people, key=lambda person: (person["Email"].lower(), person["Id"]))
     listing, doubled_count, recorded_ids = list_once(fake, tmp_path, "a@x.org", "b@x.org", "c@x.org")
-    assert (listing.certificate.sweeps, doubled_count) == (2 if is_by_email else 1, 2)
+    assert (listing.certificate.sweeps, doubled_count) == (2 if is_sorted_by_email else 1, 2)
     assert None not in recorded_ids
 
 

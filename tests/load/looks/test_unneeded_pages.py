@@ -1,4 +1,4 @@
-"""Pages that a look-up can do without, such as the page of a class: a service may fail at them, or fail altogether."""
+"""Pages that a look-up does not need, such as the page of a class. A service may fail at this page or at all pages."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ from connector.service.wire import Ambiguous, ListPage, ListQuery
 from tests.load.looks.fake_list import FakeList, build_crowd
 from tests.load.sessions import run_with_fake
 
-_CLASS = ListQuery(is_active=False)
+_CLASS_QUERY = ListQuery(is_active=False)
 _REDIRECT = Ambiguous(307, "redirected")
 
 
@@ -20,14 +20,14 @@ def _try_page(tmp_path: Path, fails: Callable[[FakeList, ListQuery], bool]) -> L
     fake.choose_answer = lambda query: _REDIRECT if fails(fake, query) else None
 
     async def ask(session: Session) -> None:
-        pages.append(await try_page(session.access.client, session.access.retrier, _CLASS))
+        pages.append(await try_page(session.access.client, session.access.retrier, _CLASS_QUERY))
 
     run_with_fake(fake, tmp_path, ask)
     return pages[0]
 
 
 def test_a_page_at_which_the_service_always_fails_is_none(tmp_path: Path) -> None:
-    assert _try_page(tmp_path, lambda fake, query: query == _CLASS) is None
+    assert _try_page(tmp_path, lambda fake, query: query == _CLASS_QUERY) is None
 
 
 def test_a_page_at_which_the_service_fails_once_is_read_again(tmp_path: Path) -> None:

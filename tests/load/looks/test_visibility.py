@@ -14,7 +14,7 @@ from tests.load.sessions import build_sentinel, run_with_fake
 
 NO_SENTINEL = float("-inf")
 PLAIN_CLASSES = frozenset({classify("email", "a@x.org")})
-PASSED = FilterCheck(PLAIN_CLASSES)
+PASSED_CHECK = FilterCheck(PLAIN_CLASSES)
 OLD_SENTINEL, NEW_SENTINEL = build_sentinel(100.0, 1, "old@x.org"), build_sentinel(200.0, 2, "new@x.org")
 
 
@@ -53,7 +53,7 @@ def test_a_subscriber_that_is_confirmed_during_a_sweep_is_no_sign_of_lag() -> No
     assert (visibility.latest_seen_at, visibility.lag_s) == (NO_SENTINEL, 0.0)
 
 
-def find(fake: FakeList, folder: Path, *sentinels: Sentinel, check: FilterCheck = PASSED) -> Visibility:
+def find_sentinels(fake: FakeList, folder: Path, *sentinels: Sentinel, check: FilterCheck = PASSED_CHECK) -> Visibility:
     return run_with_fake(
         fake, folder, lambda session: find_visibility(session.access, check, 1000.0, ["email"]), sentinels=sentinels
     )
@@ -68,7 +68,7 @@ def test_a_sentinel_of_one_field_proves_nothing_for_another_field(tmp_path: Path
         return run_with_fake(
             fake,
             tmp_path / folder,
-            lambda session: find_visibility(session.access, PASSED, 1000.0, fields),
+            lambda session: find_visibility(session.access, PASSED_CHECK, 1000.0, fields),
             sentinels=(sentinel,),
         )
 
@@ -82,11 +82,11 @@ def build_series(sentinel_count: int) -> tuple[Sentinel, ...]:
     return tuple(build_sentinel(float(time), time, f"p{time}@x.org") for time in range(1000 - sentinel_count, 1000))
 
 
-def build_lagging_list(sentinels: tuple[Sentinel, ...], until: float) -> FakeList:
+def build_lagging_list(sentinels: tuple[Sentinel, ...], shown_until: float) -> FakeList:
     """Return a list that shows the sentinels confirmed until this time."""
     fake = FakeList()
     for sentinel in sentinels:
-        if sentinel.confirmed_at <= until:
+        if sentinel.confirmed_at <= shown_until:
             fake.add(sentinel.subscriber_id, sentinel.value.lower())
     return fake
 
@@ -97,46 +97,50 @@ MIXED_SENTINELS = (
     build_sentinel(920.0, 3, "c+3@x.org"),
 )
 CASES: dict[str, tuple[float, tuple[Sentinel, ...], FilterCheck, tuple[float, float], int | None]] = {
-    "one request is enough if the list shows the latest sentinel": (999.0, build_series(500), PASSED, (999.0, 0.0), 1),
+    "one request is enough if the list shows the latest sentinel": (
+        999.0, build_series(500), PASSED_CHECK, (999.0, 0.0), 1,
+    ),
     "a sentinel that was a control is not looked up again": (
         999.0, build_series(1), FilterCheck(PLAIN_CLASSES, seen_sentinels=build_series(1)), (999.0, 0.0), 0,
     ),
-    "the latest of a few visible sentinels is found": (995.0, build_series(10), PASSED, (995.0, 4.0), None),
-    "no sentinel is visible if the list shows none": (0.0, build_series(5), PASSED, (NO_SENTINEL, 5.0), None),
-    "a sentinel of a passed class is a sign of lag": (0.0, MIXED_SENTINELS, PASSED, (NO_SENTINEL, 90.0), None),
+    "the latest of a few visible sentinels is found": (995.0, build_series(10), PASSED_CHECK, (995.0, 4.0), None),
+    "no sentinel is visible if the list shows none": (0.0, build_series(5), PASSED_CHECK, (NO_SENTINEL, 5.0), None),
+    "a sentinel of a passed class is a sign of lag": (0.0, MIXED_SENTINELS, PASSED_CHECK, (NO_SENTINEL, 90.0), None),
     "a sentinel of another class is no sign of lag": (0.0, MIXED_SENTINELS, FilterCheck(), (NO_SENTINEL, 0.0), None),
     "a sentinel is looked up in every spelling": (
-        900.0, (build_sentinel(900.0, 1, "P900@X.org"),), PASSED, (900.0, 0.0), None,
+        900.0, (build_sentinel(900.0, 1, "P900@X.org"),), PASSED_CHECK, (900.0, 0.0), None,
     ),
     "a sentinel confirmed after the beginning does not count": (
-        0.0, (build_sentinel(1000.5, 1, "a@x.org"),), PASSED, (NO_SENTINEL, 0.0), 0,
+        0.0, (build_sentinel(1000.5, 1, "a@x.org"),), PASSED_CHECK, (NO_SENTINEL, 0.0), 0,
     ),
-    "without a sentinel no request is made": (0.0, (), PASSED, (NO_SENTINEL, 0.0), 0),
+    "without a sentinel no request is made": (0.0, (), PASSED_CHECK, (NO_SENTINEL, 0.0), 0),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("until", "sentinels", "check", "expected", "query_count"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("shown_until", "sentinels", "check", "expected", "query_count"), CASES.values(), ids=CASES)
 def test_look_ups_of_sentinels_find_the_latest_visible_sentinel_and_the_lag(
     tmp_path: Path,
-    until: float,
+    shown_until: float,
     sentinels: tuple[Sentinel, ...],
     check: FilterCheck,
     expected: tuple[float, float],
     query_count: int | None,
 ) -> None:
-    fake = build_lagging_list(sentinels, until)
-    visibility = find(fake, tmp_path, *sentinels, check=check)
+    fake = build_lagging_list(sentinels, shown_until)
+    visibility = find_sentinels(fake, tmp_path, *sentinels, check=check)
     assert (visibility.latest_seen_at, visibility.lag_s) == expected
     assert query_count in (None, len(fake.queries))
 
 
-@pytest.mark.parametrize(("sentinel_count", "until"), [(1, 0.0), (2, 998.0), (10, 995.0), (1000, 700.0), (1000, 998.0)])
-def test_at_most_nine_requests_find_the_lag_of_a_list(tmp_path: Path, sentinel_count: int, until: float) -> None:
+@pytest.mark.parametrize(
+    ("sentinel_count", "shown_until"), [(1, 0.0), (2, 998.0), (10, 995.0), (1000, 700.0), (1000, 998.0)]
+)
+def test_at_most_nine_requests_find_the_lag_of_a_list(tmp_path: Path, sentinel_count: int, shown_until: float) -> None:
     sentinels = build_series(sentinel_count)
-    fake = build_lagging_list(sentinels, until)
-    visibility = find(fake, tmp_path, *sentinels)
+    fake = build_lagging_list(sentinels, shown_until)
+    visibility = find_sentinels(fake, tmp_path, *sentinels)
     latest_seen_at = visibility.latest_seen_at
-    assert latest_seen_at <= until
-    assert latest_seen_at >= until - sentinel_count / 10 or latest_seen_at == NO_SENTINEL
-    assert 0 < visibility.lag_s <= 1000.0 - until + sentinel_count / 10
+    assert latest_seen_at <= shown_until
+    assert latest_seen_at >= shown_until - sentinel_count / 10 or latest_seen_at == NO_SENTINEL
+    assert 0 < visibility.lag_s <= 1000.0 - shown_until + sentinel_count / 10
     assert len(fake.queries) <= 9
