@@ -80,7 +80,7 @@ while not select.select([sys.stdin], [], [], 0)[0]:
 
 def test_a_backup_during_writing_has_all_commits_up_to_one_moment(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    targets = [tmp_path / f"backup-{entry_count}.db" for entry_count in range(BACKUP_COUNT)]
+    targets = [tmp_path / f"backup-{number}.db" for number in range(BACKUP_COUNT)]
     with run_writer(path) as writer:
         entry_counts = [back_up_ledger(build_file_url(path), target).entries or 0 for target in targets[:-1]]
         wait_for(lambda: len(read_people(path)) > entry_counts[0])
@@ -109,7 +109,7 @@ def read_files(path: Path) -> dict[str, bytes]:
 
 def leave_journal(path: Path) -> None:
     """Kill a process after its commit: only the WAL holds the rows."""
-    code = (
+    script = (
         "import os, sys\nfrom connector.ledger.records import find_or_add_base\n"
         "from connector.ledger.opening import open_ledger\n"
         "with open_ledger(sys.argv[1]) as ledger:\n"
@@ -119,7 +119,7 @@ def leave_journal(path: Path) -> None:
         "        ledger.record_listed(base, 'email', people)\n"
         "    os.kill(os.getpid(), 9)"
     )
-    assert subprocess.run([sys.executable, "-c", code, build_file_url(path)], check=False).returncode == -9
+    assert subprocess.run([sys.executable, "-c", script, build_file_url(path)], check=False).returncode == -9
     assert path.with_name(path.name + "-wal").stat().st_size > 10_000
 
 
@@ -202,7 +202,7 @@ def test_a_missing_ledger_or_a_file_that_is_not_a_ledger_is_not_copied(tmp_path:
 
 def test_the_copy_of_a_damaged_ledger_is_removed(source: Path, tmp_path: Path) -> None:
     with open_ledger(build_file_url(source)) as ledger, ledger.transaction():
-        people = [(entry_count.to_bytes(16, "big"), entry_count) for entry_count in range(5000)]
+        people = [(number.to_bytes(16, "big"), number) for number in range(5000)]
         ledger.record_listed(find_or_add_base(ledger.connection, "account", 8, None), "email", people)
     with source.open("r+b") as file:
         file.seek(20 * 4096)
@@ -217,7 +217,7 @@ def test_the_copy_of_a_damaged_ledger_is_removed(source: Path, tmp_path: Path) -
 def test_a_full_disk_leaves_nothing_at_the_target(source: Path, tmp_path: Path) -> None:
     folder = tmp_path / "backups"
     folder.mkdir()
-    code = (
+    script = (
         "import resource, sys\nfrom pathlib import Path\nfrom connector.errors import LedgerError\n"
         "from connector.ledger.copies import Backup, back_up_ledger\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (40000, 40000))\n"  # enough for the index of the journal, 32 kB
@@ -225,9 +225,9 @@ def test_a_full_disk_leaves_nothing_at_the_target(source: Path, tmp_path: Path) 
         "except LedgerError as error:\n    print(error)"
     )
     with open_ledger(build_file_url(source)) as ledger, ledger.transaction():
-        people = [(entry_count.to_bytes(16, "big"), entry_count) for entry_count in range(5000)]
+        people = [(number.to_bytes(16, "big"), number) for number in range(5000)]
         ledger.record_listed(find_or_add_base(ledger.connection, "account", 8, None), "email", people)
-    arguments = [sys.executable, "-c", code, build_file_url(source), str(folder / "backup.db")]
+    arguments = [sys.executable, "-c", script, build_file_url(source), str(folder / "backup.db")]
     result = subprocess.run(arguments, capture_output=True, text=True, check=True)
     assert "cannot be copied" in result.stdout
     assert list(folder.iterdir()) == []

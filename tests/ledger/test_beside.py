@@ -16,7 +16,7 @@ from connector.settings import Settings
 from tests.ledger.places import build_file_url
 from tests.ledger.test_versions import write_meta
 
-FIRST_PACE, SECOND_PACE = Found(5.0, 6.0, 1.0, 0.0), Found(50.0, 60.0, 1.0, 0.5)
+FIRST_LIMIT, SECOND_LIMIT = Found(5.0, 6.0, 1.0, 0.0), Found(50.0, 60.0, 1.0, 0.5)
 
 
 def record_limits(url: str, *limits: Found) -> None:
@@ -34,16 +34,16 @@ def read_guess(url: str, account: str = "main") -> Found | None:
 
 
 def test_a_run_starts_with_the_limit_that_the_last_load_of_its_account_found(ledger_url: str) -> None:
-    record_limits(ledger_url, FIRST_PACE, SECOND_PACE)
+    record_limits(ledger_url, FIRST_LIMIT, SECOND_LIMIT)
     guess = read_guess(ledger_url)
     assert guess is not None
-    assert SECOND_PACE.low <= guess.high <= 2 * SECOND_PACE.high
+    assert SECOND_LIMIT.low <= guess.high <= 2 * SECOND_LIMIT.high
     assert read_guess(ledger_url, "other") is None
 
 
 @pytest.mark.parametrize(("name", "value"), [("schema_version", "5"), ("identity_rule", "0")])
 def test_a_ledger_of_another_version_is_not_used_for_the_guess(ledger_url: str, name: str, value: str) -> None:
-    record_limits(ledger_url, FIRST_PACE)
+    record_limits(ledger_url, FIRST_LIMIT)
     write_meta(ledger_url, name, value)
     assert read_guess(ledger_url) is None
 

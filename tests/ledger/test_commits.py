@@ -164,27 +164,27 @@ def test_a_cancelled_task_raises_the_error_of_its_commit(ledger: Ledger) -> None
 
     async def give_up() -> None:
         with hold_thread(ledger) as (commits, thread):
-            requests = asyncio.ensure_future(commits.ask(fail_at_commit, follow_ups.append))
+            request = asyncio.ensure_future(commits.ask(fail_at_commit, follow_ups.append))
             await asyncio.sleep(0)
-            requests.cancel()
+            request.cancel()
             thread.may_continue.set()
             with pytest.raises(LedgerError):
-                await requests
+                await request
 
     run_main(give_up())
     assert follow_ups == []
 
 
 def test_the_follow_up_of_a_step_runs_before_the_next_step(ledger: Ledger) -> None:
-    order: list[str] = []
+    calls: list[str] = []
 
     async def ask() -> None:
         with open_commits(ledger) as commits:
-            first_result = commits.ask(lambda _: order.append("first"), lambda _: order.append("what follows"))
-            await asyncio.gather(first_result, commits.ask(lambda _: order.append("second")))
+            first_result = commits.ask(lambda _: calls.append("first"), lambda _: calls.append("what follows"))
+            await asyncio.gather(first_result, commits.ask(lambda _: calls.append("second")))
 
     run_main(ask())
-    assert order == ["first", "what follows", "second"]
+    assert calls == ["first", "what follows", "second"]
 
 
 def test_commits_run_in_their_own_thread(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,8 +202,11 @@ def test_commits_run_in_their_own_thread(ledger: Ledger, monkeypatch: pytest.Mon
             await commits.ask(lambda _: step_threads.append(threading.current_thread()))
 
     run_main(ask())
-    main = threading.main_thread()
-    assert ([thread is main for thread in step_threads], [thread is main for thread in commit_threads]) == (
+    main_thread = threading.main_thread()
+    assert (
+        [thread is main_thread for thread in step_threads],
+        [thread is main_thread for thread in commit_threads],
+    ) == (
         [ledger.is_file],
         [False],
     )

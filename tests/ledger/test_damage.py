@@ -17,12 +17,12 @@ from connector.ledger.records import finish_run, start_run
 from tests.ledger.moves import add_base
 from tests.ledger.places import build_file_url, check_refused
 
-NOBODY = 65534
-PAGE = 4096
+NOBODY_USER_ID = 65534
+PAGE_SIZE = 4096
 
 
 def fill_ledger(path: Path, entry_count: int = 5000, *, is_finished: bool = True) -> None:
-    """Write a ledger with `number` listed people and one run."""
+    """Write a ledger with `entry_count` listed people and one run."""
     with open_ledger(build_file_url(path)) as ledger:
         base = add_base(ledger)
         with ledger.transaction() as connection:
@@ -32,15 +32,15 @@ def fill_ledger(path: Path, entry_count: int = 5000, *, is_finished: bool = True
                 finish_run(connection, run, "ok", 1.0)
 
 
-def build_identity(entry_count: int) -> bytes:
-    return entry_count.to_bytes(16, "big")
+def build_identity(number: int) -> bytes:
+    return number.to_bytes(16, "big")
 
 
-def spoil_the_middle(path: Path) -> None:
+def overwrite_the_middle(path: Path) -> None:
     """Overwrite pages of entries with garbage, as a failing disk does."""
     content = bytearray(path.read_bytes())
-    middle_offset = len(content) // PAGE // 2 * PAGE
-    content[middle_offset : middle_offset + 2 * PAGE] = b"\xa5garbage" * (2 * PAGE // 8)
+    middle_offset = len(content) // PAGE_SIZE // 2 * PAGE_SIZE
+    content[middle_offset : middle_offset + 2 * PAGE_SIZE] = b"\xa5garbage" * (2 * PAGE_SIZE // 8)
     path.write_bytes(content)
 
 
@@ -52,8 +52,8 @@ def use_rights_of_ordinary_user(folder: Path) -> Iterator[None]:
         return
     folder.parent.chmod(0o755)
     for path in (folder, *folder.iterdir()):
-        os.chown(path, NOBODY, NOBODY)
-    os.seteuid(NOBODY)
+        os.chown(path, NOBODY_USER_ID, NOBODY_USER_ID)
+    os.seteuid(NOBODY_USER_ID)
     try:
         yield
     finally:
@@ -125,7 +125,7 @@ def test_damage_is_noticed_at_opening_if_the_last_run_did_not_finish(tmp_path: P
     fill_ledger(path, is_finished=False)
     with open_ledger(build_file_url(path)):
         pass
-    spoil_the_middle(path)
+    overwrite_the_middle(path)
     check_refused(open_ledger(build_file_url(path)), LedgerError, r"damaged \(.*put a backup in its place")
 
 
@@ -135,7 +135,7 @@ def test_damage_is_noticed_at_opening_if_the_last_process_was_killed(tmp_path: P
     result = subprocess.run([sys.executable, "-c", KILLED_WRITER, build_file_url(path)], check=False)
     assert result.returncode == -9
     assert path.with_name("ledger.db-wal").stat().st_size > 0
-    spoil_the_middle(path)
+    overwrite_the_middle(path)
     check_refused(open_ledger(build_file_url(path)), LedgerError, "damaged")
 
 
@@ -153,7 +153,7 @@ with open_ledger(sys.argv[1]) as ledger:
 def test_damage_that_a_query_reads_raises_an_error(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     fill_ledger(path)
-    spoil_the_middle(path)
+    overwrite_the_middle(path)
     with open_ledger(build_file_url(path)) as ledger:
         base = add_base(ledger)
         with pytest.raises(LedgerError, match="malformed"), ledger.transaction():
@@ -169,8 +169,8 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
 """
 
 
-def run_limited(path: Path, limit: int, code: str) -> subprocess.CompletedProcess[str]:
-    arguments = [sys.executable, "-c", LIMIT_SCRIPT + code, build_file_url(path), str(limit)]
+def run_limited(path: Path, limit: int, script: str) -> subprocess.CompletedProcess[str]:
+    arguments = [sys.executable, "-c", LIMIT_SCRIPT + script, build_file_url(path), str(limit)]
     return subprocess.run(arguments, capture_output=True, text=True, check=False)
 
 
@@ -183,7 +183,7 @@ except LedgerError as error:
 """
 
 
-@pytest.mark.parametrize(("limit", "is_new"), [(5 * PAGE, True), (PAGE, False)])
+@pytest.mark.parametrize(("limit", "is_new"), [(5 * PAGE_SIZE, True), (PAGE_SIZE, False)])
 def test_a_full_disk_is_an_error_at_opening(tmp_path: Path, limit: int, is_new: bool) -> None:
     path = tmp_path / "ledger.db"
     if not is_new:

@@ -104,11 +104,11 @@ def test_requests_may_leave_until_25_seconds_after_the_start_of_the_last_transac
 
 
 def test_the_lease_of_a_killed_process_of_this_machine_is_free(postgres_url: str) -> None:
-    code = (
+    script = (
         "import os, sys\nfrom connector.ledger.opening import open_ledger\n"
         "with open_ledger(sys.argv[1]):\n    print('held', flush=True)\n    sys.stdin.read()"
     )
-    command = [sys.executable, "-c", code, postgres_url]
+    command = [sys.executable, "-c", script, postgres_url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
@@ -154,9 +154,9 @@ def test_a_shard_moves_only_the_entries_of_its_range(postgres_url: str) -> None:
 
 
 def test_two_shards_that_add_the_same_base_together_make_one_record(postgres_url: str) -> None:
-    with ExitStack() as stack:
-        first_ledger = stack.enter_context(open_ledger(postgres_url, shard=FIRST_SHARD))
-        second_ledger = stack.enter_context(open_ledger(postgres_url, shard=SECOND_SHARD))
+    with ExitStack() as open_ledgers:
+        first_ledger = open_ledgers.enter_context(open_ledger(postgres_url, shard=FIRST_SHARD))
+        second_ledger = open_ledgers.enter_context(open_ledger(postgres_url, shard=SECOND_SHARD))
         with first_ledger.transaction() as connection:
             first_base = find_or_add_base(connection, "account", 7, None)
             waiting_process = subprocess.Popen(

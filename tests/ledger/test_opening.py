@@ -70,11 +70,11 @@ def test_a_run_that_waits_ends_at_its_limit_or_when_it_is_stopped(ledger_url: st
 
 
 def test_the_lock_of_a_killed_process_is_free(ledger_url: str) -> None:
-    code = (
+    script = (
         "import os, sys\nfrom connector.ledger.opening import open_ledger\n"
         "with open_ledger(sys.argv[1]):\n    os.kill(os.getpid(), 9)"
     )
-    assert subprocess.run([sys.executable, "-c", code, ledger_url], check=False).returncode == -9
+    assert subprocess.run([sys.executable, "-c", script, ledger_url], check=False).returncode == -9
     with open_ledger(ledger_url, wait_s=60.0):  # PostgreSQL notices the end of a session a moment later
         pass
 

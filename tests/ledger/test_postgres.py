@@ -52,10 +52,10 @@ def test_the_error_of_a_locked_ledger_shows_the_session(postgres_url: str) -> No
 
 def test_two_schemas_of_one_database_are_two_ledgers(postgres: str) -> None:
     first_url, second_url = add_schema(postgres), add_schema(postgres)
-    with open_ledger(first_url) as own_schema, open_ledger(second_url) as second_ledger:
-        begin_run(own_schema)
+    with open_ledger(first_url) as first_ledger, open_ledger(second_url) as second_ledger:
+        begin_run(first_ledger)
         begin_run(second_ledger)
-        move_to(own_schema, add_base(own_schema), State.SENDING)
+        move_to(first_ledger, add_base(first_ledger), State.SENDING)
         assert read_state(second_ledger, add_base(second_ledger)) is State.NONE
 
 
@@ -102,13 +102,13 @@ def test_the_error_of_an_unreachable_server_shows_the_url_without_the_password()
 
 
 def test_the_error_of_a_missing_driver_shows_how_to_install_it() -> None:
-    code = (
+    script = (
         "import sys\nsys.modules['psycopg'] = None  # simulates that psycopg is not installed\n"
         "from connector.errors import ConfigurationError\nfrom connector.ledger.opening import open_ledger\n"
         "try:\n    open_ledger('postgresql://u:hunter2@127.0.0.1:1/x').__enter__()\n"
         "except ConfigurationError as error:\n    print(error)"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "pip install 'subscriber-connector[postgres]'" in result.stdout
     assert "hunter2" not in result.stdout
 

@@ -16,7 +16,7 @@ from connector.ledger.records import find_or_add_base, finish_run, learn_base, s
 from connector.states import State
 
 IDENTITY = b"i" * 16
-CASES = {
+EXPECTED_BY_CASE = {
     "sending": ("unknown", None, "ledger"),
     "lost": ("unknown", None, "ledger"),
     "answered": ("created", 9, "answer"),
@@ -34,33 +34,35 @@ def start_receipt_run(ledger: Ledger, run_id: str) -> int:
     return start_run(ledger.connection, run_id, "crm", "sync", 1.0, account="main")
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_receipt_of_an_entry_has_the_outcome_and_the_evidence_of_its_state(ledger: Ledger, case: str) -> None:
+@pytest.mark.parametrize("entry_case", EXPECTED_BY_CASE)
+def test_the_receipt_of_an_entry_has_the_outcome_and_the_evidence_of_its_state(ledger: Ledger, entry_case: str) -> None:
     with ledger.transaction() as connection:
         run_key = start_receipt_run(ledger, "receipts-1")
         base = find_or_add_base(connection, "main", 7, "News")
         ledger.mark_intended(base, run_key, [Intent(IDENTITY, b"f" * 8, b"{}")])
         record_pending(ledger, run_key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.SENT, "ann@x.org")])
-        if case in ("lost", "settled", "withheld"):
+        if entry_case in ("lost", "settled", "withheld"):
             ledger.mark_lost(base, [IDENTITY])
-        if case in ("answered", "shown"):
+        if entry_case in ("answered", "shown"):
             ledger.mark_answered(base, [(IDENTITY, 9)])
-        if case in ("refused", "checked by a later run", "found after a refusal"):
+        if entry_case in ("refused", "checked by a later run", "found after a refusal"):
             ledger.mark_refused(base, State.SENDING, [(IDENTITY, 422, "no")])
-        if case == "shown":
+        if entry_case == "shown":
             ledger.record_shown(base, [IDENTITY])
-        if case == "settled":
+        if entry_case == "settled":
             ledger.mark_found(base, State.UNKNOWN, [(IDENTITY, 9)])
-        if case == "withheld":
+        if entry_case == "withheld":
             ledger.mark_withheld(base, [(IDENTITY, None)])
-        if case == "misanswered":
+        if entry_case == "misanswered":
             ledger.mark_misanswered(base, [(IDENTITY, 9, "answered as bob@x.org")])
-        if case == "found after a refusal":
+        if entry_case == "found after a refusal":
             ledger.record_listed(base, "email", [(IDENTITY, 9)])
-        if case == "checked by a later run":
+        if entry_case == "checked by a later run":
             ledger.record_checked(base, start_receipt_run(ledger, "receipts-2"), [IDENTITY], 2.0)
         receipts, next_place = read_receipts(connection, run_key, FIRST_PLACE, 10)
-        assert [(receipt.outcome, receipt.service_id, receipt.evidence) for receipt in receipts] == [CASES[case]]
+        assert [(receipt.outcome, receipt.service_id, receipt.evidence) for receipt in receipts] == [
+            EXPECTED_BY_CASE[entry_case]
+        ]
         assert next_place is not None
         assert read_receipts(connection, run_key, next_place, 10) == ([], None)
 
@@ -69,18 +71,20 @@ def test_a_run_has_no_receipt_of_a_create_that_was_not_sent_or_that_a_later_run_
     ledger: Ledger,
 ) -> None:
     with ledger.transaction() as connection:
-        first_key, second_key = start_receipt_run(ledger, "receipts-1"), start_receipt_run(ledger, "receipts-2")
+        first_run_key, second_run_key = start_receipt_run(ledger, "receipts-1"), start_receipt_run(ledger, "receipts-2")
         base = find_or_add_base(connection, "main", 7, "News")
         intent = Intent(IDENTITY, b"f" * 8, b"{}")
-        for run_key in (first_key, second_key):
+        for run_key in (first_run_key, second_run_key):
             record_pending(ledger, run_key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.SENT, "ann@x.org")])
-        assert read_receipts(connection, first_key, FIRST_PLACE, 10)[0] == []
-        ledger.mark_intended(base, first_key, [intent])
+        assert read_receipts(connection, first_run_key, FIRST_PLACE, 10)[0] == []
+        ledger.mark_intended(base, first_run_key, [intent])
         ledger.mark_lost(base, [IDENTITY])
-        ledger.mark_absent(base, second_key, [intent])
+        ledger.mark_absent(base, second_run_key, [intent])
         ledger.mark_answered(base, [(IDENTITY, 9)])
-        assert read_receipts(connection, first_key, FIRST_PLACE, 10)[0] == []
-        assert [receipt.outcome for receipt in read_receipts(connection, second_key, FIRST_PLACE, 10)[0]] == ["created"]
+        assert read_receipts(connection, first_run_key, FIRST_PLACE, 10)[0] == []
+        assert [receipt.outcome for receipt in read_receipts(connection, second_run_key, FIRST_PLACE, 10)[0]] == [
+            "created"
+        ]
 
 
 def test_the_receipts_of_a_base_name_move_to_the_base_with_the_learned_id(ledger: Ledger) -> None:

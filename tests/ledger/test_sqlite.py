@@ -13,7 +13,7 @@ from tests.ledger.moves import IDENTITY, RUN, add_base, begin_run
 from tests.ledger.places import build_file_url, check_refused
 
 INTENT_WITH_EMAIL = Intent(IDENTITY, b"f" * 8, b"somebody@example.com" * 20)
-ENTRIES = 10_000
+ENTRY_COUNT = 10_000
 
 
 def read_all(folder: Path) -> bytes:
@@ -68,12 +68,14 @@ def test_the_body_of_an_entry_is_erased_after_the_last_state_that_needs_the_body
     assert b"somebody" not in read_all(tmp_path)
 
 
-def create_and_confirm(ledger: Ledger, number: int) -> None:
-    """Record `number` creates as a run does: 64 intents in a commit, with the answers to the previous intents."""
+def create_and_confirm(ledger: Ledger, create_count: int) -> None:
+    """Record `create_count` creates as a run does: 64 intents in a commit, with the answers to the previous intents."""
     base = add_base(ledger)
-    identities = [(index * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128).to_bytes(16, "big") for index in range(number)]
+    identities = [
+        (index * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128).to_bytes(16, "big") for index in range(create_count)
+    ]
     answered_entries: list[tuple[bytes, int]] = []
-    for start in range(0, number + 64, 64):
+    for start in range(0, create_count + 64, 64):
         batch = identities[start : start + 64]
         with ledger.transaction():
             ledger.mark_answered(base, answered_entries)
@@ -87,19 +89,19 @@ def test_a_confirmed_entry_takes_at_most_a_hundred_bytes(tmp_path: Path) -> None
         begin_run(ledger)
     empty_size = path.stat().st_size
     with open_ledger(build_file_url(path)) as ledger:
-        create_and_confirm(ledger, ENTRIES)
+        create_and_confirm(ledger, ENTRY_COUNT)
         with ledger.transaction() as connection:
-            assert connection.exec_driver_sql("SELECT count(*) FROM entry WHERE state = 4").scalar_one() == ENTRIES
-    assert sum(file.stat().st_size for file in tmp_path.iterdir()) - empty_size < 100 * ENTRIES
+            assert connection.exec_driver_sql("SELECT count(*) FROM entry WHERE state = 4").scalar_one() == ENTRY_COUNT
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) - empty_size < 100 * ENTRY_COUNT
 
 
 def test_a_ledger_and_a_link_to_it_have_the_same_lock(tmp_path: Path) -> None:
-    path, link = tmp_path / "ledger.db", tmp_path / "folder" / "other.db"
-    link.parent.mkdir()
-    link.symlink_to(path)
-    with open_ledger(build_file_url(path)), pytest.raises(LockedError), open_ledger(build_file_url(link)):
+    path, link_path = tmp_path / "ledger.db", tmp_path / "folder" / "other.db"
+    link_path.parent.mkdir()
+    link_path.symlink_to(path)
+    with open_ledger(build_file_url(path)), pytest.raises(LockedError), open_ledger(build_file_url(link_path)):
         pass
-    with open_ledger(build_file_url(link)), pytest.raises(LockedError), open_ledger(build_file_url(path)):
+    with open_ledger(build_file_url(link_path)), pytest.raises(LockedError), open_ledger(build_file_url(path)):
         pass
 
 

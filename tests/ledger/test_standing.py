@@ -26,8 +26,8 @@ def add_entries(ledger: Ledger, base: Base, run_key: int, numbers: range) -> lis
 
 def test_a_run_is_found_by_its_id_and_runs_are_listed_from_the_latest(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
-        keys = [start_run(connection, f"run-{number}", "crm", "sync", float(number)) for number in range(4)]
-        finish_run(connection, keys[2], "partial", 9.0)
+        run_keys = [start_run(connection, f"run-{number}", "crm", "sync", float(number)) for number in range(4)]
+        finish_run(connection, run_keys[2], "partial", 9.0)
         assert find_run(connection, "run-2") == RunRecord("run-2", "crm", "sync", 2.0, "partial")
         assert find_run(connection, "run-3") == RunRecord("run-3", "crm", "sync", 3.0, None)
         assert find_run(connection, "run") is None
@@ -72,8 +72,8 @@ def test_entries_are_found_by_subscriber_id_in_every_base_of_the_account(ledger:
         ):
             ledger.record_listed(base, "email", [(subscriber_id.to_bytes(16, "big"), subscriber_id)])
         assert ledger.read_largest_id() == 2**40
-        holders = ledger.find_holders("here", [5, 6, 9])
-        assert set(holders) == {
+        id_holders = ledger.find_holders("here", [5, 6, 9])
+        assert set(id_holders) == {
             IdHolder(5, first_base.key, 7, "News", None),
             IdHolder(5, second_base.key, 8, None, None),
         }

@@ -102,10 +102,10 @@ def test_a_move_changes_only_its_own_entries_in_their_base(ledger: Ledger) -> No
 
 
 def check_other_entries(ledger: Ledger, base: Base, other_base: Base, move: Move) -> None:
-    other = Intent(OTHER_IDENTITY, b"o" * 8, b"{}")
+    other_intent = Intent(OTHER_IDENTITY, b"o" * 8, b"{}")
     for tested_base in (base, other_base):
         with ledger.transaction():
-            ledger.mark_intended(tested_base, RUN, [other])
+            ledger.mark_intended(tested_base, RUN, [other_intent])
             ledger.mark_lost(tested_base, [OTHER_IDENTITY])
     move_to(ledger, other_base, move[0])
     if move[1] is Event.DIED:  # this move changes the entries of all bases
@@ -156,7 +156,11 @@ def test_an_unfinished_entry_has_every_value_that_a_second_create_needs(ledger: 
     move_to(ledger, base, state)
     with ledger.transaction():
         (entry,) = ledger.find_unfinished_entries(base, state)
-        other_states = {other for other in State if other is not state and ledger.find_unfinished_entries(base, other)}
+        other_states = {
+            state_of_others
+            for state_of_others in State
+            if state_of_others is not state and ledger.find_unfinished_entries(base, state_of_others)
+        }
     assert (entry.identity, entry.fingerprint, entry.body) == (IDENTITY, INTENT.fingerprint, INTENT.body)
     assert (entry.field, entry.attempts, entry.run_id, entry.suppressed_by) == ("email", 1, "run-1", None)
     answers = {State.REJECTED: (422, "no"), State.HELD: (None, "of another")}
@@ -167,8 +171,8 @@ def test_an_unfinished_entry_has_every_value_that_a_second_create_needs(ledger: 
 def test_an_unknown_entry_has_its_field_and_its_suppression_list(ledger: Ledger) -> None:
     base = add_base(ledger)
     with ledger.transaction() as connection:
-        run = start_run(connection, "run-2", "job", "sync", 0.0, suppressed_by="crm")
-        ledger.mark_intended(base, run, [replace(INTENT, field="client_user_id")])
+        run_key = start_run(connection, "run-2", "job", "sync", 0.0, suppressed_by="crm")
+        ledger.mark_intended(base, run_key, [replace(INTENT, field="client_user_id")])
         ledger.mark_lost(base, [IDENTITY])
         (entry,) = ledger.find_unfinished_entries(base, State.UNKNOWN)
     assert (entry.field, entry.run_id, entry.suppressed_by) == ("client_user_id", "run-2", "crm")
@@ -179,8 +183,8 @@ def test_a_second_intent_replaces_the_body_the_fingerprint_and_the_run_and_count
     move_to(ledger, base, State.REJECTED)
     newer_intent = Intent(IDENTITY, b"g" * 8, b"newer")
     with ledger.transaction() as connection:
-        run = start_run(connection, "run-2", "job", "import", 0.0)
-        ledger.mark_intended_again(base, run, [newer_intent])
+        run_key = start_run(connection, "run-2", "job", "import", 0.0)
+        ledger.mark_intended_again(base, run_key, [newer_intent])
         ledger.mark_lost(base, [IDENTITY])
         (entry,) = ledger.find_unfinished_entries(base, State.UNKNOWN)
     assert (entry.fingerprint, entry.body, entry.attempts, entry.run_id) == (b"g" * 8, b"newer", 2, "run-2")
@@ -189,9 +193,9 @@ def test_a_second_intent_replaces_the_body_the_fingerprint_and_the_run_and_count
 
 def test_confirmed_entries_are_read_from_any_identity_on_and_then_from_the_first(ledger: Ledger) -> None:
     base, other_base = add_base(ledger), add_base(ledger, 8)
-    people = [bytes([count]) * 16 for count in range(5)]
+    identities = [bytes([count]) * 16 for count in range(5)]
     with ledger.transaction():
-        ledger.record_listed(base, "email", [(person, person[0]) for person in people])
+        ledger.record_listed(base, "email", [(person, person[0]) for person in identities])
         ledger.record_listed(other_base, "email", [(b"e" * 16, 50)])
         ledger.mark_intended(base, RUN, [INTENT])  # this entry is not confirmed
 
@@ -200,12 +204,12 @@ def test_confirmed_entries_are_read_from_any_identity_on_and_then_from_the_first
             return [entry.subscriber_id for entry in ledger.find_confirmed_entries(base, start, count)]
 
     assert find(b"", 3) == [0, 1, 2]
-    assert find(people[3], 1) == [3]
-    assert find(people[2] + b"\0", 2) == [3, 4]
-    assert find(people[3], 4) == [3, 4, 0, 1]
-    assert find(people[3], 9) == [3, 4, 0, 1, 2]
+    assert find(identities[3], 1) == [3]
+    assert find(identities[2] + b"\0", 2) == [3, 4]
+    assert find(identities[3], 4) == [3, 4, 0, 1]
+    assert find(identities[3], 9) == [3, 4, 0, 1, 2]
     assert find(b"\xff" * 16, 2) == [0, 1]
-    assert find(people[1], 0) == []
+    assert find(identities[1], 0) == []
 
 
 def test_a_confirmed_entry_has_the_end_of_its_run_as_its_age(ledger: Ledger) -> None:

@@ -12,32 +12,38 @@ RECIPIENT = b"r" * 16
 ADDRESS = "ann@example.com"
 
 Move = tuple[EmailState, EmailEvent]
-S, E = EmailState, EmailEvent
+
 
 MOVES: dict[Move, Callable[[EmailLog, Campaign], object]] = {
-    (S.NONE, E.INTENDED): lambda log, at: log.mark_intended(at, RUN, [(RECIPIENT, ADDRESS)], at=1.0),
-    (S.SENDING, E.ACCEPTED): lambda log, at: log.mark_accepted(at, [(RECIPIENT, 7, "<7@shop>", 2.0)]),
-    (S.SENDING, E.REFUSED): lambda log, at: log.mark_refused(at, [(RECIPIENT, 422, "no")]),
-    (S.SENDING, E.NOT_SENT): lambda log, at: log.mark_not_sent(at, [RECIPIENT]),
-    (S.SENDING, E.LOST): lambda log, at: log.mark_lost(at, [RECIPIENT]),
-    (S.SENDING, E.DIED): lambda log, at: log.mark_died(at),
-    (S.REFUSED, E.ALLOWED): lambda log, at: log.mark_allowed(at, [RECIPIENT]),
+    (EmailState.NONE, EmailEvent.INTENDED): lambda log, campaign: log.mark_intended(
+        campaign, RUN, [(RECIPIENT, ADDRESS)], at=1.0
+    ),
+    (EmailState.SENDING, EmailEvent.ACCEPTED): lambda log, campaign: log.mark_accepted(
+        campaign, [(RECIPIENT, 7, "<7@shop>", 2.0)]
+    ),
+    (EmailState.SENDING, EmailEvent.REFUSED): lambda log, campaign: log.mark_refused(
+        campaign, [(RECIPIENT, 422, "no")]
+    ),
+    (EmailState.SENDING, EmailEvent.NOT_SENT): lambda log, campaign: log.mark_not_sent(campaign, [RECIPIENT]),
+    (EmailState.SENDING, EmailEvent.LOST): lambda log, campaign: log.mark_lost(campaign, [RECIPIENT]),
+    (EmailState.SENDING, EmailEvent.DIED): lambda log, campaign: log.mark_died(campaign),
+    (EmailState.REFUSED, EmailEvent.ALLOWED): lambda log, campaign: log.mark_allowed(campaign, [RECIPIENT]),
 }
-TOLERANT_MOVES = {(S.SENDING, E.DIED)}  # a call about many emails, which skips emails in other states
+TOLERANT_MOVES = {(EmailState.SENDING, EmailEvent.DIED)}  # a call about many emails, which skips emails in other states
 
 SINGLE_MOVES: dict[EmailEvent, Callable[[EmailLog, int], object]] = {
-    E.ACCEPTED: lambda log, key: log.mark_single_accepted(key, 7, "<7@shop>", at=2.0),
-    E.REFUSED: lambda log, key: log.mark_single_refused(key, 422, "no"),
-    E.NOT_SENT: lambda log, key: log.mark_single_not_sent(key),
-    E.LOST: lambda log, key: log.mark_single_lost(key),
+    EmailEvent.ACCEPTED: lambda log, key: log.mark_single_accepted(key, 7, "<7@shop>", at=2.0),
+    EmailEvent.REFUSED: lambda log, key: log.mark_single_refused(key, 422, "no"),
+    EmailEvent.NOT_SENT: lambda log, key: log.mark_single_not_sent(key),
+    EmailEvent.LOST: lambda log, key: log.mark_single_lost(key),
 }
 
 PATHS: dict[EmailState, tuple[EmailEvent, ...]] = {
-    S.NONE: (),
-    S.SENDING: (E.INTENDED,),
-    S.SENT: (E.INTENDED, E.ACCEPTED),
-    S.UNKNOWN: (E.INTENDED, E.LOST),
-    S.REFUSED: (E.INTENDED, E.REFUSED),
+    EmailState.NONE: (),
+    EmailState.SENDING: (EmailEvent.INTENDED,),
+    EmailState.SENT: (EmailEvent.INTENDED, EmailEvent.ACCEPTED),
+    EmailState.UNKNOWN: (EmailEvent.INTENDED, EmailEvent.LOST),
+    EmailState.REFUSED: (EmailEvent.INTENDED, EmailEvent.REFUSED),
 }
 
 
@@ -53,7 +59,7 @@ def add_single_email(log: EmailLog, account: str = "account") -> int:
 
 def move_to(log: EmailLog, campaign: Campaign, state: EmailState) -> None:
     """Move the email to RECIPIENT, which has no entry, to `state`, with a transaction for each move."""
-    current_state = S.NONE
+    current_state = EmailState.NONE
     for event in PATHS[state]:
         with log.transaction():
             MOVES[current_state, event](log, campaign)
@@ -67,14 +73,14 @@ def read_entry(log: EmailLog, campaign: Campaign, recipient: bytes = RECIPIENT) 
 
 def read_state(log: EmailLog, campaign: Campaign, recipient: bytes = RECIPIENT) -> EmailState:
     entry = read_entry(log, campaign, recipient)
-    return entry.state if entry else S.NONE
+    return entry.state if entry else EmailState.NONE
 
 
 def read_single(log: EmailLog, key: int) -> tuple[EmailState, str | None]:
     """Return the state and the stored address of a single email."""
     with log.transaction() as connection:
         rows = connection.exec_driver_sql("SELECT email_key, state, address FROM email").all()
-    return {row[0]: (S(row[1]), row[2]) for row in rows}.get(key, (S.NONE, None))
+    return {row[0]: (EmailState(row[1]), row[2]) for row in rows}.get(key, (EmailState.NONE, None))
 
 
 def find_file(url: str) -> Path:

@@ -23,12 +23,14 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "state" / "ledger.db"
 
 
-def fill_emails(path: Path, number: int = RECIPIENT_COUNT) -> list[bytes]:
-    """Record a campaign with `number` sent emails, and a sent single email. Return the recipients."""
-    recipients = [(index * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128).to_bytes(16, "big") for index in range(number)]
+def fill_emails(path: Path, email_count: int = RECIPIENT_COUNT) -> list[bytes]:
+    """Record a campaign with `email_count` sent emails, and a sent single email. Return the recipients."""
+    recipients = [
+        (index * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128).to_bytes(16, "big") for index in range(email_count)
+    ]
     with open_emails(build_file_url(path)) as log:
         campaign = add_campaign(log)
-        for start in range(0, number, 64):
+        for start in range(0, email_count, 64):
             batch = recipients[start : start + 64]
             with log.transaction():
                 intents = [(subscriber, f"secret-{index}@example.com") for index, subscriber in enumerate(batch, start)]

@@ -26,15 +26,15 @@ def test_an_email_is_stored_while_a_load_holds_the_ledger(ledger_url: str) -> No
         move_to(log, add_campaign(log), EmailState.SENT)
 
 
-@pytest.mark.parametrize("is_first", [True, False], ids=["emails first", "ledger first"])
-def test_the_ledger_and_the_emails_can_be_created_in_either_order(ledger_url: str, is_first: bool) -> None:
-    if is_first:
+@pytest.mark.parametrize("is_emails_first", [True, False], ids=["emails first", "ledger first"])
+def test_the_ledger_and_the_emails_can_be_created_in_either_order(ledger_url: str, is_emails_first: bool) -> None:
+    if is_emails_first:
         with open_emails(ledger_url) as log:
             move_to(log, add_campaign(log), EmailState.SENT)
     with open_ledger(ledger_url) as ledger:
         begin_run(ledger)
     with open_emails(ledger_url) as log:
-        assert read_state(log, add_campaign(log)) is (EmailState.SENT if is_first else EmailState.NONE)
+        assert read_state(log, add_campaign(log)) is (EmailState.SENT if is_emails_first else EmailState.NONE)
     with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM run").scalar_one() == 1
     with open_planned_ledger(ledger_url, "account") as copy, copy.transaction() as connection:
@@ -160,7 +160,7 @@ def test_emails_of_a_run_that_was_killed_in_a_commit_are_unknown_and_are_not_sen
     if ledger_url.startswith("sqlite"):  # the journal has the unfinished transaction
         file = find_file(ledger_url)
         assert file.with_name(f"{file.name}-journal").exists()
-    people = [batch_count.to_bytes(16, "big") for batch_count in range(300)]
+    people = [number.to_bytes(16, "big") for number in range(300)]
     with open_emails(ledger_url) as log, log.hold_campaign("account", "welcome", wait_s=60.0) as campaign:
         with log.transaction():
             assert log.mark_died(campaign) == 299
@@ -170,9 +170,7 @@ def test_emails_of_a_run_that_was_killed_in_a_commit_are_unknown_and_are_not_sen
             )
             unsettled_emails = log.read_unsettled(campaign)
         assert (counts[EmailState.SENT], counts[EmailState.UNKNOWN]) == (1, 299)
-        assert [email.address for email in unsettled_emails] == [
-            f"p{batch_count}@example.com" for batch_count in range(1, 300)
-        ]
+        assert [email.address for email in unsettled_emails] == [f"p{number}@example.com" for number in range(1, 300)]
         for person in (people[0], people[1]):
             with pytest.raises(LedgerError, match="1 of 1 entries"), log.transaction():
                 log.mark_intended(campaign, "run-2", [(person, "p@example.com")], at=3.0)
