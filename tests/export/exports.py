@@ -66,14 +66,14 @@ def export(
 def create(sandbox: SandboxProcess, *people: dict[str, object]) -> None:
     """Create subscribers. Each person is a dict of values by field name."""
 
-    async def create_person(client: Client, build_person: dict[str, object]) -> None:
-        answer = await client.create_subscriber(encode_subscriber(build_person))
+    async def create_person(client: Client, person: dict[str, object]) -> None:
+        answer = await client.create_subscriber(encode_subscriber(person))
         assert isinstance(answer, Created), answer
 
     async def run_all() -> None:
         async with open_client(build_service(sandbox)) as client:
-            for build_person in people:
-                await create_person(client, build_person)
+            for person in people:
+                await create_person(client, person)
 
     asyncio.run(run_all())
 

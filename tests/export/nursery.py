@@ -84,10 +84,10 @@ def _kill_process() -> None:
 
 def _kill_at_statement(statement: int) -> None:
     """Kill the process at the n-th point: before a statement or a commit, or before or after the loading of rows."""
-    numbers = count(1)
+    point_numbers = count(1)
 
     def kill_at_number() -> None:
-        if next(numbers) == statement:
+        if next(point_numbers) == statement:
             _kill_process()
 
     call_at_statements(kill_at_number)
@@ -95,10 +95,10 @@ def _kill_at_statement(statement: int) -> None:
 
 def _kill_at_step(step: int) -> None:
     """Kill the process at the n-th step: before a change of the disk, or before or after a request to a store."""
-    numbers = count(1)
+    point_numbers = count(1)
 
     def kill_at_number() -> None:
-        if next(numbers) == step:
+        if next(point_numbers) == step:
             _kill_process()
 
     send_request = s3fs.S3FileSystem._call_s3

@@ -102,10 +102,10 @@ def _parse_times(row: dict[str, object]) -> dict[str, object]:
 def read_server(destination: Destination) -> pa.Table:
     """Read a table on a server in the order of the database. If the database has no lists, tags are a JSON array."""
     assert destination.url is not None
-    name = sa.table(destination.table, schema=destination.schema)
+    table = sa.table(destination.table, schema=destination.schema)
     engine = build_engine(destination.url)
     with engine.connect() as connection:
-        rows = [dict(row) for row in connection.execute(sa.select(sa.text("*")).select_from(name)).mappings()]
+        rows = [dict(row) for row in connection.execute(sa.select(sa.text("*")).select_from(table)).mappings()]
     engine.dispose()
     for row in rows:
         for column in [cell for cell in row if cell not in SCHEMA.names]:

@@ -27,7 +27,7 @@ from connector.warehouse.servers import MysqlDatabase, PostgresDatabase, Sqlalch
 from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.table_writer import TableWriter
 from tests.export.people import build_run, build_start, build_table
-from tests.export.test_modes import build_base_person, build_person, day, publish, read_rows
+from tests.export.test_modes import build_base_person, build_person, get_day, publish, read_rows
 from tests.export.warehouses import DATABASES, FILES, MERGING_DATABASES, SERVERS, connect, parametrize_table, run_sql
 
 DATABASES_WITH_READERS = (Format.POSTGRESQL, Format.MYSQL, Format.SQLITE)
@@ -35,58 +35,58 @@ DATABASES_WITH_READERS = (Format.POSTGRESQL, Format.MYSQL, Format.SQLITE)
 LOCK_FIRST_RUN_SQL = "update {}_connector_runs set job = job where number = 1"
 
 
-def begin(destination: Destination, number: int, filters: dict[str, Any] | None = None) -> Writer:
+def begin_export(destination: Destination, number: int, filters: dict[str, Any] | None = None) -> Writer:
     """Return an export that has read one subscriber and has not published."""
     writer = open_writer(destination)
-    writer.prepare(ExportStart(f"run-{number}", "nightly", filters or {}, day(number)))
+    writer.prepare(ExportStart(f"run-{number}", "nightly", filters or {}, get_day(number)))
     writer.start()
     base = (filters or {}).get("base_id", 1)
     rows = [build_base_person(base, base, FirstName=f"v{number}")]
-    writer.add(build_table(rows, run_id=f"run-{number}", exported_at=day(number)))
+    writer.add(build_table(rows, run_id=f"run-{number}", exported_at=get_day(number)))
     return writer
 
 
-def finish(writer: Writer, number: int, filters: dict[str, Any] | None = None) -> None:
+def finish_export(writer: Writer, number: int, filters: dict[str, Any] | None = None) -> None:
     try:
-        writer.publish(build_run(1, run_id=f"run-{number}", exported_at=day(number), filters=filters))
+        writer.publish(build_run(1, run_id=f"run-{number}", exported_at=get_day(number), filters=filters))
     finally:
         writer.discard()
 
 
 def test_a_run_that_began_earlier_does_not_overwrite_a_later_run_whatever_the_clocks_show(table: Destination) -> None:
-    earlier_writer, later_writer = begin(table, 9), begin(table, 2)
-    finish(later_writer, 2)
+    earlier_writer, later_writer = begin_export(table, 9), begin_export(table, 2)
+    finish_export(later_writer, 2)
     with pytest.raises(RunAborted, match=r"began later \(number 2, this one is 1\)"):
-        finish(earlier_writer, 9)
+        finish_export(earlier_writer, 9)
     assert read_rows(table) == [(1, "v2", 2)]
     publish(table, [build_person(3)], 1)
     assert read_rows(table) == [(3, "Ann", 1)]
 
 
 def test_a_table_that_another_program_has_filled_meanwhile_stays_unchanged(table: Destination) -> None:
-    writer = begin(table, 1)
+    writer = begin_export(table, 1)
     publish(table, [build_person(7)], 2)
     run_sql(
         table, "delete from {}_connector_runs where number = 2"
     )  # now no row in the table of runs shows who wrote the row
     with pytest.raises(RunAborted, match=r"did not write.*The table is unchanged"):
-        finish(writer, 1)
+        finish_export(writer, 1)
     assert read_rows(table) == [(7, "Ann", 2)]
 
 
 @parametrize_table(MERGING_DATABASES, "history", "append", "upsert")
 def test_exports_of_different_bases_are_both_written(table: Destination) -> None:
-    first_writer, second_writer = begin(table, 1, {"base_id": 7}), begin(table, 2, {"base_id": 9})
-    finish(second_writer, 2, {"base_id": 9})
-    finish(first_writer, 1, {"base_id": 7})
+    first_writer, second_writer = begin_export(table, 1, {"base_id": 7}), begin_export(table, 2, {"base_id": 9})
+    finish_export(second_writer, 2, {"base_id": 9})
+    finish_export(first_writer, 1, {"base_id": 7})
     assert read_rows(table) == [(7, "v1", 1), (9, "v2", 2)]
 
 
 @parametrize_table(SERVERS)
 def test_an_export_waits_until_another_export_has_published(table: Destination) -> None:
     publish(table, [build_person(1)], 1)
-    writer = begin(table, 2)
-    publishing_thread = threading.Thread(target=finish, args=(writer, 2))
+    writer = begin_export(table, 2)
+    publishing_thread = threading.Thread(target=finish_export, args=(writer, 2))
     with connect(table) as lock_holder:
         lock_holder.exec_driver_sql(LOCK_FIRST_RUN_SQL.replace("{}", f"{table.schema}." if table.schema else ""))
         publishing_thread.start()
@@ -104,7 +104,7 @@ def test_first_exports_that_begin_together_have_different_numbers(table: Destina
     def run(number: int) -> None:
         barrier.wait(30)
         try:
-            finish(begin(table, number), number)
+            finish_export(begin_export(table, number), number)
         except RunAborted as error:
             failures.append(str(error))
 
@@ -159,7 +159,7 @@ def test_a_locked_database_file_is_refused_and_written_later(
     publish(table, [build_person(1)], 1)
     writer = TableWriter(TableName("subscribers"), SCHEMA, Mode.REPLACE, database_class(table.path, max_lock_wait_s=0))
     with lock(table.path), pytest.raises(RunAborted, match=r"cannot be written now.*Run again"):
-        writer.prepare(ExportStart("run-2", "nightly", {}, day(2)))
+        writer.prepare(ExportStart("run-2", "nightly", {}, get_day(2)))
     writer.discard()
     publish(table, [build_person(2)], 2)
     assert read_rows(table) == [(2, "Ann", 2)]
@@ -171,7 +171,7 @@ def interrupt_waiting_export(writer: Writer) -> None:
 
     def run() -> None:
         try:
-            finish(writer, 2)
+            finish_export(writer, 2)
         except BaseException as error:  # noqa: BLE001 - counted below
             errors.append(error)
 
@@ -188,7 +188,7 @@ def interrupt_waiting_export(writer: Writer) -> None:
 @parametrize_table(DATABASES_WITH_READERS)
 def test_an_interruption_ends_an_export_that_waits_for_a_lock(table: Destination) -> None:
     publish(table, [build_person(1)], 1)
-    writer = begin(table, 2)
+    writer = begin_export(table, 2)
     with connect(table) as holder:
         holder.exec_driver_sql(LOCK_FIRST_RUN_SQL.replace("{}", f"{table.schema}." if table.schema else ""))
         interrupt_waiting_export(writer)
@@ -200,7 +200,7 @@ def test_an_interruption_ends_an_export_that_waits_for_a_lock(table: Destination
 def test_an_interruption_ends_a_commit_that_waits_for_a_reader_of_the_file(tmp_path: Path) -> None:
     table = parse_destination(f"sqlite:///{tmp_path}/w.db")
     publish(table, [build_person(1)], 1)
-    writer = begin(table, 2)
+    writer = begin_export(table, 2)
     with closing(sqlite3.connect(table.path, isolation_level=None)) as reader:
         reader.execute("begin")
         reader.execute("select count(*) from subscribers").fetchone()
@@ -222,7 +222,7 @@ def test_an_interruption_while_rows_are_loaded_leaves_the_table_unchanged(
 ) -> None:
     monkeypatch.setattr("connector.warehouse.database._MIN_BATCH_ROWS", 100)
     publish(table, [build_person(1)], 1)
-    database, run = open_database(table), build_run(300, run_id="run-2", exported_at=day(2))
+    database, run = open_database(table), build_run(300, run_id="run-2", exported_at=get_day(2))
     writer = TableWriter(TableName(table.table, table.schema), SCHEMA, table.mode, database)
     load, batch_numbers = database.load, count()
 
@@ -238,7 +238,7 @@ def test_an_interruption_while_rows_are_loaded_leaves_the_table_unchanged(
 
     writer.prepare(build_start(run))
     writer.start()
-    people = build_table([build_person(2)], run_id="run-2", exported_at=day(2))
+    people = build_table([build_person(2)], run_id="run-2", exported_at=get_day(2))
     for first_id in range(0, run.rows, 100):
         ids = pa.array(range(first_id, first_id + 100), pa.int64())
         rows = people.take(pa.array([0] * len(ids)))
@@ -258,22 +258,22 @@ def test_an_interruption_while_rows_are_loaded_leaves_the_table_unchanged(
 parametrize_files = pytest.mark.parametrize("file", FILES, indirect=True)
 
 
-def stage(destination: Destination, *people: dict[str, Any]) -> Writer:
+def stage_export(destination: Destination, *people: dict[str, Any]) -> Writer:
     """Return an export that has found no target and has read these people. It is the run of day 5."""
     writer = open_writer(destination)
-    writer.prepare(ExportStart("run-5", "nightly", {}, day(5)))
+    writer.prepare(ExportStart("run-5", "nightly", {}, get_day(5)))
     writer.start()
     assert not writer.has_target
-    writer.add(build_table(people, run_id="run-5", exported_at=day(5)))
+    writer.add(build_table(people, run_id="run-5", exported_at=get_day(5)))
     return writer
 
 
 def publish_incomplete(writer: Writer) -> None:
-    writer.publish(build_run(1, run_id="run-5", exported_at=day(5), verdict=Verdict.INCOMPLETE))
+    writer.publish(build_run(1, run_id="run-5", exported_at=get_day(5), verdict=Verdict.INCOMPLETE))
 
 
 def test_an_incomplete_export_does_not_replace_a_table_that_was_filled_meanwhile(table: Destination) -> None:
-    writer = stage(table, build_person(9))
+    writer = stage_export(table, build_person(9))
     publish(table, [build_person(1), build_person(2)], 1)
     with pytest.raises(RunAborted, match="filled meanwhile, and an incomplete export replaces nothing"):
         publish_incomplete(writer)
@@ -285,7 +285,7 @@ def test_an_incomplete_export_does_not_replace_a_table_that_was_filled_meanwhile
 
 @parametrize_files
 def test_an_incomplete_export_does_not_replace_a_file_that_was_written_meanwhile(file: Destination) -> None:
-    writer = stage(file, build_person(9))
+    writer = stage_export(file, build_person(9))
     file.path.write_bytes(b"another's")
     with pytest.raises(RunAborted, match="created by another program meanwhile and was not changed"):
         publish_incomplete(writer)

@@ -79,14 +79,14 @@ SPACES = st.sampled_from(["", "", "", " ", "\n", "\r\n", "\t", "\x0b"])
 
 
 @st.composite
-def objects(draw: st.DrawFn, values: st.SearchStrategy[str]) -> str:
+def draw_objects(draw: st.DrawFn, values: st.SearchStrategy[str]) -> str:
     pairs = draw(st.lists(st.tuples(KEYS, values), max_size=4))
     return write_object(*(f'{draw(SPACES)}"{key}":{draw(SPACES)}{value}' for key, value in pairs))
 
 
 JSON_VALUES: st.SearchStrategy[str] = st.recursive(
     st.sampled_from(["null", "true", "false"]) | NUMBERS | STRINGS,
-    lambda values: st.lists(values, max_size=3).map(lambda items: f"[{','.join(items)}]") | objects(values),
+    lambda values: st.lists(values, max_size=3).map(lambda items: f"[{','.join(items)}]") | draw_objects(values),
     max_leaves=5,
 )
 
@@ -106,16 +106,16 @@ def choose_valid_values(kind: Kind) -> st.SearchStrategy[str]:
 
 
 @st.composite
-def subscribers(draw: st.DrawFn) -> str:
+def draw_subscribers(draw: st.DrawFn) -> str:
     """Draw a subscriber as in service-api.md, where any field may be absent or null, and sometimes has any JSON
     value."""
 
     def write(fields: list[Field], depth: int) -> str:
-        parts: dict[str, list[Field]] = {}
+        fields_by_key: dict[str, list[Field]] = {}
         for field in fields:
-            parts.setdefault(field.path[depth], []).append(field)
+            fields_by_key.setdefault(field.path[depth], []).append(field)
         pairs = []
-        for key, fields_of_key in parts.items():
+        for key, fields_of_key in fields_by_key.items():
             chance = draw(st.integers(0, 19))
             if chance < 4:
                 continue
@@ -137,7 +137,7 @@ PAGE_HEADS = st.lists(
 ).map(lambda pairs: "".join(f'"{key}":{value},' for key, value in pairs))
 
 
-@given(st.lists(subscribers() | objects(JSON_VALUES) | JSON_VALUES, max_size=4), PAGE_HEADS)
+@given(st.lists(draw_subscribers() | draw_objects(JSON_VALUES) | JSON_VALUES, max_size=4), PAGE_HEADS)
 @example([r'{"Id":1,"Email":"\ud800"}'], "")
 @example(['{"Id":1,"Id":2}'], "")
 @example(['{"Id":1,"Tags":["a",null]}'], "")
@@ -244,12 +244,12 @@ QUERIES = st.dictionaries(st.sampled_from(sorted(FILTER_VALUES)), st.integers(0,
 def test_a_filter_matches_the_same_rows_after_both_decoders(rows: list[tuple[str, str]], query: dict[str, int]) -> None:
     match = build_match({name: FILTER_VALUES[name][index % len(FILTER_VALUES[name])] for name, index in query.items()})
     body = build_page(*(write_object(*filter(None, row)) for row in rows))
-    wires, columns = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
-    assert isinstance(wires, ListPage)
-    assert isinstance(columns, ListPage)
+    wire_page, column_page = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
+    assert isinstance(wire_page, ListPage)
+    assert isinstance(column_page, ListPage)
     assert match is not None
-    expected_matches = match(lambda name: WIRE.read_values(wires.subscribers, name))
-    assert match(lambda name: COLUMNS.read_values(columns.subscribers, name)).tolist() == expected_matches.tolist()
+    expected_matches = match(lambda name: WIRE.read_values(wire_page.subscribers, name))
+    assert match(lambda name: COLUMNS.read_values(column_page.subscribers, name)).tolist() == expected_matches.tolist()
 
 
 def test_both_decoders_find_the_same_ids_usable() -> None:
@@ -264,10 +264,10 @@ def test_both_decoders_find_the_same_ids_usable() -> None:
     ]
     for ids in cases:
         body = build_page(*(f'{{"Id":{subscriber_id}}}' for subscriber_id in ids))
-        wires, columns = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
-        assert isinstance(wires, ListPage)
-        assert isinstance(columns, ListPage)
-        slow_ids, fast_ids = WIRE.read_ids(wires.subscribers), COLUMNS.read_ids(columns.subscribers)
+        wire_page, column_page = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
+        assert isinstance(wire_page, ListPage)
+        assert isinstance(column_page, ListPage)
+        slow_ids, fast_ids = WIRE.read_ids(wire_page.subscribers), COLUMNS.read_ids(column_page.subscribers)
         assert (None if fast_ids is None else fast_ids.tolist()) == (None if slow_ids is None else slow_ids.tolist())
 
 

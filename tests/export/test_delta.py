@@ -21,7 +21,7 @@ from connector.warehouse.destination import parse_destination
 from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import ExportStart, RowChanges
 from tests.export.people import BARE_SUBSCRIBER, BROKEN_SUBSCRIBER, FULL_SUBSCRIBER
-from tests.export.test_modes import build_person, day, publish
+from tests.export.test_modes import build_person, get_day, publish
 from tests.stores import Bucket, set_environ
 
 
@@ -74,27 +74,29 @@ def test_upsert_keeps_one_row_for_each_subscriber_and_marks_deleted_subscribers(
     publish(target, [build_person(1), build_person(2), build_person(4)], 1)
     assert publish(target, [build_person(2, "Bo", Tags=["x"]), build_person(3), build_person(4)], 2) == RowChanges(1, 2)
     assert read_rows(url, "deleted_at", "_exported_at") == [
-        (1, "Ann", 2, day(2), day(2)), (2, "Bo", 2, None, day(2)), (3, "Ann", 2, None, day(2)),
-        (4, "Ann", 1, None, day(1)),
+        (1, "Ann", 2, get_day(2), get_day(2)), (2, "Bo", 2, None, get_day(2)), (3, "Ann", 2, None, get_day(2)),
+        (4, "Ann", 1, None, get_day(1)),
     ]  # fmt: skip
 
     publish(target, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 3)
     assert read_rows(url, "deleted_at")[0] == (1, "Ann", 3, None)
-    assert read_rows(url, "deleted_at")[2] == (3, "Ann", 3, day(3))
+    assert read_rows(url, "deleted_at")[2] == (3, "Ann", 3, get_day(3))
     assert publish(target, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 4) == RowChanges(0, 0)
 
 
 def test_a_filtered_upsert_marks_only_subscribers_whom_the_filter_lists(tmp_path: Path) -> None:
     url = f"delta://{tmp_path / 'lake'}"
     target = parse_destination(url, mode="upsert")
-    in_base = [
+    people = [
         build_person(number, "O'Neil", Base={"Id": base, "Name": "x"}) for number, base in ((1, 7), (2, 7), (3, 8))
     ]
-    publish(target, in_base, 1)
-    publish(target, in_base[:1], 2, filters={"base_id": 7, "first_name": "O'Neil"})
-    assert [row[3] for row in read_rows(url, "deleted_at")] == [None, day(2), None]
-    publish(target, in_base[:1], 3, verdict=Verdict.INCOMPLETE)
-    assert [row[3] for row in read_rows(url, "deleted_at")] == [None, day(2), None], "an incomplete list marks nobody"
+    publish(target, people, 1)
+    publish(target, people[:1], 2, filters={"base_id": 7, "first_name": "O'Neil"})
+    assert [row[3] for row in read_rows(url, "deleted_at")] == [None, get_day(2), None]
+    publish(target, people[:1], 3, verdict=Verdict.INCOMPLETE)
+    assert [row[3] for row in read_rows(url, "deleted_at")] == [None, get_day(2), None], (
+        "an incomplete list marks nobody"
+    )
 
 
 def test_values_of_every_field_are_equal_in_duckdb_pandas_and_pyarrow(tmp_path: Path) -> None:
@@ -157,13 +159,13 @@ def test_a_table_of_another_program_is_left_unchanged_without_overwrite(tmp_path
 
 
 def test_a_table_that_was_overwritten_once_belongs_to_the_connector(tmp_path: Path) -> None:
-    url, other = f"delta://{tmp_path / 'lake'}", tmp_path / "other"
+    url, other_folder = f"delta://{tmp_path / 'lake'}", tmp_path / "other"
     publish(parse_destination(url), [build_person(1)], 1)
     rows = open_table(url).to_pyarrow_table()
-    write_deltalake(other, rows.append_column("mine", pa.array(["x"])))
-    publish(parse_destination(f"delta://{other}", overwrite=True), [build_person(2)], 2)
-    publish(parse_destination(f"delta://{other}"), [build_person(3)], 3)
-    assert [(row["id"], row["mine"]) for row in DeltaTable(other).to_pyarrow_table().to_pylist()] == [(3, None)]
+    write_deltalake(other_folder, rows.append_column("mine", pa.array(["x"])))
+    publish(parse_destination(f"delta://{other_folder}", overwrite=True), [build_person(2)], 2)
+    publish(parse_destination(f"delta://{other_folder}"), [build_person(3)], 3)
+    assert [(row["id"], row["mine"]) for row in DeltaTable(other_folder).to_pyarrow_table().to_pylist()] == [(3, None)]
 
 
 def test_upsert_does_not_change_columns_that_it_does_not_write(tmp_path: Path) -> None:
@@ -212,7 +214,7 @@ def test_an_export_that_began_earlier_does_not_overwrite_a_later_export(url: str
     target = parse_destination(url)
     publish(target, [build_person(1)], 1)
     writer = open_writer(target)
-    writer.prepare(ExportStart("run-2", "nightly", {}, day(2)))
+    writer.prepare(ExportStart("run-2", "nightly", {}, get_day(2)))
     publish(target, [build_person(3)], 3)
     with pytest.raises(RunAborted, match="began later"):
         _publish_staged(writer, 2)
@@ -252,7 +254,7 @@ def test_the_writer_counts_the_last_certified_export_with_the_same_filters(url: 
     publish(target, [build_person(1), build_person(2)], 1)
     publish(target, [build_person(1)], 2, verdict=Verdict.INCOMPLETE)
     writer = open_writer(target)
-    writer.prepare(ExportStart("run-3", "nightly", {}, day(3)))
+    writer.prepare(ExportStart("run-3", "nightly", {}, get_day(3)))
     assert (writer.count_last({}), writer.count_last({"base_id": 7})) == (2, None)
     writer.discard()
 
@@ -323,9 +325,9 @@ def _publish_staged(writer: Any, number: int) -> RowChanges:
     from connector.warehouse.columns import SCHEMA
     from tests.export.people import build_run, build_table
 
-    writer.add(build_table([build_person(2)], run_id=f"run-{number}", exported_at=day(number)).select(SCHEMA.names))
+    writer.add(build_table([build_person(2)], run_id=f"run-{number}", exported_at=get_day(number)).select(SCHEMA.names))
     try:
-        row_changes: RowChanges = writer.publish(build_run(1, run_id=f"run-{number}", exported_at=day(number)))
+        row_changes: RowChanges = writer.publish(build_run(1, run_id=f"run-{number}", exported_at=get_day(number)))
         return row_changes
     finally:
         writer.discard()

@@ -28,20 +28,20 @@ from tests.sandbox.calls import wait_until
 ROOT = Path(__file__).parents[2]
 
 
-def read(sandbox: SandboxProcess, **build_options: Any) -> pd.DataFrame:
-    frame: pd.DataFrame = read_subscribers(base_url=sandbox.base_url, token=sandbox.token, **build_options)
+def read(sandbox: SandboxProcess, **options: Any) -> pd.DataFrame:
+    frame: pd.DataFrame = read_subscribers(base_url=sandbox.base_url, token=sandbox.token, **options)
     return frame
 
 
 def test_an_error_under_a_running_event_loop_reaches_the_caller(sandbox: SandboxProcess) -> None:
-    async def notebook() -> None:
+    async def run_notebook() -> None:
         read_subscribers(base_url=sandbox.base_url, token="another")
 
     with pytest.raises(ListFailed, match="Check the token"):
-        asyncio.run(notebook())
+        asyncio.run(run_notebook())
 
 
-NOTEBOOK = """
+NOTEBOOK_SCRIPT = """
 import asyncio, signal, threading
 from connector import {name}
 
@@ -60,8 +60,8 @@ asyncio.run(notebook())
 def test_an_interrupt_in_a_notebook_ends_the_reading(sandbox: SandboxProcess, name: str) -> None:
     sandbox.seed(20_000, base_name="News")
     sandbox.switch(latency_ms=300)
-    code = NOTEBOOK.format(name=name, base_url=sandbox.base_url, token=sandbox.token)
-    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    script = NOTEBOOK_SCRIPT.format(name=name, base_url=sandbox.base_url, token=sandbox.token)
+    with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         wait_until(lambda: sandbox.stats()["requests"].get("list", {}).get("received", 0) >= 2)
         process.send_signal(signal.SIGINT)
         stdout, _ = process.communicate(timeout=30)
@@ -70,9 +70,9 @@ def test_an_interrupt_in_a_notebook_ends_the_reading(sandbox: SandboxProcess, na
 
 def test_importing_the_connector_does_not_import_pandas() -> None:
     """The import of pandas is slow, and an export does not need pandas."""
-    code = "import sys, connector; assert not {'pandas', 'pandera'} & set(sys.modules), 'imported'; "
-    code += "connector.read_batches; assert not {'pandas', 'pandera'} & set(sys.modules); connector.nobody"
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    script = "import sys, connector; assert not {'pandas', 'pandera'} & set(sys.modules), 'imported'; "
+    script += "connector.read_batches; assert not {'pandas', 'pandera'} & set(sys.modules); connector.nobody"
+    result = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
 
     assert result.stderr.splitlines()[-1].startswith("AttributeError: ")
     assert "nobody" in result.stderr.splitlines()[-1]
@@ -149,12 +149,12 @@ def test_the_batches_together_have_every_row_of_the_list(sandbox: SandboxProcess
 def test_the_functions_work_while_an_event_loop_runs(sandbox: SandboxProcess) -> None:
     sandbox.seed(10, base_name="News")
 
-    async def notebook() -> int:
+    async def run_notebook() -> int:
         rows = sum(len(batch) for batch in read_batches(**build_options(sandbox)))
         rows += len(read_subscribers(**build_options(sandbox)))
         return rows + sum(map(len, read_subscribers(**build_options(sandbox, chunksize=3))))
 
-    assert asyncio.run(notebook()) == 30
+    assert asyncio.run(run_notebook()) == 30
 
 
 def test_an_empty_list_has_its_columns_and_its_certificate(sandbox: SandboxProcess) -> None:
@@ -191,7 +191,7 @@ def test_a_reading_that_stops_early_leaves_no_file_no_connection_and_no_thread(s
     sandbox.seed(3000, base_name="News")
     files_before, thread_count_before = list_open_files(), threading.active_count()
 
-    async def notebook() -> set[str]:
+    async def run_notebook() -> set[str]:
         files_at_start = list_open_files()
         frames = read_subscribers(**build_options(sandbox, chunksize=1000))
         for _ in frames:
@@ -205,7 +205,7 @@ def test_a_reading_that_stops_early_leaves_no_file_no_connection_and_no_thread(s
         del reader
         return list_open_files() - files_at_start
 
-    assert asyncio.run(notebook()) == set()
+    assert asyncio.run(run_notebook()) == set()
     assert list_open_files() == files_before
     assert threading.active_count() == thread_count_before
 

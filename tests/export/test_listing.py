@@ -60,7 +60,7 @@ def test_progress_counts_the_rows_of_each_sweep(sandbox: SandboxProcess) -> None
     assert progress_events[-1] == ListProgress(2, 2500, 2500)
 
 
-PAGE = ListQuery(limit=100)
+PAGE_QUERY = ListQuery(limit=100)
 SLOW_SWITCHES = {"latency_ms": 5, "jitter_ms": 10}
 """With this latency, the service answers pages in a different order than they are requested."""
 
@@ -75,7 +75,7 @@ def test_a_quiet_list_is_read_with_several_pages_in_flight(sandbox: SandboxProce
     seeded_subscribers = sandbox.seed(6000, base_name="News")
     sandbox.switch(order=order, **SLOW_SWITCHES)
 
-    certificate, collector = read_certified_list(sandbox, PAGE)
+    certificate, collector = read_certified_list(sandbox, PAGE_QUERY)
 
     sweep_count = 2 if order == "email" else 1
     first_id, step = seeded_subscribers["first_id"], seeded_subscribers["step"]
@@ -91,7 +91,7 @@ def test_a_concurrency_of_one_allows_one_request_in_flight(sandbox: SandboxProce
     sandbox.seed(3000, base_name="News")
     sandbox.switch(**SLOW_SWITCHES)
 
-    certificate, _ = read_certified_list(sandbox, PAGE, max_concurrency=1)
+    certificate, _ = read_certified_list(sandbox, PAGE_QUERY, max_concurrency=1)
 
     assert (certificate.reason, sandbox.stats()["peak_in_flight"]) == (Reason.ID_ORDER, 1)
 
@@ -101,8 +101,8 @@ def test_a_concurrency_of_one_allows_one_request_in_flight(sandbox: SandboxProce
     [
         ("id", "head", {"churn_insert": 3, "churn_delete": 7}, ListQuery()),
         ("id_desc", "middle", {"churn_insert": 3, "churn_delete": 7}, ListQuery()),
-        ("id", "end", {"churn_insert": 0.15, "seed": 3, **SLOW_SWITCHES}, PAGE),
-        ("id_desc", "head", {"churn_delete": 0.15, "seed": 3, **SLOW_SWITCHES}, PAGE),
+        ("id", "end", {"churn_insert": 0.15, "seed": 3, **SLOW_SWITCHES}, PAGE_QUERY),
+        ("id_desc", "head", {"churn_delete": 0.15, "seed": 3, **SLOW_SWITCHES}, PAGE_QUERY),
     ],
 )  # tests/paging tests more combinations of order, place and churn
 def test_a_list_that_changes_is_certified_in_id_order_and_has_every_subscriber(
@@ -121,7 +121,7 @@ def test_a_list_that_changes_is_certified_in_id_order_and_has_every_subscriber(
     assert certificate.reason is Reason.ID_ORDER
     assert ids_at_start - deleted_ids <= set(collector.ids) <= ids_at_start | inserted_ids
     assert len(set(collector.ids)) == len(collector.ids) == certificate.distinct
-    if query is PAGE:
+    if query is PAGE_QUERY:
         assert certificate.sweeps == 1
     else:
         assert certificate.appeared + certificate.vanished > 0
@@ -143,7 +143,7 @@ def test_a_list_is_read_to_the_end_despite_429_answers(sandbox: SandboxProcess) 
     sandbox.seed(4000, base_name="News")
     sandbox.switch(fault_operations="list", refuse=0.1, refuse_retry_after_s=0, seed=4, **SLOW_SWITCHES)
 
-    certificate, collector = read_certified_list(sandbox, PAGE)
+    certificate, collector = read_certified_list(sandbox, PAGE_QUERY)
 
     assert sandbox.stats()["limited"] > 0
     assert (certificate.is_complete, len(set(collector.ids)), len(collector.ids)) == (True, 4000, 4000)
@@ -162,7 +162,7 @@ def test_a_page_that_always_fails_ends_the_reading_and_leaves_no_task(
         collector: Any = Collector()
         async with open_client(build_service(sandbox)) as client:
             with pytest.raises(ListFailed, match="did not return its list"):
-                await read_list(client, build_retrier(2), PAGE, collector, now=now, on_progress=fail)
+                await read_list(client, build_retrier(2), PAGE_QUERY, collector, now=now, on_progress=fail)
             assert len(asyncio.all_tasks()) == 1
         assert 3000 < len(collector.ids) < 6000
 

@@ -25,11 +25,11 @@ HISTORY_PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "history.md"
 Person = dict[str, Any]
 
 
-def build_person(number: int, name: str | None = "Ann", **more: Any) -> Person:
-    return {"Id": number, "FirstName": name, "Tags": ["a", "b"], **more}
+def build_person(number: int, name: str | None = "Ann", **more_fields: Any) -> Person:
+    return {"Id": number, "FirstName": name, "Tags": ["a", "b"], **more_fields}
 
 
-def day(number: float) -> datetime:
+def get_day(number: float) -> datetime:
     return AT + timedelta(days=number)
 
 
@@ -45,12 +45,12 @@ def publish(
     person_list, run_id = list(people), f"run-{number}"
     writer = open_writer(destination)
     try:
-        writer.prepare(ExportStart(run_id, "nightly", filters or {}, day(number)))
+        writer.prepare(ExportStart(run_id, "nightly", filters or {}, get_day(number)))
         writer.start()
-        table = build_table(person_list, run_id=run_id, exported_at=day(number))
+        table = build_table(person_list, run_id=run_id, exported_at=get_day(number))
         writer.add(narrow_table(table, select_columns(destination.columns)))
         return writer.publish(
-            build_run(len(person_list), run_id=run_id, exported_at=day(number), verdict=verdict, filters=filters)
+            build_run(len(person_list), run_id=run_id, exported_at=get_day(number), verdict=verdict, filters=filters)
         )
     finally:
         writer.discard()
@@ -60,8 +60,8 @@ def find_day(value: Any) -> int | None:
     """Return the number of the day of a time from the database, or None for null."""
     if value is None:
         return None
-    time = datetime.fromisoformat(value) if isinstance(value, str) else value
-    return round(((time if time.tzinfo else time.replace(tzinfo=UTC)) - AT) / timedelta(days=1))
+    time_of_row = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return round(((time_of_row if time_of_row.tzinfo else time_of_row.replace(tzinfo=UTC)) - AT) / timedelta(days=1))
 
 
 def read_rows(destination: Destination, *times: str) -> list[tuple[Any, ...]]:
@@ -183,8 +183,8 @@ def test_an_incomplete_export_marks_no_subscriber_as_deleted(table: Destination)
     assert (2, "Bo", 2, None) in read_rows(table, deletion_column)
 
 
-def build_base_person(base: int, number: int, **more: Any) -> Person:
-    return build_person(number, Base={"Id": base}, **more)
+def build_base_person(base: int, number: int, **more_fields: Any) -> Person:
+    return build_person(number, Base={"Id": base}, **more_fields)
 
 
 FILTERS_AND_PEOPLE: list[tuple[dict[str, Any], Person]] = [
@@ -332,7 +332,7 @@ def test_the_documented_query_returns_each_day_of_a_history(table: Destination) 
 
     cast_sql = "cast('{}' as timestamptz)" if table.format in (Format.DUCKDB, Format.POSTGRESQL, Format.SQL) else "'{}'"
     for number, people in people_by_day.items():
-        time_text = day(number).isoformat(" ")
+        time_text = get_day(number).isoformat(" ")
         moment_sql = cast_sql.replace(
             "{}", time_text.removesuffix("+00:00") if table.format in (Format.MYSQL, Format.SQLITE) else time_text
         )

@@ -34,9 +34,9 @@ def serve_altered_fields(**fields: Any) -> Serve:
 
 
 def serve_without_total(offset: int, limit: int, filters: Filters) -> Page:
-    serve_page = serve_honestly(offset, limit, filters)
-    del serve_page["TotalCount"]
-    return serve_page
+    page = serve_honestly(offset, limit, filters)
+    del page["TotalCount"]
+    return page
 
 
 def serve_changing_total(offset: int, limit: int, filters: Filters) -> Page:
@@ -65,7 +65,7 @@ def serve_id_twice(offset: int, limit: int, filters: Filters) -> Page:
 def read_from(
     serve_page: Serve, query: ListQuery | None = None, *, status: str = "200 OK", header: str = "X: y", **options: Any
 ) -> tuple[Certificate, Collector]:
-    """Read from a service that answers with the pages of `page`, or with this status and no body."""
+    """Read from a service that answers with the pages of `serve_page`, or with this status and no body."""
     collector = Collector()
 
     async def answer_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -219,7 +219,7 @@ def serve_filtered(build_filter: Callable[[dict[str, str]], Callable[[dict[str, 
 
     def serve(offset: int, limit: int, filters: dict[str, str]) -> Page:
         matches = build_filter(filters)
-        rows = [build_person for build_person in people if matches(build_person)]
+        rows = [person for person in people if matches(person)]
         return {
             "TotalCount": len(rows),
             "Offset": offset,
@@ -253,8 +253,8 @@ def test_a_filter_that_works_for_plain_emails_is_not_trusted_for_emails_with_a_p
     """The service reads a plus in a query as a blank, so no filter finds an email with a plus."""
 
     def filter_by_plain_email(filters: dict[str, str]) -> Callable[[dict[str, Any]], bool]:
-        filters_asked = filters.get("Email", "").lower().replace("+", " ")
-        return lambda subscriber: not filters_asked or subscriber["Email"].lower() == filters_asked
+        asked_email = filters.get("Email", "").lower().replace("+", " ")
+        return lambda subscriber: not asked_email or subscriber["Email"].lower() == asked_email
 
     certificate, ids = read_ids(serve_filtered(filter_by_plain_email), ListQuery(limit=100, email="p+40@x.org"))
     assert (certificate.is_complete, ids, certificate.filters["sent"]) == (True, [41], None)
@@ -277,9 +277,9 @@ def test_a_filtered_list_that_lacks_a_known_subscriber_is_incomplete() -> None:
     """The list filtered by BaseId lacks a subscriber that the first page of the whole list shows."""
 
     def filter_by_base(filters: dict[str, str]) -> Callable[[dict[str, Any]], bool]:
-        filters_asked = int(filters.get("BaseId", 0))
+        asked_base_id = int(filters.get("BaseId", 0))
         return lambda subscriber: (
-            not filters_asked or (subscriber["Base"]["Id"] == filters_asked and subscriber["Id"] != 9)
+            not asked_base_id or (subscriber["Base"]["Id"] == asked_base_id and subscriber["Id"] != 9)
         )
 
     certificate, ids = read_ids(serve_filtered(filter_by_base), ListQuery(limit=50, base_id=7))

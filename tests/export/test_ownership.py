@@ -21,7 +21,7 @@ from tests.export.test_modes import build_person, publish, read_rows
 from tests.export.warehouses import parametrize_table, run_sql
 
 
-def prepare(destination: Destination) -> None:
+def prepare_export(destination: Destination) -> None:
     """Prepare an export up to the point at which it reads the list."""
     writer = open_writer(destination)
     try:
@@ -36,9 +36,9 @@ def test_a_table_of_another_program_is_refused_and_stays_unchanged(table: Destin
     )
     bytes_before = table.path.read_bytes() if table.url is None else b""
     with pytest.raises(ConfigurationError, match=r"has rows that the connector did not write.*--overwrite"):
-        prepare(table)
+        prepare_export(table)
     with pytest.raises(ConfigurationError, match=r"lacks base_id, .*drop this one"):
-        prepare(replace(table, is_adopting=True))
+        prepare_export(replace(table, is_adopting=True))
     assert run_sql(table, "select * from {}subscribers") == [(7, "x")]
     if table.format is Format.SQLITE:
         assert table.path.read_bytes() == bytes_before
@@ -72,7 +72,7 @@ def test_a_column_of_another_type_is_refused_before_the_list_is_read(table: Dest
     publish(table, [build_person(1)], 1)
     run_sql(table, "alter table {}subscribers alter birthday type integer using null")
     with pytest.raises(ConfigurationError, match="birthday"):
-        prepare(table)
+        prepare_export(table)
 
 
 @pytest.mark.parametrize("scheme", ["sqlite", "duckdb"])
@@ -88,17 +88,17 @@ def test_a_table_with_a_column_that_needs_a_value_is_refused(table: Destination)
     publish(table, [build_person(1)], 1)
     run_sql(table, "alter table {}subscribers add column stamp varchar(9) default 'new'")
     publish(table, [build_person(2)], 2)
-    if names := _COLUMN_NAMES.get(table.format):  # SQLite and DuckDB cannot add a required column without a default
+    if names := _COLUMN_NAMES_SQL.get(table.format):  # SQLite and DuckDB cannot add a required column without a default
         columns = ", ".join(f"{name} text" for (name,) in run_sql(table, names))
         table = replace(table, table="other")
         run_sql(table, f"create table other ({columns}, note text not null)")
     else:
         run_sql(table, "delete from {}subscribers", "alter table {}subscribers add column note varchar(9) not null")
     with pytest.raises(ConfigurationError, match="needs a value in note for each row"):
-        prepare(table)
+        prepare_export(table)
 
 
-_COLUMN_NAMES = {
+_COLUMN_NAMES_SQL = {
     Format.SQLITE: "select name from pragma_table_info('subscribers')",
     Format.DUCKDB: "select column_name from duckdb_columns() where table_name = 'subscribers'",
 }
@@ -141,10 +141,10 @@ def test_a_row_that_the_table_refuses_is_a_configuration_error(table: Destinatio
         run_sql(table, "drop table if exists {}subscribers", "drop table if exists {}b")
         publish(table, [], 1)
         run_sql(table, "create table {}b (id bigint primary key)", change_sql)
-        with pytest.raises(ConfigurationError, match=f"does not take a row: .*{expected_text}") as error:
+        with pytest.raises(ConfigurationError, match=f"does not take a row: .*{expected_text}") as error_info:
             publish(table, [build_person(1, Base={"Id": 7}), build_person(2, Base={"Id": 7})], 2)
-        assert "The table is unchanged" in str(error.value), rule
-        assert "Ann" not in str(error.value), rule
+        assert "The table is unchanged" in str(error_info.value), rule
+        assert "Ann" not in str(error_info.value), rule
         assert read_rows(table) == [], rule
 
 
@@ -169,7 +169,7 @@ def test_a_table_has_only_the_chosen_columns_until_it_is_replaced(table: Destina
     publish(replace(table, columns=("id", "email")), [build_person(1, Email="a@x.example")], 1)
     assert run_sql(table, "select id, email, _run_id from {}subscribers") == [(1, "a@x.example", "run-1")]
     with pytest.raises(ConfigurationError, match=r"lacks base_id, .*first_name.*Leave that out by --columns"):
-        prepare(table)
+        prepare_export(table)
     with pytest.raises((sa.exc.DBAPIError, duckdb.Error), match="first_name"):
         run_sql(table, "select first_name from {}subscribers")
 
@@ -247,7 +247,7 @@ def test_a_missing_permission_is_found_before_the_list_is_read(schema_on_server:
             open_limited_destination(database, schema_name, grants) as table,
             pytest.raises(ConfigurationError, match=r"denied|permission"),
         ):
-            prepare(table)
+            prepare_export(table)
 
 
 def test_a_missing_permission_for_temporary_tables_is_found_before_the_list_is_read(
@@ -264,7 +264,7 @@ def test_a_missing_permission_for_temporary_tables_is_found_before_the_list_is_r
             ) as table,
             pytest.raises(ConfigurationError, match=r"denied|permission"),
         ):
-            prepare(table)
+            prepare_export(table)
     finally:
         if database.kind == "postgresql":
             database.run(f'grant temporary on database "{name}" to public')
@@ -279,7 +279,7 @@ def test_a_missing_schema_is_created_or_refused_before_the_list_is_read(postgres
         open_limited_destination(postgres, "rights_0", DOCUMENTED_PERMISSIONS["postgresql"]) as table,
         pytest.raises(ConfigurationError, match="permission denied for database"),
     ):
-        prepare(replace(table, schema="nowhere"))
+        prepare_export(replace(table, schema="nowhere"))
     postgres.run("drop schema rights_0")
 
 

@@ -26,7 +26,7 @@ from connector.warehouse.statements import TableStatements
 from connector.warehouse.table_writer import TableWriter
 from tests.databases import Database
 from tests.export.people import build_run, build_start, build_table
-from tests.export.test_modes import build_person, day, publish, read_rows
+from tests.export.test_modes import build_person, get_day, publish, read_rows
 
 
 class CommitLosingDatabase(SqliteDatabase):
@@ -57,12 +57,12 @@ def publish_with_lost_commit(path: Path, *, is_done: bool, is_reachable: bool = 
     database = CommitLosingDatabase(path)
     database.is_done, database.is_reachable = is_done, is_reachable
     writer = TableWriter(TableName("subscribers"), SCHEMA, Mode.REPLACE, database)
-    run = build_run(1, run_id="run-2", exported_at=day(2))
+    run = build_run(1, run_id="run-2", exported_at=get_day(2))
     try:
         writer.prepare(build_start(run))
         database.is_losing = True
         writer.start()
-        writer.add(build_table([build_person(2)], run_id="run-2", exported_at=day(2)))
+        writer.add(build_table([build_person(2)], run_id="run-2", exported_at=get_day(2)))
         writer.publish(run)
     finally:
         writer.discard()
@@ -122,15 +122,15 @@ def test_the_error_of_changes_that_exceed_the_memory_of_duckdb_names_the_remedy(
     publish(table, people, 1)
     database = DuckdbDatabase(path, memory="16MB")
     writer = TableWriter(TableName("subscribers"), SCHEMA, Mode.HISTORY, database)
-    run = build_run(len(people), run_id="run-2", exported_at=day(2))
+    run = build_run(len(people), run_id="run-2", exported_at=get_day(2))
     writer.prepare(build_start(run))
     writer.start()
     changed_people = [wire | {"FirstName": "Bo"} for wire in people]
-    writer.add(build_table(changed_people, run_id="run-2", exported_at=day(2)))
-    with pytest.raises(RunAborted, match=r"is unchanged: DuckDB may use 16MB.*base by base") as error:
+    writer.add(build_table(changed_people, run_id="run-2", exported_at=get_day(2)))
+    with pytest.raises(RunAborted, match=r"is unchanged: DuckDB may use 16MB.*base by base") as error_info:
         writer.publish(run)
     writer.discard()
-    assert "run it again" not in str(error.value)
+    assert "run it again" not in str(error_info.value)
     assert list(tmp_path.iterdir()) == [path]
     with duckdb.connect(str(path)) as connection:
         assert connection.execute("select count(*) from subscribers where is_current").fetchall() == [(20_000,)]

@@ -34,7 +34,7 @@ KILL_DISTANCE = 1 if KILLS >= 50 else 5
 
 
 @pytest.fixture
-def s3(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+def s3_bucket(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Bucket:
     set_environ(monkeypatch, bucket.environ)
     return bucket
 
@@ -46,23 +46,23 @@ def kill_export() -> Iterator[Export]:
 
 
 @pytest.mark.parametrize("name", FILE_NAMES)
-def test_an_object_has_the_same_bytes_as_a_local_file(s3: Bucket, tmp_path: Path, name: str) -> None:
+def test_an_object_has_the_same_bytes_as_a_local_file(s3_bucket: Bucket, tmp_path: Path, name: str) -> None:
     for number in (1, 2):  # the second export replaces the first
         publish(parse_destination(str(tmp_path / name)), PEOPLE[number:], number)
-        publish(parse_destination(s3.url(f"deep/{name}")), PEOPLE[number:], number)
-        assert s3.read() == {f"deep/{name}": (tmp_path / name).read_bytes()}
+        publish(parse_destination(s3_bucket.url(f"deep/{name}")), PEOPLE[number:], number)
+        assert s3_bucket.read() == {f"deep/{name}": (tmp_path / name).read_bytes()}
         publish(parse_destination(f"memory://trial/{name}"), PEOPLE[number:], number)
         assert fsspec.filesystem("memory").cat_file(f"trial/{name}") == (tmp_path / name).read_bytes()
-    assert s3.list_uploads() == []
+    assert s3_bucket.list_uploads() == []
 
 
-def test_targets_of_other_programs_and_complete_exports_are_left_unchanged(s3: Bucket) -> None:
-    s3.put("own.parquet", "mine")
-    target = parse_destination(s3.url("own.parquet"))
+def test_targets_of_other_programs_and_complete_exports_are_left_unchanged(s3_bucket: Bucket) -> None:
+    s3_bucket.put("own.parquet", "mine")
+    target = parse_destination(s3_bucket.url("own.parquet"))
     with pytest.raises(ConfigurationError, match="and was not changed"):
         publish(target, PEOPLE, 1)
-    assert s3.read() == {"own.parquet": b"mine"}
-    s3.put("own.parquet", "")
+    assert s3_bucket.read() == {"own.parquet": b"mine"}
+    s3_bucket.put("own.parquet", "")
     publish(target, PEOPLE, 1)
     writer = open_writer(target)
     writer.prepare(build_start(build_run(1)))
@@ -85,14 +85,14 @@ def count_last_export(target: Destination) -> int | None:
 
 
 def test_a_missing_or_forbidden_bucket_is_refused_before_the_list_is_read(
-    s3: Bucket, monkeypatch: pytest.MonkeyPatch
+    s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for url in (s3.url("a.csv"), s3.url("b/c.parquet")):
+    for url in (s3_bucket.url("a.csv"), s3_bucket.url("b/c.parquet")):
         writer = open_writer(parse_destination(url))
         writer.prepare(build_start(build_run(1)))
         writer.discard()
-    assert s3.read() == {}
-    assert s3.list_uploads() == []
+    assert s3_bucket.read() == {}
+    assert s3_bucket.list_uploads() == []
     with pytest.raises(ConfigurationError, match="cannot be written: there is no bucket no-such-bucket"):
         open_writer(parse_destination("s3://no-such-bucket/a.csv")).prepare(build_start(build_run(1)))
 
@@ -113,15 +113,15 @@ def test_a_url_that_cannot_be_written_is_refused_without_its_password() -> None:
         ("databricks://token:pass-word@h", {}, "Databricks"),
     ]
     for target, options, message in cases:
-        with pytest.raises(ConfigurationError, match=message) as error:
+        with pytest.raises(ConfigurationError, match=message) as error_info:
             parse_destination(target, **options)
-        assert "pass-word" not in str(error.value)
+        assert "pass-word" not in str(error_info.value)
 
 
 def test_a_stop_while_an_object_is_uploaded_does_not_report_that_nothing_was_written(
-    s3: Bucket, monkeypatch: pytest.MonkeyPatch
+    s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer, committing_states = open_writer(parse_destination(s3.url("a.csv"))), list[bool]()
+    writer, committing_states = open_writer(parse_destination(s3_bucket.url("a.csv"))), list[bool]()
     writer.prepare(build_start(build_run(0)))
     monkeypatch.setattr(files, "put_file", lambda *_, **__: committing_states.append(writer.is_committing))
     committing_states.append(writer.is_committing)
@@ -139,13 +139,13 @@ def read_values(table: pa.Table) -> list[list[Any]]:
 
 
 def test_a_killed_export_leaves_the_old_object_or_the_new_object(
-    s3: Bucket, kill_export: Export, tmp_path: Path
+    s3_bucket: Bucket, kill_export: Export, tmp_path: Path
 ) -> None:
     def read_object() -> list[list[Any]]:
         shutil.rmtree(tmp_path / "bucket", ignore_errors=True)
-        return read_values(pq.ParquetFile(s3.download(tmp_path / "bucket") / "people.parquet").read())
+        return read_values(pq.ParquetFile(s3_bucket.download(tmp_path / "bucket") / "people.parquet").read())
 
-    task = {"url": s3.url("people.parquet"), "options": {}, "environ": s3.environ}
+    task = {"url": s3_bucket.url("people.parquet"), "options": {}, "environ": s3_bucket.environ}
     assert not kill_export(**task, people=PEOPLE_BEFORE, number=1)
     contents, export_number, step, is_killed = [read_object()], 1, 0, True
     assert contents == [PEOPLE_BEFORE]

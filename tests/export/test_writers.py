@@ -53,7 +53,7 @@ def count_last_export(destination: Destination) -> int | None:
         writer.discard()
 
 
-def begin(writer: Writer) -> None:
+def begin_export(writer: Writer) -> None:
     writer.prepare(build_start(build_run(1)))
     writer.start()
 
@@ -168,8 +168,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A folder on a file system of 24 KB."""
     folder = tmp_path / "small"
     folder.mkdir()
-    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24k", "tmpfs", folder], capture_output=True)
-    if mount.returncode:
+    mount_result = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24k", "tmpfs", folder], capture_output=True)
+    if mount_result.returncode:
         pytest.skip("needs the right to mount a file system")
     yield folder
     subprocess.run(["umount", folder], check=True)
@@ -220,11 +220,11 @@ def write_and_publish(writer: Writer, people: list[dict[str, Any]]) -> None:
 
 
 def test_only_the_owner_may_read_a_new_file_or_database(file: Destination) -> None:
-    mask = os.umask(0)
+    umask_before = os.umask(0)
     try:
         write(file, MIXED_TABLE)
     finally:
-        os.umask(mask)
+        os.umask(umask_before)
 
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
 
@@ -247,7 +247,7 @@ def test_a_missing_directory_is_refused_before_the_list_is_read(tmp_path: Path) 
         writer = open_writer(parse_destination(choose_target(folder, file_format)))
         folder.rmdir()
         with pytest.raises(ConfigurationError, match="Cannot write in"):
-            begin(writer)
+            begin_export(writer)
 
 
 @pytest.mark.parametrize("file_format", DATABASE_FILES)
@@ -285,14 +285,14 @@ def test_a_schema_in_duckdb_may_have_the_name_of_its_database(tmp_path: Path, sc
     assert run_sql(destination, f"select count(*) from w.{schema}.subscribers") == [(3,)]
 
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+TEXT_STRATEGY = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
-CELLS = st.tuples(TEXT, st.none() | TEXT, st.none() | st.lists(TEXT, max_size=3))
+ROW_STRATEGY = st.tuples(TEXT_STRATEGY, st.none() | TEXT_STRATEGY, st.none() | st.lists(TEXT_STRATEGY, max_size=3))
 
 
 @settings(max_examples=settings().max_examples // 3, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(rows=st.lists(CELLS, max_size=15))
+@given(rows=st.lists(ROW_STRATEGY, max_size=15))
 def test_any_text_is_read_back_unchanged(
     file: Destination, rows: list[tuple[str, str | None, list[str] | None]]
 ) -> None:

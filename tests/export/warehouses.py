@@ -72,11 +72,11 @@ def run_sql(destination: Destination, *statements: str) -> list[tuple[Any, ...]]
     schema_prefix = f"{destination.schema}." if destination.schema else ""
     rendered_statements = [statement.replace("{}", schema_prefix) for statement in statements]
     if destination.format is Format.DUCKDB:
-        with duckdb.connect(str(destination.path)) as duck:
-            duck.execute("set timezone = 'UTC'")
+        with duckdb.connect(str(destination.path)) as duckdb_connection:
+            duckdb_connection.execute("set timezone = 'UTC'")
             rows: list[tuple[Any, ...]] = []
             for statement in rendered_statements:
-                rows = duck.execute(statement).fetchall()
+                rows = duckdb_connection.execute(statement).fetchall()
             return rows
     with connect(destination) as connection:
         results = [connection.exec_driver_sql(statement) for statement in rendered_statements]
