@@ -107,8 +107,7 @@ def choose_valid_values(kind: Kind) -> st.SearchStrategy[str]:
 
 @st.composite
 def draw_subscribers(draw: st.DrawFn) -> str:
-    """Draw a subscriber as in service-api.md, where any field may be absent or null, and sometimes has any JSON
-    value."""
+    """Draw a subscriber as in service-api.md. A field may be absent or null, and sometimes it has any JSON value."""
 
     def write(fields: list[Field], depth: int) -> str:
         fields_by_key: dict[str, list[Field]] = {}

@@ -15,8 +15,8 @@ from tests.export.readers import TARGET_NAMES
 from tests.export.test_modes import build_person, publish
 from tests.export.warehouses import DATABASES, MERGING_DATABASES, connect, open_destination, run_sql
 
-KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
-KILL_DISTANCE = 1 if KILLS >= 50 else 4
+KILL_COUNT = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
+KILL_DISTANCE = 1 if KILL_COUNT >= 50 else 4
 """Exports are killed at every fourth statement, from a different first statement in each test. A campaign kills at
 every statement."""
 PEOPLE_BEFORE: list[list[Any]] = [[1, "Ann"], [2, "Ann"], [3, "Ann"]]

@@ -64,12 +64,15 @@ def find_day(value: Any) -> int | None:
     return round(((time_of_row if time_of_row.tzinfo else time_of_row.replace(tzinfo=UTC)) - AT) / timedelta(days=1))
 
 
-def read_rows(destination: Destination, *times: str) -> list[tuple[Any, ...]]:
+def read_rows(destination: Destination, *time_columns: str) -> list[tuple[Any, ...]]:
     """Return id, first_name, the number of the run, and the days of these columns for each row."""
-    columns = ", ".join(
-        f"cast({time_} as varchar)" if destination.format is Format.DUCKDB else time_ for time_ in times
+    columns_sql = ", ".join(
+        f"cast({time_column} as varchar)" if destination.format is Format.DUCKDB else time_column
+        for time_column in time_columns
     )
-    rows = run_sql(destination, f"select id, first_name, _run_id{', ' + columns if times else ''} from {{}}subscribers")
+    rows = run_sql(
+        destination, f"select id, first_name, _run_id{', ' + columns_sql if time_columns else ''} from {{}}subscribers"
+    )
     converted_rows = [(row[0], row[1], float(row[2][4:]), *map(find_day, row[3:])) for row in rows]
     return sorted(converted_rows, key=lambda row: tuple((cell is None, cell or 0) for cell in (row[0], *row[2:])))
 
@@ -326,7 +329,7 @@ def test_the_documented_query_returns_each_day_of_a_history(table: Destination) 
         people_by_day[number] = people
         publish(
             table,
-            [build_person(subscriber, name, Birthday="1990-01-01") for subscriber, name in people.items()],
+            [build_person(index, name, Birthday="1990-01-01") for index, name in people.items()],
             number,
         )
 

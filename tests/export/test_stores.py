@@ -18,7 +18,7 @@ from connector.warehouse.destination import Destination, parse_destination
 from connector.warehouse.opening import open_writer
 from tests.export.nursery import Export, open_killer
 from tests.export.people import BARE_SUBSCRIBER, FULL_SUBSCRIBER, build_run, build_start
-from tests.export.test_killed import KILLS
+from tests.export.test_killed import KILL_COUNT
 from tests.export.test_modes import Person, build_person, publish
 from tests.stores import Bucket, set_environ
 
@@ -29,7 +29,7 @@ PEOPLE: list[Person] = [
     build_person(5, "Eve", Base={"Id": 9, "Name": "Shop"}),
     build_person(6, "No base"),
 ]
-KILL_DISTANCE = 1 if KILLS >= 50 else 5
+KILL_DISTANCE = 1 if KILL_COUNT >= 50 else 5
 """The number of steps from one kill to the next."""
 
 

@@ -58,9 +58,9 @@ def begin_export(writer: Writer) -> None:
     writer.start()
 
 
-def build_next_run(rows: int) -> ExportRun:
+def build_next_run(row_count: int) -> ExportRun:
     """Return a run that begins after every other run."""
-    return build_run(rows, exported_at=AT + timedelta(minutes=next(_MINUTES)))
+    return build_run(row_count, exported_at=AT + timedelta(minutes=next(_MINUTES)))
 
 
 def write(destination: Destination, *tables: pa.Table) -> pa.Table:

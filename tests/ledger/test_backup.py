@@ -34,7 +34,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def read_people(path: Path) -> list[int]:
+def read_subscriber_ids(path: Path) -> list[int]:
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
         return [row[0] for row in connection.execute("SELECT subscriber_id FROM entry ORDER BY subscriber_id")]
 
@@ -70,8 +70,9 @@ while not select.select([sys.stdin], [], [], 0)[0]:
         for _ in range(100):
             with ledger.transaction() as connection:
                 base = find_or_add_base(connection, "account", 7, None)
-                people = [(person * SPREAD % 2**128, person) for person in range(start, start + size)]
-                ledger.record_listed(base, "email", [(who.to_bytes(16, "big"), person) for who, person in people])
+                ids = range(start, start + size)
+                identities = [(subscriber_id * SPREAD % 2**128).to_bytes(16, "big") for subscriber_id in ids]
+                ledger.record_listed(base, "email", list(zip(identities, ids)))
             start += size
             if start == size:
                 print("begun", flush=True)
@@ -83,17 +84,17 @@ def test_a_backup_during_writing_has_all_commits_up_to_one_moment(tmp_path: Path
     targets = [tmp_path / f"backup-{number}.db" for number in range(BACKUP_COUNT)]
     with run_writer(path) as writer:
         entry_counts = [back_up_ledger(build_file_url(path), target).entries or 0 for target in targets[:-1]]
-        wait_for(lambda: len(read_people(path)) > entry_counts[0])
+        wait_for(lambda: len(read_subscriber_ids(path)) > entry_counts[0])
         entry_counts.append(back_up_ledger(build_file_url(path), targets[-1]).entries or 0)
         assert writer.poll() is None
     assert writer.returncode == 0
-    people_at_end = read_people(path)
+    people_at_end = read_subscriber_ids(path)
     assert people_at_end == list(range(len(people_at_end)))
     assert entry_counts == sorted(entry_counts)
     assert entry_counts[0] < entry_counts[-1] <= len(people_at_end)
     for entry_count, target in zip(entry_counts, targets, strict=True):
         assert entry_count % BATCH_SIZE == 0
-        assert read_people(target) == list(range(entry_count))
+        assert read_subscriber_ids(target) == list(range(entry_count))
         with closing(sqlite3.connect(target)) as connection:
             assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         with open_ledger(build_file_url(target)):
@@ -141,7 +142,7 @@ def test_a_backup_of_a_free_ledger_takes_the_lock_and_includes_the_wal_of_a_kill
     assert back_up_ledger(build_file_url(source), tmp_path / "backup.db") == Backup(501, None)
     assert sorted(file.name for file in source.parent.iterdir()) == ["ledger.db", "ledger.db.lock"]
     assert str(os.getpid()) in source.with_name("ledger.db.lock").read_text()
-    assert len(read_people(source)) == 501
+    assert len(read_subscriber_ids(source)) == 501
 
 
 def test_an_entry_that_is_being_sent_is_unknown_in_the_backup(source: Path, tmp_path: Path) -> None:
@@ -186,7 +187,7 @@ def test_a_target_that_cannot_be_a_backup_is_refused(source: Path, tmp_path: Pat
             back_up_ledger(build_file_url(source), tmp_path / target)
     assert {file.name for file in tmp_path.glob("*.db")} == {"link.db", "third.db"}
     assert (tmp_path / "third.db").read_text() == "precious"
-    assert len(read_people(source)) == 1
+    assert len(read_subscriber_ids(source)) == 1
 
 
 def test_a_missing_ledger_or_a_file_that_is_not_a_ledger_is_not_copied(tmp_path: Path) -> None:
@@ -202,8 +203,8 @@ def test_a_missing_ledger_or_a_file_that_is_not_a_ledger_is_not_copied(tmp_path:
 
 def test_the_copy_of_a_damaged_ledger_is_removed(source: Path, tmp_path: Path) -> None:
     with open_ledger(build_file_url(source)) as ledger, ledger.transaction():
-        people = [(number.to_bytes(16, "big"), number) for number in range(5000)]
-        ledger.record_listed(find_or_add_base(ledger.connection, "account", 8, None), "email", people)
+        subscribers = [(number.to_bytes(16, "big"), number) for number in range(5000)]
+        ledger.record_listed(find_or_add_base(ledger.connection, "account", 8, None), "email", subscribers)
     with source.open("r+b") as file:
         file.seek(20 * 4096)
         file.write(b"\xa5" * 8192)
@@ -231,4 +232,4 @@ def test_a_full_disk_leaves_nothing_at_the_target(source: Path, tmp_path: Path) 
     result = subprocess.run(arguments, capture_output=True, text=True, check=True)
     assert "cannot be copied" in result.stdout
     assert list(folder.iterdir()) == []
-    assert len(read_people(source)) == 5001
+    assert len(read_subscriber_ids(source)) == 5001

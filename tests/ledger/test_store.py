@@ -212,7 +212,7 @@ def test_confirmed_entries_are_read_from_any_identity_on_and_then_from_the_first
     assert find(identities[1], 0) == []
 
 
-def test_a_confirmed_entry_has_the_end_of_its_run_as_its_age(ledger: Ledger) -> None:
+def test_a_confirmed_entry_is_known_since_the_end_of_its_run(ledger: Ledger) -> None:
     base = add_base(ledger)
     move_to(ledger, base, State.CONFIRMED)
     with ledger.transaction() as connection:

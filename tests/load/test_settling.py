@@ -235,7 +235,7 @@ def test_an_entry_of_an_earlier_run_is_looked_up_in_every_spelling(bench: Bench)
     assert bench.in_any_spelling == [True] * 3
 
 
-def test_a_create_of_this_run_is_looked_up_in_the_sent_spelling_until_known_until(bench: Bench) -> None:
+def test_a_create_of_this_run_is_looked_up_in_other_spellings_only_after_known_until(bench: Bench) -> None:
     bench.looks = [INCOMPLETE_LOOK, INCOMPLETE_LOOK, INCOMPLETE_LOOK, INCOMPLETE_LOOK, EMPTY_LOOK, EMPTY_LOOK]
     bench.settle(
         confirmed_at=1001.0,

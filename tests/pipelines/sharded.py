@@ -33,9 +33,9 @@ ODD_ROWS = ("PERSON5@example.com,Ann 5", "person6@example.com,Another", "no addr
 ODD_ROW_COUNTS = {"duplicate": 2, "invalid": 3}
 
 
-def write_job(folder: Path, *more_lines: str, people: int = PEOPLE_COUNT) -> None:
+def write_job(folder: Path, *more_lines: str, person_count: int = PEOPLE_COUNT) -> None:
     """Write a job over the people and the odd rows."""
-    rows = [f"person{index}@example.com,Ann {index}" for index in range(people)]
+    rows = [f"person{index}@example.com,Ann {index}" for index in range(person_count)]
     write_csv(folder / "people.csv", "email,first_name", *rows, *ODD_ROWS)
     (folder / "job.yaml").write_text("\n".join([JOB, *more_lines]))
 
@@ -66,11 +66,11 @@ def sum_rows(results: list[CommandResult]) -> dict[str, int]:
     return dict(sum((Counter(result.rows) for result in results), Counter()))
 
 
-def everyone_once(people: int = PEOPLE_COUNT) -> Counter[str]:
+def count_everyone_once(person_count: int = PEOPLE_COUNT) -> Counter[str]:
     """Return the count of each address if each person is created exactly once."""
-    return Counter({f"person{index}@example.com": 1 for index in range(people)})
+    return Counter({f"person{index}@example.com": 1 for index in range(person_count)})
 
 
-def has_everyone_once(connector: Connector, people: int = PEOPLE_COUNT) -> bool:
+def has_everyone_once(connector: Connector, person_count: int = PEOPLE_COUNT) -> bool:
     """Return whether the sandbox has each of the people exactly once."""
-    return count_stored(connector.sandbox) == everyone_once(people)
+    return count_stored(connector.sandbox) == count_everyone_once(person_count)

@@ -57,7 +57,7 @@ def test_a_cached_answer_of_the_list_does_not_prove_that_a_lost_create_had_no_ef
     assert (result.code, result.rows) == (0, {"read": 1, "created": 1}), result.report["messages"]
 
 
-def test_a_filter_that_returns_the_first_match_only_proves_nobody_absent(connector: Connector, tmp_path: Path) -> None:
+def test_a_filter_that_returns_only_the_first_match_proves_nobody_absent(connector: Connector, tmp_path: Path) -> None:
     people = write_people(tmp_path, "true", "true")
     fill(connector, people, "--base-name Customers")
     fill(connector, people, NEWS, state_name="second state")

@@ -51,7 +51,7 @@ def list_activity(connector: Connector) -> dict[str, bool]:
     ],
     ids=["first", "the first of two"],
 )
-def test_an_inactive_row_overrules_the_active_rows_of_its_subscriber(
+def test_an_inactive_row_has_precedence_over_the_active_rows_of_its_subscriber(
     connector: Connector, tmp_path: Path, rows: tuple[str, ...], used_row: int
 ) -> None:
     write_people(tmp_path, *rows)
@@ -70,7 +70,7 @@ def test_an_inactive_row_overrules_the_active_rows_of_its_subscriber(
     assert connector.run_json("sync", job).rows == expected | {"exists": 2}
 
 
-def test_a_row_in_a_later_chunk_overrules_the_first(connector: Connector, tmp_path: Path) -> None:
+def test_a_row_in_a_later_chunk_has_precedence_over_the_first(connector: Connector, tmp_path: Path) -> None:
     rows = [f"p{number}@x.org,Pat,DE,yes" for number in range(32_000)]
     write_people(tmp_path, *rows, "p5@x.org,Pat,DE,no", "P31999@X.org,Pat,DE,no", "p7@x.org,Paul,FR,yes")
     job = write_job(tmp_path, more_keys="guard: {max_creates: 10}")

@@ -32,7 +32,7 @@ from tests.pipelines.sharded import (
     ODD_ROW_COUNTS,
     PEOPLE_COUNT,
     close_process,
-    everyone_once,
+    count_everyone_once,
     has_everyone_once,
     write_job,
 )
@@ -70,7 +70,7 @@ def sync_with_kills(connector: Connector, rng: random.Random) -> tuple[CommandRe
 def test_killed_workers_lose_and_repeat_no_create_and_the_report_is_correct(
     postgres_connector: Connector, tmp_path: Path
 ) -> None:
-    write_job(tmp_path, people=KILL_TEST_PEOPLE_COUNT)
+    write_job(tmp_path, person_count=KILL_TEST_PEOPLE_COUNT)
     postgres_connector.sandbox.switch(latency_ms=20, seed=5, **LOSSES)
     rng = random.Random(5)
     result, kill_count = sync_with_kills(postgres_connector, rng)
@@ -135,7 +135,7 @@ def test_a_killed_command_leaves_no_process_and_the_next_command_continues(
     postgres_connector: Connector, tmp_path: Path
 ) -> None:
     people_count = 2 * PEOPLE_COUNT
-    write_job(tmp_path, people=people_count)
+    write_job(tmp_path, person_count=people_count)
     postgres_connector.sandbox.switch(latency_ms=300)
     process = start(postgres_connector)
     wait_for_creates(postgres_connector, 100)
@@ -187,7 +187,7 @@ def test_the_first_signal_stops_the_shards_in_order_and_the_second_at_once(
 def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_in_order(
     postgres_connector: Connector, tmp_path: Path
 ) -> None:
-    write_job(tmp_path, people=300)
+    write_job(tmp_path, person_count=300)
     with run_dask(tmp_path, "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard") as scheduler:
         address = read_address(tmp_path)
         command = ("sync", "job.yaml", "--engine", "dask", "--scheduler", address)
@@ -215,4 +215,4 @@ def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_in_order(
             postgres_connector.sandbox.switch(latency_ms=5)
             second_result = postgres_connector.run_json("sync", "job.yaml", "--wait", "60s")
             assert second_result.code == 1, second_result.stderr
-    assert count_stored(postgres_connector.sandbox) == everyone_once()
+    assert count_stored(postgres_connector.sandbox) == count_everyone_once()

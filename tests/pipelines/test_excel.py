@@ -200,7 +200,7 @@ def test_a_workbook_of_another_program_is_replaced_only_with_overwrite(exporter:
     assert exporter.run("export", "people.xlsx", "--overwrite").code == 0
 
 
-def test_a_sheet_has_no_row_beyond_the_last_one_of_excel() -> None:
+def test_a_row_beyond_the_last_row_of_a_sheet_is_refused() -> None:
     sheet = SheetFile(io.BytesIO(), ["email"])
     sheet.rows = MAX_ROWS - 1
     sheet.write_row(["ann@example.com"])

@@ -106,7 +106,7 @@ def test_one_merged_row_does_not_prevent_other_creates(connector: Connector, tmp
     assert retry(connector, "--held", "accept").rows == {"read": 1, "exists": 1}
 
 
-def test_an_overwritten_subscriber_does_not_trip_the_account_guard(connector: Connector, tmp_path: Path) -> None:
+def test_an_overwritten_subscriber_does_not_trigger_the_account_guard(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(merge_by="Phone")
     rows = [
         "new0@example.com,31612345671,true",

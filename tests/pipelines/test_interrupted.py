@@ -13,9 +13,9 @@ import pytest
 
 from tests.pipelines.conftest import Connector, count_stored, has_stored, wait_for, wait_for_result, write_addresses
 
-KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
+KILL_COUNT = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
 FAULTS = {"drop_before": 0.01, "drop_after": 0.01, "error_before": 0.01, "error_after": 0.01, "garbage_after": 0.01}
-PEOPLE_COUNT = 100 * (KILLS + 1)
+PEOPLE_COUNT = 100 * (KILL_COUNT + 1)
 
 
 @pytest.mark.parametrize("connector_fixture", ["connector", "postgres_connector"], ids=["sqlite", "postgresql"])
@@ -27,7 +27,7 @@ def test_an_import_that_is_killed_at_random_moments_loses_and_repeats_no_create(
     sandbox.switch(latency_ms=40, **FAULTS)
     path = write_addresses(tmp_path / "people.csv", PEOPLE_COUNT)
     arguments = ("import", path, "--base-name", "News", "--quiet-period", "300ms", "--max-concurrency", "8")
-    for kill_index in range(KILLS):
+    for kill_index in range(KILL_COUNT):
         with connector.start(*arguments) as process:
             target_count = sandbox.stats()["subscribers"] + rng.randrange(1, 100)
             wait_for(partial(has_stored, sandbox, target_count))

@@ -35,9 +35,9 @@ def test_an_unexpected_error_is_one_line_and_exit_code_3() -> None:
 
 @pytest.mark.parametrize(("arguments", "stdout"), [(["--help"], "/dev/full"), (["import", "--help"], "a closed pipe")])
 def test_help_that_cannot_be_written_ends_with_exit_code_3_and_a_message(arguments: list[str], stdout: str) -> None:
-    reader, pipe = os.pipe()
-    os.close(reader)
-    with Path(stdout).open("w") if stdout == "/dev/full" else os.fdopen(pipe, "w") as stream:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with Path(stdout).open("w") if stdout == "/dev/full" else os.fdopen(write_end, "w") as stream:
         result = subprocess.run(
             [sys.executable, "-m", "pipelines", *arguments], cwd=ROOT, stdout=stream, stderr=-1, text=True, check=False
         )

@@ -31,8 +31,8 @@ subscriber:
 load: {quiet_period: 100ms}
 receipts: {to: "TO"}
 """
-KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
-POINT_STEP = 1 if KILLS >= 50 else 17
+KILL_COUNT = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
+POINT_STEP = 1 if KILL_COUNT >= 50 else 17
 """The distance between two tried kill points. A campaign tries every point."""
 
 ReceiptRow = dict[str, Any]

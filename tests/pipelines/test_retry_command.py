@@ -177,7 +177,7 @@ def test_held_entries_are_sent_again_with_held_resend(connector: Connector, tmp_
         SUPPRESSING_JOB.replace("200ms", "200ms, on_unknown: hold").replace("suppress", "#"), encoding="utf-8"
     )
     assert connector.run_json("retry", "--job", job).rows == {"read": 3, "exists": 1, "unknown": 2}
-    result = connector.run_json("retry", "--job", job, "--held", "resend")  # overrules on_unknown of the job
+    result = connector.run_json("retry", "--job", job, "--held", "resend")  # has precedence over on_unknown of the job
     assert (result.code, result.rows) == (0, {"read": 2, "created": 2})
     assert set(count_stored(sandbox).values()) == {1}
     assert read_states(connector) == []

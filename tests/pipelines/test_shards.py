@@ -52,7 +52,7 @@ def test_shards_send_each_row_once_and_count_each_row_once(postgres_connector: C
 def test_another_number_of_shards_and_a_whole_run_create_nothing_twice(
     postgres_connector: Connector, tmp_path: Path
 ) -> None:
-    write_job(tmp_path, people=200)
+    write_job(tmp_path, person_count=200)
     for count in (2, 5):
         assert {result.code for result in sync_shards(postgres_connector, count)} <= {0, 1}
     whole_result = postgres_connector.run_json("sync", "job.yaml")
@@ -61,7 +61,7 @@ def test_another_number_of_shards_and_a_whole_run_create_nothing_twice(
 
 
 def test_a_run_that_overlaps_a_running_shard_is_refused(postgres_connector: Connector, tmp_path: Path) -> None:
-    write_job(tmp_path, people=200)
+    write_job(tmp_path, person_count=200)
     job_text = (tmp_path / "job.yaml").read_text().replace("500ms}", "500ms, max_concurrency: 4}")
     (tmp_path / "job.yaml").write_text(job_text)
     postgres_connector.sandbox.switch(latency_ms=500)
@@ -77,7 +77,7 @@ def test_a_run_that_overlaps_a_running_shard_is_refused(postgres_connector: Conn
 
 
 def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connector: Connector, tmp_path: Path) -> None:
-    write_job(tmp_path, people=KILL_TEST_PEOPLE_COUNT)
+    write_job(tmp_path, person_count=KILL_TEST_PEOPLE_COUNT)
     postgres_connector.sandbox.switch(latency_ms=40, **LOSSES)
     rng, kill_count = random.Random(3), 0
     processes = {index: start_shard(postgres_connector, index, 4) for index in range(1, 5)}
@@ -109,7 +109,7 @@ def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(
     postgres_connector: Connector, tmp_path: Path
 ) -> None:
     """The run waits in a pause after it has recorded intents. It loses its session, and its lease of 8 s ends."""
-    write_job(tmp_path, people=120)
+    write_job(tmp_path, person_count=120)
     job_text = (tmp_path / "job.yaml").read_text().replace("500ms}", "500ms, max_rate: 20}")
     (tmp_path / "job.yaml").write_text(job_text)
     postgres_connector.sandbox.switch(duplicates="accept", latency_ms=50)
@@ -153,7 +153,7 @@ def test_each_shard_has_its_own_cursor(postgres_connector: Connector, tmp_path: 
 
 
 def test_a_shard_has_its_part_of_each_limit(postgres_connector: Connector, tmp_path: Path) -> None:
-    write_job(tmp_path, "guard: {max_creates: 40}", people=60)
+    write_job(tmp_path, "guard: {max_creates: 40}", person_count=60)
     refused_result = postgres_connector.run_json("sync", "job.yaml", "--shard", "1/2")
     assert (refused_result.code, "and 20 are allowed" in refused_result.stderr) == (3, True), refused_result.stderr
     job = (tmp_path / "job.yaml").read_text().replace("max_creates: 40", "max_creates: 400")
@@ -166,7 +166,7 @@ def test_a_shard_has_its_part_of_each_limit(postgres_connector: Connector, tmp_p
 def test_an_impossible_use_of_shards_is_refused_before_the_first_create(
     postgres_connector: Connector, tmp_path: Path
 ) -> None:
-    write_job(tmp_path, people=3)
+    write_job(tmp_path, person_count=3)
     texts_by_options = {
         ("--shard", "4/3"): "is not a shard",
         ("--shard", "1/3", "--dry-run"): "leave out --shard",

@@ -76,8 +76,8 @@ def test_a_base_that_is_known_only_by_its_name_is_compared_by_name(tmp_path: Pat
 def test_a_row_without_the_id_of_its_base_ends_the_run(tmp_path: Path, base: object) -> None:
     fake = FakeList(build_crowd(5))
     fake.people += [
-        {"Id": name, "Base": base, "Email": email}
-        for name, email in enumerate(["ann@x.org", "bob@x.org", "bob@x.org"], 50)
+        {"Id": number, "Base": base, "Email": email}
+        for number, email in enumerate(["ann@x.org", "bob@x.org", "bob@x.org"], 50)
     ]
     with pytest.raises(ConfigurationError, match="does not show the base of a subscriber by its Id"):
         look(fake, tmp_path, "ann@x.org", "bob@x.org", "eve@x.org")
@@ -139,7 +139,7 @@ def test_a_key_is_looked_up_in_all_spellings_and_each_spelling_needs_a_control(t
 
 
 def test_no_listed_subscriber_is_absent_if_the_service_lowers_domains_and_compares_case(tmp_path: Path) -> None:
-    def store(email: str) -> str:
+    def store_email(email: str) -> str:
         local, _, domain = email.partition("@")
         return f"{local}@{domain.lower()}"
 
@@ -147,7 +147,7 @@ def test_no_listed_subscriber_is_absent_if_the_service_lowers_domains_and_compar
     sent_emails = [f"{name}@{domain}" for name in ("ann", "Bob") for domain in ("x.org", "X.org")]
     listed_emails = [f"is.there.{email}" for email in sent_emails]
     for number, email in enumerate(listed_emails):
-        fake.add(100 + number, store(email))
+        fake.add(100 + number, store_email(email))
     result = look(fake, tmp_path, *sent_emails, *listed_emails)
     assert set(result.found_ids) == compute_identities(*listed_emails)
     assert result.absent_identities == compute_identities("ann@x.org", "bob@x.org")

@@ -144,7 +144,7 @@ def test_look_ups_continue_one_at_a_time_as_long_as_some_are_answered(tmp_path: 
     assert len(run_with_fake(fake, tmp_path, look)) == 10
 
 
-def test_look_ups_fail_if_the_service_answers_even_single_ones_with_429(tmp_path: Path) -> None:
+def test_look_ups_fail_if_the_service_answers_even_a_single_look_up_with_429(tmp_path: Path) -> None:
     fake = FakeList(choose_answer=lambda query: Refused(429, "slow down"))
     with pytest.raises(ListFailed, match="429") as failure:
         run_with_fake(

@@ -17,7 +17,7 @@ from connector.mail.campaign import MAX_EMAILS_PER_COMMIT
 from tests.pipelines.conftest import Connector, wait_for, write_csv
 from tests.pipelines.emails.outbox import interrupt_twice, list_recipients, read_outbox
 
-KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
+KILL_COUNT = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
 
 MAIL: dict[str, Any] = {
     "campaign": "welcome",
@@ -321,13 +321,13 @@ def test_a_restored_ledger_closes_campaigns_until_a_person_reopens_them(mailer: 
 
 def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector, tmp_path: Path) -> None:
     """The sandbox loses 2 % of the answers after it sent the email."""
-    count = 5000 if KILLS >= 50 else 1000
+    count = 5000 if KILL_COUNT >= 50 else 1000
     addresses = [f"person{index}@example.net" for index in range(count)]
     write_csv(tmp_path / "people.csv", "email,first,order", *(f"{address},P,1" for address in addresses))
     write_job(tmp_path, {"html": None, "text": {"content": "Hello {{ first }}"}})
     mailer.sandbox.switch(drop_after=0.02)
 
-    for index in range(KILLS):
+    for index in range(KILL_COUNT):
         with mailer.start("mail", "mail.yaml", "--output", "json") as process:
             target_count = mailer.sandbox.stats()["emails"] + 7 * index
             wait_for(lambda: mailer.sandbox.stats()["emails"] > target_count or process.poll() is not None)  # noqa: B023
@@ -352,7 +352,7 @@ def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector, tmp_pat
     assert set(addresses) - set(counts_by_recipient) <= unknown_emails, (
         "the rejects file has each recipient who got no email"
     )
-    assert len(unknown_emails) <= len(emails_without_answer) + KILLS * 2 * MAX_EMAILS_PER_COMMIT
+    assert len(unknown_emails) <= len(emails_without_answer) + KILL_COUNT * 2 * MAX_EMAILS_PER_COMMIT
 
 
 # Interrupted runs
