@@ -23,7 +23,7 @@ from connector.paging.certificate import (
     decide_counts,
     is_window_size,
 )
-from connector.paging.overlap import IdArray, contained
+from connector.paging.overlap import IdArray, mark_contained
 from connector.service.wire import MAX_LIMIT, ListPage, ListQuery
 
 PARTITIONS: Mapping[str, Sequence[object]] = {"gender": ("male", "female", ""), "is_active": (True, False)}
@@ -127,7 +127,7 @@ def read_ids(answer: Answer) -> list[int]:
 def read_unlisted_ids(suspect: Suspect, answer: Answer) -> IdArray:
     """Return the ids in the answer that the suspected reading lacks, ascending."""
     ids = np.array(sorted(set(read_ids(answer))), dtype=np.int64)
-    unlisted_ids: IdArray = ids[~contained(suspect.ids, ids)]
+    unlisted_ids: IdArray = ids[~mark_contained(suspect.ids, ids)]
     return unlisted_ids
 
 

@@ -1,1 +1,2 @@
-"""Which page of the list to ask for next, and what the answers prove together; pure, fed with ids only."""
+"""Decides which page of the list to request next, and what all pages prove together. All code is pure, and uses only
+the ids of rows."""

@@ -139,11 +139,15 @@ class Certificate:
         return self.verdict is Verdict.COMPLETE
 
     def as_report(self) -> dict[str, Any]:
-        """Return the report's `certificate` object: plain JSON values, times as ISO 8601."""
-        times = {name: getattr(self, name).isoformat() for name in ("started_at", "finished_at")}
-        texts = {name: str(getattr(self, name)) for name in ("verdict", "reason", "order", "total_count", "cut_off")}
-        hidden = {name: [value for other_name, value in self.hidden if other_name == name] for name, _ in self.hidden}
-        values = asdict(self) | texts | times | {"hidden": hidden}
+        """Return the report's `certificate` object: plain JSON values, with times as ISO 8601."""
+        time_texts = {name: getattr(self, name).isoformat() for name in ("started_at", "finished_at")}
+        enum_texts = {
+            name: str(getattr(self, name)) for name in ("verdict", "reason", "order", "total_count", "cut_off")
+        }
+        hidden_values = {
+            name: [value for other_name, value in self.hidden if other_name == name] for name, _ in self.hidden
+        }
+        values = asdict(self) | enum_texts | time_texts | {"hidden": hidden_values}
         del values["unlisted_ids"], values["unshown_classes"]
         return values
 
@@ -152,8 +156,9 @@ SMALLEST_WINDOW = 1000
 """The smallest size that counts as a result window. Shorter lists have round sizes by chance too often."""
 
 _QUIET_ROUND_COUNT, _ROUND_COUNT = 2, 3
-"""Rounds whose counts must all contradict a quiet list, and another list. One round is not enough, because a subscriber
-that moves to another part during a round is counted twice in that round."""
+"""The numbers of rounds in which the counts must contradict the list: the first number for a list that did not change,
+the second number for any other list. One round is not enough, because a subscriber that moves to another part during a
+round is counted twice in that round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +214,7 @@ def decide_counts(rounds: Sequence[Counts], is_quiet: bool, totals: Collection[i
 def decide_cut_off(certificate: Certificate, findings: Sequence[Finding], *, accepts_possible: bool) -> Certificate:
     """Return the certificate of a complete reading after the evidence of rule 7: with the findings and a new
     verdict."""
-    with_evidence = replace(
+    checked_certificate = replace(
         certificate,
         evidence={
             finding.kind: f"{finding.meaning}: {finding.message}" if finding.message else str(finding.meaning)
@@ -219,15 +224,15 @@ def decide_cut_off(certificate: Certificate, findings: Sequence[Finding], *, acc
     )
     meanings = {finding.meaning for finding in findings}
     if Meaning.CONTRADICTS in meanings:
-        return replace(with_evidence, verdict=Verdict.INCOMPLETE, reason=Reason.CUT_OFF)
+        return replace(checked_certificate, verdict=Verdict.INCOMPLETE, reason=Reason.CUT_OFF)
     if Meaning.AGREES in meanings:
-        return replace(with_evidence, cut_off=CutOff.EXCLUDED)
-    checked_total = with_evidence.total_last if with_evidence.total_count is TotalCount.CHECKED else None
-    if not any(is_window_size(rows) for rows in (with_evidence.distinct, checked_total or 0)):
-        return replace(with_evidence, cut_off=CutOff.NOT_EXCLUDED)
+        return replace(checked_certificate, cut_off=CutOff.EXCLUDED)
+    checked_total = checked_certificate.total_last if checked_certificate.total_count is TotalCount.CHECKED else None
+    if not any(is_window_size(rows) for rows in (checked_certificate.distinct, checked_total or 0)):
+        return replace(checked_certificate, cut_off=CutOff.NOT_EXCLUDED)
     if accepts_possible:
-        return replace(with_evidence, cut_off=CutOff.ACCEPTED)
-    return replace(with_evidence, verdict=Verdict.INCOMPLETE, reason=Reason.CUT_OFF_POSSIBLE)
+        return replace(checked_certificate, cut_off=CutOff.ACCEPTED)
+    return replace(checked_certificate, verdict=Verdict.INCOMPLETE, reason=Reason.CUT_OFF_POSSIBLE)
 
 
 def describe_hidden(certificate: Certificate) -> str:

@@ -26,6 +26,7 @@ class IdSet:
     __slots__ = ("_runs",)
 
     def __init__(self) -> None:
+        # Ascending arrays. No id is in two arrays, and each array is at least twice as long as the next one.
         self._runs: list[IdArray] = []
 
     def __len__(self) -> int:
@@ -39,7 +40,7 @@ class IdSet:
         smallest_id, largest_id = ids.min(), ids.max()
         for run in self._runs:
             if run[0] <= largest_id and run[-1] >= smallest_id:  # in id order, a page overlaps at most one run
-                held_mask |= contained(run, ids)
+                held_mask |= mark_contained(run, ids)
         return held_mask
 
     def count_between(self, smallest_id: int, largest_id: int) -> int:
@@ -68,7 +69,7 @@ class IdSet:
         self._runs[-2:] = [merged_ids]
 
 
-def contained(sorted_ids: IdArray, ids: IdArray) -> Mask:
+def mark_contained(sorted_ids: IdArray, ids: IdArray) -> Mask:
     """Return a mask of those `ids` that are in `sorted_ids`, an ascending array."""
     if not len(sorted_ids):
         return np.zeros(len(ids), dtype=np.bool_)
@@ -77,7 +78,7 @@ def contained(sorted_ids: IdArray, ids: IdArray) -> Mask:
     return contained_mask
 
 
-def first_occurrences(ids: IdArray) -> Mask:
+def mark_first_occurrences(ids: IdArray) -> Mask:
     """Return a mask of the first occurrence of each id in the array."""
     first_mask = np.zeros(len(ids), dtype=np.bool_)
     first_mask[np.unique(ids, return_index=True)[1]] = True

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from connector.paging.certificate import PROOFS, Certificate, Order, Reason, TotalCount, Verdict
-from connector.paging.overlap import NO_IDS, IdArray, IdSet, Mask, PageAnswer, PageRequest, contained
+from connector.paging.overlap import NO_IDS, IdArray, IdSet, Mask, PageAnswer, PageRequest, mark_contained
 from connector.paging.sweep import Sweep, SweepEnd
 
 MOST_SWEEPS = 5
@@ -178,26 +178,26 @@ class Pager:
         return proof
 
     def _record_newcomers(self, ids: IdArray) -> None:
-        new_ids = ids[~contained(self._previous_ids, ids) & ~self._vanished_ids.holds(ids)]
+        new_ids = ids[~mark_contained(self._previous_ids, ids) & ~self._vanished_ids.holds(ids)]
         self._newcomer_ids.add(new_ids[~self._newcomer_ids.holds(new_ids)])
 
     def _record_vanished(self, ids: IdArray) -> None:
         """Keep the ids of earlier sweeps that this sweep lacks."""
         earlier_ids, vanished_ids = self._vanished_ids.to_array(), IdSet()
-        vanished_ids.add(earlier_ids[~contained(ids, earlier_ids)])
-        vanished_ids.add(self._previous_ids[~contained(ids, self._previous_ids)])
+        vanished_ids.add(earlier_ids[~mark_contained(ids, earlier_ids)])
+        vanished_ids.add(self._previous_ids[~mark_contained(ids, self._previous_ids)])
         self._vanished_ids = vanished_ids
 
     def _count_changes(self) -> tuple[int, int]:
-        """Return the number of subscribers that appeared, and that vanished, at least.
+        """Return the smallest possible numbers of subscribers that appeared and that vanished.
 
-        The ranks of the last sweep and a comparison of the sweeps each give a lower bound. The larger bound counts."""
+        The ranks of the last sweep and a comparison of the sweeps each give a lower bound. Return the larger bound."""
         sweep, ids = self._sweep, self._sweep.seen_ids.to_array()
         if sweep.ending is not SweepEnd.AT_END:
             return 0, 0
-        appeared_count = int(np.count_nonzero(contained(ids, self._newcomer_ids.to_array())))
+        appeared_count = int(np.count_nonzero(mark_contained(ids, self._newcomer_ids.to_array())))
         earlier_arrays = (self._previous_ids, self._vanished_ids.to_array())
-        vanished_count = sum(int(np.count_nonzero(~contained(ids, earlier_ids))) for earlier_ids in earlier_arrays)
+        vanished_count = sum(int(np.count_nonzero(~mark_contained(ids, earlier_ids))) for earlier_ids in earlier_arrays)
         if sweep.broken_overlap_count:  # ranks show changes only if the order is stable
             return appeared_count, vanished_count
         changes = sweep.changes

@@ -22,7 +22,7 @@ from connector.paging.overlap import (
     count_overlap,
     decide_direction,
     decide_overlap,
-    first_occurrences,
+    mark_first_occurrences,
 )
 
 CONVINCING_ROWS = 16
@@ -203,7 +203,7 @@ class Sweep:
 
     def _add_rows(self, answer: PageAnswer) -> Mask:
         last_page, ids = self._last_page, answer.ids
-        new_mask = ~self.seen_ids.holds(ids) & first_occurrences(ids)
+        new_mask = ~self.seen_ids.holds(ids) & mark_first_occurrences(ids)
         if last_page is not None and last_page.is_repeated_by(answer):
             self.ending = SweepEnd.MISPAGED if self.has_overlaps else SweepEnd.STUCK
         elif not self.has_overlaps:
@@ -235,7 +235,7 @@ class Sweep:
     def _accept(self, answer: PageAnswer, new_mask: Mask) -> None:
         ids = answer.ids
         self._record_order(ids)
-        self.has_repeats |= not first_occurrences(ids).all()
+        self.has_repeats |= not mark_first_occurrences(ids).all()
         # Only for the first page, the limit is the size of a full page: later pages may all be smaller.
         is_first = not self._accepted_count and not self._missed_end_count
         is_short = len(ids) < (self._limit if is_first else min(self._limit, self._largest_page_rows))

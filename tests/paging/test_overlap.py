@@ -11,7 +11,7 @@ from connector.paging.overlap import (
     Totals,
     decide_direction,
     decide_overlap,
-    first_occurrences,
+    mark_first_occurrences,
 )
 
 PREVIOUS_IDS = [10, 20, 30, 40, 50]  # of a page at offset 100, so the last row has rank 104
@@ -60,7 +60,7 @@ def test_a_set_of_ids_holds_exactly_the_added_ids(pages: list[list[int]], asked_
     id_set, expected_ids = IdSet(), set[int]()
     for page in pages:
         ids = np.array(page, dtype=np.int64)
-        id_set.add(ids[~id_set.holds(ids) & first_occurrences(ids)])
+        id_set.add(ids[~id_set.holds(ids) & mark_first_occurrences(ids)])
         expected_ids |= set(page)
 
     expected_mask = [asked_id in expected_ids for asked_id in asked_ids]
