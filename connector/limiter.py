@@ -34,7 +34,7 @@ class RequestLimiter:
         self._rate, self._concurrency = pace.rate, pace.concurrency
         self._breaker, self._patience = pace.breaker, pace.patience
         self._noun = _NOUN_BY_OPERATION[operation]
-        self._in_flight = 0
+        self._in_flight_count = 0
         self._may_have_room = asyncio.Event()
 
     @property
@@ -61,7 +61,7 @@ class RequestLimiter:
 
     def release(self) -> None:
         """Release the slot. A caller that waits for a slot is woken by `wake_waiting` only."""
-        self._in_flight -= 1
+        self._in_flight_count -= 1
 
     def cancel(self) -> None:
         """Release the slot of a request that was not sent."""
@@ -70,7 +70,7 @@ class RequestLimiter:
 
     def wake_waiting(self) -> None:
         """Wake the caller that waits in `acquire`, if a slot is free."""
-        if self._in_flight < self._concurrency.allowed:
+        if self._in_flight_count < self._concurrency.allowed:
             self._may_have_room.set()
 
     def record_answer(self, answer: Answer, sent_at: float) -> None:
@@ -87,7 +87,7 @@ class RequestLimiter:
         if isinstance(answer, Accepted) or (not isinstance(answer, NotSent) and answer.status is not None):
             self._rate.record_served(sent_at, now)
         if isinstance(answer, Created | Accepted):
-            self._concurrency.record_answer(sent_at, now, self._in_flight)
+            self._concurrency.record_answer(sent_at, now, self._in_flight_count)
 
     def record_no_answer(self, sent_at: float) -> None:
         """Record that an attempt at `sent_at` (monotonic) was given up. Such an attempt shows nothing about the
@@ -117,10 +117,10 @@ class RequestLimiter:
     def _try_acquire(self) -> float:
         """Return 0 if a slot was acquired, so that a request must leave now. Else return the seconds to wait, or inf if
         the caller must wait for the next answer."""
-        if self._in_flight >= self._concurrency.allowed:
+        if self._in_flight_count >= self._concurrency.allowed:
             return inf
         wait_s = self._find_wait(self._control.clock.monotonic())
-        self._in_flight += wait_s <= 0
+        self._in_flight_count += wait_s <= 0
         return wait_s
 
     def _find_wait(self, now: float) -> float:
@@ -182,7 +182,7 @@ class RequestLimiter:
 
 
 def _is_failure(answer: Ambiguous | NotSent) -> bool:
-    """Return whether the service was unreachable or out of order. Any other answer depends on the request."""
+    """Return whether the service could not be reached or has failed. Any other answer depends on the request."""
     if isinstance(answer, NotSent) or answer.status is None:
         return True
     return answer.status >= 500 or answer.status == _REQUEST_TIMEOUT

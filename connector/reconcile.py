@@ -1,8 +1,8 @@
 # ruff: noqa: S608 - the statements are made of names and constants of this module
 """A temporary DuckDB database in which a source, the ledger and the list are joined by base and identity.
 
-DuckDB holds 256 MB in memory at most. More goes to a temporary folder that only the owner can read. The folder is
-removed at the end.
+DuckDB uses at most 256 MB of memory. It writes all other data to a temporary folder that only the owner can read. The
+folder is removed at the end.
 """
 
 import tempfile
@@ -35,7 +35,7 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 """By default DuckDB uses 80 % of the machine's memory, and may load code from the network. With one thread, version 2.0
 joins ten million subscribers within 128 MB; version 1.4 cannot join a million within 256 MB (both measured)."""
 
-_INSERT_ROWS = 20_000  # listed subscribers of one INSERT, which takes a millisecond for any few rows
+_INSERT_ROWS = 20_000  # listed subscribers of one INSERT; an INSERT of a few rows takes a whole millisecond
 _FETCH_ROWS = 10_000  # differences that are fetched at once
 
 _TYPES = {
@@ -81,7 +81,7 @@ _JOIN = (
 
 
 class Comparison(CloseableResource):
-    """Joins the list, a source and the ledger; a context manager, and a sink for `read_list`.
+    """The join of the list, a source and the ledger. It is a context manager, and a sink for `read_list`.
 
     Add the source by `add_rows` and the ledger by `add_entries`. Then make the tables `joined` and `vanished` by
     `join`, and read them by `fetch`. `identity` is the field that identifies a subscriber, and `names` are the fields
@@ -91,7 +91,7 @@ class Comparison(CloseableResource):
     def __init__(self, identity: str, names: Sequence[str]) -> None:
         self._identity, self._names = BY_NAME[identity], tuple(names)
         self._row_count = 0
-        with _translated():
+        with _translate_errors():
             self._folder = tempfile.TemporaryDirectory(prefix="connector-")
             self._database = duckdb.connect(config={**_SETTINGS, "temp_directory": self._folder.name})
         for table, columns in _TABLES.items():
@@ -99,7 +99,7 @@ class Comparison(CloseableResource):
         self.start_sweep(0)
 
     def close(self) -> None:
-        """Remove the database and its folder; may be called more than once."""
+        """Remove the database and its folder. A second call does nothing."""
         self._database.close()
         self._folder.cleanup()
 
@@ -107,7 +107,7 @@ class Comparison(CloseableResource):
 
     def start_sweep(self, number: int) -> None:
         """Forget the listed subscribers: another sweep shows all of them again."""
-        self._waiting: list[tuple[object, ...]] = []
+        self._pending_rows: list[tuple[object, ...]] = []
         self._bases: dict[ListedBase, int] = {}
         self._execute("DELETE FROM listed")
 
@@ -117,22 +117,22 @@ class Comparison(CloseableResource):
             base = self._bases.setdefault(read_base(wire), len(self._bases))
             name = wire.get(self._identity.path[0])
             if not isinstance(name, str) or not name.strip():
-                self._waiting.append((base, None, wire["Id"], None, None))
+                self._pending_rows.append((base, None, wire["Id"], None, None))
                 continue
             digest = digest_identity(self._identity.name, name)
             content = write_values([_read_value(wire, field) for field in self._names])
-            self._waiting.append((base, digest, wire["Id"], name.encode(errors="surrogatepass"), content))
-        if len(self._waiting) >= _INSERT_ROWS:
-            self._insert_waiting()
+            self._pending_rows.append((base, digest, wire["Id"], name.encode(errors="surrogatepass"), content))
+        if len(self._pending_rows) >= _INSERT_ROWS:
+            self._insert_pending()
 
     @property
     def bases(self) -> Sequence[ListedBase]:
         """The bases that have a listed subscriber."""
         return list(self._bases)
 
-    def _insert_waiting(self) -> None:
-        self._insert_rows("listed", self._waiting)
-        self._waiting = []
+    def _insert_pending(self) -> None:
+        self._insert_rows("listed", self._pending_rows)
+        self._pending_rows = []
 
     # The source and the ledger
 
@@ -147,7 +147,8 @@ class Comparison(CloseableResource):
         self._insert("source", dict(zip(_TABLES["source"], columns, strict=True)))
 
     def add_present(self, sides: Integers, identities: Digests) -> None:
-        """Add rows of the source that are not compared, because they are invalid or suppressed."""
+        """Add invalid and suppressed rows of the source. They are not compared, but their subscribers count as being in
+        the source."""
         self._insert("source", {"side": sides, "digest": split_digests(identities)})
 
     def add_entries(self, side: int, entries: Iterable[tuple[bytes, int, int | None, int | None, str | None]]) -> None:
@@ -158,7 +159,7 @@ class Comparison(CloseableResource):
 
     def assign_bases(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Record the sides of listed bases, as pairs (index in `bases`, side)."""
-        self._insert_waiting()
+        self._insert_pending()
         self._execute("DELETE FROM base_side")
         self._insert_rows("base_side", pairs)
 
@@ -170,7 +171,7 @@ class Comparison(CloseableResource):
 
     def fetch(self, statement: str) -> Iterator[Any]:
         """Yield the rows of a query. The caller reads all rows before the next statement."""
-        with _translated():
+        with _translate_errors():
             self._database.execute(statement)
             while rows := self._database.fetchmany(_FETCH_ROWS):
                 yield from rows
@@ -178,7 +179,7 @@ class Comparison(CloseableResource):
     # DuckDB
 
     def _execute(self, statement: str) -> None:
-        with _translated():
+        with _translate_errors():
             self._database.execute(statement)
 
     def _insert_rows(self, table: str, rows: Sequence[Sequence[object]]) -> None:
@@ -188,14 +189,15 @@ class Comparison(CloseableResource):
     def _insert(self, table: str, columns: Mapping[str, Any]) -> None:
         types = _TABLES[table]
         batch = pa.table({name: pa.array(values, _TYPES[types[name]]) for name, values in columns.items()})
-        with _translated():
+        with _translate_errors():
             self._database.register("batch", batch)
             self._database.execute(f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM batch")
             self._database.unregister("batch")
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
+    """Translate errors of DuckDB and of the temporary folder into RunAborted."""
     try:
         yield
     except OSError as error:

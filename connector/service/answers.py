@@ -255,12 +255,12 @@ def _list_leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[s
     if len(path) > _MAX_DEPTH:
         return
     if isinstance(value, dict):
-        for key, inner in value.items():
+        for key, child in value.items():
             if key != "success":
-                yield from _list_leaves(inner, (*path, key))
+                yield from _list_leaves(child, (*path, key))
     elif isinstance(value, list):
-        for inner in value:
-            yield from _list_leaves(inner, path)
+        for child in value:
+            yield from _list_leaves(child, path)
     elif value is not None and value != "":
         yield path, value
 
@@ -356,18 +356,18 @@ def build_mask(secret: str) -> Mask:
     pattern = re.compile("|".join(long_readings), re.IGNORECASE)  # a proxy may write a URL in small letters
 
     def mask(message: str) -> str:
-        masked = pattern.sub(MASKED, message)
+        masked_message = pattern.sub(MASKED, message)
         for decode in (unquote, unquote_plus):  # in a form, + is a blank
-            text = masked
+            text = masked_message
             for _ in range(_MAX_ESCAPES):
                 text = _unescape(text, decode)
                 if pattern.search(text):
-                    masked = text = pattern.sub(MASKED, text)
-        return masked
+                    masked_message = text = pattern.sub(MASKED, text)
+        return masked_message
 
     return mask
 
 
 def _unescape(text: str, decode: Callable[[str], str]) -> str:
-    unescaped_text = _BACKSLASH_ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else found[2], text)
+    unescaped_text = _BACKSLASH_ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else match[2], text)
     return html.unescape(decode(unescaped_text))

@@ -218,25 +218,27 @@ class Client:
             if (not_sent := await self._wait_for_pause()) is not None:  # a pause may have begun meanwhile
                 return not_sent
         sent_at = self._clock.monotonic()
-        raw = await self._send(self.counts["list"], build_list(self._vary_limit(query)))
-        if isinstance(raw, RawAnswer):
+        raw_answer = await self._send(self.counts["list"], build_list(self._vary_limit(query)))
+        if isinstance(raw_answer, RawAnswer):
             answered_at = self._clock.monotonic()
-            answer = await parse(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
+            answer = await parse(
+                raw_answer.status, raw_answer.headers, raw_answer.body, self._clock.now(), mask=self._mask
+            )
             self._count("list", answer)
             if isinstance(answer, ListPage) and logger.isEnabledFor(logging.DEBUG):
                 values = {"offset": query.offset, "rows": len(cast(Sized, answer.subscribers))}
-                text = "page: %(rows)d rows at offset %(offset)d, TotalCount %(total_count)s"
-                logger.debug(text, values | {"total_count": answer.total_count})
+                log_format = "page: %(rows)d rows at offset %(offset)d, TotalCount %(total_count)s"
+                logger.debug(log_format, values | {"total_count": answer.total_count})
             if isinstance(answer, Refused):
-                is_same = self.passing.may_pass(refusal_kind(answer.status, answer.message))
+                is_known_kind = self.passing.may_pass(refusal_kind(answer.status, answer.message))
                 # A refusal with a 2xx status may pass, because the offset is not its cause.
-                answer = replace(answer, may_pass=is_same or answer.status < 300)
+                answer = replace(answer, may_pass=is_known_kind or answer.status < 300)
             if is_limited(answer):
                 self.rate.record_refused(sent_at, answered_at, answer.retry_after_s)
             else:
                 self.rate.record_served(sent_at, answered_at)
             return answer
-        return raw
+        return raw_answer
 
     def _vary_limit(self, query: ListQuery) -> ListQuery:
         """Return the query with a limit that was not sent with this query before."""
@@ -252,10 +254,10 @@ class Client:
         return await self._ask("send", build_send(body), parse_sent)
 
     async def _ask(self, operation: Operation, request: Request, parse: Callable[..., T]) -> T | NotSent | Ambiguous:
-        raw = await self._send(self.counts[operation], request)
-        if not isinstance(raw, RawAnswer):
-            return raw
-        answer = parse(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
+        raw_answer = await self._send(self.counts[operation], request)
+        if not isinstance(raw_answer, RawAnswer):
+            return raw_answer
+        answer = parse(raw_answer.status, raw_answer.headers, raw_answer.body, self._clock.now(), mask=self._mask)
         self._count(operation, answer)
         return answer
 
@@ -264,15 +266,15 @@ class Client:
             return not_sent
         counts.sent += 1
         sent_at = self._clock.monotonic()
-        raw = await self._transport.send(request)
+        raw_answer = await self._transport.send(request)
         answered_at = self._clock.monotonic()
         self.timeline.record_answer(sent_at, answered_at)
         if logger.isEnabledFor(logging.DEBUG):
-            _log_request(request, raw, answered_at - sent_at)
-        if not isinstance(raw, RawAnswer):
+            _log_request(request, raw_answer, answered_at - sent_at)
+        if not isinstance(raw_answer, RawAnswer):
             counts.failed += 1
             self.timeline.record_failed()
-        return raw
+        return raw_answer
 
     async def _wait_for_pause(self) -> NotSent | None:
         """Wait for the end of the pause that the service asked for. Return NotSent if the pause is too long."""
@@ -302,17 +304,17 @@ class Client:
             self.timeline.record_pause(now, self.quiet_until)
 
 
-def _log_request(request: Request, raw: RawAnswer | NotSent | Ambiguous, seconds: float) -> None:
+def _log_request(request: Request, raw_answer: RawAnswer | NotSent | Ambiguous, seconds: float) -> None:
     """Log the request with the names of its fields. Leave out the values, so that the line can be copied into a bug
     report."""
-    status = "not sent" if isinstance(raw, NotSent) else raw.status or "no answer"
+    status = "not sent" if isinstance(raw_answer, NotSent) else raw_answer.status or "no answer"
     values = {"method": request.method, "path": request.path, "status": status, "ms": round(1000 * seconds, 1)}
     fields = [name for name, _ in request.query]
     body: dict[str, Any] = {} if request.body is None else orjson.loads(request.body)
     for key, value in body.items():  # names of the two upper levels of the body, for example `Subscriber.Email`
         fields += [f"{key}.{name}" for name in value] if isinstance(value, dict) and value else [key]
-    text = "request: %(method)s %(path)s, status %(status)s after %(ms)s ms, fields %(fields)s"
-    logger.debug(text, values | {"fields": ", ".join(fields)})
+    log_format = "request: %(method)s %(path)s, status %(status)s after %(ms)s ms, fields %(fields)s"
+    logger.debug(log_format, values | {"fields": ", ".join(fields)})
 
 
 @asynccontextmanager

@@ -23,6 +23,7 @@ _MAX_WAIT_S = 10.0
 _Answer = TypeVar("_Answer")
 
 Rest = Callable[[float], Awaitable[bool]]
+"""A function that waits for some seconds. It returns whether to try again, or False if the run must stop."""
 
 
 class RetryCounter(Protocol):
@@ -100,16 +101,16 @@ class Retrier:
             return first_answer
         from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt, stop_any, stop_before_delay
 
-        last, may_go_on = first_answer, True
+        latest_answer, may_go_on = first_answer, True
         stop_condition = stop_any(stop_after_attempt(self._attempts), stop_before_delay(self._longest_s))
 
         async def attempt() -> _Answer:
-            nonlocal last
+            nonlocal latest_answer
             if retrying.statistics["attempt_number"] > 1 and may_go_on:
                 counts.retried += 1
                 self._budget.record_request(self._clock.monotonic())
-                last = await make_attempt()
-            return last
+                latest_answer = await make_attempt()
+            return latest_answer
 
         async def wait(seconds: float) -> None:
             nonlocal may_go_on

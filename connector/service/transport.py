@@ -125,7 +125,8 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
 
 
 async def _read_bounded(response: aiohttp.ClientResponse, announced_bytes: int) -> RawAnswer | Ambiguous:
-    """Return an answer of unknown length (chunked or compressed). Return Ambiguous if it exceeds LARGEST_ANSWER."""
+    """Return an answer of unknown length (chunked or compressed). Return Ambiguous if the answer exceeds
+    MAX_ANSWER_BYTES."""
     chunks: list[bytes] = []
     byte_count = announced_bytes if announced_bytes > MAX_ANSWER_BYTES else 0
     while byte_count <= MAX_ANSWER_BYTES:

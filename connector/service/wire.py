@@ -368,28 +368,29 @@ def find_altered_fields(sent: Mapping[str, object], wire: Mapping[str, Any]) -> 
     """
     altered_names = []
     for name, value in sent.items():
-        answered = read_field(wire, name)
-        if value is None or (type(value) is type(answered) and value == answered):  # true for nearly all values
+        answered_value = read_field(wire, name)
+        is_equal = type(value) is type(answered_value) and value == answered_value
+        if value is None or is_equal:  # nearly all values
             continue
         is_named_by_id = name == "base_name" and sent.get("base_id") is not None
-        if not is_named_by_id and not is_same(BY_NAME[name].kind, value, answered):
+        if not is_named_by_id and not is_same(BY_NAME[name].kind, value, answered_value):
             altered_names.append(name)
     return tuple(sorted(altered_names, key=NAMES.index)) if altered_names else ()
 
 
-def is_same(kind: Kind, sent: object, answered: object) -> bool:
-    """Return whether a sent and an answered value are equal, by the rules of `find_altered_fields`."""
+def is_same(kind: Kind, sent_value: object, answered_value: object) -> bool:
+    """Return whether a sent value and the value in the answer are equal, by the rules of `find_altered_fields`."""
     match kind:
         case Kind.NULLABLE_TEXT | Kind.GENDER:
-            return (sent or "") == ("" if answered is None else answered)
+            return (sent_value or "") == ("" if answered_value is None else answered_value)
         case Kind.ZIP:
-            return str(sent) == str(answered)
+            return str(sent_value) == str(answered_value)
         case Kind.TAGS:
-            return _convert_to_type("tags", sent, list) == answered
+            return _convert_to_type("tags", sent_value, list) == answered_value
         case Kind.FLAG:
-            return isinstance(answered, bool) and bool(sent) == answered
+            return isinstance(answered_value, bool) and bool(sent_value) == answered_value
         case Kind.NUMBER | Kind.TEXT | Kind.EMAIL | Kind.COUNTRY | Kind.DATE:
-            return sent == answered
+            return sent_value == answered_value
         case _:
             assert_never(kind)
 
