@@ -126,7 +126,7 @@ class BaseLoads:
                 base_load = self._loads_by_reference.get(base_ref) or await self._open(base_ref)
                 with self._use(base_load):
                     chunk = await base_load.loader.sort(part)
-                # The chunk may give one base in two ways.
+                # The chunk may name one base both by its id and by its name.
                 chunk.is_unsure = any(other_load is base_load for other_load, _ in chunks)
                 chunks.append((base_load, chunk))
             tasks = [base_load.loader.plan_lookup(chunk) for base_load, chunk in chunks]
@@ -312,13 +312,13 @@ class BaseLoads:
 
     def _has_unsettled(self, ledger: Ledger, base: Base) -> bool:
         rejected_entries = ledger.find_unfinished_entries(base, State.REJECTED)
-        loads_to_send_again = [
+        entries_to_send_again = [
             entry for entry in rejected_entries if not entry.is_final or len(rejected_entries) >= LEAST_ALIKE
         ]
         if ledger.find_opt_outs(base, self._run.frame.job):
             return True
         run_ids = {
-            entry.run_id for entry in [*ledger.find_unfinished_entries(base, State.UNKNOWN), *loads_to_send_again]
+            entry.run_id for entry in [*ledger.find_unfinished_entries(base, State.UNKNOWN), *entries_to_send_again]
         }
         records = [find_run(ledger.connection, run_id) for run_id in run_ids]
         return any(record is not None and record.job == self._run.frame.job for record in records)

@@ -17,7 +17,7 @@ from connector.errors import ConfigurationError, RunAborted
 from connector.imports.base_loads import BaseLoads
 from connector.imports.plan import LoadPlan
 from connector.imports.remarks import (
-    SILENT_ACTIVITY,
+    MISSING_ACTIVITY_MESSAGE,
     Remarks,
     describe_leftovers,
     describe_opt_outs,
@@ -67,8 +67,8 @@ def _explain_guards(
     `source_row_count` includes the rows of other shards. `last_row_count` is the row count of the last whole run, or
     None if the two counts are not comparable. `may_be_empty`: the run reads only new rows.
     """
-    problems = list(_check_guards(guard, tally, source_row_count, last_row_count, may_be_empty))
-    return f"{'; '.join(problems)}. {_NOTHING_CHANGED}" if problems else None
+    guard_messages = list(_check_guards(guard, tally, source_row_count, last_row_count, may_be_empty))
+    return f"{'; '.join(guard_messages)}. {_NOTHING_CHANGED}" if guard_messages else None
 
 
 def _check_guards(
@@ -184,7 +184,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: 
         else nullcontext(source_rows) as rows
     ):
         if not plan.is_planned and not plan.rows.says_activity:
-            raise ConfigurationError(SILENT_ACTIVITY)
+            raise ConfigurationError(MISSING_ACTIVITY_MESSAGE)
         return await carry_out(frame, lambda run: _Load(plan, rows, run).carry_out(), stop, progress.follow)
 
 
@@ -324,7 +324,7 @@ class _Load:
                 if prepared_chunk.consent and not plan.is_planned:
                     raise ConfigurationError("; ".join(explain_consent(prepared_chunk.consent)))
                 self._count_read()
-                run.note_share(prepared_chunk.chunk.share, plan.rows.limit)
+                run.estimate_row_count(prepared_chunk.chunk.share, plan.rows.limit)
         run.stop.check()
         if not self._source_rows.is_read:
             return
@@ -341,7 +341,7 @@ class _Load:
         if rows.suppression is not None and (suppression is None or not rows.suppression.has_same_entries(suppression)):
             raise RunAborted("the suppression list has changed since the preview. Nothing was sent. Run again")
         self._count_read()
-        self._run.note_share(1.0, self._plan.rows.limit)
+        self._run.estimate_row_count(1.0, self._plan.rows.limit)
 
     def _count_read(self) -> None:
         row_count, limit = self._source_rows.row_count, self._plan.rows.limit
@@ -388,7 +388,7 @@ class _Load:
         if tally.outcomes[Outcome.CREATED] and (created_message := loads.describe_created()) is not None:
             yield f"{verb}{created_message}"
         if not self._plan.rows.says_activity:
-            yield f"an import of these rows is refused: {SILENT_ACTIVITY}"
+            yield f"an import of these rows is refused: {MISSING_ACTIVITY_MESSAGE}"
         for problem in explain_consent(self._remarks.consent):
             yield f"an import of these rows is refused: {problem}"
         yield from loads.describe_lacking()

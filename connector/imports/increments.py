@@ -1,4 +1,5 @@
-"""Decides from which value a run reads an incremental source, and the value of the cursor after it (architecture 4.11).
+"""Decides from which value a run reads an incremental source, and to which value the run moves the cursor (architecture
+4.11).
 
 The ledger stores the cursor. The cursor can move only in the transaction that records the end of the run.
 """

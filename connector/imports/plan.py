@@ -1,4 +1,4 @@
-"""The plan of a load: the rows of its source, their reading and their sending.
+"""The plan of a load: which rows of the source it reads, and how it sends the rows.
 
 `connector.jobs.load_planner` builds these values from a job.
 """

@@ -14,7 +14,7 @@ from connector.subscribers.preparation import PreparedChunk
 from connector.subscribers.rules import FieldMapping
 from connector.texts import agree, count
 
-SILENT_ACTIVITY = (
+MISSING_ACTIVITY_MESSAGE = (
     "nothing says is_active, so the service would create inactive subscribers, which cannot be changed "
     "later; map a column to is_active, or use --active or --inactive (in a job: is_active: {value: true}; in Python: "
     "active=True)"

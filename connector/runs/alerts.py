@@ -1,7 +1,7 @@
 """Decides whether the report of a run is an alert, and writes its text.
 
-The decision compares the report with the record of the job's earlier runs. The record is a file in the state folder,
-since an alert must also be sent when the ledger cannot be reached.
+The decision compares the report with the record of the job's last run. The record is a file in the state folder. So an
+alert can also be sent when the ledger cannot be reached.
 """
 
 import json
@@ -23,21 +23,23 @@ AlertPolicy = Literal["change", "problem", "always"]
 Reason = Literal["failure", "another_cause", "new_problems", "reminder", "recovery", "run"]
 
 _FOLDER = "alerts"
-_REMINDED_S = 23 * 3600.0  # a day, less what the end of a nightly run varies
-_MOST_UNDELIVERED = 10  # alerts that are kept for a receiver that is down; `status` has every report
+_REMINDER_INTERVAL_S = 23 * 3600.0  # less than a day, because nightly runs do not always end at the same time
+_MOST_UNDELIVERED = 10  # alerts that are stored while the receiver is down; `status` shows every report
 _LONGEST_MESSAGE = 500  # characters of the text; the report has the whole message
-_WITH_A_DIGIT = re.compile(r"\w*\d\w*")
-_ROWS_ALONE = "partial"  # the cause of a run that finished, while problems of rows are open
-_REMEMBERING = ("import", "sync")  # commands whose reports tell new problems from known ones
+_WORD_WITH_DIGIT = re.compile(r"\w*\d\w*")
+_ROW_PROBLEMS = "partial"  # the cause if the run finished and only rows have problems
+_COMMANDS_WITH_PROBLEMS = ("import", "sync")  # their reports distinguish new problems from known problems
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """The last run of a job: the `cause` of its problem (None: the run was ok), and its `problems`, numbers by kind.
+    """The last run of a job: the `cause` of its problem (None: the run had no problem), and the number of its
+    `problems` by kind.
 
-    `since` is the start of the first run of this trouble. `alerted_at` (Unix seconds) is when the last alert was due.
+    `since` is the start of the first run of an unbroken series of runs with a problem. `alerted_at` is the time of the
+    last alert (Unix seconds).
     """
 
     cause: str | None = None
@@ -48,7 +50,8 @@ class LastRun:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A message that is sent until a receiver accepts it, always with the same `message_id` and `body` (JSON)."""
+    """An alert that is sent again until the receiver accepts the alert. Each attempt has the same `message_id` and the
+    same `body` (JSON)."""
 
     message_id: str
     body: str
@@ -56,7 +59,8 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class AlertRecord:
-    """The record of a job: its last run (None if no run is recorded), and the alerts that no receiver has accepted."""
+    """The record of a job: its last run (None if no run is recorded), and the alerts that the receiver has not
+    accepted."""
 
     last_run: LastRun | None = None
     undelivered: tuple[Alert, ...] = ()
@@ -65,57 +69,58 @@ class AlertRecord:
 def decide_alert(
     policy: AlertPolicy, last_run: LastRun | None, report: Mapping[str, Any], now: float
 ) -> tuple[Reason | None, LastRun]:
-    """Return the reason for an alert, or None if no alert is due, and the run as the next decision needs it.
+    """Return the reason for an alert (None if no alert is due), and the record of this run for the next decision.
 
     `report` is the JSON of a report, and `now` is in Unix seconds.
     """
-    last = last_run or LastRun()
+    previous_run = last_run or LastRun()
     cause, problems = _find_cause(report), _count_problems(report)
-    reason = _find_reason(last, cause, report, problems, now)
+    reason = _find_reason(previous_run, cause, report, problems, now)
     if policy == "problem":
         reason = (reason or "reminder") if report["status"] != "ok" else None
     elif policy == "always":
         reason = reason or "run"
-    since = "" if cause is None else last.since or str(report["started_at"])
-    return reason, LastRun(cause, problems, since, last.alerted_at if reason is None else now)
+    since = "" if cause is None else previous_run.since or str(report["started_at"])
+    return reason, LastRun(cause, problems, since, previous_run.alerted_at if reason is None else now)
 
 
 def _find_reason(
-    last: LastRun, cause: str | None, report: Mapping[str, Any], problems: Mapping[str, int], now: float
+    previous_run: LastRun, cause: str | None, report: Mapping[str, Any], problems: Mapping[str, int], now: float
 ) -> Reason | None:
     if cause is None:
-        return None if last.cause is None else "recovery"
-    has_new = report["problems"]["new"] > 0
-    if report["command"] not in _REMEMBERING:
-        has_new = any(number > last.problems.get(kind, 0) for kind, number in problems.items())
-    if last.cause is None:
-        return "failure" if report["status"] != "ok" or has_new else None
-    if cause == _ROWS_ALONE and has_new:
+        return None if previous_run.cause is None else "recovery"
+    has_new_problems = report["problems"]["new"] > 0
+    if report["command"] not in _COMMANDS_WITH_PROBLEMS:
+        has_new_problems = any(number > previous_run.problems.get(kind, 0) for kind, number in problems.items())
+    if previous_run.cause is None:
+        return "failure" if report["status"] != "ok" or has_new_problems else None
+    if cause == _ROW_PROBLEMS and has_new_problems:
         return "new_problems"
-    if cause == _ROWS_ALONE != last.cause:
-        return "recovery"  # from a failed run; the problems of rows were reported before
-    if cause != last.cause:
+    if cause == _ROW_PROBLEMS != previous_run.cause:
+        return "recovery"  # the previous run failed, and the problems of rows were reported before
+    if cause != previous_run.cause:
         return "another_cause"
-    if has_new:
+    if has_new_problems:
         return "new_problems"
     if report["status"] == "ok":  # known problems, of a job with fail_on: new
         return None
-    # a clock that was put back must not silence the reminders
-    return "reminder" if abs(now - last.alerted_at) >= _REMINDED_S else None
+    # `abs`, because a clock that was set back must not prevent reminders.
+    return "reminder" if abs(now - previous_run.alerted_at) >= _REMINDER_INTERVAL_S else None
 
 
 def _find_cause(report: Mapping[str, Any]) -> str | None:
-    """Return the cause of a run's problem, or None if the run was ok and its job has no open problem. Words with a
-    digit, such as times, row counts and run ids, are masked, so that the next run with the same problem has an equal
-    cause."""
+    """Return the cause of a run's problem, or None if the run was ok and its job has no open problem.
+
+    Words with a digit, such as times, row counts and run ids, are masked. So two runs with the same problem have equal
+    causes."""
     status = str(report["status"])
     if status == "ok":
-        return _ROWS_ALONE if report["problems"]["open"] else None
+        return _ROW_PROBLEMS if report["problems"]["open"] else None
     if status == "partial":
         certificate = report.get("certificate") or {}
-        return f"partial: {certificate.get('reason')}" if _is_incomplete(certificate) else _ROWS_ALONE
+        return f"partial: {certificate.get('reason')}" if _is_incomplete(certificate) else _ROW_PROBLEMS
     messages = report["messages"]
-    return f"{status}: {_WITH_A_DIGIT.sub('#', messages[0])}" if messages else status
+    return f"{status}: {_WORD_WITH_DIGIT.sub('#', messages[0])}" if messages else status
 
 
 def _is_incomplete(certificate: Mapping[str, Any]) -> bool:
@@ -138,7 +143,7 @@ _TITLES: Mapping[Reason, str] = {
     "recovery": "Recovered",
     "run": "Run",
 }
-_ENDS = {
+_ENDING_BY_STATUS = {
     "ok": "finished",
     "partial": "finished, and needs your attention",
     "usage": "did not run, because something must be corrected",
@@ -149,15 +154,16 @@ _ENDS = {
 
 
 def write_alert(reason: Reason, last_run: LastRun, report: Mapping[str, Any]) -> Alert:
-    """Return the alert: `text` for receivers that accept the messages of Slack, the `reason`, and the `report`."""
+    """Return the alert. Its body has a `text` (for receivers that accept messages of Slack), the `reason`, and the
+    `report`."""
     status, rows = report["status"], report["rows"]
     title = f"{_TITLES[reason]} (since {last_run.since[:10]})" if reason == "reminder" else _TITLES[reason]
     name = f"{report['command']} {report['job']}"
-    lines = [f"{title}: {name} {_ENDS[status]}."]
-    counted = ", ".join(f"{number:,} {outcome}" for outcome, number in rows.items() if number)
-    counted += "".join(f", {number or 0:,} {kind}" for kind, number in (report.get("differences") or {}).items())
-    if counted:
-        lines.append(f"Rows: {counted.removeprefix(', ')}.")
+    lines = [f"{title}: {name} {_ENDING_BY_STATUS[status]}."]
+    counts_text = ", ".join(f"{number:,} {outcome}" for outcome, number in rows.items() if number)
+    counts_text += "".join(f", {number or 0:,} {kind}" for kind, number in (report.get("differences") or {}).items())
+    if counts_text:
+        lines.append(f"Rows: {counts_text.removeprefix(', ')}.")
     lines += _describe_problems(report["problems"])
     if _is_incomplete(certificate := report.get("certificate") or {}):
         lines.append(f"The list is incomplete: {certificate['reason']}.")
@@ -166,8 +172,8 @@ def write_alert(reason: Reason, last_run: LastRun, report: Mapping[str, Any]) ->
             f"{count(opt_outs, 'subscriber')} opted out in the source and {agree(opt_outs, 'is', 'are')} still active "
             f"in the service. Deactivate {agree(opt_outs, 'the subscriber', 'them')} there."
         )
-    is_told = status == "ok" or (status == "partial" and last_run.problems)
-    if report["messages"] and not is_told:
+    is_explained = status == "ok" or (status == "partial" and last_run.problems)
+    if report["messages"] and not is_explained:
         lines.append(_shorten(report["messages"][0]))
     lines.append(f"More: connector status {report['run_id']}")
     text = "\n".join(map(_escape, lines))
@@ -176,12 +182,13 @@ def write_alert(reason: Reason, last_run: LastRun, report: Mapping[str, Any]) ->
 
 
 def _describe_problems(problems: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line with the numbers of new and open problems, unless no problem is open. Opt-outs have their own
-    line."""
+    """Yield a line with the numbers of new and open problems, if a problem is open. Opt-outs have a separate line."""
     kinds = {kind: numbers for kind, numbers in problems["kinds"].items() if kind != OPT_OUT_KIND}
     if open_count := sum(numbers["open"] for numbers in kinds.values()):
-        new = ", ".join(f"{numbers['new']:,} {kind}" for kind, numbers in kinds.items() if numbers["new"]) or "none"
-        yield f"New problems: {new}. Open problems: {open_count:,}."
+        new_counts_text = (
+            ", ".join(f"{numbers['new']:,} {kind}" for kind, numbers in kinds.items() if numbers["new"]) or "none"
+        )
+        yield f"New problems: {new_counts_text}. Open problems: {open_count:,}."
 
 
 def _shorten(message: str) -> str:
@@ -194,19 +201,19 @@ def _escape(line: str) -> str:
 
 
 def find_record(state_dir: Path, report: Mapping[str, Any]) -> Path:
-    """Return the file of a job's record. Each command and each shard of a job has its own."""
+    """Return the path of the file with a job's record. Each command and each shard of a job has a separate record."""
     shard = (report.get("settings") or {}).get("shard", "")
-    parts = "\0".join((report["command"], report["job"], shard)).encode("utf-8", "backslashreplace")
-    return state_dir / _FOLDER / f"{blake2b(parts, digest_size=16).hexdigest()}.json"
+    key = "\0".join((report["command"], report["job"], shard)).encode("utf-8", "backslashreplace")
+    return state_dir / _FOLDER / f"{blake2b(key, digest_size=16).hexdigest()}.json"
 
 
 def read_record(path: Path) -> AlertRecord:
-    """Return the record. Return an empty record if the file cannot be read: a repeated alert is better than a missing
-    alert."""
+    """Return the record, or an empty record if the file cannot be read, because a repeated alert is better than a
+    missing alert."""
     try:
         values = json.loads(path.read_bytes())
         last_run = LastRun(**values["last_run"]) if values["last_run"] is not None else None
-        return AlertRecord(last_run, tuple(Alert(**each) for each in values["undelivered"]))
+        return AlertRecord(last_run, tuple(Alert(**alert) for alert in values["undelivered"]))
     except FileNotFoundError:
         return AlertRecord()
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -215,7 +222,8 @@ def read_record(path: Path) -> AlertRecord:
 
 
 def write_record(path: Path, last_run: LastRun, undelivered: Sequence[Alert]) -> None:
-    """Write the record for its owner alone. A record that cannot be written is a warning, and changes no run."""
+    """Write the record, which only its owner can read. If the record cannot be written, log a warning, and do not fail
+    the run."""
     record = AlertRecord(last_run, tuple(undelivered[-_MOST_UNDELIVERED:]))
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The knowledge of the ledger and of the records of runs about one subscriber, read without a lock or the service.
+"""Explains one subscriber from the ledger and the log of runs, without a lock and without a request to the service.
 
 The text after the type of a field is its description in the reference.
 """
@@ -21,7 +21,7 @@ from connector.settings import StateLocation
 from connector.states import State
 from connector.subscribers.identity import digest_identity
 
-_LOADS = ("import", "sync", "retry")
+_LOAD_COMMANDS = ("import", "sync", "retry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,8 @@ class ExplainedProblem:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What is known of one subscriber: an entry for each base, and the open problems of its rows. Without either,
-    `messages` say where else to look."""
+    """The facts about one subscriber: an entry for each base, and the open problems of its rows. If there are none,
+    `messages` have other places where a person can look."""
 
     entries: list[ExplainedEntry]
     problems: list[ExplainedProblem]
@@ -115,21 +115,21 @@ class ExplanationReport(TypedDict):
 
 
 def explain_identity(location: StateLocation, identity: str) -> Explanation:
-    """Return what is known of an email address or a client_user_id, in every base of every account of the ledger.
+    """Return the facts about an email address or a client_user_id, in every base of every account of the ledger.
 
-    Raises LedgerError if the ledger does not exist or cannot be read, ConfigurationError if its URL is invalid.
+    Raises LedgerError if the ledger does not exist or cannot be read. Raises ConfigurationError if its URL is invalid.
     """
     digests = [digest_identity(field, identity) for field in IDENTITIES]
 
     def read(ledger: Ledger) -> tuple[list[EntryDetails], list[KnownProblem]]:
         return find_details(ledger.connection, digests), find_identity_problems(ledger.connection, digests)
 
-    found = read_ledger(location.ledger_url, read)
-    if found is None:
+    entries_and_problems = read_ledger(location.ledger_url, read)
+    if entries_and_problems is None:
         raise build_missing(show_ledger_location(parse_ledger_location(location.ledger_url)))
-    entries, problems = found
+    entries, problems = entries_and_problems
     if not entries and not problems:
-        return Explanation([], [], [_NOT_KNOWN])
+        return Explanation([], [], [_UNKNOWN_SUBSCRIBER_MESSAGE])
     records = {record["run_id"]: record for record in list_runs(location.state_dir)}
     others = {account: describe_other_account(run) for account, run in find_other_accounts(records.values()).items()}
     return Explanation(
@@ -141,11 +141,11 @@ def explain_identity(location: StateLocation, identity: str) -> Explanation:
 
 def _describe(problem: KnownProblem) -> ExplainedProblem:
     values = asdict(problem)
-    seen = {name: write_timestamp(values[name]) for name in ("first_seen", "last_seen")}
-    return ExplainedProblem(**values | seen)
+    times = {name: write_timestamp(values[name]) for name in ("first_seen", "last_seen")}
+    return ExplainedProblem(**values | times)
 
 
-_NOT_KNOWN = (
+_UNKNOWN_SUBSCRIBER_MESSAGE = (
     "The ledger does not know this subscriber: no run has sent a create for it, and no row of it was found in the "
     "service. A job knows its subscribers by email or by client_user_id, so try the other one. The ledger "
     "does not have rows without a valid identity, nor invalid rows of imports without a job: the rejects files of "
@@ -159,7 +159,9 @@ def _explain(
     """Return the explanation of an entry. `account_step` is the next step if the service lists none of the known
     subscribers of the account."""
     record = records.get(details.run_id or "", {})
-    is_running = any(record["status"] == "running" and record["command"] in _LOADS for record in records.values())
+    is_running = any(
+        record["status"] == "running" and record["command"] in _LOAD_COMMANDS for record in records.values()
+    )
     is_confirmed = details.state is State.CONFIRMED
     meaning, evidence = _explain_state(details)
     return ExplainedEntry(
@@ -183,7 +185,7 @@ def _explain(
 
 
 def _explain_state(details: EntryDetails) -> tuple[str, str | None]:
-    """Return what the state of the entry means, and what kind of evidence the state relies on."""
+    """Return the meaning of the entry's state as a sentence, and the kind of evidence (None: nothing is proved)."""
     match details.state, details.how:
         case State.CONFIRMED, "created":
             return "The service answered the create with this Id.", "answer"
@@ -212,8 +214,8 @@ def _explain_state(details: EntryDetails) -> tuple[str, str | None]:
 
 
 def _advise(details: EntryDetails, job_option: str, *, is_running: bool) -> str | None:
-    """Return the next step for the entry, or None. `job_option` names the job of the run that sent the create, and
-    `is_running` is whether a load goes on."""
+    """Return the next step for the entry, or None. `job_option` is the option `--job` for the job that sent the create,
+    or "". `is_running`: a load is running now."""
     match details.state:
         case State.SENDING | State.UNKNOWN if is_running:
             return "Wait until the run that goes on has ended: it may still resolve the create."

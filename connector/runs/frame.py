@@ -62,8 +62,8 @@ from connector.texts import agree, count
 if TYPE_CHECKING:
     from connector.warehouse.destination import Destination
 
-_MIN_SHOWN_PAUSE_S = 1.0
-_RENEWAL_INTERVAL_S = 5.0  # between two renewals of the lease, which is valid for 30 s
+_MIN_SHOWN_PAUSE_S = 1.0  # a shorter pause is not shown in the progress line
+_RENEWAL_INTERVAL_S = 5.0  # seconds between two renewals of the lease, which is valid for 30 s
 Work = Callable[["Run"], Awaitable[None]]
 
 ReceiveDescription = Callable[[Callable[[], str]], None]
@@ -136,11 +136,11 @@ class Run:
     retrier: Retrier = field(default_factory=Retrier)
     canaries: Canaries = field(default_factory=Canaries)
     lag: ListLag = field(default_factory=ListLag)
-    lookups: LookupState = field(default_factory=LookupState)
+    lookup_state: LookupState = field(default_factory=LookupState)
     known_ids: KnownIds = field(default_factory=KnownIds)
-    inactive: InactiveIdentities = field(default_factory=InactiveIdentities)
+    inactive_identities: InactiveIdentities = field(default_factory=InactiveIdentities)
     limits: Limits = field(default_factory=Limits)
-    waiting: WaitingRows = field(default_factory=WaitingRows)  # rows that must be compared with the service
+    waiting_rows: WaitingRows = field(default_factory=WaitingRows)  # rows that must be compared with the service
     reason: str | None = None  # the reason if the run ended early
     refusal: ConfigurationError | None = None  # the error if wrong settings are the reason
     is_attention_needed: bool = False  # whether a message makes the run partial
@@ -148,8 +148,8 @@ class Run:
     journals: list[LedgerWriter] = field(default_factory=list)  # the ledger writers of all sessions
     session: Session | None = None  # the current session
     at_end: Callable[[], Iterable[str]] = tuple  # called in the transaction that records the end; returns messages
-    expected: float | None = None  # estimated number of rows of the source, or None
-    is_expected_roughly: bool = False
+    expected_row_count: float | None = None  # the number of rows of the source, or an estimate; None: not known
+    is_row_count_estimated: bool = False
     rows_read: int | None = None  # number of rows of the whole source, if all rows were read
 
     def open_session(self, base: Base, asked_name: str | None) -> Session:
@@ -162,9 +162,9 @@ class Run:
             LedgerWriter(self.commits, base, self.key, has_receipts=self.frame.receipts is not None),
             self.frame.policy,
             asked_name,
-            self.inactive,
+            self.inactive_identities,
             lag=self.lag,
-            state=self.lookups,
+            state=self.lookup_state,
             known_ids=self.known_ids,
         )
         self.session = Session(
@@ -176,7 +176,7 @@ class Run:
             self.pace,
             self.canaries,
             self.limits,
-            self.waiting,
+            self.waiting_rows,
             self.client.passing,
             source_job=self.frame.job,
         )
@@ -213,13 +213,13 @@ class Run:
     def __post_init__(self) -> None:
         self.progress_meter = ProgressMeter(self.clock.monotonic)
 
-    def note_share(self, share: float | None, max_rows: int | None) -> None:
+    def estimate_row_count(self, share: float | None, max_rows: int | None) -> None:
         """Estimate the number of rows of the source. `share` (0 to 1) is the part that was read. The run reads at most
         `max_rows`."""
         if share:
-            self.expected, self.is_expected_roughly = self.tally.read_count / share, share < 1
-        if max_rows is not None and (self.expected is None or self.expected > max_rows):
-            self.expected, self.is_expected_roughly = float(max_rows), False
+            self.expected_row_count, self.is_row_count_estimated = self.tally.read_count / share, share < 1
+        if max_rows is not None and (self.expected_row_count is None or self.expected_row_count > max_rows):
+            self.expected_row_count, self.is_row_count_estimated = float(max_rows), False
 
     @property
     def is_going_on(self) -> bool:
@@ -250,7 +250,7 @@ class Run:
             await load.close()
         except ConnectorError as error:
             self.reason = self.reason or str(error)
-        close_waiting(self.waiting, self.tally, "the run ended before it was compared")
+        close_waiting(self.waiting_rows, self.tally, "the run ended before it was compared")
         if not self.is_going_on:
             self.tally.count_unsent()
 
@@ -277,7 +277,7 @@ class Run:
         """Compare the rows that differ from their entries with the service. Call this method after all other work.
         Raises the errors of `compare_waiting`."""
         if self.is_going_on:
-            await compare_waiting(sessions, self.waiting, is_full=self.frame.is_full)
+            await compare_waiting(sessions, self.waiting_rows, is_full=self.frame.is_full)
 
     def restart(self) -> None:
         """Reset all counts and files, because all rows were surveyed and are loaded now."""
@@ -290,7 +290,9 @@ class Run:
         if (quiet_s := self.client.quiet_until - self.clock.monotonic()) > _MIN_SHOWN_PAUSE_S:
             activity = f"waiting {quiet_s:.0f} s: the service has asked for a pause"
         done_count = self.tally.outcomes.total() if self.session else self.tally.read_count
-        meter_text = self.progress_meter.describe(done_count, self.expected, is_estimate=self.is_expected_roughly)
+        meter_text = self.progress_meter.describe(
+            done_count, self.expected_row_count, is_estimate=self.is_row_count_estimated
+        )
         counts = ", ".join(
             f"{row_count:,} {outcome}" for outcome, row_count in self.tally.outcomes.items() if row_count
         )
@@ -328,7 +330,7 @@ async def _carry_out(frame: Frame, work: Work, report: Report, stop: Stop, on_be
     except LockedError as error:
         report.signal = stop.signal
         end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
-    except ConfigurationError:  # not caught below, although a token refused at the first request is also another error
+    except ConfigurationError:  # the caller reports wrong settings
         raise
     except LedgerError as error:
         if report.finished_at is None or report.exit_code in (0, 1):
@@ -364,18 +366,18 @@ async def _run_with_ledger(
             async with work_beside(keep_lease(ledger.store, renew, stop)):
                 await work(run)
                 await run.deliver_receipts()
-            report.note_requests(client, clock.monotonic())
+            report.copy_request_counts(client, clock.monotonic())
     report.planned_rows = rows.lines
     _end_report(run)
     has_finished = report.status in ("ok", "partial")
     rows_read = run.rows_read if has_finished else None
     with ledger.transaction() as connection:
-        at = clock.now().timestamp()
-        finish_run(connection, key, report.status, at, rows_read)
+        ended_at = clock.now().timestamp()
+        finish_run(connection, key, report.status, ended_at, rows_read)
         if pace.rate.found is not None:
-            record_found_limit(connection, frame.account, pace.rate.found.scale(frame.shard.count), at)
+            record_found_limit(connection, frame.account, pace.rate.found.scale(frame.shard.count), ended_at)
         if has_finished and not frame.is_planned:
-            problems.write(ledger, at)
+            problems.write(ledger, ended_at)
         report.problems = problems.describe(ledger)
         messages = list(run.at_end())
     report.messages += messages
@@ -406,11 +408,11 @@ def _begin(ledger: Ledger, frame: Frame, report: Report, clock: Clock) -> tuple[
             )
         end_dead_runs(connection, clock.now().timestamp())
         bases = frame.find_bases(ledger)
-        at = report.started_at.timestamp()
+        started_at = report.started_at.timestamp()
         is_holding = frame.policy.on_unknown == "hold"
         names = report.run_id, report.job, report.command
         account = frame.account
-        key = start_run(connection, *names, at, suppressed_by, is_holding=is_holding, account=account)
+        key = start_run(connection, *names, started_at, suppressed_by, is_holding=is_holding, account=account)
         record_run_in_lease(ledger.store, key)
     return key, bases
 

@@ -1,7 +1,10 @@
-"""The problems that a run sees, compared with the problems of its job in the ledger (connector.ledger.problems).
+"""Compares the problems of a run with the known problems of its job in the ledger (connector.ledger.problems).
 
-Only a run that finishes changes the ledger. A problem ends when a finished run reads its row in order, when a finished
-run over the whole source does not read its row any more, or when a corrected row of a rejects file is imported.
+Only a finished run changes the ledger. A problem ends in three cases:
+
+- A finished run reads its row without a fault.
+- A finished run reads the whole source, and the source no longer has the row.
+- The corrected row of a rejects file is imported.
 """
 
 from collections import Counter
@@ -30,15 +33,16 @@ from connector.subscribers.identity import IDENTITY_BYTES, digest_text, join_dig
 from connector.subscribers.preparation import PreparedChunk, digest_rows
 from connector.subscribers.rules import FieldMapping
 
-MAX_REMEMBERED = 100_000  # problems of one run, about 50 MB in memory; each further problem counts as new
-_RESOLVED_AT_ONCE = 1_000  # rows whose identities are read together, because reading them costs milliseconds a call
+MAX_STORED_PROBLEMS = 100_000  # of one run, about 50 MB in memory; each further problem counts as new
+_ROWS_READ_TOGETHER = 1_000  # rows whose identities are read in one call, because each call takes milliseconds
 _PLACE_COLUMNS = ("_run_id", "_file", "_row")  # the columns in a rejects file that identify a row
 
 
 @dataclass(frozen=True, slots=True)
 class ProblemScope:
-    """How a load knows its problems. `job` is "" for an import without a job, which remembers nothing. `is_whole`: the
-    run reads the whole source of the job. `fails_on_new_only`: known problems do not make the run partial."""
+    """The settings by which a load identifies its problems. `job` is "" for an import without a job, whose problems are
+    not stored. `is_whole`: the run reads the whole source of the job. `fails_on_new_only`: known problems do not make
+    the run partial."""
 
     account: str
     job: str
@@ -50,20 +54,22 @@ class ProblemScope:
 
 
 class ProblemLog:
-    """The problems of one run; `load` reads the known problems of its job. Without a scope, nothing is remembered."""
+    """The problems of one run, and the known problems of its job, which `load` reads. Without a scope, no problem is
+    stored."""
 
     def __init__(self, scope: ProblemScope | None = None, run_id: str = "") -> None:
         self._scope, self._run_id = scope, run_id
-        self._known: set[ProblemKey] = set()
+        self._known_keys: set[ProblemKey] = set()
         self._known_digests = join_digests((), IDENTITY_BYTES)
         self._reset()
 
     def _reset(self) -> None:
-        self._seen: dict[ProblemKey, SeenProblem] = {}
-        self._unresolved: list[tuple[Row, str, str]] = []  # row, kind and field; the identity is not read yet
-        self._forgotten: Counter[str] = Counter()  # problems beyond MAX_REMEMBERED, by kind
-        self._read: set[tuple[bytes, str]] = set()  # digests and bases of known problems whose rows are valid now
-        self._corrected: dict[bytes, tuple[bytes, str]] = {}  # place to digest and base, of rows of a rejects file
+        self._problems: dict[ProblemKey, SeenProblem] = {}
+        self._pending: list[tuple[Row, str, str]] = []  # row, kind and field of problems whose identity is not read yet
+        self._excess_counts: Counter[str] = Counter()  # the number of problems beyond MAX_STORED_PROBLEMS, by kind
+        self._valid_rows: set[tuple[bytes, str]] = set()  # digest and base of valid rows with a known problem
+        self._corrected_rows: dict[bytes, tuple[bytes, str]] = {}
+        """Digest and base of each valid row of a rejects file, by the place of the row in the original source."""
 
     @property
     def fails_on_new_only(self) -> bool:
@@ -74,11 +80,11 @@ class ProblemLog:
         """Read the known problems of the job. Call this method inside a transaction."""
         if self._scope is None or not self._scope.job:
             return
-        self._known = find_problems(ledger, self._scope.account, self._scope.job)
-        self._known_digests = join_digests({key.digest for key in self._known}, IDENTITY_BYTES)
+        self._known_keys = find_problems(ledger, self._scope.account, self._scope.job)
+        self._known_digests = join_digests({key.digest for key in self._known_keys}, IDENTITY_BYTES)
 
     def restart(self) -> None:
-        """Forget what the run has seen, because all rows are read again."""
+        """Forget the problems of the run, because all rows are read again."""
         self._reset()
 
     def add(self, problem: Problem) -> None:
@@ -89,98 +95,103 @@ class ProblemLog:
         if problem.raw is not None:
             digest = digest_text(problem.raw)
             place = _digest_place(self._run_id, problem.row.file, problem.row.number)
-            self._remember(ProblemKey(digest, "", kind), SeenProblem(False, "", place))
+            self._store(ProblemKey(digest, "", kind), SeenProblem(False, "", place))
             return
-        self._unresolved.append((problem.row, kind, problem.field))
-        if len(self._unresolved) >= _RESOLVED_AT_ONCE:
-            self._resolve()
+        self._pending.append((problem.row, kind, problem.field))
+        if len(self._pending) >= _ROWS_READ_TOGETHER:
+            self._read_identities()
 
     def add_opt_out(self, opt_out: OptOut) -> None:
         """Add a subscriber whose row says inactive while the service shows the subscriber as active."""
         if self._scope is not None:
             place = b"" if opt_out.row is None else _digest_place(self._run_id, opt_out.row.file, opt_out.row.number)
-            self._remember(ProblemKey(opt_out.digest, "", OPT_OUT_KIND), SeenProblem(True, "is_active", place))
+            self._store(ProblemKey(opt_out.digest, "", OPT_OUT_KIND), SeenProblem(True, "is_active", place))
 
     def add_read(self, prepared: PreparedChunk) -> None:
-        """Add the valid rows of a chunk: a known problem of such a row may have ended."""
+        """Record the valid rows of a chunk. A known problem of a valid row may have ended."""
         scope, frame = self._scope, prepared.chunk.frame
         if scope is None:
             return
-        valid = prepared.valid
+        valid_rows = prepared.valid
         is_rejects_file = set(_PLACE_COLUMNS) <= set(frame.columns)
         if is_rejects_file:
-            indices = np.arange(len(valid.identities))
+            indexes = np.arange(len(valid_rows.identities))
         elif len(self._known_digests):
-            indices = np.flatnonzero(np.isin(valid.identities, self._known_digests))
+            indexes = np.flatnonzero(np.isin(valid_rows.identities, self._known_digests))
         else:
             return
-        positions = valid.subscribers.index.to_numpy()[indices]
-        bases = [""] * len(indices)
+        positions = valid_rows.subscribers.index.to_numpy()[indexes]
+        bases = [""] * len(indexes)
         if scope.base_column is not None:
             bases = ["" if pd.isna(cell) else str(cell) for cell in frame[scope.base_column].iloc[positions]]
-        rows = list(zip(split_digests(valid.identities[indices]), bases, strict=True))
-        self._read.update(rows)
+        digests_and_bases = list(zip(split_digests(valid_rows.identities[indexes]), bases, strict=True))
+        self._valid_rows.update(digests_and_bases)
         if is_rejects_file:
             cells = frame[[*_PLACE_COLUMNS]].iloc[positions].itertuples(index=False, name=None)
             places = [_digest_place(*map(str, row)) for row in cells]
-            self._corrected.update(zip(places, rows, strict=True))
+            self._corrected_rows.update(zip(places, digests_and_bases, strict=True))
 
     def count_new(self) -> Counter[str]:
-        """Return the number of problems by kind that no finished run of the job has seen before."""
-        self._resolve()
-        return self._forgotten + Counter(key.kind for key in self._seen if key not in self._known)
+        """Return the number of new problems by kind. No finished run of the job has seen a new problem before."""
+        self._read_identities()
+        return self._excess_counts + Counter(key.kind for key in self._problems if key not in self._known_keys)
 
     def write(self, ledger: Ledger, at: float) -> None:
-        """Record at the end of a finished run, at `at` (Unix seconds), which problems are open now. Call this method
-        inside the transaction that records the end of the run."""
-        self._resolve()
-        seen = {(key.digest, key.base) for key in self._seen}
-        corrected_places = {place for place, row in self._corrected.items() if row not in seen}
+        """Record in the ledger which problems are open at the end of a finished run. `at` is the time of the end (Unix
+        seconds). Call this method inside the transaction that records the end of the run."""
+        self._read_identities()
+        seen_rows = {(key.digest, key.base) for key in self._problems}
+        corrected_places = {place for place, row in self._corrected_rows.items() if row not in seen_rows}
         end_problems_at(ledger, corrected_places)
         if self._scope is not None and self._scope.job:
-            ended_keys = [key for key in self._known if key not in self._seen and self._has_ended(key, seen)]
+            ended_keys = [
+                key for key in self._known_keys if key not in self._problems and self._has_ended(key, seen_rows)
+            ]
             end_problems(ledger, self._scope.account, self._scope.job, ended_keys)
-            record_problems(ledger, self._scope.account, self._scope.job, self._seen, self._run_id, at)
+            record_problems(ledger, self._scope.account, self._scope.job, self._problems, self._run_id, at)
         end_settled_problems(ledger.connection)
 
     def describe(self, ledger: Ledger) -> dict[str, object]:
         """Return the report's `problems`. Call this method inside a transaction."""
-        new = self.count_new()
-        open_problems = Counter(new)
+        new_counts = self.count_new()
+        open_counts = Counter(new_counts)
         if self._scope is not None and self._scope.job:
-            open_problems = self._forgotten + Counter(count_problems(ledger, self._scope.account, self._scope.job))
-        kinds = {kind: {"new": new[kind], "open": open_problems[kind]} for kind in sorted({*new, *open_problems})}
-        return {"new": new.total(), "open": open_problems.total(), "kinds": kinds}
+            open_counts = self._excess_counts + Counter(count_problems(ledger, self._scope.account, self._scope.job))
+        kinds = {
+            kind: {"new": new_counts[kind], "open": open_counts[kind]} for kind in sorted({*new_counts, *open_counts})
+        }
+        return {"new": new_counts.total(), "open": open_counts.total(), "kinds": kinds}
 
-    def _has_ended(self, key: ProblemKey, seen: set[tuple[bytes, str]]) -> bool:
-        """Return whether a known problem that the run has not seen has ended. Each run looks for every opt-out."""
+    def _has_ended(self, key: ProblemKey, seen_rows: set[tuple[bytes, str]]) -> bool:
+        """Return whether a known problem that the run has not seen has ended. This is always the case for an opt-out,
+        because each run looks for all opt-outs."""
         is_whole = self._scope is not None and self._scope.is_whole
         row = (key.digest, key.base)
-        return is_whole or key.kind == OPT_OUT_KIND or row in self._read or row in seen
+        return is_whole or key.kind == OPT_OUT_KIND or row in self._valid_rows or row in seen_rows
 
-    def _resolve(self) -> None:
-        """Read the identities of the rows that were added."""
-        waiting, self._unresolved, scope = self._unresolved, [], self._scope
+    def _read_identities(self) -> None:
+        """Read the identities of the pending problems, and store the problems."""
+        pending_problems, self._pending, scope = self._pending, [], self._scope
         if scope is None:
             return
-        by_columns: dict[tuple[str, ...], list[tuple[Row, str, str]]] = {}
-        for problem in waiting:
-            by_columns.setdefault(problem[0].columns, []).append(problem)
-        for columns, problems in by_columns.items():
+        problems_by_columns: dict[tuple[str, ...], list[tuple[Row, str, str]]] = {}
+        for problem in pending_problems:
+            problems_by_columns.setdefault(problem[0].columns, []).append(problem)
+        for columns, problems in problems_by_columns.items():
             frame = pd.DataFrame([row.cells for row, _, _ in problems], columns=list(columns), dtype="str")
             digests, is_identity = digest_rows(frame, scope.mapping, scope.identity, today=date.max)
             bases = ["" if scope.base_column is None else cell for cell in frame.get(scope.base_column, digests)]
             for digest, is_known, base, (row, kind, field) in zip(digests, is_identity, bases, problems, strict=True):
                 key = ProblemKey(digest, "" if pd.isna(base) else str(base), kind)
-                self._remember(key, SeenProblem(is_known, field, _digest_place(self._run_id, row.file, row.number)))
+                self._store(key, SeenProblem(is_known, field, _digest_place(self._run_id, row.file, row.number)))
 
-    def _remember(self, key: ProblemKey, problem: SeenProblem) -> None:
-        if key in self._seen or len(self._seen) < MAX_REMEMBERED:
-            self._seen.setdefault(key, problem)
-        elif key not in self._known:
-            self._forgotten[key.kind] += 1
+    def _store(self, key: ProblemKey, problem: SeenProblem) -> None:
+        if key in self._problems or len(self._problems) < MAX_STORED_PROBLEMS:
+            self._problems.setdefault(key, problem)
+        elif key not in self._known_keys:
+            self._excess_counts[key.kind] += 1
 
 
 def _digest_place(run_id: str, file: str, number: object) -> bytes:
-    """Return the digest of a row's place, as the columns of a rejects file name it."""
+    """Return the digest of the place of a row: its run, file and number. A rejects file has these values in columns."""
     return digest_text(f"{run_id}\0{file}\0{number}")

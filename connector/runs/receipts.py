@@ -1,7 +1,8 @@
-"""Delivers the receipts of a run, and those that earlier runs of its job could not deliver.
+"""Delivers the receipts of a run, and receipts that earlier runs of its job could not deliver.
 
-The receipts of a run are at the destination once: they take the place of those that the destination has of the run, and
-only then does the run leave the outbox in the ledger. A run that is killed in between is delivered again.
+The destination has the receipts of a run only once. A delivery replaces all receipts of the run at the destination, and
+then deletes the run from the outbox in the ledger. If the process is killed between these steps, the next run delivers
+the receipts again.
 """
 
 import asyncio
@@ -29,23 +30,24 @@ from connector.warehouse.database import open_stage
 from connector.warehouse.destination import Destination
 from connector.warehouse.receipts import ROW_SCHEMA, write_receipts
 
-_READ_AT_ONCE = 5_000
+_RECEIPTS_READ_TOGETHER = 5_000
 
 
 @dataclass(slots=True)
 class ReceiptsDelivery:
-    """What became of the receipts: their number at the destination, and the reason for which others wait ("": none)."""
+    """The result of a delivery: the number of receipts that were written, and the reason why other receipts were not
+    written ("": all were written)."""
 
     destination: str
-    written: int = 0
+    written_count: int = 0
     failure: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return the report's `receipts`."""
-        return {"to": self.destination, "rows": self.written}
+        return {"to": self.destination, "rows": self.written_count}
 
     def describe(self) -> str:
-        """Return the message about receipts that wait."""
+        """Return a message about the receipts that were not written."""
         return f"Receipts could not be written: {self.failure.rstrip('.')}. The next run of the job writes them."
 
 
@@ -57,7 +59,7 @@ async def deliver_receipts(
     runs = await commits.ask(lambda ledger: find_pending_runs(ledger, account, job, run_key))
     for run in runs:
         try:
-            delivery.written += await _deliver(commits, destination, job, run, now())
+            delivery.written_count += await _deliver(commits, destination, job, run, now())
         except ConnectorError as error:
             delivery.failure = str(error)
             break
@@ -65,24 +67,24 @@ async def deliver_receipts(
 
 
 async def _deliver(commits: Commits, destination: Destination, job: str, run: PendingRun, at: datetime) -> int:
-    """Write the receipts of one run, and take the run out of the outbox. Return the number of receipts."""
-    number, place = 0, FIRST_PLACE
+    """Write the receipts of one run, and delete them from the outbox. Return the number of receipts."""
+    receipt_count, place = 0, FIRST_PLACE
     stage = open_stage(ROW_SCHEMA)
     try:
         while (part := await commits.ask(partial(_read_part, run.run_key, place)))[1] is not None:
             receipts, place = part[0], part[1] or place
             stage.add(_build_table(receipts))
-            number += len(receipts)
-        if number:
+            receipt_count += len(receipts)
+        if receipt_count:
             await asyncio.to_thread(write_receipts, destination, run.run_id, job, at, stage.close_rows())
     finally:
         stage.discard()
     await commits.ask(lambda ledger: delete_pending(ledger.connection, run.run_key))
-    return number
+    return receipt_count
 
 
 def _read_part(run_key: int, place: ReceiptPlace, ledger: Ledger) -> tuple[list[Receipt], ReceiptPlace | None]:
-    return read_receipts(ledger.connection, run_key, place, _READ_AT_ONCE)
+    return read_receipts(ledger.connection, run_key, place, _RECEIPTS_READ_TOGETHER)
 
 
 def _build_table(receipts: list[Receipt]) -> pa.Table:

@@ -60,11 +60,11 @@ def describe_asked_base(base: "BaseRef | BaseColumn") -> str:
 
 def describe_mapping(mapping: "FieldMapping") -> str:
     """Return each field with its source, such as `email, first_name ← fname`."""
-    parts = []
+    field_texts = []
     for name, rule in mapping.rules.items():
         source_text = " + ".join(rule.columns) or (f'"{rule.value}"' if rule.value is not None else "")
-        parts.append(name if source_text == name else f"{name} ← {source_text}")
-    return ", ".join(parts)
+        field_texts.append(name if source_text == name else f"{name} ← {source_text}")
+    return ", ".join(field_texts)
 
 
 def describe_policy(policy: "LoadPolicy") -> dict[str, str]:
@@ -246,7 +246,7 @@ class Report:
         reason = self.messages[0] if self.messages else f"the run {self.run_id} was {self.status}"
         raise (LockedError if self.status == "locked" else RunAborted)(reason)
 
-    def note_requests(self, client: "Client", now: float) -> None:
+    def copy_request_counts(self, client: "Client", now: float) -> None:
         """Copy the counts of the client into the report. `now` is monotonic."""
         counts = {str(operation): asdict(operation_counts) for operation, operation_counts in client.counts.items()}
         # A plan creates nothing, so its report shows only operations that sent a request.
@@ -368,7 +368,7 @@ def describe_fault(error: Exception) -> str:
     """Return one line about an unexpected error that a person can report. If CONNECTOR_DEBUG is set, raise the error
     instead.
 
-    A full disk, too many open files and missing permissions have their own messages, because they are no bugs.
+    A full disk, too many open files and missing permissions have their own messages, because they are not bugs.
     """
     if os.environ.get("CONNECTOR_DEBUG"):
         raise error

@@ -249,16 +249,16 @@ class RejectsFile(RowFile):
     def _convert(self, workbook: Path) -> None:
         """Replace the CSV file by a workbook with the same lines."""
         try:
-            with PartialFile(workbook) as partial, self._path.open(encoding="utf-8", newline="") as file:
+            with PartialFile(workbook) as partial_file, self._path.open(encoding="utf-8", newline="") as file:
                 lines = csv.reader(file)
-                sheet = SheetFile(partial.file, next(lines))
+                sheet = SheetFile(partial_file.file, next(lines))
                 try:
                     for line in lines:
                         sheet.write_row([re.sub(GUARDED, r"\1", cell) for cell in line])
                     sheet.close({})
                 finally:
                     sheet.discard()
-                partial.publish(is_new=True)
+                partial_file.publish(is_new=True)
             self._path.unlink()
         except (CellError, csv.Error, OSError, ConnectorError) as error:
             logger.warning("the rejects file stays a CSV: %s: %s", self._path, error)
@@ -285,19 +285,19 @@ class CorrectedRejects(CloseableResource):
         for chunk in self._source.chunks(used_columns):
             frame = chunk.frame.replace(GUARDED, r"\1", regex=True) if self._is_guarded else chunk.frame
             source_columns = list(select_source_columns([str(name) for name in frame.columns]))
-            is_uncorrected = ((frame[source_columns] == "").all(axis=1) & (frame["_raw"] != "")).to_numpy()
-            uncorrected_rows = frame[is_uncorrected]
+            uncorrected_mask = ((frame[source_columns] == "").all(axis=1) & (frame["_raw"] != "")).to_numpy()
+            uncorrected_rows = frame[uncorrected_mask]
             message = "is not corrected yet: write the cells of {!r} into their columns"
             malformed_rows = [
                 MalformedRow(int(number), None, raw, code or "ragged", message.format(raw))
                 for number, raw, code in zip(
-                    chunk.numbers[is_uncorrected], uncorrected_rows["_raw"], uncorrected_rows["_code"], strict=True
+                    chunk.numbers[uncorrected_mask], uncorrected_rows["_raw"], uncorrected_rows["_code"], strict=True
                 )
             ]
             yield replace(
                 chunk,
-                frame=frame[~is_uncorrected].reset_index(drop=True),
-                numbers=chunk.numbers[~is_uncorrected],
+                frame=frame[~uncorrected_mask].reset_index(drop=True),
+                numbers=chunk.numbers[~uncorrected_mask],
                 malformed=tuple(sorted([*chunk.malformed, *malformed_rows], key=lambda row: row.number)),
             )
 

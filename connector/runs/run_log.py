@@ -1,6 +1,6 @@
 """The log of runs in the state folder. Each run has one JSON file, which has the report when the run has ended.
 
-Theory of operation. When a run begins, it creates its file with the status `running`, and holds a kernel lock on the
+When a run begins, it creates its file with the status `running`, and holds a kernel lock on the
 file. When the run ends, its report replaces the file. So if a file has the status `running` and is not locked, its run
 was killed. A reader needs no lock of the ledger, never waits for a run, and disturbs no run.
 """

@@ -126,7 +126,7 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
                         await stop.until_stopped(reconciling.carry_out(ledger, client), is_cancelled_once=True)
                 finally:
                     stop.is_recording = True
-                    report.note_requests(client, clock.monotonic())
+                    report.copy_request_counts(client, clock.monotonic())
             end_report(report, "ok" if reconciling.found.are_none else "partial", clock.now())
         except LockedError as error:
             report.signal = stop.signal

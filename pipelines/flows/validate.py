@@ -12,7 +12,7 @@ from connector.clock import Clock
 from connector.errors import ConfigurationError, ConnectorError
 from connector.fields import BY_NAME, NAMES
 from connector.imports.plan import RowsPlan
-from connector.imports.remarks import SILENT_ACTIVITY, Remarks, describe_unmapped
+from connector.imports.remarks import MISSING_ACTIVITY_MESSAGE, Remarks, describe_unmapped
 from connector.imports.suppression import read_suppression
 from connector.load.candidates import read_rows
 from connector.load.session import SAMPLE_COUNT
@@ -209,7 +209,7 @@ def _remark(plan: RowsPlan, validation: Validation) -> Iterator[str]:
     """Yield messages that add to the counts."""
     yield from validation.remarks.messages
     if not plan.says_activity:
-        yield f"an import of these rows is refused: {SILENT_ACTIVITY}"
+        yield f"an import of these rows is refused: {MISSING_ACTIVITY_MESSAGE}"
     for problem in explain_consent(validation.remarks.consent):
         yield f"an import of these rows is refused: {problem}"
     yield from validation.remarks.describe_cells(plan.mapping)

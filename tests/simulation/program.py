@@ -176,7 +176,7 @@ class Program:
             self.commits,
             Pace(policy.max_rate, policy.max_concurrency),
             retrier=session.access.retrier,
-            waiting=session.waiting_rows,
+            waiting_rows=session.waiting_rows,
             suppression=session.suppression,
         )
 
