@@ -66,9 +66,8 @@ def test_a_run_that_began_earlier_does_not_overwrite_a_later_run_whatever_the_cl
 def test_a_table_that_another_program_has_filled_meanwhile_stays_unchanged(table: Destination) -> None:
     writer = begin_export(table, 1)
     publish(table, [build_person(7)], 2)
-    run_sql(
-        table, "delete from {}_connector_runs where number = 2"
-    )  # now no row in the table of runs shows who wrote the row
+    # Now no row in the table of runs shows who wrote the row.
+    run_sql(table, "delete from {}_connector_runs where number = 2")
     with pytest.raises(RunAborted, match=r"did not write.*The table is unchanged"):
         finish_export(writer, 1)
     assert read_rows(table) == [(7, "Ann", 2)]

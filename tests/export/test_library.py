@@ -195,9 +195,8 @@ def test_a_reading_that_stops_early_leaves_no_file_no_connection_and_no_thread(s
         files_at_start = list_open_files()
         frames = read_subscribers(**build_options(sandbox, chunksize=1000))
         for _ in frames:
-            assert (
-                len(list_open_files() - files_at_start) == 1
-            )  # the temporary file of the sweep; the connection is closed already
+            # The temporary file of the sweep; the connection is closed already.
+            assert len(list_open_files() - files_at_start) == 1
             break
         frames.close()
         reader = read_batches(**build_options(sandbox, chunksize=1000))

@@ -21,10 +21,10 @@ def test_the_error_of_an_unreachable_service_has_no_status() -> None:
         async with open_client(Service("http://127.0.0.1:1", Token("t0ken"))) as client:
             await read_list(client, build_retrier(2), ListQuery(), Collector(), now=now)
 
-    with pytest.raises(ListFailed, match="Check the base URL") as failure:
+    with pytest.raises(ListFailed, match="Check the base URL") as error_info:
         asyncio.run(run())
 
-    assert failure.value.status is None
+    assert error_info.value.status is None
 
 
 @pytest.mark.parametrize("filters", ["partial", "ignored"])
@@ -71,7 +71,7 @@ def count_list_requests(sandbox: SandboxProcess) -> int:
 
 
 @pytest.mark.parametrize("order", ["id", "email"])
-def test_a_quiet_list_is_read_with_several_pages_in_flight(sandbox: SandboxProcess, order: str) -> None:
+def test_a_list_without_changes_is_read_with_several_requests_at_once(sandbox: SandboxProcess, order: str) -> None:
     seeded_subscribers = sandbox.seed(6000, base_name="News")
     sandbox.switch(order=order, **SLOW_SWITCHES)
 
@@ -87,7 +87,7 @@ def test_a_quiet_list_is_read_with_several_pages_in_flight(sandbox: SandboxProce
     assert count_list_requests(sandbox) <= 1.1 * sweep_count * 60 + MOST_REQUESTS
 
 
-def test_a_concurrency_of_one_allows_one_request_in_flight(sandbox: SandboxProcess) -> None:
+def test_a_concurrency_of_one_allows_one_request_at_a_time(sandbox: SandboxProcess) -> None:
     sandbox.seed(3000, base_name="News")
     sandbox.switch(**SLOW_SWITCHES)
 

@@ -110,12 +110,12 @@ REFUSALS = {
 
 def test_the_error_of_a_refused_list_ends_with_the_next_step() -> None:
     for status, hint in [(status, hint) for hint, statuses in REFUSALS.items() for status in statuses.split(", ")]:
-        with pytest.raises(ListFailed) as failure:
+        with pytest.raises(ListFailed) as error_info:
             read_from(serve_honestly, status=status, header="Location: https://elsewhere.example/login")
 
-        assert failure.value.status == int(status[:3])
-        assert str(failure.value).endswith(f". {hint}")
-        assert ("redirect to https://elsewhere.example/login" in str(failure.value)) == status.startswith("3")
+        assert error_info.value.status == int(status[:3])
+        assert str(error_info.value).endswith(f". {hint}")
+        assert ("redirect to https://elsewhere.example/login" in str(error_info.value)) == status.startswith("3")
 
 
 def test_an_odd_list_is_read_and_certified_only_by_proof() -> None:

@@ -122,9 +122,8 @@ def test_a_discarded_export_leaves_the_target_unchanged_and_no_other_file(destin
         writer.discard()
         writer.discard()
 
-        created_names = (
-            {destination.path.name} if destination.format in DATABASE_FILES else set()
-        )  # the file of a database stays, without a table
+        # The file of a database stays, without a table.
+        created_names = {destination.path.name} if destination.format in DATABASE_FILES else set()
         assert {path.name for path in destination.path.parent.iterdir()} == names_before | created_names
         if expected is not None:
             assert read_sorted(destination).equals(expected.sort_by("id"))

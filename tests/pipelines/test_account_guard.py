@@ -57,8 +57,8 @@ def test_every_next_step_after_another_account_names_the_token_the_address_and_f
         next_step = shown[max(shown.find("Next: "), shown.find("  next ")) :]
         for word in ("token", connector.sandbox.base_url, "connector forget", f"connector check {tmp_path}/job.yaml"):
             assert word in next_step, (command, shown)
-        for wrong in ("connector retry", "again", "connector sync", "Nothing to do"):
-            assert wrong not in next_step, (command, shown)
+        for wrong_text in ("connector retry", "again", "connector sync", "Nothing to do"):
+            assert wrong_text not in next_step, (command, shown)
     for page in ("run.html", "runs.html"):
         assert "un it again" not in (tmp_path / page).read_text()
         assert "connector forget" in (tmp_path / page).read_text()

@@ -194,7 +194,7 @@ def test_an_inactive_row_on_the_suppression_list_leaves_its_subscriber_out(
     assert list(list_stored(connector.sandbox)) == ["bob@x.org"]
 
 
-def test_rows_of_one_identity_for_two_bases_do_not_overrule_each_other(connector: Connector, tmp_path: Path) -> None:
+def test_an_inactive_row_has_no_precedence_over_a_row_for_another_base(connector: Connector, tmp_path: Path) -> None:
     rows = ("ann@x.org,7,yes", "ann@x.org,9,no", "ann@x.org,9,yes", "bob@x.org,7,yes", "bob@x.org,7,no")
     write_csv(tmp_path / "people.csv", "email,list,active", *rows)
     job = write_job(tmp_path, base="{column: list}", fields="email: email, is_active: active")

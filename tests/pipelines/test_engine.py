@@ -84,7 +84,7 @@ def test_killed_workers_lose_and_repeat_no_create_and_the_report_is_correct(
     undecided_count = sum(result.rows.get(name, 0) for name in ("unknown", "rejected"))  # for a person
     existing_count = result.rows.get("exists", 0)  # created by an earlier command
     settled_counts = {
-        name: number for name, number in result.rows.items() if name not in ("unknown", "rejected", "exists")
+        name: row_count for name, row_count in result.rows.items() if name not in ("unknown", "rejected", "exists")
     }
     assert settled_counts == {
         "read": KILL_TEST_PEOPLE_COUNT + 5,

@@ -178,10 +178,8 @@ def list_expected(condition: str, command: str) -> tuple[tuple[int, ...], tuple[
         case "full disk":
             return (0, 1, 3), ("No space left on device", "disk")
         case "Ctrl-C":
-            return (0,) if command == "send" else (130,), (
-                "stopped",
-                "signal",
-            )  # the only email was sent before the signal
+            # The only email was sent before the signal.
+            return (0,) if command == "send" else (130,), ("stopped", "signal")
         case _:
             return (0,) if command in COMMANDS_WITHOUT_STDOUT else (3,), ("standard output",)
 

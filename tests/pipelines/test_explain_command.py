@@ -133,7 +133,9 @@ def test_a_row_that_differs_from_the_service_is_named(connector: Connector, tmp_
     assert entry["next_step"].startswith("A row differs from the service")
 
 
-def test_a_subscriber_whom_the_ledger_does_not_know_is_exit_code_1(connector: Connector, tmp_path: Path) -> None:
+def test_explain_ends_with_exit_code_1_if_the_ledger_does_not_know_the_subscriber(
+    connector: Connector, tmp_path: Path
+) -> None:
     connector.import_file(write_csv(tmp_path / "people.csv", "email", ANN, "no address"))
     for identity in ("bob@example.com", "no address"):
         result = explain(connector, identity)

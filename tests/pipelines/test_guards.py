@@ -98,11 +98,11 @@ def test_a_shrunken_source_stops_the_run(connector: Connector, tmp_path: Path) -
     write_people(tmp_path, 40)
     result = connector.run_json("sync", job)
     assert is_tripped(result, "guard.max_shrink: 40 rows were read, 60 % fewer than by the last run (100)")
-    assert is_tripped(
-        connector.run_json("sync", job), "guard.max_shrink"
-    )  # a stopped run does not change the number to compare with
+    # A stopped run does not change the number to compare with.
+    assert is_tripped(connector.run_json("sync", job), "guard.max_shrink")
     assert connector.run_json("sync", job, "--limit", "2").rows == {"read": 2, "exists": 2}
-    assert is_tripped(connector.run_json("sync", job), "guard.max_shrink")  # a run with a limit does not either
+    # A run with a limit does not change this number either.
+    assert is_tripped(connector.run_json("sync", job), "guard.max_shrink")
     job_with_higher_limit = write_job(tmp_path, "guard: {max_shrink: 60%}")
     assert connector.run_json("sync", job_with_higher_limit).rows == {"read": 40, "exists": 40}
 

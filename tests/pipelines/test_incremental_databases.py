@@ -73,9 +73,8 @@ def test_a_lookback_reads_a_row_that_is_committed_late(
 ) -> None:
     job = write_job(tmp_path, crm_database, cursor_keys="lookback: 0s")
     with crm_database.begin() as slow_transaction:
-        slow_transaction.exec_driver_sql(
-            "insert into customers (email) values (%s)", ("late@example.com",)
-        )  # the row's time is now, and no other session sees the row yet
+        # The row's time is now, and no other session sees the row yet.
+        slow_transaction.exec_driver_sql("insert into customers (email) values (%s)", ("late@example.com",))
         add_people(crm_database, ["early"])
         assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}
     assert connector.run_json("sync", job).rows == {"read": 1, "exists": 1}

@@ -90,9 +90,8 @@ def test_creates_that_hang_after_a_signal_are_unknown_after_the_grace_period(
     arguments = ("import", path, "--base-name", "News", "--max-concurrency", "4", "--quiet-period", "200ms")
     sandbox.switch(latency_ms=100)
     with connector.start(*arguments, "--output", "json") as process:
-        wait_for(
-            partial(has_stored, sandbox, 20)
-        )  # the first creates into a base with subscribers are sent one at a time
+        # The first creates into a base with subscribers are sent one at a time.
+        wait_for(partial(has_stored, sandbox, 20))
         sandbox.switch(hang_after=1)
         wait_for(lambda: sandbox.stats()["faults"].get("hang_after", 0) >= 1)
         began_at = time.monotonic()  # read before the signal is sent, because the grace period may begin at once

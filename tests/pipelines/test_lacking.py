@@ -14,18 +14,14 @@ def find_missing_messages(result: CommandResult) -> list[str]:
 def test_a_load_reports_the_number_of_confirmed_subscribers_that_its_list_lacks(
     connector: Connector, tmp_path: Path
 ) -> None:
-    people_path = write_addresses(
-        tmp_path / "people.csv", 300
-    )  # the account guard looks four subscribers up, and must find one
-    short_quiet_period = (
-        "--quiet-period",
-        "1ms",
-    )  # a subscriber that is younger than the quiet period need not be listed
+    # The account guard looks four subscribers up, and must find one.
+    people_path = write_addresses(tmp_path / "people.csv", 300)
+    # A subscriber that is younger than the quiet period need not be listed.
+    short_quiet_period = ("--quiet-period", "1ms")
     assert find_missing_messages(connector.import_file(people_path, *short_quiet_period)) == []
     erase_first(connector.sandbox, 30)
-    assert (
-        find_missing_messages(connector.import_file(people_path, *short_quiet_period)) == []
-    )  # without new rows the run reads no list
+    # Without new rows the run reads no list.
+    assert find_missing_messages(connector.import_file(people_path, *short_quiet_period)) == []
     write_addresses(people_path, 301)
     plan_result = connector.import_file(people_path, "--dry-run", *short_quiet_period)
     result = connector.import_file(people_path, *short_quiet_period)

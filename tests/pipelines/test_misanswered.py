@@ -47,7 +47,9 @@ def test_a_base_that_was_answered_as_another_is_tried_again_with_held_resend(
     assert connector.import_file(path).rows == {"read": 3, "exists": 1, "created": 2}
 
 
-def test_a_held_create_that_a_person_repeated_by_hand_frees_its_base(connector: Connector, tmp_path: Path) -> None:
+def test_a_base_is_not_blocked_by_a_held_create_that_a_person_has_repeated(
+    connector: Connector, tmp_path: Path
+) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
     sandbox.switch(base_alias="News=Other")
     assert connector.import_file(path).code == 3

@@ -256,16 +256,15 @@ def test_a_run_that_is_killed_at_any_point_leaves_its_receipts_to_the_next(
         if round_number:  # an earlier run has made the destination
             assert read_receipt_outcomes(destination).items() <= read_ledger_outcomes(connector).items(), point
         while (result := connector.run_json("sync", job)).report["status"] == "aborted":
-            assert (
-                "first creates got no usable answer" in result.stderr
-            )  # the random faults may affect all of the first three
+            # The random faults may affect all of the first three.
+            assert "first creates got no usable answer" in result.stderr
         assert result.report["status"] == "partial", result.stdout
-        check(connector, destination, point)
+        check_receipts(connector, destination, point)
         point, round_number = point + POINT_STEP, round_number + 1
     assert round_number > 2
 
 
-def check(connector: Connector, destination: Destination, point: int) -> None:
+def check_receipts(connector: Connector, destination: Destination, point: int) -> None:
     """Check that the receipts, the ledger and the service agree, row by row, and that the outbox is empty."""
     receipt_outcomes, ledger_outcomes = read_receipt_outcomes(destination), read_ledger_outcomes(connector)
     assert receipt_outcomes == ledger_outcomes, point

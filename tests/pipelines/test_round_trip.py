@@ -110,9 +110,8 @@ def test_an_import_and_an_import_of_its_export_keep_all_values(
     assert connector.run_json("import", "people.csv", "--base-name", "News").rows["created"] == len(people)
     people_by_email = {person["email"]: person for person in read_back(connector.sandbox)}
     assert people_by_email == {person["email"]: person for person in expect_listed_values(people)}
-    (connector.folder / "out.csv").unlink(
-        missing_ok=True
-    )  # the guard would refuse to shrink the file of an earlier example
+    # The guard would refuse to shrink the file of an earlier example.
+    (connector.folder / "out.csv").unlink(missing_ok=True)
     assert connector.run_json("export", "out.csv").code == 0
     start_anew(connector)
     second_result = connector.run_json("import", "out.csv", "--base-name", "Elsewhere")

@@ -63,13 +63,13 @@ def find_secrets(folder: Path) -> list[str]:
     return [path.name for path in files if any(secret.encode() in path.read_bytes() for secret in (TOKEN, PASSWORD))]
 
 
-def is_in_process_list() -> bool:
+def has_secret_in_process_list() -> bool:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            line = path.read_bytes()
+            command_line = path.read_bytes()
         except OSError:  # the process has ended
             continue
-        if TOKEN.encode() in line or PASSWORD.encode() in line:
+        if TOKEN.encode() in command_line or PASSWORD.encode() in command_line:
             return True
     return False
 
@@ -82,9 +82,8 @@ def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProc
     output_folder.mkdir()
 
     def run(connector: Connector, command: str, **environ: str) -> int:
-        report_path = tmp_path / (
-            "run.json" if command.startswith("status") else "run.html"
-        )  # `status` writes no page of a run
+        # `status` writes no page of a run.
+        report_path = tmp_path / ("run.json" if command.startswith("status") else "run.html")
         log: tuple[str, ...] = (
             ()
             if command.startswith(("init", "schema"))
@@ -112,7 +111,7 @@ def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProc
         own_sandbox.switch(latency_ms=300)
         with good_connector.start_anew("import", "people.csv", "--base-name", "Others") as process:
             wait_for(lambda: own_sandbox.stats()["requests"]["list"]["received"] > 0 or process.poll() is not None)
-            assert not is_in_process_list()
+            assert not has_secret_in_process_list()
             process.communicate()
 
     wrong_connector = Connector(sandbox, tmp_path)

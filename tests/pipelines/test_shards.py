@@ -33,7 +33,7 @@ from tests.pipelines.sharded import (
     write_job,
 )
 
-MAX_KILLS = 1000 if IS_CAMPAIGN else 4
+MAX_KILL_COUNT = 1000 if IS_CAMPAIGN else 4
 SHARD_COUNT = 3
 
 
@@ -81,7 +81,7 @@ def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connect
     postgres_connector.sandbox.switch(latency_ms=40, **LOSSES)
     rng, kill_count = random.Random(3), 0
     processes = {index: start_shard(postgres_connector, index, 4) for index in range(1, 5)}
-    while any(process.poll() is None for process in processes.values()) and kill_count < MAX_KILLS:
+    while any(process.poll() is None for process in processes.values()) and kill_count < MAX_KILL_COUNT:
         time.sleep(10.0 if IS_CAMPAIGN else rng.uniform(0.3, 2.0))
         index = rng.choice(list(processes))
         if processes[index].poll() is not None:  # the last shard must run longer than its listing takes

@@ -166,7 +166,7 @@ def test_files_that_no_run_made_are_neither_read_nor_deleted(connector: Connecto
 RUNNING_RUN = {"run_id": RUN_ID, "job": "people", "command": "import", "started_at": "2026-11-23T08:00:00+00:00"}
 
 
-def test_files_of_a_run_that_goes_on_are_kept_whatever_their_age(connector: Connector, tmp_path: Path) -> None:
+def test_files_of_a_run_that_has_not_ended_are_kept_at_any_age(connector: Connector, tmp_path: Path) -> None:
     state = tmp_path / "state"
     with record_run(state, RUNNING_RUN, lambda: {**RUNNING_RUN, "status": "ok"}, system_clock().now):
         (state / "rejects").mkdir()

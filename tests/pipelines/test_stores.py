@@ -22,7 +22,8 @@ def test_an_import_from_a_bucket_under_lost_answers_creates_each_row_once(
     bucket_connector: Connector, bucket: Bucket, tmp_path: Path
 ) -> None:
     first_content, second_content = (
-        write_addresses(tmp_path / "x.csv", *people_range).read_bytes() for people_range in ((250,), (150, 250))
+        write_addresses(tmp_path / "x.csv", *address_arguments).read_bytes()
+        for address_arguments in ((250,), (150, 250))
     )
     bucket.put("inbox/a.csv.gz", gzip.compress(first_content))
     bucket.put("inbox/b.csv", second_content + b"no-address,Eve,Lee,true\n")

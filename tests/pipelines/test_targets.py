@@ -104,8 +104,8 @@ def test_a_link_is_followed_and_a_pipe_or_a_device_is_refused(filled_connector: 
     os.mkfifo(tmp_path / "pipe.csv")
     (tmp_path / "null.csv").symlink_to(os.devnull)
     for name, expected_text in (("pipe.csv", "a pipe"), ("null.csv", "a character device")):
-        for overwrite_option in ((), ("--overwrite",)):
-            result = filled_connector.run_json("export", name, *overwrite_option)
+        for overwrite_options in ((), ("--overwrite",)):
+            result = filled_connector.run_json("export", name, *overwrite_options)
             assert (result.code, expected_text in result.report["message"]) == (2, True)
     assert (tmp_path / "null.csv").resolve() == Path(os.devnull)
     for url in ("sqlite:///pipe.csv", "duckdb:///pipe.csv", "duckdb:///null.csv"):

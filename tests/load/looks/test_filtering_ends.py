@@ -36,9 +36,9 @@ def test_messages_contain_no_email(tmp_path: Path) -> None:
     )
 
     async def fail(session: Session) -> None:
-        with pytest.raises(ListFailed) as failure:
+        with pytest.raises(ListFailed) as error_info:
             await look_by_filter(session.access, [build_key("ann@x.org")])
-        messages = f"{failure.value} {session.control.activity} {build_key('ann@x.org')!r} {session.access.state!r}"
+        messages = f"{error_info.value} {session.control.activity} {build_key('ann@x.org')!r} {session.access.state!r}"
         messages += repr(session.access.sentinels)
         assert "@" not in messages
         assert session.control.activity == "looking for 1 subscriber by the list's filters"

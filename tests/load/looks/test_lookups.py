@@ -66,9 +66,9 @@ def test_the_answer_is_empty_and_not_whole_if_the_service_refuses_the_text(statu
 def test_a_look_up_fails_on_an_error_that_is_not_about_the_text(
     answer: Answer, status: int | None, tmp_path: Path
 ) -> None:
-    with pytest.raises(ListFailed) as failure:
+    with pytest.raises(ListFailed) as error_info:
         ask_once(answer, tmp_path)
-    assert failure.value.status == status
+    assert error_info.value.status == status
 
 
 def test_a_look_up_fails_on_a_row_without_an_id(tmp_path: Path) -> None:
@@ -146,13 +146,13 @@ def test_look_ups_continue_one_at_a_time_as_long_as_some_are_answered(tmp_path: 
 
 def test_look_ups_fail_if_the_service_answers_even_a_single_look_up_with_429(tmp_path: Path) -> None:
     fake = FakeList(choose_answer=lambda query: Refused(429, "slow down"))
-    with pytest.raises(ListFailed, match="429") as failure:
+    with pytest.raises(ListFailed, match="429") as error_info:
         run_with_fake(
             fake,
             tmp_path,
             lambda session: look_up_together(session.access, [partial(look_up, session.access, "email", "x")]),
         )
-    assert failure.value.status == 429
+    assert error_info.value.status == 429
 
 
 def test_a_stopped_run_cancels_hanging_look_ups(tmp_path: Path) -> None:

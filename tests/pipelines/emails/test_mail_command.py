@@ -77,9 +77,8 @@ def test_each_row_is_sent_its_own_email_once(mailer: Connector, tmp_path: Path) 
     assert sorted(email.message["X-Order"] for email in emails_by_recipient.values()) == ["17", "18", "19"]
     assert [email.files for email in emails_by_recipient.values()] == [{"terms.txt": b"terms"}] * 3
 
-    respelt_url = (
-        mailer.sandbox.base_url.replace("http:", "HTTP:") + "//"
-    )  # the account is the canonical form of the base URL
+    # The account is the canonical form of the base URL.
+    respelt_url = mailer.sandbox.base_url.replace("http:", "HTTP:") + "//"
     second_result = mailer.run_json("mail", "mail.yaml", environ={"CONNECTOR_BASE_URL": respelt_url})
     assert (second_result.code, second_result.rows) == (0, {"read": 3, "already_sent": 3})
     write_job(mailer.folder, {"campaign": "another"})
