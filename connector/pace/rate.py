@@ -112,10 +112,11 @@ class _Refusal:
 
     @property
     def proved(self) -> float:
-        """The lower bound of the limit (requests/s)."""
+        """The lower bound of the limit (requests/s): the service serves at least one request after a pause."""
+        by_pauses = max(self.served, 1) / self.filled_s
         if self.sent_s < self.pause_s:
-            return self.served / self.filled_s
-        return max(self.served / self.filled_s, (self.served - 2 * self.fewest) / self.sent_s)
+            return by_pauses
+        return max(by_pauses, (self.served - 2 * self.fewest) / self.sent_s)
 
 
 class RateController:

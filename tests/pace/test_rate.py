@@ -127,6 +127,18 @@ def test_nothing_leaves_within_a_pause_and_one_request_does_when_it_is_over(paus
     assert 1 <= count_admitted(controller, 30.0 + pause_s) <= 2
 
 
+@pytest.mark.parametrize("pause_s", [0.5, 1.0, 30.0])
+def test_a_refusal_before_any_request_is_served_delays_each_later_request_by_about_its_pause(pause_s: float) -> None:
+    controller, now = RateController(), 0.0
+    for number in range(4):
+        pause_ended_at = now
+        while (wait_s := controller.admit(now)) > 0:
+            now += wait_s
+        assert number == 0 or now - pause_ended_at <= max(pause_s, 1.0) + TRIP_S
+        controller.record_refused(now, now + TRIP_S, pause_s)
+        now += TRIP_S + pause_s
+
+
 def test_when_all_is_refused_a_probe_a_second_goes_out_and_it_goes_on_when_one_is_served() -> None:
     world = World("bucket", [(0, 100), (30, 1e-6), (150, 100)], TRIP_S)
 
