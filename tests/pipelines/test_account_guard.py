@@ -53,12 +53,17 @@ def test_every_next_step_after_another_account_names_the_token_the_address_and_f
     commands = ["sync job.yaml", "retry --job job.yaml", "status", "explain person0@example.com"]
     commands += ["explain person2@example.com", "sync job.yaml --report run.html", "status --html runs.html"]
     for command in commands:
-        shown = connector.run(*command.split()).stdout
-        next_step = shown[max(shown.find("Next: "), shown.find("  next ")) :]
-        for word in ("token", connector.sandbox.base_url, "connector forget", f"connector check {tmp_path}/job.yaml"):
-            assert word in next_step, (command, shown)
+        output = connector.run(*command.split()).stdout
+        next_step = output[max(output.find("Next: "), output.find("  next ")) :]
+        for expected_text in (
+            "token",
+            connector.sandbox.base_url,
+            "connector forget",
+            f"connector check {tmp_path}/job.yaml",
+        ):
+            assert expected_text in next_step, (command, output)
         for wrong_text in ("connector retry", "again", "connector sync", "Nothing to do"):
-            assert wrong_text not in next_step, (command, shown)
+            assert wrong_text not in next_step, (command, output)
     for page in ("run.html", "runs.html"):
         assert "un it again" not in (tmp_path / page).read_text()
         assert "connector forget" in (tmp_path / page).read_text()

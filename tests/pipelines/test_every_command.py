@@ -169,8 +169,8 @@ def list_expected(condition: str, command: str) -> tuple[tuple[int, ...], tuple[
     sends_requests = command in REQUEST_COMMANDS
     match condition:
         case "no network":
-            codes = {"retry": (0,), "forget": (1,)}  # the ledger has nothing of that account
-            return codes.get(command, (3,) if sends_requests else (0,)), ("Connection refused",)
+            expected_codes = {"retry": (0,), "forget": (1,)}  # the ledger has nothing of that account
+            return expected_codes.get(command, (3,) if sends_requests else (0,)), ("Connection refused",)
         case "wrong token":
             return (2,) if sends_requests else (0,), ("heck the token",)
         case "no permission":
@@ -223,9 +223,9 @@ def test_a_bad_condition_is_reported_and_leaves_the_state_intact(
     else:
         code, stdout, stderr = run(restored_connector, bad_condition, command)
     print(f"CASE {bad_condition} | {command} -> {code}\n{stdout}{stderr}")
-    codes, expected_texts = list_expected(bad_condition, command)
+    expected_codes, expected_texts = list_expected(bad_condition, command)
     output = stdout + stderr
-    assert code in codes, output
+    assert code in expected_codes, output
     assert not any(fault in output for fault in ("Traceback", "a fault of the program", "Errno")), output
     if code > 1:
         assert any(expected_text in output for expected_text in expected_texts), output

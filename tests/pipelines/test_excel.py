@@ -140,8 +140,10 @@ def test_a_file_without_run_columns_is_replaced_by_the_next_export(exporter: Con
 
 
 def test_csv_for_excel_has_a_byte_order_mark_and_the_chosen_delimiter(exporter: Connector) -> None:
-    job = "job: x\nexport: {to: people.csv, csv_dialect: excel, delimiter: ';', run_columns: false, columns: [email]}\n"
-    (exporter.folder / "job.yaml").write_text(job)
+    job_text = (
+        "job: x\nexport: {to: people.csv, csv_dialect: excel, delimiter: ';', run_columns: false, columns: [email]}\n"
+    )
+    (exporter.folder / "job.yaml").write_text(job_text)
     assert exporter.run("export", "job.yaml").code == 0
     assert (exporter.folder / "people.csv").read_bytes().startswith(b'\xef\xbb\xbf"id";"email";"_invalid"')
     (exporter.folder / "people.csv").unlink()

@@ -79,12 +79,10 @@ def test_a_subscriber_is_forgotten_in_every_base_of_the_account_or_in_the_named_
     assert (result.report["forgotten"], list_forgotten(result)) == (2, [8, 9])
     job = connector.folder / "job.yaml"
     write_addresses(connector.folder / "people.csv", 1)
-    source = "source: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n"
-    job.write_text(f"job: news\nservice: {{account: abroad}}\n{source}", encoding="utf-8")
-    environ_without_service = {
-        "CONNECTOR_TOKEN": None,
-        "CONNECTOR_BASE_URL": None,
-    }  # the account has a name: no address is needed
+    last_keys = "source: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n"
+    job.write_text(f"job: news\nservice: {{account: abroad}}\n{last_keys}", encoding="utf-8")
+    # The account has a name, so that no address of the service is needed.
+    environ_without_service = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}
     assert connector.run_json("forget", ANN, "--job", job, environ=environ_without_service).report["forgotten"] == 1
 
 

@@ -40,24 +40,28 @@ def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Con
     options = ["--base-name", "News: A & B", "--map", "email=Who", "--map", "first_name=Nom: 1", "--map", "tags="]
     options += ["--ignore", "Opt in", "--inactive", "--zip", "reject", "--quiet-period", "300ms", "--max-rate", "90.5"]
     options += ["--max-concurrency", "7", "--on-unknown", "hold", "--receipts", "out.csv", "--delimiter", ";"]
-    ended = connector.run("import", "people.csv", *options)
-    assert ended.code == 1, ended.stderr
-    words, command = ended.stdout.splitlines()[-2:]
-    assert words == "Next: Correct the rows in the rejects file, then import it:"
-    assert connector.run("status").stdout.splitlines()[-2:] == [words, command]
-    arguments = shlex.split(command)[1:]
+    result = connector.run("import", "people.csv", *options)
+    assert result.code == 1, result.stderr
+    advice, command_line = result.stdout.splitlines()[-2:]
+    assert advice == "Next: Correct the rows in the rejects file, then import it:"
+    assert connector.run("status").stdout.splitlines()[-2:] == [advice, command_line]
+    arguments = shlex.split(command_line)[1:]
     assert connector.run(*arguments).code == 1
     rejects = Path(arguments[1])
     rejects.write_text(rejects.read_text("utf-8-sig").replace("nobody", "bob@example.com"), "utf-8")
-    corrected = connector.run_json(*arguments)
-    assert (corrected.code, corrected.rows) == (0, {"read": 1, "created": 1}), corrected.stderr
-    assert corrected.report["receipts"] == {"to": f"{tmp_path}/out.csv", "rows": 1}
-    assert shlex.split(corrected.report["settings"]["options"]) == arguments[2:]
+    corrected_result = connector.run_json(*arguments)
+    assert (corrected_result.code, corrected_result.rows) == (0, {"read": 1, "created": 1}), corrected_result.stderr
+    assert corrected_result.report["receipts"] == {"to": f"{tmp_path}/out.csv", "rows": 1}
+    assert shlex.split(corrected_result.report["settings"]["options"]) == arguments[2:]
     for name, value in {"quiet_period": "300ms", "max_rate": "90.5", "on_unknown": "hold"}.items():
-        assert value in corrected.report["settings"][name]
+        assert value in corrected_result.report["settings"][name]
     assert "Next:" not in connector.run("status").stdout
-    stored = list_stored(connector.sandbox)["bob@example.com"]
-    assert (stored["FirstName"], stored["IsActive"], stored["Base"]["Name"]) == ("Bob", False, "News: A & B")
+    subscriber = list_stored(connector.sandbox)["bob@example.com"]
+    assert (subscriber["FirstName"], subscriber["IsActive"], subscriber["Base"]["Name"]) == (
+        "Bob",
+        False,
+        "News: A & B",
+    )
 
 
 def test_a_plan_of_a_job_ends_with_the_sync_that_carries_it_out(connector: Connector, tmp_path: Path) -> None:
@@ -74,11 +78,11 @@ def test_a_reconciliation_with_differences_ends_with_the_command_that_lists_them
 ) -> None:
     (tmp_path / "crm.yaml").write_text(JOB)
     write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
-    command = connector.run("reconcile", "crm.yaml").stdout.splitlines()[-1]
-    assert command == f"  connector reconcile {tmp_path}/crm.yaml --to differences.csv"
-    again = connector.run(*shlex.split(command)[1:])
-    assert (again.code, len((tmp_path / "differences.csv").read_text().splitlines())) == (1, 2)
-    assert "differences.csv" not in again.stdout.partition("Next: ")[2]
+    command_line = connector.run("reconcile", "crm.yaml").stdout.splitlines()[-1]
+    assert command_line == f"  connector reconcile {tmp_path}/crm.yaml --to differences.csv"
+    second_result = connector.run(*shlex.split(command_line)[1:])
+    assert (second_result.code, len((tmp_path / "differences.csv").read_text().splitlines())) == (1, 2)
+    assert "differences.csv" not in second_result.stdout.partition("Next: ")[2]
 
 
 def test_the_report_of_a_sync_advises_a_retry_with_its_job(connector: Connector, tmp_path: Path) -> None:

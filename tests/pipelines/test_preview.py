@@ -201,7 +201,9 @@ def test_unused_columns_that_look_like_fields_are_named(connector: Connector, tm
 
 def test_a_job_that_maps_no_city_gets_a_message(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "mail,city,phone", "ann@x.org,Ulm,+49301")
-    job = "job: j\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 7}, fields: {email: mail, phone: phone"
-    (tmp_path / "job.yaml").write_text(f"{job}, is_active: {{value: true}}}}}}\n", encoding="utf-8")
+    job_start = (
+        "job: j\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 7}, fields: {email: mail, phone: phone"
+    )
+    (tmp_path / "job.yaml").write_text(f"{job_start}, is_active: {{value: true}}}}}}\n", encoding="utf-8")
     messages = connector.run_json("validate", "job.yaml").report["messages"]
     assert any("look like fields: city (address_city)." in message for message in messages), messages

@@ -101,8 +101,8 @@ def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProc
         good_connector = Connector(own_sandbox, tmp_path)
         assert run(good_connector, "import people.csv --base-name News --limit 1 --active") == 0
         assert run(good_connector, "ledger backup copy.db") == 0
-        codes = {name: run(good_connector, command) for name, command in COMMAND_LINES.items()}
-        assert {name for name, code in codes.items() if code > 1} == set()
+        exit_codes = {name: run(good_connector, command) for name, command in COMMAND_LINES.items()}
+        assert {name for name, code in exit_codes.items() if code > 1} == set()
         for url in URLS.values():
             assert run(good_connector, "sync from.yaml", CRM_URL=url) in (2, 3)
             assert run(good_connector, "export to.yaml", CRM_URL=url) in (2, 3)

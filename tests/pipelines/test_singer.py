@@ -152,10 +152,10 @@ def test_a_tap_that_cannot_prove_the_list_writes_no_state(connector: Connector) 
 
 @pytest.mark.parametrize("program", ["tap-subscribers", "target-subscribers"])
 def test_a_program_describes_its_settings(program: str) -> None:
-    completed = subprocess.run(
+    result = subprocess.run(
         [PROGRAM_FOLDER / program, "--about", "--format=json"], capture_output=True, text=True, check=True
     )
-    settings = json.loads(completed.stdout)["settings"]["properties"]
+    settings = json.loads(result.stdout)["settings"]["properties"]
     expected_settings = {"base_id", "is_active"} if program == "tap-subscribers" else {"job", "stream"}
     assert expected_settings <= settings.keys()
     assert all(settings[name]["description"] for name in expected_settings)

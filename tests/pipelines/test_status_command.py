@@ -308,9 +308,9 @@ def test_a_run_that_cannot_be_recorded_is_carried_out(connector: Connector, tmp_
 
 def test_a_job_whose_ledger_must_exist_sends_nothing_without_it(connector: Connector, tmp_path: Path) -> None:
     write_addresses(tmp_path / "people.csv", 1)
-    job = "job: kept\nsource: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n"
-    (tmp_path / "job.yaml").write_text(job)
-    (tmp_path / "strict.yaml").write_text(job + "ledger: must_exist\n")
+    job_text = "job: kept\nsource: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n"
+    (tmp_path / "job.yaml").write_text(job_text)
+    (tmp_path / "strict.yaml").write_text(job_text + "ledger: must_exist\n")
     refused_result = connector.run("sync", "strict.yaml")
     assert (refused_result.code, connector.sandbox.stats()["subscribers"]) == (3, 0)
     assert "there is no ledger at" in refused_result.stderr
