@@ -150,9 +150,9 @@ def test_the_functions_work_while_an_event_loop_runs(sandbox: SandboxProcess) ->
     sandbox.seed(10, base_name="News")
 
     async def run_notebook() -> int:
-        rows = sum(len(batch) for batch in read_batches(**build_options(sandbox)))
-        rows += len(read_subscribers(**build_options(sandbox)))
-        return rows + sum(map(len, read_subscribers(**build_options(sandbox, chunksize=3))))
+        row_count = sum(len(batch) for batch in read_batches(**build_options(sandbox)))
+        row_count += len(read_subscribers(**build_options(sandbox)))
+        return row_count + sum(map(len, read_subscribers(**build_options(sandbox, chunksize=3))))
 
     assert asyncio.run(run_notebook()) == 30
 

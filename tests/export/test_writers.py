@@ -35,7 +35,7 @@ from tests.export.people import (
 from tests.export.readers import choose_target, convert_for_excel, read_back
 from tests.export.warehouses import DATABASE_FILES, FILES, run_sql
 
-_MINUTES = count()  # numbers of minutes, so that each run begins later than the run before
+_MINUTE_NUMBERS = count()  # numbers of minutes, so that each run begins later than the run before
 
 
 def read_sorted(destination: Destination) -> pa.Table:
@@ -60,7 +60,7 @@ def begin_export(writer: Writer) -> None:
 
 def build_next_run(row_count: int) -> ExportRun:
     """Return a run that begins after every other run."""
-    return build_run(row_count, exported_at=AT + timedelta(minutes=next(_MINUTES)))
+    return build_run(row_count, exported_at=AT + timedelta(minutes=next(_MINUTE_NUMBERS)))
 
 
 def write(destination: Destination, *tables: pa.Table) -> pa.Table:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import NullPool, create_engine, make_url
 
-SCHEMAS = count()
+SCHEMA_NUMBERS = count()
 
 
 def add_schema(postgres: str) -> str:
     """Create an empty schema on the server at `postgres`, and return its URL."""
-    name = f"ledger_{next(SCHEMAS)}"
+    name = f"ledger_{next(SCHEMA_NUMBERS)}"
     run_sql(postgres, f"CREATE SCHEMA {name}")
     url = make_url(postgres).update_query_dict({"options": f"-csearch_path={name}"})
     return url.render_as_string(hide_password=False)

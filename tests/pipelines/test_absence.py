@@ -79,13 +79,13 @@ def test_a_list_that_shows_bases_by_id_serves_a_job_that_gives_the_id_and_no_oth
     seed_others(connector, other_count)
     connector.sandbox.switch(base_in_rows="id")
 
-    result_by_name = load(connector, people, NEWS)
-    assert result_by_name.code == 2
+    result_of_base_name = load(connector, people, NEWS)
+    assert result_of_base_name.code == 2
     assert (
         "by its Id and its name, so the connector cannot find out which subscribers are in the base News"
-        in result_by_name.stderr
+        in result_of_base_name.stderr
     )
-    assert "Give the base by its id" in result_by_name.stderr
+    assert "Give the base by its id" in result_of_base_name.stderr
 
     result_by_id = load(connector, people, base)
     assert (result_by_id.code, result_by_id.rows) == (0, {"read": 3, "exists": 3}), result_by_id.report["messages"]

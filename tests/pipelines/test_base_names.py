@@ -39,26 +39,26 @@ def test_a_base_is_found_by_any_spelling_of_its_name(
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
-SIMILAR = [
+SIMILAR_NAMES = [
     ("accent_blind", "Cafe Zurich", "Café Zürich"),
     ("cut", "Kunden und Partner 2", "Kunden und Partner 2025 alle"),
 ]
 
 
-@pytest.mark.parametrize(("spelling", "listed_name", "requested_name"), SIMILAR)
+@pytest.mark.parametrize(("spelling", "listed_name", "requested_name"), SIMILAR_NAMES)
 def test_a_name_that_the_service_may_take_for_another_base_is_refused_before_the_first_create(
     connector: Connector, tmp_path: Path, spelling: str, listed_name: str, requested_name: str
 ) -> None:
     connector.sandbox.switch(base_names=spelling)
     people = write_addresses(tmp_path / "people.csv", 3)
     load(connector, people, "one", "--base-name", listed_name)
-    creates = count_creates(connector.sandbox)
+    create_count = count_creates(connector.sandbox)
     result = load(connector, people, "two", "--base-name", requested_name)
     assert result.is_refused, result.stdout
     assert "Give the base by its id: 1 if " in result.stderr
     assert requested_name.strip() in result.stderr
     assert " ".join(listed_name.split()) in result.stderr
-    assert count_creates(connector.sandbox) == creates
+    assert count_creates(connector.sandbox) == create_count
     assert load(connector, people, "two", "--base-id", "1").rows == {"read": 3, "exists": 3}
 
 

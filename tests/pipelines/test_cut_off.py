@@ -15,8 +15,8 @@ EXISTING_COUNT = 1040
 
 def import_anew(connector: Connector, path: Path, *options: str) -> CommandResult:
     """Import with a new ledger, as a first-time user does."""
-    state = {"CONNECTOR_STATE_DIR": mkdtemp(dir=connector.folder)}
-    return connector.import_file(path, *options, environ=state)
+    new_ledger_environ = {"CONNECTOR_STATE_DIR": mkdtemp(dir=connector.folder)}
+    return connector.import_file(path, *options, environ=new_ledger_environ)
 
 
 @pytest.fixture

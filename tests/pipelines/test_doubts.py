@@ -63,12 +63,14 @@ def test_a_name_of_two_bases_is_refused_and_the_id_of_one_is_accepted(connector:
     )
     connector.run_json("import", first_file, "--base-name", "Base 2")  # the first base: the sandbox gives it the id 1
     connector.run_json("import", second_file, "--base-id", "2")  # a new one, which the sandbox calls "Base 2" as well
-    result_by_name = connector.run_json("import", first_file, "--base-name", "Base 2")
-    assert result_by_name.is_refused
-    assert "ids 1, 2" in result_by_name.stderr
-    new_ledger = {"CONNECTOR_STATE_DIR": str(tmp_path / "fresh")}
-    result_of_fresh_ledger = connector.run_json("import", first_file, "--base-name", "Base 2", environ=new_ledger)
+    result_of_base_name = connector.run_json("import", first_file, "--base-name", "Base 2")
+    assert result_of_base_name.is_refused
+    assert "ids 1, 2" in result_of_base_name.stderr
+    new_ledger_environ = {"CONNECTOR_STATE_DIR": str(tmp_path / "fresh")}
+    result_of_fresh_ledger = connector.run_json(
+        "import", first_file, "--base-name", "Base 2", environ=new_ledger_environ
+    )
     assert result_of_fresh_ledger.is_refused
     assert "several bases" in result_of_fresh_ledger.stderr
-    result_by_id = connector.run_json("import", first_file, "--base-id", "2", environ=new_ledger)
+    result_by_id = connector.run_json("import", first_file, "--base-id", "2", environ=new_ledger_environ)
     assert result_by_id.rows == {"read": 3, "exists": 1, "created": 2}

@@ -180,8 +180,8 @@ def test_a_changed_row_is_not_compared_with_a_subscriber_that_has_another_addres
 
 
 def test_an_omitted_zip_is_reported_once_when_its_row_is_created(connector: Connector) -> None:
-    people_count = ["ann@x.org,Ann,,SW1A 1AA", "bob@x.org,Bob,,1012", "eve@x.org,Eve,,02134"]
-    create_result = sync(connector, *people_count)
+    people = ["ann@x.org,Ann,,SW1A 1AA", "bob@x.org,Bob,,1012", "eve@x.org,Eve,,02134"]
+    create_result = sync(connector, *people)
     assert create_result.rows == {"read": 3, "created": 3}
     assert read_fields(create_result) == [
         ("ann@x.org", "address_zip", "", "SW1A 1AA"),
@@ -189,7 +189,7 @@ def test_an_omitted_zip_is_reported_once_when_its_row_is_created(connector: Conn
     ]
     lines = [[line[name] for name in ("_row", "_outcome", "_code")] for line in read_drift(create_result)]
     assert sorted(lines) == [["1", "created", "zip_omitted"], ["3", "created", "zip_omitted"]]
-    second_result = sync(connector, *people_count)
+    second_result = sync(connector, *people)
     assert (second_result.rows, second_result.report["drift_file"]) == ({"read": 3, "exists": 3}, None)
 
 

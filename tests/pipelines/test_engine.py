@@ -165,11 +165,11 @@ def test_the_first_signal_stops_the_shards_in_order_and_the_second_at_once(
         os.kill(worker, signal.SIGINT)
     result = close_process(process)
     assert (result.code, result.report["status"]) == (130, "stopped"), result.stderr
-    create_counts = count_stored(postgres_connector.sandbox).total()
-    assert result.rows["created"] == create_counts < PEOPLE_COUNT
+    create_count = count_stored(postgres_connector.sandbox).total()
+    assert result.rows["created"] == create_count < PEOPLE_COUNT
 
     process = start(postgres_connector)
-    wait_for_creates(postgres_connector, create_counts + 100)
+    wait_for_creates(postgres_connector, create_count + 100)
     postgres_connector.sandbox.switch(latency_ms=60_000)
     time.sleep(0.5)
     children = list_children(process.pid)

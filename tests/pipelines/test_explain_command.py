@@ -22,13 +22,13 @@ subscriber:
   base: {id: 7}
   fields: {email: email, birthday: birthday, is_active: {value: true}}
 """
-WITHOUT_SERVICE = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}
+ENVIRON_WITHOUT_SERVICE = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}
 
 
 def explain(connector: Connector, identity: str = ANN) -> CommandResult:
     """Explain without a token and without an address of the service, which are not needed. The library must give the
     same explanation as the command."""
-    result = connector.run_json("explain", identity, environ=WITHOUT_SERVICE)
+    result = connector.run_json("explain", identity, environ=ENVIRON_WITHOUT_SERVICE)
     explanation = Library(state_dir=connector.folder / "state").explain(identity)
     assert explanation.as_json() == result.report
     return result

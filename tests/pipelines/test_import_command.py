@@ -132,11 +132,11 @@ def test_a_file_is_read_by_the_format_of_the_job_and_a_rejects_file_by_its_own(
 
 
 def test_the_report_file_is_readable_by_its_owner_alone(connector: Connector, tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-    report.touch(mode=0o644)
-    result = connector.import_file(write_addresses(tmp_path / "people.csv", 3), "--report", str(report))
-    assert report.stat().st_mode & 0o777 == 0o600
-    assert json.loads(report.read_text(encoding="utf-8")) == result.report
+    report_path = tmp_path / "report.json"
+    report_path.touch(mode=0o644)
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", 3), "--report", str(report_path))
+    assert report_path.stat().st_mode & 0o777 == 0o600
+    assert json.loads(report_path.read_text(encoding="utf-8")) == result.report
 
 
 @pytest.mark.parametrize("name", ["x[red] [bold].csv", "b\udcff.csv"])

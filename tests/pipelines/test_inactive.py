@@ -29,8 +29,8 @@ def write_job(folder: Path, suppress_key: str = SUPPRESS_INACTIVE, load_keys: st
 def unsubscribe(connector: Connector, *emails: str) -> None:
     """Create inactive subscribers in base 7 with another ledger."""
     path = write_csv(connector.folder / "gone.csv", "email", *emails)
-    other_ledger = {"CONNECTOR_STATE_DIR": str(connector.folder / "elsewhere")}
-    assert connector.run_json("import", path, "--base-id", "7", "--inactive", environ=other_ledger).code == 0
+    other_ledger_environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "elsewhere")}
+    assert connector.run_json("import", path, "--base-id", "7", "--inactive", environ=other_ledger_environ).code == 0
 
 
 @pytest.mark.parametrize("other_count", [0, OTHER_COUNT_OF_FILTERS], ids=["sweep", "filters"])
@@ -76,9 +76,9 @@ def test_inactive_subscribers_are_found_in_each_form_of_is_active(
 def fill_base(connector: Connector) -> None:
     """Create three people in base 7 with another ledger. Eve is inactive."""
     path = write_csv(connector.folder / "seven.csv", *THREE_PEOPLE)
-    other_ledger = {"CONNECTOR_STATE_DIR": str(connector.folder / "elsewhere")}
+    other_ledger_environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "elsewhere")}
     options = ("--base-id", "7", "--map", "is_active=active")
-    assert connector.run_json("import", path, *options, environ=other_ledger).code == 0
+    assert connector.run_json("import", path, *options, environ=other_ledger_environ).code == 0
 
 
 @pytest.mark.parametrize(("activity_form", "filters"), [("omit", "ignored"), ("letter", "exact")])

@@ -99,19 +99,19 @@ def test_creates_that_hang_after_a_signal_are_unknown_after_the_grace_period(
         stopped_result = wait_for_result(process)
     assert stopped_result.code == 130, stopped_result.stderr
     assert 5 < time.monotonic() - began_at < 20
-    create_counts, hung_count = len(count_stored(sandbox)), sandbox.stats()["faults"]["hang_after"]
+    create_count, hung_count = len(count_stored(sandbox)), sandbox.stats()["faults"]["hang_after"]
     assert 1 <= hung_count <= 4
     expected_rows = {
         "read": 50,
         "exists": 1,
-        "created": create_counts - 1 - hung_count,
+        "created": create_count - 1 - hung_count,
         "unknown": hung_count,
-        "unsent": 50 - create_counts,
+        "unsent": 50 - create_count,
     }
     assert stopped_result.rows == expected_rows
     sandbox.switch(hang_after=0, latency_ms=0)
     result = connector.run_json(*arguments)
-    assert result.rows == {"read": 50, "exists": create_counts, "created": 50 - create_counts}
+    assert result.rows == {"read": 50, "exists": create_count, "created": 50 - create_count}
     assert set(count_stored(sandbox).values()) == {1}
 
 

@@ -85,8 +85,8 @@ def test_messages_are_json_lines_with_log_format_json(connector: Connector, tmp_
 
 def test_vv_logs_no_value_of_a_row(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", ",".join(PERSONAL_VALUES), ",".join(PERSONAL_VALUES.values()))
-    values = ",".join(PERSONAL_VALUES.values()).replace("crm-4711", "crm-4712")
-    changed_path = write_csv(tmp_path / "changed.csv", ",".join(PERSONAL_VALUES), values)
+    changed_values = ",".join(PERSONAL_VALUES.values()).replace("crm-4711", "crm-4712")
+    changed_path = write_csv(tmp_path / "changed.csv", ",".join(PERSONAL_VALUES), changed_values)
     job = tmp_path / "crm.yaml"
     job.write_text("job: crm\nsource: {file: {path: changed.csv}}\nsubscriber: {base: {name: News}}\n")
     log_texts = [

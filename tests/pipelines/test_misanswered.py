@@ -25,9 +25,9 @@ def test_a_base_that_is_answered_as_another_gets_one_wrong_create_only(connector
         assert later_result.is_refused, later_result.stderr
         assert "Other" in later_result.stderr
     assert sandbox.stats()["subscribers"] == 1
-    result_by_name = connector.run_json("import", path, "--base-name", "Other", "--quiet-period", "200ms")
-    assert (result_by_name.code, result_by_name.rows) == (0, {"read": 5, "exists": 1, "created": 4}), (
-        result_by_name.stderr
+    result_of_base_name = connector.run_json("import", path, "--base-name", "Other", "--quiet-period", "200ms")
+    assert (result_of_base_name.code, result_of_base_name.rows) == (0, {"read": 5, "exists": 1, "created": 4}), (
+        result_of_base_name.stderr
     )
     assert set(count_stored(sandbox).values()) == {1}
 

@@ -267,8 +267,8 @@ def test_an_incremental_sync_reports_an_opt_out_whose_row_it_does_not_read_again
     assert list_opt_outs(connector.run_json("sync", job)) == ["ann@x.org"]
     write_table(connector.folder, ("bob@x.org", "yes", "8", "2026-01-03 00:00:00"))
     for _ in range(2):
-        night = connector.run_json("sync", job)
-        assert (night.code, list_opt_outs(night)) == (1, ["ann@x.org"]), night.report
+        result = connector.run_json("sync", job)
+        assert (result.code, list_opt_outs(result)) == (1, ["ann@x.org"]), result.report
     assert plan(connector, job).report["opt_outs"] == 1
     set_activity(connector, "ann@x.org", is_active=False)
     check_without_opt_outs(connector.run_json("sync", job))

@@ -94,11 +94,11 @@ def test_a_changed_row_is_reported_with_the_values_of_service_and_source(connect
     write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Anna", "bob@x.org,Bob", "eve@x.org,Eve")
     result = plan(connector, job, "--rows", tmp_path / "rows.csv")
     rows = [(row["fields"], row["service"], row["source"]) for row in read_rows(tmp_path / "rows.csv")]
-    created_values = '{"base_id":1,"is_active":true,"email":"eve@x.org","first_name":"Eve"}'
+    created_values_json = '{"base_id":1,"is_active":true,"email":"eve@x.org","first_name":"Eve"}'
     assert rows == [
         ("first_name", '{"first_name":"Ann"}', '{"first_name":"Anna"}'),
         ("", "", ""),
-        ("", "", created_values),
+        ("", "", created_values_json),
     ]
     planned_rows = result.report["planned_rows"]
     assert [(line["_row"], line["_outcome"], line["fields"]) for line in planned_rows] == [
@@ -228,10 +228,10 @@ def write_messy_people(path: Path, rng: random.Random, number: int) -> None:
 def test_each_row_of_a_messy_source_ends_as_planned(connector: Connector, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     sandbox, job = connector.sandbox, write_job(tmp_path, SUPPRESS_KEY, text=JOB)
-    other_ledger = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
+    other_ledger_environ = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
     write_csv(tmp_path / "gone.csv", "address", *(f"p{rng.randrange(60)}@x.org" for _ in range(5)))
     write_messy_people(tmp_path / "people.csv", rng, 30)
-    connector.run_json("sync", job, environ=other_ledger)
+    connector.run_json("sync", job, environ=other_ledger_environ)
     for night in range(2):
         write_messy_people(tmp_path / "people.csv", rng, 60)
         counts_before = count_stored(sandbox)

@@ -30,8 +30,8 @@ class Echo(BaseHTTPRequestHandler):
     """A service without subscribers, whose errors repeat the token."""
 
     def do_GET(self) -> None:
-        report_path = {"TotalCount": 0, "Offset": 0, "Limit": 1000, "Subscribers": []}
-        self._answer(200, {"success": True, "SubscribersList": report_path})
+        page = {"TotalCount": 0, "Offset": 0, "Limit": 1000, "Subscribers": []}
+        self._answer(200, {"success": True, "SubscribersList": page})
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))

@@ -152,8 +152,8 @@ def test_no_email_is_sent_if_the_list_does_not_show_inactive_subscribers(
 def test_recipients_without_a_listed_activity_get_no_email_and_are_counted(mailer: Connector, tmp_path: Path) -> None:
     people = [f"p{number}@example.net,{'true' if number else 'false'}" for number in range(9)]
     write_csv(tmp_path / "base.csv", "email,is_active", *people)
-    other_ledger = {"CONNECTOR_STATE_DIR": str(tmp_path / "elsewhere")}
-    assert mailer.run_json("import", tmp_path / "base.csv", "--base-id", "7", environ=other_ledger).code == 0
+    other_ledger_environ = {"CONNECTOR_STATE_DIR": str(tmp_path / "elsewhere")}
+    assert mailer.run_json("import", tmp_path / "base.csv", "--base-id", "7", environ=other_ledger_environ).code == 0
     mailer.sandbox.switch(activity="omit_some", filters="ignored")
     write_csv(tmp_path / "people.csv", "email,first,order", *(f"p{number}@example.net,P,1" for number in range(9)))
     result = mailer.run_json("mail", "mail.yaml")
