@@ -1,11 +1,11 @@
-"""`connector`, or `python -m pipelines`: what must be right before the command line is imported, and then that."""
+"""The program `connector`, also `python -m pipelines`: checks the platform, then imports and runs the command line."""
 
 import os
 import sys
 
 
 def main() -> None:
-    """Run the command line. A platform that it cannot run on, and a signal while it is imported, end it in one line."""
+    """Run the command line. On Windows, or if Ctrl-C arrives during the import, print one line and exit."""
     if os.name != "posix":
         sys.stderr.write("connector: it runs on Linux and macOS only; on Windows, run it in WSL\n")
         sys.exit(2)

@@ -1,5 +1,5 @@
-"""The demo: a service of our own that loses answers, an import, the same import again, a sync, an export, and five
-checks: whether the service, the ledger and the warehouse agree."""
+"""The demo: starts a sandbox that loses answers, imports a file twice, syncs, exports, and checks five claims about the
+service, the ledger and the warehouse."""
 
 import csv
 import os
@@ -44,10 +44,10 @@ FAULTS: Mapping[str, Any] = {
     "refuse_retry_after_s": 0,
     "list_error": 0.05,
 }
-"""One create in 25 goes wrong, and half of those were executed all the same."""
+"""About one create in 25 fails or loses its answer. The sandbox executes more than half of these creates."""
 
-_CONFIRMED = 4  # connector.states.State.CONFIRMED, read here from the file as another program would
-_ADDED, _MOVED = 120, 80  # subscribers that the CRM has added and changed since the file was written
+_CONFIRMED = 4  # the value of State.CONFIRMED in the file; the demo reads the ledger as another program would
+_ADDED_COUNT, _MOVED_COUNT = 120, 80  # subscribers that the CRM has added and changed since the file was written
 _NEW_TOWN = "Ísafjörður"
 
 _CRM_JOB = """\
@@ -87,31 +87,32 @@ RunFlow = Callable[[Flow], Report]
 
 @dataclass(frozen=True, slots=True)
 class DemoData:
-    """The subscribers of the demo: those of the file, those that only the CRM has, and those that moved, as the CRM
-    has them. `invalid` rows of the file are spoilt, `duplicates` are second rows of a subscriber."""
+    """The subscribers of the demo. `file_people` are in the file, and `added_people` only in the CRM. `moved_people`
+    are in the file, and have a new address in the CRM. The file also has `invalid_count` rows with errors, and
+    `duplicate_count` second rows of subscribers."""
 
-    in_file: Sequence[Person]
-    added: Sequence[Person]
-    moved: Sequence[Person]
-    invalid: int
-    duplicates: int
+    file_people: Sequence[Person]
+    added_people: Sequence[Person]
+    moved_people: Sequence[Person]
+    invalid_count: int
+    duplicate_count: int
 
     @property
-    def in_crm(self) -> list[Person]:
+    def crm_people(self) -> list[Person]:
         """All subscribers as the CRM has them."""
-        return [*self.moved, *self.in_file[len(self.moved) :], *self.added]
+        return [*self.moved_people, *self.file_people[len(self.moved_people) :], *self.added_people]
 
 
 def draw_data(rows: int, seed: int) -> DemoData:
-    """Return the subscribers for a file of so many rows; the same seed draws the same ones."""
-    invalid, duplicates = max(2, rows * 3 // 100), max(2, rows * 3 // 100)
-    count = rows - invalid - duplicates
-    people = list(islice(draw_people(Random(seed)), count + _ADDED))  # noqa: S311 - made-up rows need no secrets
-    moved = [
+    """Return the subscribers for a file with this number of rows. The same seed gives the same subscribers."""
+    invalid_count, duplicate_count = max(2, rows * 3 // 100), max(2, rows * 3 // 100)
+    subscriber_count = rows - invalid_count - duplicate_count
+    people = list(islice(draw_people(Random(seed)), subscriber_count + _ADDED_COUNT))  # noqa: S311 - made-up rows need no secrets
+    moved_people = [
         replace(person, country="IS", city=_NEW_TOWN, state="", zip="400", line1="Aðalstræti 1")
-        for person in people[: min(_MOVED, count)]
+        for person in people[: min(_MOVED_COUNT, subscriber_count)]
     ]
-    return DemoData(people[:count], people[count:], moved, invalid, duplicates)
+    return DemoData(people[:subscriber_count], people[subscriber_count:], moved_people, invalid_count, duplicate_count)
 
 
 def write_people(path: Path, data: DemoData) -> None:
@@ -122,10 +123,10 @@ def write_people(path: Path, data: DemoData) -> None:
             person.email, person.first_name, person.last_name, person.gender, person.phone, ",".join(person.tags),
             person.client_user_id, person.country, person.city, person.state, person.zip, person.line1, person.birthday,
         ]
-        for person in data.in_file
+        for person in data.file_people
     ]  # fmt: skip
-    second_rows = [[cells[0].upper(), *cells[1:]] for cells in rows[: data.duplicates]]
-    for number in range(data.invalid):
+    second_rows = [[cells[0].upper(), *cells[1:]] for cells in rows[: data.duplicate_count]]
+    for number in range(data.invalid_count):
         email, birthday = ("not an address", "") if number % 2 else (f"spoilt{number}@example.com", "1990-02-30")
         rows.insert(number * 7, [email, *[""] * 11, birthday])
     with path.open("w", encoding="utf-8-sig", newline="") as file:
@@ -171,10 +172,10 @@ class Check:
 
 
 def run_story(folder: Path, rows: int, seed: int, run: RunFlow, console: PlainConsole) -> list[Check]:
-    """Do all of it in `folder`, showing each step on `console`; returns what was checked at the end."""
+    """Run all steps of the demo in `folder`, show each step on `console`, and return the checks."""
     data, people = draw_data(rows, seed), folder / "people.csv"
     write_people(people, data)
-    write_crm(folder / "crm.db", data.in_crm)
+    write_crm(folder / "crm.db", data.crm_people)
     (folder / "crm.yaml").write_text(_CRM_JOB, encoding="utf-8")
     (folder / "warehouse.yaml").write_text(_WAREHOUSE_JOB, encoding="utf-8")
     with SandboxProcess(data=folder / "service", seed=seed, **FAULTS) as sandbox:
@@ -185,18 +186,22 @@ def run_story(folder: Path, rows: int, seed: int, run: RunFlow, console: PlainCo
         }
         settings = read_settings(environ, account="demo")
         console.write_text(f"A service of our own runs at {sandbox.base_url}; one create in 25 goes wrong there.\n")
-        imported = _import(people, settings, run)
-        _show(console, imported, f"1. import people.csv: {rows:,} rows, some of them spoilt")
-        again = _import(people, settings, run)
-        _show(console, again, "2. the same import again")
+        first_import = _import(people, settings, run)
+        _show(console, first_import, f"1. import people.csv: {rows:,} rows, some of them spoilt")
+        second_import = _import(people, settings, run)
+        _show(console, second_import, "2. the same import again")
         crm = plan_sync(load_job(folder / "crm.yaml", os.environ), settings)
-        synced = run(lambda stop, progress: run_load(crm, stop, progress))
-        _show(console, synced, f"3. sync from a CRM: {_ADDED} subscribers added, {len(data.moved)} moved")
+        sync_report = run(lambda stop, progress: run_load(crm, stop, progress))
+        _show(
+            console,
+            sync_report,
+            f"3. sync from a CRM: {_ADDED_COUNT} subscribers added, {len(data.moved_people)} moved",
+        )
         warehouse = plan_export_job(load_job(folder / "warehouse.yaml", os.environ), settings)
-        exported = run(lambda stop, progress: run_export(warehouse, stop, progress))
-        _show(console, exported, "4. export to warehouse.duckdb")
-        stored = [event for event in sandbox.truth()["events"] if event["kind"] == "created"]
-    return list(_check(data, folder, stored, imported, again, synced, exported))
+        export_report = run(lambda stop, progress: run_export(warehouse, stop, progress))
+        _show(console, export_report, "4. export to warehouse.duckdb")
+        create_events = [event for event in sandbox.truth()["events"] if event["kind"] == "created"]
+    return list(_check(data, folder, create_events, first_import, second_import, sync_report, export_report))
 
 
 def _import(people: Path, settings: Settings, run: RunFlow) -> Report:
@@ -215,53 +220,62 @@ def _show(console: PlainConsole, report: Report, title: str) -> None:
 def _check(
     data: DemoData,
     folder: Path,
-    stored: list[dict[str, Any]],
-    imported: Report,
-    again: Report,
-    synced: Report,
-    exported: Report,
+    create_events: list[dict[str, Any]],
+    first_import: Report,
+    second_import: Report,
+    sync_report: Report,
+    export_report: Report,
 ) -> Iterator[Check]:
-    """Yield five checks, each against what the service really stored."""
-    first = {"created": len(data.in_file), "invalid": data.invalid, "duplicate": data.duplicates}
-    second = {"created": 0, "unknown": 0, "exists": len(data.in_file)}
-    found = [{name: report.rows[name] for name in wanted} for report, wanted in ((imported, first), (again, second))]
+    """Yield the five checks of the reports, the service, the ledger and the warehouse."""
+    first_counts = {"created": len(data.file_people), "invalid": data.invalid_count, "duplicate": data.duplicate_count}
+    second_counts = {"created": 0, "unknown": 0, "exists": len(data.file_people)}
+    row_counts = [
+        {name: report.rows[name] for name in wanted}
+        for report, wanted in ((first_import, first_counts), (second_import, second_counts))
+    ]
     claim = "the import created each subscriber of the file, and the same import again created nobody"
-    yield Check(claim, found == [first, second], f"{found[0]['created']:,} created, then {found[1]['created']}")
+    yield Check(
+        claim,
+        row_counts == [first_counts, second_counts],
+        f"{row_counts[0]['created']:,} created, then {row_counts[1]['created']}",
+    )
 
-    emails = sorted(normalise_email(event["email"]) for event in stored)
-    is_once = emails == sorted({normalise_email(person.email) for person in data.in_crm})
-    lost = sum(event["answered"] != "answered" for event in stored)
+    emails = sorted(normalise_email(event["email"]) for event in create_events)
+    is_once = emails == sorted({normalise_email(person.email) for person in data.crm_people})
+    lost_count = sum(event["answered"] != "answered" for event in create_events)
     claim = "the service has every subscriber once, though answers were lost"
-    yield Check(claim, is_once and lost > 0, f"{len(stored):,} creates, {lost} of their answers lost")
+    yield Check(
+        claim, is_once and lost_count > 0, f"{len(create_events):,} creates, {lost_count} of their answers lost"
+    )
 
-    listed = set[str]()
-    if synced.drift_file is not None:
-        with Path(synced.drift_file).open(encoding="utf-8", newline="") as file:
+    drifted_emails = set[str]()
+    if sync_report.drift_file is not None:
+        with Path(sync_report.drift_file).open(encoding="utf-8", newline="") as file:
             lines = list(csv.DictReader(file))
-        listed = {normalise_email(line["identity"]) for line in lines if line["source"] == _NEW_TOWN}
-    created, changed = synced.rows["created"], synced.rows["changed"]
-    is_listed = listed == {normalise_email(person.email) for person in data.moved}
-    is_true = is_listed and (created, changed) == (len(data.added), len(data.moved))
+        drifted_emails = {normalise_email(line["identity"]) for line in lines if line["source"] == _NEW_TOWN}
+    created, changed = sync_report.rows["created"], sync_report.rows["changed"]
+    is_drift_complete = drifted_emails == {normalise_email(person.email) for person in data.moved_people}
+    is_true = is_drift_complete and (created, changed) == (len(data.added_people), len(data.moved_people))
     claim = "the sync created those whom the CRM added, and listed those who moved in the drift file"
-    yield Check(claim, is_true, f"{created} created, {len(listed)} listed")
+    yield Check(claim, is_true, f"{created} created, {len(drifted_emails)} listed")
 
     ledger = f"{(folder / 'state' / 'ledger.db').as_uri()}?mode=ro"
     with closing(sqlite3.connect(ledger, uri=True)) as database:
         entries = database.execute("SELECT subscriber_id, state FROM entry").fetchall()
-    is_true = sorted(entries) == sorted((event["id"], _CONFIRMED) for event in stored)
+    is_true = sorted(entries) == sorted((event["id"], _CONFIRMED) for event in create_events)
     yield Check("the ledger knows each of them by the service's id", is_true, f"{len(entries):,} entries")
 
     query = "select id, email, first_name, last_name, address_city, address_zip, birthday from subscribers"
     with duckdb.connect(str(folder / "warehouse.duckdb"), read_only=True) as database:
         rows = database.execute(query).fetchall()
     expected = []
-    for subscriber in (event["subscriber"] for event in stored):
+    for subscriber in (event["subscriber"] for event in create_events):
         address = subscriber.get("Address", {})
         names = [subscriber.get(name) for name in ("Id", "Email", "FirstName", "LastName")]
         expected.append([*names, address.get("City"), address.get("Zip"), subscriber.get("Birthday")])
-    shown = [
+    sorted_rows = [
         sorted(["" if value is None else str(value) for value in row] for row in side) for side in (rows, expected)
     ]
-    verdict = (exported.certificate or {}).get("verdict")
+    verdict = (export_report.certificate or {}).get("verdict")
     claim = "the warehouse has the same subscribers, field by field, and the export is certified"
-    yield Check(claim, verdict == "complete" and shown[0] == shown[1], f"{len(rows):,} rows, {verdict}")
+    yield Check(claim, verdict == "complete" and sorted_rows[0] == sorted_rows[1], f"{len(rows):,} rows, {verdict}")

@@ -1,4 +1,5 @@
-"""The command line: `connector COMMAND`. It parses, calls a flow, shows its report and ends with its exit code."""
+"""The command line: `connector COMMAND`. A command parses its arguments, calls a flow, shows the report of the flow,
+and exits with its exit code."""
 
 from __future__ import annotations
 
@@ -52,14 +53,14 @@ SECTIONS = {
 }
 """The sections of the help: each command's module in this package, and the name of the command in the module."""
 
-COMMANDS = {name: place for commands in SECTIONS.values() for name, place in commands.items()}
+COMMANDS = {name: location for commands in SECTIONS.values() for name, location in commands.items()}
 
 _STATUSES = {2: "usage", 3: "aborted", 4: "locked"}
 _LAST_STANDARD_STREAM = 2
 
 
 class Commands(Group):
-    """Imports a command when it is called: `import` does not pay for DuckDB, in time or memory."""
+    """Imports the module of a command when the command is called. So `import` does not load DuckDB."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the commands in the order of the reference."""
@@ -92,10 +93,10 @@ class Commands(Group):
         except click.UsageError as error:
             from difflib import get_close_matches  # imported here, because a correct command does not need it
 
-            close = get_close_matches(args[0], COMMANDS)
-            if not close:
+            similar_names = get_close_matches(args[0], COMMANDS)
+            if not similar_names:
                 raise
-            raise click.UsageError(f"{error.message} Did you mean: {', '.join(close)}?", ctx) from None
+            raise click.UsageError(f"{error.message} Did you mean: {', '.join(similar_names)}?", ctx) from None
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -137,9 +138,9 @@ def run(clock: Clock | None = None) -> None:
     """Run the command of `sys.argv`, and raise SystemExit with its exit code: an expected error becomes one line on
     stderr, never a traceback. Runs read the time from `clock`, by default the machine's."""
     # Closed standard streams are opened on /dev/null. Otherwise files and sockets would get their numbers.
-    while (handle := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD_STREAM:
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD_STREAM:
         pass
-    os.close(handle)
+    os.close(descriptor)
     for stream in (sys.stdout, sys.stderr):
         # A character that the encoding of the stream lacks becomes an escape: \u0141.
         if isinstance(stream, io.TextIOWrapper):
@@ -148,7 +149,7 @@ def run(clock: Clock | None = None) -> None:
     # The linear algebra of numpy is not used here, but starts a thread for each core. These threads took a tenth of the
     # processor time of the start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Imported modules are never garbage. To collect them took a tenth of the start.
+    # Imported modules are never garbage. Searching them for garbage took a tenth of the start.
     gc.set_threshold(1_000_000, 20, 20)
     stdout = sys.stdout
     try:
@@ -163,9 +164,9 @@ def run(clock: Clock | None = None) -> None:
             from connector.texts import make_visible
             from pipelines.cli.logs import write_stderr
 
-            text = io.StringIO()
-            error.show(text)
-            write_stderr(make_visible(text.getvalue()))
+            usage_message = io.StringIO()
+            error.show(usage_message)
+            write_stderr(make_visible(usage_message.getvalue()))
         _end(error.exit_code, error.format_message(), is_shown=True)
     except SystemExit:
         if sys.stdout is not stdout:  # click replaces a stream whose reader has gone, and ends silently with 1
@@ -175,7 +176,7 @@ def run(clock: Clock | None = None) -> None:
         _end(128 + signal.SIGINT, "stopped by a signal before it had ended")
     except ConnectorError as error:
         _end(find_exit_code(error), str(error))
-    except Exception as error:  # noqa: BLE001 - the last resort: no fault of ours may pass for a partial run (1)
+    except Exception as error:  # noqa: BLE001 - the last resort: an unexpected error must not exit with 1 (partial)
         from connector.runs.report import describe_fault
 
         _end(3, describe_fault(error))
@@ -197,7 +198,8 @@ def is_chosen(option: str, value: str) -> bool:
 
 
 def _end(exit_code: int, message: str, *, is_shown: bool = False) -> NoReturn:
-    """End the process without a report, with the message on stderr; with `--output json` an object says so."""
+    """End the process without a report. Write the message to stderr, and with `--output json` also a JSON object to
+    stdout."""
     from pipelines.cli.logs import say
     from pipelines.cli.output import write_json_stdout
 

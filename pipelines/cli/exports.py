@@ -52,7 +52,7 @@ _FILE_OPTIONS = (
     "run_columns",
     "partition_by",
 )
-"""Options that `parse_destination` has as arguments of these names."""
+"""Options that the command passes to `parse_destination` as arguments with the same names."""
 
 
 @click.command("export", cls=Command)
@@ -264,8 +264,8 @@ def export_command(
         "allow_truncated": bool(allow_truncated),
     }
     if is_job(Path(target)):
-        source_of = click.get_current_context().get_parameter_source
-        if any(source_of(name) is ParameterSource.COMMANDLINE for name in _JOB_OPTIONS):
+        find_source = click.get_current_context().get_parameter_source
+        if any(find_source(name) is ParameterSource.COMMANDLINE for name in _JOB_OPTIONS):
             raise ConfigurationError("a job brings its own table, mode and filters: leave out those options")
         from connector.export import run_export
         from connector.jobs.export_planner import plan_export_job  # an export by options does not need pydantic
@@ -278,12 +278,12 @@ def export_command(
             _refuse_clash(plan, output)
             report = run_and_notify(partial(run_export, plan), job, settings, output)
         finish(report, output)
-    file = {name: options.pop(name) for name in _FILE_OPTIONS}
-    file["partition_by"] = file["partition_by"] or ()
+    file_options = {name: options.pop(name) for name in _FILE_OPTIONS}
+    file_options["partition_by"] = file_options["partition_by"] or ()
     query = ListQuery(id=options.pop("subscriber_id"), gender="" if gender == "unspecified" else gender, **options)
     settings = read_settings(os.environ, time_limit_s=time_limit_s)
     destination = parse_destination(
-        target, table=table or "subscribers", schema=schema, mode=mode, overwrite=overwrite, **file
+        target, table=table or "subscribers", schema=schema, mode=mode, overwrite=overwrite, **file_options
     )
     if (table or schema) and not destination.is_database:
         raise ConfigurationError(f"{destination} is a file: --table and --schema are for databases")
@@ -297,7 +297,7 @@ def export_command(
 
 
 def _refuse_clash(plan: ExportPlan, output: Output) -> None:
-    """Raise ConfigurationError if the export and its report would go to one place."""
+    """Raise ConfigurationError if the export and its report would be written to the same file or both to stdout."""
     destination = plan.destination
     if destination.object_url is None:
         output.refuse_to_overwrite(destination.path, "what is exported")

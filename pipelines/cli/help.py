@@ -29,7 +29,7 @@ class Option(click.Option):
         self.default_text = default_text
 
     def get_help_extra(self, ctx: click.Context) -> Any:
-        """Return only the default. If a person needs the range of the value, the help text has the range."""
+        """Return only the default value. The help text itself gives the range of a value if people need it."""
         return {"default": self.default_text} if self.default_text else {}
 
 
@@ -45,12 +45,14 @@ def write_rows(formatter: click.HelpFormatter, sections: Mapping[str, Iterable[t
     width = max((length for length in lengths if length <= _FIRST_COLUMN), default=_FIRST_COLUMN)
     for title, rows in tables.items():
         with formatter.section(title):
-            formatter.write_dl([(name.ljust(width), _DEFAULT.sub(_bind, text)) for name, text in rows], col_max=width)
+            formatter.write_dl(
+                [(name.ljust(width), _DEFAULT.sub(_keep_on_one_line, text)) for name, text in rows], col_max=width
+            )
     formatter.buffer = [text.replace(_NO_BREAK, " ") for text in formatter.buffer]
 
 
-def _bind(default: re.Match[str]) -> str:
-    return default[0].replace(" ", _NO_BREAK)
+def _keep_on_one_line(default_match: re.Match[str]) -> str:
+    return default_match[0].replace(" ", _NO_BREAK)
 
 
 def group_options(command: click.Command, context: click.Context) -> dict[str, list[tuple[str, str]]]:
@@ -87,10 +89,14 @@ class Group(click.Group):
         """Move options that precede the command behind the name of the command: `-v sync` is `sync -v`."""
         takes_value = {name: not (param.is_flag or param.count) for param in self.params if isinstance(param, Option)
                        for name in param.opts} | {"-vv": False}  # fmt: skip
-        end = 0
-        while end < len(args) and (name := args[end].partition("=")[0]) in takes_value:
-            end += 2 if takes_value[name] and name == args[end] else 1
-        command, options, arguments = args[end : end + 1], args[:end], args[end + 1 :]
+        command_index = 0
+        while command_index < len(args) and (name := args[command_index].partition("=")[0]) in takes_value:
+            command_index += 2 if takes_value[name] and name == args[command_index] else 1
+        command, options, arguments = (
+            args[command_index : command_index + 1],
+            args[:command_index],
+            args[command_index + 1 :],
+        )
         return super().parse_args(ctx, [*command, *options, *arguments] if command else [])
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

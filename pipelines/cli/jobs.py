@@ -84,7 +84,7 @@ def init_command(
     if (base_id is None) == (base_name is None):
         raise ConfigurationError("No base given. Use --base-id N or --base-name NAME")
     base = ("id", str(base_id)) if base_id is not None else ("name", base_name or "")
-    given_options = {key: word for key, word in file_options.items() if word is not None}
+    given_options = {key: value for key, value in file_options.items() if value is not None}
     is_table = ("://" in source and not is_store_url(source)) or _REFERENCE.fullmatch(source) is not None
     with _open_table(source, table) if is_table else _open_file(source, table, given_options) as rows:
         frame, columns = _read_beginning(rows), select_source_columns(rows.columns)
@@ -92,37 +92,38 @@ def init_command(
     _show(guesses, len(frame))
     path = target if target is not None else Path("job.yaml")
     if is_table:
-        place = [("sql", ""), ("url", source), ("table", table or "")]
+        source_keys = [("sql", ""), ("url", source), ("table", table or "")]
     else:
-        place = [("file", ""), ("path", _shorten(source, path.absolute().parent)), *given_options.items()]
+        source_keys = [("file", ""), ("path", _shorten(source, path.absolute().parent)), *given_options.items()]
     name = path.stem if target is not None else table or Path(source).stem
-    sure = [guess for guess in guesses if guess.sureness != "unsure"]
-    identity = next((field for field in IDENTITIES if field in {guess.name for guess in sure}), None)
+    mapped_guesses = [guess for guess in guesses if guess.sureness != "unsure"]
+    identity = next((field for field in IDENTITIES if field in {guess.name for guess in mapped_guesses}), None)
     if identity is None:
         raise ConfigurationError(
             "no column looks like email addresses or client_user_ids, and a job needs one of them to identify "
             "subscribers: no job was drafted"
         )
-    used = {column for guess in sure for column in guess.rule.columns}
-    unmapped = [column for column in columns if column not in used]
+    used_columns = {column for guess in mapped_guesses for column in guess.rule.columns}
+    unmapped_columns = [column for column in columns if column not in used_columns]
     cursor = propose_cursor(frame) if is_table else None
-    text = draft_job(name, path.name, place, base, identity, guesses, unmapped, cursor)
+    job_text = draft_job(name, path.name, source_keys, base, identity, guesses, unmapped_columns, cursor)
     if target is None:
-        write_stdout(text, is_file=True)
+        write_stdout(job_text, is_file=True)
         return
-    if not is_unicode(text):
+    if not is_unicode(job_text):
         raise ConfigurationError(
             f"-o {target}: the file would contain its own name, which is not in UTF-8. Name another file"
         )
-    with PartialFile(target, mode=0o644) as partial:  # a full disk leaves no half of a job behind
-        partial.file.write(text.encode())
+    with PartialFile(target, mode=0o644) as partial:  # if the disk is full, no incomplete file remains
+        partial.file.write(job_text.encode())
         partial.publish(is_new=True)
     load_job(target, os.environ)  # raises an error if the job cannot be loaded
     say(f"connector: wrote {target}; try it: connector validate {target}")
 
 
 def _shorten(source: str, folder: Path) -> str:
-    """Return the path of a file as a job in the folder names it: relative if the file is in the folder."""
+    """Return the path of the source for a job file in this folder: relative if the source is in the folder, otherwise
+    absolute."""
     from connector.stores import is_store_url
 
     if is_store_url(source):

@@ -108,8 +108,8 @@ def _end(report: Mapping[str, Any], output: Output) -> NoReturn:
 def _read_identity(argument: str) -> str:
     identity = (sys.stdin.read() if argument == _STDIN else argument).strip()
     if not identity or "\n" in identity:
-        where = ", alone on standard input" if argument == _STDIN else ""
-        raise ConfigurationError(f"IDENTITY must be one email address or client_user_id{where}")
+        input_hint = ", alone on standard input" if argument == _STDIN else ""
+        raise ConfigurationError(f"IDENTITY must be one email address or client_user_id{input_hint}")
     return identity
 
 
@@ -149,12 +149,15 @@ def backup_command(target: Path, output: Output) -> None:
     target = target.absolute()
     keys: dict[str, Any] = {"target": None, "entries": 0, "emails": 0}
     try:
-        copied = back_up_ledger(read_state(os.environ).ledger_url, target)
+        copy_result = back_up_ledger(read_state(os.environ).ledger_url, target)
     except LedgerError as error:
         _end({"status": "aborted", **keys, "messages": [str(error)]}, output)
-    copies = ((target, copied.entries, "entry", "entries"), (find_emails(target), copied.emails, "email", "emails"))
+    copies = (
+        (target, copy_result.entries, "entry", "entries"),
+        (find_emails(target), copy_result.emails, "email", "emails"),
+    )
     messages = [f"{path}: {count(number, *nouns)}" for path, number, *nouns in copies if number is not None]
-    keys = {"target": str(target), "entries": copied.entries or 0, "emails": copied.emails or 0}
+    keys = {"target": str(target), "entries": copy_result.entries or 0, "emails": copy_result.emails or 0}
     _end({"status": "ok", **keys, "messages": messages}, output)
 
 
@@ -203,10 +206,10 @@ def restore_command(source: Path, output: Output) -> None:
     keys: dict[str, Any] = {"source": str(source.absolute()), "entries": 0, "emails": 0}
     try:
         ledger_url = read_state(os.environ).ledger_url
-        restored = restore_ledger(ledger_url, source, at=get_clock().now())
+        restore_result = restore_ledger(ledger_url, source, at=get_clock().now())
     except LedgerError as error:
         _end({"status": "aborted", **keys, "messages": [str(error)]}, output)
-    keys |= {"entries": restored.entries or 0, "emails": restored.emails or 0}
+    keys |= {"entries": restore_result.entries or 0, "emails": restore_result.emails or 0}
     message = (
         f"restored: {count(keys['entries'], 'entry', 'entries')}, {count(keys['emails'], 'email')}. All campaigns are "
         "closed, because the ledger does not know which emails were sent after the backup was made. "

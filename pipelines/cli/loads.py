@@ -101,7 +101,7 @@ def import_command(
     is_dry: bool,
     is_confirmed: bool,
     output: Output,
-    **load: Any,
+    **load_options: Any,
 ) -> None:
     """Create the subscribers of a file.
 
@@ -122,7 +122,7 @@ def import_command(
     plan = plan_file(
         file,
         row_options,
-        load,
+        load_options,
         receipts=receipts,
         wait_s=wait_s,
         time_limit_s=time_limit_s,
@@ -137,11 +137,12 @@ def import_command(
             return run_flow(lambda stop, progress: run_load(load_plan, stop, progress, source_rows), output, limit_s)
 
         if is_asking and plan.rows.says_activity:
-            planned = run(is_planned=True)
-            if planned.status not in ("ok", "partial"):
-                finish(planned, output)
-            # The import itself refuses a column of consents that is not mapped, so nothing is asked.
-            if not source_rows.consent and not _confirm(planned, output):
+            planned_report = run(is_planned=True)
+            if planned_report.status not in ("ok", "partial"):
+                finish(planned_report, output)
+            # If a column of consents is not mapped, the command does not ask, because the import below refuses the
+            # file.
+            if not source_rows.consent_columns and not _confirm(planned_report, output):
                 write_stdout("Nothing was sent.\n")
                 return
         finish(run(is_planned=is_dry), output)
@@ -161,21 +162,22 @@ def _confirm(report: Report, output: Output) -> bool:
         f"({activity.get('active', 0):,} active, {activity.get('inactive', 0):,} inactive)? This cannot be undone."
     )
     write_stdout(make_visible(question))
-    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # an answer that was typed before the question is no answer to it
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # drop input that was typed before the question appeared
     return click.confirm("", default=False)  # click would write the question in UTF-8 to a terminal in ASCII
 
 
 def plan_file(
     file: Path | str,
     row_options: Mapping[str, Any],
-    load: Mapping[str, Any],
+    load_options: Mapping[str, Any],
     *,
     receipts: str | None = None,
     wait_s: float = 0.0,
     time_limit_s: float | None = None,
     is_planned: bool = False,
 ) -> LoadPlan:
-    """Return the import of a file: `row_options` are the values of `file_options`, `load` those of `sending_options`.
+    """Return the import of a file. `row_options` are the values of `file_options`, and `load_options` are the values of
+    `sending_options`.
 
     Raises ConfigurationError and SourceError.
     """
@@ -187,7 +189,7 @@ def plan_file(
         raise ConfigurationError(f"{file} holds no rows. {load_job(file, os.environ).explain_command()}")
 
     job = override_receipts(build_file_job(file, row_options), receipts, spell_argument=spell_option)
-    job = override_load(job, load, spell_argument=spell_option)
+    job = override_load(job, load_options, spell_argument=spell_option)
     settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_planned)
     request = RunRequest(limit=row_options["limit"], wait_s=wait_s)
     if row_options["job_path"] is not None:
@@ -337,12 +339,14 @@ def sync_command(
         return replace(plan_sync(job, settings, request), is_planned=is_dry)
 
     with job_start(*jobs, is_planned=is_dry):
-        loaded = [override_receipts(load_job(path, os.environ), receipts, spell_argument=spell_option) for path in jobs]
-        plans = _plan_all(loaded, plan_job)
+        loaded_jobs = [
+            override_receipts(load_job(path, os.environ), receipts, spell_argument=spell_option) for path in jobs
+        ]
+        plans = _plan_all(loaded_jobs, plan_job)
     if len(plans) == 1:
-        finish(run_job(jobs[0], loaded[0], plans[0]), output)
-    runs: list[Callable[[], Report]] = [partial(run_job, *run) for run in zip(jobs, loaded, plans, strict=True)]
-    _run_all(loaded, runs, output, is_dry)
+        finish(run_job(jobs[0], loaded_jobs[0], plans[0]), output)
+    runs: list[Callable[[], Report]] = [partial(run_job, *run) for run in zip(jobs, loaded_jobs, plans, strict=True)]
+    _run_all(loaded_jobs, runs, output, is_dry)
 
 
 def _plan_all(jobs: list[Job], plan_job: Callable[[Job], LoadPlan]) -> list[LoadPlan]:
@@ -522,7 +526,7 @@ def retry_command(
     wait_s: float,
     time_limit_s: float | None,
     output: Output,
-    **load: Any,
+    **load_options: Any,
 ) -> None:
     """Finish the creates of earlier runs that got no answer.
 
@@ -537,15 +541,15 @@ def retry_command(
     from connector.load.retry import RetrySelection
     from pipelines.flows.retries import plan_retry, run_retry
 
-    if held == "resend" and load["on_unknown"] == "hold":
+    if held == "resend" and load_options["on_unknown"] == "hold":
         raise ConfigurationError("--held resend sends held creates again, and --on-unknown hold does not. Use one")
     if held == "resend":
-        load["on_unknown"] = "resend"
+        load_options["on_unknown"] = "resend"
     if job_path is None:
         job = build_import_job(None, "retry", {}, spell_argument=spell_option, needs_base=False)
     else:
         job = load_job(job_path, os.environ)
-    job = override_load(job, load, spell_argument=spell_option)
+    job = override_load(job, load_options, spell_argument=spell_option)
     plan = plan_retry(
         RetrySelection(run_id, is_rejected, held or "leave"),
         job,

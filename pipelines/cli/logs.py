@@ -30,21 +30,21 @@ class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Write a record as a line."""
         values = dict(record.args) if isinstance(record.args, Mapping) else {}
-        head = {
+        event_fields = {
             "at": _write_time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": str(record.msg).partition(":")[0],
             "message": record.getMessage(),
         }
-        return escape_json(json.dumps(values | head, ensure_ascii=not is_utf8(sys.stderr), default=str))
+        return escape_json(json.dumps(values | event_fields, ensure_ascii=not is_utf8(sys.stderr), default=str))
 
 
 class _TextFormatter(logging.Formatter):
     """Time (UTC), level, module, message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record as a line; a hidden character, as a file's name may hold, becomes an escape."""
+        """Write a record as a line. Hidden characters, for example in a file name, become escapes."""
         line = make_line(record.getMessage())
         return f"{_write_time(record)} {record.levelname.lower():5} {record.name}  {line}"
 
@@ -58,7 +58,7 @@ class _PlainFormatter(logging.Formatter):
 
 
 class _StderrHandler(logging.Handler):
-    """Writes to the current standard error. A stream that is closed or full ends no run."""
+    """Writes to the current standard error. If the stream is closed or full, the run continues without the line."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""

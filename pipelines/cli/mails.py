@@ -94,10 +94,10 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
     message = compose_draft(draft_file(_read_message(file, options)), get_clock().now())
     if is_dry:
         path = write_new(eml or Path("email.eml"), message)
-        described = describe_message(message) | {"eml": str(path)}
+        email_fields = describe_message(message) | {"eml": str(path)}
         if not output.is_json and not output.is_quiet:
-            output.show(lambda console: show_email(described, console))
-        end({"command": "send", "planned": True, "email": described}, 0, output)
+            output.show(lambda console: show_email(email_fields, console))
+        end({"command": "send", "planned": True, "email": email_fields}, 0, output)
     settings = read_settings(os.environ, None)
     finish(run_flow(lambda stop, progress: run_send(message, settings, stop, progress), output), output)
 
@@ -109,9 +109,9 @@ def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:
     from connector.jobs.mail_models import MessageFile
     from connector.jobs.reader import load_model
 
-    lists = {name: list(value) for name, value in options.items() if isinstance(value, tuple) and value}
-    texts = {name: value for name, value in options.items() if isinstance(value, str)}
-    option_message = read_message(lists | texts)
+    list_options = {name: list(value) for name, value in options.items() if isinstance(value, tuple) and value}
+    text_options = {name: value for name, value in options.items() if isinstance(value, str)}
+    option_message = read_message(list_options | text_options)
     if path is None:
         return option_message
     if path.suffix.lower() not in _MESSAGE_FILES:
@@ -210,11 +210,11 @@ def mail_command(
         raise ConfigurationError("--preview-dir is for --preview N")
     is_trial = preview_count is not None or test_address is not None  # a trial records nothing
     with job_start(job, is_planned=is_trial):
-        loaded = load_job(job, os.environ)
-        settings = read_settings(os.environ, loaded, time_limit_s=time_limit_s, is_writing=not is_trial)
+        loaded_job = load_job(job, os.environ)
+        settings = read_settings(os.environ, loaded_job, time_limit_s=time_limit_s, is_writing=not is_trial)
         recipient = None if test_address is None else parse_recipient(test_address, "--test")
         plan = plan_mail(
-            loaded,
+            loaded_job,
             settings,
             limit=limit,
             wait_s=wait_s,
@@ -227,5 +227,5 @@ def mail_command(
         if preview_count is not None:
             folder, email_count = preview_dir or Path("preview"), preview_count
             finish(run_flow(lambda stop, progress: preview(plan, folder, email_count, stop, progress), output), output)
-        report = run_and_notify(lambda stop, progress: run_mail(plan, stop, progress), loaded, settings, output)
+        report = run_and_notify(lambda stop, progress: run_mail(plan, stop, progress), loaded_job, settings, output)
     finish(report, output)

@@ -34,7 +34,7 @@ class ParsedOption(click.ParamType[Any]):
 
 
 DURATION = ParsedOption("duration", parse_duration)  # seconds as a float
-SHARE = ParsedOption("share", parse_share)  # `5%` as a share of one
+SHARE = ParsedOption("share", parse_share)  # a number from 0 to 1: `5%` is 0.05
 SHARD = ParsedOption("shard", Shard.parse)
 
 PATH = click.Path(path_type=Path)
@@ -235,7 +235,7 @@ def cursor_options(command: CommandFunction) -> CommandFunction:
 
 
 def refuse_both(is_full: bool, since: str | None) -> None:
-    """Raise ConfigurationError when both of the cursor's options were given."""
+    """Raise ConfigurationError if both `--full` and `--since` were given."""
     if is_full and since is not None:
         raise ConfigurationError("--full reads all rows, and --since a part. Use one of the two")
 
@@ -386,10 +386,10 @@ def is_job(target: Path | str) -> TypeGuard[Path]:
     return isinstance(target, Path) and target.suffix in (".yaml", ".yml")
 
 
-def _parse_mapping(mapped: tuple[str, ...]) -> dict[str, str]:
+def _parse_mapping(assignments: tuple[str, ...]) -> dict[str, str]:
     """Return the columns of the options `--map FIELD=COLUMN`, by field. Raises ConfigurationError."""
     column_by_field: dict[str, str] = {}
-    for assignment in mapped:
+    for assignment in assignments:
         field, separator, column = assignment.partition("=")
         if not separator or not field.strip():
             raise ConfigurationError(

@@ -65,18 +65,18 @@ def write_metrics(reports: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Write the metrics of these reports: of each command and job, the last report. Plans are left out. If there are
     only plans, the file does not change. Raises OSError and ConfigurationError."""
     check_metrics_path(path)
-    last = {(report["command"], report["job"]): report for report in reports if not report.get("planned")}
-    if not last:
+    last_reports = {(report["command"], report["job"]): report for report in reports if not report.get("planned")}
+    if not last_reports:
         return
-    samples = [sample for report in last.values() for sample in _list_samples(report)]
+    samples = [sample for report in last_reports.values() for sample in _list_samples(report)]
     lines: list[str] = []
-    for metric, words in _HELP.items():
+    for metric, help_text in _HELP.items():
         name = f"connector_last_run_{metric}"
-        lines += [f"# HELP {name} {words}", f"# TYPE {name} gauge"]
-        for sampled, labels, value in samples:
-            if sampled == metric:
-                written = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
-                lines.append(f"{name}{{{written}}} {value:.15g}")
+        lines += [f"# HELP {name} {help_text}", f"# TYPE {name} gauge"]
+        for sample_metric, labels, value in samples:
+            if sample_metric == metric:
+                label_text = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
+                lines.append(f"{name}{{{label_text}}} {value:.15g}")
     write_whole(path, "\n".join([*lines, ""]).encode("utf-8", "backslashreplace"), mode=_READABLE_BY_ALL)
 
 
@@ -124,7 +124,9 @@ def write_stdout(text: str, *, is_file: bool = False) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python fails again at its end
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # otherwise Python fails again when it exits and flushes the stream
         raise RunAborted(f"standard output cannot be written to: {error.strerror}") from None
 
 
@@ -149,10 +151,10 @@ class Output:
     is_data_on_stdout: bool = False
     metrics_path: Path | None = None
 
-    def refuse_to_overwrite(self, file: Path, what: str) -> None:
-        """Raise ConfigurationError if the report would overwrite this file. `what` describes the file in the error."""
+    def refuse_to_overwrite(self, file: Path, file_description: str) -> None:
+        """Raise ConfigurationError if the report would overwrite this file. The error contains `file_description`."""
         if self.report_path is not None and self.report_path.resolve() == file.resolve():
-            raise ConfigurationError(f"--report {self.report_path}: that is {what}; name another file")
+            raise ConfigurationError(f"--report {self.report_path}: that is {file_description}; name another file")
 
     def can_ask(self) -> bool:
         """Return whether the command can ask a person: standard input and output are a terminal."""
@@ -160,16 +162,16 @@ class Output:
         return not (self.is_json or self.is_quiet) and all(stream is not None and stream.isatty() for stream in streams)
 
     def show(self, draw: Callable[[PlainConsole], None]) -> bool:
-        """Show what `draw` draws: on stdout, or on stderr if stdout carries data. Return whether writing succeeded."""
+        """Write the output of `draw` to stdout, or to stderr if stdout carries data. Return whether this succeeded."""
         from pipelines.report.console import PlainConsole
 
-        stream, drawn = sys.stderr if self.is_data_on_stdout else sys.stdout, io.StringIO()
+        stream, buffer = sys.stderr if self.is_data_on_stdout else sys.stdout, io.StringIO()
         is_terminal = stream is not None and stream.isatty()
-        draw(PlainConsole(file=drawn, force_terminal=is_terminal or None, has_unicode=is_utf8(stream)))
+        draw(PlainConsole(file=buffer, force_terminal=is_terminal or None, has_unicode=is_utf8(stream)))
         if self.is_data_on_stdout:
-            write_stderr(drawn.getvalue())
+            write_stderr(buffer.getvalue())
             return True
-        return _try(lambda: write_stdout(drawn.getvalue()))
+        return _try_to_write(lambda: write_stdout(buffer.getvalue()))
 
 
 def output_options(command: CommandFunction) -> CommandFunction:
@@ -251,7 +253,7 @@ def end(report: Mapping[str, Any], exit_code: int, output: Output, *, is_shown: 
     If the report cannot be written, the exit code is 3, unless the run has an exit code above 1.
     """
     if output.is_json:
-        is_shown = _try(lambda: write_json_stdout(report))
+        is_shown = _try_to_write(lambda: write_json_stdout(report))
     if output.report_path is not None:
         path = output.report_path
 
@@ -260,9 +262,9 @@ def end(report: Mapping[str, Any], exit_code: int, output: Output, *, is_shown: 
             is_page = path.suffix.lower() in (".html", ".htm")
             write_page_file(write_page(report) if is_page else write_json(report) + "\n", path)
 
-        is_shown = _try(write_report) and is_shown
+        is_shown = _try_to_write(write_report) and is_shown
     if (metrics := output.metrics_path) is not None:
-        is_shown = _try(lambda: write_metrics(report.get("runs", [report]), metrics)) and is_shown
+        is_shown = _try_to_write(lambda: write_metrics(report.get("runs", [report]), metrics)) and is_shown
     if not is_shown and "run_id" in report and not report.get("planned"):  # such a run is on record
         say(f"connector: the run itself ended as {report['status']}; see: connector status {report['run_id']}")
     sys.exit(3 if exit_code in (0, 1) and not is_shown else exit_code)
@@ -288,13 +290,13 @@ def show(report: Report, output: Output) -> bool:
     return output.show(draw)
 
 
-def _try(hand_over: Callable[[], None]) -> bool:
-    """Return whether `hand_over` succeeded. If not, show the reason on standard error."""
+def _try_to_write(write: Callable[[], None]) -> bool:
+    """Call `write`, and return whether it succeeded. If not, show the reason on standard error."""
     try:
-        hand_over()
+        write()
     except (OSError, ConnectorError) as error:
-        words = error.strerror if isinstance(error, OSError) else error
-        say(f"connector: the report could not be written: {words}")
+        reason = error.strerror if isinstance(error, OSError) else error
+        say(f"connector: the report could not be written: {reason}")
         return False
     return True
 

@@ -50,7 +50,7 @@ def check_command(job_path: Path | None, output: Output) -> None:
                 results.append(result)
                 if not output.is_json and not (output.is_quiet and not result.exit_code):
                     status_text = "ok" if not result.exit_code else "failed"
-                    line = f"{result.what:14}{status_text:8}{result.message}"
+                    line = f"{result.name:14}{status_text:8}{result.message}"
                     is_shown = output.show(partial(PlainConsole.write_text, text=line, indent=22)) and is_shown
         return results, is_shown
 

@@ -65,13 +65,13 @@ class CheckResult:
     """The result of one check. `message`: what the check found, or what is wrong and the next step. `exit_code`: 0 if
     the check passed, 2 if a person must correct something, 3 if the check may pass later."""
 
-    what: str
+    name: str
     message: str
     exit_code: int = 0
 
     def as_json(self) -> CheckItem:
         """Return the result as plain JSON values."""
-        return {"check": self.what, "ok": not self.exit_code, "message": self.message}
+        return {"check": self.name, "ok": not self.exit_code, "message": self.message}
 
 
 async def check(job_path: Path | None, environ: Mapping[str, str]) -> AsyncGenerator[CheckResult]:
@@ -85,25 +85,25 @@ async def check(job_path: Path | None, environ: Mapping[str, str]) -> AsyncGener
         return
     yield CheckResult("configuration", f"account {settings.account}, state folder {settings.state_dir}")
     if job is not None and job.source is not None:
-        yield await _try("source", lambda: _read_source(job, settings))
+        yield await _run_check("source", lambda: _read_source(job, settings))
     async with aclosing(_ask_service(settings)) as results:
         async for result in results:
             yield result
-    yield await _try("ledger", lambda: _read_ledger(job, settings))
+    yield await _run_check("ledger", lambda: _read_ledger(job, settings))
     if job is not None and job.is_export:
-        yield await _try("destination", lambda: _prepare_destination(job, settings))
+        yield await _run_check("destination", lambda: _prepare_destination(job, settings))
 
 
-async def _try(what: str, work: Callable[[], str]) -> CheckResult:
+async def _run_check(name: str, work: Callable[[], str]) -> CheckResult:
     """Return the result of a check. `work` returns its message. It runs in a thread, because drivers block signals."""
     try:
-        return CheckResult(what, await asyncio.to_thread(work))
+        return CheckResult(name, await asyncio.to_thread(work))
     except ConnectorError as error:
-        return _describe_failure(what, error)
+        return _describe_failure(name, error)
 
 
-def _describe_failure(what: str, error: ConnectorError) -> CheckResult:
-    return CheckResult(what, str(error), 2 if isinstance(error, ConfigurationError | SourceError) else 3)
+def _describe_failure(name: str, error: ConnectorError) -> CheckResult:
+    return CheckResult(name, str(error), 2 if isinstance(error, ConfigurationError | SourceError) else 3)
 
 
 def _read_source(job: Job, settings: Settings) -> str:
@@ -151,12 +151,12 @@ def _read_ledger(job: Job | None, settings: Settings) -> str:
 def _prepare_destination(job: Job, settings: Settings) -> str:
     destination = plan_export_job(job, settings).destination
     with ExitStack() as stack:
-        rehearsed = destination
+        trial_destination = destination
         is_file = destination.is_database and destination.url is None and destination.format is not Format.DELTA
         if is_file and not destination.path.exists():
             folder = TemporaryDirectory(dir=destination.path.resolve().parent, prefix=".connector-check-")
-            rehearsed = replace(destination, path=Path(stack.enter_context(folder)) / destination.path.name)
-        writer = open_writer(rehearsed)
+            trial_destination = replace(destination, path=Path(stack.enter_context(folder)) / destination.path.name)
+        writer = open_writer(trial_destination)
         stack.callback(writer.discard)
         writer.prepare(ExportStart(f"check-{token_hex(3)}", job.name, {}, datetime.now(UTC)))
     return f"{destination} can be written"
@@ -180,7 +180,9 @@ async def _describe_list(client: Client, retrier: Retrier) -> AsyncGenerator[tup
 
     ids, second_page = _read_ids(page), await ask(ListQuery())
     second_ids = [] if second_page is None else _read_ids(second_page)
-    shared = min(len(ids), len(second_ids))  # the second request has another limit, so that no cache answers it
+    shared = min(
+        len(ids), len(second_ids)
+    )  # the client varies the limit of a repeated request, so one page may be longer
     order = "not by id; the same page, requested twice, came in the same order"
     if len(ids) < 3:
         order = "not known, fewer than three subscribers are listed"
@@ -200,18 +202,18 @@ async def _try_filter(ask: Ask, name: str, page: ListPage) -> str:
     """Try the filter with a made-up value, then with a listed value, then with a part of it. Return the
     description."""
     samples = ((row.get("Id"), read_field(row, name)) for row in page.subscribers)
-    known = next(
+    sample = next(
         ((subscriber_id, value) for subscriber_id, value in samples if type(subscriber_id) is int and _is_plain(value)),
         None,
     )
-    if known is None:
+    if sample is None:
         return "not tried, no listed subscriber has a suitable value"
     made_up = await try_made_up(ask, name, os.urandom)
     if made_up is Control.INCONCLUSIVE:
         return "refused by the service"
     if made_up is Control.IGNORED:
         return "ignored, the service answered a made-up value with subscribers"
-    subscriber_id, value = known
+    subscriber_id, value = sample
     trial = await try_sample(ask, name, (subscriber_id, value))
     if trial.control not in (Control.EXACT, Control.PARTIAL):
         return "broken, a listed value did not find its subscriber"
@@ -239,15 +241,15 @@ async def _look_for_window(ask: Ask, total: int | None) -> str:
         )
     counts = await count_classes(ask, 1)
     results = {name: counts.decide(name) for name in _CLASSES}
-    for name, words in _CLASSES.items():
+    for name, class_names in _CLASSES.items():
         if results[name] is Meaning.CONTRADICTS:
             return (
-                f"the list may be cut off, or it may hide subscribers: its TotalCount is {total:,}, and its {words} "
-                f"subscribers are {sum(counts.parts[name].values()):,}"
+                f"the list may be cut off, or it may hide subscribers: its TotalCount is {total:,}, and its "
+                f"{class_names} subscribers are {sum(counts.parts[name].values()):,}"
             )
-    for name, words in _CLASSES.items():
+    for name, class_names in _CLASSES.items():
         if results[name] is Meaning.AGREES:
-            return f"no: the counts of {words} subscribers add up to the TotalCount, {total:,}"
+            return f"no: the counts of {class_names} subscribers add up to the TotalCount, {total:,}"
     if is_window_size(total):
         return f"the list may be cut off: {total:,} is a typical limit, and nothing shows that the list goes on"
     return f"nothing suggests it: TotalCount is {total:,}"

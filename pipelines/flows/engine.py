@@ -1,4 +1,5 @@
-"""dask.distributed as the engine of a sync in shards: each shard is a task, and one report says what came of all.
+"""dask.distributed as the engine of a sync in shards: each shard is a task, and one report has the results of all
+shards.
 
 Theory of operation. The command starts a cluster on this machine, or connects to a running scheduler, and submits the
 ordinary sync of each shard as a task. A task holds no secret: token, addresses and files come from the worker's own
@@ -57,7 +58,7 @@ _STOP_AGAIN_S = 0.5
 _CLOSE_S = 2.0  # seconds for workers to end; then they are killed
 _MOST_DEATHS = 50  # workers that may die during one task; after that many deaths the task is the cause
 _PRELOADED = ["distributed", "pipelines.flows.engine", "psycopg", "pandera.pandas", "uvloop"]
-_KINDS: tuple[type[ConnectorError], ...] = (ConfigurationError, SourceError, LockedError, LedgerError)
+_ERROR_TYPES: tuple[type[ConnectorError], ...] = (ConfigurationError, SourceError, LockedError, LedgerError)
 _STATUS_OF: Mapping[int, Status] = {0: "ok", 1: "partial", 3: "aborted", 4: "locked"}
 
 logger = logging.getLogger(__name__)
@@ -154,7 +155,9 @@ async def _run_shards(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
     wait. Raises ConfigurationError for a scheduler that does not answer or has no workers."""
     ends, run = list[_ShardEnd](), token_hex(8)
     wait_s = max(sync.request.wait_s, LEASE_S + 5.0)
-    sync = replace(sync, request=replace(sync.request, wait_s=wait_s))  # an attempt that died elsewhere keeps its lease
+    sync = replace(
+        sync, request=replace(sync.request, wait_s=wait_s)
+    )  # the lease of an attempt that died on another machine is still valid
     try:
         async with _open_client(options) as client:
             workers = await client.nthreads()
@@ -176,8 +179,8 @@ async def _run_shards(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
 
 
 def _describe(ends: Sequence[_ShardEnd]) -> str:
-    ended = sum(end.report is not None or end.error is not None for end in ends)
-    return f"{ended} of {count(len(ends), 'shard')} ended"
+    ended_count = sum(end.report is not None or end.error is not None for end in ends)
+    return f"{ended_count} of {count(len(ends), 'shard')} ended"
 
 
 async def _run_shard(end: _ShardEnd, sync: ShardedSync, client: Client, key: str) -> None:
@@ -198,7 +201,7 @@ async def _run_shard(end: _ShardEnd, sync: ShardedSync, client: Client, key: str
 
 
 async def _stop_tasks(client: Client, run: str, stop: Stop) -> None:
-    """Once the command must stop, tell the tasks again and again, since a task may have just begun."""
+    """When the command must stop, tell all tasks to stop, and repeat this, because a task may have just begun."""
     await stop.event.wait()
     while True:
         with suppress(Exception):  # a worker has just died
@@ -222,7 +225,7 @@ async def _open_client(options: EngineOptions) -> AsyncIterator[Client]:
                 cluster = await LocalCluster(
                     n_workers=options.workers,
                     threads_per_worker=1,
-                    memory_limit=0,  # a run is bounded by itself
+                    memory_limit=0,  # a run limits its own memory
                     security=Security.temporary(),  # a worker runs what it is sent: no other user may reach it
                     dashboard_address="127.0.0.1:0",  # a free port: 8787 may belong to another command
                     silence_logs=False,
@@ -246,7 +249,7 @@ async def _open_client(options: EngineOptions) -> AsyncIterator[Client]:
 
 
 async def _close(opened: Any) -> None:
-    with suppress(Exception):  # a scheduler that has gone needs no farewell
+    with suppress(Exception):  # the scheduler may have ended already
         await opened.close(timeout=_CLOSE_S)
 
 
@@ -267,7 +270,7 @@ def _configure(folder: str) -> dict[str, Any]:
     """Return the settings of Dask that override the user's configuration."""
     return {
         "logging": dict.fromkeys(("distributed", "distributed.client", "tornado", "bokeh"), "critical"),
-        "distributed.deploy.lost-worker-timeout": "1000 days",  # else a worker that dies twice in seconds is let go
+        "distributed.deploy.lost-worker-timeout": "1000 days",  # Dask would drop a worker that dies twice
         "distributed.scheduler.allowed-failures": _MOST_DEATHS,
         "distributed.scheduler.no-workers-timeout": "60s",  # a worker that dies is back within seconds
         "distributed.worker.multiprocessing-method": "forkserver",
@@ -284,42 +287,51 @@ def _end_sharded(report: Report, ends: Sequence[_ShardEnd], stop: Stop, *, is_in
     Raises the ConfigurationError of a shard if no shard has sent a create.
     """
     reports = [end.report for end in ends if end.report is not None]
-    report.rows = _add([report.rows, *(part.rows for part in reports)])
-    report.settled = _add([report.settled, *(part.settled for part in reports)])
-    report.activity = _add(part.activity or {} for part in reports) if len(reports) == len(ends) else None
-    report.opt_outs = sum(part.opt_outs for part in reports)
-    receipts = [part.receipts for part in reports if part.receipts is not None]
-    report.receipts = {**receipts[0], "rows": sum(part["rows"] for part in receipts)} if receipts else None
-    kinds = dict.fromkeys(chain.from_iterable(part.problems["kinds"] for part in reports))
+    report.rows = _add([report.rows, *(shard_report.rows for shard_report in reports)])
+    report.settled = _add([report.settled, *(shard_report.settled for shard_report in reports)])
+    report.activity = (
+        _add(shard_report.activity or {} for shard_report in reports) if len(reports) == len(ends) else None
+    )
+    report.opt_outs = sum(shard_report.opt_outs for shard_report in reports)
+    receipts = [shard_report.receipts for shard_report in reports if shard_report.receipts is not None]
+    report.receipts = (
+        {**receipts[0], "rows": sum(shard_report["rows"] for shard_report in receipts)} if receipts else None
+    )
+    kinds = dict.fromkeys(chain.from_iterable(shard_report.problems["kinds"] for shard_report in reports))
     report.problems = {
-        **{name: sum(part.problems[name] for part in reports) for name in ("new", "open")},
-        "kinds": {kind: _add(part.problems["kinds"].get(kind, {}) for part in reports) for kind in sorted(kinds)},
+        **{name: sum(shard_report.problems[name] for shard_report in reports) for name in ("new", "open")},
+        "kinds": {
+            kind: _add(shard_report.problems["kinds"].get(kind, {}) for shard_report in reports)
+            for kind in sorted(kinds)
+        },
     }
-    report.echo = _add(part.echo for part in reports)
-    report.changed_fields = _add(part.changed_fields for part in reports)
-    operations = dict.fromkeys(chain.from_iterable(part.requests for part in reports))
-    report.requests = {name: _add(part.requests.get(name, {}) for part in reports) for name in operations}
-    report.causes = _add_causes(cause for part in reports for cause in part.causes)
+    report.echo = _add(shard_report.echo for shard_report in reports)
+    report.changed_fields = _add(shard_report.changed_fields for shard_report in reports)
+    operations = dict.fromkeys(chain.from_iterable(shard_report.requests for shard_report in reports))
+    report.requests = {
+        name: _add(shard_report.requests.get(name, {}) for shard_report in reports) for name in operations
+    }
+    report.causes = _add_causes(cause for shard_report in reports for cause in shard_report.causes)
     report.unmapped_columns = list(reports[0].unmapped_columns) if reports else []
-    repeated = [str(end.shard.index) for end in ends if end.attempts > 1]
-    is_anything_sent = repeated or report.requests.get("create", {}).get("sent")
-    refused = next((end.error for end in ends if isinstance(end.error, ConfigurationError)), None)
-    if refused is not None and not is_anything_sent:
-        raise refused
+    restarted_indexes = [str(end.shard.index) for end in ends if end.attempts > 1]
+    is_anything_sent = restarted_indexes or report.requests.get("create", {}).get("sent")
+    configuration_error = next((end.error for end in ends if isinstance(end.error, ConfigurationError)), None)
+    if configuration_error is not None and not is_anything_sent:
+        raise configuration_error
     report.messages += _merge_messages(ends)
     codes = [EXIT_CODES[end.status] for end in ends if end.status != "stopped"]
-    if repeated:
-        shards = f"{agree(len(repeated), 'shard', 'shards')} {', '.join(repeated)}"
-        counted = "Subscribers that the lost attempts created count as exists"
+    if restarted_indexes:
+        shards = f"{agree(len(restarted_indexes), 'shard', 'shards')} {', '.join(restarted_indexes)}"
+        count_notice = "Subscribers that the lost attempts created count as exists"
         if is_incremental:  # an attempt that was lost after its end has moved the cursor
-            counted += ", or are not counted. Rows that the lost attempts read may be missing from the counts"
+            count_notice += ", or are not counted. Rows that the lost attempts read may be missing from the counts"
             codes.append(EXIT_CODES["partial"])
-        report.messages.append(f"workers died, and {shards} began again. {counted}")
+        report.messages.append(f"workers died, and {shards} began again. {count_notice}")
     end_run(report, stop, _STATUS_OF[pick_worst(codes)], stop.clock.now())
 
 
 def _add(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return the sums, in the order in which the names first come."""
+    """Return the sum of each name's counts, in the order in which the names first appear."""
     sums: dict[str, int] = {}
     for counter in counts:
         for name, number in counter.items():
@@ -384,9 +396,9 @@ def _work(sync: ShardedSync, shard: Shard, key: str) -> tuple[Report | None, Con
     try:
         return uvloop.run(run()), None
     except ConnectorError as error:
-        kind = next((error_type for error_type in _KINDS if isinstance(error, error_type)), RunAborted)
+        kind = next((error_type for error_type in _ERROR_TYPES if isinstance(error, error_type)), RunAborted)
         return None, kind(str(error))
-    except Exception as error:  # noqa: BLE001 - a fault of ours, without the values that a traceback may show
+    except Exception as error:  # noqa: BLE001 - an error of the connector; a traceback could show personal data
         return None, RunAborted(describe_fault(error))
     finally:
         _stops.pop(key, None)

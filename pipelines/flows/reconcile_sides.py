@@ -30,7 +30,7 @@ from connector.subscribers.validation import validate_rows
 from connector.texts import agree, count
 from pipelines.report.differences import DifferenceFile, Differences, explain_missing, name_state
 
-_ENTRIES_TOGETHER = 10_000
+_ENTRY_BATCH_SIZE = 10_000
 
 ROWS = ("read", "valid", "invalid", "duplicate", "suppressed")
 """The counts of source rows in the report. The last four add up to the first."""
@@ -52,26 +52,26 @@ class Sides:
         self.bases: list[Base] = []
         self.listed_sides: list[tuple[int, int]] = []
 
-    def find(self, asked: BaseRef) -> int:
+    def find(self, base_ref: BaseRef) -> int:
         """Return the number of a base, and record in the ledger the id and the name that the list has for the base.
 
         Raises RunAborted if another base has the name now, ConfigurationError if several bases have the name.
         """
-        if asked not in self._numbers:
-            base, indexes = self._find_base(asked)
-            keys = [each.key for each in self.bases]
-            self._numbers[asked] = keys.index(base.key) if base.key in keys else len(keys)
+        if base_ref not in self._numbers:
+            base, indexes = self._find_base(base_ref)
+            keys = [side_base.key for side_base in self.bases]
+            self._numbers[base_ref] = keys.index(base.key) if base.key in keys else len(keys)
             if base.key not in keys:
                 self.bases.append(base)
                 self.listed_sides += [(index, len(keys)) for index in indexes]
-        return self._numbers[asked]
+        return self._numbers[base_ref]
 
-    def _find_base(self, asked: BaseRef) -> tuple[Base, list[int]]:
+    def _find_base(self, base_ref: BaseRef) -> tuple[Base, list[int]]:
         """Return the ledger's base, and the indexes of its bases in the list."""
-        name = asked.name if asked.service_id is None else None
+        name = base_ref.name if base_ref.service_id is None else None
         wire_bases = [{"Id": service_id, "Name": listed_name} for service_id, listed_name in self._listed_bases]
         with self._ledger.transaction() as connection:
-            base = find_or_add_base(connection, self._account, asked.service_id, asked.name)
+            base = find_or_add_base(connection, self._account, base_ref.service_id, base_ref.name)
             reader = BaseReader(base, name, [])
             indexes = [
                 index
@@ -86,8 +86,8 @@ class Sides:
     def _find_name(self, indexes: Sequence[int]) -> str | None:
         """Return the listed name of a base that was asked for by its id, if no other base has the name."""
         names = {self._listed_bases[index][1] for index in indexes}
-        others = {name for index, (_, name) in enumerate(self._listed_bases) if index not in indexes}
-        return next(iter(names)) if len(names) == 1 and not names & others else None
+        other_names = {name for index, (_, name) in enumerate(self._listed_bases) if index not in indexes}
+        return next(iter(names)) if len(names) == 1 and not names & other_names else None
 
 
 # The source and the ledger
@@ -117,7 +117,7 @@ class SourceRows:
         for base in (plan.rows.base.values or {}).values() if isinstance(plan.rows.base, BaseColumn) else ():
             sides.find(base)
 
-    def take(self, prepared: PreparedChunk) -> None:
+    def add_chunk(self, prepared: PreparedChunk) -> None:
         """Add a chunk that was prepared without the suppression list. Raises the errors of `Sides.find`."""
         planned, identity = prepared.planned, self._plan.rows.rules.identity
         is_suppressed = find_suppressed(self._suppression, planned.subscribers, planned.identities, identity)
@@ -125,15 +125,15 @@ class SourceRows:
         compared = planned.select(np.flatnonzero(~is_suppressed))
         numbers = planned.chunk.numbers[compared.subscribers.index.to_numpy()]
         texts = compared.subscribers[identity].tolist()
-        contents = map(write_values, _take_values(compared, self._names))
+        contents = map(write_values, _read_values(compared, self._names))
         self._comparison.add_rows(sides[~is_suppressed], compared.identities, numbers, texts, contents)
         self._comparison.add_present(sides[is_suppressed], planned.identities[is_suppressed])
         self._add_invalid(prepared)
         self._remarks.add(prepared)
         self.rows["read"] += prepared.chunk.record_count
         self.rows["valid"] += len(compared.identities)
-        self.rows["invalid"] += prepared.invalid
-        self.rows["duplicate"] += len(prepared.repeats)
+        self.rows["invalid"] += prepared.invalid_count
+        self.rows["duplicate"] += len(prepared.repeated_positions)
         self.rows["suppressed"] += int(np.count_nonzero(is_suppressed))
 
     def remark(self) -> Iterator[str]:
@@ -164,10 +164,10 @@ class SourceRows:
         validated = validate_rows(
             mapped.frame, ValidationRules(identity=identity), today=date.max, known_faults=mapped.faults
         )
-        named = validated.subscribers
-        bases = None if column is None else read_bases(frame, column)[0].select(named.index.to_numpy())
-        sides = self._find_sides(len(named), bases)
-        self._comparison.add_present(sides[sides >= 0], compute_identities(named[identity], identity)[sides >= 0])
+        subscribers = validated.subscribers
+        bases = None if column is None else read_bases(frame, column)[0].select(subscribers.index.to_numpy())
+        sides = self._find_sides(len(subscribers), bases)
+        self._comparison.add_present(sides[sides >= 0], compute_identities(subscribers[identity], identity)[sides >= 0])
         self._unnamed += len(positions) - int(np.count_nonzero(sides >= 0))
 
     def _find_sides(self, rows: int, bases: RowBases | None) -> Integers:
@@ -182,14 +182,14 @@ class SourceRows:
         return numbers[bases.indices]
 
 
-def _take_values(part: PlannedChunk, names: Sequence[str]) -> Iterator[Sequence[object]]:
+def _read_values(chunk: PlannedChunk, names: Sequence[str]) -> Iterator[Sequence[object]]:
     """Yield the values of the fields, row by row. A zip code that cannot be sent is a text."""
-    rows = part.subscribers
-    nothing = [None] * len(rows)
-    columns = [pa.array(rows[name], from_pandas=True).to_pylist() if name in rows else nothing for name in names]
-    if part.omitted_zips is not None and "address_zip" in names:
+    rows = chunk.subscribers
+    empty_column = [None] * len(rows)
+    columns = [pa.array(rows[name], from_pandas=True).to_pylist() if name in rows else empty_column for name in names]
+    if chunk.omitted_zips is not None and "address_zip" in names:
         index = names.index("address_zip")
-        texts = pa.array(part.omitted_zips.reindex(rows.index), pa.string(), from_pandas=True).to_pylist()
+        texts = pa.array(chunk.omitted_zips.reindex(rows.index), pa.string(), from_pandas=True).to_pylist()
         columns[index] = [text if value is None else value for value, text in zip(columns[index], texts, strict=True)]
     return zip(*columns, strict=True) if columns else iter([()] * len(rows))
 
@@ -200,9 +200,9 @@ def add_entries(comparison: Comparison, sides: Sides, ledger: Ledger, identity: 
         after = b""
         while True:
             with ledger.transaction():
-                entries = ledger.list_entries(base, identity, after, _ENTRIES_TOGETHER)
+                entries = ledger.list_entries(base, identity, after, _ENTRY_BATCH_SIZE)
             comparison.add_entries(side, entries)
-            if len(entries) < _ENTRIES_TOGETHER:
+            if len(entries) < _ENTRY_BATCH_SIZE:
                 break
             after = entries[-1][0]
 
@@ -251,49 +251,49 @@ def report_differences(
     bases: Sequence[Base],
     identity: str,
     names: Sequence[str],
-    found: Differences,
+    differences: Differences,
     file: DifferenceFile,
 ) -> None:
-    """Count the differences of a joined comparison in `found`, and write them to `file`. `names` are the fields that
-    are compared.
+    """Count the differences of a joined comparison in `differences`, and write them to `file`. `names` are the compared
+    fields.
 
     If the list is not known to be complete, only drifted and duplicated subscribers are reported.
     """
-    described = [describe_base(base) for base in bases]
+    base_names = [describe_base(base) for base in bases]
     for side, name, subscriber_id, *contents in comparison.fetch(_DRIFTED):
-        values, listed = map(read_values, contents)
-        differing = find_differing_fields(names, values, listed)
-        if differing:
-            found.count("drifted", subscriber_id)
-        for index in differing:
-            found.fields[names[index]] += 1
-            source, service = write_cell(values[index]) or "", write_cell(listed[index]) or ""
+        values, listed_values = map(read_values, contents)
+        differing_indexes = find_differing_fields(names, values, listed_values)
+        if differing_indexes:
+            differences.count("drifted", subscriber_id)
+        for index in differing_indexes:
+            differences.fields[names[index]] += 1
+            source, service = write_cell(values[index]) or "", write_cell(listed_values[index]) or ""
             file.write(
-                "drifted", described[side], name, [subscriber_id], field=names[index], source=source, service=service
+                "drifted", base_names[side], name, [subscriber_id], field=names[index], source=source, service=service
             )
     for kind, condition in (("duplicated", "times > 1"), ("extra", "NOT is_in_source")):
-        if kind == "extra" and not found.is_certain:
+        if kind == "extra" and not differences.is_certain:
             return
-        for side, name, ids, *known in comparison.fetch(_LISTED.format(condition=condition)):
-            found.count(kind, ids[0])
+        for side, name, ids, *entry_columns in comparison.fetch(_LISTED.format(condition=condition)):
+            differences.count(kind, ids[0])
             if name is None:
-                file.write(kind, described[side], "", ids, message=f"the service lists it without {identity}")
+                file.write(kind, base_names[side], "", ids, message=f"the service lists it without {identity}")
                 continue
-            entry = _read_entry(*known)
+            entry = _read_entry(*entry_columns)
             known_id = entry.subscriber_id if entry is not None else None
             message = f"the ledger has the id {known_id}" if known_id is not None else ""
             text = name.decode(errors="surrogatepass")
-            file.write(kind, described[side], text, ids, ledger=name_state(entry), message=message)
-    for side, number, name, is_id_listed, *known in comparison.fetch(_MISSING):
-        entry = _read_entry(*known)
+            file.write(kind, base_names[side], text, ids, ledger=name_state(entry), message=message)
+    for side, number, name, is_id_listed, *entry_columns in comparison.fetch(_MISSING):
+        entry = _read_entry(*entry_columns)
         state, message = name_state(entry), explain_missing(entry, is_id_listed=is_id_listed)
-        found.count("missing", number)
-        found.missing_by_ledger[state] += 1
-        file.write("missing", described[side], name, [], ledger=state, message=message)
+        differences.count("missing", number)
+        differences.missing_by_ledger[state] += 1
+        file.write("missing", base_names[side], name, [], ledger=state, message=message)
     for side, name, subscriber_id in comparison.fetch(_VANISHED):
-        found.count("vanished", subscriber_id)
+        differences.count("vanished", subscriber_id)
         message = "it existed when the ledger recorded it, and the service no longer lists it"
-        file.write("vanished", described[side], name or "", [subscriber_id], ledger="confirmed", message=message)
+        file.write("vanished", base_names[side], name or "", [subscriber_id], ledger="confirmed", message=message)
 
 
 def _read_entry(state: int | None, subscriber_id: int | None, status: int | None, message: str | None) -> Entry | None:

@@ -60,18 +60,18 @@ AND NOT EXISTS (SELECT 1 FROM listed JOIN base_side USING (base)
 """
 
 
-async def find_there(ask: Ask, ids: Sequence[int]) -> tuple[int, int]:
+async def find_listed_by_id(ask: Ask, ids: Sequence[int]) -> tuple[int, int]:
     """Look vanished subscribers up by Id (service-api.md 4.3). Return the number that the service shows, and the number
     of look-ups. If the service ignores the filter, stop after one look-up."""
-    there = asked = 0
+    found_count = lookup_count = 0
     for subscriber_id in ids:
         page = await ask(ListQuery(limit=1, id=subscriber_id))
         shown = [] if page is None else [row.get("Id") for row in page.subscribers]
         if any(shown_id != subscriber_id for shown_id in shown):
             break
-        asked += page is not None
-        there += bool(shown)
-    return there, asked
+        lookup_count += page is not None
+        found_count += bool(shown)
+    return found_count, lookup_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
                 finally:
                     stop.is_recording = True
                     report.copy_request_counts(client, clock.monotonic())
-            end_report(report, "ok" if reconciling.found.are_none else "partial", clock.now())
+            end_report(report, "ok" if reconciling.found.is_in_agreement else "partial", clock.now())
         except LockedError as error:
             report.signal = stop.signal
             end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
@@ -151,7 +151,7 @@ class _Reconciling:
     async def carry_out(self, ledger: Ledger, client: Client) -> None:
         """Read the list, compare, and report. With `--forget-missing`, delete the entries of vanished subscribers."""
         load, report, identity = self._load, self._report, self._load.rows.rules.identity
-        names, account = _list_compared(load.rows.mapping, load.rows.rules), load.settings.account
+        names, account = _list_compared_fields(load.rows.mapping, load.rows.rules), load.settings.account
         suppression = None
         if load.rows.suppression is not None:
             try:
@@ -165,7 +165,7 @@ class _Reconciling:
         report.messages += self._source_rows.messages
         await self._look_at_other_runs(ledger)
         with Comparison(identity, names) as comparison:
-            certificate = await self._list(ledger, client, comparison)
+            certificate = await self._read_list(ledger, client, comparison)
             report.certificate = certificate.as_report()
             if certificate.hidden:
                 report.messages.append(describe_hidden(certificate))
@@ -174,7 +174,7 @@ class _Reconciling:
             source = SourceRows(load, suppression, comparison, sides, names)
             report.rows = source.rows
             for prepared in self._source_rows.read():
-                source.take(prepared)
+                source.add_chunk(prepared)
                 await asyncio.sleep(0)
             self._progress.follow(lambda: "comparing with the ledger")
             add_entries(comparison, sides, ledger, identity)
@@ -194,9 +194,9 @@ class _Reconciling:
                 )
             ((nameless,),) = comparison.fetch(NAMELESS)
             if nameless:
-                are_extra = agree(nameless, "is", "are") + (" extra" if is_certain else " not compared")
-                have = agree(nameless, "has", "have")
-                report.messages.append(f"{count(nameless, 'listed subscriber')} {have} no {identity} and {are_extra}")
+                consequence = agree(nameless, "is", "are") + (" extra" if is_certain else " not compared")
+                verb = agree(nameless, "has", "have")
+                report.messages.append(f"{count(nameless, 'listed subscriber')} {verb} no {identity} and {consequence}")
             for side, known, listed, _ in list(comparison.fetch(CONFIRMED)):
                 if is_certain and not listed:
                     report.messages.append(
@@ -225,7 +225,7 @@ class _Reconciling:
             self._progress.follow(lambda: "waiting until the list shows the latest subscribers")
             await self._clock.sleep(min(max(confirmed_at + shown_after_s - now, 0.0), shown_after_s))
 
-    async def _list(self, ledger: Ledger, client: Client, comparison: Comparison) -> Certificate:
+    async def _read_list(self, ledger: Ledger, client: Client, comparison: Comparison) -> Certificate:
         progression = ProgressMeter(self._clock.monotonic)
         with ledger.transaction() as connection:
             bases = list_bases(connection, self._load.settings.account)
@@ -250,7 +250,7 @@ class _Reconciling:
 
     async def _read_source(self) -> None:
         """Read the source to its end and close it, before the list is read. Raises RunAborted if it has no rows."""
-        load, rows = self._load, 0
+        load, record_count = self._load, 0
         chunks = prepare_chunks(
             load.rows.source,
             load.rows.mapping,
@@ -259,13 +259,13 @@ class _Reconciling:
             limit=None,
             base=load.rows.base_column,
         )
-        self._progress.follow(lambda: f"{rows:,} rows of the source read")
+        self._progress.follow(lambda: f"{record_count:,} rows of the source read")
         async with aclosing(self._source_rows.spool_in_thread(chunks, self._stop)) as reading:
             async for prepared in reading:
-                rows += prepared.chunk.record_count
+                record_count += prepared.chunk.record_count
         if not self._source_rows.is_read:
             raise RunAborted("the run was stopped while its source was being read")
-        if not rows and load.rows.is_empty_refused:
+        if not record_count and load.rows.is_empty_refused:
             raise RunAborted(f"{load.rows.source.name} has a header and no rows, so nothing was compared")
 
     async def _forget(
@@ -279,30 +279,33 @@ class _Reconciling:
             self._report.messages.append("no subscriber was forgotten: the list is not known to be complete")
             return
         rows = list(comparison.fetch(CONFIRMED))
-        emptied = [describe_base(sides.bases[side]) for side, _, listed, vanished in rows if vanished and not listed]
-        if emptied and not self._plan.is_sure:  # architecture 4.10
+        empty_bases = [
+            describe_base(sides.bases[side]) for side, _, listed, vanished in rows if vanished and not listed
+        ]
+        if empty_bases and not self._plan.is_sure:  # architecture 4.10
             raise RunAborted(
-                f"no subscriber was forgotten: none that the ledger knows is listed in {', '.join(emptied)}: "
+                f"no subscriber was forgotten: none that the ledger knows is listed in {', '.join(empty_bases)}: "
                 f"{OTHER_ACCOUNT}. Check the token and the base. If somebody erased the subscribers on purpose, add "
                 "--yes"
             )
         sample = [subscriber_id for (subscriber_id,) in comparison.fetch(_SAMPLE)]
         if not sample:
             return
-        there, asked = await find_there(partial(try_page, client, Retrier()), sample)
-        if there:
+        found_count, lookup_count = await find_listed_by_id(partial(try_page, client, Retrier()), sample)
+        if found_count:
             self._report.messages.append(
-                f"no subscriber was forgotten: a look-up by Id shows {there:,} of {asked:,} subscribers that the list "
-                "leaves out. So the list is cut off, or it lags behind"
+                f"no subscriber was forgotten: a look-up by Id shows {found_count:,} of {lookup_count:,} subscribers "
+                "that the list leaves out. So the list is cut off, or it lags behind"
             )
             return
         self._progress.follow(lambda: "waiting before the second listing")
         await self._clock.sleep(self._load.policy.quiet_period_s)
         comparison.start_sweep(0)
-        again = await self._list(ledger, client, comparison)
-        if not _is_proof(again):
+        second_certificate = await self._read_list(ledger, client, comparison)
+        if not _is_proof(second_certificate):
             self._report.messages.append(
-                f"no subscriber was forgotten: a second listing is not known to be complete ({again.reason})"
+                f"no subscriber was forgotten: a second listing is not known to be complete "
+                f"({second_certificate.reason})"
             )
             return
         self.found.forgotten = _forget_vanished(comparison, sides, ledger, self._load.settings.account)
@@ -319,19 +322,19 @@ def _forget_vanished(comparison: Comparison, sides: Sides, ledger: Ledger, accou
 
     Deletes all of them or none. Raises LedgerError, and the errors of `Sides.find`.
     """
-    again = Sides(comparison.bases, ledger, account)
+    second_sides = Sides(comparison.bases, ledger, account)
     for base in sides.bases:
-        again.find(BaseRef(base.service_id) if base.service_id is not None else BaseRef(name=base.name))
-    if len(again.bases) < len(sides.bases):
+        second_sides.find(BaseRef(base.service_id) if base.service_id is not None else BaseRef(name=base.name))
+    if len(second_sides.bases) < len(sides.bases):
         raise RunAborted("no subscriber was forgotten: two bases became one during the comparison. Run again")
-    comparison.assign_bases(again.listed_sides)
-    gone: dict[int, list[bytes]] = {}
+    comparison.assign_bases(second_sides.listed_sides)
+    identities_by_side: dict[int, list[bytes]] = {}
     for side, identity in comparison.fetch(_STILL_VANISHED):
-        gone.setdefault(side, []).append(identity)
+        identities_by_side.setdefault(side, []).append(identity)
     with ledger.transaction():
-        for side, identities in gone.items():
-            ledger.mark_forgotten(again.bases[side], State.CONFIRMED, identities)
-    return sum(map(len, gone.values()))
+        for side, identities in identities_by_side.items():
+            ledger.mark_forgotten(second_sides.bases[side], State.CONFIRMED, identities)
+    return sum(map(len, identities_by_side.values()))
 
 
 def _is_proof(certificate: Certificate) -> bool:
@@ -339,7 +342,10 @@ def _is_proof(certificate: Certificate) -> bool:
     return certificate.is_complete and certificate.total_count is TotalCount.CHECKED
 
 
-def _list_compared(mapping: FieldMapping, rules: ValidationRules) -> tuple[str, ...]:
+def _list_compared_fields(mapping: FieldMapping, rules: ValidationRules) -> tuple[str, ...]:
     """Return the fields that a row may send, without the identity, in the order of the field table."""
-    filled = {*mapping.rules, *([rules.zip] if "address_zip" in mapping.rules and rules.zip in ZIP_FIELDS else [])}
-    return tuple(name for name in NAMES if name in filled and name != rules.identity)
+    filled_fields = {
+        *mapping.rules,
+        *([rules.zip] if "address_zip" in mapping.rules and rules.zip in ZIP_FIELDS else []),
+    }
+    return tuple(name for name in NAMES if name in filled_fields and name != rules.identity)

@@ -114,12 +114,14 @@ class _Retry:
         """Return the bases with selected entries. Count the other unresolved entries of the ledger for the report."""
         plan, settings = self._plan, self._plan.settings
         if plan.selection.run_id is not None and find_run(ledger.connection, plan.selection.run_id) is None:
-            latest = [
+            latest_runs = [
                 f"{run.run_id} ({run.command} {run.job}, "
                 f"{datetime.fromtimestamp(run.started_at, UTC):%Y-%m-%d %H:%M} UTC)"
                 for run in list_runs(ledger.connection, _MAX_RUNS_NAMED)
             ]
-            raise ConfigurationError(f"the ledger knows no run of that id; the latest: {'; '.join(latest) or 'none'}")
+            raise ConfigurationError(
+                f"the ledger knows no run of that id; the latest: {'; '.join(latest_runs) or 'none'}"
+            )
         self._other_accounts = count_unsettled(ledger.connection)
         self._unresolved_count = self._other_accounts.pop(settings.account, 0)
         bases = choose_bases(ledger, settings.account, plan.base.service_id, plan.base.name)
@@ -128,10 +130,10 @@ class _Retry:
             states = [state for state in State if find_traits(state).waits_for_retry]
             if plan.selection.is_rejected or ledger.find_not_final_refusals(base):
                 states.append(State.REJECTED)
-            found = [entry for state in states for entry in ledger.find_unfinished_entries(base, state)]
+            unfinished_entries = [entry for state in states for entry in ledger.find_unfinished_entries(base, state)]
             entries = [
                 entry
-                for entry in found
+                for entry in unfinished_entries
                 if plan.selection.concerns(entry) and (plan.selection.is_rejected or not entry.is_final)
             ]
             self._owner_jobs.update(
@@ -144,11 +146,11 @@ class _Retry:
 
     async def carry_out(self, run: Run) -> None:
         """Resolve and finish the entries of each base, until a base ends the run. Add the messages to the report."""
-        waiting = list(run.bases)
-        while waiting and run.is_going_on:
-            await self._finish(run, waiting.pop(0))
-        has_held_entries = run.is_going_on and await run.commits.ask(self._holds_any)
-        remarks = self._remark(run, waiting, has_held_entries=has_held_entries)
+        remaining_bases = list(run.bases)
+        while remaining_bases and run.is_going_on:
+            await self._finish(run, remaining_bases.pop(0))
+        has_held_entries = run.is_going_on and await run.commits.ask(self._has_held_entry)
+        remarks = self._remark(run, remaining_bases, has_held_entries=has_held_entries)
         run.report.messages += [*run.tally.messages, *run.tally.row_messages, *remarks]
         run.report.messages += [*describe_reactivated(run.tally), *describe_leftovers(run.tally)]
 
@@ -169,21 +171,21 @@ class _Retry:
         if run.reason is not None:
             run.reason = f"{describe_base(base)}: {run.reason}"
 
-    def _holds_any(self, ledger: Ledger) -> bool:
+    def _has_held_entry(self, ledger: Ledger) -> bool:
         """Return whether a selected entry is held now."""
         bases = list_bases(ledger.connection, self._plan.settings.account)
         held = [entry for base in bases for entry in ledger.find_unfinished_entries(base, State.HELD)]
         return any(self._plan.selection.concerns(entry) for entry in held)
 
-    def _remark(self, run: Run, waiting: list[Base], *, has_held_entries: bool) -> Iterator[str]:
+    def _remark(self, run: Run, remaining_bases: list[Base], *, has_held_entries: bool) -> Iterator[str]:
         """Yield messages that add to the counts."""
         if not run.bases:
             states = "unknown, held or rejected" if self._plan.selection.is_rejected else "unknown or held"
             if self._unresolved_count:
-                others = count(
+                other_entries = count(
                     self._unresolved_count, "other entry of the account is", "other entries of the account are"
                 )
-                yield f"Nothing to do: no selected entry is {states}. {others} unknown or held"
+                yield f"Nothing to do: no selected entry is {states}. {other_entries} unknown or held"
             else:
                 yield f"Nothing to do: no entry of the account {self._plan.settings.account} is {states}"
         for job, number in sorted(self._owner_jobs.items()):
@@ -192,8 +194,8 @@ class _Retry:
                 f"{agree(number, 'it', 'them')} again, or `connector retry --job` with the file of the job, because "
                 "the job has a suppression list"
             )
-        if waiting:
-            yield f"The run ended before it retried the entries of {describe_bases(waiting)}"
+        if remaining_bases:
+            yield f"The run ended before it retried the entries of {describe_bases(remaining_bases)}"
         if has_held_entries and self._plan.selection.held_decision == "leave":
             yield "Held entries wait for your decision. For the commands, run connector status"
         for account, number in sorted(self._other_accounts.items()):

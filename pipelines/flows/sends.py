@@ -68,18 +68,19 @@ def write_new(path: Path, message: Message) -> Path:
     return path
 
 
-def show_email(described: dict[str, Any], console: Console) -> None:
+def show_email(email_fields: dict[str, Any], console: Console) -> None:
     """Print the values that `describe_message` returns."""
     console.print("send (planned: nothing was sent)", style="bold")
     table = Table(show_header=False)
     table.add_column("what")
     table.add_column("value", overflow="fold")
-    for name, value in described.items():
+    for name, value in email_fields.items():
         if value not in (None, [], ""):
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             # A terminal would obey control characters, so they are shown as escapes.
             plain_text = "".join(
-                sign if sign.isprintable() or sign == "\n" else ascii(sign)[1:-1] for sign in text[:_BODY_LENGTH]
+                character if character.isprintable() or character == "\n" else ascii(character)[1:-1]
+                for character in text[:_BODY_LENGTH]
             )
             table.add_row(name, Text(f"{plain_text}…" if len(text) > _BODY_LENGTH else plain_text))
     console.print(table)

@@ -49,7 +49,7 @@ class ValidationFinding:
         default_factory=list
     )
 
-    def show(self, row: int, value: str) -> None:
+    def add_example(self, row: int, value: str) -> None:
         """Add a row as an example, if its value is new."""
         text = value if len(value) <= _EXAMPLE_LENGTH else f"{value[:_EXAMPLE_LENGTH]}…"
         if len(self.examples) < _MAX_EXAMPLES and all(text != example["value"] for example in self.examples):
@@ -92,8 +92,7 @@ class Validation:
 def run_validation(plan: RowsPlan, rejects: Path | None, clock: Clock) -> Validation:
     """Read the source of the plan to its end, and check its rows. With `rejects`, write the invalid rows to this file,
     as an import would. The status is `aborted` if the source is empty, or if the source or the suppression list cannot
-    be
-    read to its end."""
+    be read to its end."""
     report = start_report("validate", plan.job, clock.now())
     validation, counts = Validation(report), dict.fromkeys(("read", "valid", "invalid", "duplicate", "suppressed"), 0)
     report.rows, report.unmapped_columns = counts, list(plan.unmapped_columns)
@@ -104,9 +103,9 @@ def run_validation(plan: RowsPlan, rejects: Path | None, clock: Clock) -> Valida
         if rejects is not None:
             is_workbook = rejects.suffix.lower() == ".xlsx"
             path = rejects.with_name(f".{rejects.name}.csv") if is_workbook else rejects
-            names = plan.source.columns, report.run_id
+            columns_and_run_id = plan.source.columns, report.run_id
             workbook = rejects if is_workbook else None
-            file = stack.enter_context(RejectsFile(path, *names, clock.now, workbook=workbook))
+            file = stack.enter_context(RejectsFile(path, *columns_and_run_id, clock.now, workbook=workbook))
         reason = _read_all(plan, source_rows, validation, file, clock)
         report.messages += source_rows.messages
     if file is not None:
@@ -143,13 +142,15 @@ def _read_all(
             pass
         for prepared in source_rows.read(plan.limit):
             counts["read"] += prepared.chunk.record_count
-            counts["invalid"] += prepared.invalid
-            counts["duplicate"] += len(prepared.repeats)
-            counts["suppressed"] += len(prepared.suppressed)
-            counts["valid"] += len(prepared.valid.identities) - len(prepared.repeats) - len(prepared.suppressed)
+            counts["invalid"] += prepared.invalid_count
+            counts["duplicate"] += len(prepared.repeated_positions)
+            counts["suppressed"] += len(prepared.suppressed_positions)
+            counts["valid"] += (
+                len(prepared.valid.identities) - len(prepared.repeated_positions) - len(prepared.suppressed_positions)
+            )
             validation.remarks.add(prepared)
             _show_valid(prepared.planned, plan.rules.identity, validation.report)
-            _find(prepared, plan, validation)
+            _add_findings(prepared, plan, validation)
             # The file has the same records as in an import: malformed and invalid ones, and duplicates that differ.
             if file is not None:
                 problems = [build_malformed(malformed, prepared.chunk.name) for malformed in prepared.chunk.malformed]
@@ -180,14 +181,14 @@ def _show_valid(planned: PlannedChunk, identity: str, report: Report) -> None:
     report.samples = [*samples, *(dict(row.values) for row in read_rows(planned, missing, identity))]
 
 
-def _find(prepared: PreparedChunk, plan: RowsPlan, validation: Validation) -> None:
-    """Add the faults of a chunk to the findings, with examples by the cells that a field is read from."""
+def _add_findings(prepared: PreparedChunk, plan: RowsPlan, validation: Validation) -> None:
+    """Add the faults of a chunk to the findings. The examples show the cells that the faulty field is read from."""
     findings, chunk = validation.findings, prepared.chunk
     for malformed in chunk.malformed:
         kind = ValidationFinding("", malformed.code, malformed.message)
         finding = findings.setdefault(("", malformed.code), kind)
         finding.rows += 1
-        finding.show(malformed.number, malformed.raw)
+        finding.add_example(malformed.number, malformed.raw)
     by_kind: dict[tuple[str, str], list[Fault]] = defaultdict(list)
     for fault in prepared.faults:
         by_kind[fault.field, fault.code].append(fault)
@@ -201,8 +202,8 @@ def _find(prepared: PreparedChunk, plan: RowsPlan, validation: Validation) -> No
         if not columns:
             continue
         cells = chunk.frame.iloc[[fault.position for fault in faults]][columns]
-        for place, row in cells.drop_duplicates().head(2 * _MAX_EXAMPLES).fillna("").iterrows():
-            finding.show(int(chunk.numbers[int(str(place))]), _CELL_SEPARATOR.join(map(str, row)))
+        for index, row in cells.drop_duplicates().head(2 * _MAX_EXAMPLES).fillna("").iterrows():
+            finding.add_example(int(chunk.numbers[int(str(index))]), _CELL_SEPARATOR.join(map(str, row)))
 
 
 def _remark(plan: RowsPlan, validation: Validation) -> Iterator[str]:
@@ -210,7 +211,7 @@ def _remark(plan: RowsPlan, validation: Validation) -> Iterator[str]:
     yield from validation.remarks.messages
     if not plan.says_activity:
         yield f"an import of these rows is refused: {MISSING_ACTIVITY_MESSAGE}"
-    for problem in explain_consent(validation.remarks.consent):
+    for problem in explain_consent(validation.remarks.consent_columns):
         yield f"an import of these rows is refused: {problem}"
     yield from validation.remarks.describe_cells(plan.mapping)
     yield from describe_unmapped(plan.mapping, plan.unmapped_columns)

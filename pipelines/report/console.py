@@ -11,8 +11,8 @@ from connector.texts import make_visible, wrap_words
 
 
 class PlainConsole(Console):
-    """Writes texts with `make_visible`, before their width is measured and again before they are written. Without
-    `has_unicode`, by default as its file says, tables have borders in ASCII."""
+    """Makes hidden characters visible, before rich measures the width of a text and again before rich writes the text.
+    If `has_unicode` is False, tables have ASCII borders. Otherwise the encoding of the stream decides."""
 
     def __init__(self, *, has_unicode: bool = True, **options: Any) -> None:
         super().__init__(**options)
@@ -20,7 +20,7 @@ class PlainConsole(Console):
 
     @property
     def encoding(self) -> str:
-        """The encoding for which borders are chosen."""
+        """The encoding from which rich decides whether borders are Unicode or ASCII."""
         return super().encoding if self._has_unicode else "ascii"
 
     def write_text(self, text: str, style: str | None = None, indent: int = 0) -> None:

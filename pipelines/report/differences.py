@@ -26,7 +26,7 @@ KINDS = ("missing", "extra", "duplicated", "drifted", "vanished")
 identity. `duplicated`: several times in the service. `drifted`: in the service with other values. `vanished`: confirmed
 in the ledger and no longer in the service."""
 
-OF_THE_LIST = ("missing", "extra", "vanished")
+KINDS_OF_COMPLETE_LIST = ("missing", "extra", "vanished")
 """Kinds that are certain only if the list is known to be complete."""
 
 _MOST_EXAMPLES = 5  # examples of each kind in the report
@@ -102,10 +102,10 @@ class Differences:
 
     def read_count(self, kind: str) -> int | None:
         """Return the number of differences of a kind, or None if an incomplete list leaves the number open."""
-        return self.counts[kind] if self.is_certain or kind not in OF_THE_LIST else None
+        return self.counts[kind] if self.is_certain or kind not in KINDS_OF_COMPLETE_LIST else None
 
     @property
-    def are_none(self) -> bool:
+    def is_in_agreement(self) -> bool:
         """Whether source, ledger and service are known to agree."""
         return self.is_certain and not any(self.counts.values())
 
@@ -186,14 +186,14 @@ class DifferenceFile(CloseableResource):
 
     def _write(self, cells: Iterable[str]) -> None:
         if self._partial is not None:
-            with self._translated():
+            with self._translate_errors():
                 csv.writer(self._text).writerow(map(guard_formula, cells))
 
     def publish(self) -> str | None:
         """Put the file at its path, readable by its owner alone, and return the path."""
         if self._partial is None:
             return None
-        with self._translated():
+        with self._translate_errors():
             self._text.flush()
             self._partial.publish()
         return str(self._path)
@@ -206,7 +206,7 @@ class DifferenceFile(CloseableResource):
             self._partial.close()
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _PAGE_BEGINS = (
     '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="connector report">'
 )
-_WRITTEN = re.compile(
+_REPORT_BEGINNING = re.compile(
     rb"%b|\{\n  (?:%b|%b|%b)"
     % (
         re.escape(_PAGE_BEGINS.encode()),
@@ -35,12 +35,13 @@ _WRITTEN = re.compile(
         rb'"command": "send",\n  "planned": true',
     )
 )
-"""How the JSON of a run, of several, and of the commands that have no run begins, and how a page does."""
+"""Matches the beginning of a file that the connector wrote: an HTML page, or the JSON of a run, of several runs, or of
+a command without a run."""
 
 _SLASH = re.compile(r"(?<=\w)/")  # inside of a path
 _OPTION = re.compile(r"(?<!\S)(--[a-z][a-z-]*)")
 
-_SAYS = {
+_STATUS_MESSAGES = {
     "ok": "All went well.",
     "partial": "The run finished. Some rows or subscribers need your attention.",
     "aborted": "The run ended early. What it did is recorded.",
@@ -73,10 +74,10 @@ _DIFFERENCES = {
     "drifted": "with other values in the service",
     "vanished": "confirmed by an earlier run, and no longer in the service",
 }
-_LISTED = 10  # runs of a job with their figures; the others are bars
-_LEAST = 12  # per cent of a bar's height: a run that read nothing is to be seen, too
-_DONE = ("created", "written", "sent")
-_CAUSES_SHOWN = 12
+_LISTED_RUN_COUNT = 10  # latest runs of a job in the table; older runs are only bars
+_MIN_BAR_HEIGHT = 12  # per cent, so that the bar of a run without rows is visible, too
+_DONE_OUTCOMES = ("created", "written", "sent")
+_MAX_CAUSES = 12
 
 _REASONS = {
     "one_answer": "The whole list came in a single answer.",
@@ -108,13 +109,15 @@ def write_page(report: Mapping[str, Any]) -> str:
 def write_health(health: Mapping[str, Any], made_at: datetime) -> str:
     """Return the page of the values that `read_health` returns."""
     jobs = [_build_job(job) for job in health["jobs"]]
-    statuses: dict[str, set[str]] = {}  # of the last run of each command, by job file
+    statuses_by_job: dict[str, set[str]] = {}  # statuses of the last run of each command, by job file
     for last_run in (job["runs"][0] for job in health["jobs"]):
         if job_file := (last_run.get("settings") or {}).get("job_file"):
-            statuses.setdefault(job_file, set()).add(last_run["status"])
-    ended_well = list(statuses.values()).count({"ok"})
-    lead = (
-        f"{ended_well:,} of {count(len(statuses), 'job')} ended well the last time." if statuses else "No job has run."
+            statuses_by_job.setdefault(job_file, set()).add(last_run["status"])
+    ok_count = list(statuses_by_job.values()).count({"ok"})
+    summary = (
+        f"{ok_count:,} of {count(len(statuses_by_job), 'job')} ended well the last time."
+        if statuses_by_job
+        else "No job has run."
     )
     unresolved = Counter[tuple[str, str]]()
     for entry in health["open_entries"]:
@@ -125,15 +128,15 @@ def write_health(health: Mapping[str, Any], made_at: datetime) -> str:
         jobs=jobs,
         steps=[split_step(step) for step in health["next"]],
         made_at=f"{made_at:%Y-%m-%d %H:%M} UTC",
-        lead=lead,
-        linked_runs=[_build_run(run) for job in health["jobs"] for run in job["runs"][:_LISTED]],
+        lead=summary,
+        linked_runs=[_build_run(run) for job in health["jobs"] for run in job["runs"][:_LISTED_RUN_COUNT]],
         unresolved=[(f"{number:,} {state}", account) for (state, account), number in unresolved.items()],
     )
 
 
 def is_report(beginning: bytes) -> bool:
-    """Return whether a run wrote the file that begins so, as JSON or as a page."""
-    return _WRITTEN.match(beginning) is not None
+    """Return whether the file with this beginning is a report of the connector, as JSON or as a page."""
+    return _REPORT_BEGINNING.match(beginning) is not None
 
 
 def _render(name: str, **values: object) -> str:
@@ -159,7 +162,7 @@ def _load_templates() -> "jinja2.Environment":
 
 def _finalize(value: object) -> object:
     """Return a value for a page: hidden characters of a text become escapes."""
-    return make_visible(value) if type(value) is str else value  # markup is of the templates
+    return make_visible(value) if type(value) is str else value  # a Markup object comes from a template and is safe
 
 
 def _name(report: Mapping[str, Any]) -> str:
@@ -191,13 +194,13 @@ def _build_run(report: Mapping[str, Any]) -> dict[str, Any]:
         "id": report.get("run_id", ""),
         "name": _name(report),
         "status": status,
-        "says": _SAYS.get(status, ""),
+        "says": _STATUS_MESSAGES.get(status, ""),
         "messages": report.get("messages") or [],
         "steps": [split_step(step) for step in advise_on_run(report)],
         "what": {"export": "subscribers", "retry": "entries"}.get(report.get("command", ""), "rows"),
         "read": f"{rows.get('read', 0):,}",
         "outcomes": _list_outcomes(rows),
-        "besides": list(_list_besides(report)),
+        "besides": list(_list_notes(report)),
         "causes": causes,
         "is_masked": any(example["value"] for cause in causes for example in cause["examples"]),
         "differences": [
@@ -207,7 +210,7 @@ def _build_run(report: Mapping[str, Any]) -> dict[str, Any]:
         "changed_fields": [(name, f"{number:,}") for name, number in changed_fields.items()],
         "pace": _build_pace(report),
         "verdict": certificate["verdict"] if certificate else "",
-        "sentences": list(_say_certificate(certificate)) if certificate else [],
+        "sentences": list(_describe_certificate(certificate)) if certificate else [],
         "facts": [("Command", report.get("command", "")), *list_facts(report), *list_files(report)],
         "settings": list((report.get("settings") or {}).items()),
     }
@@ -215,30 +218,30 @@ def _build_run(report: Mapping[str, Any]) -> dict[str, Any]:
 
 def _list_outcomes(rows: Mapping[str, int]) -> list[dict[str, str]]:
     """Return each outcome that some rows have, with its number, and its share as the width of a bar."""
-    parts = {name: number for name, number in rows.items() if number and name != "read"}
-    whole = max(rows.get("read", 0), sum(parts.values()))
+    counts = {name: number for name, number in rows.items() if number and name != "read"}
+    total = max(rows.get("read", 0), sum(counts.values()))
     return [
         {
             "kind": kind,
             "name": name.replace("_", " "),
-            "number": f"{parts[name]:,}",
-            "share": _show_share(parts[name] / whole),
-            "width": f"{100 * parts[name] / whole:.1f}",
-            "says": says,
+            "number": f"{counts[name]:,}",
+            "share": _show_share(counts[name] / total),
+            "width": f"{100 * counts[name] / total:.1f}",
+            "says": explanation,
         }
-        for name, (kind, says) in _OUTCOMES.items()
-        if name in parts
+        for name, (kind, explanation) in _OUTCOMES.items()
+        if name in counts
     ]
 
 
 def _show_share(share: float) -> str:
-    """A whole per cent where that says enough, and never 0 % or 100 % of what is not."""
+    """Return the share in whole per cent. Below 1 % return `< 1%`, and above 99 % `> 99%` or `100%`."""
     if 0.01 <= share <= 0.99 or share == 1:
         return f"{share:.0%}"
     return "< 1%" if share < 0.01 else "> 99%"
 
 
-def _list_besides(report: Mapping[str, Any]) -> Iterator[str]:
+def _list_notes(report: Mapping[str, Any]) -> Iterator[str]:
     settled = report.get("settled") or {}
     if any(settled.values()):
         found, absent = settled.get("found", 0), settled.get("absent", 0)
@@ -249,15 +252,15 @@ def _list_besides(report: Mapping[str, Any]) -> Iterator[str]:
 
 def _list_causes(report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     causes = report.get("causes") or []
-    for cause in causes[:_CAUSES_SHOWN]:
+    for cause in causes[:_MAX_CAUSES]:
         examples = [
             {"where": f"row {example['row']:,}" if example["row"] else "", "value": example["value"]}
             for example in cause["examples"]
         ]
         yield {**cause, "rows": f"{cause['rows']:,}", "examples": examples}
-    if rest := causes[_CAUSES_SHOWN:]:
-        number = sum(each["rows"] for each in rest)
-        message = f"{len(rest):,} further causes; the rejects file names each row's"
+    if further_causes := causes[_MAX_CAUSES:]:
+        number = sum(cause["rows"] for cause in further_causes)
+        message = f"{len(further_causes):,} further causes; the rejects file names each row's"
         yield {"rows": f"{number:,}", "outcome": "rows", "field": "", "message": message, "examples": []}
 
 
@@ -268,28 +271,30 @@ def _build_pace(report: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     width_s, seconds, sent = timeline["bucket_s"], timeline["seconds"], timeline["sent"]
     limited, failed, paused_s = sum(timeline["limited"]), sum(timeline["failed"]), sum(timeline["paused_s"])
-    trips_ms = [trip for trip in timeline["round_trip_ms"] if trip is not None]
-    says = [f"{count(sum(sent), 'request')} in {show_seconds(seconds)}"]
-    says += (
+    round_trips_ms = [round_trip_ms for round_trip_ms in timeline["round_trip_ms"] if round_trip_ms is not None]
+    phrases = [f"{count(sum(sent), 'request')} in {show_seconds(seconds)}"]
+    phrases += (
         [f"{sum(sent) / seconds:,.0f} a second in the mean, {max(sent) / width_s:,.0f} at most"]
         if len(sent) > 2
         else []
     )
-    says += [f"round trip {min(trips_ms):,.1f} to {max(trips_ms):,.1f} ms"] if trips_ms else []
-    says += [f"{limited:,} refused for their rate"] if limited else []
-    says += [f"{failed:,} failed"] if failed else []
-    says += [f"{show_seconds(paused_s)} of pauses that the service asked for"] if paused_s else []
-    began_at, most, bars = datetime.fromisoformat(report["started_at"]), max(sent), []
+    phrases += [f"round trip {min(round_trips_ms):,.1f} to {max(round_trips_ms):,.1f} ms"] if round_trips_ms else []
+    phrases += [f"{limited:,} refused for their rate"] if limited else []
+    phrases += [f"{failed:,} failed"] if failed else []
+    phrases += [f"{show_seconds(paused_s)} of pauses that the service asked for"] if paused_s else []
+    began_at, max_count, bars = datetime.fromisoformat(report["started_at"]), max(sent), []
     for index, number in enumerate(sent if len(sent) > 2 else []):
-        notes = [f"{number:,} requests"]
-        notes += [f"{timeline[name][index]:,} {name}" for name in ("limited", "failed") if timeline[name][index]]
-        words = f"{began_at + timedelta(seconds=index * width_s):%H:%M:%S}: {', '.join(notes)}"
+        phrases_of_bar = [f"{number:,} requests"]
+        phrases_of_bar += [
+            f"{timeline[name][index]:,} {name}" for name in ("limited", "failed") if timeline[name][index]
+        ]
+        bar_title = f"{began_at + timedelta(seconds=index * width_s):%H:%M:%S}: {', '.join(phrases_of_bar)}"
         kind = "bad" if timeline["limited"][index] else "doubt" if timeline["failed"][index] else "same"
-        bars.append({"kind": kind, "height": f"{100 * number / most:.0f}", "words": words})
-    return {"says": "; ".join(says) + ".", "bars": bars, "width": f"{show_seconds(width_s)} a bar"}
+        bars.append({"kind": kind, "height": f"{100 * number / max_count:.0f}", "words": bar_title})
+    return {"says": "; ".join(phrases) + ".", "bars": bars, "width": f"{show_seconds(width_s)} a bar"}
 
 
-def _say_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
+def _describe_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
     if certificate["verdict"] == "complete":
         yield "Every subscriber who was on the list throughout the reading is in the output, once."
     else:
@@ -306,10 +311,10 @@ def _say_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
     first, last = certificate["total_first"], certificate["total_last"]
     if first is not None and last is not None:
         totals = f"{first:,}" if first == last else f"{first:,} at first and {last:,} at last"
-        ignored = "; that was left out of account" if certificate.get("total_count") == "ignored" else ""
-        yield f"The service's TotalCount was {totals}{ignored}."
-    if words := _CUT_OFF.get(certificate.get("cut_off", "")):
-        yield words
+        ignored_note = "; the run ignored TotalCount" if certificate.get("total_count") == "ignored" else ""
+        yield f"The service's TotalCount was {totals}{ignored_note}."
+    if cut_off_message := _CUT_OFF.get(certificate.get("cut_off", "")):
+        yield cut_off_message
 
 
 # The last runs of each job
@@ -317,38 +322,38 @@ def _say_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
 
 def _build_job(job: Mapping[str, Any]) -> dict[str, Any]:
     runs = job["runs"]
-    most = max((_count(run, "read") for run in runs), default=0) or 1
-    ended = Counter(run["status"] for run in runs)
+    max_rows = max((_count(run, "read") for run in runs), default=0) or 1
+    status_counts = Counter(run["status"] for run in runs)
     return {
         "name": job["job"] or job["command"],
         "command": job["command"],
         "status": runs[0]["status"],
         "succeeded": _show_time(job["last_succeeded_at"]) if job["last_succeeded_at"] else "",
-        "ended": ", ".join(f"{number:,} {status}" for status, number in ended.most_common()),
+        "ended": ", ".join(f"{number:,} {status}" for status, number in status_counts.most_common()),
         "bars": [
             {
                 "status": run["status"],
-                "height": f"{_LEAST + (100 - _LEAST) * sqrt(_count(run, 'read') / most):.0f}",
+                "height": f"{_MIN_BAR_HEIGHT + (100 - _MIN_BAR_HEIGHT) * sqrt(_count(run, 'read') / max_rows):.0f}",
                 "words": f"{_show_time(run['started_at'])}: {run['status']}, {_count(run, 'read'):,} read",
             }
             for run in reversed(runs)
         ],
-        "runs": [_build_line(run) for run in runs[:_LISTED]],
+        "runs": [_build_line(run) for run in runs[:_LISTED_RUN_COUNT]],
         "number": len(runs),
-        "rest": len(runs) - _LISTED,
+        "rest": len(runs) - _LISTED_RUN_COUNT,
     }
 
 
 def _build_line(run: Mapping[str, Any]) -> dict[str, str]:
-    length_s, to_look_at = measure_length(run), _count(run, *OUTCOMES_FOR_A_PERSON)
+    length_s, attention_count = measure_length(run), _count(run, *OUTCOMES_FOR_A_PERSON)
     return {
         "run_id": run["run_id"],
         "began": _show_time(run["started_at"]),
         "took": show_seconds(length_s) if length_s is not None else "",
         "status": run["status"],
         "read": f"{_count(run, 'read'):,}",
-        "done": f"{_count(run, *_DONE):,}",
-        "to_look_at": f"{to_look_at:,}" if to_look_at else "",
+        "done": f"{_count(run, *_DONE_OUTCOMES):,}",
+        "to_look_at": f"{attention_count:,}" if attention_count else "",
     }
 
 

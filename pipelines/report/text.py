@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from connector.runs.explanations import ExplainedEntry, Explanation
     from pipelines.report.console import PlainConsole
 
-_LOGGED_EVERY_S = 30.0
-_LONGEST_SAMPLE = 40  # characters of a value
+_LOG_INTERVAL_S = 30.0
+_MAX_SAMPLE_LENGTH = 40  # characters of a value
 _COLUMN_MARGIN = 3  # characters of a column of a table beside its text: two spaces and a line
 
 logger = logging.getLogger(__name__)
@@ -30,12 +30,12 @@ _ALWAYS_SHOWN = ("read", "created", "written", "sent")
 _FURTHER_KINDS = {"unknown": ("held",)}
 """Kinds of problems that the report counts in the same outcome."""
 
-_FILES = {
+_FILE_LABELS = {
     "rejects_file": "Rows to look at",
     "drift_file": "Differs from the service",
     "differences_file": "Differences one by one",
 }
-_ENDS = {"source": "Source", "destination": "Destination", "base": "Base", "account": "Account"}
+_SCOPE_LABELS = {"source": "Source", "destination": "Destination", "base": "Base", "account": "Account"}
 
 
 @contextmanager
@@ -44,17 +44,17 @@ def show_progress(*, is_on_terminal: bool) -> Iterator[Progress]:
     Without a terminal, the log gets a line every 30 s, so that an unattended run shows what it does."""
     progress = Progress()
     if not is_on_terminal:
-        ended = Event()
+        end_event = Event()
 
         def log() -> None:
-            while not ended.wait(_LOGGED_EVERY_S):
+            while not end_event.wait(_LOG_INTERVAL_S):
                 logger.info("progress: %(text)s", {"text": progress.describe()})
 
         Thread(target=log, daemon=True).start()
         try:
             yield progress
         finally:
-            ended.set()
+            end_event.set()
         return
     from rich.live import Live  # a run without a terminal does not pay for it
     from rich.spinner import Spinner
@@ -78,21 +78,23 @@ def show_report(report: Mapping[str, Any], console: PlainConsole, *, title: str 
     from rich.markup import escape  # a run whose report is JSON does not pay for it
     from rich.table import Table
 
-    head = title or f"{report['command']} {report['job']}".rstrip()  # a retry may follow no job
-    head += " (planned: nothing was sent or written)" if report.get("planned") else ""
-    console.write_text(head, "bold")
+    heading = title or f"{report['command']} {report['job']}".rstrip()  # a retry without --job has no job name
+    heading += " (planned: nothing was sent or written)" if report.get("planned") else ""
+    console.write_text(heading, "bold")
     table = Table(show_header=False)
     table.add_column("what")
     table.add_column("how many", justify="right")
     for name, number in list_rows(report):
         table.add_row(name, number)
-        counted = "created" if "created" in report["rows"] else "valid"  # a validation asks nobody who exists
-        if name == counted and report["rows"][counted] and (activity := report.get("activity")):
+        counted_outcome = (
+            "created" if "created" in report["rows"] else "valid"
+        )  # a validation does not know which subscribers exist
+        if name == counted_outcome and report["rows"][counted_outcome] and (activity := report.get("activity")):
             for kind, number_of_kind in activity.items():
                 table.add_row(f"  {kind}", f"{number_of_kind:,}")
     if opt_outs := report.get("opt_outs"):
-        new = ((report.get("problems") or {}).get("kinds", {}).get("opted_out") or {}).get("new", 0)
-        table.add_row("opted out, still active", f"{opt_outs:,}" + (f" ({new:,} new)" if new else ""))
+        new_count = ((report.get("problems") or {}).get("kinds", {}).get("opted_out") or {}).get("new", 0)
+        table.add_row("opted out, still active", f"{opt_outs:,}" + (f" ({new_count:,} new)" if new_count else ""))
     for name, number in (report.get("settled") or {}).items():
         if number:
             table.add_row(f"settled: {name}", f"{number:,}")
@@ -120,8 +122,8 @@ def show_steps(steps: Iterable[str], console: PlainConsole) -> None:
 
 def _show_step(step: str, console: PlainConsole, indent: int = 0) -> None:
     """Print a step. Its command, if there is one, has a line of its own, so that a person can copy the command."""
-    words, command = split_step(step)
-    console.write_text(words, indent=indent)
+    sentence, command = split_step(step)
+    console.write_text(sentence, indent=indent)
     if command:
         console.print(f"{' ' * indent}  {command}", soft_wrap=True, markup=False, highlight=False)
 
@@ -164,7 +166,7 @@ def _write_value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    return show_value(text, _LONGEST_SAMPLE)
+    return show_value(text, _MAX_SAMPLE_LENGTH)
 
 
 def show_run(run: Mapping[str, Any], console: PlainConsole) -> None:
@@ -237,29 +239,30 @@ def _list_explained(entry: ExplainedEntry) -> Iterator[tuple[str, str]]:
 
 
 def list_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the outcomes of a run's rows and their numbers; a number that is 0 only where every run has it."""
+    """Yield each outcome of a run's rows with its number. Outcomes without rows are left out, except those of
+    `_ALWAYS_SHOWN`."""
     rows, kinds = report.get("rows") or {}, (report.get("problems") or {}).get("kinds", {})
     for name, number in rows.items():
-        new = sum(kinds[kind]["new"] for kind in (name, *_FURTHER_KINDS.get(name, ())) if kind in kinds)
+        new_count = sum(kinds[kind]["new"] for kind in (name, *_FURTHER_KINDS.get(name, ())) if kind in kinds)
         if number or name in _ALWAYS_SHOWN:
             name = "would send" if name == "sent" and report.get("planned") else name
-            yield name, f"{number:,}" + (f" ({new:,} new)" if new and report["command"] == "sync" else "")
+            yield name, f"{number:,}" + (f" ({new_count:,} new)" if new_count and report["command"] == "sync" else "")
         if name == "read" and report.get("planned") and "created" in rows:
             yield "valid", f"{number - rows['invalid'] - rows['duplicate'] - rows['suppressed']:,}"
 
 
 def list_files(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what is in each file that a run wrote for a person, and its path."""
-    for name, words in _FILES.items():
+    """Yield a label and the path of each file that a run wrote for a person."""
+    for name, label in _FILE_LABELS.items():
         if report.get(name):
-            yield words, str(report[name])
+            yield label, str(report[name])
 
 
 def list_facts(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what was read and written, when, and with how many requests."""
-    for name, words in _ENDS.items():
+    """Yield the label and the value of each fact: source, destination, base, account, times and requests."""
+    for name, label in _SCOPE_LABELS.items():
         if report.get(name):
-            yield words, report[name]
+            yield label, report[name]
     if report.get("started_at"):
         yield "Began", f"{datetime.fromisoformat(report['started_at']):%Y-%m-%d %H:%M:%S} UTC"
         yield "Took", _show_length(report)
@@ -267,9 +270,9 @@ def list_facts(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Run", report["run_id"]
     requests = []  # such as `6,000 create (12 limited, 3 failed)`
     for name, counts in (report.get("requests") or {}).items():
-        besides = ", ".join(f"{number:,} {what}" for what, number in counts.items() if number and what != "sent")
+        results = ", ".join(f"{number:,} {result}" for result, number in counts.items() if number and result != "sent")
         if counts["sent"]:
-            requests.append(f"{counts['sent']:,} {name}{f' ({besides})' if besides else ''}")
+            requests.append(f"{counts['sent']:,} {name}{f' ({results})' if results else ''}")
     if requests:
         yield "Requests", "; ".join(requests)
 
@@ -280,7 +283,7 @@ def _show_length(report: Mapping[str, Any]) -> str:
 
 
 def measure_length(report: Mapping[str, Any]) -> float | None:
-    """Return how many seconds a run took; None where it has no end on record."""
+    """Return the duration of a run in seconds, or None if the record has no end of the run."""
     if not report.get("finished_at"):
         return None
     began_at, ended_at = (datetime.fromisoformat(report[key]) for key in ("started_at", "finished_at"))
@@ -288,15 +291,16 @@ def measure_length(report: Mapping[str, Any]) -> float | None:
 
 
 def show_seconds(seconds: float) -> str:
-    """Return a duration as a person says it: `3.2 s`, `4 min 10 s`, `2 h 5 min`."""
+    """Return a duration as text: `3.2 s`, `4 min 10 s`, `2 h 5 min`."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.0f} ms"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    minutes, remaining_s = divmod(round(seconds), 60)
+    return f"{minutes} min {remaining_s} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _show_differences(report: Mapping[str, Any], console: PlainConsole) -> None:
-    """What differs, with a few by their ids; of the missing, who have none, by their rows."""
+    """Print the number of each kind of difference, with examples: subscriber ids, or row numbers for missing
+    subscribers."""
     from rich.table import Table
 
     table = Table("difference")
@@ -307,15 +311,18 @@ def _show_differences(report: Mapping[str, Any], console: PlainConsole) -> None:
         such_as = f"{'rows' if kind == 'missing' else 'ids'} {examples}" if examples else ""
         table.add_row(kind, "not known" if number is None else f"{number:,}", such_as)
         if kind == "missing":
-            for state, of_state in report["missing_by_ledger"].items():
-                table.add_row(f"  ledger: {state}", f"{of_state:,}", "")
+            for state, state_count in report["missing_by_ledger"].items():
+                table.add_row(f"  ledger: {state}", f"{state_count:,}", "")
         if kind == "drifted":
-            for name, of_field in report["fields"].items():
-                table.add_row(f"  {name}", f"{of_field:,}", "")
+            for name, field_count in report["fields"].items():
+                table.add_row(f"  {name}", f"{field_count:,}", "")
     console.print(table)
 
 
-def show_value(value: str, longest: int) -> str:
-    """Return a cell in one line, fit for a terminal: what is not printable becomes an escape."""
-    plain = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in value[:longest])
-    return f"{plain}…" if len(value) > longest else plain or "(empty)"
+def show_value(value: str, max_length: int) -> str:
+    """Return the first `max_length` characters of a cell for one line of a terminal. Unprintable characters become
+    escapes."""
+    visible_text = "".join(
+        character if character.isprintable() else ascii(character)[1:-1] for character in value[:max_length]
+    )
+    return f"{visible_text}…" if len(value) > max_length else visible_text or "(empty)"

@@ -48,7 +48,7 @@ def read_rows(source: Source, mapping: FieldMapping, rules: ValidationRules) -> 
 def test_the_crm_job_reads_the_people_of_the_file_and_the_changes(tmp_path: Path) -> None:
     data = draw_data(rows=1000, seed=5)
     write_people(tmp_path / "people.csv", data)
-    write_crm(tmp_path / "crm.db", data.in_crm)
+    write_crm(tmp_path / "crm.db", data.crm_people)
     job = load_job(CONFIGS / "crm.yaml", {"CRM_URL": f"sqlite:///{tmp_path}/crm.db"})
     assert job.source is not None
     assert job.subscriber is not None
@@ -59,11 +59,11 @@ def test_the_crm_job_reads_the_people_of_the_file_and_the_changes(tmp_path: Path
     crm_source = open_source(job.source)
     check_mapping(mapping, rules, crm_source.columns, source_name="crm")
     rows_of_crm = read_rows(crm_source, mapping, rules)
-    assert len(rows_of_file) == len(data.in_file)
-    assert len(rows_of_crm) == len(data.in_crm)
-    assert set(rows_of_crm) - set(rows_of_file) == {normalise_email(person.email) for person in data.added}
+    assert len(rows_of_file) == len(data.file_people)
+    assert len(rows_of_crm) == len(data.crm_people)
+    assert set(rows_of_crm) - set(rows_of_file) == {normalise_email(person.email) for person in data.added_people}
     different_emails = {email for email, row in rows_of_file.items() if row | {"is_active": True} != rows_of_crm[email]}
-    assert different_emails == {normalise_email(person.email) for person in data.moved}
+    assert different_emails == {normalise_email(person.email) for person in data.moved_people}
 
 
 def test_the_reference_lists_every_key_of_the_job_file_once() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from connector.service.wire import ListPage, ListQuery
-from pipelines.flows.reconciles import find_there
+from pipelines.flows.reconciles import find_listed_by_id
 
 Rows = list[dict[str, object]]
 
@@ -27,4 +27,4 @@ def test_vanished_subscribers_that_the_service_shows_by_id_are_counted(
         rows = build_rows(query.id or 0)
         return None if rows is None else ListPage(rows, len(rows), 0, 1)
 
-    assert asyncio.run(find_there(request_page, [1, 2, 3])) == expected
+    assert asyncio.run(find_listed_by_id(request_page, [1, 2, 3])) == expected
