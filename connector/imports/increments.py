@@ -87,7 +87,7 @@ class IncrementReading:
         default beginning, the cursor stays, because rows before the beginning were not read. A value in the future does
         not move the cursor either.
         """
-        largest = self._increment.source.watch.largest
+        largest = self._increment.source.watch.largest_value
         if largest is None or self._increment.is_full:
             return largest
         begins_later = is_larger(self._begins_at, self._default_beginning)
@@ -102,10 +102,10 @@ class IncrementReading:
         if watch.first_ahead is not None:
             record, value = watch.first_ahead
             yield (
-                f"{count(watch.ahead, 'row')} {agree(watch.ahead, 'has', 'have')} a value in {watch.column} that "
-                f"lies beyond tomorrow (for example record {record}: {_show(value)}). "
+                f"{count(watch.ahead_count, 'row')} {agree(watch.ahead_count, 'has', 'have')} a value in "
+                f"{watch.column} that lies beyond tomorrow (for example record {record}: {_show(value)}). "
                 "Such a value does not move the cursor. "
-                f"Correct {agree(watch.ahead, 'the row', 'the rows')} in the source"
+                f"Correct {agree(watch.ahead_count, 'the row', 'the rows')} in the source"
             )
         saved_value = None if self._increment.is_full else self._saved_value
         if saved_value is not None and watch.latest is not None and is_larger(saved_value, watch.latest):
@@ -120,11 +120,11 @@ class IncrementReading:
         Call this method inside the transaction that records the end of the run.
         """
         watch = self._increment.source.watch
-        if watch.missing:
+        if watch.missing_count:
             yield (
-                f"{count(watch.missing, 'row')} {agree(watch.missing, 'has', 'have')} no value in {watch.column}: "
-                f"{agree(watch.missing, 'it does', 'they do')} not move the cursor, and each run reads "
-                f"{agree(watch.missing, 'it', 'them')} again"
+                f"{count(watch.missing_count, 'row')} {agree(watch.missing_count, 'has', 'have')} no value in "
+                f"{watch.column}: {agree(watch.missing_count, 'it does', 'they do')} not move the cursor, and each run "
+                f"reads {agree(watch.missing_count, 'it', 'them')} again"
             )
         value = None if hindrance is not None else self.choose_cursor()
         if value is not None:
@@ -138,8 +138,8 @@ class IncrementReading:
 
     def _explain_unmoved(self) -> str:
         watch = self._increment.source.watch
-        if watch.largest is None:
-            return f"no row had a {'usable ' if watch.ahead else ''}value in {watch.column}"
+        if watch.largest_value is None:
+            return f"no row had a {'usable ' if watch.ahead_count else ''}value in {watch.column}"
         if is_larger(self._begins_at, self._default_beginning):
             return f"--since left out rows after {_show(self._default_beginning)}, which the next run reads"
         return "no newer row was read"

@@ -51,7 +51,7 @@ def open_increment(sql: SqlRows, cursor: Cursor) -> IncrementalSource:
     from connector.sources.sql import IncrementalSource
 
     source = IncrementalSource(sql.url, query=sql.query, table=sql.table, column=cursor.column, kind=cursor.kind)
-    source.begin_at(cursor.first)
+    source.begin_at(cursor.first_value)
     return source
 
 
@@ -127,13 +127,13 @@ def plan_increment(
 
     rows = open_increment(sql, sql.cursor)
     digest = _compute_digest(job, sql, sql.cursor, account, shard)
-    return Increment(job.name, digest, rows, sql.cursor.first, sql.cursor.lookback_s, is_full, since_value)
+    return Increment(job.name, digest, rows, sql.cursor.first_value, sql.cursor.lookback_s, is_full, since_value)
 
 
 def _compute_digest(job: Job, sql: SqlSource, cursor: Cursor, account: str, shard: Shard) -> bytes:
     """Return the digest that identifies a cursor. It is computed from the account, the bases, the database, the query,
     the column and the shard."""
-    from connector.sources.sql import describe_place
+    from connector.sources.sql import identify_database
 
     bases: tuple[object, ...] | None = None
     if job.subscriber is not None:
@@ -143,7 +143,7 @@ def _compute_digest(job: Job, sql: SqlSource, cursor: Cursor, account: str, shar
     parts: tuple[object, ...] = (
         account,
         bases,
-        describe_place(sql.url),
+        identify_database(sql.url),
         sql.query,
         sql.table,
         cursor.column,

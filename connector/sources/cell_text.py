@@ -169,15 +169,15 @@ def read_values(column: pa.Array | pa.ChunkedArray) -> list[object]:
         values = [read_scalar(value) for value in column]
     item_type = getattr(column.type, "value_type", column.type)  # the type of a list's items, or of the column's values
     if pa.types.is_float32(item_type) or pa.types.is_float16(item_type):
-        values = [_lengthen(value, item_type.to_pandas_dtype()) for value in values]
+        values = [_widen_float(value, item_type.to_pandas_dtype()) for value in values]
     return write_lists(values) if pa.types.is_nested(column.type) else values
 
 
-def _lengthen(value: object, float_type: type[np.floating[Any]]) -> object:
+def _widen_float(value: object, float_type: type[np.floating[Any]]) -> object:
     """Return the 64-bit float with the decimal digits of a shorter float: 0.1 for 0.10000000149011612. Also convert the
     floats of a list."""
     if isinstance(value, list):
-        return [_lengthen(item, float_type) for item in value]
+        return [_widen_float(item, float_type) for item in value]
     return float(str(float_type(value))) if isinstance(value, float) else value
 
 

@@ -46,7 +46,7 @@ _MAX_CHUNK_ROWS = 50_000
 _MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 1 << 16, 1 << 23
 _MAX_RECORD_BYTES = 1 << 20  # a thousand times the record of a subscriber
 _MAX_SHOWN_BYTES = 1 << 16  # longer records are cut in the rejects file, because the beginning shows the fault
-_DECODED_BYTES = 1 << 16  # decoded at a time, because Python copies all following bytes at each invalid byte
+_DECODED_BYTES = 1 << 16  # bytes that are decoded at a time: Python copies all later bytes at each invalid byte
 # A record with such a fault may contain other lines.
 _FAULTS_WITH_OTHER_LINES = (
     "stray_quote",
@@ -121,7 +121,7 @@ class CsvSource(CloseableResource):
         rows_have_tails = has_tails(
             rows_head.decode("utf-8", "replace"), len(self.columns), chosen_delimiter, is_whole=is_whole
         )
-        self._form = CsvDialect(
+        self._dialect = CsvDialect(
             chosen_delimiter,
             len(self.columns),
             self._stream.encoding,
@@ -149,7 +149,7 @@ class CsvSource(CloseableResource):
         ]
         file_size, share_before = max(os.fstat(self._input.file.fileno()).st_size, 1), 0.0
         for line, block, records in self._read_blocks():
-            refusal = find_refusal(block, records, self._form)
+            refusal = find_refusal(block, records, self._dialect)
             if refusal is not None:
                 index, problem = refusal
                 first_line = line + count_lines(block[: int(records.starts[index])])
@@ -157,7 +157,7 @@ class CsvSource(CloseableResource):
                     f"{self.name}: the record that begins on line {first_line} {problem}. {_HOW_TO_SAVE}"
                 )
             try:
-                parsed_block = parse_block(block, records, self._form, used_indices)
+                parsed_block = parse_block(block, records, self._dialect, used_indices)
             except (SourceError, pa.ArrowInvalid) as error:
                 raise ContentError(f"{self.name}: cannot be read on from line {line}: {error}") from error
             share_after, row_count, block_record_count = (
@@ -190,7 +190,7 @@ class CsvSource(CloseableResource):
         index = int(filled_indices[title_count])
         if records.is_unclosed and index == len(records) - 1:
             raise SourceError(f"{self.name}: a quote in its header is never closed. {_HOW_TO_SAVE}")
-        indented_positions = records.indented[records.indented < records.nexts[index]]
+        indented_positions = records.indented_quotes[records.indented_quotes < records.nexts[index]]
         if len(indented_positions):
             line = lines_above + 1 + count_lines(head[: indented_positions[0]])
             raise SourceError(f"{self.name}: line {line} of its header {_INDENTED_PROBLEM}. {_HOW_TO_SAVE}")
@@ -220,7 +220,7 @@ class CsvSource(CloseableResource):
                 new_bytes = unread_head.read(wanted_size - len(block)) or self._stream.read(wanted_size - len(block))
                 is_ended = not new_bytes
                 block += new_bytes
-            records = find_records(block, self._form.delimiter, is_last=is_ended)
+            records = find_records(block, self._dialect.delimiter, is_last=is_ended)
             if len(records):
                 end = int(records.nexts[-1])
                 yield line, block[:end], records
@@ -323,16 +323,19 @@ _HOW_TO_SAVE = (
 _INDENTED_PROBLEM = "has spaces between the beginning of a cell and its quote"
 
 
-def find_refusal(block: bytes, records: Records, form: CsvDialect) -> tuple[int, str] | None:
+def find_refusal(block: bytes, records: Records, dialect: CsvDialect) -> tuple[int, str] | None:
     """Return the index and the problem of the first record for which the file must be refused, or None.
 
     Such a record has spaces before a quote, a quote that stays open for several lines up to the end of the file, or a
     damaged cell that contains other rows.
     """
-    problems = dict.fromkeys(_find_indices(records, records.indented), _INDENTED_PROBLEM)
+    problems = dict.fromkeys(_find_indices(records, records.indented_quotes), _INDENTED_PROBLEM)
     lengths = records.stops - records.starts
-    suspect_indices = {*_find_indices(records, records.strays), *np.flatnonzero(lengths > _MAX_RECORD_BYTES).tolist()}
-    delimiter, delimiter_count = form.delimiter.encode(), form.cell_count - 1
+    suspect_indices = {
+        *_find_indices(records, records.stray_quotes),
+        *np.flatnonzero(lengths > _MAX_RECORD_BYTES).tolist(),
+    }
+    delimiter, delimiter_count = dialect.delimiter.encode(), dialect.cell_count - 1
     for index in suspect_indices:
         record = block[records.starts[index] : records.stops[index]]
         lines_below = record.splitlines()[1:]  # these lines may be separate rows
@@ -349,18 +352,20 @@ def find_refusal(block: bytes, records: Records, form: CsvDialect) -> tuple[int,
     return min(problems.items(), default=None)
 
 
-def parse_block(block: bytes, records: Records, form: CsvDialect, used_indices: Sequence[int]) -> ParsedBlock:
+def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indices: Sequence[int]) -> ParsedBlock:
     """Parse the records of a block. A record with an undecodable byte fails only if the byte is in one of the columns
     `used_indices`. Raises SourceError if pyarrow finds another number of records."""
     lengths = records.stops - records.starts
-    is_blank = find_blank(block, records, form.delimiter)
-    only_delimiters = form.delimiter.encode() * (form.cell_count - 1)  # spreadsheets write thousands of such lines
-    for index in np.flatnonzero(lengths == form.cell_count - 1).tolist():
+    is_blank = find_blank(block, records, dialect.delimiter)
+    only_delimiters = dialect.delimiter.encode() * (
+        dialect.cell_count - 1
+    )  # spreadsheets write thousands of such lines
+    for index in np.flatnonzero(lengths == dialect.cell_count - 1).tolist():
         is_blank[index] |= block[records.starts[index] : records.stops[index]] == only_delimiters
-    codes = dict.fromkeys(_find_indices(records, records.ambiguous), "ambiguous_quote")
-    codes |= dict.fromkeys(_find_indices(records, records.strays), "stray_quote")
+    codes = dict.fromkeys(_find_indices(records, records.ambiguous_quotes), "ambiguous_quote")
+    codes |= dict.fromkeys(_find_indices(records, records.stray_quotes), "stray_quote")
     failures = {index: (code, _MESSAGES[code]) for index, code in codes.items()}
-    undecodable_failures = _find_undecodable(block, records, form)
+    undecodable_failures = _find_undecodable(block, records, dialect)
     if records.is_unclosed:
         failures[len(records) - 1] = ("unclosed_quote", _MESSAGES["unclosed_quote"])
     oversized_indices = np.flatnonzero(lengths > _MAX_RECORD_BYTES).tolist()
@@ -368,14 +373,14 @@ def parse_block(block: bytes, records: Records, form: CsvDialect, used_indices: 
     is_parsed = ~is_blank
     is_parsed[list(failures)] = False
     parsed_indices = np.flatnonzero(is_parsed)
-    table, widths_by_row = _read_table(_select_parseable(block, records, is_parsed, undecodable_failures), form)
-    expected_width = f"the header has {form.width}"
-    if form.has_tails:
+    table, widths_by_row = _read_table(_select_parseable(block, records, is_parsed, undecodable_failures), dialect)
+    expected_width = f"the header has {dialect.width}"
+    if dialect.has_tails:
         rows = np.delete(np.arange(table.num_rows + len(widths_by_row)), list(widths_by_row))
         is_empty = pc.equal(table.columns[-1], "")
-        widths_by_row |= dict.fromkeys(rows[~is_empty.to_numpy().astype(bool)].tolist(), form.cell_count)
-        table = table.filter(is_empty).select(range(form.width))
-        expected_width = f"other rows have {form.cell_count}, the last of them empty"
+        widths_by_row |= dict.fromkeys(rows[~is_empty.to_numpy().astype(bool)].tolist(), dialect.cell_count)
+        table = table.filter(is_empty).select(range(dialect.width))
+        expected_width = f"other rows have {dialect.cell_count}, the last of them empty"
     for row, width in widths_by_row.items():
         message = f"has {width} cells where {expected_width}; look for a missing or a stray delimiter or quote"
         failures[int(parsed_indices[row])] = ("ragged", message)
@@ -421,7 +426,7 @@ def _find_indices(records: Records, positions: npt.NDArray[np.int64]) -> list[in
     return indices
 
 
-def _find_undecodable(block: bytes, records: Records, form: CsvDialect) -> _Failures:
+def _find_undecodable(block: bytes, records: Records, dialect: CsvDialect) -> _Failures:
     failures: _Failures = {}
     offset = block.find(b"\0")
     while offset >= 0:
@@ -436,13 +441,13 @@ def _find_undecodable(block: bytes, records: Records, form: CsvDialect) -> _Fail
         except UnicodeDecodeError as error:
             wrong_offset = offset + error.start
             index = int(np.searchsorted(records.nexts, wrong_offset, side="right"))
-            is_utf_8 = form.encoding == "utf-8"
+            is_utf_8 = dialect.encoding == "utf-8"
             problem = (
                 f"byte 0x{block[wrong_offset]:02X} is not UTF-8"
                 if is_utf_8
-                else f"holds bytes that are not {form.encoding}"
+                else f"holds bytes that are not {dialect.encoding}"
             )
-            advice = f"if the file is in another encoding, name it: {advise_encoding(form.advised_encoding)}"
+            advice = f"if the file is in another encoding, name it: {advise_encoding(dialect.advised_encoding)}"
             failures[index] = ("encoding", f"{problem}; {advice}")
             offset = int(records.nexts[index])
     return failures
@@ -453,10 +458,10 @@ def count_lines(text: bytes) -> int:
     return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
 
 
-def _read_table(block: bytes, form: CsvDialect) -> tuple[pa.Table, dict[int, int]]:
+def _read_table(block: bytes, dialect: CsvDialect) -> tuple[pa.Table, dict[int, int]]:
     """Return the rows of the right width. Also return the width of each ragged row, by the index (from 0) of the row in
     `block`."""
-    names = [str(index) for index in range(form.cell_count)]
+    names = [str(index) for index in range(dialect.cell_count)]
     if not block:
         return pa.table({name: pa.array([], pa.large_string()) for name in names}), {}
     widths_by_row: dict[int, int] = {}
@@ -469,7 +474,7 @@ def _read_table(block: bytes, form: CsvDialect) -> tuple[pa.Table, dict[int, int
         pa.BufferReader(block),
         read_options=pa_csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names),
         parse_options=pa_csv.ParseOptions(
-            delimiter=form.delimiter,
+            delimiter=dialect.delimiter,
             newlines_in_values=True,
             ignore_empty_lines=False,
             invalid_row_handler=skip,

@@ -24,9 +24,9 @@ class Records:
     starts: Positions  # where the records start
     stops: Positions  # where the texts of the records end
     nexts: Positions  # where the next records start
-    strays: Positions  # closing quotes with a text between the quote and the end of the cell: `"Jo"x`
-    indented: Positions  # quotes that follow spaces at the beginning of a cell: `a, "b"`
-    ambiguous: Positions  # in unquoted cells, the first of two quotes around a delimiter: `Ann"Lee, Jr"`
+    stray_quotes: Positions  # closing quotes with a text between the quote and the end of the cell: `"Jo"x`
+    indented_quotes: Positions  # quotes that follow spaces at the beginning of a cell: `a, "b"`
+    ambiguous_quotes: Positions  # in unquoted cells, the first of two quotes around a delimiter: `Ann"Lee, Jr"`
     is_unclosed: bool  # the last quote of the file is not closed
 
     def __len__(self) -> int:
@@ -39,18 +39,21 @@ def find_records(block: bytes, delimiter: str, *, is_last: bool) -> Records:
     octets = np.frombuffer(block, dtype=np.uint8)
     stops, nexts = _find_line_ends(block, octets, is_last=is_last)
     quotes = _find_quotes(block, octets, delimiter)
-    if len(quotes.opened):
-        quoted_cell = np.searchsorted(quotes.opened, stops) - 1
-        is_outside = (quoted_cell < 0) | (stops > quotes.closed[quoted_cell])
+    if len(quotes.opening_quotes):
+        quoted_cell = np.searchsorted(quotes.opening_quotes, stops) - 1
+        is_outside = (quoted_cell < 0) | (stops > quotes.closing_quotes[quoted_cell])
         stops, nexts = stops[is_outside], nexts[is_outside]
     if is_last and len(block) > (nexts[-1] if len(nexts) else 0):
         stops, nexts = np.append(stops, len(block)), np.append(nexts, len(block))
     starts = np.concatenate([np.zeros(min(1, len(nexts)), dtype=np.int64), nexts[:-1]])
-    is_unclosed = is_last and bool(len(quotes.closed)) and bool(quotes.closed[-1] == _NEVER_CLOSED)
+    is_unclosed = is_last and bool(len(quotes.closing_quotes)) and bool(quotes.closing_quotes[-1] == _NEVER_CLOSED)
     end_of_last = nexts[-1] if len(nexts) else 0
-    strays, indented = quotes.strays[quotes.strays < end_of_last], quotes.indented[quotes.indented < end_of_last]
-    ambiguous = _find_ambiguous(block, quotes, nexts, delimiter)
-    return Records(starts, stops, nexts, strays, indented, ambiguous, is_unclosed)
+    stray_quotes, indented_quotes = (
+        quotes.stray_quotes[quotes.stray_quotes < end_of_last],
+        quotes.indented_quotes[quotes.indented_quotes < end_of_last],
+    )
+    ambiguous_quotes = _find_ambiguous(block, quotes, nexts, delimiter)
+    return Records(starts, stops, nexts, stray_quotes, indented_quotes, ambiguous_quotes, is_unclosed)
 
 
 def find_blank(block: bytes, records: Records, delimiter: str) -> npt.NDArray[np.bool_]:
@@ -93,7 +96,7 @@ def _find_ambiguous(block: bytes, quotes: "_Quotes", nexts: Positions, delimiter
 
     The two quotes of a pair are in the same record. A single quote (`12" screen`) is a plain character.
     """
-    inner_quotes = quotes.inner[quotes.inner < (nexts[-1] if len(nexts) else 0)]
+    inner_quotes = quotes.inner_quotes[quotes.inner_quotes < (nexts[-1] if len(nexts) else 0)]
     if len(inner_quotes) < 2:
         return inner_quotes[:0]
     record_indices = np.searchsorted(nexts, inner_quotes, side="right")
@@ -113,11 +116,11 @@ def _find_ambiguous(block: bytes, quotes: "_Quotes", nexts: Positions, delimiter
 class _Quotes:
     """The quotes of a block, as byte positions."""
 
-    opened: Positions
-    closed: Positions  # the closing quote of each opening quote, or `_NEVER_CLOSED`
-    strays: Positions  # see `Records`
-    indented: Positions  # see `Records`
-    inner: Positions  # quotes in unquoted cells; of two adjacent quotes, the first
+    opening_quotes: Positions
+    closing_quotes: Positions  # the closing quote of each opening quote, or `_NEVER_CLOSED`
+    stray_quotes: Positions  # see `Records`
+    indented_quotes: Positions  # see `Records`
+    inner_quotes: Positions  # quotes in unquoted cells; of two adjacent quotes, the first
 
 
 def _find_quotes(block: bytes, octets: npt.NDArray[np.uint8], delimiter: str) -> _Quotes:
@@ -134,16 +137,20 @@ def _find_quotes(block: bytes, octets: npt.NDArray[np.uint8], delimiter: str) ->
     # In regular CSV, opening and closing quotes alternate (two adjacent quotes close and open). Array operations can
     # check this.
     if np.all((begins_field | follows_quote)[0::2]) and np.all((ends_field | is_doubled)[1::2]):
-        closed = np.append(quotes[1::2], [_NEVER_CLOSED] * (len(quotes) % 2))
-        return _Quotes(quotes[0::2], closed, no_positions, no_positions, no_positions)
-    opened, closed = _walk_quotes(quotes, begins_field, is_doubled)
-    strays = np.intersect1d(closed, quotes[~ends_field], assume_unique=True)
-    quoted_cell = np.searchsorted(opened, quotes, side="right") - 1
-    is_outside = (quoted_cell < 0) | (quotes > closed[quoted_cell]) if len(closed) else np.ones_like(quotes, dtype=bool)
+        closing_quotes = np.append(quotes[1::2], [_NEVER_CLOSED] * (len(quotes) % 2))
+        return _Quotes(quotes[0::2], closing_quotes, no_positions, no_positions, no_positions)
+    opening_quotes, closing_quotes = _walk_quotes(quotes, begins_field, is_doubled)
+    stray_quotes = np.intersect1d(closing_quotes, quotes[~ends_field], assume_unique=True)
+    quoted_cell = np.searchsorted(opening_quotes, quotes, side="right") - 1
+    is_outside = (
+        (quoted_cell < 0) | (quotes > closing_quotes[quoted_cell])
+        if len(closing_quotes)
+        else np.ones_like(quotes, dtype=bool)
+    )
     indented_pattern = re.compile(rb"(?:\A|(?<=[\r\n%b])) +\"" % re.escape(delimiter.encode()))
     quote_positions = [] if delimiter == " " else [match.end() - 1 for match in indented_pattern.finditer(block)]
-    indented = np.intersect1d(quotes[is_outside], np.array(quote_positions, dtype=np.int64), assume_unique=True)
-    return _Quotes(opened, closed, strays, indented, quotes[is_outside & ~follows_quote])
+    indented_quotes = np.intersect1d(quotes[is_outside], np.array(quote_positions, dtype=np.int64), assume_unique=True)
+    return _Quotes(opening_quotes, closing_quotes, stray_quotes, indented_quotes, quotes[is_outside & ~follows_quote])
 
 
 def _walk_quotes(
@@ -151,18 +158,18 @@ def _walk_quotes(
 ) -> tuple[Positions, Positions]:
     """Return the opening and the closing quotes of a block with quotes in unquoted cells or after closing quotes. Such
     a block needs a loop."""
-    opened: list[int] = []
-    closed: list[int] = []
+    opening_quotes: list[int] = []
+    closing_quotes: list[int] = []
     positions, begins_list, doubled_list = quotes.tolist(), begins_field.tolist(), is_doubled.tolist()
     index, quote_count = 0, len(positions)
     while index < quote_count:
         if not begins_list[index]:
             index += 1
             continue
-        opened.append(positions[index])
+        opening_quotes.append(positions[index])
         index += 1
         while index < quote_count and doubled_list[index]:
             index += 2
-        closed.append(positions[index] if index < quote_count else _NEVER_CLOSED)
+        closing_quotes.append(positions[index] if index < quote_count else _NEVER_CLOSED)
         index += 1
-    return np.array(opened, dtype=np.int64), np.array(closed, dtype=np.int64)
+    return np.array(opening_quotes, dtype=np.int64), np.array(closing_quotes, dtype=np.int64)

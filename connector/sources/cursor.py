@@ -211,12 +211,12 @@ _SAMPLE_SIZE = 100  # the first values of a chunk decide whether the column has 
 
 @dataclass(slots=True)
 class CursorWatch:
-    """A recorder of the values of a cursor column. `largest` is the largest value that is not beyond `latest`. Three
-    numbers are counted: values that are `missing`, values that are not of the kind (`strays`), and values beyond
-    `latest` (`ahead`).
+    """A recorder of the values of a cursor column. `largest_value` is the largest value that is not beyond `latest`.
+    `missing_count` rows have no value, `stray_count` values are not of the kind, and `ahead_count` values are beyond
+    `latest`.
 
     If `now` is set and `latest` is not, whole numbers are recognised as Unix times. If `is_moment`, the column has
-    timestamps with a zone, and a `largest` without a zone gets UTC.
+    timestamps with a zone, and a `largest_value` without a zone gets UTC.
     """
 
     column: str
@@ -224,17 +224,17 @@ class CursorWatch:
     now: datetime | None = None
     latest: CursorValue | None = None
     is_moment: bool = False
-    largest: CursorValue | None = None
-    missing: int = 0
-    strays: int = 0
+    largest_value: CursorValue | None = None
+    missing_count: int = 0
+    stray_count: int = 0
     first_stray: tuple[int, object] | None = None  # record number, from 1, and value
-    ahead: int = 0
+    ahead_count: int = 0
     first_ahead: tuple[int, CursorValue] | None = None  # record number, from 1, and value
 
     def record(self, values: Sequence[object], first_number: int) -> None:
         """Record the values of consecutive rows. `first_number` is the record number of the first row."""
         largest: CursorValue | None = None
-        self.missing += sum(value is None for value in values)
+        self.missing_count += sum(value is None for value in values)
         if {*map(type, values)} - {type(None)} == {_KIND_DETAILS[self.kind][0]} and self.kind is not CursorKind.TEXT:
             with suppress(TypeError):  # timestamps with and without a zone cannot be compared
                 largest = max(value for value in values if value is not None)  # type: ignore[type-var, assignment]
@@ -246,21 +246,21 @@ class CursorWatch:
             stray_indices = [
                 index for index, value in enumerate(values) if value is not None and read_values[index] is None
             ]
-            self.strays += len(stray_indices)
+            self.stray_count += len(stray_indices)
             if stray_indices and self.first_stray is None:
                 self.first_stray = first_number + stray_indices[0], values[stray_indices[0]]
             records_ahead = [
                 (first_number + index, value) for index, value in enumerate(read_values) if self._is_ahead(value)
             ]
-            self.ahead += len(records_ahead)
+            self.ahead_count += len(records_ahead)
             if self.first_ahead is None:
                 self.first_ahead = next(iter(records_ahead), None)
             usable_values = (value for value in read_values if value is not None and not self._is_ahead(value))
             largest = max(usable_values, key=_to_comparable, default=None)
         if self.is_moment and isinstance(largest, datetime) and largest.tzinfo is None:
             largest = largest.replace(tzinfo=UTC)
-        if largest is not None and (self.largest is None or is_larger(largest, self.largest)):
-            self.largest = largest
+        if largest is not None and (self.largest_value is None or is_larger(largest, self.largest_value)):
+            self.largest_value = largest
 
     def _is_ahead(self, value: CursorValue | None) -> TypeGuard[CursorValue]:
         return value is not None and self.latest is not None and is_larger(value, self.latest)

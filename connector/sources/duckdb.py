@@ -79,8 +79,8 @@ class DuckdbSource(CloseableResource):
                     yield build_row_chunk(self.name, self.columns, values, number, used_columns)
                 number += batch.num_rows
         except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow raises OSError for an error of DuckDB
-            kind = ContentError if isinstance(error, duckdb.DataError) else SourceError
-            raise kind(f"{self.name}: reading stopped after row {number - 1}: {describe_error(error)}") from None
+            error_type = ContentError if isinstance(error, duckdb.DataError) else SourceError
+            raise error_type(f"{self.name}: reading stopped after row {number - 1}: {describe_error(error)}") from None
 
     def find_type(self, column: str) -> ColumnType | None:
         """Return the type of a column of the result, or None if `ColumnType` does not have the type."""

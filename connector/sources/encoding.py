@@ -82,7 +82,7 @@ _FITTING_POWER = 4  # one or two foreign names should not decide, but many shoul
 _LEAD_BY_WORD_COUNT = ((6, 0.1), (3, 0.2), (0, 0.6))
 _MISSPELT_SHARE = 0.01  # the share of words that may be misspelt
 _MAX_IMPOSSIBLE_SHARE = 0.05  # with a larger share of the words, the file has two encodings or an unknown encoding
-_MAX_LINES, _MAX_WORDS = 400, 200  # read for the decision; in trials, more never changed the decision
+_MAX_LINES, _MAX_WORDS = 400, 200  # lines and words that decide; in trials, more never changed the decision
 
 _LINE_BEYOND_ASCII = re.compile(rb"[^\r\n]*[\x80-\xff][^\r\n]*")
 # Addresses are removed before the decision, because most are ASCII and have no words of a language.
@@ -100,8 +100,8 @@ _UTF_16_MAX_STRAY_SHARE = 0.01  # few bytes at the other positions are zero
 
 _BEGINNING_BYTES = 1 << 18  # a few thousand rows
 _MAX_CHARACTER_BYTES = 4  # a character in UTF-8 has at most 4 bytes
-_READ_BYTES = 1 << 20  # read at a time; larger reads were not faster
-_MAX_SAMPLE_WORDS = 4  # that a message shows
+_READ_BYTES = 1 << 20  # bytes that are read at a time; larger reads were not faster
+_MAX_SAMPLE_WORDS = 4  # words that a message shows
 
 _BOMS = (  # longer BOMs first, because the BOM of UTF-32 begins with the BOM of UTF-16
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -363,8 +363,8 @@ def _rank_readings(words: Sequence[bytes], text: bytes) -> list[_Reading]:
 
 
 def _has_many_controls(text: bytes) -> bool:
-    controls = sum(text.count(bytes([byte])) for byte in (*range(9), *range(14, 32)))
-    return controls > _MIN_BINARY_SHARE * len(text)
+    control_count = sum(text.count(bytes([byte])) for byte in (*range(9), *range(14, 32)))
+    return control_count > _MIN_BINARY_SHARE * len(text)
 
 
 def _is_possible(word: str) -> bool:

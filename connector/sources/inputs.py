@@ -33,7 +33,7 @@ from connector.stores import StoreError, is_url, open_object, parse_store_url, r
 STANDARD_INPUT = "-"
 
 _HEAD_BYTES = 1 << 16  # enough to recognise the format
-_COPIED_BYTES = 1 << 20  # read and written at a time for a temporary copy
+_COPIED_BYTES = 1 << 20  # bytes that are read and written at a time for a temporary copy
 _MAX_SHARE_OF_FREE_SPACE = 0.9  # leaves free space in the folder for other programs
 
 _GZIP_BEGINNING, _ZSTD_BEGINNING = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"

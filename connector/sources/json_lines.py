@@ -46,7 +46,7 @@ class JsonLinesSource(CloseableResource):
         self._keys = self._find_keys()
         self.columns = name_columns(self._keys)
         nested_keys = [key for key in self._keys if "." in key]
-        self._mixed = {  # columns with objects in some rows only, and the columns of the objects' keys
+        self._mixed_columns = {  # columns with objects in some rows only, and the columns of the objects' keys
             key: inner_keys
             for key in self._keys
             if (inner_keys := [path for path in nested_keys if path.startswith(f"{key}.")])
@@ -120,7 +120,7 @@ class JsonLinesSource(CloseableResource):
         texts = [build_texts(write_lists([row.get(key) for row in rows.values()])) for key in self._keys]
         for index, problem in find_problems(self.columns, [problems for _, problems in texts], used_columns).items():
             faults[int(numbers[index])] = ("encoding", problem)
-        for number, row in rows.items() if used_columns is not None and self._mixed else ():
+        for number, row in rows.items() if used_columns is not None and self._mixed_columns else ():
             if problem_of_object := self._find_unread_object(row, frozenset(used_columns or ())):
                 faults[number] = ("json", problem_of_object)
         is_row = np.isin(numbers, list(faults), invert=True)
@@ -135,7 +135,7 @@ class JsonLinesSource(CloseableResource):
     def _find_unread_object(self, row: Mapping[str, object], used_columns: frozenset[str]) -> str | None:
         """Return a problem if this row holds an object in a used column, and no key of the object is used. Else return
         None."""
-        for column, inner_keys in self._mixed.items():
+        for column, inner_keys in self._mixed_columns.items():
             filled_keys = [key for key in inner_keys if row.get(key) is not None]
             if column in used_columns and column not in row and filled_keys and used_columns.isdisjoint(filled_keys):
                 return f"column {column} holds an object here, and other values in other rows: write one kind of value"

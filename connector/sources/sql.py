@@ -103,8 +103,10 @@ class QuerySource(CloseableResource):
                 number += len(rows)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             # ContentError, because the next run would fail at the same value or the same undecodable text.
-            kind = ContentError if isinstance(error, sa.exc.DataError | UnicodeError) else SourceError
-            raise kind(f"{self.name}: reading stopped after row {number - 1}: {explain(error, self._url)}") from None
+            error_type = ContentError if isinstance(error, sa.exc.DataError | UnicodeError) else SourceError
+            raise error_type(
+                f"{self.name}: reading stopped after row {number - 1}: {explain(error, self._url)}"
+            ) from None
 
     def find_type(self, column: str) -> ColumnType | None:
         """Return the type of a column of the result, or None if the driver does not report the type."""
@@ -128,8 +130,8 @@ class QuerySource(CloseableResource):
             self._result = self._connection.execute(self._statement)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             self.close()
-            kind = UnreachableError if _UNREACHABLE_TEXTS.search(str(getattr(error, "orig", ""))) else SourceError
-            raise kind(f"{self.name}: {explain(error, self._url)}") from None
+            error_type = UnreachableError if _UNREACHABLE_TEXTS.search(str(getattr(error, "orig", ""))) else SourceError
+            raise error_type(f"{self.name}: {explain(error, self._url)}") from None
         if not self._result.returns_rows:
             self.close()
             raise ConfigurationError(f"{self.name}: the query returns no rows; a source needs a SELECT")
@@ -247,14 +249,22 @@ class IncrementalSource(CloseableResource):
         """
         self.close()
         self.is_read_to_end = False
-        self.watch = replace(self.watch, largest=None, missing=0, strays=0, first_stray=None, ahead=0, first_ahead=None)
+        self.watch = replace(
+            self.watch,
+            largest_value=None,
+            missing_count=0,
+            stray_count=0,
+            first_stray=None,
+            ahead_count=0,
+            first_ahead=None,
+        )
         self._source = self._open()
         if self._source.columns != self.columns:
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
         yield from self._source.chunks(used_columns)
         if self.watch.first_stray is not None:
             record, value = self.watch.first_stray
-            self._refuse_values(self.watch.strays, value, f"record {record}: ")
+            self._refuse_values(self.watch.stray_count, value, f"record {record}: ")
         self.is_read_to_end = True
 
     def close(self) -> None:
@@ -343,7 +353,7 @@ class IncrementalSource(CloseableResource):
 _MYSQL_BIT_TYPE = 16  # the number of the type BIT in the protocol
 
 
-def describe_place(text: str) -> str:
+def identify_database(text: str) -> str:
     """Return a text that identifies the database of a URL. The password, the driver and the options are left out."""
     url = parse_url(text)
     return repr((url.get_backend_name(), url.username, url.host, url.port, url.database))

@@ -71,36 +71,36 @@ class WorkbookSource(CloseableResource):
         """`errors` has a problem for each cell without a value, by row number and column (from 1). `hidden_count` is
         the number of rows that a filter or a person has hidden."""
         self.name, self._input, self._sheet, self._errors = source_input.name, source_input, sheet, errors
-        place = f"{self.name}, sheet {sheet.name}"
-        head = list(islice(filter(_is_filled, _read_rows(sheet)), _HEAD_ROWS))
-        if not head:
-            raise SourceError(f"{place}: is empty; its first row must name the columns")
-        title_row_count, rows = 0, [[write_text(_format_duration(cell)) for cell in cells] for _, cells in head]
+        location = f"{self.name}, sheet {sheet.name}"
+        first_rows = list(islice(filter(_is_filled, _read_rows(sheet)), _HEAD_ROWS))
+        if not first_rows:
+            raise SourceError(f"{location}: is empty; its first row must name the columns")
+        title_row_count, rows = 0, [[write_text(_format_duration(cell)) for cell in cells] for _, cells in first_rows]
         if sum(count_filled(cells) > 1 for cells in rows) > len(rows) / 2:  # most rows have more than one filled cell
             title_row_count = find_titles(rows)
-            if any(number in errors for number, _ in head[: title_row_count + 1]):
+            if any(number in errors for number, _ in first_rows[: title_row_count + 1]):
                 title_row_count = 0
         messages = (
-            [f"{place}: titles above its header were left out (rows: {title_row_count})"] if title_row_count else []
+            [f"{location}: titles above its header were left out (rows: {title_row_count})"] if title_row_count else []
         )
         if hidden_count:
             messages.append(
-                f"{place}: {count(hidden_count, 'hidden row')} {agree(hidden_count, 'is', 'are')} used like the "
+                f"{location}: {count(hidden_count, 'hidden row')} {agree(hidden_count, 'is', 'are')} used like the "
                 "others. To leave hidden rows out, copy the visible rows to a new sheet"
             )
         self._messages = tuple(messages)
-        self._header, cells = head[title_row_count]
+        self._header, cells = first_rows[title_row_count]
         if self._header in errors:
             problem = next(iter(errors[self._header].values()))
-            raise SourceError(f"{place}: its header cannot be used: {problem}")
+            raise SourceError(f"{location}: its header cannot be used: {problem}")
         filled_indices = [index for index, cell in enumerate(cells) if cell != ""]
         # Cells left and right of the header belong to no column.
         self._span = slice(filled_indices[0], filled_indices[-1] + 1)
         names = [write_text(cell) for cell in cells[self._span]]
         if looks_like_row(names):
             raise SourceError(
-                f"{place}: has no header: its first row looks like a subscriber's. Put a row with the columns' names "
-                "first"
+                f"{location}: has no header: its first row looks like a subscriber's. Put a row with the columns' "
+                "names first"
             )
         self.columns = name_columns(names)
 

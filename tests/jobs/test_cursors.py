@@ -36,7 +36,7 @@ def test_the_kind_of_a_cursor_follows_from_its_start(
     assert source.sql is not None
     cursor = source.sql.cursor
     assert cursor is not None
-    assert (cursor.column, cursor.kind, cursor.first) == ("updated_at", kind, value)
+    assert (cursor.column, cursor.kind, cursor.first_value) == ("updated_at", kind, value)
     assert cursor.lookback_s == (600.0 if lookback else 0.0)
 
 

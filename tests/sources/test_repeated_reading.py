@@ -73,8 +73,8 @@ def test_a_second_reading_of_an_incremental_source_starts_again(tmp_path: Path) 
     with IncrementalSource(url, table="people", column="number", kind=CursorKind.INTEGER) as source:
         source.begin_at(1)
         assert read_emails(source) == ["a@x.org", "b@x.org"]
-        assert (source.is_read_to_end, source.watch.largest) == (True, 2)
+        assert (source.is_read_to_end, source.watch.largest_value) == (True, 2)
         with closing(sqlite3.connect(tmp_path / "crm.db")) as crm, crm:
             crm.execute("delete from people where number = 2")
         next(source.chunks())
-        assert (source.is_read_to_end, source.watch.largest) == (False, 1)
+        assert (source.is_read_to_end, source.watch.largest_value) == (False, 1)

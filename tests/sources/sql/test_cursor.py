@@ -73,9 +73,9 @@ def test_the_watch_finds_the_largest_value_in_any_order_and_chunks(
     watch = CursorWatch("c", kind)
     for start in range(0, len(values), 3):
         watch.record([*values[start : start + 3], None], start + 1)
-    assert all(watch.largest is not None and not is_larger(value, watch.largest) for value in values)
-    assert watch.largest is None or watch.largest in values
-    assert watch.strays == 0
+    assert all(watch.largest_value is not None and not is_larger(value, watch.largest_value) for value in values)
+    assert watch.largest_value is None or watch.largest_value in values
+    assert watch.stray_count == 0
 
 
 def test_a_value_of_a_database_is_converted_to_the_kind_of_the_cursor() -> None:
@@ -124,15 +124,15 @@ def test_values_are_compared_as_their_kind_and_not_as_text() -> None:
     for values, kind, largest_value in cases:
         watch = CursorWatch("c", kind)
         watch.record(values, 1)
-        assert watch.largest == largest_value
+        assert watch.largest_value == largest_value
 
 
 def test_a_value_of_another_kind_is_counted_with_its_first_record() -> None:
     watch = CursorWatch("moment", CursorKind.TIMESTAMP)
     watch.record([NOON, None], 1)
     watch.record([None, "soon", "later", NOON], 3)
-    assert (watch.strays, watch.first_stray, watch.largest) == (2, (4, "soon"), NOON)
-    assert watch.missing == 2
+    assert (watch.stray_count, watch.first_stray, watch.largest_value) == (2, (4, "soon"), NOON)
+    assert watch.missing_count == 2
 
 
 def test_a_lookback_moves_the_start_back() -> None:

@@ -86,7 +86,7 @@ def read_ids(database: Database, start: str, *, is_table: bool = True) -> list[s
     with IncrementalSource(database.url, column="v", kind=kind, **source_options) as source:
         source.begin_at(parse_cursor(text, kind))
         ids = [str(number) for chunk in source.chunks() for number in chunk.frame["id"]]
-        assert source.watch.largest is not None
+        assert source.watch.largest_value is not None
     return ids
 
 

@@ -66,7 +66,7 @@ def test_a_cursor_means_the_same_moment_for_both_columns_in_a_session_of_another
             cursor_value = cursor_value.replace(tzinfo=UTC).astimezone(timezone(timedelta(hours=-5)))
         ids, source = read_rows_from(database, column, cursor_value.isoformat(), is_table=is_table)
         assert ids == list(range(number, len(MOMENTS))), cursor_value
-        largest_value = source.watch.largest
+        largest_value = source.watch.largest_value
         assert isinstance(largest_value, datetime)
         assert largest_value.replace(tzinfo=largest_value.tzinfo or UTC) == datetime(2026, 10, 25, 2, 10, tzinfo=UTC)
         is_moment = column == "moment" and COLUMN_TYPES[database.kind][0] != "text"

@@ -55,7 +55,11 @@ def test_rows_from_the_cursor_on_are_read_and_the_source_knows_the_largest_value
                 source.begin_at(parse_cursor(start, kind))
                 ids = [number for chunk in source.chunks() for number in chunk.frame["id"]]
             assert sorted(ids) == expected_ids, (source_options, start)
-            assert (source.watch.largest, source.watch.strays, source.is_read_to_end) == (largest_value, 0, True), start
+            assert (source.watch.largest_value, source.watch.stray_count, source.is_read_to_end) == (
+                largest_value,
+                0,
+                True,
+            ), start
 
 
 def test_a_cursor_that_is_not_in_the_result_is_refused(database: Database) -> None:
@@ -79,7 +83,7 @@ def test_timestamps_with_a_zone_are_compared_as_moments_in_postgresql_and_duckdb
             source.begin_at(datetime(2026, 11, 21, 9, 30, tzinfo=UTC))
             with source:
                 assert [chunk.frame["id"].tolist() for chunk in source.chunks()] == [["1"]]
-            assert source.watch.largest == datetime(2026, 11, 21, 10, tzinfo=UTC)
+            assert source.watch.largest_value == datetime(2026, 11, 21, 10, tzinfo=UTC)
             source = IncrementalSource(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP)
             source.begin_at(datetime(2026, 11, 21, 8, 0, tzinfo=UTC).astimezone(EAST))
             with source:
@@ -96,7 +100,7 @@ def test_sqlite_compares_all_spellings_of_a_moment_as_equal() -> None:
         with IncrementalSource(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP) as source:
             source.begin_at(datetime(2026, 11, 21, 10))  # noqa: DTZ001
             assert sum(len(chunk.frame) for chunk in source.chunks()) == len(spellings)
-            assert source.watch.largest is not None
+            assert source.watch.largest_value is not None
 
 
 def test_a_cursor_on_a_uuid_column_is_compared_as_a_uuid() -> None:
@@ -108,4 +112,4 @@ def test_a_cursor_on_a_uuid_column_is_compared_as_a_uuid() -> None:
         source.begin_at(large_uuid)
         with source:
             assert [chunk.frame["id"].tolist() for chunk in source.chunks()] == [[large_uuid]]
-        assert source.watch.largest == large_uuid
+        assert source.watch.largest_value == large_uuid
