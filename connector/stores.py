@@ -31,7 +31,7 @@ _VERSION_KEYS = ("ETag", "etag", "generation", "VersionId", "LastModified", "las
 """The keys with which s3fs, gcsfs, adlfs and fsspec's memory store the version of an object. Only memory uses
 `created`."""
 
-_READ_BYTES = 8 << 20  # read with one request
+_READ_BYTES = 8 << 20  # bytes that one request reads
 _PUT_OPTIONS: Mapping[str, Mapping[str, int]] = {"s3": {"chunksize": 16 << 20, "max_concurrency": 4}}
 """Options for objects of more than 32 MB, which are sent in parts. By default, s3fs has ten parts of 50 MB in
 memory."""
@@ -52,12 +52,12 @@ _MIN_MASKED_LENGTH = 8  # a shorter secret in the environment is not masked, bec
 
 
 class StoreError(OSError):
-    """The error of a request to a store. The message contains no secret. If `is_passing`, a later request may
+    """The error of a request to a store. The message contains no secret. If `is_transient`, a later request may
     succeed."""
 
-    def __init__(self, message: str, *, is_passing: bool) -> None:
+    def __init__(self, message: str, *, is_transient: bool) -> None:
         super().__init__(message)
-        self.is_passing = is_passing
+        self.is_transient = is_transient
 
 
 def is_url(location: str | PathLike[str]) -> bool:
@@ -144,7 +144,7 @@ class StoreObject(io.RawIOBase):
             read_bytes += len(piece)
             yield piece
         if read_bytes < self.size:
-            raise StoreError(f"it ended after {read_bytes:,} of {self.size:,} bytes", is_passing=True)
+            raise StoreError(f"it ended after {read_bytes:,} of {self.size:,} bytes", is_transient=True)
 
     def close(self) -> None:
         """Close the object. A second call does nothing."""
@@ -197,7 +197,7 @@ def find_objects(pattern: str) -> Sequence[str]:
     if unusable_url := next((url for url in urls if _URL_OPTIONS.search(url)), None):
         raise StoreError(
             f"the name of {unusable_url!r} reads like the option of a URL; rename it, or narrow the pattern",
-            is_passing=False,
+            is_transient=False,
         )
     return urls
 
@@ -218,7 +218,7 @@ def check_writable(url: str) -> None:
             elif scheme != "memory":
                 filesystem.info(f"{scheme}://{bucket}")
     except FileNotFoundError:
-        raise StoreError(f"there is no bucket {bucket}", is_passing=False) from None
+        raise StoreError(f"there is no bucket {bucket}", is_transient=False) from None
 
 
 def put_file(file: BinaryIO, url: str, *, is_new: bool = False) -> None:
@@ -250,7 +250,7 @@ def _open_filesystem(url: str) -> Iterator[Any]:
         advice = f"pip install 'subscriber-connector[{_EXTRA_BY_SCHEME[scheme]}]'"
         raise ConfigurationError(f"{url}: the library for {scheme}:// is not installed; {advice}") from None
     except ValueError as error:  # the library cannot use its settings, for example adlfs without an account
-        raise StoreError(_mask_secrets(str(error)), is_passing=False) from None
+        raise StoreError(_mask_secrets(str(error)), is_transient=False) from None
     try:
         yield filesystem
     except (FileNotFoundError, FileExistsError):
@@ -268,7 +268,7 @@ def _open_filesystem(url: str) -> Iterator[Any]:
         is_final = isinstance(error, PermissionError | ValueError) or "Credential" in error_name or "Auth" in error_name
         message = error.strerror if isinstance(error, OSError) and error.strerror else describe_error(error)
         advice = "; check the credentials, and the rights that they have" if is_final else ""
-        raise StoreError(_mask_secrets(message.rstrip(".")) + advice, is_passing=not is_final) from None
+        raise StoreError(_mask_secrets(message.rstrip(".")) + advice, is_transient=not is_final) from None
 
 
 def _mask_secrets(message: str) -> str:

@@ -1,1 +1,1 @@
-"""Where an export goes; each kind of destination imports only what it needs."""
+"""Destinations of exports. Each kind of destination imports only the libraries that it needs."""

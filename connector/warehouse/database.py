@@ -50,16 +50,16 @@ class Dialect:
     """The SQL of one kind of database, and the abilities of this kind.
 
     `types` has the SQL type of each kind of column. `quotes` open and close a name. `mark` begins the name of a
-    parameter. `catalog` and `default_schema` are written before the name of a table, and `temporary` before the name of
-    a temporary table. Three fields are templates: `differs` (the condition that two values differ, also if one is
-    null), `as_bytes` (the bytes of a text) and `first_row` (a query for one row).
+    parameter. `catalog` and `default_schema` are written before the name of a table, and `temporary_prefix` before the
+    name of a temporary table. Three fields are templates: `differs_template` (the condition that two values differ,
+    also if one is null), `bytes_template` (the bytes of a text) and `first_row_template` (a query for one row).
 
-    - `undoes_tables`: a rollback also undoes the creation of tables.
-    - `casts_null`: null can be cast to the type of a column, so that wrong types show without rows.
-    - `holds_nul`: texts may contain U+0000.
-    - `longest_name`: the maximum length of a table's name in bytes. The database truncates a longer name without an
+    - `can_undo_tables`: a rollback also undoes the creation of tables.
+    - `can_cast_null`: null can be cast to the type of a column, so that wrong types show without rows.
+    - `can_store_nul`: texts may contain U+0000.
+    - `max_name_bytes`: the maximum length of a table's name in bytes. The database truncates a longer name without an
       error.
-    - `joins_by_comma`: an UPDATE lists both tables, as in MySQL.
+    - `has_comma_join`: an UPDATE lists both tables, as in MySQL.
     - `is_columnar`: joins need no index, and an UPDATE of a list is slow (see connector.warehouse.duckdb).
     """
 
@@ -68,17 +68,17 @@ class Dialect:
     mark: str = ":"
     catalog: str | None = None
     default_schema: str | None = None
-    temporary: str = ""
+    temporary_prefix: str = ""
     table_options: str = ""
     stage_options: str = ""
-    differs: str = "{} IS DISTINCT FROM {}"
-    as_bytes: str = "{}"
-    first_row: str = "SELECT 1 FROM {} LIMIT 1"
-    undoes_tables: bool = True
-    casts_null: bool = True
-    holds_nul: bool = True
-    longest_name: int | None = None
-    joins_by_comma: bool = False
+    differs_template: str = "{} IS DISTINCT FROM {}"
+    bytes_template: str = "{}"
+    first_row_template: str = "SELECT 1 FROM {} LIMIT 1"
+    can_undo_tables: bool = True
+    can_cast_null: bool = True
+    can_store_nul: bool = True
+    max_name_bytes: int | None = None
+    has_comma_join: bool = False
     is_columnar: bool = False
 
     def quote(self, name: str) -> str:
@@ -95,11 +95,11 @@ class Dialect:
         """Return the quoted names, separated by commas."""
         return ", ".join(map(self.quote, names))
 
-    def write_differs(self, ours: str, theirs: str, kind: ColumnKind) -> str:
+    def write_differs(self, left_sql: str, right_sql: str, kind: ColumnKind) -> str:
         """Return the condition that two values differ. Texts are compared by bytes, and null is equal to null."""
         if kind in (ColumnKind.TEXT, ColumnKind.TAGS):
-            ours, theirs = self.as_bytes.format(ours), self.as_bytes.format(theirs)
-        return self.differs.format(ours, theirs)
+            left_sql, right_sql = self.bytes_template.format(left_sql), self.bytes_template.format(right_sql)
+        return self.differs_template.format(left_sql, right_sql)
 
 
 Values = Mapping[str, object]
@@ -263,7 +263,7 @@ class Database(Protocol):
     def explain(self, error: Exception) -> str:
         """Return the message of the database in one line, without secrets and personal data."""
 
-    def is_passing(self, error: Exception) -> bool:
+    def is_transient(self, error: Exception) -> bool:
         """Return whether the cause of the failure may be gone in the next run, such as a lost connection, a lock, or a
         full disk."""
 

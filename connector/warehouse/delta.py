@@ -46,12 +46,12 @@ from connector.warehouse.runs import (
 
 _DESCRIPTION_PREFIX = "Written by subscriber-connector in the mode "
 _COMMIT_KEY = "connector"
-_MAX_COMMITS_READ = 200  # read at most, to find earlier exports
+_MAX_COMMITS_READ = 200  # commits that are read to find earlier exports
 _DELTA_ERRORS = (DeltaError, OSError, pa.ArrowException)
 
 
 class DeltaWriter:
-    """A writer of a Delta table in the mode replace, append or upsert. `place` is a folder or a URL in an object store.
+    """A writer of a Delta table in the mode replace, append or upsert. `location` is a folder, or a URL in a store.
 
     Readers see no new row before the commit. The commit cannot be interrupted. A new local table is a folder that only
     its owner can open. If `is_group_readable`, the owner's group can also open the folder.
@@ -59,7 +59,7 @@ class DeltaWriter:
 
     def __init__(
         self,
-        place: str,
+        location: str,
         schema: pa.Schema,
         mode: Mode,
         partition_by: tuple[str, ...],
@@ -67,7 +67,7 @@ class DeltaWriter:
         overwrite: bool,
         is_group_readable: bool,
     ) -> None:
-        self._place, self._mode, self._partition_by = place, mode, partition_by
+        self._location, self._mode, self._partition_by = location, mode, partition_by
         self._overwrite, self._is_group_readable = overwrite, is_group_readable
         self._staged_schema = pa.schema([field for field in schema if field.name not in COLUMNS_OF_RUN])
         deleted_at_fields = [pa.field(DELETED_AT, schema.field(EXPORTED_AT).type)] if mode is Mode.UPSERT else []
@@ -77,7 +77,7 @@ class DeltaWriter:
         self.is_committing = False
 
     def __str__(self) -> str:
-        return f"the Delta table {self._place}"
+        return f"the Delta table {self._location}"
 
     @property
     def has_target(self) -> bool:
@@ -92,7 +92,7 @@ class DeltaWriter:
         except _DELTA_ERRORS as error:
             raise ConfigurationError(f"Cannot open {self}: {describe_error(error)}. The table is unchanged.") from None
         check_target(
-            self._target_state, self._place, self._schema.names, self._mode, str(self), overwrite=self._overwrite
+            self._target_state, self._location, self._schema.names, self._mode, str(self), overwrite=self._overwrite
         )
         if table is not None and self._partition_by not in ((), tuple(table.metadata().partition_columns)):
             existing_columns = ", ".join(table.metadata().partition_columns) or "nothing"
@@ -100,7 +100,7 @@ class DeltaWriter:
                 f"{self} is partitioned by {existing_columns}, and the partition columns of a table cannot change. "
                 "Leave out --partition-by (in a job: partition_by), or export to another table."
             )
-        if table is None and not is_url(self._place):
+        if table is None and not is_url(self._location):
             self._check_folder()
         self.start()
 
@@ -127,8 +127,10 @@ class DeltaWriter:
             table = self._open()
             number = _write_number(run.exported_at)
             refuse_now(self._read_state(table), number, run, self._mode, str(self))
-            if table is None and not is_url(self._place):
-                Path(self._place).mkdir(mode=0o750 if self._is_group_readable else 0o700, parents=True, exist_ok=True)
+            if table is None and not is_url(self._location):
+                Path(self._location).mkdir(
+                    mode=0o750 if self._is_group_readable else 0o700, parents=True, exist_ok=True
+                )
         self.is_committing = True
         try:
             return self._commit(table, rows, run)
@@ -154,14 +156,14 @@ class DeltaWriter:
             changes = self._merge(table, source, run, properties)
         else:
             write_deltalake(
-                table or self._place,
+                table or self._location,
                 source,
                 mode="append" if self._mode is Mode.APPEND and table is not None else "overwrite",
                 partition_by=list(self._partition_by) or None,
                 description=_DESCRIPTION_PREFIX + self._mode,
                 commit_properties=properties,
                 schema_mode=None if table is None else "merge",  # columns that the user has added stay, without values
-                storage_options=_read_storage_options(self._place),
+                storage_options=_read_storage_options(self._location),
             )
             changes = RowChanges(inserted=run.rows)
         if table is not None and not _is_ours(table) and (adopted_table := self._open()) is not None:
@@ -217,7 +219,7 @@ class DeltaWriter:
 
     def _open(self) -> DeltaTable | None:
         try:
-            return DeltaTable(self._place, storage_options=_read_storage_options(self._place))
+            return DeltaTable(self._location, storage_options=_read_storage_options(self._location))
         except TableNotFoundError:
             return None
 
@@ -230,7 +232,7 @@ class DeltaWriter:
             mode = str(table.metadata().description).removeprefix(_DESCRIPTION_PREFIX)
             runs = [FinishedRun(0, "", mode, "", "", 0)]
         columns = {field.name: not field.nullable for field in table.schema().fields}
-        return TargetState(self._place, columns, table.count() > 0, runs, ())
+        return TargetState(self._location, columns, table.count() > 0, runs, ())
 
     def _has_run(self, run_id: str) -> bool:
         try:
@@ -243,7 +245,7 @@ class DeltaWriter:
 
     def _check_folder(self) -> None:
         """Raise ConfigurationError if the folder of a new table has files, or cannot be created."""
-        folder = Path(self._place)
+        folder = Path(self._location)
         try:
             if folder.is_dir() and any(folder.iterdir()):
                 raise ConfigurationError(
@@ -268,31 +270,31 @@ class DeltaWriter:
         )
 
 
-def replace_run(place: str, run_id: str, table: pa.Table) -> None:
+def replace_run(location: str, run_id: str, table: pa.Table) -> None:
     """Replace the rows of the run in a Delta table by the rows of `table`, in one commit. Raises RunAborted."""
-    options = _read_storage_options(place)
+    options = _read_storage_options(location)
     try:
-        if not is_url(place):
-            Path(place).mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not is_url(location):
+            Path(location).mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            existing_table: DeltaTable | str = DeltaTable(place, storage_options=options)
+            existing_table: DeltaTable | str = DeltaTable(location, storage_options=options)
         except TableNotFoundError:
-            existing_table = place
-        predicate = None if existing_table == place else f"run_id = {_quote(run_id)}"
+            existing_table = location
+        predicate = None if existing_table == location else f"run_id = {_quote(run_id)}"
         write_deltalake(existing_table, table, mode="overwrite", predicate=predicate, storage_options=options)
     except _DELTA_ERRORS as error:
-        raise RunAborted(f"the Delta table {place} cannot be written: {describe_error(error)}") from None
+        raise RunAborted(f"the Delta table {location} cannot be written: {describe_error(error)}") from None
 
 
 def _is_ours(table: DeltaTable) -> bool:
     return str(table.metadata().description).startswith(_DESCRIPTION_PREFIX)
 
 
-def _read_storage_options(place: str) -> dict[str, str] | None:
+def _read_storage_options(location: str) -> dict[str, str] | None:
     """Return options that the store's library does not read from the environment: allow http without TLS to a loopback
     address."""
     host = urlsplit(os.environ.get("AWS_ENDPOINT_URL", "")).hostname or ""
-    return {"AWS_ALLOW_HTTP": "true"} if is_url(place) and is_loopback(host) else None
+    return {"AWS_ALLOW_HTTP": "true"} if is_url(location) and is_loopback(host) else None
 
 
 def _read_run(text: str) -> FinishedRun:

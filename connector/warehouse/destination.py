@@ -171,15 +171,15 @@ class Destination:
         if not self.is_database:
             return "standard output" if self.is_standard_output else str(self.path)
         # a URL that the user can copy
-        place = f"{self.format}:///{str(self.path).replace('%', '%25').replace('?', '%3F')}"
+        shown_url = f"{self.format}:///{str(self.path).replace('%', '%25').replace('?', '%3F')}"
         if self.url is not None:
             # Imported here, because it imports SQLAlchemy, which files do not need.
             from connector.databases import (
                 show_url,
             )
 
-            place = show_url(self.url)
-        return f"{place} (table {'.'.join(filter(None, (self.schema, self.table)))})"
+            shown_url = show_url(self.url)
+        return f"{shown_url} (table {'.'.join(filter(None, (self.schema, self.table)))})"
 
 
 def parse_destination(

@@ -54,7 +54,7 @@ _DIALECT = Dialect(
     mark="$",
     catalog=_CATALOG_NAME,
     default_schema="main",
-    temporary="temp.",
+    temporary_prefix="temp.",
     is_columnar=True,
 )
 
@@ -206,7 +206,7 @@ class DuckdbDatabase:
     def explain(self, error: Exception) -> str:
         return _NO_ROOM_TEXT.lower() if _NO_ROOM_TEXT in str(error) else describe_error(error)
 
-    def is_passing(self, error: Exception) -> bool:
+    def is_transient(self, error: Exception) -> bool:
         return _is_locked(error) or _NO_ROOM_TEXT in str(error)
 
     def is_refusal(self, error: Exception) -> bool:

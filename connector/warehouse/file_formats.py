@@ -92,7 +92,7 @@ class ParquetFormat:
             self._writer.write_table(pa.concat_tables(tables), row_group_size=row_count)
 
     @classmethod
-    def is_ours(cls, file: BinaryIO) -> bool:
+    def is_of_export(cls, file: BinaryIO) -> bool:
         try:
             return cls._METADATA_KEYS[0] in (_read_footer(file).metadata or {})
         except _DAMAGE_ERRORS:
@@ -153,7 +153,7 @@ class CsvFormat:
         self._writer.close()
 
     @staticmethod
-    def is_ours(file: BinaryIO) -> bool:
+    def is_of_export(file: BinaryIO) -> bool:
         try:
             return set(_COLUMN_NAME.findall(file.readline(_MAX_FIRST_LINE_BYTES).decode())) >= _EXPORT_COLUMNS
         except _DAMAGE_ERRORS:
@@ -201,7 +201,7 @@ class JsonLinesFormat:
         """Do nothing, because nothing follows the last line."""
 
     @staticmethod
-    def is_ours(file: BinaryIO) -> bool:
+    def is_of_export(file: BinaryIO) -> bool:
         try:
             line = file.readline(_MAX_FIRST_LINE_BYTES)
             first_object = json.loads(line or b"{}")
@@ -251,7 +251,7 @@ class ExcelFormat:
         })  # fmt: skip
 
     @staticmethod
-    def is_ours(file: BinaryIO) -> bool:
+    def is_of_export(file: BinaryIO) -> bool:
         try:
             return "connector_run" in read_properties(file)
         except (*_DAMAGE_ERRORS, *_NO_WORKBOOK_ERRORS):

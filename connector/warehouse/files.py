@@ -36,7 +36,7 @@ class FileFormat(Protocol):
         """Write the end of the file, and also the run if the format has a place for it. The file stays open."""
 
     @staticmethod
-    def is_ours(file: BinaryIO) -> bool:
+    def is_of_export(file: BinaryIO) -> bool:
         """Return whether an export created this file. The file is not empty, and not compressed by gzip."""
 
     @staticmethod
@@ -137,7 +137,7 @@ class ObjectTarget:
                 f"{self._url} was created by another program meanwhile and was not changed. Run again."
             ) from None
         except FileNotFoundError:
-            raise StoreError("its bucket is gone", is_passing=False) from None
+            raise StoreError("its bucket is gone", is_transient=False) from None
 
     def discard(self) -> None:
         file, self._file = self._file, None
@@ -152,7 +152,7 @@ class ObjectTarget:
         except FileNotFoundError:
             raise RunAborted(f"{self} was removed while it was read. Run again.") from None
         except StoreError as error:
-            if error.is_passing:
+            if error.is_transient:
                 raise RunAborted(f"{self} cannot be reached: {error}. Run again.") from None
             raise ConfigurationError(f"{self} cannot be written: {error}.") from None
 
@@ -254,7 +254,7 @@ class FileWriter:
     def count_last(self, filters: Mapping[str, object]) -> int | None:
         """Return the number of rows of the existing export, or None. Only Parquet files and workbooks contain their
         filters."""
-        if self._target.is_free or not self._read_old(self._format.is_ours):
+        if self._target.is_free or not self._read_old(self._format.is_of_export):
             return None
         return self._read_old(partial(self._format.count_rows, filters=filters))
 
@@ -289,7 +289,7 @@ class FileWriter:
         self._target.discard()
 
     def _may_be_replaced(self) -> bool:
-        return self._target.is_free or self._is_adopting or self._read_old(self._format.is_ours)
+        return self._target.is_free or self._is_adopting or self._read_old(self._format.is_of_export)
 
     def _read_old(self, read_file: Callable[[BinaryIO], T]) -> T:
         """Return the result of `read_file` for the existing file. A gzip file is decompressed."""
@@ -303,7 +303,7 @@ class FileWriter:
             yield
         except (OSError, pa.ArrowException) as error:
             state_message = "The old file is unchanged"
-            if isinstance(error, StoreError) and error.is_passing:
+            if isinstance(error, StoreError) and error.is_transient:
                 # The request may have succeeded although its answer was lost.
                 state_message += ", or the whole new file has replaced it"
             raise RunAborted(

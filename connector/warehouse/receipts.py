@@ -75,8 +75,8 @@ def _write_table(destination: Destination, run_id: str, job: str, at: datetime, 
     target = dialect.write_name(name)
     try:
         with database.connect(interruption):
-            stored_as, columns = database.find_table(name)
-            if stored_as is None:
+            stored_name, columns = database.find_table(name)
+            if stored_name is None:
                 column_sqls = (
                     f"{dialect.quote(column)} {dialect.types[kind]}" for column, (kind, _) in COLUMNS.items()
                 )

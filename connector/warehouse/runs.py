@@ -153,11 +153,11 @@ FINISHED_COLUMNS = ("number", "run_id", "mode", "verdict", "filters", "rows_writ
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """The state of a table. `stored_as` is the name that the database has for the table (None: the table does not
+    """The state of a table. `stored_name` is the name that the database has for the table (None: the table does not
     exist). `columns` has, for each column, whether each row needs a value. `runs` are the finished runs, the latest
     first. `referrers` are the tables with a foreign key to this table."""
 
-    stored_as: str | None
+    stored_name: str | None
     columns: Mapping[str, bool]
     has_rows: bool
     runs: Sequence[FinishedRun]
@@ -170,12 +170,12 @@ def check_target(
     """Raise ConfigurationError for a table that the connector did not create, that has another name or another mode,
     that lacks one of the export's `columns`, or that has referrers. `target_name` is the name of the table for
     messages."""
-    if target_state.stored_as is None:
+    if target_state.stored_name is None:
         return
-    if target_state.stored_as != table and not target_state.runs:
+    if target_state.stored_name != table and not target_state.runs:
         raise ConfigurationError(
-            f"{target_name} exists as {target_state.stored_as}, which is the same name to the database. Use --table "
-            f"{target_state.stored_as}, or another name."
+            f"{target_name} exists as {target_state.stored_name}, which is the same name to the database. Use --table "
+            f"{target_state.stored_name}, or another name."
         )
     if target_state.has_rows and not target_state.runs and not overwrite:
         raise ConfigurationError(

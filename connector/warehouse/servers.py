@@ -151,8 +151,8 @@ class SqlalchemyDatabase:
             return None, {}
         names = inspector.get_table_names(name.schema)
         matching_names = [known_name for known_name in names if known_name.lower() == name.table.lower()]
-        stored_as = matching_names[0] if matching_names and name.table not in matching_names else name.table
-        return stored_as, {
+        stored_name = matching_names[0] if matching_names and name.table not in matching_names else name.table
+        return stored_name, {
             column["name"]: not (column["nullable"] or column.get("default") or column.get("identity"))
             and column.get("autoincrement") is not True
             and not column.get("computed")
@@ -178,7 +178,7 @@ class SqlalchemyDatabase:
     def explain(self, error: Exception) -> str:
         return explain(error, self.engine.url)
 
-    def is_passing(self, error: Exception) -> bool:
+    def is_transient(self, error: Exception) -> bool:
         return isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
 
     def is_refusal(self, error: Exception) -> bool:
@@ -199,15 +199,15 @@ class SqlalchemyDatabase:
 
 def _build_dialect(dialect: sa.Dialect) -> Dialect:
     preparer = dialect.identifier_preparer
-    first_row: sa.Select[Any] = sa.select(sa.literal_column("1")).select_from(sa.text("{}")).limit(1)
+    first_row_template: sa.Select[Any] = sa.select(sa.literal_column("1")).select_from(sa.text("{}")).limit(1)
     return Dialect(
         types={kind: str(column_type.compile(dialect)) for kind, column_type in _TYPE_BY_KIND.items()},
         quotes=(preparer.initial_quote, preparer.final_quote),
-        first_row=str(first_row.compile(dialect=dialect, compile_kwargs={"literal_binds": True})),
-        undoes_tables=False,
-        casts_null=False,
-        holds_nul=False,
-        longest_name=dialect.max_identifier_length if dialect.name == "postgresql" else None,
+        first_row_template=str(first_row_template.compile(dialect=dialect, compile_kwargs={"literal_binds": True})),
+        can_undo_tables=False,
+        can_cast_null=False,
+        can_store_nul=False,
+        max_name_bytes=dialect.max_identifier_length if dialect.name == "postgresql" else None,
     )
 
 
@@ -258,10 +258,10 @@ class PostgresDatabase(SqlalchemyDatabase):
             ColumnKind.TIME: "TIMESTAMP WITH TIME ZONE",
             ColumnKind.TAGS: "TEXT[]",
         },
-        temporary="pg_temp.",  # the search path may have another table with the name of the stage
+        temporary_prefix="pg_temp.",  # the search path may have another table with the name of the stage
         stage_options="ON COMMIT DROP",  # behind a pooler, the connection does not end with the export
-        holds_nul=False,
-        longest_name=63,
+        can_store_nul=False,
+        max_name_bytes=63,
     )
 
     def __init__(self, url: DatabaseUrl) -> None:
@@ -321,7 +321,7 @@ class PostgresDatabase(SqlalchemyDatabase):
         raised."""
         return str(getattr(getattr(error, "orig", error), "sqlstate", None)).startswith(("22", "23", "P0"))
 
-    def is_passing(self, error: Exception) -> bool:
+    def is_transient(self, error: Exception) -> bool:
         state = getattr(getattr(error, "orig", error), "sqlstate", None)
         if state is not None:
             return str(state).startswith(self._TEMPORARY_ERROR_CODES)
@@ -374,11 +374,11 @@ class MysqlDatabase(SqlalchemyDatabase):
         },
         quotes=("`", "`"),
         table_options="ENGINE=InnoDB DEFAULT CHARSET=utf8mb4",
-        differs="NOT ({} <=> {})",
-        as_bytes="CAST(CONVERT({} USING utf8mb4) AS BINARY)",  # collations ignore case, accents and final blanks
-        undoes_tables=False,
-        casts_null=False,
-        joins_by_comma=True,
+        differs_template="NOT ({} <=> {})",
+        bytes_template="CAST(CONVERT({} USING utf8mb4) AS BINARY)",  # collations ignore case, accents and final blanks
+        can_undo_tables=False,
+        can_cast_null=False,
+        has_comma_join=True,
     )
 
     def __init__(self, url: DatabaseUrl) -> None:
@@ -396,13 +396,13 @@ class MysqlDatabase(SqlalchemyDatabase):
         return kill
 
     def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
-        head = f"INSERT INTO {table} ({self.dialect.write_list([*rows.schema.names, *shared_values])}) VALUES"
+        insert_prefix = f"INSERT INTO {table} ({self.dialect.write_list([*rows.schema.names, *shared_values])}) VALUES"
         shared_texts = [str(value) for value in shared_values.values()]
         row_count = 0
         with self.open_driver() as driver, driver.cursor() as cursor:
             for batch in rows.read():
                 row_count += batch.num_rows
-                for statement in write_inserts(head, batch, self._MAX_STATEMENT_BYTES, shared_texts):
+                for statement in write_inserts(insert_prefix, batch, self._MAX_STATEMENT_BYTES, shared_texts):
                     cursor.execute(statement)
         return row_count
 
@@ -413,7 +413,7 @@ class MysqlDatabase(SqlalchemyDatabase):
         """Return the time in UTC without a zone, because the session is in UTC."""
         return at.astimezone(UTC).replace(tzinfo=None)
 
-    def is_passing(self, error: Exception) -> bool:
+    def is_transient(self, error: Exception) -> bool:
         return _read_error_number(error) in self._TEMPORARY_ERROR_CODES
 
     def is_refusal(self, error: Exception) -> bool:
@@ -437,8 +437,11 @@ def _write_hex(text: str) -> str:
     return f"_utf8mb4 X'{text.encode().hex()}'"
 
 
-def write_inserts(head: str, batch: pa.RecordBatch, max_bytes: int, shared_texts: Sequence[str]) -> Iterator[str]:
-    """Yield statements that begin with `head` (INSERT … VALUES). A statement has at most `max_bytes`, or only one row.
+def write_inserts(
+    insert_prefix: str, batch: pa.RecordBatch, max_bytes: int, shared_texts: Sequence[str]
+) -> Iterator[str]:
+    """Yield statements that begin with `insert_prefix` (INSERT … VALUES). A statement has at most `max_bytes`, or one
+    row.
 
     Each row ends with the ASCII texts `shared_texts`. A text with a backslash is written in hexadecimal digits, because
     a pooler may reset the session's setting NO_BACKSLASH_ESCAPES.
@@ -447,16 +450,16 @@ def write_inserts(head: str, batch: pa.RecordBatch, max_bytes: int, shared_texts
     columns = [_write_literals(column) for column in pa.Table.from_batches([batch]).columns]
     joined_rows = pc.binary_join_element_wise(*columns, _COMMA, null_handling="replace", null_replacement="NULL")
     rows: list[str] = []
-    statement_bytes = len(head)
+    statement_bytes = len(insert_prefix)
     for row, row_bytes in zip(joined_rows.to_pylist(), pc.binary_length(joined_rows).to_pylist(), strict=True):
         row_bytes += len(row_end) + 3
         if rows and statement_bytes + row_bytes > max_bytes:
-            yield f"{head} {','.join(rows)}"
-            rows, statement_bytes = [], len(head)
+            yield f"{insert_prefix} {','.join(rows)}"
+            rows, statement_bytes = [], len(insert_prefix)
         rows.append(f"({row}{row_end})")
         statement_bytes += row_bytes
     if rows:
-        yield f"{head} {','.join(rows)}"
+        yield f"{insert_prefix} {','.join(rows)}"
 
 
 def _write_literals(column: pa.ChunkedArray) -> pa.ChunkedArray:

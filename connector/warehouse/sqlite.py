@@ -33,7 +33,7 @@ _SQLITE_WAIT_S = 0.5
 _PAGE_BYTES = 16_384
 """The page size of a new file. Writing takes 7 % less time than with SQLite's default of 4,096."""
 
-_PASSING_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM})
+_TRANSIENT_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM})
 
 _REFERRERS_SQL = (
     "SELECT m.name FROM sqlite_master m JOIN pragma_foreign_key_list(m.name) f WHERE m.type = 'table' "
@@ -56,9 +56,9 @@ _DIALECT = Dialect(
         ColumnKind.TIME: "TEXT",
         ColumnKind.TAGS: "TEXT",
     },
-    temporary="temp.",
-    differs="{} IS NOT {}",
-    casts_null=False,
+    temporary_prefix="temp.",
+    differs_template="{} IS NOT {}",
+    can_cast_null=False,
 )
 
 
@@ -138,8 +138,8 @@ class SqliteDatabase:
     def explain(self, error: Exception) -> str:
         return describe_error(error)
 
-    def is_passing(self, error: Exception) -> bool:
-        return _read_code(error) in _PASSING_CODES
+    def is_transient(self, error: Exception) -> bool:
+        return _read_code(error) in _TRANSIENT_CODES
 
     def is_refusal(self, error: Exception) -> bool:
         return _read_code(error) in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)

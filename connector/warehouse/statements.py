@@ -132,8 +132,8 @@ class TableStatements:
         self._stage_kinds = {column: kind for column, kind in kinds.items() if column not in COLUMNS_OF_RUN}
         self.target = dialect.write_name(name)
         self.runs = dialect.write_name(TableName(RUNS, name.schema))
-        self.stage = dialect.temporary + dialect.quote(_STAGE_NAME)
-        self._changed_rows = dialect.temporary + dialect.quote(_CHANGED_ROWS_NAME)
+        self.stage = dialect.temporary_prefix + dialect.quote(_STAGE_NAME)
+        self._changed_rows = dialect.temporary_prefix + dialect.quote(_CHANGED_ROWS_NAME)
 
     @property
     def deletes_rows(self) -> bool:
@@ -177,7 +177,7 @@ class TableStatements:
 
     def select_first_row(self) -> Statement:
         """Return the query that returns a row if the table has rows."""
-        return Statement(self._dialect.first_row.format(self.target))
+        return Statement(self._dialect.first_row_template.format(self.target))
 
     def select_last_number(self) -> Statement:
         """Return the query for the highest number of a run of this table, or 0."""
@@ -228,8 +228,8 @@ class TableStatements:
         return {"table_name": self._name.table, "number": number}
 
     def _update_nothing(self, table: str, column: str, condition: str) -> str:
-        quoted = self._dialect.quote(column)
-        return f"UPDATE {table} SET {quoted} = {quoted} WHERE {condition}"
+        quoted_column = self._dialect.quote(column)
+        return f"UPDATE {table} SET {quoted_column} = {quoted_column} WHERE {condition}"
 
     def delete_all(self) -> Statement:
         """Return the statement that deletes every row of the table."""
@@ -261,7 +261,7 @@ class TableStatements:
         if self._mode.is_by_id:
             values = [quote(column) if column in self._stage_kinds else "NULL" for column in self._kinds]
             return f"{', '.join(values)} FROM {self.stage}"
-        if self._dialect.casts_null:
+        if self._dialect.can_cast_null:
             values = [f"CAST(NULL AS {self._dialect.types[kind]})" for kind in self._kinds.values()]
             return f"{', '.join(values)} FROM {self.target}"
         return f"{self._dialect.write_list(list(self._kinds))} FROM {self.target}"
@@ -332,7 +332,7 @@ class _Merge:
         """Return the statement that updates the rows of the target that are staged and fulfil the condition. The
         condition may name both tables."""
         where_sql = f"WHERE {self._same_id_sql} AND ({condition})"
-        if self._dialect.joins_by_comma:
+        if self._dialect.has_comma_join:
             update_sql = f"UPDATE {self._target} t, {self._stage} s SET {self._assign(values, 't.')} {where_sql}"
         else:
             update_sql = f"UPDATE {self._target} AS t SET {self._assign(values)} FROM {self._stage} s {where_sql}"

@@ -84,7 +84,7 @@ class TableWriter:
     def prepare(self, beginning: ExportStart) -> None:
         """Rehearse the export without rows, take a number for the run, and begin to stage rows."""
         check_filters(beginning.filters, self._mode, self._schema.names)
-        database, max_name_bytes = self._database, self._database.dialect.longest_name
+        database, max_name_bytes = self._database, self._database.dialect.max_name_bytes
         if max_name_bytes is not None and len(self._name.table.encode()) > max_name_bytes:
             raise ConfigurationError(f"{self} cannot be made: its name has more than {max_name_bytes} bytes.")
         error_classes: tuple[type[Exception], ...] = (OSError, *database.errors)
@@ -95,7 +95,7 @@ class TableWriter:
             raise
         except error_classes as error:
             message = database.explain(error)
-            if database.is_passing(error) or database.is_race(error):
+            if database.is_transient(error) or database.is_race(error):
                 raise RunAborted(
                     f"{self} cannot be written now: {message}. The table is unchanged. Run again."
                 ) from None
@@ -180,7 +180,7 @@ class TableWriter:
                 database.load(statements.stage, StagedRows(self._schema, lambda: iter(())), {})
             for statement in statements.rehearse():
                 database.run(statement)
-            if not database.dialect.undoes_tables:
+            if not database.dialect.can_undo_tables:
                 # This commit does not refuse later interruptions, because it commits no rows.
                 database.commit(Interruption())
         return target_state
@@ -212,10 +212,10 @@ class TableWriter:
     def _read_target(self) -> TargetState:
         """Return the state of the target. Raises ConfigurationError if the export must not write to the target."""
         database, statements = self._database, self._statements
-        stored_as, columns = database.find_table(self._name)
-        exists = stored_as is not None
+        stored_name, columns = database.find_table(self._name)
+        exists = stored_name is not None
         target_state = TargetState(
-            stored_as,
+            stored_name,
             columns,
             has_rows=exists and bool(database.fetch(statements.select_first_row(), 1)),
             runs=[
@@ -244,12 +244,12 @@ class TableWriter:
 
         def check(batch: pa.RecordBatch) -> pa.RecordBatch:
             interruption.check()
-            return batch if database.dialect.holds_nul else move_nuls(batch)
+            return batch if database.dialect.can_store_nul else move_nuls(batch)
 
         with database.connect(interruption):
             self._lock()
             refuse_now(self._read_target(), self._number, run, self._mode, str(self))
-            if database.dialect.undoes_tables:
+            if database.dialect.can_undo_tables:
                 self._make_tables()
             changes = self._write(rows.map(check), run)
             update_line = self._statements.update_line(self._number, self._write_times(describe_end(run, changes)))

@@ -113,7 +113,7 @@ def test_the_error_of_a_connection_that_is_lost_during_a_copy_shows_the_loss(pos
     with pytest.raises(database.errors) as error, database.connect(Interruption()):
         lose_connection_during_copy()
     assert "terminating connection due to administrator command" in database.explain(error.value)
-    assert database.is_passing(error.value)
+    assert database.is_transient(error.value)
 
 
 def test_the_error_of_changes_that_exceed_the_memory_of_duckdb_names_the_remedy(tmp_path: Path) -> None:
