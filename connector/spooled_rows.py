@@ -23,7 +23,7 @@ from connector.texts import agree, count
 # Several rows of one subscriber
 
 
-_MAX_SHOWN_ROWS = 10  # that one message names
+_MAX_SHOWN_ROWS = 10  # rows that one message names
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,15 +154,15 @@ class Conflicts:
     def _describe(self, overruling_records: list[list[int]], barring_records: list[list[int]]) -> Iterator[str]:
         """Yield messages. A record is its file index and its record number."""
         if overruled_count := len(overruling_records):
-            have = agree(overruled_count, "has", "have")
+            verb = agree(overruled_count, "has", "have")
             yield (
-                f"{count(overruled_count, 'subscriber')} {have} rows that disagree on is_active: the "
+                f"{count(overruled_count, 'subscriber')} {verb} rows that disagree on is_active: the "
                 f"inactive row is used ({self._list_rows(overruling_records)})"
             )
         if barred_count := len(barring_records):
-            have = agree(barred_count, "has", "have")
+            verb = agree(barred_count, "has", "have")
             yield (
-                f"{count(barred_count, 'subscriber')} {have} an invalid row that says inactive, or "
+                f"{count(barred_count, 'subscriber')} {verb} an invalid row that says inactive, or "
                 f"that cannot be read ({self._list_rows(barring_records)}), so no other row of "
                 f"{agree(barred_count, 'this subscriber', 'these subscribers')} is used. Correct the invalid "
                 f"{agree(barred_count, 'row', 'rows')}"
@@ -217,7 +217,7 @@ class SpooledRows(CloseableResource):
         self._is_thread_reading = False  # if true, the source must not be closed
         self.is_read = False
         self.row_count = self.source_row_count = 0  # number of records in this shard, and in the whole source
-        self.consent: dict[str, None] = {}  # unmapped columns that show who wants no email
+        self.consent_columns: dict[str, None] = {}  # unmapped columns that show who wants no email
         self.suppression: Suppression | None = None  # the suppression list, if it has suppressed rows
 
     @property
@@ -251,7 +251,7 @@ class SpooledRows(CloseableResource):
         self._conflicts.add(prepared)
         self.row_count += prepared.chunk.record_count
         self.source_row_count += prepared.source_rows
-        self.consent.update(dict.fromkeys(prepared.consent))
+        self.consent_columns.update(dict.fromkeys(prepared.consent_columns))
 
     def _finish_reading(self) -> None:
         self._source.close()
@@ -266,8 +266,8 @@ class SpooledRows(CloseableResource):
             if remaining is None:
                 yield prepared
             else:
-                yield (part := prepared.cut(remaining))
-                remaining -= part.chunk.record_count
+                yield (last_chunk := prepared.cut(remaining))
+                remaining -= last_chunk.chunk.record_count
             if remaining == 0:
                 return
 

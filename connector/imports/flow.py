@@ -321,8 +321,8 @@ class _Load:
         )
         async with aclosing(self._source_rows.spool_in_thread(chunks, run.stop)) as reading:
             async for prepared_chunk in reading:
-                if prepared_chunk.consent and not plan.is_planned:
-                    raise ConfigurationError("; ".join(explain_consent(prepared_chunk.consent)))
+                if prepared_chunk.consent_columns and not plan.is_planned:
+                    raise ConfigurationError("; ".join(explain_consent(prepared_chunk.consent_columns)))
                 self._count_read()
                 run.estimate_row_count(prepared_chunk.chunk.share, plan.rows.limit)
         run.stop.check()
@@ -336,8 +336,8 @@ class _Load:
         """Use the rows that a preview or the survey of this run has read. Raises RunAborted if the suppression list has
         changed meanwhile, and ConfigurationError for an unmapped column of consent."""
         rows, suppression = self._source_rows, await self._run.read_suppression()
-        if rows.consent and not self._plan.is_planned:
-            raise ConfigurationError("; ".join(explain_consent([*rows.consent])))
+        if rows.consent_columns and not self._plan.is_planned:
+            raise ConfigurationError("; ".join(explain_consent([*rows.consent_columns])))
         if rows.suppression is not None and (suppression is None or not rows.suppression.has_same_entries(suppression)):
             raise RunAborted("the suppression list has changed since the preview. Nothing was sent. Run again")
         self._count_read()
@@ -362,13 +362,13 @@ class _Load:
         self._remarks.add(prepared_chunk)
         run.problems.add_read(prepared_chunk)
         run.rows.begin_chunk(prepared_chunk)
-        tally.add_taken(prepared_chunk.invalid)
+        tally.add_taken(prepared_chunk.invalid_count)
         for malformed_row in prepared_chunk.chunk.malformed:
             tally.report(build_malformed(malformed_row, prepared_chunk.chunk.name))
         for problem in build_invalid(prepared_chunk.chunk, prepared_chunk.faults):
             tally.report(problem)
-        tally.count_positions(Outcome.DUPLICATE, prepared_chunk.chunk, prepared_chunk.repeats)
-        tally.count_positions(Outcome.SUPPRESSED, prepared_chunk.chunk, prepared_chunk.suppressed)
+        tally.count_positions(Outcome.DUPLICATE, prepared_chunk.chunk, prepared_chunk.repeated_positions)
+        tally.count_positions(Outcome.SUPPRESSED, prepared_chunk.chunk, prepared_chunk.suppressed_positions)
         for difference in prepared_chunk.differences:
             run.rows.write(build_different(prepared_chunk.chunk, difference, self._plan.rows.rules.identity))
 
@@ -389,7 +389,7 @@ class _Load:
             yield f"{verb}{created_message}"
         if not self._plan.rows.says_activity:
             yield f"an import of these rows is refused: {MISSING_ACTIVITY_MESSAGE}"
-        for problem in explain_consent(self._remarks.consent):
+        for problem in explain_consent(self._remarks.consent_columns):
             yield f"an import of these rows is refused: {problem}"
         yield from loads.describe_lacking()
         yield from describe_reactivated(tally, is_planned=self._plan.is_planned)

@@ -36,16 +36,18 @@ class Remarks:
     yearless_count: int = 0  # birthdays without a year
     readings: Counter[Reading] = field(default_factory=Counter)  # cells that are not sent unchanged, by kind
     number_cells: Counter[str] = field(default_factory=Counter)  # cells of a workbook with a number, by column
-    consent: list[str] = field(default_factory=list)  # unmapped columns that show who wants no email
+    consent_columns: list[str] = field(default_factory=list)  # unmapped columns that show who wants no email
 
     def add(self, prepared_chunk: PreparedChunk) -> None:
         """Add the messages and counts of a chunk."""
         self.messages += prepared_chunk.chunk.messages
         self.omitted_zip_count += len(prepared_chunk.omitted_zips)
-        self.yearless_count += len(prepared_chunk.yearless)
+        self.yearless_count += len(prepared_chunk.yearless_positions)
         self.readings.update({reading: len(positions) for reading, positions in prepared_chunk.readings.items()})
         self.number_cells.update(prepared_chunk.chunk.number_cells)
-        self.consent += [column for column in prepared_chunk.consent if column not in self.consent]
+        self.consent_columns += [
+            column for column in prepared_chunk.consent_columns if column not in self.consent_columns
+        ]
 
     def describe_cells(self, mapping: FieldMapping) -> Iterator[str]:
         """Yield a message for each kind of cell that is not sent unchanged."""

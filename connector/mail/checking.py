@@ -106,17 +106,19 @@ class MailRows(CloseableResource):
 
     def __init__(self) -> None:
         self._values = SpooledValues()
-        self.rows = 0
+        self.row_count = 0
 
     def add(self, row: Row) -> None:
         """Add a row. Raises RunAborted if the disk is full."""
         self._values.add([(row.number, row.file, row.columns, row.cells)])
-        self.rows += 1
+        self.row_count += 1
 
     def read(self, batch_size: int) -> Iterator[list[Row]]:
         """Yield all rows in lists of `batch_size` rows. Raises RunAborted if the rows cannot be read from the disk."""
-        for first_index in range(0, self.rows, batch_size):
-            rows = (self._values.read(index) for index in range(first_index, min(first_index + batch_size, self.rows)))
+        for first_index in range(0, self.row_count, batch_size):
+            rows = (
+                self._values.read(index) for index in range(first_index, min(first_index + batch_size, self.row_count))
+            )
             yield [Row(number, file, tuple(columns), tuple(cells)) for number, file, columns, cells in rows]
 
     def close(self) -> None:
@@ -194,7 +196,7 @@ def check_rows(
         for prepared_chunk in source_rows.spool(chunks):
             if is_stopped():
                 raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
-            consent_columns |= dict.fromkeys(prepared_chunk.consent)
+            consent_columns |= dict.fromkeys(prepared_chunk.consent_columns)
             read_count = check.read_count + prepared_chunk.chunk.record_count
             check.read_count = read_count if plan.limit is None else min(read_count, plan.limit)
         inactive_recipients, unclear_recipients = InactiveIdentities(), InactiveIdentities()
@@ -248,8 +250,8 @@ def _check_chunk(
     problems = [build_malformed(malformed, chunk.name) for malformed in chunk.malformed]
     problems += build_invalid(chunk, prepared_chunk.faults)
     check.messages += chunk.messages
-    check.outcomes[MailOutcome.DUPLICATE] += len(prepared_chunk.repeats)
-    check.outcomes[MailOutcome.SUPPRESSED] += len(prepared_chunk.suppressed)
+    check.outcomes[MailOutcome.DUPLICATE] += len(prepared_chunk.repeated_positions)
+    check.outcomes[MailOutcome.SUPPRESSED] += len(prepared_chunk.suppressed_positions)
     check.outcomes[MailOutcome.INVALID] += len(problems)
     for problem in problems:
         on_problem(problem)

@@ -1,1 +1,1 @@
-"""From the rows of a source to valid subscribers with an identity: headers, mapping, validation, suppression. Pure."""
+"""Turns the rows of a source into valid subscribers with an identity. The functions have no side effects."""

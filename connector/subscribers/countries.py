@@ -124,10 +124,10 @@ def find_country(text: str) -> str | None:
     code = names.get(simplify(text))
     if code is not None or not (parts := _NAME_IN_TWO_PARTS.match(text)):
         return code
-    first, second = parts.groups()
-    code = names.get(simplify(f"{second} {first}"))
-    if code is None and names.get(simplify(first)) == names.get(simplify(second)):
-        return names.get(simplify(first))
+    first_part, second_part = parts.groups()
+    code = names.get(simplify(f"{second_part} {first_part}"))
+    if code is None and names.get(simplify(first_part)) == names.get(simplify(second_part)):
+        return names.get(simplify(first_part))
     return code
 
 

@@ -170,11 +170,11 @@ class SeenIdentities:
             sorted_identities[is_first], fingerprints[order[is_first]], sorted_is_inactive[is_first]
         )
         is_known = np.zeros(len(group_starts), dtype=bool)
-        for known in self._arrays:
-            known_indices, is_found = known.find(chunk.identities)
+        for known_array in self._arrays:
+            known_indices, is_found = known_array.find(chunk.identities)
             is_known |= is_found
-            chunk.fingerprints[is_found] = known.fingerprints[known_indices[is_found]]
-            chunk.is_inactive[is_found] = known.is_inactive[known_indices[is_found]]
+            chunk.fingerprints[is_found] = known_array.fingerprints[known_indices[is_found]]
+            chunk.is_inactive[is_found] = known_array.is_inactive[known_indices[is_found]]
         is_repeat = ~is_first | is_known[group_indices]
         is_different = is_repeat & (fingerprints[order] != chunk.fingerprints[group_indices])
         overruling_rows = np.flatnonzero(sorted_is_inactive & is_repeat & ~chunk.is_inactive[group_indices])
@@ -184,8 +184,8 @@ class SeenIdentities:
             fingerprints[order[overruling_rows]],
             True,
         )
-        for known in self._arrays if len(overruled_groups) else ():
-            known.replace(chunk, overruled_groups)
+        for known_array in self._arrays if len(overruled_groups) else ():
+            known_array.replace(chunk, overruled_groups)
         self._append(chunk.select(~is_known))
         is_repeat[overruling_rows] = False
         masks = np.empty((2, len(order)), dtype=bool)

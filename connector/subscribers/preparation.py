@@ -122,10 +122,10 @@ class PreparedChunk:
     identities that must not become active because of an invalid row, and the record numbers of these rows
     (`_find_barred`). `connector.spooled_rows` adds the `differences` at the end of the source.
 
-    `omitted_zips` and `yearless` are positions of valid rows without their zip, or without a birthday that has no year.
-    `readings` are positions of cells whose value is not their text. `source_rows` counts the records of the source in
-    this chunk, also those of other shards. `consent` has unmapped columns that say who wants no email
-    (connector.subscribers.headers).
+    `omitted_zips` are the positions of valid rows whose zip is left out, and `yearless_positions` of valid rows whose
+    birthday is left out, because it has no year. `readings` are positions of cells whose value is not their text.
+    `source_rows` counts the records of the source in this chunk, also those of other shards. `consent_columns` has
+    unmapped columns that say who wants no email (connector.subscribers.headers).
     """
 
     chunk: Chunk
@@ -138,10 +138,10 @@ class PreparedChunk:
     faults: tuple[Fault, ...]
     barred: tuple[Digests, Positions]
     omitted_zips: Positions
-    yearless: Positions
+    yearless_positions: Positions
     readings: Readings
     source_rows: int
-    consent: tuple[str, ...]
+    consent_columns: tuple[str, ...]
     differences: tuple[Difference, ...] = ()
 
     @property
@@ -156,17 +156,17 @@ class PreparedChunk:
         return None if self.all_bases is None else self.all_bases.select(self._is_planned)
 
     @property
-    def repeats(self) -> Positions:
+    def repeated_positions(self) -> Positions:
         """The positions of rows that are not used because another row of the subscriber is used."""
         return self._find_positions(self.is_duplicate)
 
     @property
-    def suppressed(self) -> Positions:
+    def suppressed_positions(self) -> Positions:
         """The positions of rows on the suppression list."""
         return self._find_positions(self.is_suppressed)
 
     @property
-    def invalid(self) -> int:
+    def invalid_count(self) -> int:
         """The number of invalid and malformed records."""
         return len({fault.position for fault in self.faults}) + len(self.chunk.malformed)
 
@@ -188,7 +188,7 @@ class PreparedChunk:
             is_different=self.is_different[indices],
             faults=tuple(fault for fault in self.faults if fault.position < size),
             omitted_zips=self.omitted_zips[self.omitted_zips < size],
-            yearless=self.yearless[self.yearless < size],
+            yearless_positions=self.yearless_positions[self.yearless_positions < size],
             readings={reading: positions[positions < size] for reading, positions in self.readings.items()},
             differences=tuple(difference for difference in self.differences if difference.position < size),
         )
@@ -235,12 +235,14 @@ def prepare_chunks(
     is_activity_read = activity_rule is not None and bool(activity_rule.columns)
     for source_chunk in _read_at_most(source, None if is_activity_read else limit, read_columns):
         chunk = source_chunk if shard.is_whole else select_shard(source_chunk, mapping, rules, shard, today=today)
-        mapped = apply_mapping(chunk.frame, mapping, today=today)
+        mapped_chunk = apply_mapping(chunk.frame, mapping, today=today)
         bases, base_faults = (None, ()) if base is None else read_bases(chunk.frame, base)
         if base is not None and bases is not None:
             named_bases.update(dict.fromkeys(bases.bases))
             refuse_mixed_bases(base.column, named_bases)
-        validation = validate_rows(mapped.frame, rules, today=today, known_faults=[*mapped.faults, *base_faults])
+        validation = validate_rows(
+            mapped_chunk.frame, rules, today=today, known_faults=[*mapped_chunk.faults, *base_faults]
+        )
         valid_rows = validation.subscribers
         row_bases = None if bases is None else bases.select(valid_rows.index.to_numpy())
         identities = compute_identities(valid_rows[rules.identity], rules.identity)
@@ -249,7 +251,7 @@ def prepare_chunks(
         is_duplicate, is_different = seen_identities.add(subscriber_digests, fingerprints, find_inactive(valid_rows))
         is_suppressed = find_suppressed(suppression, valid_rows, identities, rules.identity) & ~is_duplicate
         omitted_zips = (
-            mapped.frame["address_zip"].iloc[validation.omitted_zips] if len(validation.omitted_zips) else None
+            mapped_chunk.frame["address_zip"].iloc[validation.omitted_zips] if len(validation.omitted_zips) else None
         )
         barred = identities[:0], chunk.numbers[:0]
         if is_activity_read:
@@ -270,8 +272,8 @@ def prepare_chunks(
             validation.faults,
             barred,
             validation.omitted_zips,
-            validation.yearless,
-            mapped.readings,
+            validation.yearless_positions,
+            mapped_chunk.readings,
             source_chunk.record_count,
             tuple(find_consent_columns(chunk.frame, mapping, ignored)),
         )
@@ -293,16 +295,16 @@ def _find_barred(chunk: Chunk, mapping: FieldMapping, identity: str, *, today: d
     malformed_identities, malformed_numbers = find_possible_identities(chunk.malformed, identity)
     if not len(chunk.frame):
         return malformed_identities, malformed_numbers
-    mapped = apply_mapping(chunk.frame, FieldMapping({identity: mapping.rules[identity]}), today=today)
+    mapped_chunk = apply_mapping(chunk.frame, FieldMapping({identity: mapping.rules[identity]}), today=today)
     valid_rows = validate_rows(
-        mapped.frame, ValidationRules(identity), today=today, known_faults=mapped.faults
+        mapped_chunk.frame, ValidationRules(identity), today=today, known_faults=mapped_chunk.faults
     ).subscribers
     activity_rules = {"email": ColumnRule(value="nobody@example.com"), "is_active": mapping.rules["is_active"]}
-    mapped = apply_mapping(chunk.frame, FieldMapping(activity_rules), today=today)
+    mapped_chunk = apply_mapping(chunk.frame, FieldMapping(activity_rules), today=today)
     rows_with_activity = validate_rows(
-        mapped.frame, ValidationRules(), today=today, known_faults=mapped.faults
+        mapped_chunk.frame, ValidationRules(), today=today, known_faults=mapped_chunk.faults
     ).subscribers
-    is_not_inactive = mapped.frame["is_active"].isna().to_numpy(dtype=bool, copy=True)
+    is_not_inactive = mapped_chunk.frame["is_active"].isna().to_numpy(dtype=bool, copy=True)
     is_not_inactive[rows_with_activity.index[rows_with_activity["is_active"].eq(True).fillna(False)]] = True
     valid_rows = valid_rows[~is_not_inactive[valid_rows.index]]
     positions = valid_rows.index.to_numpy(dtype=np.int64)
@@ -349,17 +351,19 @@ def digest_rows(
 ) -> tuple[list[bytes], list[bool]]:
     """Return a digest for each row of text cells, and whether the row has a valid identity. The digest is computed from
     the identity, or else from the cells that the mapping uses."""
-    mapped = apply_mapping(frame, FieldMapping({identity: mapping.rules[identity]}), today=today)
+    mapped_chunk = apply_mapping(frame, FieldMapping({identity: mapping.rules[identity]}), today=today)
     valid_rows = validate_rows(
-        mapped.frame, ValidationRules(identity), today=today, known_faults=mapped.faults
+        mapped_chunk.frame, ValidationRules(identity), today=today, known_faults=mapped_chunk.faults
     ).subscribers
     digests = [b""] * len(frame)
     for position, digest in zip(
         valid_rows.index, split_digests(compute_identities(valid_rows[identity], identity)), strict=True
     ):
         digests[position] = digest
-    unidentified = frame[[*mapping.columns]].drop(valid_rows.index)
-    for position, cells in zip(unidentified.index, unidentified.itertuples(index=False, name=None), strict=True):
+    unidentified_rows = frame[[*mapping.columns]].drop(valid_rows.index)
+    for position, cells in zip(
+        unidentified_rows.index, unidentified_rows.itertuples(index=False, name=None), strict=True
+    ):
         digests[position] = digest_text(repr([None if pd.isna(cell) else str(cell) for cell in cells]))
     is_identity = [position in valid_rows.index for position in range(len(frame))]
     return digests, is_identity
@@ -375,14 +379,14 @@ def find_suppressed(
     return suppression.find(identities) if suppression.field == identity else suppression.build_mask(valid_rows)
 
 
-def _read_at_most(source: Source, limit: int | None, used: Collection[str]) -> Iterator[Chunk]:
+def _read_at_most(source: Source, limit: int | None, used_columns: Collection[str]) -> Iterator[Chunk]:
     """Yield the chunks of the source with at most `limit` records."""
     remaining = limit
-    for chunk in source.chunks(used):
+    for chunk in source.chunks(used_columns):
         if remaining is None:
             yield chunk
             continue
-        yield (part := chunk.cut(remaining))
-        remaining -= part.record_count
+        yield (last_chunk := chunk.cut(remaining))
+        remaining -= last_chunk.record_count
         if remaining <= 0:
             return

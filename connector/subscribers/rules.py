@@ -252,10 +252,10 @@ class ValidationRules:
         _check("zip", [self.zip], ZIP_POLICIES)
 
 
-def _check(key: str, words: list[str], allowed: tuple[str, ...]) -> None:
+def _check(key: str, words: list[str], allowed_words: tuple[str, ...]) -> None:
     for word in words:
-        if word not in allowed:
-            raise ConfigurationError(f"{key}: {word!r} is not one of {', '.join(allowed)}")
+        if word not in allowed_words:
+            raise ConfigurationError(f"{key}: {word!r} is not one of {', '.join(allowed_words)}")
 
 
 @lru_cache(maxsize=1 << 16)  # the check and the reader both format each number; the cache holds the numbers of a chunk
@@ -358,15 +358,15 @@ def list_columns(mapped: Iterable[str], base: BaseColumn | None) -> tuple[str, .
 def parse_base(text: str) -> BaseRef:
     """Return the base that a text names. Digits are an id, and any other text is a name. Raises ValueError with a
     message."""
-    trimmed = text.strip()
-    if trimmed.isascii() and trimmed.isdigit():
-        number = int(trimmed) if len(trimmed) <= len(str(LARGEST_ID)) else 0
+    trimmed_text = text.strip()
+    if trimmed_text.isascii() and trimmed_text.isdigit():
+        number = int(trimmed_text) if len(trimmed_text) <= len(str(LARGEST_ID)) else 0
         if not 1 <= number <= LARGEST_ID:
             raise ValueError("no base has this id: ids are whole numbers from 1, of 64 bits")
         return BaseRef(service_id=number)
-    if not trimmed or not trimmed.isprintable():
+    if not trimmed_text or not trimmed_text.isprintable():
         raise ValueError("must be an id, or a name in printable characters")
-    return BaseRef(name=trimmed)
+    return BaseRef(name=trimmed_text)
 
 
 def refuse_mixed_bases(column: str, named_bases: Iterable[BaseRef]) -> None:

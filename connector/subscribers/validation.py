@@ -265,14 +265,14 @@ class ValidRows:
 
     The index of `subscribers` has the positions (from 0) of the rows in the chunk. Its column types are
     `KINDS.sent_type`. A missing value is not sent. `faults` are in the order of positions, and then of the field table.
-    `omitted_zips` are the positions of valid rows whose zip code is not sent. `yearless` are the positions of valid
-    rows whose birthday is not sent, because it has no year.
+    `omitted_zips` are the positions of valid rows whose zip code is not sent. `yearless_positions` are the positions of
+    valid rows whose birthday is not sent, because the birthday has no year.
     """
 
     subscribers: pd.DataFrame
     faults: tuple[Fault, ...]
     omitted_zips: Positions
-    yearless: Positions
+    yearless_positions: Positions
 
 
 def validate_rows(

@@ -421,16 +421,16 @@ def test_a_birthday_without_a_year_is_omitted_and_counted() -> None:
     validated_rows = validate_birthdays(["1980-02-29", "--05-12", "--0512", "--02-29", None])
     assert validated_rows.faults == ()
     assert validated_rows.subscribers["birthday"].fillna("").tolist() == ["1980-02-29", "", "", "", ""]
-    assert validated_rows.yearless.tolist() == [1, 2, 3]
+    assert validated_rows.yearless_positions.tolist() == [1, 2, 3]
 
 
 def test_a_birthday_without_a_year_in_an_invalid_row_is_not_counted() -> None:
     frame = pd.DataFrame({"email": ["a@x.com", "nobody", "c@x.com"], "birthday": ["--05-12"] * 3}, dtype="str")
     validated_rows = validate_rows(frame, ValidationRules(), today=date(2026, 11, 22))
-    assert (len(validated_rows.faults), validated_rows.yearless.tolist()) == (1, [0, 2])
+    assert (len(validated_rows.faults), validated_rows.yearless_positions.tolist()) == (1, [0, 2])
 
 
 def test_a_required_birthday_needs_a_year() -> None:
     validated_rows = validate_birthdays(["--05-12"], required=frozenset({"birthday"}))
     assert [(fault.field, fault.code) for fault in validated_rows.faults] == [("birthday", "required")]
-    assert validated_rows.yearless.tolist() == []
+    assert validated_rows.yearless_positions.tolist() == []
