@@ -128,9 +128,9 @@ def override_receipts(job: Job, destination: str | PathLike[str] | None, *, spel
     change. Raises ConfigurationError."""
     if destination is None:
         return job
-    own = {} if job.receipts is None else job.receipts.model_dump(by_alias=True)
+    receipts_keys = {} if job.receipts is None else job.receipts.model_dump(by_alias=True)
     to = fspath(destination) if isinstance(destination, PathLike) else destination
-    receipts = _validate(Receipts, {**own, "to": to}, lambda _: spell_argument("receipts"))
+    receipts = _validate(Receipts, {**receipts_keys, "to": to}, lambda _: spell_argument("receipts"))
     return job.model_copy(update={"receipts": receipts})
 
 

@@ -21,7 +21,7 @@ from connector.sources.files import refuse_missing_columns
 from connector.templates import Template, compile_template
 
 _MAX_BODY_BYTES = 50_000_000  # bytes
-_MAX_TEMPLATE_LENGTH = 1_000_000  # mail programs truncate a shorter HTML body (Gmail: after 102 kB)
+_MAX_TEMPLATE_LENGTH = 1_000_000  # mail programs truncate even shorter HTML bodies (Gmail: after 102 kB)
 
 _DEFAULT_RATE = 20.0
 """The rate in emails per second without `mail.retry_limited`. Without this key, an email that is refused with 429 is

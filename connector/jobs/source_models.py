@@ -55,7 +55,7 @@ class Cursor(BaseModel):
         return find_kind(self.start)
 
     @property
-    def first(self) -> "CursorValue":
+    def first_value(self) -> "CursorValue":
         """The value from which the first run reads."""
         from connector.sources.cursor import parse_cursor
 

@@ -1,4 +1,4 @@
-"""The public class of the library, `Connector`. Each method does the same as the command with its name."""
+"""The public class of the library, `Connector`. A method that runs a job does the same as the command with its name."""
 
 from __future__ import annotations
 

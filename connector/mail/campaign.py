@@ -96,8 +96,8 @@ def _read_value(report: Mapping[str, Any], *keys: str) -> object:
     return value
 
 
-_MAX_UNKNOWN_BEFORE_FIRST = 3  # so many unknown emails in a row end a run if the service has not accepted an email yet
-_MAX_UNKNOWN_IN_ROW = 5  # so many unknown emails in a row end a run after the service has accepted an email
+_MAX_UNKNOWN_BEFORE_FIRST = 3  # unknown emails in a row that end a run before the service has accepted an email
+_MAX_UNKNOWN_IN_ROW = 5  # unknown emails in a row that end a run after that
 _MAX_REFUSED_IN_ROW = 20
 _REDIRECT_STATUSES = range(300, 400)
 
@@ -130,12 +130,11 @@ class Letter(Addressee):
 
 @dataclass(frozen=True, slots=True)
 class SendVerdict:
-    """The outcome of an email. `status` and `words` (the message) are from the service's answer, in this run or an
-    earlier run."""
+    """The outcome of an email. `status` and `message` are from the service's answer, in this run or an earlier run."""
 
     outcome: MailOutcome
     status: int | None = None
-    words: str = field(default="", repr=False)
+    message: str = field(default="", repr=False)
 
 
 @dataclass(slots=True)
@@ -184,8 +183,8 @@ class CampaignSender:
         # whether the service has accepted an email; before that, only one email at a time leaves
         self.is_proved = False
         self.is_token_refused = False  # whether the service refused the token at the first email
-        self.sent_again = 0  # number of emails that were sent again after a 429
-        self.unreported = 0  # number of emails that are recorded as leaving and have no outcome
+        self.resent_count = 0  # number of emails that were sent again after a 429
+        self.unreported_count = 0  # number of emails that are recorded as leaving and have no outcome
         self._control, self._log, self._campaign, self._run_id = control, log, campaign, run_id
         self._client, self._on_verdict, self._policy = client, on_verdict, policy
         self._pace = pace
@@ -216,8 +215,8 @@ class CampaignSender:
                 case EmailState.SENT:
                     self._on_verdict(addressee, SendVerdict(MailOutcome.ALREADY_SENT))
                 case EmailState.SENDING | EmailState.UNKNOWN:
-                    words = "an earlier run sent it, and no certain answer came"
-                    self._on_verdict(addressee, SendVerdict(MailOutcome.UNKNOWN, entry.status, words))
+                    reason = "an earlier run sent it, and no certain answer came"
+                    self._on_verdict(addressee, SendVerdict(MailOutcome.UNKNOWN, entry.status, reason))
                 case EmailState.REFUSED if self._policy.allows_rejected:
                     self._allowed_recipients.add(addressee.recipient)
                     sendable_letters.append(addressee)
@@ -261,7 +260,7 @@ class CampaignSender:
             log.mark_intended(self._campaign, self._run_id, intents, at=intended_at)
 
         self._commit(record_intents)
-        self.unreported += len(letters)
+        self.unreported_count += len(letters)
         self._allowed_recipients -= allowed_recipients
         # Let other tasks read their answers. This is not done earlier, because the commit must not be cancelled.
         await asyncio.sleep(0)
@@ -270,7 +269,7 @@ class CampaignSender:
         """Send one email (service-api.md 4.1)."""
         if letter.recipient in self._limited_recipients:
             self._limited_recipients.remove(letter.recipient)
-            self.sent_again += 1
+            self.resent_count += 1
         return self._client.send_email(encode_email(letter.message))
 
     async def classify(self, letter: Letter, answer: EmailAnswer) -> EmailAnswer | None:
@@ -291,29 +290,29 @@ class CampaignSender:
                 accepted_at = self._control.clock.now().timestamp()
                 self._unrecorded_outcomes.accepted.append((recipient, request_id, message_id, accepted_at))
                 self._report(letter, SendVerdict(MailOutcome.SENT))
-            case Refused(status, words):
-                self._unrecorded_outcomes.refused.append((recipient, status, words))
-                self._report(letter, SendVerdict(MailOutcome.REJECTED, status, words))
-                self._watch_refused(status, words)
-            case NotSent(words):
+            case Refused(status, answer_message):
+                self._unrecorded_outcomes.refused.append((recipient, status, answer_message))
+                self._report(letter, SendVerdict(MailOutcome.REJECTED, status, answer_message))
+                self._watch_refused(status, answer_message)
+            case NotSent(answer_message):
                 self._unrecorded_outcomes.not_sent.append(recipient)
-                self._report(letter, SendVerdict(MailOutcome.UNSENT, None, words))
+                self._report(letter, SendVerdict(MailOutcome.UNSENT, None, answer_message))
                 self._control.end(
-                    f"the service cannot be reached: {words}. Run again; no recipient gets the email twice"
+                    f"the service cannot be reached: {answer_message}. Run again; no recipient gets the email twice"
                 )
-            case Ambiguous(status, words, retry_after_s):
+            case Ambiguous(status, answer_message, retry_after_s):
                 self._unrecorded_outcomes.lost.append(recipient)
-                self._report(letter, SendVerdict(MailOutcome.UNKNOWN, status, words))
+                self._report(letter, SendVerdict(MailOutcome.UNKNOWN, status, answer_message))
                 # At a rate limit, the run goes on, because the service will accept slower emails.
                 if not (self.is_proved and says_limit(status, retry_after_s)):
-                    self._watch_unknown(status, words)
+                    self._watch_unknown(status, answer_message)
 
     def give_up(self, letter: Letter, reason: GiveUpReason) -> None:
         """Report the outcome of an email without an answer, and store it for the next commit."""
         if reason is GiveUpReason.CUT_OFF:
             self._unrecorded_outcomes.lost.append(letter.recipient)
-            words = "the run was ended before an answer came"
-            self._report(letter, SendVerdict(MailOutcome.UNKNOWN, None, words))
+            message = "the run was ended before an answer came"
+            self._report(letter, SendVerdict(MailOutcome.UNKNOWN, None, message))
         else:
             self._unrecorded_outcomes.not_sent.append(letter.recipient)
             self._report(letter, SendVerdict(MailOutcome.UNSENT))
@@ -323,11 +322,11 @@ class CampaignSender:
         self._commit(lambda _log: None)
 
     def _report(self, letter: Letter, verdict: SendVerdict) -> None:
-        self.unreported -= 1
+        self.unreported_count -= 1
         self._on_verdict(letter, verdict)
 
-    def _watch_refused(self, status: int, words: str) -> None:
-        answer = f"{status}: {words}"
+    def _watch_refused(self, status: int, answer_message: str) -> None:
+        answer = f"{status}: {answer_message}"
         if status == TOO_MANY_REQUESTS:
             self._control.end(
                 f"the service refused an email with 429, too many requests ({answer}), and mail.retry_limited is not "
@@ -341,7 +340,7 @@ class CampaignSender:
                 f"{step}, and run again with --rejected to send this email, too"
             )
         else:
-            kind = refusal_kind(status, words)
+            kind = refusal_kind(status, answer_message)
             self._refused_counts[kind] += 1
             if self._refused_counts[kind] >= _MAX_REFUSED_IN_ROW:
                 self._control.end(
@@ -349,14 +348,15 @@ class CampaignSender:
                     "cause"
                 )
 
-    def _watch_unknown(self, status: int | None, words: str) -> None:
+    def _watch_unknown(self, status: int | None, answer_message: str) -> None:
         self._unknown_count += 1
         if status in _REDIRECT_STATUSES:
             self._control.end(
-                f"the service redirects ({status}), and redirects are not followed: correct service.base_url ({words})"
+                f"the service redirects ({status}), and redirects are not followed: "
+                f"correct service.base_url ({answer_message})"
             )
         elif self._unknown_count >= (_MAX_UNKNOWN_IN_ROW if self.is_proved else _MAX_UNKNOWN_BEFORE_FIRST):
-            last_answer = f"status {status}, {words}" if status is not None else words
+            last_answer = f"status {status}, {answer_message}" if status is not None else answer_message
             self._control.end(
                 f"{self._unknown_count} emails in a row got no certain answer (last: {last_answer}). Run again when "
                 "the service works; these emails will not be sent again"

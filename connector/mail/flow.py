@@ -70,7 +70,7 @@ from connector.states import EmailState
 from connector.subscribers.identity import IDENTITY_BYTES, InactiveIdentities, digest_identity, join_digests
 from connector.texts import agree, count
 
-_BATCH_ROWS = 256  # looked up with one query of the ledger
+_BATCH_ROWS = 256  # rows that one query of the ledger looks up
 
 
 @dataclass(slots=True)
@@ -94,8 +94,8 @@ class _Run:
         self.check.outcomes[verdict.outcome] += 1
         if needs_person(verdict.outcome):
             self.reported_recipients.add(addressee.recipient)
-            outcome, words, status = verdict.outcome, verdict.words, verdict.status
-            self.rejects.write(Problem(addressee.row, Outcome(outcome), "email", outcome, words, status))
+            outcome, message, status = verdict.outcome, verdict.message, verdict.status
+            self.rejects.write(Problem(addressee.row, Outcome(outcome), "email", outcome, message, status))
 
 
 async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
@@ -109,8 +109,8 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
                 stack.enter_context(plan.source)
                 path = plan.settings.state_dir / "rejects" / f"{report.run_id}.csv"
                 workbook_path = path.with_suffix(".xlsx") if is_workbook_name(plan.source.name) else None
-                names = plan.source.columns, report.run_id
-                rejects = stack.enter_context(RejectsFile(path, *names, clock.now, workbook=workbook_path))
+                columns_and_run_id = plan.source.columns, report.run_id
+                rejects = stack.enter_context(RejectsFile(path, *columns_and_run_id, clock.now, workbook=workbook_path))
                 run = _Run(plan, report, stop, progress, clock, rejects)
                 log = stack.enter_context(open_emails(plan.settings.ledger_url, may_make=plan.settings.may_make_ledger))
                 held_campaign = log.hold_campaign(
@@ -201,7 +201,7 @@ def _check_list(log: EmailLog, plan: MailPlan, check: MailCheck, *, is_recorded:
 
 async def _check(run: _Run, spool: MailRows) -> None:
     """Check all rows in a thread, so that signals are handled during the check."""
-    run.progress.follow(lambda: f"checking: {spool.rows:,} emails can be sent so far")
+    run.progress.follow(lambda: f"checking: {spool.row_count:,} emails can be sent so far")
     now, is_stopped = run.report.started_at, run.stop.event.is_set
     try:
         await asyncio.to_thread(check_rows, run.plan, now, spool, run.check, run.rejects.write, is_stopped)
@@ -225,23 +225,23 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: MailRows) -
         progress_meter = ProgressMeter(run.clock.monotonic)
 
         def describe() -> str:
-            sent, quiet_s = run.check.outcomes[MailOutcome.SENT], client.quiet_until - run.clock.monotonic()
+            sent_count, quiet_s = run.check.outcomes[MailOutcome.SENT], client.quiet_until - run.clock.monotonic()
             pause = f" (waiting {quiet_s:.0f} s: the service has asked for a pause)" if quiet_s > 1 else ""
-            return f"{sent:,} sent; {progress_meter.describe(sent, spool.rows)}{pause}"
+            return f"{sent_count:,} sent; {progress_meter.describe(sent_count, spool.row_count)}{pause}"
 
         try:
             inactive = InactiveIdentities()
-            if plan.skips_inactive and spool.rows:
+            if plan.skips_inactive and spool.row_count:
                 run.progress.follow(lambda: "reading who is inactive in the service")
                 inactive = await read_inactive_addresses(client, run.clock, run.stop)
             run.progress.follow(describe)
             await mailer.send(_Letters(run, mailer, spool, inactive).take)
         finally:
             run.report.copy_request_counts(client, run.clock.monotonic())
-            run.is_token_refused, run.unreported_count = mailer.is_token_refused, mailer.unreported
-            if mailer.sent_again:
+            run.is_token_refused, run.unreported_count = mailer.is_token_refused, mailer.unreported_count
+            if mailer.resent_count:
                 run.report.messages.append(
-                    f"The service refused an email {mailer.sent_again:,} times with 429, and it was sent again, as "
+                    f"The service refused an email {mailer.resent_count:,} times with 429, and it was sent again, as "
                     "mail.retry_limited demands. If the service sends emails that it refuses, a recipient got two"
                 )
     return run.stop.reason
@@ -296,8 +296,8 @@ def _report_unread_recipients(run: _Run, log: EmailLog, campaign: Campaign) -> N
             entry for entry in log.read_unsettled(campaign) if entry.recipient not in run.reported_recipients
         ]
     for entry in other_entries:
-        words = f"{entry.address}: the run {entry.run_id} sent it, and no certain answer came"
-        run.rejects.write(Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", words, entry.status))
+        message = f"{entry.address}: the run {entry.run_id} sent it, and no certain answer came"
+        run.rejects.write(Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", message, entry.status))
     run.has_unread_recipients = bool(other_entries)
     if other_entries:
         run.report.messages.append(
@@ -340,7 +340,7 @@ async def preview(plan: MailPlan, folder: Path, email_count: int, stop: Stop, pr
 
     now, is_stopped = report.started_at, stop.event.is_set
     with plan.source, MailRows() as spool:
-        progress.follow(lambda: f"checking: {spool.rows:,} emails can be sent so far")
+        progress.follow(lambda: f"checking: {spool.row_count:,} emails can be sent so far")
         try:
             await asyncio.to_thread(check_rows, plan, now, spool, check, on_problem, is_stopped)
         except ContentError:
@@ -358,7 +358,7 @@ async def preview(plan: MailPlan, folder: Path, email_count: int, stop: Stop, pr
                     file.write(content)
     report.rows = count_mail_rows(check.read_count, outcomes)
     report.messages += [*dict.fromkeys(check.messages), *faults]
-    written_count = min(email_count, spool.rows)
+    written_count = min(email_count, spool.row_count)
     if plan.skips_inactive:
         report.messages.append(
             "The preview does not read the service's list. A run that sends also leaves out the addresses that the "
@@ -395,7 +395,7 @@ def _predict_outcomes(plan: MailPlan, spool: MailRows, check: MailCheck) -> Coun
             refuse_older_ledger(
                 show_ledger_location(parse_ledger_location(plan.settings.ledger_url)), account, name, reports, History()
             )
-            return Counter({MailOutcome.SENT: spool.rows})
+            return Counter({MailOutcome.SENT: spool.row_count})
         _check_list(log, plan, check, is_recorded=False)
         with log.transaction():
             campaign = log.find_campaign(

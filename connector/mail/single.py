@@ -67,8 +67,8 @@ async def _send(message: Message, settings: Settings, log: EmailLog, report: Rep
         match answer:
             case Accepted(request_id, message_id):
                 log.mark_single_accepted(key, request_id, message_id, at=clock.now().timestamp())
-            case Refused(status, words):
-                log.mark_single_refused(key, status, words)
+            case Refused(status, answer_message):
+                log.mark_single_refused(key, status, answer_message)
             case NotSent():
                 log.mark_single_not_sent(key)
             case Ambiguous():
@@ -116,14 +116,18 @@ def _report_answer(report: Report, answer: Accepted | Refused | Ambiguous | NotS
         case Accepted(request_id, message_id):
             report.email = {"state": "sent", "request_id": request_id, "message_id": message_id}
             _end_report(report, MailOutcome.SENT, "ok", clock)
-        case Refused(status, words):
-            report.email = {"state": "rejected", "http_status": status, "message": words}
+        case Refused(status, answer_message):
+            report.email = {"state": "rejected", "http_status": status, "message": answer_message}
             _end_report(
-                report, MailOutcome.REJECTED, "partial", clock, f"the service refused the email ({status}): {words}"
+                report,
+                MailOutcome.REJECTED,
+                "partial",
+                clock,
+                f"the service refused the email ({status}): {answer_message}",
             )
-        case Ambiguous(status, words):
-            report.email = {"state": "unknown", "http_status": status, "message": words}
-            reply = f"status {status}, {words}" if status is not None else words
+        case Ambiguous(status, answer_message):
+            report.email = {"state": "unknown", "http_status": status, "message": answer_message}
+            reply = f"status {status}, {answer_message}" if status is not None else answer_message
             _end_report(
                 report,
                 MailOutcome.UNKNOWN,
@@ -131,9 +135,11 @@ def _report_answer(report: Report, answer: Accepted | Refused | Ambiguous | NotS
                 clock,
                 f"no certain answer came ({reply}). {_MAY_BE_SENT_MESSAGE}",
             )
-        case NotSent(words):
-            report.email = {"state": "unsent", "message": words}
-            _end_report(report, MailOutcome.UNSENT, "aborted", clock, f"the email was not sent: {words}. Run again")
+        case NotSent(answer_message):
+            report.email = {"state": "unsent", "message": answer_message}
+            _end_report(
+                report, MailOutcome.UNSENT, "aborted", clock, f"the email was not sent: {answer_message}. Run again"
+            )
 
 
 def _end_report(report: Report, outcome: MailOutcome, status: Status, clock: Clock, reason: str | None = None) -> None:

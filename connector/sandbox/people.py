@@ -180,8 +180,8 @@ def _list_templates() -> list[tuple[bytes, bytes, bytes, bytes]]:
             },
             "Birthday": f"{1940 + number % 67}-{1 + number % 12:02}-{1 + number % 28:02}",
         }
-        first, second, third, last = orjson.dumps(subscriber).split(_PLACEHOLDER.encode())
-        templates.append((b"," + first[1:], second, third, last))
+        part_1, part_2, part_3, part_4 = orjson.dumps(subscriber).split(_PLACEHOLDER.encode())
+        templates.append((b"," + part_1[1:], part_2, part_3, part_4))
     return templates
 
 
@@ -236,7 +236,7 @@ class SyntheticSubscribers:
         wires = []
         for subscriber_id in subscriber_ids:
             index = (subscriber_id - self.first_id) // self.step
-            active, names, tags, end = templates[index % _PERSON_COUNT]
+            part_1, part_2, part_3, part_4 = templates[index % _PERSON_COUNT]
             digits, phone = b"%d" % subscriber_id, b"%d" % (200_000_000 + index % 99_999_989)
-            wires.append(b"".join((b'{"Id":', digits, base, active, digits, names, phone, tags, digits, end)))
+            wires.append(b"".join((b'{"Id":', digits, base, part_1, digits, part_2, phone, part_3, digits, part_4)))
         return wires

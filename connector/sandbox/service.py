@@ -258,8 +258,8 @@ class Sandbox:
         settings = self.settings
         asked_id, asked_name, values = parse_create(body, settings)
         base_id, base_name = self._find_base(asked_id, asked_name)
-        head = {"Id": self.store.take_id(settings.id_step), "Base": {"Id": base_id, "Name": base_name}}
-        subscriber_json = orjson.dumps(head | fill_defaults(values, settings.absent_fields))
+        id_and_base = {"Id": self.store.take_id(settings.id_step), "Base": {"Id": base_id, "Name": base_name}}
+        subscriber_json = orjson.dumps(id_and_base | fill_defaults(values, settings.absent_fields))
         return Response(
             settings.created_status, b'{"success":true,"Subscriber":' + self._answer(subscriber_json) + b"}"
         )
@@ -294,12 +294,12 @@ class Sandbox:
     def _find_base(self, base_id: int | None, name: str | None) -> tuple[int, str]:
         """Return the Id and the Name of the base in which a create is stored: the named base, or its target in the
         switch `base_alias`."""
-        way = self.settings.base_names
+        base_names = self.settings.base_names
         for alias, target in self.settings.base_alias.items():
-            if alias == str(base_id) if name is None else fold_base(alias, way) == fold_base(name, way):
+            if alias == str(base_id) if name is None else fold_base(alias, base_names) == fold_base(name, base_names):
                 base_id, name = (int(target), None) if target.isascii() and target.isdigit() else (None, target)
                 break
-        return self.store.bases.find_or_make(base_id, name, way)
+        return self.store.bases.find_or_make(base_id, name, base_names)
 
     def _churn(self, listed_base_id: int | None) -> None:
         """Delete and then insert subscribers, as the churn switches say. If `listed_base_id` is None, all bases were
@@ -381,7 +381,7 @@ class Service:
         sandbox.stats.count_received(operation, now, peer.quiet_until)
         fault, refusal = self._admit(request, operation, method, now)
         if refusal is not None:
-            self._after(self._latency_s(), lambda: self._finish(operation, peer, refusal, Ending.WHOLE))
+            self._call_after(self._draw_latency_s(), lambda: self._finish(operation, peer, refusal, Ending.WHOLE))
         elif sandbox.settings.capacity and self._served_count >= sandbox.settings.capacity:
             self._waiting_requests.append(lambda: self._serve(operation, request, peer, fault))
         else:
@@ -395,13 +395,13 @@ class Service:
         sandbox, settings = self._sandbox, self._sandbox.settings
         if settings.redirect_to:
             target = settings.redirect_to.rstrip("/") + request.path + (f"?{request.query}" if request.query else "")
-            return None, self._error(307, "Moved", ("Location", target))
+            return None, self._build_error(307, "Moved", ("Location", target))
         if operation == "other":
-            return None, self._error(404, "There is nothing at this address")
+            return None, self._build_error(404, "There is nothing at this address")
         if request.method != method:
-            return None, self._error(405, f"Only {method} is possible here", ("Allow", method))
+            return None, self._build_error(405, f"Only {method} is possible here", ("Allow", method))
         if not is_authorised(request, sandbox.authorization):
-            return None, self._error(401, "The API token is missing or wrong")
+            return None, self._build_error(401, "The API token is missing or wrong")
         if settings.max_in_flight and self._served_count + len(self._waiting_requests) >= settings.max_in_flight:
             return None, self._refuse(settings.limit_status, settings.retry_after_s or 1, "Too many at once")
         wait_s = sandbox.limiter.admit(now)
@@ -415,21 +415,21 @@ class Service:
             return None, self._refuse(settings.limit_status, settings.refuse_retry_after_s, message)
         if operation == "create" and sandbox.block.refuses(now):
             sandbox.stats.faults["blocked"] += 1
-            return None, self._error(settings.blocked_status, settings.blocked_words)
+            return None, self._build_error(settings.blocked_status, settings.blocked_words)
         if len(request.body) > settings.max_body_bytes:
-            return None, self._error(413, "The body is too large")
+            return None, self._build_error(413, "The body is too large")
         if operation == "list":
-            return fault, self._error(400, "A list request has no body") if request.body else None
+            return fault, self._build_error(400, "A list request has no body") if request.body else None
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            return None, self._error(415, "Content-Type must be application/json")
+            return None, self._build_error(415, "Content-Type must be application/json")
         return fault, None
 
-    def _latency_s(self) -> float:
+    def _draw_latency_s(self) -> float:
         settings = self._sandbox.settings
         jitter_ms = self._sandbox.random.random() * settings.jitter_ms if settings.jitter_ms else 0.0
         return (settings.latency_ms + jitter_ms) / 1000
 
-    def _after(self, delay_s: float, action: Callable[[], object]) -> None:
+    def _call_after(self, delay_s: float, action: Callable[[], object]) -> None:
         """Call `action` after a delay, or at once without a delay."""
         if not delay_s:
             action()
@@ -458,7 +458,7 @@ class Service:
                         self._waiting_requests.popleft()()
                     self._is_serving_line = False
 
-        self._after(self._latency_s(), execute)
+        self._call_after(self._draw_latency_s(), execute)
 
     def _perform(self, operation: str, request: Request, peer: Peer, fault: Fault | None) -> None:
         """Execute a request, and answer as its fault demands. A fault does not change the answer to a rejected
@@ -467,18 +467,18 @@ class Service:
         if fault is Fault.DROP_BEFORE:
             self._finish(operation, peer, NO_RESPONSE, Ending.CUT)
             if settings.late_ms and operation != "list":
-                self._after(settings.late_ms / 1000, lambda: self._execute(operation, request, Fate.LATE))
+                self._call_after(settings.late_ms / 1000, lambda: self._execute(operation, request, Fate.LATE))
             return
         is_error = fault is Fault.ERROR_BEFORE
         if not is_error and operation == "list" and settings.list_error:
             is_error = sandbox.random.random() < settings.list_error
             sandbox.stats.faults.update(["list_error"] if is_error else [])
         if is_error:
-            self._finish(operation, peer, self._server_error(), Ending.WHOLE)
+            self._finish(operation, peer, self._build_server_error(), Ending.WHOLE)
             return
         if fault is Fault.STRAY_REFUSAL:
             status = int(sandbox.random.choice(settings.stray_statuses))
-            self._finish(operation, peer, self._error(status, "This is not possible"), Ending.WHOLE)
+            self._finish(operation, peer, self._build_error(status, "This is not possible"), Ending.WHOLE)
             return
         if fault is Fault.DISCARD and operation == "create":
             self._finish(operation, peer, self._discard(request), Ending.WHOLE)
@@ -496,15 +496,17 @@ class Service:
             case Fault.HANG_AFTER:
                 ending = Ending.SILENT
             case Fault.ERROR_AFTER:
-                response = self._server_error()
+                response = self._build_server_error()
             case Fault.GARBAGE_AFTER:
                 response = Response(200, sandbox.random.choice(GARBAGE))
             case Fault.CREATED_422 if is_change:
-                response = self._error(422, "The request cannot be processed")
+                response = self._build_error(422, "The request cannot be processed")
             case Fault.CREATED_429 if is_change:
                 response = self._refuse(429, _CREATED_429_WAIT_S, "Too many requests, come back later")
             case Fault.EXECUTED_STATUS if is_change:
-                response = self._error(int(sandbox.random.choice(settings.executed_statuses)), "This is not possible")
+                response = self._build_error(
+                    int(sandbox.random.choice(settings.executed_statuses)), "This is not possible"
+                )
             case Fault.WRONG_ANSWER if is_change and operation == "create":  # as if two requests were mixed up
                 root = orjson.loads(response.body)
                 root["Subscriber"]["Email"] = "somebody.else@example.net"
@@ -517,9 +519,9 @@ class Service:
             return self._sandbox.execute(operation, request, fate), True
         except RejectedError as error:
             status = self._sandbox.settings.error_status if error.status is None else error.status
-            return self._error(status, error.message), False
+            return self._build_error(status, error.message), False
         except OSError:  # the disk is full and nothing was stored; the answer is a server error, as from a real service
-            return self._server_error(), False
+            return self._build_server_error(), False
 
     def _discard(self, request: Request) -> Response:
         """Return the answer to a create that is not executed."""
@@ -527,9 +529,9 @@ class Service:
             return self._sandbox.answer_unstored(request.body)
         except RejectedError as error:
             status = self._sandbox.settings.error_status if error.status is None else error.status
-            return self._error(status, error.message)
+            return self._build_error(status, error.message)
 
-    def _error(self, status: int, message: str, *headers: tuple[str, str]) -> Response:
+    def _build_error(self, status: int, message: str, *headers: tuple[str, str]) -> Response:
         """Return an error. Its shape is a switch (`error_shape`), because service-api.md does not show the shape."""
         match self._sandbox.settings.error_shape:
             case "plain":
@@ -538,13 +540,13 @@ class Service:
                 error = {"code": status, "details": [{"message": message}]}
                 return Response(status, orjson.dumps({"success": False, "error": error}), headers=headers)
             case "html":
-                head = f"<!doctype html><html><head><title>{status}</title></head>"
-                page = f"{head}<body><h1>{html.escape(message)}</h1></body></html>"
+                html_head = f"<!doctype html><html><head><title>{status}</title></head>"
+                page = f"{html_head}<body><h1>{html.escape(message)}</h1></body></html>"
                 return Response(status, page.encode(), "text/html; charset=utf-8", headers)
         return Response(status, b"", headers=headers)
 
-    def _server_error(self) -> Response:
-        return self._error(self._sandbox.settings.server_error, "Something went wrong on our side")
+    def _build_server_error(self) -> Response:
+        return self._build_error(self._sandbox.settings.server_error, "Something went wrong on our side")
 
     def _refuse(self, status: int, wait_s: float, message: str) -> Response:
         """Return a refusal. Its Retry-After is rounded up to a whole second, and has the form of the switch
@@ -553,16 +555,16 @@ class Service:
         match self._sandbox.settings.retry_after:
             case "seconds":
                 seconds = math.ceil(wait_s)
-                error = self._error(status, message, ("Retry-After", str(seconds)))
+                error = self._build_error(status, message, ("Retry-After", str(seconds)))
                 return replace(error, wait_s=float(seconds))
             case "date":
                 until = math.ceil(self._sandbox.wall() + wait_s)
                 date = format_datetime(datetime.fromtimestamp(until, UTC), usegmt=True)
-                return replace(self._error(status, message, ("Retry-After", date)), wait_until=float(until))
+                return replace(self._build_error(status, message, ("Retry-After", date)), wait_until=float(until))
             case "unix":
                 until = math.ceil(self._sandbox.wall() + wait_s)
-                return replace(self._error(status, message, ("Retry-After", str(until))), wait_until=float(until))
-        return self._error(status, message)
+                return replace(self._build_error(status, message, ("Retry-After", str(until))), wait_until=float(until))
+        return self._build_error(status, message)
 
     def _finish(self, operation: str, peer: Peer, response: Response, ending: Ending) -> None:
         """Answer a request, and count the answer as the client sees it."""

@@ -23,9 +23,9 @@ _MAX_SEARCHED = 100_000  # the maximum number of subscribers whose JSON a search
 _MAX_BASE_NAME_LENGTH = 20  # the length of names with the switch base_names=cut
 
 
-def write_base_name(name: str, way: str) -> str:
+def write_base_name(name: str, base_names: str) -> str:
     """Return the name of a base as the service stores it (switch `base_names`)."""
-    match way:
+    match base_names:
         case "nfd":
             return unicodedata.normalize("NFD", name)
         case "collapsed":
@@ -39,14 +39,14 @@ def write_base_name(name: str, way: str) -> str:
     return name
 
 
-def fold_base(name: str, way: str) -> str:
+def fold_base(name: str, base_names: str) -> str:
     """Return the key by which a name finds its base (switch `base_names`)."""
-    if way == "folded":
+    if base_names == "folded":
         return name.strip().casefold()
-    if way == "accent_blind":
+    if base_names == "accent_blind":
         letters = unicodedata.normalize("NFD", name.strip().casefold())
         return "".join(letter for letter in letters if not unicodedata.combining(letter))
-    return html.unescape(name) if way == "escaped" else write_base_name(name, way)
+    return html.unescape(name) if base_names == "escaped" else write_base_name(name, base_names)
 
 
 class Bases:
@@ -56,19 +56,21 @@ class Bases:
         self._names: dict[int, str] = {}
         self._ids: dict[str, dict[str, int]] = {}  # for each way of matching names: the ids by key
 
-    def find_or_make(self, base_id: int | None, name: str | None, way: str = "exact") -> tuple[int, str]:
+    def find_or_make(self, base_id: int | None, name: str | None, base_names: str = "exact") -> tuple[int, str]:
         """Return the Id and the Name of the base. An unknown Id creates the base `Base <Id>`, and an unknown Name
         creates a base with the next Id.
 
-        `way` is the value of the switch `base_names`: the way in which names are stored and matched.
+        `base_names` is the value of the switch of this name, which decides how names are stored and matched.
         """
         if base_id is None:
             name = name or ""
-            if way not in self._ids:
-                self._ids[way] = {fold_base(known, way): number for number, known in reversed(self._names.items())}
-            base_id = self._ids[way].get(fold_base(name, way))
+            if base_names not in self._ids:
+                self._ids[base_names] = {
+                    fold_base(known, base_names): number for number, known in reversed(self._names.items())
+                }
+            base_id = self._ids[base_names].get(fold_base(name, base_names))
             if base_id is None:
-                return self.add(max(self._names, default=0) + 1, write_base_name(name, way))
+                return self.add(max(self._names, default=0) + 1, write_base_name(name, base_names))
         elif base_id not in self._names:
             return self.add(base_id, f"Base {base_id}")
         return base_id, self._names[base_id]
@@ -76,8 +78,8 @@ class Bases:
     def add(self, base_id: int, name: str) -> tuple[int, str]:
         """Add a base. If two bases have the same name, the name finds the first base."""
         self._names.setdefault(base_id, name)
-        for way, ids in self._ids.items():
-            ids.setdefault(fold_base(name, way), base_id)
+        for base_names, ids in self._ids.items():
+            ids.setdefault(fold_base(name, base_names), base_id)
         return base_id, self._names[base_id]
 
     def items(self) -> list[tuple[int, str]]:
@@ -90,11 +92,11 @@ def fold_key(text: str) -> str:
     return text.strip().lower()
 
 
-def find_identity(subscriber: dict[str, Any], by: str) -> tuple[str, str] | None:
+def find_identity(subscriber: dict[str, Any], identity_switch: str) -> tuple[str, str] | None:
     """Return the field and the value that identify a subscriber within a base, or None if the subscriber has no such
-    value. If `by` (switch `identity`) is email, this is the email, or without an email the ClientUserId. Otherwise it
-    is always the ClientUserId."""
-    email = fold_key(subscriber.get("Email") or "") if by == "email" else ""
+    value. If `identity_switch` is email, this is the email, or without an email the ClientUserId. Otherwise it is
+    always the ClientUserId."""
+    email = fold_key(subscriber.get("Email") or "") if identity_switch == "email" else ""
     client_user_id = (subscriber.get("ClientUserId") or "").strip()
     if email:
         return "Email", email
@@ -341,23 +343,24 @@ class SubscriberStore:
         ]
         return sorted(subscriber_id for subscriber_id in matching_ids if subscriber_id in self)
 
-    def find_same(self, subscriber: dict[str, Any], base_id: int, by: str) -> list[int]:
+    def find_same(self, subscriber: dict[str, Any], base_id: int, identity_switch: str) -> list[int]:
         """Return the sorted ids of the base's subscribers that have this subscriber's identity."""
-        identity = find_identity(subscriber, by)
+        identity = find_identity(subscriber, identity_switch)
         return sorted(
             subscriber_id
             for subscriber_id in (self.find(*identity) if identity is not None else ())
-            if self.base_of(subscriber_id) == base_id and find_identity(self.read(subscriber_id), by) == identity
+            if self.base_of(subscriber_id) == base_id
+            and find_identity(self.read(subscriber_id), identity_switch) == identity
         )
 
-    def duplicates(self, by: str) -> list[dict[str, Any]]:
+    def duplicates(self, identity_switch: str) -> list[dict[str, Any]]:
         """Return each identity that several subscribers of a base have, with the keys `base_id`, `field`, `value` and
         `ids`."""
         ids_by_identity: dict[tuple[int, str, str], set[int]] = {}
         for field, index in self._ids_by_key.items():
             for ids in (self.find(field, key) for key in index):
                 for subscriber_id in ids if len(ids) > 1 else ():
-                    identity = find_identity(self.read(subscriber_id), by)
+                    identity = find_identity(self.read(subscriber_id), identity_switch)
                     if identity is not None:
                         ids_by_identity.setdefault((self.base_of(subscriber_id), *identity), set()).add(subscriber_id)
         return [
