@@ -57,15 +57,17 @@ def read_target_kind(path: Path) -> TargetKind:
     return TargetKind.FREE if kind is TargetKind.FILE and status.st_size == 0 else kind
 
 
-def refuse_foreign(option: str, path: Path, is_ours: Callable[[bytes], bool], *, may_be_device: bool = False) -> None:
+def refuse_foreign(
+    option: str, path: Path, is_own_file: Callable[[bytes], bool], *, may_be_device: bool = False
+) -> None:
     """Raise ConfigurationError if the file of an option must not be written. Only a new or empty file in an existing
-    folder may be written, or a file that `is_ours` recognises by its first bytes."""
+    folder may be written, or a file whose first bytes `is_own_file` accepts."""
     try:
         kind = read_target_kind(path)
         may_write = kind is TargetKind.FREE or (may_be_device and kind is TargetKind.DEVICE)
         if kind is TargetKind.FILE:
             with path.open("rb") as file:
-                may_write = is_ours(file.read(_HEAD_BYTES))
+                may_write = is_own_file(file.read(_HEAD_BYTES))
     except OSError as error:
         raise ConfigurationError(f"{option} {path}: {error.strerror}; name another file") from None
     if not may_write:
@@ -146,24 +148,24 @@ def _open_locked(partial: Path, target: Path, mode: int) -> int:
     """Lock and empty the file `partial`, and return its descriptor. A killed writer may have left the file. Raises
     OSError if `partial` is a link or a pipe."""
     while True:
-        handle = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, OWNER_ONLY)
+        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, OWNER_ONLY)
         try:
-            _lock(handle, target)
-            if os.path.samestat(os.fstat(handle), partial.stat()):
-                os.fchmod(handle, mode)
-                os.truncate(handle, 0)
-                return handle
+            _lock(descriptor, target)
+            if os.path.samestat(os.fstat(descriptor), partial.stat()):
+                os.fchmod(descriptor, mode)
+                os.truncate(descriptor, 0)
+                return descriptor
         except FileNotFoundError:  # its writer has published or deleted the file before it was locked here
             pass
         except BaseException:
-            os.close(handle)
+            os.close(descriptor)
             raise
-        os.close(handle)
+        os.close(descriptor)
 
 
-def _lock(handle: int, target: Path) -> None:
+def _lock(descriptor: int, target: Path) -> None:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise LockedError(f"another run is writing {target}: run again when it has ended") from None
     except OSError as error:
@@ -173,11 +175,11 @@ def _lock(handle: int, target: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Write the list of names in a folder to the disk, if the file system supports this. Raises OSError."""
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(handle)
+        os.fsync(descriptor)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.EBADF, *_NO_LOCK_ERRORS):  # not every file system can sync a folder
             raise
     finally:
-        os.close(handle)
+        os.close(descriptor)

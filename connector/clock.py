@@ -12,8 +12,8 @@ from functools import partial
 class Clock:
     """The three functions of a clock.
 
-    `monotonic` returns seconds. They never go back, and go on while the machine sleeps. `now` returns the aware time in
-    UTC. `sleep` waits for a number of seconds.
+    `monotonic` returns seconds. These never go back, and also count while the machine sleeps. `now` returns the aware
+    time in UTC. `sleep` waits for a number of seconds.
     """
 
     monotonic: Callable[[], float]

@@ -116,7 +116,7 @@ async def export_subscribers(
     schema = select_columns(destination.columns, has_run=destination.has_run_columns)
     staging = _Staging(writer, schema, run_id, now())
     try:
-        await _block(partial(writer.prepare, ExportStart(run_id, job, filters, staging.exported_at)), writer)
+        await _run_blocking(partial(writer.prepare, ExportStart(run_id, job, filters, staging.exported_at)), writer)
         has_target = writer.has_target
         with open_columns() as columns:
             certificate = await read_list(
@@ -139,7 +139,7 @@ async def export_subscribers(
         if filters and has_target and not staging.row_count:  # the filter's value may be misspelt
             note = note or f"The filter matched no subscriber: {destination} was left as it was."
         if not note and max_shrink < 1:
-            last_count = await _block(partial(writer.count_last, filters), writer)
+            last_count = await _run_blocking(partial(writer.count_last, filters), writer)
             if last_count and last_count - staging.row_count > max_shrink * last_count * (1 + _ROUNDING_ERROR):
                 share = 1 - staging.row_count / last_count
                 note = (
@@ -150,23 +150,23 @@ async def export_subscribers(
                 return ExportResult(certificate, 0, note, is_refused=True)
         if not note:
             run = ExportRun(run_id, job, certificate, staging.row_count, staging.exported_at, now())
-            await _block(partial(writer.publish, run), writer, is_commit=True)
+            await _run_blocking(partial(writer.publish, run), writer, is_commit=True)
             logger.info("commit: %(rows)d rows are published", {"rows": staging.row_count})
         return ExportResult(certificate, 0 if note else staging.row_count, note)
     finally:
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(_in_thread(writer.discard), _COMMIT_S)
+            await asyncio.wait_for(_run_in_thread(writer.discard), _COMMIT_S)
 
 
-async def _block(work: Callable[[], T], writer: Writer, *, is_commit: bool = False) -> T:
+async def _run_blocking(work: Callable[[], T], writer: Writer, *, is_commit: bool = False) -> T:
     """Run a blocking method of the writer in a thread. A cancellation interrupts the method and waits for its end. If a
     commit succeeds despite the cancellation, return the result of the commit."""
-    work_future = asyncio.ensure_future(_in_thread(work))
+    work_future = asyncio.ensure_future(_run_in_thread(work))
     try:
         return await asyncio.shield(work_future)
     except asyncio.CancelledError:
         work_future.add_done_callback(lambda future: future.cancelled() or future.exception())  # asyncio would warn
-        interrupt_future = asyncio.ensure_future(_in_thread(writer.interrupt))
+        interrupt_future = asyncio.ensure_future(_run_in_thread(writer.interrupt))
         await asyncio.wait((work_future,), timeout=_STOP_S)
         if not work_future.done() and writer.is_committing:
             await asyncio.wait((work_future,), timeout=_COMMIT_S)
@@ -187,7 +187,7 @@ async def _block(work: Callable[[], T], writer: Writer, *, is_commit: bool = Fal
         raise
 
 
-async def _in_thread(work: Callable[[], T]) -> T:
+async def _run_in_thread(work: Callable[[], T]) -> T:
     """Run blocking work in a daemon thread, which does not keep the process alive."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()

@@ -32,8 +32,8 @@ class ProgressMeter:
         if total:
             total_text = f"{total:,.0f}"
             if is_estimate:  # two digits, because more digits would flicker
-                digits: float = 10 ** max(0, len(f"{total:.0f}") - 2)
-                total_text = f"about {round(total / digits) * digits:,.0f}"
+                rounding_unit: float = 10 ** max(0, len(f"{total:.0f}") - 2)
+                total_text = f"about {round(total / rounding_unit) * rounding_unit:,.0f}"
             parts.append(f"{min(done_count / total, 1.0):.0%} of {total_text}")
         if rate >= 1:
             parts.append(f"{rate:,.0f}/s")

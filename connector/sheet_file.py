@@ -20,7 +20,7 @@ MAX_TEXT_UNITS = 32_767  # UTF-16 units in the text of a cell
 Cell = str | int | bool | date | datetime | None
 
 _BATCH_LENGTH = 1 << 18  # characters that are written and compressed together
-_MAX_DIGITS = 15  # that Excel keeps of a number
+_MAX_DIGITS = 15  # digits of a number that Excel keeps
 _EPOCH = datetime(1899, 12, 30)  # noqa: DTZ001 - no time zone in workbooks; Excel has a 29 February 1900
 _FIRST_DAY = date(1900, 3, 1)  # from this day on, all programs number the days in the same way
 _DATE_STYLE, _TIME_STYLE = 1, 2  # indices of cellXfs

@@ -86,9 +86,9 @@ class Spool(CloseableResource):
 
     def append(self, value: object) -> None:
         """Write one object. Raises RunAborted if the disk is full."""
-        pickled = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-        size = len(pickled).to_bytes(_SIZE_BYTES, "little")
-        self._records.write([size + pa.compress(pickled, codec="lz4", asbytes=True)])
+        object_bytes = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+        size = len(object_bytes).to_bytes(_SIZE_BYTES, "little")
+        self._records.write([size + pa.compress(object_bytes, codec="lz4", asbytes=True)])
         self._records.flush()
 
     def read(self) -> Iterator[Any]:
