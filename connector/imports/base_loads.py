@@ -110,7 +110,7 @@ class BaseLoads:
         if isinstance(self._base, BaseRef):
             await self._open(self._base)
 
-    async def load(self, planned: PlannedChunk, bases: RowBases | None) -> None:
+    async def load(self, planned_chunk: PlannedChunk, bases: RowBases | None) -> None:
         """Load the rows of each base, in the order in which the bases first appear in the chunk.
 
         `bases` has the base of each row (None: all rows are for one base). Raises RunAborted if the run cannot
@@ -120,7 +120,7 @@ class BaseLoads:
             refuse_too_many(self._base, len({*self._loads_by_reference, *(base for base, _ in bases.split())}))
         chunks = list[tuple[_BaseLoad, SortedChunk]]()
         try:
-            for base_ref, part in self._split(planned, bases):
+            for base_ref, part in self._split(planned_chunk, bases):
                 if base_ref not in self._loads_by_reference and self._run.stop.is_stopping:
                     continue
                 base_load = self._loads_by_reference.get(base_ref) or await self._open(base_ref)
@@ -130,7 +130,7 @@ class BaseLoads:
                 chunk.is_unsure = any(other_load is base_load for other_load, _ in chunks)
                 chunks.append((base_load, chunk))
             tasks = [base_load.loader.plan_lookup(chunk) for base_load, chunk in chunks]
-            await self._account.learn([task for task in tasks if task is not None])
+            await self._account.look_up([task for task in tasks if task is not None])
             for base_load, chunk in chunks:
                 with self._use(base_load):
                     await base_load.loader.create_new(chunk)
@@ -215,12 +215,12 @@ class BaseLoads:
                     f"To list {agree(lacking_count, 'it', 'them')}, run connector reconcile"
                 )
 
-    def _split(self, planned: PlannedChunk, bases: RowBases | None) -> Iterator[tuple[BaseRef, PlannedChunk]]:
+    def _split(self, planned_chunk: PlannedChunk, bases: RowBases | None) -> Iterator[tuple[BaseRef, PlannedChunk]]:
         if isinstance(self._base, BaseRef):
-            yield self._base, planned
+            yield self._base, planned_chunk
         elif bases is not None:
             for base, indexes in bases.split():
-                yield base, planned.select(indexes)
+                yield base, planned_chunk.select(indexes)
 
     async def _open(self, base_ref: BaseRef) -> _BaseLoad:
         """Begin and return the load of a base. After a survey, the load uses the results of the survey's look-ups."""

@@ -234,7 +234,9 @@ class LedgerWriter:
         answered_rows = [(identity, move.subscriber_id or 0) for identity, move in moves[Event.ANSWERED]]
         refused_rows = [(identity, move.status or 0, move.message) for identity, move in moves[Event.REFUSED]]
         ledger.mark_answered(self.base, answered_rows)
-        altered_rows = [(identity, move.altered) for identity, move in moves[Event.ANSWERED] if move.altered]
+        altered_rows = [
+            (identity, move.altered_fields) for identity, move in moves[Event.ANSWERED] if move.altered_fields
+        ]
         ledger.record_altered(self.base, altered_rows)
         ledger.mark_refused(self.base, State.SENDING, refused_rows)
         held_rows = [(identity, move.subscriber_id or 0, move.message) for identity, move in moves[Event.MISANSWERED]]

@@ -221,8 +221,14 @@ class EmailLog:
         """Move REFUSED to NONE. A person has allowed one more attempt for these recipients."""
         self._move(_DELETE, _build_rows(campaign, recipients), EmailState.REFUSED, EmailEvent.ALLOWED)
 
-    def _move(self, batch: Batch, rows: Rows, old_state: EmailState, event: EmailEvent, **shared: object) -> None:
-        values: Mapping[str, Any] = {"old_state": old_state, "new_state": EMAIL.decide(old_state, event), **shared}
+    def _move(
+        self, batch: Batch, rows: Rows, old_state: EmailState, event: EmailEvent, **shared_values: object
+    ) -> None:
+        values: Mapping[str, Any] = {
+            "old_state": old_state,
+            "new_state": EMAIL.decide(old_state, event),
+            **shared_values,
+        }
         self.store.change(batch, values, rows)
 
     # Single emails (`connector send`). There is no lock. So a single email in SENDING may be on its way, or its process

@@ -68,7 +68,7 @@ class Move:
     subscriber_id: int | None = None
     status: int | None = None
     message: str = ""
-    altered: tuple[str, ...] = ()
+    altered_fields: tuple[str, ...] = ()  # fields whose values differ in the answer
     answered_base: tuple[int | None, str | None] | None = None
     is_stale: bool = False
     is_known: bool = False
@@ -193,15 +193,20 @@ class Ledger:
         return [UnfinishedEntry(identity, _FIELD_BY_NUMBER[field], *columns) for identity, field, *columns in rows]
 
     def find_confirmed_entries(
-        self, base: Base, start: bytes, number: int, *, before: int = LAST_RUN_KEY
+        self, base: Base, start: bytes, number: int, *, before_run_key: int = LAST_RUN_KEY
     ) -> list[ConfirmedEntry]:
         """Return at most `number` CONFIRMED entries of the base in the order of identities. Begin at the identity (a
         digest) `start`. After the last identity, continue with the first identity.
 
-        Leave out entries that the run with the key `before` or a later run has sent. Also leave out entries that a
-        person has accepted with another identity.
+        Leave out entries that the run with the key `before_run_key` or a later run has sent. Also leave out entries
+        that a person has accepted with another identity.
         """
-        values: dict[str, object] = {"base": base.key, "state": State.CONFIRMED, "number": number, "before": before}
+        values: dict[str, object] = {
+            "base": base.key,
+            "state": State.CONFIRMED,
+            "number": number,
+            "before": before_run_key,
+        }
         values |= {"accepted": HOW_NUMBERS["accepted"], "not_ended": inf, **self._range}
         start = self.shard.place(start)
         confirmed_entries = [
@@ -213,12 +218,14 @@ class Ledger:
             ]
         return list(dict.fromkeys(confirmed_entries))[:number]
 
-    def list_confirmed(self, base: Base, field: str, before: int, ended_by: float) -> "tuple[bytes, array[int]]":
+    def list_confirmed(
+        self, base: Base, field: str, before_run_key: int, ended_by: float
+    ) -> "tuple[bytes, array[int]]":
         """Return the joined identities of `field` and the subscriber ids of all CONFIRMED entries of the base that a
         listing should show. These were confirmed by a listing, or by a run that is earlier than the run with the key
-        `before` and has ended at `ended_by` (Unix seconds) or earlier."""
+        `before_run_key` and has ended at `ended_by` (Unix seconds) or earlier."""
         values: dict[str, object] = {"base": base.key, "state": State.CONFIRMED, "field": IDENTITY_FIELDS[field]}
-        values |= {"before": before, "accepted": HOW_NUMBERS["accepted"], "ended_by": ended_by, **self._range}
+        values |= {"before": before_run_key, "accepted": HOW_NUMBERS["accepted"], "ended_by": ended_by, **self._range}
         identities, ids = bytearray(), array("q")
         for identity, subscriber_id in self.connection.execute(_LIST_CONFIRMED, values):
             identities += identity
@@ -243,10 +250,10 @@ class Ledger:
         values = {"base": base.key, "job": make_storable(job), **self._range}
         return [bytes(identity) for (identity,) in self.connection.execute(_FIND_OPT_OUTS, values)]
 
-    def list_entries(self, base: Base, field: str, after: bytes, number: int) -> list[ListedEntry]:
+    def list_entries(self, base: Base, field: str, after_identity: bytes, number: int) -> list[ListedEntry]:
         """Return at most `number` entries of the base whose identity is of `field`, in the order of identities. Begin
-        after the identity `after`, or at the first identity if it is b""."""
-        values = {"base": base.key, "field": IDENTITY_FIELDS[field], "after": after, "number": number}
+        after `after_identity`, or at the first identity if it is b""."""
+        values = {"base": base.key, "field": IDENTITY_FIELDS[field], "after": after_identity, "number": number}
         return [(bytes(identity), *columns) for identity, *columns in self.connection.execute(_LIST_ENTRIES, values)]
 
     def find_last_confirmation(self, since: float, now: float) -> float | None:
@@ -386,7 +393,7 @@ class Ledger:
         The entries have no fingerprint, because the service may have other values than the row. Entries in other states
         do not change. If an identity is listed twice, its first id counts. `field` is the field of the identities.
         """
-        shared = {
+        shared_values = {
             "field": IDENTITY_FIELDS[field],
             "new_state": ENTRY.decide(State.NONE, Event.FOUND),
             "how": HOW_NUMBERS["found"],
@@ -396,13 +403,17 @@ class Ledger:
         ]
         # PostgreSQL refuses to change one entry twice in one statement.
         id_by_identity = dict(reversed(own_subscribers))
-        self.store.write(_INSERT_LISTED, shared, [(base.key, *pair) for pair in id_by_identity.items()])
+        self.store.write(_INSERT_LISTED, shared_values, [(base.key, *pair) for pair in id_by_identity.items()])
 
     def record_shown(self, base: Base, identities: Sequence[bytes]) -> None:
         """Record in CONFIRMED entries that the list has shown their subscribers. Do not change entries that a person
         has accepted."""
-        shared = {"old_state": State.CONFIRMED, "shown": HOW_NUMBERS["shown"], "accepted": HOW_NUMBERS["accepted"]}
-        self.store.write(_SET_SHOWN, shared, _build_rows(base, identities))
+        shared_values = {
+            "old_state": State.CONFIRMED,
+            "shown": HOW_NUMBERS["shown"],
+            "accepted": HOW_NUMBERS["accepted"],
+        }
+        self.store.write(_SET_SHOWN, shared_values, _build_rows(base, identities))
 
     # The comparison of rows
 
@@ -434,8 +445,8 @@ class Ledger:
         """Record in REJECTED entries that this run has looked up the refused subscribers. If an earlier run sent the
         create, the look-up came long after the refusal, and `reported_at` gets the time `at` of the look-up (Unix
         seconds)."""
-        shared = {"old_state": State.REJECTED, "run": run_key, "at": at}
-        self.store.write(_SET_CHECKED, shared, _build_rows(base, identities))
+        shared_values = {"old_state": State.REJECTED, "run": run_key, "at": at}
+        self.store.write(_SET_CHECKED, shared_values, _build_rows(base, identities))
 
     def record_altered(self, base: Base, altered_fields: Sequence[tuple[bytes, Sequence[str]]]) -> None:
         """Record in CONFIRMED entries the fields that the service altered when it created the subscribers.
@@ -447,10 +458,12 @@ class Ledger:
         rows = [(base.key, intent.identity, intent.fingerprint, intent.body) for intent in intents]
         self._move(_SET_SENDING_AGAIN, rows, old_state, event, run=run_key)
 
-    def _move(self, batch: Batch, rows: Rows, old_state: State, event: Event, **shared: int) -> None:
+    def _move(self, batch: Batch, rows: Rows, old_state: State, event: Event, **shared_values: int) -> None:
         """Move the entry of each row from the state `old_state` to the state that the table of transitions has for the
         event."""
-        self.store.change(batch, {"old_state": old_state, "new_state": ENTRY.decide(old_state, event), **shared}, rows)
+        self.store.change(
+            batch, {"old_state": old_state, "new_state": ENTRY.decide(old_state, event), **shared_values}, rows
+        )
 
 
 _FIELD_BY_NUMBER = {number: field for field, number in IDENTITY_FIELDS.items()}

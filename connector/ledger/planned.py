@@ -70,10 +70,10 @@ class PlannedLedger(Ledger):
         return super().find_changed_identities(base, digests)
 
     def find_confirmed_entries(
-        self, base: Base, start: bytes, number: int, *, before: int = LAST_RUN_KEY
+        self, base: Base, start: bytes, number: int, *, before_run_key: int = LAST_RUN_KEY
     ) -> list[ConfirmedEntry]:
         """Return some CONFIRMED entries of the real ledger, as `Ledger.find_confirmed_entries` does."""
-        read = partial(Ledger.find_confirmed_entries, before=before)
+        read = partial(Ledger.find_confirmed_entries, before_run_key=before_run_key)
         return [
             entry for line in self._find_base_lines(base) for entry in self._read_real_ledger(read, line, start, number)
         ][:number]
@@ -85,11 +85,13 @@ class PlannedLedger(Ledger):
             entry for line in lines for entry in self._read_real_ledger(Ledger.find_shown_entries, line, start, number)
         ][:number]
 
-    def list_confirmed(self, base: Base, field: str, before: int, ended_by: float) -> "tuple[bytes, array[int]]":
+    def list_confirmed(
+        self, base: Base, field: str, before_run_key: int, ended_by: float
+    ) -> "tuple[bytes, array[int]]":
         """Return CONFIRMED entries of the real ledger, as `Ledger.list_confirmed` does."""
         identities, ids = b"", array("q")
         for line in self._find_base_lines(base):
-            line_values = self._read_real_ledger(Ledger.list_confirmed, line, field, before, ended_by)
+            line_values = self._read_real_ledger(Ledger.list_confirmed, line, field, before_run_key, ended_by)
             identities, ids = identities + line_values[0], ids + line_values[1]
         return identities, ids
 
@@ -103,10 +105,10 @@ class PlannedLedger(Ledger):
             self._copy_entries(base, self._read_real_ledger(Ledger.find_opt_outs, line, job))
         return super().find_opt_outs(base, job)
 
-    def list_entries(self, base: Base, field: str, after: bytes, number: int) -> list[ListedEntry]:
+    def list_entries(self, base: Base, field: str, after_identity: bytes, number: int) -> list[ListedEntry]:
         """Return the next entries of the real ledger in the order of identities, as `Ledger.list_entries` does."""
         pages = [
-            self._read_real_ledger(Ledger.list_entries, line, field, after, number)
+            self._read_real_ledger(Ledger.list_entries, line, field, after_identity, number)
             for line in self._find_base_lines(base)
         ]
         entries = {entry[0]: entry for page in pages for entry in page}

@@ -74,12 +74,12 @@ def record_problems(
     ledger: Ledger, account: str, job: str, seen_problems: Mapping[ProblemKey, SeenProblem], run_id: str, at: float
 ) -> None:
     """Record that the run has seen these problems of the job at `at` (Unix seconds)."""
-    shared = {"account": make_storable(account), "job": make_storable(job), "run_id": run_id, "at": float(at)}
+    shared_values = {"account": make_storable(account), "job": make_storable(job), "run_id": run_id, "at": float(at)}
     rows = [
         (key.digest, key.base, key.kind, problem.is_identity, problem.field, problem.place)
         for key, problem in seen_problems.items()
     ]
-    ledger.store.write(_INSERT_PROBLEMS, shared, rows)
+    ledger.store.write(_INSERT_PROBLEMS, shared_values, rows)
 
 
 def end_problems(ledger: Ledger, account: str, job: str, keys: Collection[ProblemKey]) -> None:

@@ -159,22 +159,22 @@ class Store:
     def _begin(self) -> AbstractContextManager[object]:
         return self.connection.begin() if self.lease is None else self.lease.renew_in_transaction(self.connection)
 
-    def select(self, batch: Batch, shared: Mapping[str, Any], rows: Rows) -> Iterator[Sequence[Any]]:
+    def select(self, batch: Batch, shared_values: Mapping[str, Any], rows: Rows) -> Iterator[Sequence[Any]]:
         """Yield all lines that the statement finds for these rows."""
-        for sql, values in _split_into_calls(self.connection, batch, shared, rows):
+        for sql, values in _split_into_calls(self.connection, batch, shared_values, rows):
             yield from self.connection.exec_driver_sql(sql, values).all()
 
-    def write(self, batch: Batch, shared: Mapping[str, Any], rows: Rows) -> int:
+    def write(self, batch: Batch, shared_values: Mapping[str, Any], rows: Rows) -> int:
         """Execute the statement for every row, and return the number of changed lines."""
         return sum(
             self.connection.exec_driver_sql(sql, values).rowcount
-            for sql, values in _split_into_calls(self.connection, batch, shared, rows)
+            for sql, values in _split_into_calls(self.connection, batch, shared_values, rows)
         )
 
-    def change(self, batch: Batch, shared: Mapping[str, Any], rows: Rows) -> None:
+    def change(self, batch: Batch, shared_values: Mapping[str, Any], rows: Rows) -> None:
         """Execute the statement for every row. Raise StaleMoveError, which rolls back the transaction, unless each row
         has changed one line."""
-        refuse_stale(self.write(batch, shared, rows), len(rows))
+        refuse_stale(self.write(batch, shared_values, rows), len(rows))
 
 
 def refuse_stale(changed_count: int, expected_count: int) -> None:
@@ -252,7 +252,7 @@ def describe_since(at: datetime) -> str:
 
 
 def _split_into_calls(
-    connection: Connection, batch: Batch, shared: Mapping[str, Any], rows: Rows
+    connection: Connection, batch: Batch, shared_values: Mapping[str, Any], rows: Rows
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Split the rows into calls, and yield the SQL and the values of each call."""
     is_file, column_count = connection.dialect.name == "sqlite", len(batch.types.split())
@@ -263,7 +263,14 @@ def _split_into_calls(
         start += len(part_rows)
         sql, names_before, names_after = _render_values(batch, len(part_rows)) if is_file else _render_arrays(batch)
         row_values = chain(*part_rows) if is_file else map(list, zip(*part_rows, strict=True))
-        yield sql, (*(shared[name] for name in names_before), *row_values, *(shared[name] for name in names_after))
+        yield (
+            sql,
+            (
+                *(shared_values[name] for name in names_before),
+                *row_values,
+                *(shared_values[name] for name in names_after),
+            ),
+        )
 
 
 def _floor_to_power(number: int) -> int:

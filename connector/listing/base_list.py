@@ -361,7 +361,7 @@ async def _find_lacking(accesses: Sequence[ListAccess], ids: IdArray) -> Sequenc
 
 def _find_confirmed(access: ListAccess, most_entries: int, ledger: Ledger) -> list[ConfirmedEntry]:
     random_identity, run_key = access.draw(IDENTITY_BYTES), access.journal.run_key
-    return ledger.find_confirmed_entries(access.journal.base, random_identity, most_entries, before=run_key)
+    return ledger.find_confirmed_entries(access.journal.base, random_identity, most_entries, before_run_key=run_key)
 
 
 def describe_unreadable(certificate: Certificate) -> str:

@@ -48,7 +48,7 @@ def classify_answer(
         message = f"{beginning} without its {lacking_field} (service-api.md 4.2)"
         return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, message)
     altered_fields = find_altered_fields(candidate.sent, answer.subscriber)
-    return Move(Event.ANSWERED, answer.subscriber_id, answer.status, altered=altered_fields)
+    return Move(Event.ANSWERED, answer.subscriber_id, answer.status, altered_fields=altered_fields)
 
 
 def _has_same_base(answer: Created, base: Base, asked_name: str | None) -> bool | None:

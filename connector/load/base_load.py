@@ -49,7 +49,7 @@ _REPORTED_FOR_S = 7 * 86_400.0
 class SortedChunk:
     """A chunk of rows for one base, sorted by the ledger's entries."""
 
-    planned: PlannedChunk
+    planned_chunk: PlannedChunk
     create_states: dict[int, State]  # indexes of the rows to create, with the states of their entries
     held_entries: dict[int, Entry]  # the HELD or REJECTED entries of rows, by index
     is_unsure: bool = False  # whether a look-up may have found some of the rows since they were sorted
@@ -101,49 +101,51 @@ class Loader:
             if entry.run_key not in undelivered_runs:
                 journal.record_receipt(entry.identity, str(read_body(entry)[entry.field]), ReceiptKind.KNOWN)
 
-    async def load(self, planned: PlannedChunk) -> None:
+    async def load(self, planned_chunk: PlannedChunk) -> None:
         """Give every row of the chunk its outcome, or leave the row to `settle`.
 
         Raises RunAborted (or ListFailed) if the run cannot continue. Rows that the run has not reached are `unsent`.
         """
-        chunk = await self.sort(planned)
+        chunk = await self.sort(planned_chunk)
         try:
             await self.create_new(chunk)
         finally:
             self.hold(chunk)
 
-    async def sort(self, planned: PlannedChunk) -> SortedChunk:
+    async def sort(self, planned_chunk: PlannedChunk) -> SortedChunk:
         """Give an outcome to each row of the chunk whose outcome follows from the ledger. Call `hold` later in any
         case, also after an error."""
-        row_count = len(planned.identities)
+        row_count = len(planned_chunk.identities)
         is_in_order = row_count <= _LARGEST_SMALL_CHUNK
-        indexes = list(range(row_count)) if is_in_order else np.argsort(planned.identities).tolist()
-        return SortedChunk(planned, *await self._sort(planned, indexes))
+        indexes = list(range(row_count)) if is_in_order else np.argsort(planned_chunk.identities).tolist()
+        return SortedChunk(planned_chunk, *await self._sort(planned_chunk, indexes))
 
     def plan_lookup(self, chunk: SortedChunk) -> LookupTask | None:
         """Return the look-up that the new rows of the chunk need, or None if no look-up is needed."""
-        if not chunk.create_states or self.presence.covers(chunk.planned):
+        if not chunk.create_states or self.presence.covers(chunk.planned_chunk):
             return None
         chunk.is_unsure = True
-        return LookupTask(self.presence, chunk.planned, self._list_keys(chunk))
+        return LookupTask(self.presence, chunk.planned_chunk, self._list_keys(chunk))
 
     async def create_new(self, chunk: SortedChunk) -> None:
         """Look up the subscribers of the chunk's new rows, and create the absent ones. Raises as `load` does."""
-        session, planned = self._session, chunk.planned
+        session, planned_chunk = self._session, chunk.planned_chunk
         while chunk.create_states and not session.control.is_stopping:
-            if chunk.is_unsure or not (self._is_clear and self.presence.covers(planned)):
-                await self.presence.learn(planned, self._list_keys(chunk))
+            if chunk.is_unsure or not (self._is_clear and self.presence.covers(planned_chunk)):
+                await self.presence.look_up(planned_chunk, self._list_keys(chunk))
                 await self._clear_unresolved()
                 await self._sort_again(chunk)
             await self._refuse_rows(chunk)
             if chunk.create_states and session.policy.is_looking:
                 refuse_similar_base(session)
-            stream = CandidateStream(planned, list(chunk.create_states), chunk.create_states, session.policy.identity)
+            stream = CandidateStream(
+                planned_chunk, list(chunk.create_states), chunk.create_states, session.policy.identity
+            )
             base = session.journal.base
-            await self._create(self._fetch_while_known(planned, stream, base))
+            await self._create(self._fetch_while_known(planned_chunk, stream, base))
             if stream.unfetched_indexes and not session.limits.allow(1):
                 session.control.end(session.limits.describe_creates())
-            unsent_indexes = [*self._find_stale(planned, chunk.create_states), *stream.unfetched_indexes]
+            unsent_indexes = [*self._find_stale(planned_chunk, chunk.create_states), *stream.unfetched_indexes]
             chunk.create_states = {index: chunk.create_states[index] for index in unsent_indexes}
             if session.journal.base.key != base.key:  # an answer has taught the base's Id: use the entries of that base
                 await self._sort_again(chunk)
@@ -153,7 +155,9 @@ class Loader:
         """Hold the rows whose entries are HELD or REJECTED. Their outcome is reported after the last look-up of the
         run."""
         self._session.tally.add_taken(len(chunk.held_entries))
-        for entry, row in zip(chunk.held_entries.values(), self._read(chunk.planned, chunk.held_entries), strict=True):
+        for entry, row in zip(
+            chunk.held_entries.values(), self._read(chunk.planned_chunk, chunk.held_entries), strict=True
+        ):
             is_unchecked = entry.state is State.REJECTED and self._refusals.is_unchecked(row.identity, entry)
             self._outcomes.hold(_build_problem(row, entry), row, is_unchecked=is_unchecked)
             self._session.journal.record_receipt(row.identity, row.name, ReceiptKind.KNOWN)
@@ -172,32 +176,34 @@ class Loader:
     # Rows and their entries
 
     def _list_keys(self, chunk: SortedChunk) -> list[LookupKey]:
-        return build_row_keys(chunk.planned, [*chunk.create_states, *chunk.held_entries], self._session.policy.identity)
+        return build_row_keys(
+            chunk.planned_chunk, [*chunk.create_states, *chunk.held_entries], self._session.policy.identity
+        )
 
     async def _sort_again(self, chunk: SortedChunk) -> None:
         chunk.is_unsure = False
         chunk.create_states, chunk.held_entries = await self._sort(
-            chunk.planned, [*chunk.create_states, *chunk.held_entries]
+            chunk.planned_chunk, [*chunk.create_states, *chunk.held_entries]
         )
 
-    async def _sort(self, planned: PlannedChunk, indexes: list[int]) -> tuple[dict[int, State], dict[int, Entry]]:
+    async def _sort(self, planned_chunk: PlannedChunk, indexes: list[int]) -> tuple[dict[int, State], dict[int, Entry]]:
         """Give an outcome to each row whose outcome follows from the ledger.
 
         Return the indexes of the rows to create, each with the state of its entry, and the HELD or REJECTED entries of
         rows by index: a look-up may still show their subscribers.
         """
-        identities = split_digests(planned.identities[indexes])
-        fingerprints = split_digests(planned.fingerprints[indexes])
+        identities = split_digests(planned_chunk.identities[indexes])
+        fingerprints = split_digests(planned_chunk.fingerprints[indexes])
         digests = list(zip(identities, fingerprints, strict=True))
         base, journal = self._session.journal.base, self._session.journal
         has_entry_by_identity = await journal.ask(lambda ledger: ledger.find_changed_identities(base, digests))
         pairs = zip(indexes, digests, strict=True) if has_entry_by_identity else ()  # otherwise no row has changed
         changed_rows = [(index, *digest) for index, digest in pairs if digest[0] in has_entry_by_identity]
-        self._count_rows(Outcome.EXISTS, planned, _leave_out(indexes, [index for index, _, _ in changed_rows]))
+        self._count_rows(Outcome.EXISTS, planned_chunk, _leave_out(indexes, [index for index, _, _ in changed_rows]))
         identities_with_entry = [identity for _, identity, _ in changed_rows if has_entry_by_identity[identity]]
         entries = await journal.find_entries(identities_with_entry) if identities_with_entry else {}
         create_states: dict[int, State] = {}
-        held_entries, entries_to_compare, recently_refused, unknown_entries, opt_out_entries = (
+        held_entries, entries_to_compare, recently_refused_entries, unknown_entries, opt_out_entries = (
             dict[int, Entry]() for _ in range(5)
         )
         for index, identity, fingerprint in changed_rows:
@@ -214,51 +220,53 @@ class Loader:
                 case State.REJECTED if is_as_sent:
                     held_entries[index] = entry
                 case State.REJECTED if self._refusals.may_not_show_yet(entry):
-                    recently_refused[index] = entry
+                    recently_refused_entries[index] = entry
                 case State.REJECTED | State.NONE:  # the row has changed after its refusal
                     create_states[index] = entry.state
                 case State.SENDING | State.UNKNOWN:
                     unknown_entries[index] = entry
                 case _:
                     assert_never(entry.state)
-        self._add_unresolved(planned, unknown_entries)
-        self._await_comparison(planned, entries_to_compare)
-        await self._check_opt_outs(planned, opt_out_entries)
-        if recently_refused:
-            refused_identities = split_digests(planned.identities[list(recently_refused)])
+        self._add_unresolved(planned_chunk, unknown_entries)
+        self._await_comparison(planned_chunk, entries_to_compare)
+        await self._check_opt_outs(planned_chunk, opt_out_entries)
+        if recently_refused_entries:
+            refused_identities = split_digests(planned_chunk.identities[list(recently_refused_entries)])
             await journal.ask(lambda ledger: ledger.mark_unresolved(base, refused_identities))
-            self._add_unresolved(planned, recently_refused)
+            self._add_unresolved(planned_chunk, recently_refused_entries)
         return create_states, held_entries
 
     async def _refuse_rows(self, chunk: SortedChunk) -> None:
         """Remove rows of inactive subscribers, and rows with a mistaken id, from the rows to create."""
-        planned, tally = chunk.planned, self._session.tally
-        inactive_indexes = find_inactive(self._session, planned, list(chunk.create_states))
-        self._count_rows(Outcome.SUPPRESSED, planned, inactive_indexes)
+        planned_chunk, tally = chunk.planned_chunk, self._session.tally
+        inactive_indexes = find_inactive(self._session, planned_chunk, list(chunk.create_states))
+        self._count_rows(Outcome.SUPPRESSED, planned_chunk, inactive_indexes)
         for index in inactive_indexes:
             del chunk.create_states[index]
         new_indexes = [index for index, state in chunk.create_states.items() if state is State.NONE]
-        problems = await self._mistaken_ids.find_problems(planned, new_indexes, self.presence.listing_rows)
+        problems = await self._mistaken_ids.find_problems(planned_chunk, new_indexes, self.presence.listing_rows)
         tally.add_taken(len(problems))
-        for index, row in zip(problems, self._read(planned, problems), strict=True):
+        for index, row in zip(problems, self._read(planned_chunk, problems), strict=True):
             tally.report(Problem(row.source, Outcome.INVALID, "", *problems[index]))
             del chunk.create_states[index]
 
-    def _count_rows(self, outcome: Outcome, planned: PlannedChunk, indexes: Sequence[int]) -> None:
-        """Give this outcome to the rows at these indexes of `planned.subscribers`."""
+    def _count_rows(self, outcome: Outcome, planned_chunk: PlannedChunk, indexes: Sequence[int]) -> None:
+        """Give this outcome to the rows at these indexes of `planned_chunk.subscribers`."""
         tally = self._session.tally
         if tally.on_rows is None:
             tally.count(outcome, len(indexes))
         else:
-            tally.count_positions(outcome, planned.chunk, planned.subscribers.index[list(indexes)].to_numpy())
+            tally.count_positions(
+                outcome, planned_chunk.chunk, planned_chunk.subscribers.index[list(indexes)].to_numpy()
+            )
 
-    def _await_comparison(self, planned: PlannedChunk, entries: Mapping[int, Entry]) -> None:
+    def _await_comparison(self, planned_chunk: PlannedChunk, entries: Mapping[int, Entry]) -> None:
         """Let the rows at these indexes wait for a comparison with the service. `entries` has the entry of each row."""
         if not entries:
             return
         session = self._session
         session.tally.add_taken(len(entries))
-        rows = zip(entries.values(), self._read(planned, entries), strict=True)
+        rows = zip(entries.values(), self._read(planned_chunk, entries), strict=True)
         session.waiting_rows.add(session.journal, [(row, self._find_reason(entry, row)) for entry, row in rows])
 
     def _find_reason(self, entry: Entry, row: LoadRow) -> CompareReason:
@@ -269,14 +277,14 @@ class Loader:
             return CompareReason.REPORTED
         return CompareReason.FIRST if entry.fingerprint is None else CompareReason.CHANGED
 
-    async def _check_opt_outs(self, planned: PlannedChunk, unchanged_entries: Mapping[int, Entry]) -> None:
+    async def _check_opt_outs(self, planned_chunk: PlannedChunk, unchanged_entries: Mapping[int, Entry]) -> None:
         """Give the outcome EXISTS to unchanged rows whose entries are opt-outs. Compare the inactive ones with the
         service again. An active row ends the opt-out if this job has recorded the opt-out."""
         session = self._session
         if not unchanged_entries:
             return
-        self._count_rows(Outcome.EXISTS, planned, list(unchanged_entries))
-        rows = self._read(planned, unchanged_entries)
+        self._count_rows(Outcome.EXISTS, planned_chunk, list(unchanged_entries))
+        rows = self._read(planned_chunk, unchanged_entries)
         inactive_rows = [row for row in rows if row.values.get("is_active") is False]
         session.waiting_rows.add(session.journal, [(row, CompareReason.OPTED_OUT) for row in inactive_rows])
         ended_identities = [
@@ -287,44 +295,46 @@ class Loader:
         base = session.journal.base
         await session.journal.ask(lambda ledger: ledger.clear_opt_outs(base, ended_identities))
 
-    def _find_stale(self, planned: PlannedChunk, indexes: Collection[int]) -> list[int]:
+    def _find_stale(self, planned_chunk: PlannedChunk, indexes: Collection[int]) -> list[int]:
         """Return the indexes of rows whose existence check expired before they were sent."""
         stale_identities = self._outcomes.pop_stale()
         if not stale_identities:
             return []
-        identities = split_digests(planned.identities[list(indexes)])
+        identities = split_digests(planned_chunk.identities[list(indexes)])
         return [index for index, identity in zip(indexes, identities, strict=True) if identity in stale_identities]
 
-    def _add_unresolved(self, planned: PlannedChunk, entries: Mapping[int, Entry]) -> None:
+    def _add_unresolved(self, planned_chunk: PlannedChunk, entries: Mapping[int, Entry]) -> None:
         """Add rows whose entries are unknown. All of them are settled before one of them is sent."""
         session = self._session
         session.tally.add_taken(len(entries))
         changed_rows: dict[int, UnresolvedCreate] = {}
-        for (index, entry), row in zip(entries.items(), self._read(planned, entries), strict=True):
-            unresolved = UnresolvedCreate(
+        for (index, entry), row in zip(entries.items(), self._read(planned_chunk, entries), strict=True):
+            unresolved_create = UnresolvedCreate(
                 session.clock.monotonic(), row, attempts=entry.attempts, is_refused=entry.state is State.REJECTED
             )
-            unresolved = self._outcomes.add_unresolved(row.identity, unresolved)
+            unresolved_create = self._outcomes.add_unresolved(row.identity, unresolved_create)
             if entry.fingerprint != row.fingerprint:
-                changed_rows[index] = unresolved
+                changed_rows[index] = unresolved_create
         if not changed_rows:
             return
         states = dict.fromkeys(changed_rows, State.UNKNOWN)
-        stream = CandidateStream(planned, list(changed_rows), states, session.policy.identity)
+        stream = CandidateStream(planned_chunk, list(changed_rows), states, session.policy.identity)
         candidates = stream.fetch(len(changed_rows), session.journal.base)
-        for unresolved, candidate in zip(changed_rows.values(), candidates, strict=True):
-            unresolved.newer_candidate = candidate
+        for unresolved_create, candidate in zip(changed_rows.values(), candidates, strict=True):
+            unresolved_create.newer_candidate = candidate
 
-    def _read(self, planned: PlannedChunk, indexes: Iterable[int]) -> list[LoadRow]:
-        return read_rows(planned, list(indexes), self._session.policy.identity)
+    def _read(self, planned_chunk: PlannedChunk, indexes: Iterable[int]) -> list[LoadRow]:
+        return read_rows(planned_chunk, list(indexes), self._session.policy.identity)
 
-    def _fetch_while_known(self, planned: PlannedChunk, stream: CandidateStream, base: Base) -> FetchItems[Candidate]:
+    def _fetch_while_known(
+        self, planned_chunk: PlannedChunk, stream: CandidateStream, base: Base
+    ) -> FetchItems[Candidate]:
         """Return a function that returns candidates of the stream, as long as the look-up is fresh and the base is the
         base of the look-up."""
 
         async def fetch(max_count: int) -> list[Candidate]:
             limits, current_base = self._session.limits, self._session.journal.base
-            if not self.presence.covers(planned) or current_base.key != base.key:
+            if not self.presence.covers(planned_chunk) or current_base.key != base.key:
                 return []
             candidates = stream.fetch(limits.allow(max_count), current_base, self.presence.valid_until)
             limits.sent_count += len(candidates)

@@ -74,13 +74,13 @@ def extract_rows(chunk: Chunk, positions: Sequence[int]) -> list[Row]:
     return [Row(number, chunk.name, columns, row) for number, row in zip(numbers, rows_of_cells, strict=True)]
 
 
-def find_omissions(planned: PlannedChunk, indexes: Sequence[int], identity: str) -> list[Omission | None]:
-    """Return the zip code that the create omits, or None, for each of these indexes of `planned.subscribers`."""
-    if planned.omitted_zips is None:
+def find_omissions(planned_chunk: PlannedChunk, indexes: Sequence[int], identity: str) -> list[Omission | None]:
+    """Return the zip code that the create omits, or None, for each of these indexes of `planned_chunk.subscribers`."""
+    if planned_chunk.omitted_zips is None:
         return [None] * len(indexes)
-    identity_texts = planned.subscribers[identity].iloc[list(indexes)]
-    zips = planned.omitted_zips.reindex(identity_texts.index)
-    numbers, name = planned.chunk.numbers[identity_texts.index.to_numpy()].tolist(), planned.chunk.name
+    identity_texts = planned_chunk.subscribers[identity].iloc[list(indexes)]
+    zips = planned_chunk.omitted_zips.reindex(identity_texts.index)
+    numbers, name = planned_chunk.chunk.numbers[identity_texts.index.to_numpy()].tolist(), planned_chunk.chunk.name
     return [
         None if pd.isna(zip_text) else Omission(Row(number, name, (), ()), str(identity_text), str(zip_text))
         for zip_text, identity_text, number in zip(zips.tolist(), identity_texts.tolist(), numbers, strict=True)
@@ -106,14 +106,14 @@ class CandidateStream:
 
     def __init__(
         self,
-        planned: PlannedChunk,
+        planned_chunk: PlannedChunk,
         indexes: Sequence[int],
         entry_states: Mapping[int, State],
         identity: str,
     ) -> None:
-        """`indexes` are the indexes of the chosen rows in `planned.subscribers`, `entry_states` the states of their
-        entries by index. `identity` is the field of the identity."""
-        self._planned, self._indexes, self._identity = planned, indexes, identity
+        """`indexes` are the indexes of the chosen rows in `planned_chunk.subscribers`. `entry_states` are the states of
+        their entries by index. `identity` is the field of the identity."""
+        self._planned, self._indexes, self._identity = planned_chunk, indexes, identity
         self._entry_states = entry_states
         self._fetched_count = 0
         self._cells = self._read(0, 0)
@@ -139,8 +139,8 @@ class CandidateStream:
         return [self._build(number, base_reference, known_until) for number in range(begin, end)]
 
     def _read(self, begin: int, end: int) -> _Cells:
-        planned, indexes = self._planned, list(self._indexes[begin:end])
-        subscribers = planned.subscribers.iloc[indexes]
+        planned_chunk, indexes = self._planned, list(self._indexes[begin:end])
+        subscribers = planned_chunk.subscribers.iloc[indexes]
         columns = [name for name in subscribers.columns if name in BY_NAME]
         values = [pa.array(subscribers[name], from_pandas=True).to_pylist() for name in columns]
         rows = list(zip(*values, strict=True))
@@ -148,9 +148,9 @@ class CandidateStream:
             columns,
             rows,
             subscribers.index.tolist(),
-            split_digests(planned.identities[indexes]),
-            split_digests(planned.fingerprints[indexes]),
-            find_omissions(planned, indexes, self._identity),
+            split_digests(planned_chunk.identities[indexes]),
+            split_digests(planned_chunk.fingerprints[indexes]),
+            find_omissions(planned_chunk, indexes, self._identity),
         )
 
     def _build(self, number: int, base_reference: dict[str, object], known_until: float) -> Candidate:
@@ -199,32 +199,32 @@ def build_entry_key(entry: UnfinishedEntry, *, in_any_spelling: bool = False) ->
     return LookupKey(entry.identity, entry.field, str(read_body(entry)[entry.field]), in_any_spelling)
 
 
-def build_row_keys(planned: PlannedChunk, indexes: list[int], field: str) -> list[LookupKey]:
+def build_row_keys(planned_chunk: PlannedChunk, indexes: list[int], field: str) -> list[LookupKey]:
     """Return the keys to look up the rows at these indexes of a chunk, in any spelling. `field` is the field of the
     identity."""
-    identities = split_digests(planned.identities[indexes])
-    values = planned.subscribers[field].iloc[indexes].tolist()
+    identities = split_digests(planned_chunk.identities[indexes])
+    values = planned_chunk.subscribers[field].iloc[indexes].tolist()
     pairs = zip(identities, values, strict=True)
     return [LookupKey(identity, field, str(value), in_any_spelling=True) for identity, value in pairs]
 
 
-def read_rows(planned: PlannedChunk, indexes: Sequence[int], identity: str) -> list[LoadRow]:
-    """Return the rows at these indexes of `planned.subscribers`. `identity` is the field of the identity."""
+def read_rows(planned_chunk: PlannedChunk, indexes: Sequence[int], identity: str) -> list[LoadRow]:
+    """Return the rows at these indexes of `planned_chunk.subscribers`. `identity` is the field of the identity."""
     if not indexes:
         return []
     indexes = list(indexes)
-    subscribers = planned.subscribers.iloc[indexes]
+    subscribers = planned_chunk.subscribers.iloc[indexes]
     names = [name for name in subscribers.columns if name in BY_NAME]
     columns = [pa.array(subscribers[name], from_pandas=True).to_pylist() for name in names]
     return [
         LoadRow(row, digest, str(name), fingerprint, dict(zip(names, cells, strict=True)), omission)
         for row, digest, name, fingerprint, cells, omission in zip(
-            extract_rows(planned.chunk, subscribers.index.tolist()),
-            split_digests(planned.identities[indexes]),
+            extract_rows(planned_chunk.chunk, subscribers.index.tolist()),
+            split_digests(planned_chunk.identities[indexes]),
             subscribers[identity].tolist(),
-            split_digests(planned.fingerprints[indexes]),
+            split_digests(planned_chunk.fingerprints[indexes]),
             zip(*columns, strict=True),
-            find_omissions(planned, indexes, identity),
+            find_omissions(planned_chunk, indexes, identity),
             strict=True,
         )
     ]

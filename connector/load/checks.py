@@ -85,7 +85,7 @@ async def guard_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     shown_entries = await journal.ask(lambda ledger: ledger.find_shown_entries(base, start, _GUARD_COUNT))
     most_entries = 1 if shown_entries else _GUARD_COUNT
     known_entries = await journal.ask(
-        lambda ledger: ledger.find_confirmed_entries(base, start, most_entries, before=run_key)
+        lambda ledger: ledger.find_confirmed_entries(base, start, most_entries, before_run_key=run_key)
     )
     session.control.activity = "looking up known subscribers"
     shows_identities = False
@@ -107,7 +107,7 @@ async def guard_account(session: Session) -> tuple[ConfirmedEntry, ...]:
         _report_unshown(session, known_entries)
         return ()
     more_entries = await journal.ask(
-        lambda ledger: ledger.find_confirmed_entries(base, start, _GUARD_COUNT, before=run_key)
+        lambda ledger: ledger.find_confirmed_entries(base, start, _GUARD_COUNT, before_run_key=run_key)
     )
     known_entries = list(dict.fromkeys([*shown_entries, *more_entries]))
     is_there = await _ask_for_any(session, known_entries)

@@ -34,20 +34,20 @@ def list_spellings(text: str) -> list[str]:
     return [spelling for spelling in (plain_spelling, f"{plain_spelling}.0", *padded_spellings) if spelling != text]
 
 
-def find_inactive(session: Session, planned: PlannedChunk, indexes: Sequence[int]) -> list[int]:
+def find_inactive(session: Session, planned_chunk: PlannedChunk, indexes: Sequence[int]) -> list[int]:
     """Return the indexes of rows that say active and whose identities the list shows as inactive. If the job does not
     suppress such rows, return an empty list, and record their identities to be counted."""
-    if not indexes or "is_active" not in planned.subscribers:
+    if not indexes or "is_active" not in planned_chunk.subscribers:
         return []
     inactive_identities = session.access.inactive_identities
-    active_mask = planned.subscribers["is_active"].iloc[list(indexes)].eq(True).fillna(False).to_numpy(dtype=bool)
-    inactive_mask = inactive_identities.find(planned.identities[list(indexes)]) & active_mask
+    active_mask = planned_chunk.subscribers["is_active"].iloc[list(indexes)].eq(True).fillna(False).to_numpy(dtype=bool)
+    inactive_mask = inactive_identities.find(planned_chunk.identities[list(indexes)]) & active_mask
     inactive_indexes = [
         index for index, is_inactive in zip(indexes, inactive_mask.tolist(), strict=True) if is_inactive
     ]
     if session.policy.is_suppressing_inactive:
         return inactive_indexes
-    inactive_identities.reactivated.update(split_digests(planned.identities[inactive_indexes]))
+    inactive_identities.reactivated.update(split_digests(planned_chunk.identities[inactive_indexes]))
     return []
 
 
@@ -59,7 +59,7 @@ class MistakenIds:
         self._had_subscribers: bool | None = None  # whether the base had subscribers before the run; None: not asked
 
     async def find_problems(
-        self, planned: PlannedChunk, new_indexes: Sequence[int], listing_rows: SweptRows | None
+        self, planned_chunk: PlannedChunk, new_indexes: Sequence[int], listing_rows: SweptRows | None
     ) -> dict[int, tuple[str, str]]:
         """Return the code and message of a problem for each new row whose subscriber probably exists in the base with
         another client_user_id, by the index of the row.
@@ -69,7 +69,7 @@ class MistakenIds:
         policy = self._session.policy
         if policy.identity != _FIELD or not policy.is_looking:
             return {}
-        texts = dict(zip(new_indexes, planned.subscribers[_FIELD].iloc[list(new_indexes)].tolist(), strict=True))
+        texts = dict(zip(new_indexes, planned_chunk.subscribers[_FIELD].iloc[list(new_indexes)].tolist(), strict=True))
         known_ids = await self._find_spellings(list(texts.values()), is_listed=listing_rows is not None)
         problems = dict[int, tuple[str, str]]()
         for index, text in texts.items():
@@ -78,10 +78,12 @@ class MistakenIds:
                 problems[index] = "other_spelling", message
             elif re.fullmatch(DECIMAL_ID_PATTERN, text):
                 problems[index] = "id", f"ClientUserId {NEEDLESS_DECIMALS_MESSAGE}"
-        if "email" not in planned.subscribers:
+        if "email" not in planned_chunk.subscribers:
             return problems
         remaining_indexes = [index for index in new_indexes if index not in problems]
-        values = zip(remaining_indexes, planned.subscribers["email"].iloc[remaining_indexes].tolist(), strict=True)
+        values = zip(
+            remaining_indexes, planned_chunk.subscribers["email"].iloc[remaining_indexes].tolist(), strict=True
+        )
         emails = {index: email for index, email in values if isinstance(email, str) and email.strip()}
         other_ids = await self._find_emails(list(emails.values()), listing_rows)
         for index, email in emails.items():
@@ -168,7 +170,7 @@ class MistakenIds:
         base, run_key = journal.base, journal.run_key
         if self._had_subscribers is None:
             known_entries = await journal.ask(
-                lambda ledger: ledger.find_confirmed_entries(base, b"", 1, before=run_key)
+                lambda ledger: ledger.find_confirmed_entries(base, b"", 1, before_run_key=run_key)
             )
             self._had_subscribers = bool(known_entries)
         if not self._had_subscribers:

@@ -106,21 +106,21 @@ class _HeldRow:
 
 class Outcomes:
     """Records the outcomes of the rows of one base in the tally of the run. Call `close` in any case, so that the
-    outcomes sum up to the rows read. Only this class adds and removes `unresolved` entries, by identity."""
+    outcomes sum up to the rows read. Only this class adds and removes items of `unresolved_creates` (by identity)."""
 
     def __init__(self, session: Session, mode: RunMode) -> None:
         self._session, self._mode = session, mode
-        self.unresolved: dict[bytes, UnresolvedCreate] = {}
+        self.unresolved_creates: dict[bytes, UnresolvedCreate] = {}
         self._held_rows: list[_HeldRow] = []
         self._stale_identities: set[bytes] = set()
 
     # Unresolved entries
 
-    def add_unresolved(self, identity: bytes, unresolved: UnresolvedCreate) -> UnresolvedCreate:
+    def add_unresolved(self, identity: bytes, unresolved_create: UnresolvedCreate) -> UnresolvedCreate:
         """Add an unresolved entry, and return it. If the entry was added before, replace only its row."""
-        entry = self.unresolved.setdefault(identity, unresolved)
-        if unresolved.row is not None:
-            entry.row = unresolved.row
+        entry = self.unresolved_creates.setdefault(identity, unresolved_create)
+        if unresolved_create.row is not None:
+            entry.row = unresolved_create.row
         return entry
 
     def add_earlier_refusals(self, refusals: Mapping[bytes, Refusal], recent_identities: Collection[bytes]) -> None:
@@ -128,7 +128,7 @@ class Outcomes:
         show the subscribers of the `recent_identities` identities yet."""
         now = self._session.clock.monotonic()
         for identity, refusal in refusals.items():
-            self.unresolved[identity] = UnresolvedCreate(
+            self.unresolved_creates[identity] = UnresolvedCreate(
                 now,
                 status=refusal.status,
                 message=refusal.message,
@@ -140,7 +140,7 @@ class Outcomes:
         held_rows, self._held_rows = self._held_rows, []
         for held_row in held_rows:
             if held_row.row.identity in refusals:
-                self.unresolved[held_row.row.identity].row = held_row.row
+                self.unresolved_creates[held_row.row.identity].row = held_row.row
             else:
                 self._held_rows.append(held_row)
 
@@ -155,7 +155,7 @@ class Outcomes:
                 self._held_rows.append(held_row)
                 continue
             self._session.limits.remove_rejected()
-            self.unresolved[held_row.row.identity] = UnresolvedCreate(
+            self.unresolved_creates[held_row.row.identity] = UnresolvedCreate(
                 held_row.refused_at,
                 held_row.row,
                 held_row.problem.http_status,
@@ -169,23 +169,23 @@ class Outcomes:
     def hold_believed(self) -> None:
         """Hold the unresolved rows whose entry is REJECTED in the ledger, if the run now believes their refusal, which
         means that the refusal is about the rows and will not pass."""
-        for identity, unresolved in list(self.unresolved.items()):
-            row = unresolved.row
+        for identity, unresolved_create in list(self.unresolved_creates.items()):
+            row = unresolved_create.row
             if (
-                unresolved.is_recorded
+                unresolved_create.is_recorded
                 and row is not None
-                and self._session.passing_refusals.is_believed(unresolved.kind)
+                and self._session.passing_refusals.is_believed(unresolved_create.kind)
             ):
-                del self.unresolved[identity]
-                problem = _build_rejected(row.source, unresolved.status, unresolved.message)
-                self._held_rows.append(_HeldRow(problem, row, unresolved.is_of_this_run, is_unchecked=True))
+                del self.unresolved_creates[identity]
+                problem = _build_rejected(row.source, unresolved_create.status, unresolved_create.message)
+                self._held_rows.append(_HeldRow(problem, row, unresolved_create.is_of_this_run, is_unchecked=True))
 
     # Creates that have ended
 
     def record(self, candidate: Candidate, move: Move) -> None:
         """Record the result of a create: give its row an outcome, or let the row wait."""
         session, identity, tally = self._session, candidate.intent.identity, self._session.tally
-        tally.altered_fields.update(move.altered)
+        tally.altered_fields.update(move.altered_fields)
         if move.event in (Event.ANSWERED, Event.REFUSED) and not move.is_limited:
             is_rejected = move.event is Event.REFUSED
             reason = session.limits.record(is_rejected=is_rejected, undecided_count=session.passing_refusals.count)
@@ -202,7 +202,7 @@ class Outcomes:
             case Event.REFUSED if not move.is_limited:
                 self._hold_refused(candidate, candidate.read_source(), move)
             case Event.LOST | Event.REFUSED:
-                self.unresolved[identity] = UnresolvedCreate(
+                self.unresolved_creates[identity] = UnresolvedCreate(
                     session.clock.monotonic(),
                     build_row(candidate, candidate.read_source()),
                     move.status,
@@ -231,26 +231,26 @@ class Outcomes:
             tally.settled_absent_count += 1
         match move.event:
             case Event.LOST | Event.NOT_SENT:
-                self.unresolved[identity].restart(candidate, move, self._session.clock.monotonic())
+                self.unresolved_creates[identity].restart(candidate, move, self._session.clock.monotonic())
             case Event.REFUSED if move.is_limited:
-                self.unresolved[identity].restart(candidate, move, self._session.clock.monotonic())
+                self.unresolved_creates[identity].restart(candidate, move, self._session.clock.monotonic())
             case Event.ANSWERED:
-                unresolved = self.unresolved.pop(identity)
-                if unresolved.row is not None:
-                    self._report_created(unresolved.row)
+                unresolved_create = self.unresolved_creates.pop(identity)
+                if unresolved_create.row is not None:
+                    self._report_created(unresolved_create.row)
             case Event.REFUSED:
-                unresolved = self.unresolved.pop(identity)
-                if unresolved.row is None:
+                unresolved_create = self.unresolved_creates.pop(identity)
+                if unresolved_create.row is None:
                     tally.leftovers[Leftover.REJECTED] += 1
                 else:
-                    self._hold_refused(candidate, unresolved.row.source, move)
+                    self._hold_refused(candidate, unresolved_create.row.source, move)
             case Event.MISANSWERED:
-                unresolved = self.unresolved.pop(identity)
-                if unresolved.row is None:
+                unresolved_create = self.unresolved_creates.pop(identity)
+                if unresolved_create.row is None:
                     tally.leftovers[Leftover.HELD] += 1
                 else:
-                    attempts = (unresolved.attempts or 0) + 1
-                    self._hold_misanswered(candidate, unresolved.row.source, move, attempts=attempts)
+                    attempts = (unresolved_create.attempts or 0) + 1
+                    self._hold_misanswered(candidate, unresolved_create.row.source, move, attempts=attempts)
             case _:
                 assert_never(move.event)
 
@@ -342,16 +342,20 @@ class Outcomes:
     async def _end_resolved(self) -> None:
         """Report the unresolved entries that are no longer UNKNOWN. If the ledger has joined two records of one base, a
         listing may have shown the subscribers, or the load of the other record got refusals."""
-        for identity, entry in (await self._session.journal.find_entries(list(self.unresolved))).items():
+        for identity, entry in (await self._session.journal.find_entries(list(self.unresolved_creates))).items():
             match entry.state:
                 case State.CONFIRMED:
-                    unresolved = self.unresolved.pop(identity)
-                    if unresolved.row is not None:
-                        self._report_settled(unresolved.row, unresolved, _find_reason(entry, unresolved.row))
+                    unresolved_create = self.unresolved_creates.pop(identity)
+                    if unresolved_create.row is not None:
+                        self._report_settled(
+                            unresolved_create.row, unresolved_create, _find_reason(entry, unresolved_create.row)
+                        )
                 case State.REJECTED:
-                    unresolved = self.unresolved.pop(identity)
+                    unresolved_create = self.unresolved_creates.pop(identity)
                     message, status, attempts = entry.message or "", entry.status, entry.attempts
-                    self._report_unresolved(unresolved, Outcome.REJECTED, Leftover.REJECTED, message, status, attempts)
+                    self._report_unresolved(
+                        unresolved_create, Outcome.REJECTED, Leftover.REJECTED, message, status, attempts
+                    )
                 case State.NONE | State.SENDING | State.UNKNOWN | State.HELD:
                     continue
                 case _:
@@ -364,26 +368,26 @@ class Outcomes:
         try:
             await self._reject_unsent()
             await self.update()
-            entries = await self._session.journal.find_entries(list(self.unresolved))
+            entries = await self._session.journal.find_entries(list(self.unresolved_creates))
         except LedgerError as error:
             failure = error
         for held_row in self._held_rows:
             self._session.tally.report(held_row.problem)
         self._held_rows.clear()
-        for identity, unresolved in self.unresolved.items():
+        for identity, unresolved_create in self.unresolved_creates.items():
             attempts = entries[identity].attempts if identity in entries else 1
             message = (
-                unresolved.message
+                unresolved_create.message
                 or "the create was sent, and the service has not shown whether the create took effect"
             )
-            if unresolved.owner_job is not None:
+            if unresolved_create.owner_job is not None:
                 message = (
-                    f"the subscriber is not in the service, and only the job {unresolved.owner_job}, which has a "
-                    "suppression list, may send it again"
+                    f"the subscriber is not in the service, and only the job {unresolved_create.owner_job}, which has "
+                    "a suppression list, may send it again"
                 )
-            status = unresolved.status
-            self._report_unresolved(unresolved, Outcome.UNKNOWN, Leftover.UNKNOWN, message, status, attempts)
-        self.unresolved.clear()
+            status = unresolved_create.status
+            self._report_unresolved(unresolved_create, Outcome.UNKNOWN, Leftover.UNKNOWN, message, status, attempts)
+        self.unresolved_creates.clear()
         if failure is not None:
             raise failure
         await self._session.journal.flush()
@@ -391,11 +395,14 @@ class Outcomes:
     async def _reject_unsent(self) -> None:
         """Move the refused entries that this run does not send again back to REJECTED, so that a later run knows their
         refusal."""
-        base, entries = self._session.journal.base, await self._session.journal.find_entries(list(self.unresolved))
+        base, entries = (
+            self._session.journal.base,
+            await self._session.journal.find_entries(list(self.unresolved_creates)),
+        )
         refused_entries = [
-            (identity, unresolved.status, unresolved.message)
-            for identity, unresolved in self.unresolved.items()
-            if unresolved.is_refused and unresolved.status is not None and identity in entries
+            (identity, unresolved_create.status, unresolved_create.message)
+            for identity, unresolved_create in self.unresolved_creates.items()
+            if unresolved_create.is_refused and unresolved_create.status is not None and identity in entries
             if entries[identity].state is State.UNKNOWN
         ]
         await self._session.journal.ask(lambda ledger: ledger.mark_refused(base, State.UNKNOWN, refused_entries))
@@ -404,7 +411,7 @@ class Outcomes:
 
     def record_found(self, identity: bytes, ids: Sequence[int]) -> None:
         """Record that a look-up found the subscriber of an unresolved entry. `ids` are all Ids of the subscriber."""
-        tally, unresolved = self._session.tally, self.unresolved.pop(identity)
+        tally, unresolved_create = self._session.tally, self.unresolved_creates.pop(identity)
         tally.record_twins(ids)
         if len(ids) > 1:
             ids_text = ", ".join(map(str, ids))
@@ -412,16 +419,16 @@ class Outcomes:
                 f"a subscriber whose create was unresolved is in the base {len(ids)} times: ids {ids_text}"
             )
         tally.settled_found_count += 1
-        if unresolved.row is not None:
-            reason = None if unresolved.newer_candidate is None else CompareReason.CHANGED
-            self._report_settled(unresolved.row, unresolved, reason)
+        if unresolved_create.row is not None:
+            reason = None if unresolved_create.newer_candidate is None else CompareReason.CHANGED
+            self._report_settled(unresolved_create.row, unresolved_create, reason)
 
     def record_not_created(self, identity: bytes, event: FinalAbsenceEvent, attempts: int) -> None:
         """Record that this run does not send the create of an unresolved entry again, although no look-up found the
         subscriber. `attempts` is the number of creates."""
-        tally, unresolved = self._session.tally, self.unresolved.pop(identity)
-        row, message = unresolved.row, unresolved.message
-        tally.settled_absent_count += not unresolved.unprovable_reason
+        tally, unresolved_create = self._session.tally, self.unresolved_creates.pop(identity)
+        row, message = unresolved_create.row, unresolved_create.message
+        tally.settled_absent_count += not unresolved_create.unprovable_reason
         match event:
             case Event.SUPPRESSED:
                 if row is None:
@@ -430,19 +437,21 @@ class Outcomes:
                     tally.count_row(Outcome.SUPPRESSED, lambda: row.source)
             case Event.WITHHELD:
                 message = f"held after it was proved absent: {message or 'the create was sent, and no answer came'}"
-                if unresolved.unprovable_reason:
-                    message = describe_held(unresolved.unprovable_reason)
-                status = unresolved.status
-                self._report_unresolved(unresolved, Outcome.UNKNOWN, Leftover.HELD, message, status, attempts)
+                if unresolved_create.unprovable_reason:
+                    message = describe_held(unresolved_create.unprovable_reason)
+                status = unresolved_create.status
+                self._report_unresolved(unresolved_create, Outcome.UNKNOWN, Leftover.HELD, message, status, attempts)
             case Event.REFUSED:
-                status = unresolved.status
-                self._report_unresolved(unresolved, Outcome.REJECTED, Leftover.REJECTED, message, status, attempts)
+                status = unresolved_create.status
+                self._report_unresolved(
+                    unresolved_create, Outcome.REJECTED, Leftover.REJECTED, message, status, attempts
+                )
             case _:
                 assert_never(event)
 
     def _report_unresolved(
         self,
-        unresolved: UnresolvedCreate,
+        unresolved_create: UnresolvedCreate,
         outcome: Outcome,
         leftover: Leftover,
         message: str,
@@ -452,21 +461,21 @@ class Outcomes:
         """Report the row of an unresolved entry as a problem. If this run has no row for the entry, count the entry as
         a leftover."""
         tally = self._session.tally
-        if unresolved.row is None:
+        if unresolved_create.row is None:
             tally.leftovers[leftover] += 1
         else:
-            tally.report(Problem(unresolved.row.source, outcome, "", leftover.value, message, status, attempts))
+            tally.report(Problem(unresolved_create.row.source, outcome, "", leftover.value, message, status, attempts))
 
-    def _report_settled(self, row: LoadRow, unresolved: UnresolvedCreate, reason: CompareReason | None) -> None:
+    def _report_settled(self, row: LoadRow, unresolved_create: UnresolvedCreate, reason: CompareReason | None) -> None:
         """Report a row whose unresolved create was found. After a 429 the row is compared, because a create with a 429
         rarely takes effect. If the subscriber existed before the create, the row counts as existing or changed."""
-        if unresolved.has_existed:
+        if unresolved_create.has_existed:
             self._session.journal.record_receipt(row.identity, row.name, ReceiptKind.EXISTED)
             self._report_found(row, CompareReason.FIRST, is_of_this_run=False)
-        elif unresolved.is_limited:
+        elif unresolved_create.is_limited:
             self._report_found(row, CompareReason.LIMITED, is_of_this_run=False)
         else:
-            self._report_found(row, reason, is_of_this_run=unresolved.is_of_this_run)
+            self._report_found(row, reason, is_of_this_run=unresolved_create.is_of_this_run)
 
     def _report_found(self, row: LoadRow, reason: CompareReason | None, *, is_of_this_run: bool) -> None:
         """Report a row whose subscriber exists. With `is_of_this_run`, the row is created. Otherwise the row waits for

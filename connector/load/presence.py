@@ -75,7 +75,7 @@ class BasePresence:
         """Whether the base's Id is unknown or the account is not verified: only a listing can settle both."""
         return self.session.journal.base.service_id is None or bool(self.access.unverified_entries)
 
-    def covers(self, planned: PlannedChunk) -> bool:
+    def covers(self, planned_chunk: PlannedChunk) -> bool:
         """Return whether a fresh look-up covers every row of this chunk.
 
         If the answer to a create has shown the Id of the base, no look-up covers a row until the list was asked for
@@ -83,13 +83,15 @@ class BasePresence:
         is_undecided = self._may_be_hidden and not self.is_hidden
         if is_undecided and self.session.journal.base.service_id is not None:
             return False
-        return self.session.clock.monotonic() < self.valid_until and (self._chunk is None or self._chunk is planned)
+        return self.session.clock.monotonic() < self.valid_until and (
+            self._chunk is None or self._chunk is planned_chunk
+        )
 
-    def cover(self, planned: PlannedChunk | None, began_at: float) -> None:
+    def cover(self, planned_chunk: PlannedChunk | None, began_at: float) -> None:
         """Cover this chunk (None: all rows) by a look-up that began at `began_at` (monotonic). Raises RunAborted if the
         look-up is too old for a create."""
         self.valid_until = self.session.policy.known_until(began_at, self.session.clock.monotonic())
-        self._chunk = planned
+        self._chunk = planned_chunk
 
     def forget(self) -> None:
         """Drop the result of the last look-up, because subscribers may have been created after it."""
@@ -139,9 +141,9 @@ class BasePresence:
             self._may_be_hidden = await detect_hidden_base(self.access, is_swept=is_swept) is None
         return self.is_hidden
 
-    async def learn(self, planned: PlannedChunk, keys: Sequence[LookupKey]) -> None:
+    async def look_up(self, planned_chunk: PlannedChunk, keys: Sequence[LookupKey]) -> None:
         """Look up the keys of a chunk's rows in this base alone. Raises as `AccountPresence.learn` does."""
-        await self.account.learn([LookupTask(self, planned, keys)])
+        await self.account.look_up([LookupTask(self, planned_chunk, keys)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,7 @@ class LookupTask:
     """A look-up to make: the keys of a chunk's rows in one base."""
 
     base: BasePresence
-    planned: PlannedChunk
+    planned_chunk: PlannedChunk
     keys: Sequence[LookupKey]
     began_at: float | None = None  # the beginning of the first look-up of these keys (monotonic); None: not begun
 
@@ -165,12 +167,12 @@ class AccountPresence:
         self._filter_request_count = 0  # if a listing would cost fewer requests, the list is read
         self._listing_duration_s: float | None = None  # set if a listing took longer than `load.fresh`
 
-    async def learn(self, tasks: Sequence[LookupTask]) -> None:
+    async def look_up(self, tasks: Sequence[LookupTask]) -> None:
         """Look up the keys of a chunk's rows for all their bases together, and record the subscribers that exist.
 
         Raises RunAborted (ListFailed included) if a key stays inconclusive, or the result comes too late.
         """
-        tasks = [task for task in tasks if not task.base.covers(task.planned)]
+        tasks = [task for task in tasks if not task.base.covers(task.planned_chunk)]
         for task in tasks:
             if task.base.is_hidden:
                 await self._list_hidden(task)
@@ -221,7 +223,7 @@ class AccountPresence:
             elif await task.base.detect_hidden():
                 await self._list_hidden(task)
             else:
-                task.base.cover(task.planned, began_at)
+                task.base.cover(task.planned_chunk, began_at)
         return remaining_tasks
 
     async def _record_found(self, base: BasePresence, found_pairs: Sequence[tuple[bytes, int]]) -> None:

@@ -79,7 +79,9 @@ class Settler:
     @property
     def has_unsettled(self) -> bool:
         """Whether unresolved entries remain that this run may settle."""
-        return any(unresolved.owner_job is None for unresolved in self.outcomes.unresolved.values())
+        return any(
+            unresolved_create.owner_job is None for unresolved_create in self.outcomes.unresolved_creates.values()
+        )
 
     async def settle(self, *, is_releasing: bool = True) -> None:
         """Settle the unknown entries of this run and of earlier runs, and then look the refused rows up. With
@@ -144,8 +146,8 @@ class Settler:
         self._look = _Look({entry.identity: entry for entry in unknown_entries}, now)
         keys = list[LookupKey]()
         for entry in unknown_entries:
-            unresolved = self.outcomes.unresolved[entry.identity]
-            is_fresh = unresolved.is_of_this_run and now <= unresolved.known_until
+            unresolved_create = self.outcomes.unresolved_creates[entry.identity]
+            is_fresh = unresolved_create.is_of_this_run and now <= unresolved_create.known_until
             # After that time, another program may have created the subscriber in another spelling.
             keys.append(build_entry_key(entry, in_any_spelling=policy.is_looking and not is_fresh))
         return KeyGroup(self._session.access, keys)
@@ -153,11 +155,11 @@ class Settler:
     async def _read_unknown(self) -> list[UnfinishedEntry]:
         """Return the UNKNOWN entries to settle. First move refusals of this run from REJECTED to UNKNOWN, unless their
         kind is believed."""
-        base, unresolved_by_identity = self._session.journal.base, self.outcomes.unresolved
+        base, unresolved_by_identity = self._session.journal.base, self.outcomes.unresolved_creates
         recorded_identities = [
             identity
-            for identity, unresolved in unresolved_by_identity.items()
-            if unresolved.is_recorded and not self._session.passing_refusals.is_believed(unresolved.kind)
+            for identity, unresolved_create in unresolved_by_identity.items()
+            if unresolved_create.is_recorded and not self._session.passing_refusals.is_believed(unresolved_create.kind)
         ]
 
         def read(ledger: Ledger) -> list[UnfinishedEntry]:
@@ -171,16 +173,16 @@ class Settler:
             unresolved_by_identity[identity].is_recorded = False
         found_at, unknown_entries = self._session.clock.monotonic(), list[UnfinishedEntry]()
         for entry in entries:
-            unresolved = unresolved_by_identity.get(entry.identity)
-            is_of_another_job = unresolved is not None and unresolved.owner_job is not None
+            unresolved_create = unresolved_by_identity.get(entry.identity)
+            is_of_another_job = unresolved_create is not None and unresolved_create.owner_job is not None
             if is_of_another_job or self._is_excluded(entry):
                 continue
-            unresolved = self.outcomes.add_unresolved(entry.identity, UnresolvedCreate(found_at))
-            if unresolved.attempts not in (None, entry.attempts):
-                unresolved.attempt_ended_at, unresolved.first_missed_at = found_at, None
-            unresolved.attempts = entry.attempts
-            if not unresolved.is_of_this_run:  # earlier attempts, such as of runs that died, do not count
-                unresolved.uncounted_attempts = entry.attempts
+            unresolved_create = self.outcomes.add_unresolved(entry.identity, UnresolvedCreate(found_at))
+            if unresolved_create.attempts not in (None, entry.attempts):
+                unresolved_create.attempt_ended_at, unresolved_create.first_missed_at = found_at, None
+            unresolved_create.attempts = entry.attempts
+            if not unresolved_create.is_of_this_run:  # earlier attempts, such as of runs that died, do not count
+                unresolved_create.uncounted_attempts = entry.attempts
             unknown_entries.append(entry)
         return unknown_entries
 
@@ -193,10 +195,12 @@ class Settler:
         wait_s = 0.0
         if not any(self._needs_second_sweep(entry) for entry in unknown_entries):
             quiet_s = self._session.policy.quiet_period_s
-            all_unresolved = [self.outcomes.unresolved[entry.identity] for entry in unknown_entries]
+            all_unresolved = [self.outcomes.unresolved_creates[entry.identity] for entry in unknown_entries]
             latest_at = max(
-                unresolved.attempt_ended_at if unresolved.first_missed_at is None else unresolved.first_missed_at
-                for unresolved in all_unresolved
+                unresolved_create.attempt_ended_at
+                if unresolved_create.first_missed_at is None
+                else unresolved_create.first_missed_at
+                for unresolved_create in all_unresolved
             )
             wait_s = max(latest_at, self._last_result.started_at) + quiet_s - self._session.clock.monotonic()
         return await self._session.control.wait(
@@ -207,13 +211,13 @@ class Settler:
         """Return whether the entry got a 429, and only the last sweep showed a later create.
 
         Such a create counts after two sweeps in a row have shown it (`read_visibility`)."""
-        unresolved, session = self.outcomes.unresolved[entry.identity], self._session
-        if not unresolved.is_limited or self._last_result.is_by_filter:
+        unresolved_create, session = self.outcomes.unresolved_creates[entry.identity], self._session
+        if not unresolved_create.is_limited or self._last_result.is_by_filter:
             return False
         later_sentinels = {
             sentinel
-            for sentinel in session.find_sentinels(unresolved.attempt_ended_at, is_active=is_sent_active(entry))
-            if sentinel.sent_at > unresolved.attempt_ended_at
+            for sentinel in session.find_sentinels(unresolved_create.attempt_ended_at, is_active=is_sent_active(entry))
+            if sentinel.sent_at > unresolved_create.attempt_ended_at
         }
         return not later_sentinels & self._last_result.seen_sentinels and any(
             sentinel.subscriber_id in session.access.state.swept_sentinel_ids for sentinel in later_sentinels
@@ -231,14 +235,14 @@ class Settler:
                 ids = result.found_ids[entry.identity]
                 self.outcomes.record_found(entry.identity, ids)
                 continue
-            unresolved = self.outcomes.unresolved[entry.identity]
+            unresolved_create = self.outcomes.unresolved_creates[entry.identity]
             if entry.identity not in result.absent_identities:
-                unresolved.first_missed_at = None  # two conclusive look-ups in a row are required
+                unresolved_create.first_missed_at = None  # two conclusive look-ups in a row are required
             elif (
-                unresolved.first_missed_at is None
-                and result.started_at >= unresolved.attempt_ended_at + self._session.policy.quiet_period_s
+                unresolved_create.first_missed_at is None
+                and result.started_at >= unresolved_create.attempt_ended_at + self._session.policy.quiet_period_s
             ):
-                unresolved.first_missed_at = result.started_at
+                unresolved_create.first_missed_at = result.started_at
             missed_entries.append(entry)
         look.ended_at = self._session.clock.monotonic()
         look.found_count += len(part.keys) - len(missed_entries)
@@ -249,7 +253,7 @@ class Settler:
         """Move the entries that the look-up found to CONFIRMED, and record the lag of the list."""
         self._last_result = result
         base, access = self._session.journal.base, self._session.access
-        unresolved_by_identity = self.outcomes.unresolved
+        unresolved_by_identity = self.outcomes.unresolved_creates
         found_pairs = [(identity, ids[0]) for identity, ids in result.found_ids.items()]
         is_of_this_run_by_id = {
             subscriber_id: unresolved_by_identity[identity].is_of_this_run for identity, subscriber_id in found_pairs
@@ -279,8 +283,8 @@ class Settler:
         for entry in missed_entries:
             if not self._is_absent(entry):
                 continue
-            unresolved, is_active = self.outcomes.unresolved[entry.identity], is_sent_active(entry)
-            if not session.find_sentinels(unresolved.attempt_ended_at, is_active=is_active):
+            unresolved_create, is_active = self.outcomes.unresolved_creates[entry.identity], is_sent_active(entry)
+            if not session.find_sentinels(unresolved_create.attempt_ended_at, is_active=is_active):
                 if is_active not in is_shown_by_activity:
                     request = is_class_shown(
                         session.access, is_active=is_active, by_filter=self._last_result.is_by_filter
@@ -288,7 +292,7 @@ class Settler:
                     is_shown_by_activity[is_active] = await session.control.until_stopped(request)
                 if is_shown_by_activity[is_active] is None:
                     continue
-                unresolved.unprovable_reason = (
+                unresolved_create.unprovable_reason = (
                     "" if is_shown_by_activity[is_active] else _describe_hidden(is_active=is_active)
                 )
             absent_entries.append(entry)
@@ -299,21 +303,26 @@ class Settler:
 
         The look-ups must show a sentinel of the class: the same base and the same `is_active`. If this run has no such
         sentinel, they must show any later sentinel."""
-        unresolved, result, session = self.outcomes.unresolved[entry.identity], self._last_result, self._session
-        class_sentinels = session.find_sentinels(unresolved.attempt_ended_at, is_active=is_sent_active(entry))
-        is_limited = unresolved.is_limited and entry.identity in result.absent_identities
+        unresolved_create, result, session = (
+            self.outcomes.unresolved_creates[entry.identity],
+            self._last_result,
+            self._session,
+        )
+        class_sentinels = session.find_sentinels(unresolved_create.attempt_ended_at, is_active=is_sent_active(entry))
+        is_limited = unresolved_create.is_limited and entry.identity in result.absent_identities
         if is_limited and any(
-            sentinel.sent_at > unresolved.attempt_ended_at for sentinel in class_sentinels & result.seen_sentinels
+            sentinel.sent_at > unresolved_create.attempt_ended_at
+            for sentinel in class_sentinels & result.seen_sentinels
         ):
             return True
-        if unresolved.first_missed_at is None:
+        if unresolved_create.first_missed_at is None:
             return False
-        if result.started_at < unresolved.first_missed_at + session.policy.quiet_period_s:
+        if result.started_at < unresolved_create.first_missed_at + session.policy.quiet_period_s:
             return False
-        if session.has_confirmed_after(unresolved.attempt_ended_at):
+        if session.has_confirmed_after(unresolved_create.attempt_ended_at):
             sentinels = class_sentinels & result.seen_sentinels if class_sentinels else result.seen_sentinels
-            return find_latest_time(sentinels) > unresolved.attempt_ended_at
-        return result.started_at >= unresolved.attempt_ended_at + 2 * session.access.lag.largest_lag_s
+            return find_latest_time(sentinels) > unresolved_create.attempt_ended_at
+        return result.started_at >= unresolved_create.attempt_ended_at + 2 * session.access.lag.largest_lag_s
 
     async def end_look(self) -> None:
         """Send the entries again that are proved absent, or suppress, hold or reject them.
@@ -328,14 +337,14 @@ class Settler:
         for entry in absent_entries:
             entries_by_event.setdefault(self._choose_event(entry), []).append(entry)
         for entry in entries_by_event.get(Event.REFUSED, ()):  # the new message also gives the refusal another kind
-            unresolved = outcomes.unresolved[entry.identity]
-            if not self._session.passing_refusals.is_believed(unresolved.kind):
-                unresolved.message = (
-                    f"{_PROVED_MESSAGE}: {unresolved.message}" if unresolved.message else _PROVED_MESSAGE
+            unresolved_create = outcomes.unresolved_creates[entry.identity]
+            if not self._session.passing_refusals.is_believed(unresolved_create.kind):
+                unresolved_create.message = (
+                    f"{_PROVED_MESSAGE}: {unresolved_create.message}" if unresolved_create.message else _PROVED_MESSAGE
                 )
         suppressed_identities = [entry.identity for entry in entries_by_event.get(Event.SUPPRESSED, ())]
         withheld_pairs = [
-            (entry.identity, outcomes.unresolved[entry.identity].unprovable_reason or None)
+            (entry.identity, outcomes.unresolved_creates[entry.identity].unprovable_reason or None)
             for entry in entries_by_event.get(Event.WITHHELD, ())
         ]
         refusals = [self._read_refusal(entry) for entry in entries_by_event.get(Event.REFUSED, ())]
@@ -349,7 +358,7 @@ class Settler:
             for event, entries in entries_by_event.items():
                 for entry in entries:
                     if event is None:
-                        outcomes.unresolved[entry.identity].owner_job = entry.suppressed_by or ""
+                        outcomes.unresolved_creates[entry.identity].owner_job = entry.suppressed_by or ""
                     elif event is not Event.ABSENT:
                         outcomes.record_not_created(entry.identity, event, entry.attempts)
 
@@ -360,21 +369,21 @@ class Settler:
 
     def _choose_event(self, entry: UnfinishedEntry) -> FinalAbsenceEvent | Literal[Event.ABSENT] | None:
         """Return the event for an absent entry, or None if only another job may decide, by its suppression list."""
-        session, unresolved = self._session, self.outcomes.unresolved[entry.identity]
+        session, unresolved_create = self._session, self.outcomes.unresolved_creates[entry.identity]
         if entry.suppressed_by not in (None, session.job):
             return None
-        if unresolved.unprovable_reason:
+        if unresolved_create.unprovable_reason:
             return Event.WITHHELD
         if session.is_suppressed(entry.identity, self._read_newest(entry)):
             return Event.SUPPRESSED
-        if session.passing_refusals.is_believed(unresolved.kind):
+        if session.passing_refusals.is_believed(unresolved_create.kind):
             return Event.REFUSED
         # The policy of the run that left the entry also counts, unless a person wants held entries sent again.
         is_holding = session.policy.on_unknown == "hold" or (bool(entry.is_holding) and not self._is_resending_held)
-        if is_holding and not unresolved.is_refused:
+        if is_holding and not unresolved_create.is_refused:
             return Event.WITHHELD
-        if entry.attempts - unresolved.uncounted_attempts >= _MOST_ATTEMPTS and unresolved.is_of_this_run:
-            return Event.WITHHELD if unresolved.status is None else Event.REFUSED
+        if entry.attempts - unresolved_create.uncounted_attempts >= _MOST_ATTEMPTS and unresolved_create.is_of_this_run:
+            return Event.WITHHELD if unresolved_create.status is None else Event.REFUSED
         return Event.ABSENT
 
     # Creates that are sent again
@@ -387,7 +396,7 @@ class Settler:
         are also sent one at a time, until one of their kind is created, or the run believes the refusals of this kind.
         """
         session, began_at, passing_refusals = self._session, self._look.began_at, self._session.passing_refusals
-        kinds = {entry.identity: self.outcomes.unresolved[entry.identity].kind for entry in absent_entries}
+        kinds = {entry.identity: self.outcomes.unresolved_creates[entry.identity].kind for entry in absent_entries}
 
         def has_sentinel(entry: UnfinishedEntry, time: float) -> bool:
             return bool(session.find_sentinels(time, is_active=is_sent_active(entry)))
@@ -395,7 +404,7 @@ class Settler:
         entries_with_sentinel = [
             entry
             for entry in absent_entries
-            if has_sentinel(entry, self.outcomes.unresolved[entry.identity].attempt_ended_at)
+            if has_sentinel(entry, self.outcomes.unresolved_creates[entry.identity].attempt_ended_at)
         ]
         identities_with_sentinel = {entry.identity for entry in entries_with_sentinel}
         entries_to_send = list[UnfinishedEntry]()
@@ -421,16 +430,24 @@ class Settler:
     async def _create_again(self, entries: Sequence[UnfinishedEntry], base: Base) -> None:
         session, candidates = self._session, list[Candidate]()
         for entry in entries:
-            unresolved = self.outcomes.unresolved[entry.identity]
-            intent = read_intent(entry) if unresolved.newer_candidate is None else unresolved.newer_candidate.intent
+            unresolved_create = self.outcomes.unresolved_creates[entry.identity]
+            intent = (
+                read_intent(entry)
+                if unresolved_create.newer_candidate is None
+                else unresolved_create.newer_candidate.intent
+            )
             is_same_create = (
-                unresolved.is_refused and unresolved.newer_candidate is None and unresolved.status is not None
+                unresolved_create.is_refused
+                and unresolved_create.newer_candidate is None
+                and unresolved_create.status is not None
             )
             candidates.append(
                 replace(
                     rebuild_candidate(intent, self._read_newest(entry), base, State.UNKNOWN),
                     known_until=session.policy.known_until(self._look.began_at, self._look.ended_at),
-                    earlier_refusal=(unresolved.status or 0, unresolved.message) if is_same_create else None,
+                    earlier_refusal=(unresolved_create.status or 0, unresolved_create.message)
+                    if is_same_create
+                    else None,
                 )
             )
         await self.create(CandidateList(candidates, session.clock.monotonic).fetch)
@@ -439,9 +456,13 @@ class Settler:
         """Reject the entries that were not sent again because the run believes the refusals of their kind."""
         believed_entries = list[UnfinishedEntry]()
         for entry in absent_entries:
-            unresolved = self.outcomes.unresolved.get(entry.identity)
-            is_unsent = unresolved is not None and not unresolved.is_recorded
-            if unresolved is not None and is_unsent and self._session.passing_refusals.is_believed(unresolved.kind):
+            unresolved_create = self.outcomes.unresolved_creates.get(entry.identity)
+            is_unsent = unresolved_create is not None and not unresolved_create.is_recorded
+            if (
+                unresolved_create is not None
+                and is_unsent
+                and self._session.passing_refusals.is_believed(unresolved_create.kind)
+            ):
                 believed_entries.append(entry)
         refusals = [self._read_refusal(entry) for entry in believed_entries]
         await self._session.journal.ask(lambda ledger: ledger.mark_refused(base, State.UNKNOWN, refusals))
@@ -450,12 +471,12 @@ class Settler:
 
     def _read_refusal(self, entry: UnfinishedEntry) -> tuple[bytes, int, str]:
         """Return the identity, status and message of the entry's refusal, for `Ledger.mark_refused`."""
-        unresolved = self.outcomes.unresolved[entry.identity]
-        return entry.identity, unresolved.status or 0, unresolved.message
+        unresolved_create = self.outcomes.unresolved_creates[entry.identity]
+        return entry.identity, unresolved_create.status or 0, unresolved_create.message
 
     def _read_newest(self, entry: UnfinishedEntry) -> dict[str, object]:
         """Return the values of the changed row, or the values in the ledger if the row has not changed."""
-        newer_candidate = self.outcomes.unresolved[entry.identity].newer_candidate
+        newer_candidate = self.outcomes.unresolved_creates[entry.identity].newer_candidate
         values = read_body(entry) if newer_candidate is None else newer_candidate.sent
         return {name: value for name, value in values.items() if value is not None}
 

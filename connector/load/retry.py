@@ -102,8 +102,8 @@ class _Retry:
 
     async def add_unknown(self) -> None:
         """Add the unknown entries to the entries to settle, each with its row, and each once."""
-        unresolved = self._settler.outcomes.unresolved
-        added_identities = {identity for identity, entry in unresolved.items() if entry.row is not None}
+        unresolved_create = self._settler.outcomes.unresolved_creates
+        added_identities = {identity for identity, entry in unresolved_create.items() if entry.row is not None}
         for entry in await self._find(State.UNKNOWN, added_identities):
             self._settle_later(entry)
 
@@ -248,8 +248,8 @@ class _Retry:
         self._record_receipt(entry)
         sent = {name: value for name, value in read_body(entry).items() if value is not None}
         row = LoadRow(self._write_row(entry), entry.identity, "", b"", sent)
-        unresolved = UnresolvedCreate(self._session.clock.monotonic(), row, is_refused=entry.status is not None)
-        self._settler.outcomes.add_unresolved(entry.identity, unresolved)
+        unresolved_create = UnresolvedCreate(self._session.clock.monotonic(), row, is_refused=entry.status is not None)
+        self._settler.outcomes.add_unresolved(entry.identity, unresolved_create)
 
     def _record_receipt(self, entry: UnfinishedEntry) -> None:
         name = str(read_body(entry)[entry.field])

@@ -40,7 +40,7 @@ class Problem:
     message: str
     http_status: int | None = None
     attempts: int = 0  # number of creates
-    raw: str | None = None  # the text of a record that is not a row
+    raw_record: str | None = None  # the text of a record that is not a row
 
 
 @dataclass(frozen=True, slots=True)

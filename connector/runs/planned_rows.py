@@ -70,13 +70,13 @@ class PlannedRows(CloseableResource):
             on_created=self.write_created,
         )
 
-    def begin_chunk(self, prepared: PreparedChunk) -> None:
+    def begin_chunk(self, prepared_chunk: PreparedChunk) -> None:
         """Write the lines of the previous chunk in order, and record the rows of this chunk."""
         if not self._is_wanted:
             return
         self._write_lines()
-        chunk = prepared.chunk
-        identities = prepared.valid.subscribers[self._identity]
+        chunk = prepared_chunk.chunk
+        identities = prepared_chunk.valid.subscribers[self._identity]
         keys = [(chunk.name, number) for number in chunk.numbers[identities.index].tolist()]
         self._identities |= dict(zip(keys, identities.tolist(), strict=True))
 

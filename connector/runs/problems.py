@@ -92,8 +92,8 @@ class ProblemLog:
         if self._scope is None or problem.outcome is Outcome.DUPLICATE:
             return
         kind = problem.code if problem.code == "held" else str(problem.outcome)
-        if problem.raw is not None:
-            digest = digest_text(problem.raw)
+        if problem.raw_record is not None:
+            digest = digest_text(problem.raw_record)
             place = _digest_place(self._run_id, problem.row.file, problem.row.number)
             self._store(ProblemKey(digest, "", kind), SeenProblem(False, "", place))
             return
@@ -107,12 +107,12 @@ class ProblemLog:
             place = b"" if opt_out.row is None else _digest_place(self._run_id, opt_out.row.file, opt_out.row.number)
             self._store(ProblemKey(opt_out.digest, "", OPT_OUT_KIND), SeenProblem(True, "is_active", place))
 
-    def add_read(self, prepared: PreparedChunk) -> None:
+    def add_read(self, prepared_chunk: PreparedChunk) -> None:
         """Record the valid rows of a chunk. A known problem of a valid row may have ended."""
-        scope, frame = self._scope, prepared.chunk.frame
+        scope, frame = self._scope, prepared_chunk.chunk.frame
         if scope is None:
             return
-        valid_rows = prepared.valid
+        valid_rows = prepared_chunk.valid
         is_rejects_file = set(_PLACE_COLUMNS) <= set(frame.columns)
         if is_rejects_file:
             indexes = np.arange(len(valid_rows.identities))

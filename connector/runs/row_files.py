@@ -96,7 +96,7 @@ class RowFindings:
                 row = problem.row
                 cells = dict(zip(row.columns, row.cells, strict=True)) if row.cells else {}
                 field_cells = [cells.get(column) or "" for column in self.columns.get(name, ())]
-                value = " | ".join(map(mask_cell, field_cells if problem.raw is None else [problem.raw]))
+                value = " | ".join(map(mask_cell, field_cells if problem.raw_record is None else [problem.raw_record]))
                 cause["examples"].append({"row": row.number, "file": row.file, "value": value})
 
     def count_change(self, change: Change) -> None:
@@ -236,7 +236,7 @@ class RejectsFile(RowFile):
         self.write_line([
             *(cells.get(name) for name in self._columns),
             *(row.number, row.file, problem.outcome, problem.field, problem.code, problem.message),
-            *(problem.http_status, problem.attempts, self._run_id, written_at, problem.raw),
+            *(problem.http_status, problem.attempts, self._run_id, written_at, problem.raw_record),
         ])  # fmt: skip
 
     def close(self) -> None:
@@ -326,7 +326,9 @@ def select_source_columns(columns: Sequence[str]) -> tuple[str, ...]:
 def build_malformed(row: MalformedRow, file: str) -> Problem:
     """Return the problem of a record that could not be read as a row."""
     prefix = f"line {row.line}: " if row.line is not None else ""
-    return Problem(Row(row.number, file, (), ()), Outcome.INVALID, "", row.code, prefix + row.message, raw=row.raw)
+    return Problem(
+        Row(row.number, file, (), ()), Outcome.INVALID, "", row.code, prefix + row.message, raw_record=row.raw
+    )
 
 
 def build_invalid(chunk: Chunk, faults: Sequence[Fault]) -> list[Problem]:
@@ -413,7 +415,7 @@ class LoadFiles(CloseableResource):
         """Return the tally of the run. The tally sends problems, changed rows, omitted zips and opt-outs here."""
         return Tally(self.write, self.write_change, self._write_omission, self._write_opt_out)
 
-    def begin_chunk(self, prepared: PreparedChunk) -> None:
+    def begin_chunk(self, prepared_chunk: PreparedChunk) -> None:
         """Do nothing, because each row is written when its outcome is known."""
 
     def write(self, problem: Problem) -> None:

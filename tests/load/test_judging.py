@@ -77,4 +77,4 @@ def test_every_other_answer_is_refused_lost_or_not_sent() -> None:
 
 
 def test_the_move_has_the_fields_that_the_service_altered() -> None:
-    assert classify_answer(build_answer(first_name="ANN"), CANDIDATE, BASE_BY_ID).altered == ("first_name",)
+    assert classify_answer(build_answer(first_name="ANN"), CANDIDATE, BASE_BY_ID).altered_fields == ("first_name",)

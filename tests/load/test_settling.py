@@ -67,11 +67,15 @@ class Bench:
     loss_count: int = 0  # the number of lost batches before the first answered batch
 
     def settle(
-        self, *, hold: bool = False, confirmed_at: float | None = None, unresolved: UnresolvedCreate | None = None
+        self,
+        *,
+        hold: bool = False,
+        confirmed_at: float | None = None,
+        unresolved_create: UnresolvedCreate | None = None,
     ) -> None:
-        asyncio.run(self._settle(hold, confirmed_at, unresolved))
+        asyncio.run(self._settle(hold, confirmed_at, unresolved_create))
 
-    async def _settle(self, hold: bool, confirmed_at: float | None, unresolved: UnresolvedCreate | None) -> None:
+    async def _settle(self, hold: bool, confirmed_at: float | None, unresolved_create: UnresolvedCreate | None) -> None:
         clock = Clock(lambda: self.now, lambda: datetime.fromtimestamp(self.now, UTC), self._sleep)
         policy = LoadPolicy(quiet_period_s=QUIET_S, on_unknown="hold" if hold else "resend")
         unused = cast("Any", None)  # no request is sent, because the look-ups and the creates are fakes
@@ -84,8 +88,8 @@ class Bench:
         access.sentinels.extend(self.other_sentinels)
         access.state.swept_activity.add(False)  # the list shows inactive subscribers
         self.tally, self.outcomes = session.tally, Outcomes(session, RunMode.LOAD)
-        if unresolved is not None:
-            self.outcomes.add_unresolved(ANN, unresolved)
+        if unresolved_create is not None:
+            self.outcomes.add_unresolved(ANN, unresolved_create)
         settler = Settler(session, RunMode.LOAD, self.outcomes, EarlierRefusals(session), self._create)
         await settler.read_lag()
         # `look_up` ends the run after the last look.
@@ -191,8 +195,8 @@ def test_looks_a_quiet_period_apart_settle_an_unknown_entry(
     events: list[Event],
 ) -> None:
     bench.looks = list(looks)
-    unresolved = None if attempt_ended_at is None else UnresolvedCreate(attempt_ended_at=attempt_ended_at)
-    bench.settle(confirmed_at=confirmed_at, unresolved=unresolved)
+    unresolved_create = None if attempt_ended_at is None else UnresolvedCreate(attempt_ended_at=attempt_ended_at)
+    bench.settle(confirmed_at=confirmed_at, unresolved_create=unresolved_create)
     assert bench.look_times == [1000.0 + QUIET_S * number for number in range(look_count)]
     assert bench.state is {(): State.CONFIRMED, (Event.FOUND,): State.CONFIRMED}.get(tuple(events), State.UNKNOWN)
     assert [dict(candidate.sent) for candidate in bench.resent_candidates] == (
@@ -239,7 +243,7 @@ def test_a_create_of_this_run_is_looked_up_in_other_spellings_only_after_known_u
     bench.looks = [INCOMPLETE_LOOK, INCOMPLETE_LOOK, INCOMPLETE_LOOK, INCOMPLETE_LOOK, EMPTY_LOOK, EMPTY_LOOK]
     bench.settle(
         confirmed_at=1001.0,
-        unresolved=UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True, known_until=1060.0),
+        unresolved_create=UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True, known_until=1060.0),
     )
     assert bench.in_any_spelling == [False, False, False, True, True, True]
 
@@ -276,12 +280,14 @@ def lose_five_times(bench: Bench) -> None:
         "creates of an earlier run",
     ],
 )
-def test_an_entry_that_is_lost_too_often_is_held(bench: Bench, unresolved: UnresolvedCreate, state: State) -> None:
+def test_an_entry_that_is_lost_too_often_is_held(
+    bench: Bench, unresolved_create: UnresolvedCreate, state: State
+) -> None:
     """The limit is five creates of this run. Creates that were not sent, and creates of an earlier run, do not
     count."""
     lose_five_times(bench)
     bench.looks = [EMPTY_LOOK, EMPTY_LOOK, EMPTY_LOOK]
-    bench.settle(confirmed_at=1001.0, unresolved=unresolved)
+    bench.settle(confirmed_at=1001.0, unresolved_create=unresolved_create)
     assert bench.state is state
 
 

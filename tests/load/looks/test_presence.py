@@ -46,14 +46,14 @@ def test_one_sweep_serves_the_bases_of_a_chunk_and_of_later_chunks(tmp_path: Pat
     async def look(session: Session) -> None:
         news_presence, shop_presence = build_presences(session, SHOP)
         tasks = [build_task(news_presence, *add_many("ann1@x.org")), build_task(shop_presence, *add_many("ann2@x.org"))]
-        await news_presence.account.learn(tasks)
-        assert all(task.base.covers(task.planned) for task in tasks)
+        await news_presence.account.look_up(tasks)
+        assert all(task.base.covers(task.planned_chunk) for task in tasks)
         query_count = len(fake.queries)
         assert fake.page_count == 1 + 5  # a page of the list's head, and one sweep
         club = BasePresence(open_other_base(session, CLUB), news_presence.account)
         later_tasks = [build_task(club, *add_many("ann3@x.org")), build_task(shop_presence, "ann2@x.org")]
-        await news_presence.account.learn(later_tasks)
-        assert all(task.base.covers(task.planned) for task in later_tasks)
+        await news_presence.account.look_up(later_tasks)
+        assert all(task.base.covers(task.planned_chunk) for task in later_tasks)
         assert len(fake.queries) == query_count
         for presence, recorded_ids in ((news_presence, [50_001, None]), (shop_presence, [None, 50_002])):
             assert read_recorded_ids(presence.session.journal, "ann1@x.org", "ann2@x.org") == recorded_ids
@@ -72,7 +72,7 @@ def test_one_sweep_looks_up_a_few_keys_in_many_bases(tmp_path: Path) -> None:
 
     async def look(session: Session) -> None:
         presences = build_presences(session, *range(100, 130))
-        await presences[0].account.learn([build_task(presence, "new1@x.org") for presence in presences])
+        await presences[0].account.look_up([build_task(presence, "new1@x.org") for presence in presences])
 
     run_with_fake(fake, tmp_path, look)
     assert fake.page_count == 1 + 12  # a page of the list's head, and one sweep
@@ -87,8 +87,8 @@ def test_a_base_that_the_list_hides_is_read_separately(tmp_path: Path) -> None:
     async def look(session: Session) -> None:
         news_presence, shop_presence = build_presences(session, SHOP)
         tasks = [build_task(news_presence, "ann1@x.org"), build_task(shop_presence, "ann2@x.org", "bob@x.org")]
-        await news_presence.account.learn(tasks)
-        assert all(task.base.covers(task.planned) for task in tasks)
+        await news_presence.account.look_up(tasks)
+        assert all(task.base.covers(task.planned_chunk) for task in tasks)
         assert read_recorded_ids(shop_presence.session.journal, "ann2@x.org", "bob@x.org") == [50_002, None]
         assert "shows no subscribers of the base 8 unless a request asks for them" in session.tally.messages[0]
 
@@ -102,13 +102,13 @@ def test_the_renewal_of_an_expired_listing_serves_all_bases(tmp_path: Path) -> N
     async def look(session: Session) -> None:
         news_presence, shop_presence = build_presences(session, SHOP)
         tasks = [build_task(presence, *add_many()) for presence in (news_presence, shop_presence)]
-        await news_presence.account.learn(tasks)
+        await news_presence.account.look_up(tasks)
         time.now += 100
-        assert not any(task.base.covers(task.planned) for task in tasks)
+        assert not any(task.base.covers(task.planned_chunk) for task in tasks)
         fake.add(60_000, "new1@x.org", base={"Id": SHOP, "Name": "Base 8"})
         query_count = len(fake.queries)
-        await news_presence.account.learn(tasks)
-        assert all(task.base.covers(task.planned) for task in tasks)
+        await news_presence.account.look_up(tasks)
+        assert all(task.base.covers(task.planned_chunk) for task in tasks)
         assert len(fake.queries) == query_count + 2
         assert read_recorded_ids(shop_presence.session.journal, "new1@x.org") == [60_000]
         assert read_recorded_ids(news_presence.session.journal, "new1@x.org") == [None]
@@ -123,12 +123,12 @@ def test_a_list_that_has_grown_before_its_end_is_read_again_in_full(tmp_path: Pa
     async def look(session: Session) -> None:
         (news_presence,) = build_presences(session)
         task = build_task(news_presence, *add_many())
-        await news_presence.account.learn([task])
+        await news_presence.account.look_up([task])
         time.now += 100
         fake.add(60_000, "new1@x.org")
         fake.people.insert(0, {"Id": 5, "Base": {"Id": 7, "Name": "News"}, "Email": "new2@x.org", "ClientUserId": ""})
-        await news_presence.account.learn([task])
-        assert news_presence.covers(task.planned)
+        await news_presence.account.look_up([task])
+        assert news_presence.covers(task.planned_chunk)
         assert read_recorded_ids(news_presence.session.journal, "new1@x.org", "new2@x.org") == [60_000, 5]
 
     run_with_fake(fake, tmp_path, look, time=time, fresh_s=60.0)
@@ -141,12 +141,12 @@ def test_a_list_whose_total_count_is_larger_than_its_rows_is_read_again_in_full(
     async def look(session: Session) -> None:
         (news_presence,) = build_presences(session)
         task = build_task(news_presence, *add_many())
-        await news_presence.account.learn([task])
+        await news_presence.account.look_up([task])
         time.now += 100
         query_count = len(fake.queries)
         fake.choose_total = lambda count: count + 5 if len(fake.queries) < query_count + 3 else count
-        await news_presence.account.learn([task])
-        assert news_presence.covers(task.planned)
+        await news_presence.account.look_up([task])
+        assert news_presence.covers(task.planned_chunk)
         assert len(fake.queries) > query_count + 4
 
     run_with_fake(fake, tmp_path, look, time=time, fresh_s=60.0)
@@ -159,8 +159,8 @@ def test_a_base_whose_subscribers_have_no_email_is_not_hidden(tmp_path: Path) ->
     async def look(session: Session) -> None:
         (shop_presence,) = build_presences(open_other_base(session, SHOP))
         task = build_task(shop_presence, "bob@x.org")
-        await shop_presence.account.learn([task])
-        assert shop_presence.covers(task.planned)
+        await shop_presence.account.look_up([task])
+        assert shop_presence.covers(task.planned_chunk)
 
     run_with_fake(fake, tmp_path, look)
     assert all(query.base_id is None for query in fake.queries)
@@ -172,11 +172,11 @@ def test_a_base_that_is_filled_during_the_run_is_not_hidden(tmp_path: Path) -> N
     async def look(session: Session) -> None:
         news_presence, shop_presence = build_presences(session, SHOP)
         tasks = [build_task(presence, *add_many()) for presence in (news_presence, shop_presence)]
-        await news_presence.account.learn(tasks)
+        await news_presence.account.look_up(tasks)
         fake.add(60_000, "new1@x.org", base={"Id": SHOP, "Name": "Base 8"})
         time.now += 100
-        await news_presence.account.learn(tasks)
-        assert all(task.base.covers(task.planned) for task in tasks)
+        await news_presence.account.look_up(tasks)
+        assert all(task.base.covers(task.planned_chunk) for task in tasks)
         assert session.tally.messages == []
 
     run_with_fake(fake, tmp_path, look, time=time, fresh_s=60.0)
@@ -192,7 +192,7 @@ def test_an_incomplete_listing_is_recorded_only_if_the_account_is_verified(tmp_p
         session.access.unverified_entries = () if is_verified else (ConfirmedEntry(b"n" * 16, 999, None),)
         (news_presence,) = build_presences(session)
         with pytest.raises(RunAborted, match="could not be read whole"):
-            await news_presence.account.learn([build_task(news_presence, "ann1@x.org", "bob@x.org")])
+            await news_presence.account.look_up([build_task(news_presence, "ann1@x.org", "bob@x.org")])
         return read_recorded_ids(session.journal, "ann1@x.org")
 
     assert run_with_fake(fake, tmp_path, look) == [50_001 if is_verified else None]
