@@ -101,7 +101,8 @@ class RequestLimiter:
     async def rest_before_retry(self, until: float, seconds: float) -> bool:
         """Wait for `seconds`, and then as long as the pace requires. Return whether the request may be sent again.
 
-        Return False if the run must stop, after `until` (monotonic), during a pause, and while the breaker is open.
+        Return False if the run must stop, if `until` (monotonic) has passed, if the service has asked for a pause, or
+        if the breaker is open.
         """
         control = self._control
         may_go_on = await control.rest(seconds)

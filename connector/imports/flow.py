@@ -276,7 +276,8 @@ class _Load:
     async def _begin_at_cursor(self, increment: Increment) -> None:
         """Begin to read the source at its cursor, and move the cursor when the run ends."""
         run = self._run
-        from connector.imports.increments import IncrementReading, read_saved_cursor  # here: a file has no cursor
+        # Imported here, because most loads have no cursor.
+        from connector.imports.increments import IncrementReading, read_saved_cursor
 
         saved_value = await run.commits.ask(lambda ledger: read_saved_cursor(ledger, increment))
         reading = IncrementReading(increment, saved_value, run.clock.now())
@@ -334,7 +335,7 @@ class _Load:
 
     async def _reuse_rows(self) -> None:
         """Use the rows that a preview or the survey of this run has read. Raises RunAborted if the suppression list has
-        changed meanwhile, and ConfigurationError for an unmapped column of consent."""
+        changed meanwhile. Raises ConfigurationError if a column that shows who wants no email is not mapped."""
         rows, suppression = self._source_rows, await self._run.read_suppression()
         if rows.consent_columns and not self._plan.is_planned:
             raise ConfigurationError("; ".join(explain_consent([*rows.consent_columns])))

@@ -87,13 +87,13 @@ class IncrementReading:
         default beginning, the cursor stays, because rows before the beginning were not read. A value in the future does
         not move the cursor either.
         """
-        largest = self._increment.source.watch.largest_value
-        if largest is None or self._increment.is_full:
-            return largest
+        largest_value = self._increment.source.watch.largest_value
+        if largest_value is None or self._increment.is_full:
+            return largest_value
         begins_later = is_larger(self._begins_at, self._default_beginning)
-        if begins_later or (self._saved_value is not None and not is_larger(largest, self._saved_value)):
+        if begins_later or (self._saved_value is not None and not is_larger(largest_value, self._saved_value)):
             return None
-        return largest
+        return largest_value
 
     def describe_future(self) -> Iterator[str]:
         """Yield messages about values in the future. If such a value moved the cursor, later runs would not read new

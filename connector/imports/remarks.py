@@ -21,7 +21,7 @@ MISSING_ACTIVITY_MESSAGE = (
 )
 
 _MAX_WORDS = 6
-"""The largest number of words for a missing value in a message, each with its field."""
+"""The largest number of pairs in a message about missing values. A pair is a field and a word, such as N/A."""
 
 _TEXT_FIELDS = ("phone", "client_user_id", "address_zip")
 """Text fields whose values look like numbers."""

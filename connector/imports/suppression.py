@@ -1,4 +1,5 @@
-"""Reads the suppression list of a job. The plan checks the list. The run reads the complete list, or ends."""
+"""Reads the suppression list of a job. The plan only opens the list and checks its column. The
+run reads the complete list, and ends if the list cannot be read."""
 
 import re
 import unicodedata
@@ -23,7 +24,7 @@ from connector.subscribers.validation import validate_rows
 from connector.texts import agree, count
 
 _ARTICLES = {"email": "an email address", "client_user_id": "a client_user_id"}
-_MAX_RECORDS_IN_MESSAGE = 5  # numbers of records without an identity
+_MAX_RECORDS_IN_MESSAGE = 5  # record numbers in a message about records without an identity
 
 
 @dataclass(frozen=True, slots=True)

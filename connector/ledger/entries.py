@@ -193,9 +193,9 @@ class Ledger:
         return [UnfinishedEntry(identity, _FIELD_BY_NUMBER[field], *columns) for identity, field, *columns in rows]
 
     def find_confirmed_entries(
-        self, base: Base, start: bytes, number: int, *, before_run_key: int = LAST_RUN_KEY
+        self, base: Base, start: bytes, max_count: int, *, before_run_key: int = LAST_RUN_KEY
     ) -> list[ConfirmedEntry]:
-        """Return at most `number` CONFIRMED entries of the base in the order of identities. Begin at the identity (a
+        """Return at most `max_count` CONFIRMED entries of the base in the order of identities. Begin at the identity (a
         digest) `start`. After the last identity, continue with the first identity.
 
         Leave out entries that the run with the key `before_run_key` or a later run has sent. Also leave out entries
@@ -204,7 +204,7 @@ class Ledger:
         values: dict[str, object] = {
             "base": base.key,
             "state": State.CONFIRMED,
-            "number": number,
+            "number": max_count,
             "before": before_run_key,
         }
         values |= {"accepted": HOW_NUMBERS["accepted"], "not_ended": inf, **self._range}
@@ -212,11 +212,11 @@ class Ledger:
         confirmed_entries = [
             ConfirmedEntry(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": start})
         ]
-        if len(confirmed_entries) < number and start:
+        if len(confirmed_entries) < max_count and start:
             confirmed_entries += [
                 ConfirmedEntry(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": b""})
             ]
-        return list(dict.fromkeys(confirmed_entries))[:number]
+        return list(dict.fromkeys(confirmed_entries))[:max_count]
 
     def list_confirmed(
         self, base: Base, field: str, before_run_key: int, ended_by: float
@@ -232,10 +232,10 @@ class Ledger:
             ids.append(subscriber_id)
         return bytes(identities), ids
 
-    def find_shown_entries(self, base: Base, start: bytes, number: int) -> list[ConfirmedEntry]:
-        """Return at most `number` CONFIRMED entries of the base that the list has shown, in the order of
+    def find_shown_entries(self, base: Base, start: bytes, max_count: int) -> list[ConfirmedEntry]:
+        """Return at most `max_count` CONFIRMED entries of the base that the list has shown, in the order of
         `find_confirmed_entries`."""
-        values = {"base": base.key, "state": State.CONFIRMED, "number": number, "not_ended": inf, **self._range}
+        values = {"base": base.key, "state": State.CONFIRMED, "number": max_count, "not_ended": inf, **self._range}
         start = self.shard.place(start)
         shown_entries = [
             ConfirmedEntry(*row) for row in self.connection.execute(_FIND_SHOWN, {**values, "start": start})
@@ -243,17 +243,17 @@ class Ledger:
         shown_entries += [
             ConfirmedEntry(*row) for row in self.connection.execute(_FIND_SHOWN, {**values, "start": b""})
         ]
-        return list(dict.fromkeys(shown_entries))[:number]
+        return list(dict.fromkeys(shown_entries))[:max_count]
 
     def find_opt_outs(self, base: Base, job: str) -> list[bytes]:
         """Return the identities of the base's opt-outs that the job has recorded."""
         values = {"base": base.key, "job": make_storable(job), **self._range}
         return [bytes(identity) for (identity,) in self.connection.execute(_FIND_OPT_OUTS, values)]
 
-    def list_entries(self, base: Base, field: str, after_identity: bytes, number: int) -> list[ListedEntry]:
-        """Return at most `number` entries of the base whose identity is of `field`, in the order of identities. Begin
-        after `after_identity`, or at the first identity if it is b""."""
-        values = {"base": base.key, "field": IDENTITY_FIELDS[field], "after": after_identity, "number": number}
+    def list_entries(self, base: Base, field: str, after_identity: bytes, max_count: int) -> list[ListedEntry]:
+        """Return at most `max_count` entries of the base whose identity is of `field`, in the order of identities.
+        Begin after `after_identity`, or at the first identity if it is b""."""
+        values = {"base": base.key, "field": IDENTITY_FIELDS[field], "after": after_identity, "number": max_count}
         return [(bytes(identity), *columns) for identity, *columns in self.connection.execute(_LIST_ENTRIES, values)]
 
     def find_last_confirmation(self, since: float, now: float) -> float | None:

@@ -140,7 +140,7 @@ def _open_emails(url: str, *, may_make: bool) -> Iterator[EmailLog | None]:
             name = show_ledger_location(location)
             connection, schema = stack.enter_context(open_session(location, _EMAIL_TABLES))
             log = EmailLog(Store(connection, name), hold_campaigns(connection, schema, name))
-        with log.transaction():  # a second process finds the tables of the first
+        with log.transaction():  # if two processes create the tables, the second process finds them
             if may_make and not log.store.is_file:
                 # In SQLite, the transaction alone blocks other processes.
                 connection.execute(_LOCK_TRANSACTION, {"key": _CREATION_KEY})

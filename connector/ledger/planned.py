@@ -70,20 +70,24 @@ class PlannedLedger(Ledger):
         return super().find_changed_identities(base, digests)
 
     def find_confirmed_entries(
-        self, base: Base, start: bytes, number: int, *, before_run_key: int = LAST_RUN_KEY
+        self, base: Base, start: bytes, max_count: int, *, before_run_key: int = LAST_RUN_KEY
     ) -> list[ConfirmedEntry]:
         """Return some CONFIRMED entries of the real ledger, as `Ledger.find_confirmed_entries` does."""
         read = partial(Ledger.find_confirmed_entries, before_run_key=before_run_key)
         return [
-            entry for line in self._find_base_lines(base) for entry in self._read_real_ledger(read, line, start, number)
-        ][:number]
+            entry
+            for line in self._find_base_lines(base)
+            for entry in self._read_real_ledger(read, line, start, max_count)
+        ][:max_count]
 
-    def find_shown_entries(self, base: Base, start: bytes, number: int) -> list[ConfirmedEntry]:
+    def find_shown_entries(self, base: Base, start: bytes, max_count: int) -> list[ConfirmedEntry]:
         """Return some entries of the real ledger that the list has shown, as `Ledger.find_shown_entries` does."""
         lines = self._find_base_lines(base)
         return [
-            entry for line in lines for entry in self._read_real_ledger(Ledger.find_shown_entries, line, start, number)
-        ][:number]
+            entry
+            for line in lines
+            for entry in self._read_real_ledger(Ledger.find_shown_entries, line, start, max_count)
+        ][:max_count]
 
     def list_confirmed(
         self, base: Base, field: str, before_run_key: int, ended_by: float
@@ -105,14 +109,14 @@ class PlannedLedger(Ledger):
             self._copy_entries(base, self._read_real_ledger(Ledger.find_opt_outs, line, job))
         return super().find_opt_outs(base, job)
 
-    def list_entries(self, base: Base, field: str, after_identity: bytes, number: int) -> list[ListedEntry]:
+    def list_entries(self, base: Base, field: str, after_identity: bytes, max_count: int) -> list[ListedEntry]:
         """Return the next entries of the real ledger in the order of identities, as `Ledger.list_entries` does."""
         pages = [
-            self._read_real_ledger(Ledger.list_entries, line, field, after_identity, number)
+            self._read_real_ledger(Ledger.list_entries, line, field, after_identity, max_count)
             for line in self._find_base_lines(base)
         ]
         entries = {entry[0]: entry for page in pages for entry in page}
-        return [entries[identity] for identity in sorted(entries)][:number]
+        return [entries[identity] for identity in sorted(entries)][:max_count]
 
     def record_listed(self, base: Base, field: str, listed_subscribers: Sequence[tuple[bytes, int]]) -> None:
         """Record in memory the subscribers that a listing shows, as `Ledger.record_listed` does."""

@@ -89,12 +89,12 @@ def find_pending_runs(ledger: Ledger, account: str, job: str, run_key: int) -> l
 
 
 def read_receipts(
-    connection: Connection, run_key: int, after_place: ReceiptPlace, number: int
+    connection: Connection, run_key: int, after_place: ReceiptPlace, max_count: int
 ) -> tuple[list[Receipt], ReceiptPlace | None]:
-    """Return the receipts of at most `number` subscribers of the run after `after_place`, and the place of the last
+    """Return the receipts of at most `max_count` subscribers of the run after `after_place`, and the place of the last
     of these subscribers (None: there are no more subscribers). A subscriber without an entry has no receipt, because
     its create was not sent."""
-    values = {"run": run_key, "base": after_place[0], "identity": after_place[1], "number": number}
+    values = {"run": run_key, "base": after_place[0], "identity": after_place[1], "number": max_count}
     rows = connection.execute(_READ_RECEIPTS, values).all()
     receipts = [receipt for row in rows if (receipt := _build_receipt(run_key, *row[2:])) is not None]
     return receipts, (rows[-1][0], bytes(rows[-1][1])) if rows else None

@@ -225,9 +225,9 @@ def find_run(connection: Connection, run_id: str) -> RunRecord | None:
     return None if row is None else RunRecord(*row)
 
 
-def list_runs(connection: Connection, number: int) -> list[RunRecord]:
-    """Return at most `number` of the latest runs. The latest run comes first."""
-    return [RunRecord(*row) for row in connection.execute(_LIST_RUNS, {"number": number})]
+def list_runs(connection: Connection, max_count: int) -> list[RunRecord]:
+    """Return at most `max_count` of the latest runs. The latest run comes first."""
+    return [RunRecord(*row) for row in connection.execute(_LIST_RUNS, {"number": max_count})]
 
 
 # Cursors of incremental sources (architecture 4.11). Only the source can compare two values of a cursor

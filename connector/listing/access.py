@@ -301,8 +301,8 @@ class ListPolicy:
     max_concurrency: int = 512  # enough for 1,000 creates/s at a round trip of half a second
     quiet_period_s: float = 30.0
     fresh_s: float = 900.0
-    allow_truncated: bool = False  # architecture 7, rule 7
-    ignores_total_count: bool = False  # architecture 7, rule 4
+    allow_truncated: bool = False  # accept a list that may be cut off (architecture 7, rule 7)
+    ignores_total_count: bool = False  # accept a list whose TotalCount disagrees (architecture 7, rule 4)
     is_suppressing_inactive: bool = False  # no row is created active that the list shows as inactive in any base
 
 

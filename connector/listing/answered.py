@@ -80,8 +80,8 @@ async def list_id(access: ListAccess, subscriber_id: int, *, is_waiting: bool = 
 async def find_ids(access: ListAccess, sentinel: Sentinel, query: ListQuery) -> tuple[set[int] | None, set[int]]:
     """Return two sets of ids under which an answer shows a new subscriber: all ids, and the ids of rows with its base.
 
-    The first set is None if the answer shows other subscribers, and so may leave this one out. Two ids in the second
-    set prove a duplicate. Raises RunAborted."""
+    The first set is None if the answer shows only other subscribers and may be incomplete. Two ids in the second set
+    prove a duplicate. Raises RunAborted."""
     try:
         answer = await access.control.until_stopped(ask(access, query))
     except ListFailed:

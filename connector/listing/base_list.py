@@ -287,7 +287,7 @@ async def _sweep(
         allow_truncated=access.policy.allow_truncated,
         find_lacking=partial(_find_lacking, accesses),
         base_ids=base_ids,
-        hidden=state.hidden_classes,
+        known_hidden_classes=state.hidden_classes,
         earlier_total=earlier_total,
         draw=access.draw,
     )

@@ -47,7 +47,7 @@ class Topic(Enum):
     MISSING = "missing"  # an id that is missing between two listed ids
     BEYOND = "beyond"  # an id below the smallest or above the largest listed id, where newcomers may be
     LACKING = "lacking"  # a subscriber that the ledger has confirmed and no page showed
-    END = "end"  # the page at the end of the list where ids beyond the smallest or the largest id are listed
+    END = "end"  # the page at one end of the list, if ids beyond this end exist
 
 
 TOPICS_BY_ID = frozenset({Topic.KNOWN, Topic.MISSING, Topic.BEYOND, Topic.LACKING})
@@ -264,8 +264,8 @@ def _find_unlisted_values(suspect: Suspect, name: str, answers: Sequence[Answer]
 
 
 def _shows_only_unlisted(suspect: Suspect, answer: Answer) -> bool:
-    """Return whether all rows of a part are unlisted and at least one of them is no newcomer: there are several rows,
-    or one row has an id between listed ids."""
+    """Return whether all rows of a part are unlisted, and at least one of them is not a newcomer. This is the case if
+    there are several rows, or if a row has an id between listed ids."""
     unlisted_ids, ids = read_unlisted_ids(suspect, answer), suspect.ids
     if not len(unlisted_ids) or len(unlisted_ids) < len(read_ids(answer)):
         return False

@@ -83,7 +83,7 @@ async def read_list(
     find_lacking: FindLacking | None = None,
     base_ids: Sequence[int] | None = None,
     unlisted_bases: Sequence[int] = (),
-    hidden: Sequence[HiddenClass] = (),
+    known_hidden_classes: Sequence[HiddenClass] = (),
     earlier_total: int | None = None,
     draw: Callable[[int], bytes] = os.urandom,
     monotonic: Callable[[], float] = time.monotonic,
@@ -108,7 +108,7 @@ async def read_list(
     - `find_lacking` returns entries of the ledger that the list should show and lacks.
     - `base_ids` are the known Ids of a load's bases; None: every base.
     - `unlisted_bases` are bases that are counted even if no row shows them.
-    - `hidden`: classes that are known to be hidden.
+    - `known_hidden_classes`: classes that are known to be hidden.
     - `earlier_total`: TotalCount of shortly before the reading.
     - `draw` returns random bytes.
 
@@ -164,7 +164,7 @@ async def read_list(
     )
     answers = await gather_answers(ask, suspect, limit.allowed)
     certificate = replace(certificate, unshown_classes=tuple(list_unshown(suspect, answers)))
-    classes = dict.fromkeys([*hidden, *find_hidden(suspect, answers)])
+    classes = dict.fromkeys([*known_hidden_classes, *find_hidden(suspect, answers)])
     suspect = replace(suspect, hidden_classes=tuple(class_ for class_ in classes if class_[0] not in sent_filters))
     problems = list[Finding]()
     if suspect.hidden_classes:

@@ -400,5 +400,5 @@ def _build_problem(row: LoadRow, entry: Entry) -> Problem:
                 row.source, Outcome.REJECTED, "", "rejected", entry.message or "", entry.status or None, entry.attempts
             )
         case State.NONE | State.SENDING | State.UNKNOWN | State.CONFIRMED:
-            raise ValueError(f"an entry that is {entry.state.name} does not hold its row")
+            raise ValueError(f"the row of an entry in the state {entry.state.name} is not a problem")
     assert_never(entry.state)

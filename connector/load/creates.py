@@ -1,4 +1,4 @@
-"""Sends creates with the sending engine, checks the answers by look-ups, and ends the run if the answers show a danger
+"""Sends creates with the sending engine, checks the answers by look-ups, and ends the run if the answers show a fault
 (architecture 4.8, 4.9)."""
 
 import asyncio
@@ -33,7 +33,7 @@ from connector.texts import agree, count
 _MOST_UNKNOWN_CANARIES = 3  # first creates without a usable answer; then the run ends
 _MOST_REFUSED_CANARIES = 20  # first creates that are refused alike; then the run ends
 _MOST_EXISTING = 3  # answered subscribers that existed before; then the run ends
-# the first creates: each round has a quarter as many creates as all earlier rounds, at least one
+# Number of first creates that are sent in small rounds. A round has a quarter of the number of earlier creates, or one.
 _CAREFUL_CREATES = 512
 _PLANNED_AT_ONCE = 1024  # candidates of a plan between two checks for signals
 _MOST_LOST_IN_A_ROW = 100  # unreadable answers in a row, which is more than a short fault of a server causes

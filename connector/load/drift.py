@@ -32,11 +32,11 @@ from connector.service.wire import ListQuery, find_differing_fields, read_field
 from connector.spool import SpooledValues
 from connector.subscribers.identity import FINGERPRINT_BYTES
 
-# rows; more rows are compared with the list, because one page of the list has a thousand subscribers
+# Largest number of rows that are looked up by Id. A listing is cheaper for more rows: a page has 1,000 subscribers.
 _MOST_LOOKED_UP = 100
 _COMMIT_ROWS = 2_000  # rows that share a commit
 
-_EQUAL, _DIFFERENT = 1, 2  # verdicts on a row; 0: not compared
+_EQUAL, _DIFFERENT = 1, 2  # results of the comparison of a row; 0: not compared
 _ACTIVE, _INACTIVE, _OTHER, _GONE = 1, 2, 3, 4
 """The activity that the service shows for a subscriber. `_OTHER`: the Id has another base or identity now. `_GONE`: the
 list has no such subscriber. 0: not known."""

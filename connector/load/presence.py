@@ -48,7 +48,7 @@ from connector.subscribers.identity import digest_identity
 
 _NEVER, _ALWAYS = float("-inf"), float("inf")
 _ABSENT_LOOK_UPS = 5  # look-ups of identities that the listing lacks; 5 more if one of them exists
-_ABSENT_SAMPLE_ROWS = 400  # rows of a chunk from which these identities are chosen
+_ABSENT_SAMPLE_ROWS = 400  # rows of a chunk from which the identities for these look-ups are chosen
 
 
 class BasePresence:
@@ -164,7 +164,7 @@ class AccountPresence:
         self.bases: list[BasePresence] = []
         self._has_many_bases = has_many_bases
         self._listing: Listing | None = None  # the last complete listing, as long as it can be used or renewed
-        self._filter_request_count = 0  # if a listing would cost fewer requests, the list is read
+        self._filter_request_count = 0  # requests of all look-ups by filter so far, to compare with those of a listing
         self._listing_duration_s: float | None = None  # set if a listing took longer than `load.fresh`
 
     async def look_up(self, tasks: Sequence[LookupTask]) -> None:

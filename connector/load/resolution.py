@@ -148,7 +148,7 @@ class Settler:
         for entry in unknown_entries:
             unresolved_create = self.outcomes.unresolved_creates[entry.identity]
             is_fresh = unresolved_create.is_of_this_run and now <= unresolved_create.known_until
-            # After that time, another program may have created the subscriber in another spelling.
+            # After `known_until`, another program may have created the subscriber in another spelling.
             keys.append(build_entry_key(entry, in_any_spelling=policy.is_looking and not is_fresh))
         return KeyGroup(self._session.access, keys)
 

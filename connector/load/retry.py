@@ -79,7 +79,7 @@ class _Retry:
         self._session, self._settler, self._selection = session, settler, selection
         self._row_numbers: Iterator[int] = count(1)
         self._dropped_identities = set[bytes]()  # entries that this retry has dropped are not sent as rejected entries
-        # No new create may leave while an entry of the base is unresolved, so a retry of rejected entries settles all.
+        # A retry of rejected entries settles all entries, because no create may leave before all entries are settled.
         self._selected_identities: set[bytes] | None = (
             None if selection.run_id is None or selection.is_rejected else set()
         )

@@ -257,7 +257,8 @@ class ListChanges:
             self._add_net_change(change_after - overlap.appeared_count + overlap.vanished_count)
 
     def record_end(self, previous_total: int | None, total: int | None) -> None:
-        """Record the empty page past the end. After the last row, only TotalCount shows a change."""
+        """Record the TotalCounts of the last page and of the empty page past the end. After the last row, only
+        TotalCount shows a change."""
         if total is not None and previous_total is not None:
             self._add_net_change(total - previous_total)
 

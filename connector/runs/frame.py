@@ -75,7 +75,7 @@ and messages about the list."""
 
 
 class ClosableLoad(Protocol):
-    """A load. When the load is closed, it counts the rows that have no outcome."""
+    """A load that `close` ends. `close` counts the rows that have no outcome."""
 
     async def close(self) -> None:
         """Close the load. This is also called after an error. Raises ConnectorError."""

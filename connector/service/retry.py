@@ -106,7 +106,7 @@ class Retrier:
 
         async def attempt() -> _Answer:
             nonlocal latest_answer
-            if retrying.statistics["attempt_number"] > 1 and may_go_on:
+            if retry_loop.statistics["attempt_number"] > 1 and may_go_on:
                 counts.retried += 1
                 self._budget.record_request(self._clock.monotonic())
                 latest_answer = await make_attempt()
@@ -119,14 +119,14 @@ class Retrier:
             else:
                 may_go_on = await rest(seconds)
 
-        retrying = AsyncRetrying(
+        retry_loop = AsyncRetrying(
             retry=retry_if_result(lambda answer: may_go_on and may_retry(answer)),
             stop=lambda state: stop_condition(state) or self._is_budget_spent(state),
             wait=self._choose_wait,
             sleep=wait,
             retry_error_callback=_read_answer,
         )
-        answer: _Answer = await retrying(attempt)
+        answer: _Answer = await retry_loop(attempt)
         return answer
 
     def _choose_wait(self, state: RetryCallState) -> float:

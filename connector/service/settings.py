@@ -114,7 +114,9 @@ def parse_base_url(text: str) -> str:
     if parts.scheme not in ("http", "https") or not host:
         raise ConfigurationError(f"{_BASE_URL_NAME} must begin with https:// and name a host, like https://host.")
     if "?" in text or "#" in text:
-        raise ConfigurationError(f"{_BASE_URL_NAME} ends in a query or a fragment; take off all from the ? or # on.")
+        raise ConfigurationError(
+            f"{_BASE_URL_NAME} ends in a query or a fragment; remove the ? or # and everything after it."
+        )
     if parts.scheme == "http" and not is_loopback(host):
         raise ConfigurationError(
             f"{_BASE_URL_NAME} is plain http to {host}, which would show the token to the network; "

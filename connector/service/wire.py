@@ -359,7 +359,7 @@ def _convert_to_type(name: str, value: object, expected_type: type) -> object:
     raise TypeError(f"The field {name} is sent as {expected_type.__name__}, not as {type(value).__name__}.")
 
 
-def find_altered_fields(sent: Mapping[str, object], wire: Mapping[str, Any]) -> tuple[str, ...]:
+def find_altered_fields(sent_values: Mapping[str, object], wire: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the sent fields whose values differ in `wire`, the subscriber in the answer (architecture
     4.13). The names are in the order of the field table.
 
@@ -367,12 +367,12 @@ def find_altered_fields(sent: Mapping[str, object], wire: Mapping[str, Any]) -> 
     Line3 or Gender is equal to a missing value. If a base is sent with its id and its name, only the id is compared.
     """
     altered_names = []
-    for name, value in sent.items():
+    for name, value in sent_values.items():
         answered_value = read_field(wire, name)
         is_equal = type(value) is type(answered_value) and value == answered_value
         if value is None or is_equal:  # nearly all values
             continue
-        is_named_by_id = name == "base_name" and sent.get("base_id") is not None
+        is_named_by_id = name == "base_name" and sent_values.get("base_id") is not None
         if not is_named_by_id and not is_same(BY_NAME[name].kind, value, answered_value):
             altered_names.append(name)
     return tuple(sorted(altered_names, key=NAMES.index)) if altered_names else ()
@@ -395,31 +395,33 @@ def is_same(kind: Kind, sent_value: object, answered_value: object) -> bool:
             assert_never(kind)
 
 
-def find_differing_fields(names: Sequence[str], sent: Sequence[object], listed: Sequence[object]) -> list[int]:
-    """Return the indexes of the fields in `names` for which the values `sent` and `listed` differ. Both are in the
+def find_differing_fields(
+    names: Sequence[str], sent_values: Sequence[object], listed_values: Sequence[object]
+) -> list[int]:
+    """Return the indexes of the fields in `names` for which `sent_values` and `listed_values` differ. Both are in the
     order of `names`.
 
-    `sent` has the values as they would be sent (None for an empty value), and `listed` the values of the list. A zip
-    that is a text cannot be sent, so a missing zip in the list does not differ from such a zip. Emails and
+    `sent_values` has the values as they would be sent (None for an empty value), and `listed_values` the values of the
+    list. A zip that is a text cannot be sent, so a missing zip in the list does not differ from such a zip. Emails and
     client_user_ids are compared in their normal forms, as identities.
     """
     return [
         index
-        for index, (value, listed_value) in enumerate(zip(sent, listed, strict=True))
+        for index, (value, listed_value) in enumerate(zip(sent_values, listed_values, strict=True))
         if not (value == listed_value and type(value) is type(listed_value))
         and _do_differ(names[index], value, listed_value)
     ]
 
 
-def _do_differ(name: str, sent: object, listed: object) -> bool:
+def _do_differ(name: str, sent_value: object, listed_value: object) -> bool:
     kind = BY_NAME[name].kind
-    if _is_empty(listed):
-        return not _is_empty(sent) and not (kind is Kind.ZIP and isinstance(sent, str))
-    if _is_empty(sent):
+    if _is_empty(listed_value):
+        return not _is_empty(sent_value) and not (kind is Kind.ZIP and isinstance(sent_value, str))
+    if _is_empty(sent_value):
         return True
-    if name in IDENTITIES and isinstance(sent, str) and isinstance(listed, str):
-        return normalise_identity(name, sent) != normalise_identity(name, listed)
-    return not is_same(kind, sent, listed)
+    if name in IDENTITIES and isinstance(sent_value, str) and isinstance(listed_value, str):
+        return normalise_identity(name, sent_value) != normalise_identity(name, listed_value)
+    return not is_same(kind, sent_value, listed_value)
 
 
 def _is_empty(value: object) -> bool:

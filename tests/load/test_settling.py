@@ -266,7 +266,7 @@ def lose_five_times(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("unresolved", "state"),
+    ("unresolved_create", "state"),
     [
         (UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True), State.HELD),
         (UnresolvedCreate(attempt_ended_at=990.0, status=422, message="no", is_of_this_run=True), State.REJECTED),

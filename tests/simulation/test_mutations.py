@@ -77,12 +77,14 @@ MUTATIONS = (
         (
             Edit(
                 _RESOLUTION,
-                "result.started_at >= unresolved.attempt_ended_at + self._session.policy.quiet_period_s",
-                "result.started_at >= unresolved.attempt_ended_at",
+                "result.started_at >= unresolved_create.attempt_ended_at + self._session.policy.quiet_period_s",
+                "result.started_at >= unresolved_create.attempt_ended_at",
             ),
             Edit(_RESOLUTION, "        quiet_s = self._session.policy.quiet_period_s", "        quiet_s = 0.0"),
             Edit(
-                _RESOLUTION, "unresolved.first_missed_at + session.policy.quiet_period_s", "unresolved.first_missed_at"
+                _RESOLUTION,
+                "unresolved_create.first_missed_at + session.policy.quiet_period_s",
+                "unresolved_create.first_missed_at",
             ),
         ),
         first_seed=16,
@@ -92,8 +94,8 @@ MUTATIONS = (
         (
             Edit(
                 _RESOLUTION,
-                "result.started_at < unresolved.first_missed_at + session.policy.quiet_period_s",
-                "result.started_at < unresolved.first_missed_at",
+                "result.started_at < unresolved_create.first_missed_at + session.policy.quiet_period_s",
+                "result.started_at < unresolved_create.first_missed_at",
             ),
         ),
         first_seed=16,
@@ -103,7 +105,7 @@ MUTATIONS = (
         (
             Edit(
                 _RESOLUTION,
-                "return find_latest_time(sentinels) > unresolved.attempt_ended_at",
+                "return find_latest_time(sentinels) > unresolved_create.attempt_ended_at",
                 "return True",
             ),
         ),
@@ -111,7 +113,7 @@ MUTATIONS = (
     ),
     Mutation(
         "4.6 the choice hold is ignored",
-        (Edit(_RESOLUTION, "if is_holding and not unresolved.is_refused:", "if False:"),),
+        (Edit(_RESOLUTION, "if is_holding and not unresolved_create.is_refused:", "if False:"),),
         first_seed=36,
     ),
     Mutation(
