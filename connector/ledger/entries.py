@@ -263,8 +263,8 @@ class Ledger:
         If the run has not ended, return `now`.
         """
         values = {"since": since, "now": now, "state": State.CONFIRMED}
-        last_end: float | None = self.connection.execute(_FIND_LAST_CONFIRMATION, values).scalar_one()
-        return last_end
+        last_ended_at: float | None = self.connection.execute(_FIND_LAST_CONFIRMATION, values).scalar_one()
+        return last_ended_at
 
     def find_holders(self, account: str, subscriber_ids: Sequence[int]) -> list[IdHolder]:
         """Return the entries of the account, in any base, that have one of these subscriber ids."""

@@ -174,19 +174,19 @@ async def count_classes(ask: Ask, concurrency: int) -> ClassCounts:
         ),
         Question(Topic.WHOLE, ListQuery(limit=_SAMPLE_ROWS)),
     ]
-    first_whole, *parts, last_whole = await ask_together(ask, questions, concurrency)
-    if first_whole.page is None:
+    first_whole_answer, *parts, last_whole_answer = await ask_together(ask, questions, concurrency)
+    if first_whole_answer.page is None:
         return ClassCounts()
     counts: dict[str, dict[object, int]] = {name: {} for name in PARTITIONS}
     for part in parts:
         name, value = part.question.name, part.question.value
         if part.page is not None and are_as_asked({name: value}, part.page.subscribers):
             counts[name][value] = (part.total or len(part.page.subscribers)) if part.page.subscribers else 0
-    rows = first_whole.page.subscribers
+    rows = first_whole_answer.page.subscribers
     shown_values = {
         name: {read_field(row, name) or ("" if name == "gender" else False) for row in rows} for name in PARTITIONS
     }
-    whole_totals = [total for total in (first_whole.total, last_whole.total) if total is not None]
+    whole_totals = [total for total in (first_whole_answer.total, last_whole_answer.total) if total is not None]
     return ClassCounts(whole_totals, counts, shown_values, [row.get("Id") for row in rows])
 
 

@@ -290,8 +290,8 @@ class Outcomes:
 
     def _hold_misanswered(self, candidate: Candidate, source: Row, move: Move, *, attempts: int) -> None:
         problem = Problem(source, Outcome.UNKNOWN, "", "held", describe_held(move.message), move.status, attempts)
-        is_created = self._session.policy.is_looking and not move.is_known
-        self._hold(_HeldRow(problem, build_row(candidate, source), is_of_this_run=is_created))
+        is_created_by_run = self._session.policy.is_looking and not move.is_known
+        self._hold(_HeldRow(problem, build_row(candidate, source), is_of_this_run=is_created_by_run))
 
     def list_unchecked(self) -> list[LoadRow]:
         """Return the refused rows whose subscribers were not looked up after the refusal."""

@@ -319,13 +319,15 @@ async def _carry_out(frame: Frame, work: Work, report: Report, stop: Stop, on_be
     clock = stop.clock
     try:
         url, is_stopped = frame.ledger_url, stop.event.is_set
-        opening: AbstractContextManager[Ledger]
+        ledger_context: AbstractContextManager[Ledger]
         if frame.is_planned:
-            opening = open_planned_ledger(url, frame.account)
+            ledger_context = open_planned_ledger(url, frame.account)
         else:
             wait_s, may_make = frame.wait_s, frame.may_make_ledger
-            opening = open_ledger(url, shard=frame.shard, wait_s=wait_s, is_stopped=is_stopped, may_make=may_make)
-        async with enter_in_thread(opening, stop) as ledger:
+            ledger_context = open_ledger(
+                url, shard=frame.shard, wait_s=wait_s, is_stopped=is_stopped, may_make=may_make
+            )
+        async with enter_in_thread(ledger_context, stop) as ledger:
             await _run_with_ledger(ledger, frame, work, report, stop, on_begin)
     except LockedError as error:
         report.signal = stop.signal
