@@ -165,7 +165,9 @@ async def _run_blocking(work: Callable[[], T], writer: Writer, *, is_commit: boo
     try:
         return await asyncio.shield(work_future)
     except asyncio.CancelledError:
-        work_future.add_done_callback(lambda future: future.cancelled() or future.exception())  # asyncio would warn
+        work_future.add_done_callback(
+            lambda future: future.cancelled() or future.exception()
+        )  # otherwise asyncio warns that nobody has read the error
         interrupt_future = asyncio.ensure_future(_run_in_thread(writer.interrupt))
         await asyncio.wait((work_future,), timeout=_STOP_S)
         if not work_future.done() and writer.is_committing:

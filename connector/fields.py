@@ -169,8 +169,8 @@ def is_similar_base_name(asked_name: str, listed_name: str) -> bool:
 
 
 def _drop_accents(name: str) -> str:
-    decomposed = unicodedata.normalize("NFKD", fold_base_name(name)).translate(_LETTERS_WITHOUT_MARKS)
-    return "".join(character for character in decomposed if unicodedata.category(character) not in ("Mn", "Cf"))
+    decomposed_name = unicodedata.normalize("NFKD", fold_base_name(name)).translate(_LETTERS_WITHOUT_MARKS)
+    return "".join(character for character in decomposed_name if unicodedata.category(character) not in ("Mn", "Cf"))
 
 
 def normalise_identity(field: str, value: str) -> str:

@@ -62,4 +62,4 @@ class Fault:
     position: int  # the position of the row in its chunk (0 = first)
     field: str  # the name of the field (connector/fields.py); "": the whole row
     code: str  # the kind of the fault, which programs can rely on
-    message: str  # for a person
+    message: str  # explains the fault to a person

@@ -230,8 +230,8 @@ def _check(
     first_counts = {"created": len(data.file_people), "invalid": data.invalid_count, "duplicate": data.duplicate_count}
     second_counts = {"created": 0, "unknown": 0, "exists": len(data.file_people)}
     row_counts = [
-        {name: report.rows[name] for name in wanted}
-        for report, wanted in ((first_import, first_counts), (second_import, second_counts))
+        {name: report.rows[name] for name in expected_counts}
+        for report, expected_counts in ((first_import, first_counts), (second_import, second_counts))
     ]
     claim = "the import created each subscriber of the file, and the same import again created nobody"
     yield Check(
@@ -268,13 +268,13 @@ def _check(
     query = "select id, email, first_name, last_name, address_city, address_zip, birthday from subscribers"
     with duckdb.connect(str(folder / "warehouse.duckdb"), read_only=True) as database:
         rows = database.execute(query).fetchall()
-    expected = []
+    expected_rows = []
     for subscriber in (event["subscriber"] for event in create_events):
         address = subscriber.get("Address", {})
         names = [subscriber.get(name) for name in ("Id", "Email", "FirstName", "LastName")]
-        expected.append([*names, address.get("City"), address.get("Zip"), subscriber.get("Birthday")])
+        expected_rows.append([*names, address.get("City"), address.get("Zip"), subscriber.get("Birthday")])
     sorted_rows = [
-        sorted(["" if value is None else str(value) for value in row] for row in side) for side in (rows, expected)
+        sorted(["" if value is None else str(value) for value in row] for row in side) for side in (rows, expected_rows)
     ]
     verdict = (export_report.certificate or {}).get("verdict")
     claim = "the warehouse has the same subscribers, field by field, and the export is certified"

@@ -31,7 +31,7 @@ def open_source(source: JobSource | Suppress) -> Source:
     """Open the file, the files or the query of a source. Raises SourceError and ConfigurationError."""
     if source.file is not None:
         return open_file_source(source.file)
-    if source.sql is None:  # cannot happen, because the model refuses such a source
+    if source.sql is None:  # cannot happen, because the model refuses a source without file and sql
         raise ValueError("a source is a file or a query")
     if isinstance(source.sql, SqlSource) and source.sql.cursor is not None:
         return open_increment(source.sql, source.sql.cursor)

@@ -144,10 +144,10 @@ def propose_cursor(frame: pd.DataFrame) -> tuple[str, str] | None:
 def measure_validity(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> ValidShare:
     """Apply a rule, and return the numbers of filled and of valid values for the field `name`."""
     identity: dict[str, ColumnRule] = {} if name == "email" else {"email": ColumnRule(value="nobody@example.com")}
-    mapped = apply_mapping(frame, FieldMapping({**identity, name: rule}), today=today)
-    faults = validate_rows(mapped.frame, ValidationRules(), today=today, known_faults=mapped.faults).faults
+    mapped_chunk = apply_mapping(frame, FieldMapping({**identity, name: rule}), today=today)
+    faults = validate_rows(mapped_chunk.frame, ValidationRules(), today=today, known_faults=mapped_chunk.faults).faults
     invalid_positions = {fault.position for fault in faults if fault.field == name and fault.code != "required"}
-    filled_positions = invalid_positions.union(np.flatnonzero(mapped.frame[name].notna()).tolist())
+    filled_positions = invalid_positions.union(np.flatnonzero(mapped_chunk.frame[name].notna()).tolist())
     return ValidShare(len(filled_positions) - len(invalid_positions), len(filled_positions))
 
 
@@ -263,7 +263,7 @@ def draft_job(
     base: tuple[str, str],
     identity: str,
     guesses: Sequence[GuessedField],
-    unmapped: Sequence[str],
+    unmapped_columns: Sequence[str],
     cursor: tuple[str, str] | None = None,
 ) -> str:
     """Return the text of a job file. The first pair of `source` has the key `file` or `sql`, and the other pairs are
@@ -300,8 +300,8 @@ def draft_job(
         lines.append(
             "    # is_active: {value: true}  # or a column. sync needs this line: the service's default is inactive"
         )
-    if unmapped:
-        lines.append(f"  # columns not used: {', '.join(quote(column) for column in unmapped)}")
+    if unmapped_columns:
+        lines.append(f"  # columns not used: {', '.join(quote(column) for column in unmapped_columns)}")
     return "\n".join(lines) + "\n"
 
 
@@ -309,8 +309,8 @@ def quote(text: str) -> str:
     """Return a text for YAML. A plain word is not changed. Any other text is in quotes, with `${` escaped."""
     if _PLAIN_WORD.fullmatch(text) and text.lower() not in _NULL_WORDS:
         return text
-    escaped = json.dumps(text.replace("${", "$${"), ensure_ascii=False)
-    return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in escaped)
+    escaped_text = json.dumps(text.replace("${", "$${"), ensure_ascii=False)
+    return "".join(character if character.isprintable() else f"\\U{ord(character):08x}" for character in escaped_text)
 
 
 def write_rule(rule: ColumnRule) -> str:

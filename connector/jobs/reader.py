@@ -120,8 +120,8 @@ def _translate_error(error: yaml.YAMLError, text: str) -> JobFault:
         return JobFault((), None, "this is not YAML: the file has a character that YAML does not allow")
     problem = " ".join(part for part in (error.context, error.problem) if part)
     lines = text.splitlines()
-    nearby = "".join(lines[max(mark.line - 1, 0) : mark.line + 1])
-    hint = '; put a ${NAME} inside { } or [ ] into quotes: "${NAME}"' if "${" in nearby else ""
+    nearby_text = "".join(lines[max(mark.line - 1, 0) : mark.line + 1])
+    hint = '; put a ${NAME} inside { } or [ ] into quotes: "${NAME}"' if "${" in nearby_text else ""
     return JobFault((), mark.line + 1, f"this is not YAML: {problem}{hint}")
 
 
@@ -202,8 +202,8 @@ def _explain_error(error: ErrorDetails, keys: Keys, model: type[BaseModel], writ
         case "value_error":
             return str(context["error"])
         case "extra_forbidden":
-            for removed, replacement in REMOVED_KEYS.items():
-                if removed == keys[-len(removed) :]:
+            for removed_keys, replacement in REMOVED_KEYS.items():
+                if removed_keys == keys[-len(removed_keys) :]:
                     return f"this key was removed. Use {replacement}"
             allowed_keys = find_allowed_keys(model, keys[:-1])
             close_names = get_close_matches(str(keys[-1]), allowed_keys, n=1)

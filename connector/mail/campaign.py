@@ -97,7 +97,7 @@ def _read_value(report: Mapping[str, Any], *keys: str) -> object:
 
 
 _MAX_UNKNOWN_BEFORE_FIRST = 3  # unknown emails in a row that end a run before the service has accepted an email
-_MAX_UNKNOWN_IN_ROW = 5  # unknown emails in a row that end a run after that
+_MAX_UNKNOWN_IN_ROW = 5  # unknown emails in a row that end a run after the service has accepted an email
 _MAX_REFUSED_IN_ROW = 20
 _REDIRECT_STATUSES = range(300, 400)
 
@@ -105,7 +105,7 @@ _REDIRECT_STATUSES = range(300, 400)
 MAX_EMAILS_PER_COMMIT = 64
 """The maximum number of emails that one commit records as leaving."""
 
-_COMMIT_SPAN_S = 0.1  # one commit may record the emails of this time at the present rate
+_COMMIT_SPAN_S = 0.1  # a commit records at most the emails that leave in this time at the present rate
 
 EmailAnswer = Accepted | Refused | Ambiguous | NotSent
 
@@ -141,10 +141,10 @@ class SendVerdict:
 class _UnrecordedOutcomes:
     """Outcomes that the next commit will record, as arguments for the ledger."""
 
-    accepted: list[tuple[bytes, int, str, float]] = field(default_factory=list)
-    refused: list[tuple[bytes, int, str]] = field(default_factory=list)
-    not_sent: list[bytes] = field(default_factory=list)
-    lost: list[bytes] = field(default_factory=list)
+    accepted_emails: list[tuple[bytes, int, str, float]] = field(default_factory=list)
+    refused_emails: list[tuple[bytes, int, str]] = field(default_factory=list)
+    not_sent_recipients: list[bytes] = field(default_factory=list)
+    lost_recipients: list[bytes] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,20 +288,20 @@ class CampaignSender:
                 self.is_proved, self._unknown_count = True, 0
                 self._refused_counts.clear()
                 accepted_at = self._control.clock.now().timestamp()
-                self._unrecorded_outcomes.accepted.append((recipient, request_id, message_id, accepted_at))
+                self._unrecorded_outcomes.accepted_emails.append((recipient, request_id, message_id, accepted_at))
                 self._report(letter, SendVerdict(MailOutcome.SENT))
             case Refused(status, answer_message):
-                self._unrecorded_outcomes.refused.append((recipient, status, answer_message))
+                self._unrecorded_outcomes.refused_emails.append((recipient, status, answer_message))
                 self._report(letter, SendVerdict(MailOutcome.REJECTED, status, answer_message))
                 self._watch_refused(status, answer_message)
             case NotSent(answer_message):
-                self._unrecorded_outcomes.not_sent.append(recipient)
+                self._unrecorded_outcomes.not_sent_recipients.append(recipient)
                 self._report(letter, SendVerdict(MailOutcome.UNSENT, None, answer_message))
                 self._control.end(
                     f"the service cannot be reached: {answer_message}. Run again; no recipient gets the email twice"
                 )
             case Ambiguous(status, answer_message, retry_after_s):
-                self._unrecorded_outcomes.lost.append(recipient)
+                self._unrecorded_outcomes.lost_recipients.append(recipient)
                 self._report(letter, SendVerdict(MailOutcome.UNKNOWN, status, answer_message))
                 # At a rate limit, the run goes on, because the service will accept slower emails.
                 if not (self.is_proved and says_limit(status, retry_after_s)):
@@ -310,11 +310,11 @@ class CampaignSender:
     def give_up(self, letter: Letter, reason: GiveUpReason) -> None:
         """Report the outcome of an email without an answer, and store it for the next commit."""
         if reason is GiveUpReason.CUT_OFF:
-            self._unrecorded_outcomes.lost.append(letter.recipient)
+            self._unrecorded_outcomes.lost_recipients.append(letter.recipient)
             message = "the run was ended before an answer came"
             self._report(letter, SendVerdict(MailOutcome.UNKNOWN, None, message))
         else:
-            self._unrecorded_outcomes.not_sent.append(letter.recipient)
+            self._unrecorded_outcomes.not_sent_recipients.append(letter.recipient)
             self._report(letter, SendVerdict(MailOutcome.UNSENT))
 
     async def record(self) -> None:
@@ -367,10 +367,10 @@ class CampaignSender:
         the event loop, because it takes less time than a switch to a thread."""
         outcomes = self._unrecorded_outcomes
         with self._log.transaction():
-            self._log.mark_accepted(self._campaign, outcomes.accepted)
-            self._log.mark_refused(self._campaign, outcomes.refused)
-            self._log.mark_not_sent(self._campaign, outcomes.not_sent)
-            self._log.mark_lost(self._campaign, outcomes.lost)
+            self._log.mark_accepted(self._campaign, outcomes.accepted_emails)
+            self._log.mark_refused(self._campaign, outcomes.refused_emails)
+            self._log.mark_not_sent(self._campaign, outcomes.not_sent_recipients)
+            self._log.mark_lost(self._campaign, outcomes.lost_recipients)
             result = step(self._log)
         # The outcomes are cleared after the commit, so that the next commit repeats a failed commit.
         self._unrecorded_outcomes = _UnrecordedOutcomes()

@@ -247,7 +247,7 @@ def _check_chunk(
     """Check the rows of one chunk. `consent_columns` are the columns that show who wants no email. A row shows each of
     `inactive_recipients` as inactive. A row may show each of `unclear_recipients` as inactive."""
     chunk = prepared_chunk.chunk
-    problems = [build_malformed(malformed, chunk.name) for malformed in chunk.malformed]
+    problems = [build_malformed(row, chunk.name) for row in chunk.malformed]
     problems += build_invalid(chunk, prepared_chunk.faults)
     check.messages += chunk.messages
     check.outcomes[MailOutcome.DUPLICATE] += len(prepared_chunk.repeated_positions)

@@ -255,7 +255,7 @@ def check_mime_type(mime_type: object) -> None:
 # The .eml file and the page of an email
 
 
-# Python would parse an attached file of such a type, and encode parts that must not be encoded.
+# Python would parse attached files of these types, and encode parts that must not be encoded.
 _PARSED_TYPES = (
     "message",
     "multipart",

@@ -292,8 +292,10 @@ def choose_id(store: SubscriberStore, ids: list[int], settings: SandboxSettings)
     free_id: int | None = None
     if ids and settings.order in ("id", "id_desc"):
         if settings.churn_where == "middle":
-            middle = ids[len(ids) // 2 : len(ids) // 2 + _MAX_SEARCHED_NEIGHBOURS]
-            free_id = next((subscriber_id + 1 for subscriber_id in middle[:-1] if subscriber_id + 1 not in store), None)
+            middle_ids = ids[len(ids) // 2 : len(ids) // 2 + _MAX_SEARCHED_NEIGHBOURS]
+            free_id = next(
+                (subscriber_id + 1 for subscriber_id in middle_ids[:-1] if subscriber_id + 1 not in store), None
+            )
         elif settings.churn_where == ("head" if settings.order == "id" else "end"):
             free_id = ids[0] - 1
             while free_id > 0 and free_id in store:  # a subscriber of another base has this id

@@ -185,8 +185,8 @@ class Sandbox:
         entry = self.outbox.add(parse_email(request.body, self.settings), self.wall())
         ids = {"request_id": entry["request_id"], "message_id": entry["message_id"]}
         self.truth.append("sent", **ids, answered=fate, email=entry)
-        sent = {"SendMessageRequestId": entry["request_id"], "MessageId": entry["message_id"]}
-        return Response(200, orjson.dumps({"success": True, "SendEmail": sent}))
+        send_result = {"SendMessageRequestId": entry["request_id"], "MessageId": entry["message_id"]}
+        return Response(200, orjson.dumps({"success": True, "SendEmail": send_result}))
 
     def _list_subscribers(self, request: Request) -> Response:
         """Return a page of the list (service-api.md 4.3), or an earlier answer (switch `cached`)."""
@@ -558,12 +558,14 @@ class Service:
                 error = self._build_error(status, message, ("Retry-After", str(seconds)))
                 return replace(error, wait_s=float(seconds))
             case "date":
-                until = math.ceil(self._sandbox.wall() + wait_s)
-                date = format_datetime(datetime.fromtimestamp(until, UTC), usegmt=True)
-                return replace(self._build_error(status, message, ("Retry-After", date)), wait_until=float(until))
+                retry_at = math.ceil(self._sandbox.wall() + wait_s)
+                date = format_datetime(datetime.fromtimestamp(retry_at, UTC), usegmt=True)
+                return replace(self._build_error(status, message, ("Retry-After", date)), wait_until=float(retry_at))
             case "unix":
-                until = math.ceil(self._sandbox.wall() + wait_s)
-                return replace(self._build_error(status, message, ("Retry-After", str(until))), wait_until=float(until))
+                retry_at = math.ceil(self._sandbox.wall() + wait_s)
+                return replace(
+                    self._build_error(status, message, ("Retry-After", str(retry_at))), wait_until=float(retry_at)
+                )
         return self._build_error(status, message)
 
     def _finish(self, operation: str, peer: Peer, response: Response, ending: Ending) -> None:

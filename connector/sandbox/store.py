@@ -66,7 +66,7 @@ class Bases:
             name = name or ""
             if base_names not in self._ids:
                 self._ids[base_names] = {
-                    fold_base(known, base_names): number for number, known in reversed(self._names.items())
+                    fold_base(known_name, base_names): number for number, known_name in reversed(self._names.items())
                 }
             base_id = self._ids[base_names].get(fold_base(name, base_names))
             if base_id is None:

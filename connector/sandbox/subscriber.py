@@ -183,9 +183,9 @@ def cut_base(wire: bytes, shown_part: str) -> bytes:
     return orjson.dumps(subscriber | ({} if key is None else {"Base": {key: base.get(key)}}))
 
 
-def cut_identity(wire: bytes, omitted: Collection[str], *, is_email_masked: bool) -> bytes:
-    """Return the JSON of a subscriber without the `omitted` fields. If `is_email_masked`, the email is masked."""
-    subscriber = {name: value for name, value in orjson.loads(wire).items() if name not in omitted}
+def cut_identity(wire: bytes, omitted_fields: Collection[str], *, is_email_masked: bool) -> bytes:
+    """Return the JSON of a subscriber without the `omitted_fields`. If `is_email_masked`, the email is masked."""
+    subscriber = {name: value for name, value in orjson.loads(wire).items() if name not in omitted_fields}
     if is_email_masked and (email := subscriber.get("Email")):
         local, _, domain = email.partition("@")
         subscriber["Email"] = f"{local[:1]}***@{domain}"

@@ -370,5 +370,5 @@ def change_settings(settings: SandboxSettings, values: Mapping[str, object]) -> 
         return SandboxSettings.model_validate({**settings.model_dump(), **values})
     except ValidationError as error:
         wrong_name = str(error.errors()[0]["loc"][0])
-        allowed = next(switch.values for switch in list_switches() if switch.name == wrong_name)
-        raise ValueError(f"switch {wrong_name!r} cannot be {values[wrong_name]!r}: it takes {allowed}") from None
+        allowed_values = next(switch.values for switch in list_switches() if switch.name == wrong_name)
+        raise ValueError(f"switch {wrong_name!r} cannot be {values[wrong_name]!r}: it takes {allowed_values}") from None

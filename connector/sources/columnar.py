@@ -150,12 +150,12 @@ class FrameSource(CloseableResource):
     def close(self) -> None:
         """Do nothing: the frame belongs to the caller."""
 
-    def _build_chunk(self, part: pd.DataFrame, first_number: int, used_columns: Collection[str] | None) -> Chunk:
+    def _build_chunk(self, rows: pd.DataFrame, first_number: int, used_columns: Collection[str] | None) -> Chunk:
         def show(index: int) -> str:
-            return show_record(self.columns, _list_values(part.iloc[index]))
+            return show_record(self.columns, _list_values(rows.iloc[index]))
 
-        texts = [_write_series(part.iloc[:, index]) for index in range(part.shape[1])]
-        return build_chunk(self.name, self.columns, texts, first_number + np.arange(len(part)), show, used_columns)
+        texts = [_write_series(rows.iloc[:, index]) for index in range(rows.shape[1])]
+        return build_chunk(self.name, self.columns, texts, first_number + np.arange(len(rows)), show, used_columns)
 
 
 def _write_series(series: pd.Series) -> Text:

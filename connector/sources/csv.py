@@ -40,14 +40,14 @@ from connector.sources.inputs import Input
 from connector.texts import agree, count
 
 _HEAD_BYTES = 1 << 18
-# target: pandera's fixed cost dominates with fewer rows, and more rows only need more memory
+# With fewer rows, the fixed cost of pandera dominates. More rows need more memory and are not faster.
 _TARGET_CHUNK_ROWS = 30_000
 _MAX_CHUNK_ROWS = 50_000
 _MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 1 << 16, 1 << 23
 _MAX_RECORD_BYTES = 1 << 20  # a thousand times the record of a subscriber
 _MAX_SHOWN_BYTES = 1 << 16  # longer records are cut in the rejects file, because the beginning shows the fault
 _DECODED_BYTES = 1 << 16  # bytes that are decoded at a time: Python copies all later bytes at each invalid byte
-# A record with such a fault may contain other lines.
+# Codes of faults whose record may contain other lines of the file.
 _FAULTS_WITH_OTHER_LINES = (
     "stray_quote",
     "unclosed_quote",
@@ -387,8 +387,8 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
     if table.num_rows + len(widths_by_row) != len(parsed_indices):
         raise SourceError("unbalanced quotes: cannot find where this row ends; save the file again as CSV")
     indices = np.delete(parsed_indices, list(widths_by_row))
-    harmless = _find_harmless(table, indices, undecodable_failures, used_indices)
-    failures |= {index: problem for index, problem in undecodable_failures.items() if index not in harmless}
+    harmless_indices = _find_harmless(table, indices, undecodable_failures, used_indices)
+    failures |= {index: problem for index, problem in undecodable_failures.items() if index not in harmless_indices}
     is_row = ~np.isin(indices, list(failures))
     return ParsedBlock(table.filter(pa.array(is_row)), indices[is_row], failures, ~is_blank)
 
@@ -433,11 +433,11 @@ def _find_undecodable(block: bytes, records: Records, dialect: CsvDialect) -> _F
         index = int(np.searchsorted(records.nexts, offset, side="right"))
         failures[index] = ("nul", _MESSAGES["nul"])
         offset = block.find(b"\0", int(records.nexts[index]))
-    view, offset = memoryview(block), 0
+    block_view, offset = memoryview(block), 0
     while offset < len(block):
         end = offset + _DECODED_BYTES
         try:
-            offset += codecs.utf_8_decode(view[offset:end], "strict", end >= len(block))[1]
+            offset += codecs.utf_8_decode(block_view[offset:end], "strict", end >= len(block))[1]
         except UnicodeDecodeError as error:
             wrong_offset = offset + error.start
             index = int(np.searchsorted(records.nexts, wrong_offset, side="right"))

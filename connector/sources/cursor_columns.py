@@ -92,7 +92,7 @@ def show_example(value: object) -> str:
     return f'"{line}"' if len(line) <= _MAX_EXAMPLE_LENGTH else f'"{line[:_MAX_EXAMPLE_LENGTH]}…"'
 
 
-_MAX_EXAMPLE_LENGTH = 40  # characters
+_MAX_EXAMPLE_LENGTH = 40  # characters of an example in a message
 
 
 # The bound

@@ -96,7 +96,7 @@ _GOOD_CHARACTERS = re.compile("[^\x00-\x7f\udc80-\udcff]")
 _MAX_BAD_PER_GOOD = 2  # damaged UTF-8 has fewer invalid bytes; another encoding has at least 4 for each valid character
 # In UTF-16, many bytes at even or at odd positions are zero, because delimiters, addresses and numbers are ASCII.
 _UTF_16_MIN_ZERO_SHARE = 0.3
-_UTF_16_MAX_STRAY_SHARE = 0.01  # few bytes at the other positions are zero
+_UTF_16_MAX_STRAY_SHARE = 0.01  # maximum share of zero bytes at the other positions
 
 _BEGINNING_BYTES = 1 << 18  # a few thousand rows
 _MAX_CHARACTER_BYTES = 4  # a character in UTF-8 has at most 4 bytes
@@ -139,11 +139,12 @@ _OPENING_CHARACTERS = frozenset("«»“”„‘‚¿¡‹›–—")  # charac
 @dataclass(frozen=True, slots=True)
 class EncodingGuess:
     """The `encoding` of a text (Python's name), and a `sample` of decoded words. If the encoding is not certain,
-    `encoding` is None. Then `likeliest` is the encoding that a message advises, and `reason` names the candidates."""
+    `encoding` is None. Then `likeliest_encoding` is the encoding that a message advises, and `reason` names the
+    candidates."""
 
     encoding: str | None
     sample: tuple[str, ...] = ()
-    likeliest: str = "cp1252"
+    likeliest_encoding: str = "cp1252"
     reason: str = ""
 
 
@@ -222,7 +223,7 @@ class Utf8Stream:
             piece += self._read_piece(_READ_BYTES)
         guess = decide_encoding(piece)
         if guess.encoding is None:
-            self.advised_encoding = guess.likeliest
+            self.advised_encoding = guess.likeliest_encoding
             self.remark = (
                 f"its encoding is not certain: {guess.reason}. Rows with other than ASCII in them were not read; "
                 f"name the encoding and run it again: {advise_encoding(self.advised_encoding)}"
@@ -282,7 +283,7 @@ def decide_encoding(text: bytes) -> EncodingGuess:
         )
         candidates = [f"{item.encoding} ({item.words[differing_index]})" for item in (best_reading, second_reading)]
         reason = f"it may be {' or '.join(candidates)}"
-        return EncodingGuess(None, likeliest=best_reading.encoding, reason=reason)
+        return EncodingGuess(None, likeliest_encoding=best_reading.encoding, reason=reason)
     sample: list[str] = []
     sample_letters: set[str] = set()
     for word in best_reading.words:  # each sample word has a letter that the earlier sample words do not have

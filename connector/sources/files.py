@@ -214,7 +214,7 @@ def _decide_format(format_option: str, source_input: Input) -> FileFormat:
     """
     if format_option != AUTO and format_option not in FILE_FORMATS:
         raise ConfigurationError(f"format {format_option!r} is not known; use auto, {', '.join(FILE_FORMATS)}")
-    head, name, suffix = source_input.head, source_input.name, Path(source_input.inner).suffix.lower()
+    head, name, suffix = source_input.head, source_input.name, Path(source_input.inner_name).suffix.lower()
     detected_format = next(
         (file_format for beginning, file_format in _FORMAT_BY_BEGINNING if head.startswith(beginning)), None
     )

@@ -53,15 +53,15 @@ _UNPACKING_ERRORS = (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImple
 
 @dataclass(frozen=True, slots=True)
 class Input(CloseableResource):
-    """An unpacked file. `name` is the name for messages. `inner` is the name of the file in its archive, or the name
-    without a suffix such as `.gz`.
+    """An unpacked file. `name` is the name for messages. `inner_name` is the name of the file in its archive, or the
+    name without a suffix such as `.gz`.
 
     `origin` is the file or object that may change while it is read. `state` is the state of `origin` when it was
     opened. Both are None for a pipe.
     """
 
     name: str
-    inner: str
+    inner_name: str
     file: BinaryIO
     origin: "BinaryIO | str | None" = None
     # the size in bytes, and a time or version tag that differs after each change

@@ -241,10 +241,10 @@ _DOMAIN_OTHER_THAN_TEST = re.compile(r"@(?!test$)", re.IGNORECASE)  # email-vali
 
 def normalise_emails(cells: pa.Array) -> pa.Array:
     """Return the addresses as they are sent: trimmed and in NFC."""
-    trimmed = pc.utf8_trim_whitespace(cells)
-    if pc.all(pc.string_is_ascii(trimmed)).as_py() is not False:
-        return trimmed
-    return normalize_texts(trimmed, "NFC")
+    trimmed_cells = pc.utf8_trim_whitespace(cells)
+    if pc.all(pc.string_is_ascii(trimmed_cells)).as_py() is not False:
+        return trimmed_cells
+    return normalize_texts(trimmed_cells, "NFC")
 
 
 def is_email(cells: pa.Array) -> pa.Array:

@@ -163,13 +163,13 @@ def list_foreign_names() -> Iterator[tuple[str, str]]:
 def _list_official_names(translate: Callable[[str], str]) -> Iterator[tuple[str, str]]:
     for country in pycountry.countries:
         for key in ("name", "official_name", "common_name"):
-            if english := getattr(country, key, None):
-                name = translate(english)
+            if english_name := getattr(country, key, None):
+                name = translate(english_name)
                 yield name, country.alpha_2
-                head, comma, tail = name.partition(", ")
+                name_start, comma, name_end = name.partition(", ")
                 # "Korea, Republic of" gives "Republic of Korea".
                 yield (
-                    (f"{tail} {head}" if comma else name),
+                    (f"{name_end} {name_start}" if comma else name),
                     country.alpha_2,
                 )
 

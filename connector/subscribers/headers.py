@@ -216,13 +216,13 @@ _WORDS = re.compile(r"[^\W\d_]+")
 _CAMEL_CASE_BOUNDARY = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
-def find_useful_columns(mapping: FieldMapping, unmapped: Sequence[str]) -> dict[str, str]:
+def find_useful_columns(mapping: FieldMapping, unmapped_columns: Sequence[str]) -> dict[str, str]:
     """Return the field of each unmapped column that may belong to a field without a rule.
 
     The whole header decides, or the header without its number (`Vorname2`), or one word of the header (`phone_mobile`).
     """
     field_by_column: dict[str, str] = {}
-    for column in unmapped:
+    for column in unmapped_columns:
         words = [
             word for word in _WORDS.findall(_CAMEL_CASE_BOUNDARY.sub(" ", column)) if len(word) >= _MIN_WORD_LENGTH
         ]
@@ -370,7 +370,7 @@ def build_consent_rule(column: str) -> ColumnRule:
     return ColumnRule(template=f"{{{{ 'true' if {name} | trim | lower in {_NO_WORDS!r} else 'false' }}}}")
 
 
-def find_unread_columns(mapping: FieldMapping, columns: Sequence[str], ignored: Collection[str]) -> list[str]:
+def find_unread_columns(mapping: FieldMapping, columns: Sequence[str], ignored_columns: Collection[str]) -> list[str]:
     """Return the columns that are neither ignored nor read by the rules of is_active and email. If is_active is false
     for all rows, return no columns."""
     rule = mapping.rules.get("is_active")
@@ -378,15 +378,15 @@ def find_unread_columns(mapping: FieldMapping, columns: Sequence[str], ignored: 
         return []
     rules = (rule, mapping.rules.get("email"))
     read_columns = {column for rule in rules if rule is not None for column in rule.columns}
-    return [column for column in columns if column not in read_columns and column not in ignored]
+    return [column for column in columns if column not in read_columns and column not in ignored_columns]
 
 
-def find_consent_columns(frame: pd.DataFrame, mapping: FieldMapping, ignored: Collection[str]) -> list[str]:
+def find_consent_columns(frame: pd.DataFrame, mapping: FieldMapping, ignored_columns: Collection[str]) -> list[str]:
     """Return the columns of a chunk's frame (texts) that show who wants no email, and that the rule of is_active does
     not read."""
     rule = mapping.rules.get("is_active")
     has_column = rule is not None and bool(rule.columns)
-    unread_columns = find_unread_columns(mapping, [str(column) for column in frame.columns], ignored)
+    unread_columns = find_unread_columns(mapping, [str(column) for column in frame.columns], ignored_columns)
     return [
         column for column in unread_columns if _shows_consent(column, frame[column], has_activity_column=has_column)
     ]

@@ -47,8 +47,8 @@ def compute_identities(values: "pd.Series", field: str) -> Digests:
     """Return the digests (S16) of a column of identities (texts). No value may be missing."""
     texts = pa.chunked_array(pa.array(values, from_pandas=True))
     # Nearly all identities are ASCII: normalise them as a column.
-    trimmed = pc.ascii_trim(texts, characters=_ASCII_WHITE_SPACE)
-    normal_forms = (pc.ascii_lower(trimmed) if field == "email" else trimmed).cast(pa.binary()).to_pylist()
+    trimmed_texts = pc.ascii_trim(texts, characters=_ASCII_WHITE_SPACE)
+    normal_forms = (pc.ascii_lower(trimmed_texts) if field == "email" else trimmed_texts).cast(pa.binary()).to_pylist()
     for index in np.flatnonzero(~pc.string_is_ascii(texts).to_numpy()).tolist():
         normal_forms[index] = normalise_identity(field, texts[index].as_py()).encode()
     return _digest_all(normal_forms, IDENTITY_BYTES, field.encode())
@@ -62,9 +62,9 @@ def compute_fingerprints(subscribers: "pd.DataFrame", identity: str) -> Digests:
     have different texts.
     """
     written_fields = [field for field in SENT_FIELDS if field.name in subscribers and field.name != identity]
-    parts = [_write_column(field.name, subscribers[field.name], field.kind) for field in written_fields]
-    empty = pa.chunked_array([pa.array([b""] * len(subscribers), pa.binary())])
-    texts = reduce(lambda left, right: pc.binary_join_element_wise(left, right, b""), parts, empty)
+    column_texts = [_write_column(field.name, subscribers[field.name], field.kind) for field in written_fields]
+    empty_texts = pa.chunked_array([pa.array([b""] * len(subscribers), pa.binary())])
+    texts = reduce(lambda left, right: pc.binary_join_element_wise(left, right, b""), column_texts, empty_texts)
     return _digest_all(texts.to_pylist(), FINGERPRINT_BYTES, FINGERPRINT_FORMAT)
 
 
@@ -131,11 +131,12 @@ def _write_column(name: str, column: "pd.Series", kind: Kind) -> pa.ChunkedArray
 
 
 # The identities that a run has read. Each takes 16 bytes; a set of Python objects would take ten times as much memory.
-# 12 bytes are of the identity's digest: two of ten million subscribers have the same 12 bytes once in 10^15 runs. 4
-# bytes are of the fingerprint: of four thousand million rows that differ from an earlier row, one counts as equal.
+# 12 bytes are the beginning of the identity's digest: two of ten million subscribers have the same 12 bytes once in
+# 10^15 runs. 4 bytes are the beginning of the fingerprint: of four thousand million rows that differ from an earlier
+# row, one counts as equal.
 
 _IDENTITY, _FINGERPRINT = np.dtype("S12"), np.dtype("S4")
-_MERGE_FACTOR = 4  # an array is merged with a later one unless it is four times as long: few arrays, and few copies
+_MERGE_FACTOR = 4  # arrays are merged unless the earlier array is four times as long: few arrays, and few copies
 _MAX_MERGED = 1 << 19  # identities; a longer array is not merged, because the copy would take much memory
 
 Mask = npt.NDArray[np.bool_]
@@ -192,13 +193,13 @@ class SeenIdentities:
         masks[:, order] = is_repeat, is_different
         return masks[0], masks[1]
 
-    def _append(self, known: "_KnownIdentities") -> None:
+    def _append(self, known_array: "_KnownIdentities") -> None:
         while self._arrays and len(self._arrays[-1].identities) < min(
-            _MERGE_FACTOR * len(known.identities), _MAX_MERGED
+            _MERGE_FACTOR * len(known_array.identities), _MAX_MERGED
         ):
-            known = self._arrays.pop().merge(known)
-        if len(known.identities):
-            self._arrays.append(known)
+            known_array = self._arrays.pop().merge(known_array)
+        if len(known_array.identities):
+            self._arrays.append(known_array)
 
 
 @dataclass(frozen=True, slots=True)

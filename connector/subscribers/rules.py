@@ -349,10 +349,10 @@ class RowBases:
             yield self.bases[index], groups[index]
 
 
-def list_columns(mapped: Iterable[str], base: BaseColumn | None) -> tuple[str, ...]:
+def list_columns(mapped_columns: Iterable[str], base: BaseColumn | None) -> tuple[str, ...]:
     """Return the used columns of the source without duplicates: the columns of the mapping, and the column of the
     base."""
-    return tuple(dict.fromkeys([*mapped, *([] if base is None else [base.column])]))
+    return tuple(dict.fromkeys([*mapped_columns, *([] if base is None else [base.column])]))
 
 
 def parse_base(text: str) -> BaseRef:

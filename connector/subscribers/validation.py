@@ -303,17 +303,17 @@ def validate_rows(
     return ValidRows(subscribers, tuple(faults), omitted_zips, yearless_positions[is_valid[yearless_positions]])
 
 
-def _prepare_rows(mapped: pd.DataFrame, rules: ValidationRules) -> tuple[pd.DataFrame, Positions]:
+def _prepare_rows(mapped_frame: pd.DataFrame, rules: ValidationRules) -> tuple[pd.DataFrame, Positions]:
     """Return a frame with the mapped and the required fields of a person, and the positions of birthdays without a
     year. Such birthdays cannot be sent, so the frame has no value for them."""
-    mapped = mapped.reset_index(drop=True)
+    mapped_frame = mapped_frame.reset_index(drop=True)
     columns: dict[str, pd.Series] = {}
     for field in SENT_FIELDS:
-        if field.name in mapped.columns:
-            columns[field.name] = mapped[field.name]
+        if field.name in mapped_frame.columns:
+            columns[field.name] = mapped_frame[field.name]
         elif field.name in rules.required | {rules.identity}:
             missing_type = TAGS if field.kind is Kind.TAGS else TEXT
-            columns[field.name] = pd.Series([None] * len(mapped), dtype=missing_type)
+            columns[field.name] = pd.Series([None] * len(mapped_frame), dtype=missing_type)
     if "email" in columns:
         columns["email"] = pd.Series(normalise_emails(read_cells(columns["email"])), dtype=TEXT)
     yearless_positions = np.empty(0, dtype=np.int64)
@@ -323,7 +323,7 @@ def _prepare_rows(mapped: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Data
         yearless_positions = np.flatnonzero(yearless_mask.to_numpy(zero_copy_only=False))
         if len(yearless_positions):
             columns["birthday"] = pd.Series(pc.if_else(yearless_mask, pa.scalar(None, cells.type), cells), dtype=TEXT)
-    return pd.DataFrame(columns, index=mapped.index), yearless_positions
+    return pd.DataFrame(columns, index=mapped_frame.index), yearless_positions
 
 
 def _type_subscribers(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.DataFrame, Positions]:

@@ -37,7 +37,7 @@ _EXPORT_COLUMNS = {ID, INVALID}
 _COLUMN_NAME = re.compile(r"\w+")
 _DELIMITER_AFTER_ID = re.compile(rb'id"?([,;|\t])')  # after the first column, which is the id
 
-_MAX_FIRST_LINE_BYTES = 1 << 20  # the first line has the header or one subscriber, and is not longer
+_MAX_FIRST_LINE_BYTES = 1 << 20  # no header and no JSON of one subscriber is longer
 
 
 class ParquetFormat:

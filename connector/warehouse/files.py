@@ -183,9 +183,9 @@ class StandardOutput:
         sys.stdout.flush()
         file.seek(0)
         try:
-            while unwritten := memoryview(file.read(1 << 20)):
-                while unwritten:
-                    unwritten = unwritten[os.write(sys.stdout.fileno(), unwritten) :]
+            while unwritten_bytes := memoryview(file.read(1 << 20)):
+                while unwritten_bytes:
+                    unwritten_bytes = unwritten_bytes[os.write(sys.stdout.fileno(), unwritten_bytes) :]
         except OSError as error:
             raise RunAborted(
                 f"Standard output took only a part of the export ({error.strerror}): do not use this part, and run "

@@ -282,12 +282,12 @@ class _Merge:
         dialect: Dialect,
         target: str,
         stage: str,
-        changed: str,
+        changed_table: str,
         kinds: Mapping[str, ColumnKind],
         run: ExportRun,
         exported_at: object,
     ) -> None:
-        self._dialect, self._target, self._stage, self._changed_rows = dialect, target, stage, changed
+        self._dialect, self._target, self._stage, self._changed_rows = dialect, target, stage, changed_table
         self._kinds, self._run = kinds, run
         self._export_time_mark = f"{dialect.mark}exported_at"
         self._stamps = {RUN_ID: f"{dialect.mark}run_id", EXPORTED_AT: self._export_time_mark}

@@ -296,5 +296,7 @@ class TableWriter:
             ) from None
 
     def _write_times(self, values: dict[str, Any]) -> dict[str, object]:
-        times = ("started_at", "finished_at")
-        return {name: self._database.write_time(value) if name in times else value for name, value in values.items()}
+        time_columns = ("started_at", "finished_at")
+        return {
+            name: self._database.write_time(value) if name in time_columns else value for name, value in values.items()
+        }

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _MAX_ROWS = 1000  # rows show how a column is written; reading 1,000 rows takes no noticeable time
 
-_SAMPLE_LENGTH = 40  # characters
+_SAMPLE_LENGTH = 40  # characters of a sample cell that the table shows
 
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 

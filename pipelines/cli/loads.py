@@ -154,11 +154,11 @@ def _confirm(report: Report, output: Output) -> bool:
     from pipelines.report.text import show_preview
 
     output.show(lambda console: show_preview(report.as_json(), console))
-    created, activity, base = report.rows["created"], report.activity or {}, report.scope.base
-    if not created:
+    created_count, activity, base = report.rows["created"], report.activity or {}, report.scope.base
+    if not created_count:
         return True
     question = (
-        f"Create {count(created, 'subscriber')} in {'base ' if base.startswith('id ') else ''}{base} "
+        f"Create {count(created_count, 'subscriber')} in {'base ' if base.startswith('id ') else ''}{base} "
         f"({activity.get('active', 0):,} active, {activity.get('inactive', 0):,} inactive)? This cannot be undone."
     )
     write_stdout(make_visible(question))
@@ -378,9 +378,9 @@ def _run_all(jobs: list[Job], runs: list[Callable[[], Report]], output: Output, 
         is_shown = show(reports[-1], output) and is_shown
         if reports[-1].status == "stopped":
             break
-    worst = pick_worst(codes)
-    status = reports[codes.index(worst)].status
-    end({"status": status, "runs": [report.as_json() for report in reports]}, worst, output, is_shown=is_shown)
+    worst_code = pick_worst(codes)
+    status = reports[codes.index(worst_code)].status
+    end({"status": status, "runs": [report.as_json() for report in reports]}, worst_code, output, is_shown=is_shown)
 
 
 @click.command("plan", cls=Command)

@@ -115,11 +115,11 @@ def only_base_options(command: CommandFunction) -> CommandFunction:
 
 
 def _add_base_options(command: CommandFunction, id_help: str, name_help: str, *, default_text: str) -> CommandFunction:
-    shared: dict[str, Any] = {"group": MAPPING_GROUP, "default_text": default_text}
+    shared_attributes: dict[str, Any] = {"group": MAPPING_GROUP, "default_text": default_text}
     return add_options(
         command,
-        option("--base-id", type=click.IntRange(min=1), metavar="ID", help=id_help, **shared),
-        option("--base-name", metavar="NAME", help=name_help, **shared),
+        option("--base-id", type=click.IntRange(min=1), metavar="ID", help=id_help, **shared_attributes),
+        option("--base-name", metavar="NAME", help=name_help, **shared_attributes),
     )
 
 
@@ -161,7 +161,7 @@ def format_options(command: CommandFunction) -> CommandFunction:
 
 def add_options(command: CommandFunction, *options: Callable[[CommandFunction], CommandFunction]) -> CommandFunction:
     """Add these options to a command; the help shows them in this order."""
-    return reduce(lambda decorated, option: option(decorated), reversed(options), command)
+    return reduce(lambda decorated_command, option: option(decorated_command), reversed(options), command)
 
 
 def sending_options(command: CommandFunction) -> CommandFunction:

@@ -265,7 +265,7 @@ def end(report: Mapping[str, Any], exit_code: int, output: Output, *, is_shown: 
         is_shown = _try_to_write(write_report) and is_shown
     if (metrics := output.metrics_path) is not None:
         is_shown = _try_to_write(lambda: write_metrics(report.get("runs", [report]), metrics)) and is_shown
-    if not is_shown and "run_id" in report and not report.get("planned"):  # such a run is on record
+    if not is_shown and "run_id" in report and not report.get("planned"):  # the record of this run exists
         say(f"connector: the run itself ended as {report['status']}; see: connector status {report['run_id']}")
     sys.exit(3 if exit_code in (0, 1) and not is_shown else exit_code)
 

@@ -144,8 +144,8 @@ def _read_ledger(job: Job | None, settings: Settings) -> str:
     if number:
         entries = f"{count(number, 'entry', 'entries')} unresolved, held or rejected (see: connector status)"
     lag_s = read_lag(settings.ledger_url, settings.account)
-    lag = f"the largest lag of the list on record is {lag_s:.1f} s" if lag_s else "no lag of the list is on record"
-    return f"{entries}; {lag}"
+    lag_text = f"the largest lag of the list on record is {lag_s:.1f} s" if lag_s else "no lag of the list is on record"
+    return f"{entries}; {lag_text}"
 
 
 def _prepare_destination(job: Job, settings: Settings) -> str:

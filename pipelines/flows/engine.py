@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _ANSWER_S = 5.0  # seconds to wait for the answer of a running scheduler
-_START_S = 60.0  # seconds to wait for a scheduler of this command's own, on a busy machine
+_START_S = 60.0  # seconds to wait until a scheduler that this command starts is ready, on a busy machine
 _STOP_AGAIN_S = 0.5
 _CLOSE_S = 2.0  # seconds for workers to end; then they are killed
 _MOST_DEATHS = 50  # workers that may die during one task; after that many deaths the task is the cause
@@ -226,7 +226,7 @@ async def _open_client(options: EngineOptions) -> AsyncIterator[Client]:
                     n_workers=options.workers,
                     threads_per_worker=1,
                     memory_limit=0,  # a run limits its own memory
-                    security=Security.temporary(),  # a worker runs what it is sent: no other user may reach it
+                    security=Security.temporary(),  # workers run any code that they receive
                     dashboard_address="127.0.0.1:0",  # a free port: 8787 may belong to another command
                     silence_logs=False,
                     asynchronous=True,
@@ -248,9 +248,9 @@ async def _open_client(options: EngineOptions) -> AsyncIterator[Client]:
             yield client
 
 
-async def _close(opened: Any) -> None:
+async def _close(resource: Any) -> None:
     with suppress(Exception):  # the scheduler may have ended already
-        await opened.close(timeout=_CLOSE_S)
+        await resource.close(timeout=_CLOSE_S)
 
 
 def _start_fork_server() -> None:
@@ -341,11 +341,11 @@ def _add(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def _add_causes(causes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return each cause once, with the sum of its rows and the examples of one shard."""
-    merged: dict[tuple[str, ...], dict[str, Any]] = {}
+    merged_causes: dict[tuple[str, ...], dict[str, Any]] = {}
     for cause in causes:
         key = tuple(str(cause[name]) for name in ("outcome", "field", "code", "message"))
-        merged.setdefault(key, {**cause, "rows": 0})["rows"] += cause["rows"]
-    return sorted(merged.values(), key=lambda cause: -int(cause["rows"]))
+        merged_causes.setdefault(key, {**cause, "rows": 0})["rows"] += cause["rows"]
+    return sorted(merged_causes.values(), key=lambda cause: -int(cause["rows"]))
 
 
 def _merge_messages(ends: Sequence[_ShardEnd]) -> Iterator[str]:

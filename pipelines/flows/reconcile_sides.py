@@ -119,19 +119,21 @@ class SourceRows:
 
     def add_chunk(self, prepared: PreparedChunk) -> None:
         """Add a chunk that was prepared without the suppression list. Raises the errors of `Sides.find`."""
-        planned, identity = prepared.planned, self._plan.rows.rules.identity
-        is_suppressed = find_suppressed(self._suppression, planned.subscribers, planned.identities, identity)
-        sides = self._find_sides(len(planned.identities), prepared.bases)
-        compared = planned.select(np.flatnonzero(~is_suppressed))
-        numbers = planned.chunk.numbers[compared.subscribers.index.to_numpy()]
-        texts = compared.subscribers[identity].tolist()
-        contents = map(write_values, _read_values(compared, self._names))
-        self._comparison.add_rows(sides[~is_suppressed], compared.identities, numbers, texts, contents)
-        self._comparison.add_present(sides[is_suppressed], planned.identities[is_suppressed])
+        planned_chunk, identity = prepared.planned, self._plan.rows.rules.identity
+        is_suppressed = find_suppressed(
+            self._suppression, planned_chunk.subscribers, planned_chunk.identities, identity
+        )
+        sides = self._find_sides(len(planned_chunk.identities), prepared.bases)
+        compared_rows = planned_chunk.select(np.flatnonzero(~is_suppressed))
+        numbers = planned_chunk.chunk.numbers[compared_rows.subscribers.index.to_numpy()]
+        texts = compared_rows.subscribers[identity].tolist()
+        contents = map(write_values, _read_values(compared_rows, self._names))
+        self._comparison.add_rows(sides[~is_suppressed], compared_rows.identities, numbers, texts, contents)
+        self._comparison.add_present(sides[is_suppressed], planned_chunk.identities[is_suppressed])
         self._add_invalid(prepared)
         self._remarks.add(prepared)
         self.rows["read"] += prepared.chunk.record_count
-        self.rows["valid"] += len(compared.identities)
+        self.rows["valid"] += len(compared_rows.identities)
         self.rows["invalid"] += prepared.invalid_count
         self.rows["duplicate"] += len(prepared.repeated_positions)
         self.rows["suppressed"] += int(np.count_nonzero(is_suppressed))
@@ -143,9 +145,9 @@ class SourceRows:
         if self._plan.rows.unmapped_columns:
             yield f"columns not used: {', '.join(self._plan.rows.unmapped_columns)}"
         if self.rows["invalid"]:
-            invalid = self.rows["invalid"]
-            rows = f"{count(invalid, 'row')} {agree(invalid, 'is', 'are')}"
-            yield f"{rows} invalid and {agree(invalid, 'was', 'were')} not compared: connector validate says why"
+            invalid_count = self.rows["invalid"]
+            rows = f"{count(invalid_count, 'row')} {agree(invalid_count, 'is', 'are')}"
+            yield f"{rows} invalid and {agree(invalid_count, 'was', 'were')} not compared: connector validate says why"
         if self._unnamed:
             yield (
                 f"{self._unnamed:,} of them have no identity or no base that can be read. Their subscribers may be "
@@ -160,11 +162,11 @@ class SourceRows:
             return
         identity, column = self._plan.rows.rules.identity, self._plan.rows.base_column
         frame = prepared.chunk.frame.iloc[positions].reset_index(drop=True)
-        mapped = apply_mapping(frame, FieldMapping({identity: self._plan.rows.mapping.rules[identity]}))
-        validated = validate_rows(
-            mapped.frame, ValidationRules(identity=identity), today=date.max, known_faults=mapped.faults
+        mapped_chunk = apply_mapping(frame, FieldMapping({identity: self._plan.rows.mapping.rules[identity]}))
+        valid_rows = validate_rows(
+            mapped_chunk.frame, ValidationRules(identity=identity), today=date.max, known_faults=mapped_chunk.faults
         )
-        subscribers = validated.subscribers
+        subscribers = valid_rows.subscribers
         bases = None if column is None else read_bases(frame, column)[0].select(subscribers.index.to_numpy())
         sides = self._find_sides(len(subscribers), bases)
         self._comparison.add_present(sides[sides >= 0], compute_identities(subscribers[identity], identity)[sides >= 0])
@@ -197,14 +199,14 @@ def _read_values(chunk: PlannedChunk, names: Sequence[str]) -> Iterator[Sequence
 def add_entries(comparison: Comparison, sides: Sides, ledger: Ledger, identity: str) -> None:
     """Add the ledger's entries of these bases to the comparison. Raises LedgerError and RunAborted."""
     for side, base in enumerate(sides.bases):
-        after = b""
+        last_identity = b""
         while True:
             with ledger.transaction():
-                entries = ledger.list_entries(base, identity, after, _ENTRY_BATCH_SIZE)
+                entries = ledger.list_entries(base, identity, last_identity, _ENTRY_BATCH_SIZE)
             comparison.add_entries(side, entries)
             if len(entries) < _ENTRY_BATCH_SIZE:
                 break
-            after = entries[-1][0]
+            last_identity = entries[-1][0]
 
 
 # Differences

@@ -66,11 +66,11 @@ async def find_listed_by_id(ask: Ask, ids: Sequence[int]) -> tuple[int, int]:
     found_count = lookup_count = 0
     for subscriber_id in ids:
         page = await ask(ListQuery(limit=1, id=subscriber_id))
-        shown = [] if page is None else [row.get("Id") for row in page.subscribers]
-        if any(shown_id != subscriber_id for shown_id in shown):
+        shown_ids = [] if page is None else [row.get("Id") for row in page.subscribers]
+        if any(shown_id != subscriber_id for shown_id in shown_ids):
             break
         lookup_count += page is not None
-        found_count += bool(shown)
+        found_count += bool(shown_ids)
     return found_count, lookup_count
 
 
@@ -104,7 +104,7 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
     report = start_report("reconcile", load.rows.job, clock.now(), describe_load(load))
     report.rows = dict.fromkeys(ROWS, 0)
     source_rows = SpooledRows(load.rows.source, load.rows.rules.identity)
-    reconciling = _Reconciling(plan, source_rows, report, stop, progress)
+    reconciliation = _Reconciling(plan, source_rows, report, stop, progress)
     with closing(source_rows), record_report(report, settings.state_dir, settings.retention_s, clock.now):
         try:
             pace = await start_pace(settings, load.policy.max_rate, clock, stop)
@@ -123,11 +123,11 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
 
                 try:
                     async with work_beside(keep_lease(ledger.store, renew, stop)):
-                        await stop.until_stopped(reconciling.carry_out(ledger, client), is_cancelled_once=True)
+                        await stop.until_stopped(reconciliation.carry_out(ledger, client), is_cancelled_once=True)
                 finally:
                     stop.is_recording = True
                     report.copy_request_counts(client, clock.monotonic())
-            end_report(report, "ok" if reconciling.found.is_in_agreement else "partial", clock.now())
+            end_report(report, "ok" if reconciliation.found.is_in_agreement else "partial", clock.now())
         except LockedError as error:
             report.signal = stop.signal
             end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
@@ -192,16 +192,18 @@ class _Reconciling:
                     "vanished subscribers are not certain. Duplicated and drifted subscribers are certain, as far as "
                     "they are listed"
                 )
-            ((nameless,),) = comparison.fetch(NAMELESS)
-            if nameless:
-                consequence = agree(nameless, "is", "are") + (" extra" if is_certain else " not compared")
-                verb = agree(nameless, "has", "have")
-                report.messages.append(f"{count(nameless, 'listed subscriber')} {verb} no {identity} and {consequence}")
-            for side, known, listed, _ in list(comparison.fetch(CONFIRMED)):
-                if is_certain and not listed:
+            ((nameless_count,),) = comparison.fetch(NAMELESS)
+            if nameless_count:
+                consequence = agree(nameless_count, "is", "are") + (" extra" if is_certain else " not compared")
+                verb = agree(nameless_count, "has", "have")
+                report.messages.append(
+                    f"{count(nameless_count, 'listed subscriber')} {verb} no {identity} and {consequence}"
+                )
+            for side, known_count, listed_count, _ in list(comparison.fetch(CONFIRMED)):
+                if is_certain and not listed_count:
                     report.messages.append(
-                        f"{describe_base(sides.bases[side])}: none of the {known:,} subscribers that the ledger knows "
-                        f"is listed: {OTHER_ACCOUNT}"
+                        f"{describe_base(sides.bases[side])}: none of the {known_count:,} subscribers that the ledger "
+                        f"knows is listed: {OTHER_ACCOUNT}"
                     )
             report.messages += source.remark()
             if self._plan.is_forgetting:
@@ -226,14 +228,14 @@ class _Reconciling:
             await self._clock.sleep(min(max(confirmed_at + shown_after_s - now, 0.0), shown_after_s))
 
     async def _read_list(self, ledger: Ledger, client: Client, comparison: Comparison) -> Certificate:
-        progression = ProgressMeter(self._clock.monotonic)
+        progress_meter = ProgressMeter(self._clock.monotonic)
         with ledger.transaction() as connection:
             bases = list_bases(connection, self._load.settings.account)
 
         def follow(reading: ListProgress) -> None:
-            advance = f"sweep {reading.sweep}: {reading.rows:,} listed"
+            progress_text = f"sweep {reading.sweep}: {reading.rows:,} listed"
             self._progress.follow(
-                lambda: f"{advance}; {progression.describe(reading.rows, reading.total)}".rstrip("; ")
+                lambda: f"{progress_text}; {progress_meter.describe(reading.rows, reading.total)}".rstrip("; ")
             )
 
         return await read_list(
@@ -280,7 +282,9 @@ class _Reconciling:
             return
         rows = list(comparison.fetch(CONFIRMED))
         empty_bases = [
-            describe_base(sides.bases[side]) for side, _, listed, vanished in rows if vanished and not listed
+            describe_base(sides.bases[side])
+            for side, _, listed_count, vanished_count in rows
+            if vanished_count and not listed_count
         ]
         if empty_bases and not self._plan.is_sure:  # architecture 4.10
             raise RunAborted(

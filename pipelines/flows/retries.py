@@ -95,9 +95,9 @@ async def run_retry(plan: RetryPlan, stop: Stop, progress: Progress) -> Report:
 def _describe_scope(plan: RetryPlan) -> RunScope:
     base = describe_asked_base(plan.base) or "each with entries to take up"
     settings = plan.settings
-    described = {"job_file": "" if plan.job_path is None else str(plan.job_path), **describe_policy(plan.policy)}
+    scope_settings = {"job_file": "" if plan.job_path is None else str(plan.job_path), **describe_policy(plan.policy)}
     service, account = settings.service.base_url, settings.account
-    return RunScope("entries of the ledger", service, base, account, drop_empty(described))
+    return RunScope("entries of the ledger", service, base, account, drop_empty(scope_settings))
 
 
 class _Retry:

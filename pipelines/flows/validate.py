@@ -153,7 +153,9 @@ def _read_all(
             _add_findings(prepared, plan, validation)
             # The file has the same records as in an import: malformed and invalid ones, and duplicates that differ.
             if file is not None:
-                problems = [build_malformed(malformed, prepared.chunk.name) for malformed in prepared.chunk.malformed]
+                problems = [
+                    build_malformed(malformed_row, prepared.chunk.name) for malformed_row in prepared.chunk.malformed
+                ]
                 problems += build_invalid(prepared.chunk, prepared.faults)
                 identity = plan.rules.identity
                 problems += [
@@ -170,25 +172,25 @@ def _read_all(
     return None
 
 
-def _show_valid(planned: PlannedChunk, identity: str, report: Report) -> None:
+def _show_valid(planned_chunk: PlannedChunk, identity: str, report: Report) -> None:
     """Count the active and inactive subscribers of a chunk, and keep the values of the first ones."""
-    subscribers, activity = planned.subscribers, report.activity or {}
+    subscribers, activity = planned_chunk.subscribers, report.activity or {}
     active = int(subscribers["is_active"].eq(True).sum()) if "is_active" in subscribers else 0
     activity["active"] += active
     activity["inactive"] += len(subscribers) - active
     samples = report.samples or []
-    missing = range(min(SAMPLE_COUNT - len(samples), len(subscribers)))
-    report.samples = [*samples, *(dict(row.values) for row in read_rows(planned, missing, identity))]
+    missing_indices = range(min(SAMPLE_COUNT - len(samples), len(subscribers)))
+    report.samples = [*samples, *(dict(row.values) for row in read_rows(planned_chunk, missing_indices, identity))]
 
 
 def _add_findings(prepared: PreparedChunk, plan: RowsPlan, validation: Validation) -> None:
     """Add the faults of a chunk to the findings. The examples show the cells that the faulty field is read from."""
     findings, chunk = validation.findings, prepared.chunk
-    for malformed in chunk.malformed:
-        kind = ValidationFinding("", malformed.code, malformed.message)
-        finding = findings.setdefault(("", malformed.code), kind)
+    for malformed_row in chunk.malformed:
+        kind = ValidationFinding("", malformed_row.code, malformed_row.message)
+        finding = findings.setdefault(("", malformed_row.code), kind)
         finding.rows += 1
-        finding.add_example(malformed.number, malformed.raw)
+        finding.add_example(malformed_row.number, malformed_row.raw)
     by_kind: dict[tuple[str, str], list[Fault]] = defaultdict(list)
     for fault in prepared.faults:
         by_kind[fault.field, fault.code].append(fault)

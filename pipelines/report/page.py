@@ -119,9 +119,9 @@ def write_health(health: Mapping[str, Any], made_at: datetime) -> str:
         if statuses_by_job
         else "No job has run."
     )
-    unresolved = Counter[tuple[str, str]]()
+    unresolved_counts = Counter[tuple[str, str]]()
     for entry in health["open_entries"]:
-        unresolved[entry["state"], entry["account"]] += entry["entries"]
+        unresolved_counts[entry["state"], entry["account"]] += entry["entries"]
     return _render(
         "health.html",
         title="Runs of the connector",
@@ -130,7 +130,7 @@ def write_health(health: Mapping[str, Any], made_at: datetime) -> str:
         made_at=f"{made_at:%Y-%m-%d %H:%M} UTC",
         lead=summary,
         linked_runs=[_build_run(run) for job in health["jobs"] for run in job["runs"][:_LISTED_RUN_COUNT]],
-        unresolved=[(f"{number:,} {state}", account) for (state, account), number in unresolved.items()],
+        unresolved=[(f"{number:,} {state}", account) for (state, account), number in unresolved_counts.items()],
     )
 
 
@@ -242,10 +242,11 @@ def _show_share(share: float) -> str:
 
 
 def _list_notes(report: Mapping[str, Any]) -> Iterator[str]:
-    settled = report.get("settled") or {}
-    if any(settled.values()):
-        found, absent = settled.get("found", 0), settled.get("absent", 0)
-        yield f"Of unresolved creates {found:,} {agree(found, 'was', 'were')} found, and {absent:,} proved absent."
+    settled_counts = report.get("settled") or {}
+    if any(settled_counts.values()):
+        found_count, absent_count = settled_counts.get("found", 0), settled_counts.get("absent", 0)
+        verb = agree(found_count, "was", "were")
+        yield f"Of unresolved creates {found_count:,} {verb} found, and {absent_count:,} proved absent."
     for name, number in (report.get("echo") or {}).items():
         yield f"The service altered {name} of {count(number, 'subscriber')}."
 
@@ -270,7 +271,7 @@ def _build_pace(report: Mapping[str, Any]) -> dict[str, Any] | None:
     if not timeline:
         return None
     width_s, seconds, sent = timeline["bucket_s"], timeline["seconds"], timeline["sent"]
-    limited, failed, paused_s = sum(timeline["limited"]), sum(timeline["failed"]), sum(timeline["paused_s"])
+    limited_count, failed_count, paused_s = sum(timeline["limited"]), sum(timeline["failed"]), sum(timeline["paused_s"])
     round_trips_ms = [round_trip_ms for round_trip_ms in timeline["round_trip_ms"] if round_trip_ms is not None]
     phrases = [f"{count(sum(sent), 'request')} in {show_seconds(seconds)}"]
     phrases += (
@@ -279,8 +280,8 @@ def _build_pace(report: Mapping[str, Any]) -> dict[str, Any] | None:
         else []
     )
     phrases += [f"round trip {min(round_trips_ms):,.1f} to {max(round_trips_ms):,.1f} ms"] if round_trips_ms else []
-    phrases += [f"{limited:,} refused for their rate"] if limited else []
-    phrases += [f"{failed:,} failed"] if failed else []
+    phrases += [f"{limited_count:,} refused for their rate"] if limited_count else []
+    phrases += [f"{failed_count:,} failed"] if failed_count else []
     phrases += [f"{show_seconds(paused_s)} of pauses that the service asked for"] if paused_s else []
     began_at, max_count, bars = datetime.fromisoformat(report["started_at"]), max(sent), []
     for index, number in enumerate(sent if len(sent) > 2 else []):
@@ -308,9 +309,11 @@ def _describe_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
     )
     if certificate["appeared"] or certificate["vanished"]:
         yield f"Meanwhile {certificate['appeared']:,} appeared and {certificate['vanished']:,} vanished, at least."
-    first, last = certificate["total_first"], certificate["total_last"]
-    if first is not None and last is not None:
-        totals = f"{first:,}" if first == last else f"{first:,} at first and {last:,} at last"
+    first_total, last_total = certificate["total_first"], certificate["total_last"]
+    if first_total is not None and last_total is not None:
+        totals = (
+            f"{first_total:,}" if first_total == last_total else f"{first_total:,} at first and {last_total:,} at last"
+        )
         ignored_note = "; the run ignored TotalCount" if certificate.get("total_count") == "ignored" else ""
         yield f"The service's TotalCount was {totals}{ignored_note}."
     if cut_off_message := _CUT_OFF.get(certificate.get("cut_off", "")):

@@ -56,7 +56,7 @@ def show_progress(*, is_on_terminal: bool) -> Iterator[Progress]:
         finally:
             end_event.set()
         return
-    from rich.live import Live  # a run without a terminal does not pay for it
+    from rich.live import Live  # imported here, because a run without a terminal does not need it
     from rich.spinner import Spinner
     from rich.text import Text
 
@@ -74,8 +74,8 @@ def show_progress(*, is_on_terminal: bool) -> Iterator[Progress]:
 
 
 def show_report(report: Mapping[str, Any], console: PlainConsole, *, title: str | None = None) -> None:
-    """Print the outcomes of a run by its JSON, and where to look further."""
-    from rich.markup import escape  # a run whose report is JSON does not pay for it
+    """Print the outcomes of a run from the JSON of its report, and the paths of its files."""
+    from rich.markup import escape  # imported here, because a report in JSON does not need it
     from rich.table import Table
 
     heading = title or f"{report['command']} {report['job']}".rstrip()  # a retry without --job has no job name
@@ -196,8 +196,8 @@ def show_runs(runs: Sequence[Mapping[str, Any]], console: PlainConsole) -> None:
 
 def _join_row(name: str, number: str) -> str:
     """Return `2 invalid (1 new)` for the name `invalid` and the number `2 (1 new)`."""
-    total, bracket, new = number.partition(" (")
-    return f"{total} {name}{bracket}{new}"
+    total_text, bracket, new_text = number.partition(" (")
+    return f"{total_text} {name}{bracket}{new_text}"
 
 
 def show_explanation(explanation: Explanation, console: PlainConsole) -> None:
@@ -212,9 +212,9 @@ def show_explanation(explanation: Explanation, console: PlainConsole) -> None:
     for problem in explanation.problems:
         base = f" for the base {problem.base}" if problem.base else ""
         fields = f" ({problem.field})" if problem.field else ""
-        seen = f"from {problem.first_seen[:10]} to {problem.last_seen[:10]}"
+        seen_period = f"from {problem.first_seen[:10]} to {problem.last_seen[:10]}"
         kind = problem.kind.replace("_", " ")
-        step = f"{kind}{fields} in the job {problem.job}{base}, {seen}. More: connector status {problem.run_id}"
+        step = f"{kind}{fields} in the job {problem.job}{base}, {seen_period}. More: connector status {problem.run_id}"
         _show_step(step, console)
 
 
