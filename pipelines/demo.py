@@ -253,11 +253,11 @@ def _check(
         with Path(sync_report.drift_file).open(encoding="utf-8", newline="") as file:
             lines = list(csv.DictReader(file))
         drifted_emails = {normalise_email(line["identity"]) for line in lines if line["source"] == _NEW_TOWN}
-    created, changed = sync_report.rows["created"], sync_report.rows["changed"]
+    created_count, changed_count = sync_report.rows["created"], sync_report.rows["changed"]
     is_drift_complete = drifted_emails == {normalise_email(person.email) for person in data.moved_people}
-    is_true = is_drift_complete and (created, changed) == (len(data.added_people), len(data.moved_people))
+    is_true = is_drift_complete and (created_count, changed_count) == (len(data.added_people), len(data.moved_people))
     claim = "the sync created those whom the CRM added, and listed those who moved in the drift file"
-    yield Check(claim, is_true, f"{created} created, {len(drifted_emails)} listed")
+    yield Check(claim, is_true, f"{created_count} created, {len(drifted_emails)} listed")
 
     ledger = f"{(folder / 'state' / 'ledger.db').as_uri()}?mode=ro"
     with closing(sqlite3.connect(ledger, uri=True)) as database:

@@ -212,7 +212,7 @@ MAX_ATTACHMENT_BYTES = 20_000_000
 
 # A new table, because it has only Python's own types. The global table of `mimetypes` also reads files of the machine.
 _MIME_TABLE = MimeTypes()
-# Standard types have precedence over common types.
+# The standard types of Python's table have precedence over its non-standard types.
 _TYPE_BY_SUFFIX = _MIME_TABLE.types_map[False] | _MIME_TABLE.types_map[True]
 
 

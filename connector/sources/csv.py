@@ -190,7 +190,7 @@ class CsvSource(CloseableResource):
         index = int(filled_indices[title_count])
         if records.is_unclosed and index == len(records) - 1:
             raise SourceError(f"{self.name}: a quote in its header is never closed. {_HOW_TO_SAVE}")
-        indented_positions = records.indented_quotes[records.indented_quotes < records.nexts[index]]
+        indented_positions = records.indented_quotes[records.indented_quotes < records.next_starts[index]]
         if len(indented_positions):
             line = lines_above + 1 + count_lines(head[: indented_positions[0]])
             raise SourceError(f"{self.name}: line {line} of its header {_INDENTED_PROBLEM}. {_HOW_TO_SAVE}")
@@ -204,7 +204,7 @@ class CsvSource(CloseableResource):
                 f"{self.name}: its header is not {self._stream.encoding} (byte 0x{record[error.start]:02X}); "
                 f"name the file's encoding: {advise_encoding(self._stream.advised_encoding)}"
             ) from None
-        return columns, int(records.nexts[index])
+        return columns, int(records.next_starts[index])
 
     def _read_blocks(self) -> Iterator[tuple[int, bytes, Records]]:
         """Yield the number of the first line, the bytes and the records of each block. A block ends at the end of a
@@ -222,7 +222,7 @@ class CsvSource(CloseableResource):
                 block += new_bytes
             records = find_records(block, self._dialect.delimiter, is_last=is_ended)
             if len(records):
-                end = int(records.nexts[-1])
+                end = int(records.next_starts[-1])
                 yield line, block[:end], records
                 line += count_lines(block[:end])
                 block, wanted_size = block[end:], self._block_bytes
@@ -400,7 +400,7 @@ def _select_parseable(
     bytes by U+FFFD. Delimiters and quotes do not change, because they are ASCII."""
     pieces, end_of_previous = [], 0
     for index in sorted({*np.flatnonzero(~is_parsed).tolist(), *undecodable_indices}):
-        start, end = int(records.starts[index]), int(records.nexts[index])
+        start, end = int(records.starts[index]), int(records.next_starts[index])
         pieces.append(block[end_of_previous:start])
         if is_parsed[index]:
             pieces.append(block[start:end].replace(b"\0", _REPLACEMENT_BYTES).decode("utf-8", "replace").encode())
@@ -422,7 +422,7 @@ def _find_harmless(
 
 def _find_indices(records: Records, positions: npt.NDArray[np.int64]) -> list[int]:
     """Return the indices of the records that contain these positions."""
-    indices: list[int] = np.unique(np.searchsorted(records.nexts, positions, side="right")).tolist()
+    indices: list[int] = np.unique(np.searchsorted(records.next_starts, positions, side="right")).tolist()
     return indices
 
 
@@ -430,9 +430,9 @@ def _find_undecodable(block: bytes, records: Records, dialect: CsvDialect) -> _F
     failures: _Failures = {}
     offset = block.find(b"\0")
     while offset >= 0:
-        index = int(np.searchsorted(records.nexts, offset, side="right"))
+        index = int(np.searchsorted(records.next_starts, offset, side="right"))
         failures[index] = ("nul", _MESSAGES["nul"])
-        offset = block.find(b"\0", int(records.nexts[index]))
+        offset = block.find(b"\0", int(records.next_starts[index]))
     block_view, offset = memoryview(block), 0
     while offset < len(block):
         end = offset + _DECODED_BYTES
@@ -440,7 +440,7 @@ def _find_undecodable(block: bytes, records: Records, dialect: CsvDialect) -> _F
             offset += codecs.utf_8_decode(block_view[offset:end], "strict", end >= len(block))[1]
         except UnicodeDecodeError as error:
             wrong_offset = offset + error.start
-            index = int(np.searchsorted(records.nexts, wrong_offset, side="right"))
+            index = int(np.searchsorted(records.next_starts, wrong_offset, side="right"))
             is_utf_8 = dialect.encoding == "utf-8"
             problem = (
                 f"byte 0x{block[wrong_offset]:02X} is not UTF-8"
@@ -449,7 +449,7 @@ def _find_undecodable(block: bytes, records: Records, dialect: CsvDialect) -> _F
             )
             advice = f"if the file is in another encoding, name it: {advise_encoding(dialect.advised_encoding)}"
             failures[index] = ("encoding", f"{problem}; {advice}")
-            offset = int(records.nexts[index])
+            offset = int(records.next_starts[index])
     return failures
 
 

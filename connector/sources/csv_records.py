@@ -23,7 +23,7 @@ class Records:
 
     starts: Positions  # where the records start
     stops: Positions  # where the texts of the records end
-    nexts: Positions  # where the next records start
+    next_starts: Positions  # where the next records start
     stray_quotes: Positions  # closing quotes with a text between the quote and the end of the cell: `"Jo"x`
     indented_quotes: Positions  # quotes that follow spaces at the beginning of a cell: `a, "b"`
     ambiguous_quotes: Positions  # in unquoted cells, the first of two quotes around a delimiter: `Ann"Lee, Jr"`
@@ -37,23 +37,23 @@ def find_records(block: bytes, delimiter: str, *, is_last: bool) -> Records:
     """Return the records that end in `block`. The block begins with a record. If `is_last`, the last record ends at the
     end of the block."""
     octets = np.frombuffer(block, dtype=np.uint8)
-    stops, nexts = _find_line_ends(block, octets, is_last=is_last)
+    stops, next_starts = _find_line_ends(block, octets, is_last=is_last)
     quotes = _find_quotes(block, octets, delimiter)
     if len(quotes.opening_quotes):
         quoted_cell = np.searchsorted(quotes.opening_quotes, stops) - 1
         is_outside = (quoted_cell < 0) | (stops > quotes.closing_quotes[quoted_cell])
-        stops, nexts = stops[is_outside], nexts[is_outside]
-    if is_last and len(block) > (nexts[-1] if len(nexts) else 0):
-        stops, nexts = np.append(stops, len(block)), np.append(nexts, len(block))
-    starts = np.concatenate([np.zeros(min(1, len(nexts)), dtype=np.int64), nexts[:-1]])
+        stops, next_starts = stops[is_outside], next_starts[is_outside]
+    if is_last and len(block) > (next_starts[-1] if len(next_starts) else 0):
+        stops, next_starts = np.append(stops, len(block)), np.append(next_starts, len(block))
+    starts = np.concatenate([np.zeros(min(1, len(next_starts)), dtype=np.int64), next_starts[:-1]])
     is_unclosed = is_last and bool(len(quotes.closing_quotes)) and bool(quotes.closing_quotes[-1] == _NEVER_CLOSED)
-    end_of_last = nexts[-1] if len(nexts) else 0
+    end_of_last = next_starts[-1] if len(next_starts) else 0
     stray_quotes, indented_quotes = (
         quotes.stray_quotes[quotes.stray_quotes < end_of_last],
         quotes.indented_quotes[quotes.indented_quotes < end_of_last],
     )
-    ambiguous_quotes = _find_ambiguous(block, quotes, nexts, delimiter)
-    return Records(starts, stops, nexts, stray_quotes, indented_quotes, ambiguous_quotes, is_unclosed)
+    ambiguous_quotes = _find_ambiguous(block, quotes, next_starts, delimiter)
+    return Records(starts, stops, next_starts, stray_quotes, indented_quotes, ambiguous_quotes, is_unclosed)
 
 
 def find_blank(block: bytes, records: Records, delimiter: str) -> npt.NDArray[np.bool_]:
@@ -86,20 +86,20 @@ def _find_line_ends(block: bytes, octets: npt.NDArray[np.uint8], *, is_last: boo
     single_returns = carriage_returns[following_bytes != _LF]
     single_feeds = np.setdiff1d(line_feeds, paired_returns + 1, assume_unique=True)
     stops = np.concatenate([paired_returns, single_returns, single_feeds])
-    nexts = np.concatenate([paired_returns + 2, single_returns + 1, single_feeds + 1])
+    next_starts = np.concatenate([paired_returns + 2, single_returns + 1, single_feeds + 1])
     order = np.argsort(stops, kind="stable")
-    return stops[order], nexts[order]
+    return stops[order], next_starts[order]
 
 
-def _find_ambiguous(block: bytes, quotes: "_Quotes", nexts: Positions, delimiter: str) -> Positions:
+def _find_ambiguous(block: bytes, quotes: "_Quotes", next_starts: Positions, delimiter: str) -> Positions:
     """Return the first quote of each pair of quotes that stands in an unquoted cell and encloses a delimiter.
 
     The two quotes of a pair are in the same record. A single quote (`12" screen`) is a plain character.
     """
-    inner_quotes = quotes.inner_quotes[quotes.inner_quotes < (nexts[-1] if len(nexts) else 0)]
+    inner_quotes = quotes.inner_quotes[quotes.inner_quotes < (next_starts[-1] if len(next_starts) else 0)]
     if len(inner_quotes) < 2:
         return inner_quotes[:0]
-    record_indices = np.searchsorted(nexts, inner_quotes, side="right")
+    record_indices = np.searchsorted(next_starts, inner_quotes, side="right")
     is_first = np.append(True, record_indices[1:] != record_indices[:-1])
     rank = np.arange(len(inner_quotes)) - np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
     pair_indices = np.flatnonzero((rank[:-1] % 2 == 0) & (record_indices[:-1] == record_indices[1:]))

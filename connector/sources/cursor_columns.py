@@ -204,7 +204,7 @@ def read_offset(text_bytes: bytes) -> int | None:
 
 
 def read_quarters(quarters: float | None) -> timedelta:
-    """Return the offset of a number of quarters of an hour."""
+    """Return the number of quarters of an hour as a timedelta. None counts as 0."""
     return timedelta(days=(quarters or 0) / _QUARTERS_PER_DAY)
 
 

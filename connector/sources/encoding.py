@@ -126,7 +126,7 @@ _CONTROL_CHARACTERS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 REPLACEMENT_CHARACTER = "\ufffd"
 """The character that programs write in place of an undecodable byte."""
 
-# invalid in UTF-8, so a row with this character is malformed, like a row with an invalid byte
+# This character is invalid in UTF-8, so a row with it is malformed, like a row with an invalid byte.
 _LONE_SURROGATE = "\udcff"
 _C1_CONTROLS = re.compile("[\x80-\x9f]")
 

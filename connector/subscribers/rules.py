@@ -117,7 +117,8 @@ def find_mapping_faults(
     missing_fields = [name for name in required if name not in mapped_fields and name != identity]
     if missing_fields:
         faults.append(
-            f"no column is mapped to {', '.join(missing_fields)}, which required names; map one or require less"
+            f"no column is mapped to {', '.join(missing_fields)}, which required lists; map a column, or remove it "
+            "from required"
         )
     if zip_policy in mapped_fields:
         faults.append(

@@ -217,30 +217,38 @@ def parse_destination(
     url = object_url = None
     if is_store_url(text):
         object_url = parse_store_url(text)
-        kind, path = _find_file_format(text, file_format, supported), Path(object_url.partition("://")[2])
+        destination_format, path = _find_file_format(text, file_format, supported), Path(object_url.partition("://")[2])
     elif url_match is None:
-        kind, path = _find_file_format(text, file_format, supported), Path(text)
+        destination_format, path = _find_file_format(text, file_format, supported), Path(text)
     elif scheme in _FORMAT_BY_SCHEME:
-        kind, path = _FORMAT_BY_SCHEME[scheme], Path(_read_database_path(text, url_match[2], supported))
+        destination_format, path = _FORMAT_BY_SCHEME[scheme], Path(_read_database_path(text, url_match[2], supported))
     elif scheme == Format.DELTA:
-        kind, object_url, path = Format.DELTA, *_parse_delta(url_match[2])
+        destination_format, object_url, path = Format.DELTA, *_parse_delta(url_match[2])
     else:
         url = _parse_server(text, supported)
-        kind, path = _FORMAT_BY_DRIVER.get(url.drivername, Format.SQL), Path(url.database or url.host or "database")
+        destination_format, path = (
+            _FORMAT_BY_DRIVER.get(url.drivername, Format.SQL),
+            Path(url.database or url.host or "database"),
+        )
     separator = "\t" if delimiter == "tab" else delimiter or ","
     destination = Destination(
-        kind, path, table, schema, Mode(mode), guard_formulas, url, check_columns(columns), overwrite,
+        destination_format, path, table, schema, Mode(mode), guard_formulas, url, check_columns(columns), overwrite,
         group_readable, object_url, csv_dialect == "excel", separator, run_columns, check_partition(partition_by),
     )  # fmt: skip
     if destination.is_database:
-        _check_names(kind, table, schema)
-    if url is None and object_url is None and not destination.is_standard_output and kind is not Format.DELTA:
+        _check_names(destination_format, table, schema)
+    if (
+        url is None
+        and object_url is None
+        and not destination.is_standard_output
+        and destination_format is not Format.DELTA
+    ):
         _check_file_path(path)
         if destination.is_database and not is_unicode(str(path.absolute())):
             raise ConfigurationError(
                 f"The path {path.absolute()} is not in UTF-8, which a database file needs: name another place."
             )
-        if kind is Format.DUCKDB and "?" in str(path.absolute()):
+        if destination_format is Format.DUCKDB and "?" in str(path.absolute()):
             raise ConfigurationError(
                 f"{path.absolute()} has a '?', after which DuckDB reads options: put the file elsewhere."
             )
@@ -374,15 +382,15 @@ def _read_database_path(text: str, tail: str, supported: str) -> str:
     return path
 
 
-def _check_names(kind: Format, table: str, schema: str | None) -> None:
+def _check_names(destination_format: Format, table: str, schema: str | None) -> None:
     for noun, name in (("table", table), ("schema", schema)):
         if name is not None and (not name.strip() or not name.isprintable() or ":" in name):
             raise ConfigurationError(f"The {noun} cannot be called {name!r}: choose a readable name without a colon.")
         if name is not None and name.lower().startswith(
-            (_RESERVED_PREFIX, "sqlite_") if kind is Format.SQLITE else _RESERVED_PREFIX
+            (_RESERVED_PREFIX, "sqlite_") if destination_format is Format.SQLITE else _RESERVED_PREFIX
         ):
             raise ConfigurationError(f"Names like {name!r} are reserved: choose another {noun}.")
-    if kind is Format.SQLITE and schema is not None:
+    if destination_format is Format.SQLITE and schema is not None:
         raise ConfigurationError("SQLite has no schemas: leave `schema` out, or use DuckDB.")
 
 

@@ -420,7 +420,9 @@ def plan_command(
     check_rows_path(rows_path, output.report_path)
     if not is_job(target):
         if is_full or since is not None:
-            raise ConfigurationError("--full and --since are of a job's cursor, and a file has none: leave them out")
+            raise ConfigurationError(
+                "--full and --since are for a job with a cursor, and a file has no cursor: leave them out"
+            )
         plan = plan_file(target, row_options, {}, is_planned=True)
     elif row_options["job_path"] is not None:
         raise ConfigurationError(

@@ -142,7 +142,7 @@ TEXTS_WITH_ONE_FAULT: list[tuple[str, str, str]] = [
     ("    email: email_address\n", "", "no column is mapped to email, which identifies a subscriber"),
     ("identity: email", "identity: client_user_id", "no column is mapped to client_user_id"),
     ("identity: email", "identity: phone", "subscriber.identity: must be email or client_user_id, not 'phone'"),
-    ("[email, first_name]", "[email, last_name]", "no column is mapped to last_name, which required names"),
+    ("[email, first_name]", "[email, last_name]", "no column is mapped to last_name, which required lists"),
     ("[email, first_name]", "email", "line 15: subscriber.required: must be a list, such as [email], not 'email'"),
     ("[email, first_name]", "[mail]", "line 15: subscriber.required[0]: there is no such field; did you mean email?"),
     ("zip: custom_field1", "zip: keep", "line 16: subscriber.zip: must be omit, reject, custom_field1,"),
