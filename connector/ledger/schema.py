@@ -112,7 +112,9 @@ entry = Table(
     Column("message", Text),  # message of a refusal; if the state is HELD, the answer
     Column("attempts", SmallInteger, nullable=False, server_default="0"),
     Column("run_key", Integer, ForeignKey(run.c.run_key)),
-    Column("reported", LargeBinary(FINGERPRINT_BYTES)),  # fingerprint of a row that was reported as changed or rejected
+    # The fingerprint of a row that was reported as changed. If the state is REJECTED: the fingerprint that a later run
+    # has looked up.
+    Column("reported", LargeBinary(FINGERPRINT_BYTES)),
     Column("reported_at", Float),  # Unix seconds
     Column("altered", Text),  # names of the fields that the service altered, separated by blanks
     Column("opted_out", Text),  # the job whose row says inactive while the service shows the subscriber as active

@@ -282,7 +282,7 @@ _RenderedSql = tuple[str, tuple[str, ...], tuple[str, ...]]
 """The SQL, the names of the shared values before the values of the rows, and the names after them."""
 
 
-@lru_cache(maxsize=256)  # one for each statement and each power of two
+@lru_cache(maxsize=256)  # each statement needs an item for each number of rows (a power of two) that is in use
 def _render_values(batch: Batch, row_count: int) -> _RenderedSql:
     """Return the statement for this number of rows, in the form of SQLite's driver."""
     row_marks = f"({', '.join('?' for _ in batch.types.split())})"

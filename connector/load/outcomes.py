@@ -74,7 +74,7 @@ class UnresolvedCreate:
             self.uncounted_attempts += 1
             return
         self.is_of_this_run = True
-        self.is_refused = self.is_recorded = move.is_limited  # after a lost attempt, the policy decides again
+        self.is_refused = self.is_recorded = move.is_limited  # both False after a lost attempt
         self.uncounted_attempts += move.is_limited and not move.may_pass
         self.known_until = candidate.known_until
         self.attempt_ended_at, self.first_missed_at = now, None
@@ -125,7 +125,7 @@ class Outcomes:
 
     def add_earlier_refusals(self, refusals: Mapping[bytes, Refusal], recent_identities: Collection[bytes]) -> None:
         """Add entries that earlier runs left REJECTED and that are UNKNOWN now, with their held rows. The list may not
-        show the subscribers of the `recent_identities` identities yet."""
+        show the subscribers of `recent_identities` yet."""
         now = self._session.clock.monotonic()
         for identity, refusal in refusals.items():
             self.unresolved_creates[identity] = UnresolvedCreate(

@@ -129,7 +129,9 @@ class Settler:
             look = self._look
             blind_count = 0 if look.is_conclusive else blind_count + 1
             fruitless_count = 0 if look.absent_entries or look.found_count else fruitless_count + 1
-            is_due = bool(look.absent_entries)  # the list may show creates that were sent again at once
+            is_due = bool(
+                look.absent_entries
+            )  # look again without a wait, because the list may already show these creates
 
     async def _look_once(self) -> None:
         """Settle the entries that one look-up finds. Send nothing: the other entries stay unknown."""

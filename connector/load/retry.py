@@ -22,7 +22,7 @@ from connector.rows import LoadRow, Row, write_cell
 from connector.states import State
 
 Held = Literal["leave", "resend", "accept", "drop"]
-"""The decision about held entries."""
+"""What a person has decided to do with held entries. `leave`: nothing is decided yet."""
 
 _DROPPED_MESSAGE = "given up by connector retry --held drop; the next run after a change of its row sends it again"
 

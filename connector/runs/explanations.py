@@ -192,7 +192,7 @@ def _explain_state(details: EntryDetails) -> tuple[str, str | None]:
         case State.CONFIRMED, "settled":
             return "No answer settled the create. A look-up found the subscriber with this Id.", "lookup"
         case State.CONFIRMED, "accepted":
-            return "The service answered the create otherwise than asked, and a person accepted this Id.", "person"
+            return "The answer to the create did not fit the create, and a person accepted this Id.", "person"
         case State.CONFIRMED, _:
             return "The service's list has shown the subscriber with this Id.", "lookup"
         case State.REJECTED, _ if not details.status:
@@ -200,7 +200,10 @@ def _explain_state(details: EntryDetails) -> tuple[str, str | None]:
         case State.REJECTED, _:
             return "The service refused the create.", "answer"
         case State.HELD, _ if details.subscriber_id is not None:
-            return "The service answered the create with this Id, but not as asked. A person must decide.", "answer"
+            return (
+                "The service answered the create with this Id, but the answer does not fit. A person must decide.",
+                "answer",
+            )
         case State.HELD, _:
             meaning = "The answer to the create was lost. Nothing is sent again until a person decides."
             return meaning, "lookup" if details.message is None else None  # a message says why absence is not proved
