@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from pipelines.cli import COMMANDS
@@ -69,6 +70,8 @@ def test_an_export_by_options_imports_what_its_destination_needs(
     connector.sandbox.seed(20, base_name="News")
 
     code, libraries = run_and_list(connector, "export", target)
+    if "duckdb" in libraries and duckdb.__version__ < "2":
+        libraries.remove("pandas")  # DuckDB 1 itself imports pandas
     assert (code, [library for library in libraries if library in OPTIONAL_LIBRARIES + DIALECT_MODULES]) == (
         0,
         expected_libraries,

@@ -15,7 +15,13 @@ from connector.sources.sql import IncrementalSource
 from tests.databases import DATABASE_OPENERS, Database
 
 # In Berlin, clocks go back from 03:00 (+02:00) to 02:00 (+01:00) at 01:00 UTC of this day.
-MOMENTS = ["2026-10-25 00:10", "2026-10-25 00:59", "2026-10-25 01:10", "2026-10-25 01:59", "2026-10-25 02:10"]
+MOMENTS = [
+    "2026-10-25 00:10:00",
+    "2026-10-25 00:59:00",
+    "2026-10-25 01:10:00",
+    "2026-10-25 01:59:00",
+    "2026-10-25 02:10:00",
+]
 COLUMN_TYPES = {
     "postgresql": ("timestamptz", "timestamp"),
     "mariadb": ("timestamp(6) null", "datetime(6)"),
