@@ -35,6 +35,8 @@ def _find_steps(run: Mapping[str, Any]) -> Iterator[str]:
     if run.get("planned"):
         if command in ("plan", "sync") and rows.get("created") and job_file != "JOB":
             yield f"To carry out the plan, run: connector sync {job_file}"
+        elif command == "plan" and rows.get("created"):  # the report has no options of the file, such as its delimiter
+            yield "To carry out the plan, run the same command with import instead of plan."
         return
     owner = build_job_option(run)
     if status == "usage":

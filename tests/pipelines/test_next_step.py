@@ -34,6 +34,18 @@ def test_the_last_line_of_a_sync_imports_the_corrected_rejects(connector: Connec
     assert count_stored(connector.sandbox).total() == 2
 
 
+def test_the_last_line_of_the_plan_of_a_file_says_how_to_carry_the_plan_out(
+    connector: Connector, tmp_path: Path
+) -> None:
+    write_csv(tmp_path / "people.csv", "Who;Opt in", "ann@example.com;yes")
+    options = ["--base-name", "News", "--map", "email=Who", "--map", "is_active=Opt in", "--delimiter", ";"]
+    last_line = "Next: To carry out the plan, run the same command with import instead of plan."
+    plan = connector.run("plan", "people.csv", *options)
+    assert (plan.code, " ".join(" ".join(plan.stdout.splitlines()[-2:]).split())[-len(last_line) :]) == (0, last_line)
+    assert connector.run("import", "people.csv", *options).code == 0
+    assert count_stored(connector.sandbox) == {"ann@example.com": 1}
+
+
 def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Connector, tmp_path: Path) -> None:
     lines = ("Who;Nom: 1;Opt in", "ann@example.com;Ann;yes", "nobody;Bob;yes")
     write_csv(tmp_path / "people.csv", *lines)
