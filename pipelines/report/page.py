@@ -275,7 +275,7 @@ def _build_pace(report: Mapping[str, Any]) -> dict[str, Any] | None:
     round_trips_ms = [round_trip_ms for round_trip_ms in timeline["round_trip_ms"] if round_trip_ms is not None]
     phrases = [f"{count(sum(sent), 'request')} in {show_seconds(seconds)}"]
     phrases += (
-        [f"{sum(sent) / seconds:,.0f} a second in the mean, {max(sent) / width_s:,.0f} at most"]
+        [f"{sum(sent) / seconds:,.0f} per second on average, at most {max(sent) / width_s:,.0f}"]
         if len(sent) > 2
         else []
     )
