@@ -123,7 +123,8 @@ class ListFailed(RunAborted):
 
     @property
     def says_no_more(self) -> bool:
-        """Whether the status (400, 404 and similar ones) may mean that the list has no row at the requested offset."""
+        """Whether the service refused the query itself, with a status such as 400 or 404. For an offset, the refusal
+        may mean that the list has no row there."""
         return self.status is not None and 400 <= self.status < 500 and self.status not in _UNRELATED_STATUSES
 
 
@@ -135,12 +136,14 @@ class TokenRefusedError(ListFailed, ConfigurationError):
 async def try_page(client: Client, retrier: Retrier, query: ListQuery) -> ListPage | None:
     """Return a page, or None if the service never returns this page. For pages that the caller does not need.
 
-    If the service refuses or fails, read a row of the whole list and then try the page once more. So an outage raises
-    ListFailed: a missing page would look as if the service did not support the query.
+    If the service fails without a refusal of the query, read a row of the whole list and then try the page once more.
+    So an outage raises ListFailed: a missing page would look as if the service did not support the query.
     """
     try:
         return await fetch_page(client, retrier, query)
-    except ListFailed:
+    except ListFailed as failure:
+        if failure.says_no_more:
+            return None
         await fetch_page(client, retrier, ListQuery(limit=1))
     try:
         return await fetch_page(client, retrier, query)

@@ -16,12 +16,16 @@ from connector.ledger.opening import read_ledger
 from connector.ledger.problems import KnownProblem, find_identity_problems
 from connector.ledger.records import EntryDetails, find_details
 from connector.ledger.store import build_missing
-from connector.runs.run_log import build_job_option, describe_other_account, find_other_accounts, list_runs
+from connector.runs.run_log import (
+    LOAD_COMMANDS,
+    build_job_option,
+    describe_other_account,
+    find_other_accounts,
+    list_runs,
+)
 from connector.settings import StateLocation
 from connector.states import State
 from connector.subscribers.identity import digest_identity
-
-_LOAD_COMMANDS = ("import", "sync", "retry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +164,7 @@ def _explain(
     subscribers of the account."""
     record = records.get(details.run_id or "", {})
     is_running = any(
-        record["status"] == "running" and record["command"] in _LOAD_COMMANDS for record in records.values()
+        record["status"] == "running" and record["command"] in LOAD_COMMANDS for record in records.values()
     )
     is_confirmed = details.state is State.CONFIRMED
     meaning, evidence = _explain_state(details)

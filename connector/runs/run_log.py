@@ -22,6 +22,9 @@ from connector.atomic_file import create_private, write_whole
 from connector.errors import OTHER_ACCOUNT, ConnectorError, find_exit_code
 from connector.settings import RETENTION_S
 
+LOAD_COMMANDS = ("import", "sync", "retry")
+"""The commands that create subscribers."""
+
 KEPT_FOLDERS = ("rejects", "drift", "runs")
 """Folders in the state folder. Their files are deleted when they are older than the retention."""
 
@@ -162,7 +165,7 @@ def find_other_accounts(runs: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[
     reports of runs, the latest first. Runs that did nothing do not count."""
     last_loads: dict[str, Mapping[str, Any]] = {}
     for run in runs:
-        if run["command"] in ("import", "sync", "retry") and run["status"] in ("ok", "partial", "aborted"):
+        if run["command"] in LOAD_COMMANDS and run["status"] in ("ok", "partial", "aborted"):
             last_loads.setdefault(run.get("account", ""), run)
     return {account: run for account, run in last_loads.items() if describe_other_account(run) is not None}
 

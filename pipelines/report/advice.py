@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, Literal, assert_never
 
 from connector.choices import HELD_DECISIONS
-from connector.runs.run_log import build_job_option, describe_other_account, find_other_accounts
+from connector.runs.run_log import LOAD_COMMANDS, build_job_option, describe_other_account, find_other_accounts
 from connector.texts import agree, count
 
-_LOADS = ("import", "sync", "retry")
 _COMMAND = re.compile(": (?=(connector|less|open) )")
 _FIELDS_NAMED = 3  # of the open problems of a run
 _UNFINISHED = ("aborted", "stopped", "killed", "locked")
@@ -46,7 +45,7 @@ def _find_steps(run: Mapping[str, Any]) -> Iterator[str]:
         yield account_step
     elif status in _UNFINISHED:
         yield _run_again(run)
-    if command in _LOADS and account_step is None:
+    if command in LOAD_COMMANDS and account_step is None:
         held = _count_rows(run, "held")
         unresolved = rows.get("unknown", 0) - held
         if unresolved or status == "killed":
@@ -107,7 +106,7 @@ def advise_on_runs(
             open_counts[entry["run_id"]] += entry["entries"]
         owner = build_job_option(records.get(entry["run_id"], {}))
         by_owner.setdefault(owner, Counter())[kind] += entry["entries"]
-    running = [run["run_id"] for run in runs if run["command"] in _LOADS and run["status"] == "running"]
+    running = [run["run_id"] for run in runs if run["command"] in LOAD_COMMANDS and run["status"] == "running"]
     for owner, numbers in by_owner.items():
         if number := numbers["unresolved"]:
             if running:  # that run holds the ledger, so a retry would be refused
@@ -241,7 +240,7 @@ def _has_rows_to_correct(run: Mapping[str, Any], open_count: int = 0) -> bool:
     """
     rows = run.get("rows") or {}
     rejected = rows.get("rejected", 0) - _count_rows(run, "dropped")
-    return run["command"] not in _LOADS or bool(rows.get("invalid") or rejected > open_count)
+    return run["command"] not in LOAD_COMMANDS or bool(rows.get("invalid") or rejected > open_count)
 
 
 def _count_rows(run: Mapping[str, Any], code: str) -> int:
