@@ -326,7 +326,7 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress) -> Report
                 end_run(report, stop, "aborted", clock.now(), str(error))
             finally:
                 stop.is_recording = True
-                report.copy_request_counts(client, clock.monotonic())
+                report.copy_request_counts(client)
         return report
 
 

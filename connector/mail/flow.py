@@ -237,7 +237,7 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: MailRows) -
             run.progress.follow(describe)
             await mailer.send(_Letters(run, mailer, spool, inactive).take)
         finally:
-            run.report.copy_request_counts(client, run.clock.monotonic())
+            run.report.copy_request_counts(client)
             run.is_token_refused, run.unreported_count = mailer.is_token_refused, mailer.unreported_count
             if mailer.resent_count:
                 run.report.messages.append(

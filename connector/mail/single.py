@@ -98,7 +98,7 @@ async def _deliver(
                 raise
             stay_alive()
             answer = _ANSWER_IF_GIVEN_UP
-        report.copy_request_counts(client, clock.monotonic())
+        report.copy_request_counts(client)
     _report_answer(report, answer, clock)
     if answer is _ANSWER_IF_GIVEN_UP:
         report.status, report.signal = "stopped", stop.signal

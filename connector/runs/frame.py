@@ -368,7 +368,7 @@ async def _run_with_ledger(
             async with work_beside(keep_lease(ledger.store, renew, stop)):
                 await work(run)
                 await run.deliver_receipts()
-            report.copy_request_counts(client, clock.monotonic())
+            report.copy_request_counts(client)
     report.planned_rows = rows.lines
     _end_report(run)
     has_finished = report.status in ("ok", "partial")

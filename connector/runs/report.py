@@ -31,7 +31,7 @@ from connector.runs.report_keys import (
     SettledCounts,
 )
 from connector.runs.run_log import ERROR_STATUSES, record_failed_start, record_run
-from connector.service.request_counts import RequestCounts, TimelineReport
+from connector.service.request_counts import RequestCounts
 from connector.units import show_duration
 
 if TYPE_CHECKING:
@@ -168,10 +168,6 @@ class Report:
         "Numbers of requests by operation: `create`, `list` and `send`. A plan has only operations that it used.",
         dict[str, RequestCounts],
     ] = field(default_factory=dict)
-    timeline: Annotated[
-        TimelineReport | None,
-        "The requests over time, in at most 120 intervals. Null without a request, and for several shards.",
-    ] = None
     rejects_file: Annotated[str | None, "Path of the rejects file. Null if the run wrote none."] = None
     drift_file: Annotated[str | None, "Path of the drift file. Null if the run wrote none."] = None
     receipts: Annotated[
@@ -246,8 +242,8 @@ class Report:
         reason = self.messages[0] if self.messages else f"the run {self.run_id} was {self.status}"
         raise (LockedError if self.status == "locked" else RunAborted)(reason)
 
-    def copy_request_counts(self, client: "Client", now: float) -> None:
-        """Copy the counts of the client into the report. `now` is monotonic."""
+    def copy_request_counts(self, client: "Client") -> None:
+        """Copy the counts of the client into the report."""
         counts = {str(operation): asdict(operation_counts) for operation, operation_counts in client.counts.items()}
         # A plan creates nothing, so its report shows only operations that sent a request.
         self.requests = {
@@ -255,7 +251,6 @@ class Report:
             for name, operation_counts in counts.items()
             if operation_counts["sent"] or not self.is_planned
         }
-        self.timeline = client.timeline.as_json(now)
 
 
 def start_report(command: str, job: str, at: datetime, scope: RunScope | None = None) -> Report:

@@ -7,7 +7,7 @@ One call makes one attempt. The retrier decides whether to make another attempt.
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sized
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol, TypeVar, cast
 
@@ -17,7 +17,7 @@ from connector.clock import Clock, system_clock
 from connector.pace.rate import RateController
 from connector.pace.refusals import PassingRefusals
 from connector.service.answers import build_mask, parse_created, parse_sent, parse_wire_page, refusal_kind
-from connector.service.request_counts import RequestCounts, TimelineReport
+from connector.service.request_counts import RequestCounts
 from connector.service.settings import Service
 from connector.service.transport import open_transport
 from connector.service.wire import (
@@ -41,108 +41,6 @@ from connector.service.wire import (
     is_limited,
     says_limit,
 )
-
-# The timeline of requests
-
-
-_FIRST_WIDTH_S = 0.25  # width of a bucket at the beginning; short enough for a run of ten seconds
-_MAX_BUCKETS = 120  # a picture on a phone cannot show more buckets
-
-
-@dataclass(slots=True)
-class _Bucket:
-    """The sums of one bucket. `sent` counts the requests that were answered or have failed, `limited` the requests that
-    were refused for their rate, and `failed` the requests without success and without refusal. `trips_s` is the sum of
-    all round trips. `paused_s` is the time of pauses for which the service asked."""
-
-    sent: int = 0
-    limited: int = 0
-    failed: int = 0
-    trips_s: float = 0.0
-    paused_s: float = 0.0
-
-    def add(self, other: "_Bucket") -> None:
-        self.sent += other.sent
-        self.limited += other.limited
-        self.failed += other.failed
-        self.trips_s += other.trips_s
-        self.paused_s += other.paused_s
-
-
-class Timeline:
-    """The requests of one client since `began_at` (monotonic)."""
-
-    def __init__(self, began_at: float) -> None:
-        self._began_at, self._width_s = began_at, _FIRST_WIDTH_S
-        self._closed_buckets: list[_Bucket] = []
-        self._open_bucket = _Bucket()
-        self._ends_at = began_at + _FIRST_WIDTH_S
-        # (start, end) of the pauses that have not ended before the open bucket begins
-        self._pauses: list[tuple[float, float]] = []
-
-    def record_answer(self, sent_at: float, now: float) -> None:
-        """Count a request that left at `sent_at`. It was answered or failed at `now`."""
-        if now >= self._ends_at:
-            self._close_buckets(now)
-        self._open_bucket.sent += 1
-        self._open_bucket.trips_s += now - sent_at
-
-    def record_limited(self) -> None:
-        """Count a request that was refused for its rate."""
-        self._open_bucket.limited += 1
-
-    def record_failed(self) -> None:
-        """Count a request that was neither successful nor refused."""
-        self._open_bucket.failed += 1
-
-    def record_pause(self, now: float, until: float) -> None:
-        """Record that the service asked at `now` for a pause that ends at `until`."""
-        began_at = max(now, self._pauses[-1][1]) if self._pauses else now
-        if until > began_at:
-            self._pauses.append((began_at, until))
-
-    def as_json(self, now: float) -> TimelineReport | None:
-        """Return the buckets as columns, or None if there was no request. A bucket lasts `bucket_s` seconds. The last
-        bucket may be shorter."""
-        if now >= self._ends_at:
-            self._close_buckets(now)
-        last_bucket = _Bucket()
-        last_bucket.add(self._open_bucket)
-        last_bucket.paused_s = self._sum_pauses(self._ends_at - self._width_s, now)
-        buckets = [*self._closed_buckets, last_bucket]
-        if not any(bucket.sent for bucket in buckets):
-            return None
-        return {
-            "bucket_s": self._width_s,
-            "seconds": round(now - self._began_at, 3),
-            "sent": [bucket.sent for bucket in buckets],
-            "limited": [bucket.limited for bucket in buckets],
-            "failed": [bucket.failed for bucket in buckets],
-            "round_trip_ms": [
-                round(1000 * bucket.trips_s / bucket.sent, 1) if bucket.sent else None for bucket in buckets
-            ],
-            "paused_s": [round(bucket.paused_s, 3) for bucket in buckets],
-        }
-
-    def _close_buckets(self, now: float) -> None:
-        """Close the buckets that have ended at `now`."""
-        while self._ends_at <= now:
-            self._open_bucket.paused_s = self._sum_pauses(self._ends_at - self._width_s, self._ends_at)
-            self._closed_buckets.append(self._open_bucket)
-            self._open_bucket = _Bucket()
-            if len(self._closed_buckets) == _MAX_BUCKETS:
-                for bucket, next_bucket in zip(self._closed_buckets[::2], self._closed_buckets[1::2], strict=True):
-                    bucket.add(next_bucket)
-                self._closed_buckets = self._closed_buckets[::2]
-                self._width_s *= 2
-            self._ends_at = self._began_at + (len(self._closed_buckets) + 1) * self._width_s
-        self._pauses = [pause for pause in self._pauses if pause[1] > self._ends_at - self._width_s]
-
-    def _sum_pauses(self, began_at: float, ended_at: float) -> float:
-        return sum(
-            max(0.0, min(pause_end, ended_at) - max(pause_start, began_at)) for pause_start, pause_end in self._pauses
-        )
-
 
 T = TypeVar("T")
 
@@ -181,7 +79,7 @@ class Client:
     `passing` has the refusals of creates that may pass. A page that is refused in the same way is read again.
     """
 
-    __slots__ = ("_clock", "_limits", "_mask", "_transport", "counts", "passing", "quiet_until", "rate", "timeline")
+    __slots__ = ("_clock", "_limits", "_mask", "_transport", "counts", "passing", "quiet_until", "rate")
 
     def __init__(self, transport: RequestSender, mask: Mask, clock: Clock, rate: RateController | None = None) -> None:
         self._transport = transport
@@ -191,7 +89,6 @@ class Client:
         self._clock = clock
         self._limits: dict[ListQuery, set[int]] = {}  # the limits that were already sent with each query
         self.quiet_until = float("-inf")
-        self.timeline = Timeline(clock.monotonic())
         self.counts: dict[Operation, RequestCounts] = {operation: RequestCounts() for operation in OPERATIONS}
 
     @property
@@ -268,12 +165,10 @@ class Client:
         sent_at = self._clock.monotonic()
         raw_answer = await self._transport.send(request)
         answered_at = self._clock.monotonic()
-        self.timeline.record_answer(sent_at, answered_at)
         if logger.isEnabledFor(logging.DEBUG):
             _log_request(request, raw_answer, answered_at - sent_at)
         if not isinstance(raw_answer, RawAnswer):
             counts.failed += 1
-            self.timeline.record_failed()
         return raw_answer
 
     async def _wait_for_pause(self) -> NotSent | None:
@@ -293,15 +188,11 @@ class Client:
         logger.info("refusal: %(operation)s %(result)s, status %(status)s", values)
         if says_limit(answer.status, answer.retry_after_s):
             counts.limited += 1
-            self.timeline.record_limited()
         elif isinstance(answer, Ambiguous):
             counts.failed += 1
-            self.timeline.record_failed()
         if answer.retry_after_s:
             logger.info("pause: the service sent Retry-After: %(seconds)g s", {"seconds": answer.retry_after_s})
-            now = self._clock.monotonic()
-            self.quiet_until = max(self.quiet_until, now + answer.retry_after_s)
-            self.timeline.record_pause(now, self.quiet_until)
+            self.quiet_until = max(self.quiet_until, self._clock.monotonic() + answer.retry_after_s)
 
 
 def _log_request(request: Request, raw_answer: RawAnswer | NotSent | Ambiguous, seconds: float) -> None:

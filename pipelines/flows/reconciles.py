@@ -126,7 +126,7 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
                         await stop.until_stopped(reconciliation.carry_out(ledger, client), is_cancelled_once=True)
                 finally:
                     stop.is_recording = True
-                    report.copy_request_counts(client, clock.monotonic())
+                    report.copy_request_counts(client)
             end_report(report, "ok" if reconciliation.found.is_in_agreement else "partial", clock.now())
         except LockedError as error:
             report.signal = stop.signal

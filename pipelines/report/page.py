@@ -7,7 +7,7 @@ stand beside them.
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cache
 from math import sqrt
 from pathlib import Path
@@ -208,7 +208,6 @@ def _build_run(report: Mapping[str, Any]) -> dict[str, Any]:
             for name, number in (report.get("differences") or {}).items()
         ],
         "changed_fields": [(name, f"{number:,}") for name, number in changed_fields.items()],
-        "pace": _build_pace(report),
         "verdict": certificate["verdict"] if certificate else "",
         "sentences": list(_describe_certificate(certificate)) if certificate else [],
         "facts": [("Command", report.get("command", "")), *list_facts(report), *list_files(report)],
@@ -263,36 +262,6 @@ def _list_causes(report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         number = sum(cause["rows"] for cause in further_causes)
         message = f"{len(further_causes):,} further causes; the rejects file names each row's"
         yield {"rows": f"{number:,}", "outcome": "rows", "field": "", "message": message, "examples": []}
-
-
-def _build_pace(report: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the requests of a run in words, and a bar for each interval of its timeline."""
-    timeline = report.get("timeline")
-    if not timeline:
-        return None
-    width_s, seconds, sent = timeline["bucket_s"], timeline["seconds"], timeline["sent"]
-    limited_count, failed_count, paused_s = sum(timeline["limited"]), sum(timeline["failed"]), sum(timeline["paused_s"])
-    round_trips_ms = [round_trip_ms for round_trip_ms in timeline["round_trip_ms"] if round_trip_ms is not None]
-    phrases = [f"{count(sum(sent), 'request')} in {show_seconds(seconds)}"]
-    phrases += (
-        [f"{sum(sent) / seconds:,.0f} per second on average, at most {max(sent) / width_s:,.0f}"]
-        if len(sent) > 2
-        else []
-    )
-    phrases += [f"round trip {min(round_trips_ms):,.1f} to {max(round_trips_ms):,.1f} ms"] if round_trips_ms else []
-    phrases += [f"{limited_count:,} refused for their rate"] if limited_count else []
-    phrases += [f"{failed_count:,} failed"] if failed_count else []
-    phrases += [f"{show_seconds(paused_s)} of pauses that the service asked for"] if paused_s else []
-    began_at, max_count, bars = datetime.fromisoformat(report["started_at"]), max(sent), []
-    for index, number in enumerate(sent if len(sent) > 2 else []):
-        phrases_of_bar = [f"{number:,} requests"]
-        phrases_of_bar += [
-            f"{timeline[name][index]:,} {name}" for name in ("limited", "failed") if timeline[name][index]
-        ]
-        bar_title = f"{began_at + timedelta(seconds=index * width_s):%H:%M:%S}: {', '.join(phrases_of_bar)}"
-        kind = "bad" if timeline["limited"][index] else "doubt" if timeline["failed"][index] else "same"
-        bars.append({"kind": kind, "height": f"{100 * number / max_count:.0f}", "words": bar_title})
-    return {"says": "; ".join(phrases) + ".", "bars": bars, "width": f"{show_seconds(width_s)} a bar"}
 
 
 def _describe_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from connector.outcomes import MailOutcome, Outcome
-from connector.service.client import Timeline
 from pipelines.report.page import write_page
 from tests.pipelines.conftest import Connector, write_addresses, write_csv
 
@@ -100,31 +99,6 @@ def test_the_page_of_an_export_shows_the_certificate_without_filter_values(
     assert "Every subscriber who was on the list throughout the reading is in the output, once." in page_text
     assert "sqlite:///" in page_text
     assert "person1" not in page_text + json.dumps({**report, "certificate": None})
-
-
-@pytest.mark.parametrize("answer_count", [1, 50, 40_000])
-def test_a_timeline_is_bounded_and_counts_every_request(answer_count: int) -> None:
-    timeline = Timeline(0.0)
-    for number in range(answer_count):
-        timeline.record_answer(number / 100, number / 100 + 0.25)
-    timeline.record_pause(answer_count / 100 + 0.25, answer_count / 100 + 60.25)
-    timeline.record_limited()
-    timeline_json = timeline.as_json(answer_count / 100 + 100)
-    assert timeline_json is not None
-    columns = [timeline_json[name] for name in ("sent", "limited", "failed", "round_trip_ms", "paused_s")]
-    assert len({len(column) for column in columns}) == 1
-    assert len(timeline_json["sent"]) <= 120
-    assert (
-        len(timeline_json["sent"]) * timeline_json["bucket_s"]
-        >= timeline_json["seconds"]
-        > (len(timeline_json["sent"]) - 1) * timeline_json["bucket_s"]
-    )
-    assert (sum(timeline_json["sent"]), sum(timeline_json["limited"]), round(sum(timeline_json["paused_s"]), 1)) == (
-        answer_count,
-        1,
-        60.0,
-    )
-    assert {round_trip_ms for round_trip_ms in timeline_json["round_trip_ms"] if round_trip_ms is not None} == {250.0}
 
 
 def test_the_health_page_shows_each_job_and_what_is_open(connector: Connector, tmp_path: Path) -> None:
