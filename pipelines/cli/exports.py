@@ -22,7 +22,6 @@ from pipelines.cli.options import (
     is_job,
     refuse_empty,
     time_limit_option,
-    wait_option,
 )
 from pipelines.cli.output import Output, finish, job_start, run_and_notify, run_flow, run_options
 
@@ -317,23 +316,8 @@ def _refuse_clash(plan: ExportPlan, output: Output) -> None:
     default_text="no file",
     help="Write a line for each difference to this CSV file.",
 )
-@option(
-    "--forget-missing",
-    is_flag=True,
-    group="Differences",
-    help="Delete the ledger entries of vanished subscribers. If the source still has such a subscriber, the next sync "
-    "creates the subscriber again.",
-)
-@option(
-    "--yes",
-    "is_sure",
-    is_flag=True,
-    group="Differences",
-    help="With --forget-missing: also delete the entries of a base that has lost all its subscribers.",
-)
 @ignore_total_count_option
 @allow_truncated_option
-@wait_option
 @time_limit_option
 @run_options
 def reconcile_command(
@@ -341,9 +325,6 @@ def reconcile_command(
     to: Path | None,
     ignore_total_count: bool | None,
     allow_truncated: bool | None,
-    forget_missing: bool,
-    is_sure: bool,
-    wait_s: float,
     time_limit_s: float | None,
     output: Output,
 ) -> None:
@@ -358,26 +339,22 @@ def reconcile_command(
       drifted     in both, with different values
       vanished    confirmed by an earlier run, no longer in the service
 
-    The command only reads. With --forget-missing, it also locks the ledger, reads the list a second time, and deletes
-    the ledger entries of vanished subscribers.
+    The command only reads. If somebody erased a vanished subscriber on purpose, `connector forget IDENTITY` deletes the
+    ledger entries of that subscriber. Then the next sync that reads the subscriber creates the subscriber again.
     """
     from connector.jobs.reader import load_job, read_settings
     from pipelines.flows.reconciles import plan_reconcile, run_reconcile
     from pipelines.report.differences import check_difference_path
 
-    if is_sure and not forget_missing:
-        raise ConfigurationError("--yes is about --forget-missing: give both, or neither")
     check_difference_path(to, output.report_path)
     with job_start(path):
         job = load_job(path, os.environ)
-        settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=forget_missing)
+        settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=False)
         plan = replace(
-            plan_reconcile(job, settings, wait_s=wait_s),
+            plan_reconcile(job, settings),
             to=to,
             is_total_count_ignored=bool(ignore_total_count) or job.load.ignore_total_count,
             allow_truncated=bool(allow_truncated) or job.load.allow_truncated,
-            is_forgetting=forget_missing,
-            is_sure=is_sure,
         )
         report = run_and_notify(lambda stop, progress: run_reconcile(plan, stop, progress), job, settings, output)
     finish(report, output)

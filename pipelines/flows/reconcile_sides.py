@@ -239,10 +239,9 @@ ORDER BY position NULLS LAST, vanished.side, vanished.digest
 """
 
 CONFIRMED = f"""
-SELECT side, count(*), count(id), count(vanished.side)
-FROM joined LEFT JOIN vanished USING (side, digest) WHERE state = {int(State.CONFIRMED)} GROUP BY side
+SELECT side, count(*), count(id) FROM joined WHERE state = {int(State.CONFIRMED)} GROUP BY side
 """
-"""Side, number of confirmed entries, how many of them are listed in the base, and how many have vanished."""
+"""Side, number of confirmed entries, and how many of them are listed in the base."""
 
 NAMELESS = "SELECT count(*) FROM joined WHERE digest IS NULL"
 """The number of listed subscribers without an identity."""

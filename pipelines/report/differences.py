@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, TypedDict, assert_never
+from typing import Annotated, Any, TypedDict, assert_never
 
 from connector.atomic_file import PartialFile, refuse_foreign
 from connector.errors import ConfigurationError, RunAborted
@@ -82,8 +82,7 @@ class Differences:
 
     A missing subscriber whose entry is confirmed also counts as vanished. `missing_by_ledger` has the number of missing
     subscribers by the state of their entries, and `fields` the number of drifted subscribers by field. `examples` are
-    subscriber ids, and record numbers of the source for missing subscribers. `forgotten` is the number of entries that
-    were deleted from the ledger (None: without `--forget-missing`).
+    subscriber ids, and record numbers of the source for missing subscribers.
     """
 
     is_certain: bool = False
@@ -92,7 +91,6 @@ class Differences:
     missing_by_ledger: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[int]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
     file: str | None = None
-    forgotten: int | None = None
 
     def count(self, kind: str, example: int) -> None:
         """Count a difference of this kind. `example` is a subscriber id or a record number."""
@@ -117,7 +115,6 @@ class Differences:
             "missing_by_ledger": dict(sorted(self.missing_by_ledger.items())),
             "examples": self.examples,
             "differences_file": self.file,
-            **({"forgotten": self.forgotten} if self.forgotten is not None else {}),
         }
 
 
@@ -146,9 +143,6 @@ class DifferencesReport(TypedDict):
         "Up to five examples of each kind: record numbers of missing rows, otherwise subscriber ids.",
     ]
     differences_file: Annotated[str | None, "Path of the file of `--to`. Null without `--to`."]
-    forgotten: Annotated[
-        NotRequired[int], "With `--forget-missing`: number of entries that were deleted from the ledger."
-    ]
 
 
 class DifferenceFile(CloseableResource):

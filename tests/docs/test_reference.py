@@ -118,7 +118,7 @@ def test_each_report_has_the_keys_of_the_reference(sandbox: SandboxProcess, tmp_
     check_run(connector, "retry", "--quiet-period", "200ms")
     check_run(connector, "export", "people.parquet", "--active")
     erase_first(connector.sandbox)
-    check_run(connector, "reconcile", "crm.yaml", "--forget-missing", further_model="Further keys of `reconcile`")
+    check_run(connector, "reconcile", "crm.yaml", further_model="Further keys of `reconcile`")
     check_run(connector, "mail", "mail.yaml", "--preview", "2")
     check_run(connector, "mail", "mail.yaml")
     check_run(connector, *SEND_COMMAND)

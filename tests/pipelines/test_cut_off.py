@@ -28,7 +28,7 @@ def people(connector: Connector, tmp_path: Path) -> Path:
     return path
 
 
-def test_no_subscriber_beyond_a_window_is_created_again_or_forgotten(connector: Connector, people: Path) -> None:
+def test_no_subscriber_beyond_a_window_is_created_again(connector: Connector, people: Path) -> None:
     sandbox = connector.sandbox
     all_exist = {"read": EXISTING_COUNT, "exists": EXISTING_COUNT}
 
@@ -40,8 +40,8 @@ def test_no_subscriber_beyond_a_window_is_created_again_or_forgotten(connector: 
     result = import_anew(connector, people)
     assert (result.code, result.rows) == (0, all_exist), result.stderr
 
-    result = connector.run_json("reconcile", people.parent / "job.yaml", "--forget-missing")
-    assert (result.report["forgotten"], result.report["certificate"]["reason"]) == (0, "cut_off")
+    result = connector.run_json("reconcile", people.parent / "job.yaml")
+    assert result.report["certificate"]["reason"] == "cut_off"
 
     sandbox.switch(result_window=1000, filters="ignored")  # nothing shows that the list is cut off
     result = import_anew(connector, people)

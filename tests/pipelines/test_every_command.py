@@ -184,28 +184,26 @@ def list_expected(condition: str, command: str) -> tuple[tuple[int, ...], tuple[
             return (0,) if command in COMMANDS_WITHOUT_STDOUT else (3,), ("standard output",)
 
 
-LOCKING_COMMANDS = ("import", "sync", "retry", "forget", "reconcile")
+LOCKING_COMMANDS = ("import", "sync", "retry", "forget")
 
 
 @pytest.mark.parametrize("command", LOCKING_COMMANDS)
 def test_a_ledger_that_another_run_holds_ends_in_exit_code_4(restored_connector: Connector, command: str) -> None:
-    extra_options = ["--forget-missing"] if command == "reconcile" else []
     with open_ledger(f"sqlite:///{restored_connector.folder}/state/ledger.db"):
-        result = restored_connector.run_json(*COMMAND_LINES[command].split(), *extra_options)
+        result = restored_connector.run_json(*COMMAND_LINES[command].split())
     assert (result.code, result.report["status"]) == (4, "locked")
     assert str(os.getpid()) in result.stderr
     assert not result.report.get("forgotten")
     assert not any(result.report.get("rows", {}).values())
 
 
-@pytest.mark.parametrize("command", ["retry", "forget", "explain", "reconcile", "ledger backup"])
+@pytest.mark.parametrize("command", ["retry", "forget", "explain", "ledger backup"])
 def test_a_missing_ledger_is_reported_and_not_created(restored_connector: Connector, command: str) -> None:
-    extra_options = ["--forget-missing"] if command == "reconcile" else []
     count_before, environ = (
         count_requests(restored_connector.sandbox),
         {"CONNECTOR_LEDGER": f"sqlite:///{restored_connector.folder}/mistyped.db"},
     )
-    result = restored_connector.run_json(*COMMAND_LINES[command].split(), *extra_options, environ=environ)
+    result = restored_connector.run_json(*COMMAND_LINES[command].split(), environ=environ)
     assert (result.code, result.report["status"]) == (3, "aborted")
     assert "no ledger" in result.stderr
     assert [*restored_connector.folder.glob("mistyped*"), *restored_connector.folder.glob("copied*")] == []

@@ -45,7 +45,7 @@ LIMIT_SWITCHES = {"rate": 50, "burst": 2, "retry_after": "none", "latency_ms": 5
 MAIL_KEYS = {"to": {"email": "email"}, "subject": "Hello"}
 
 
-@pytest.mark.parametrize("command", ["export people.parquet", "reconcile job.yaml --forget-missing", "mail mail.yaml"])
+@pytest.mark.parametrize("command", ["export people.parquet", "reconcile job.yaml", "mail mail.yaml"])
 def test_each_command_begins_at_the_limit_that_the_last_load_found(
     connector: Connector, tmp_path: Path, command: str
 ) -> None:

@@ -2,14 +2,11 @@
 
 from pathlib import Path
 
-import pytest
-
 from connector.listing.evidence import MOST_REQUESTS
 from tests.pipelines.conftest import Connector
 from tests.pipelines.lists import write_lists
 from tests.pipelines.planned import count_requests
 from tests.pipelines.reconciled import erase_first, find_differences, plant, read_lines, reconcile
-from tests.sandbox.calls import Calls
 
 ROWS = ("ann@x.org,news", "ann@x.org,shop", "bob@x.org,shop", "cem@x.org,club")
 
@@ -48,25 +45,3 @@ def test_a_base_without_rows_is_compared_if_the_job_names_the_base(connector: Co
     assert find_differences(reconcile(connector, job)) == {"extra": 1}
     job_without_other_bases = write_lists(tmp_path, "cem@x.org,7", base="{column: list}")
     assert find_differences(reconcile(connector, job_without_other_bases)) == {}
-
-
-def find_bases(connector: Connector) -> dict[str, int]:
-    """Return the id of each base that has a subscriber, by its name."""
-    bases = [subscriber["Base"] for subscriber in Calls(connector.sandbox).read_page()["Subscribers"]]
-    return {base["Name"]: base["Id"] for base in bases}
-
-
-@pytest.mark.parametrize("rows", [("ann@x.org,News",), ("ann@x.org,News", "bob@x.org,News")])
-def test_a_missing_subscriber_is_forgotten_in_its_own_base(
-    connector: Connector, tmp_path: Path, rows: tuple[str, ...]
-) -> None:
-    """If the first row is the only row of its base, the base is emptied. Forgetting then requires --yes."""
-    job = write_lists(tmp_path, *rows, "ann@x.org,Shop", base="{column: list}")
-    assert connector.run_json("sync", job).rows["created"] == len(rows) + 1
-    erase_first(connector.sandbox, BaseId=find_bases(connector)["News"])
-    result = connector.run_json("reconcile", job, "--forget-missing")
-    if len(rows) == 1:
-        assert (result.code, result.report["forgotten"]) == (3, 0)
-        result = connector.run_json("reconcile", job, "--forget-missing", "--yes")
-    assert (result.code, result.report["forgotten"]) == (1, 1), result.stderr
-    assert connector.run_json("sync", job).rows == {"read": len(rows) + 1, "exists": len(rows), "created": 1}

@@ -87,11 +87,7 @@ def test_each_planted_difference_and_no_other_is_found(
 
     assert (result.code, result.report["status"]) == (1, "partial"), result.stderr
     assert result.report.keys() >= REPORT_KEYS
-    assert (result.report["command"], result.report["job"], "forgotten" in result.report) == (
-        "reconcile",
-        "news",
-        False,
-    )
+    assert (result.report["command"], result.report["job"]) == ("reconcile", "news")
     assert result.report["requests"]["create"]["sent"] == 0
     assert result.report["differences_file"] == str(tmp_path / "differences.csv")
     assert result.report["differences"] == {"missing": 2, "extra": 1, "duplicated": 1, "drifted": 1, "vanished": 1}
@@ -115,6 +111,19 @@ def test_each_planted_difference_and_no_other_is_found(
     assert (lines["missing", "new@x.org"]["ledger"], lines["missing", erased_email]["ledger"]) == ("none", "confirmed")
     assert result.report["examples"]["extra"] == [extra_id]
     assert result.report["certificate"]["verdict"] == "complete"
+
+
+def test_another_account_with_the_same_ids_is_reported(connector: Connector, tmp_path: Path) -> None:
+    job = write_job(tmp_path)
+    write_people(tmp_path, {"ann@x.org": "Ann", "bob@x.org": "Bob"}, is_sql=False)
+    assert connector.run_json("sync", job).rows == {"read": 2, "created": 2}
+    connector.sandbox.reset()
+    plant(connector.sandbox, "other-ann@x.org")
+    plant(connector.sandbox, "other-bob@x.org")
+    result = reconcile(connector, job)
+    assert find_differences(result) == {"missing": 2, "extra": 2}
+    message = "none of the 2 subscribers that the ledger knows is listed"
+    assert any(message in text and "another account" in text for text in result.report["messages"])
 
 
 def test_the_identity_may_be_the_client_user_id(connector: Connector, tmp_path: Path) -> None:

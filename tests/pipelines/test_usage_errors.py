@@ -207,7 +207,6 @@ CASES: list[tuple[str, str]] = [
     ("reconcile export.yaml", "export"),
     ("reconcile job.yaml --to people.csv", "the connector did not write this file"),
     ("reconcile job.yaml --time-limit 0s", "time-limit"),
-    ("reconcile job.yaml --yes", "--yes is about --forget-missing"),
     ("retry --base-name Nowhere", "knows no such base"),
     ("retry --base-id 99", "News"),
     ("retry --job none.yaml", "none.yaml"),
