@@ -4,16 +4,16 @@ One idea: how often to probe follows from what a refusal costs (docs/explanation
 rate doubles. After that the rate runs in ramps: from a guess between the bounds of the limit to the upper bound, then
 ever faster, until a refusal gives the bounds of the next ramp.
 
-1. Cost. A refusal costs its pause. A ramp over a bracket of width `w` loses half of `w` of its time. Both cost the same
-   if the ramp takes two pauses / `w`: a narrow bracket is crossed slowly and a wide one fast. A ramp takes at least 2
-   and at most 20 pauses, and a pause counts at least 2 s for the maximum.
+1. Cost. A refusal costs its pause, a round trip and the refused requests. A ramp over a bracket of width `w` loses half
+   of `w` of its time. Both cost the same if the ramp takes two costs / `w`: a narrow bracket is crossed slowly and a
+   wide one fast. A ramp takes at least 2 and at most 20 costs, and a cost counts at least 2 s for the maximum.
 2. Bounds. A limiter saves up in a pause no more than its rate is worth. If a ramp and the longer one of the pauses
    around the ramp take `filled_s` seconds, the limit is at least served / filled_s. A pause also saves up no more than
    the ramp that was served fewest (`fewest`). A ramp may begin and end in two windows, so the limit is at least
-   (served - 2 * fewest) / sent_s. The limit is at most the refused rate, or in the search the mean rate. The next ramp
-   begins at the geometric mean of both bounds.
-3. Windows. If everything is refused for longer than the service asked for, the limiter counts in windows. Then the rate
-   of the window is known, and a ramp takes no less than two such windows.
+   (served - 2 * fewest) / sent_s. The limit is at most the refused rate, or in the search twice the mean rate. The next
+   ramp begins at the geometric mean of both bounds.
+3. Windows. A limiter may count in windows as long as the longest time in which everything was refused. A ramp takes no
+   less than two such windows. If the time is longer than the service asked for, the rate of the window is known.
 4. Chance. A limit cannot refuse a rate below its lower bound. So a refusal there is chance, or the limit has fallen. A
    limit that has fallen also refuses requests that were in flight behind the refused one; chance serves them. A refusal
    by chance costs its pause and leaves the rate as it is.
@@ -21,7 +21,7 @@ ever faster, until a refusal gives the bounds of the next ramp.
 `record_refused` records the refusal; the rate stays, and answers to the requests in flight behind it are counted. When
 the pause is over, the next request to leave makes `_decide` choose: chance or a ramp. Without a pause `_decide` runs at
 once. After a limit's refusal, the first served request makes `_resume` begin the ramp: until then the rate stays at the
-ramp's begin, and single probes leave if everything is refused.
+ramp's begin, and after a long pause, or if everything is refused, single requests leave.
 
 Rates are measured between the times at which requests were sent, in seconds of a clock that does not go back. Pure: the
 time `now` comes in.
@@ -33,16 +33,18 @@ from math import exp, inf, log, ulp
 _FIRST_RATE = 20.0  # requests/s; any service serves these for the moment that the first doublings take
 _GROWTH = 0.42  # in the search, an answer raises the rate by this share: two answers double the rate
 _BUSY_GAPS = 4  # requests leave as fast as they may if the gap between two is at most so many times 1 / rate
-_LONGEST_RAMP_PAUSES = 20.0  # at most 1/21 of the time is lost to pauses; longer ramps find a raised limit late
-_LEAST_COST_S = 2.0  # least seconds that count as a pause in the longest ramp: else over 3 % of 5/s are refused
-_SHORTEST_S = 0.3  # least seconds that count as a pause in a short ramp
+_LONGEST_RAMP_COSTS = 20.0  # at most 1/21 of the time is lost to refusals; longer ramps find a raised limit late
+_LEAST_COST_S = 2.0  # least cost of a refusal in the longest ramp: else over 3 % of 5/s are refused
+_SHORTEST_S = 0.3  # least cost of a refusal in a short ramp
 _ROOM = 0.015  # a ramp begins at least this share below its end; half of it is lost
 _PROBE_S = 2.0  # seconds in which the excess over a ramp's end grows e-fold
 _REFUSALS = 3  # refusals without a pause that show a limit
-_LEAST_BEHIND = 3  # requests served behind a refused one, and none refused, are evidence of chance
+_LEAST_BEHIND = 2  # so many requests served behind a refused one tell chance from a limit
 _SAMPLE = 6  # so many served requests behind a refused one measure the rate at which they were served
-_ALL_REFUSED = 5  # refusals in a row after which single probes leave
-_LONGEST_WINDOW_S = 61.0  # if everything is refused for longer than a minute, the service is out of order
+_ALL_REFUSED = 5  # refusals in a row after which single requests leave
+_LONG_PAUSE_TRIPS = 3.0  # after a pause of more round trips, the one that a single request takes costs little
+_FIRST_END = 2.0  # times the mean rate of the search: the end of the first ramp
+_LONGEST_WINDOW_S = 61.0  # of services; if everything is refused for longer, the service is out of order
 _WINDOW_ROOM = 0.1  # a ramp after a full window ends this share above the mean rate of the window
 _LONGEST_CHANCE_PAUSE_S = 10.0  # a refusal with a longer pause counts as a limit's: a wrong guess costs the pause again
 _TOLERATED = {"search": 0.5, "limit": 0.01, "chance": 0.2}  # refusals for each served request that do not count
@@ -60,7 +62,7 @@ _LOWEST_RATE = 1 / 86_400.0  # requests/s: one a day
 @dataclass(frozen=True, slots=True)
 class Found:
     """A limit as a run has found it: its bounds `low` and `high` (requests/s), the pause that a refusal costs (s) and
-    the longest window seen (s)."""
+    the longest window that it may count in (s)."""
 
     low: float
     high: float
@@ -219,7 +221,7 @@ class RateController:
         sent_s, rate = max(sent_at - self._resumed_at, 1 / self.rate), self.rate
         is_first = self._ramp is None
         if is_first:  # the rate has grown far beyond the mean rate that was served
-            rate = min(rate, max(self._served, 1) / sent_s)
+            rate = min(rate, _FIRST_END * max(self._served, 1) / sent_s)
         filled_s = sent_s + max(pause_s, 1.0)  # a fresh limiter has saved up more than a pause is worth
         if last.sent_at > -inf:
             filled_s = max(sent_s + pause_s, sent_at - last.sent_at)
@@ -241,8 +243,10 @@ class RateController:
         if self._ramp is not None and self._is_busy and not self._last.awaits_served:
             self.rate = min(self._ramp.move(since_s), self._ceiling)
         self._due_at = max(self._due_at, self._paused_until, at - _SLACK_S) + 1 / self.rate
-        if self._refused_in_row >= _ALL_REFUSED:  # single probes, one a second in the end
-            self._due_at = max(self._due_at, at + min(self._trip_s * 2.0 ** (self._refused_in_row - _ALL_REFUSED), 1.0))
+        is_long_pause = self._pause_s > _LONG_PAUSE_TRIPS * self._trip_s
+        if self._last.awaits_served and (is_long_pause or self._refused_in_row >= _ALL_REFUSED):
+            waits = 2.0 ** max(self._refused_in_row - _ALL_REFUSED, 0)
+            self._due_at = max(self._due_at, at + min(waits * self._trip_s, 1.0))  # one a second in the end
 
     def _count_leaving(self, at: float) -> float:
         """Record the time at which a request leaves, and return the seconds since the request before it."""
@@ -267,6 +271,8 @@ class RateController:
             last.awaits_served = False
             self._resumed_at, self._served, self._refused_in_row = inf, 0, 0
             return
+        if self._pause_s < _LONGEST_WINDOW_S:
+            self._window_s = max(self._window_s, self._pause_s)
         self._begin_ramp_after(last)
         if not self._pause_s:
             self._due_at = max(self._due_at, at + 1 / self.rate)
@@ -275,7 +281,7 @@ class RateController:
         """Return whether the last refusal is taken for chance, and record the evidence."""
         last = self._last
         may_be_chance = 0 < self._pause_s < _LONGEST_CHANCE_PAUSE_S
-        are_most_served = last.served_after >= 2 and last.refused_after <= last.served_after / 2
+        are_most_served = last.served_after >= _LEAST_BEHIND and last.refused_after <= last.served_after / 2
         if self._ramp is None:  # the rate doubles, so a limit refuses most requests behind the refused one
             if may_be_chance and are_most_served:
                 self._chance_for = _CHANCE_FOR
@@ -316,9 +322,9 @@ class RateController:
         high = max(high, (1 + _ROOM) * low)
         self.rate = min(low, self._ceiling)
         width = log(high / low)
-        cost_s = max(self._pause_s, (1 if self._pause_s else _REFUSALS) / self.rate)
+        cost_s = self._pause_s + self._trip_s + (1 if self._pause_s else _REFUSALS) / self.rate
         length_s = max(2 * max(cost_s, _SHORTEST_S) / min(width, 1.0), 4 * self._trip_s * width)
-        length_s = min(length_s, _LONGEST_RAMP_PAUSES * max(cost_s, _LEAST_COST_S))
+        length_s = min(length_s, _LONGEST_RAMP_COSTS * max(cost_s, _LEAST_COST_S))
         probe_s = max(_PROBE_S, self._window_s)
         self._ramp = _Ramp(low, high, max(length_s, 2 * self._window_s), probe_s)
         self._resumed_at, self._served, self._excess = inf, 0, 0.0

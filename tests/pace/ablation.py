@@ -10,6 +10,7 @@ from connector.pace.rate import RateController
 from tests.pace.chance import measure_chance
 from tests.pace.matrix import (
     ALONE,
+    DATE,
     END_S,
     LIMITERS,
     SHARED,
@@ -56,13 +57,16 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("a ramp begins at the lower bound, not at the geometric mean", _WithoutMean, "_REFUSALS", 3),
     ("the ramp that was served fewest gives no lower bound", _WithoutFewest, "_REFUSALS", 3),
     ("without windows", RateController, "_LONGEST_WINDOW_S", 0.0),
-    ("a ramp of at most 5 pauses", RateController, "_LONGEST_RAMP_PAUSES", 5.0),
-    ("a ramp of at most 60 pauses", RateController, "_LONGEST_RAMP_PAUSES", 60.0),
+    ("a ramp of at most 5 pauses", RateController, "_LONGEST_RAMP_COSTS", 5.0),
+    ("a ramp of at most 60 pauses", RateController, "_LONGEST_RAMP_COSTS", 60.0),
     ("a pause counts as it is in the longest ramp", RateController, "_LEAST_COST_S", 0.0),
     ("a pause counts as it is in a short ramp", RateController, "_SHORTEST_S", 0.0),
     ("one refusal without a pause shows a limit", RateController, "_REFUSALS", 1),
     ("requests behind the first refusal measure no rate", RateController, "_SAMPLE", 1e9),
     ("all requests of a ramp raise the lower bound", RateController, "_SPARE", 1),
+    ("after a long pause, requests leave at the rate of the ramp's begin", RateController, "_LONG_PAUSE_TRIPS", inf),
+    ("the first ramp ends at the mean rate of the search", RateController, "_FIRST_END", 1.0),
+    ("three requests behind a refused one tell chance from a limit", RateController, "_LEAST_BEHIND", 3),
     ("a refusal just below the lower bound contradicts the bound", RateController, "_BELOW", 1.0),
     ("without chance", _WithoutChance, "_REFUSALS", 3),
     ("chance only while the rate doubles", _WithoutChanceInRamps, "_REFUSALS", 3),
@@ -77,11 +81,12 @@ HEAD = """| rules | goodput: mean, least, < 85 % | first: mean, < 70 % | refused
 
 
 def write_rule(index: int) -> str:
-    """Return as a line of Markdown what the cells reach without one rule: the cells at 5 and 50/s and 20 ms, three at
+    """Return as a line of Markdown what the cells reach without one rule: the cells at 5 and 50/s and 20 ms, five at
     500/s and eleven at 50/s with 300 ms, those at 50/s and 300 ms beside another client, and those of chance."""
     name, build, constant, value = RULES[index]
     alone = [cell for cell in list_cells() if cell.scene == ALONE and cell.trip_s == 0.02 and cell.rate <= 50]
     alone += [Cell(kind, span_s, 5.0, 500.0, 0.3) for kind, span_s in (LIMITERS[0], LIMITERS[5], LIMITERS[8])]
+    alone += [Cell("fixed window", 10.0, 1.0, 500.0, 0.3), Cell("sliding window", 60.0, DATE, 500.0, 0.3)]
     alone += [Cell(kind, span_s, None, 50.0, 0.3) for kind, span_s in LIMITERS]
     shared = [Cell(kind, span_s, pause_s, 50.0, 0.3, SHARED) for kind, span_s in LIMITERS for pause_s in (5.0, 30.0)]
     chance = [cell for cell in list_chance_cells() if cell.status == 429]

@@ -9,6 +9,7 @@ from tests.pace.chance import measure_chance
 from tests.pace.matrix import (
     ALONE,
     CHANGED,
+    DATE,
     FIRST_S,
     Cell,
     average,
@@ -21,7 +22,11 @@ from tests.pace.matrix import (
 
 SEEDS = range(1, 1 + int(os.environ.get("CONNECTOR_TEST_PACE_SEEDS", "1")))
 SAMPLE = [cell for cell in list_cells() if cell.rate == 5 and cell.trip_s == 0.02 and cell.scene == ALONE]
-FASTER = [Cell("bucket", 0.2, 1.0, 50.0, 0.3), Cell("sliding window", 10.0, None, 50.0, 0.3)]
+FASTER = [
+    Cell("bucket", 0.2, 1.0, 50.0, 0.3),
+    Cell("sliding window", 10.0, None, 50.0, 0.3),
+    Cell("fixed window", 10.0, DATE, 5.0, 0.3),
+]
 CHANGING = [cell for cell in list_cells() if cell.rate == 5 and cell.trip_s == 0.3 and cell.scene == CHANGED][::4]
 
 
@@ -44,12 +49,31 @@ def test_the_first_minute_of_a_first_run_uses_most_of_what_is_sure_without_knowi
     assert min(first) >= 0.60  # of the mean of several plays: docs/pace-table.md
 
 
+def test_a_search_with_many_requests_in_flight_does_not_end_far_below_the_limit() -> None:
+    cell = Cell("sliding window", 1.0, 5.0, 500.0, 0.3)
+    assert measure(cell, play(cell, RateController(), length_s=FIRST_S)).first >= 0.70
+
+
+@pytest.mark.parametrize(
+    "cell", [Cell("fixed window", 10.0, 1.0, 500.0, 0.3), Cell("sliding window", 60.0, DATE, 500.0, 0.3)], ids=str
+)
+def test_few_requests_are_refused_in_a_long_window_with_many_in_flight(cell: Cell) -> None:
+    played = play(cell, RateController(), length_s=480)
+    served, refused = sum(played.served[180:]), sum(played.refused[180:])
+    assert refused <= 0.03 * (served + refused)
+
+
 @pytest.mark.parametrize("cell", [*list_chance_cells()][6:12] + [*list_chance_cells()][18:24], ids=str)
 def test_refusals_by_chance_do_not_slow_the_rate(cell: Cell) -> None:
     served, first, inside = measure_chance(cell, RateController(), seed=1, length_s=FIRST_S)
     assert served >= 0.85
     assert first == served
     assert inside == 0
+
+
+def test_chance_is_seen_with_two_requests_in_flight() -> None:
+    cell = Cell("bucket", 1.0, 1.0, 500.0, 0.02, chance=0.001)
+    assert measure_chance(cell, RateController(), seed=1)[0] >= 0.80  # the mean of several plays is higher
 
 
 def test_a_sender_that_stands_still_for_moments_loses_little_more_than_that_time() -> None:
