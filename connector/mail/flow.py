@@ -41,7 +41,7 @@ from connector.mail.campaign import (
 )
 from connector.mail.checking import MailCheck, MailPlan, MailRows, check_rows, read_inactive_addresses
 from connector.mail.draft import MailTexts
-from connector.mail.message import Recipient, write_eml, write_page
+from connector.mail.message import Recipient, write_eml
 from connector.mail.single import send_unrecorded
 from connector.outcomes import MailOutcome, Outcome, needs_person
 from connector.progress import Progress, ProgressMeter
@@ -351,11 +351,8 @@ async def preview(plan: MailPlan, folder: Path, email_count: int, stop: Stop, pr
             return end_run(report, stop, "aborted", clock.now(), str(error))
         outcomes = Counter(check.outcomes) + await asyncio.to_thread(_predict_outcomes, plan, spool, check)
         for number, (row,) in enumerate(islice(spool.read(1), email_count), start=1):
-            message = plan.texts.compose(row, now)
-            contents = {"eml": write_eml(message), "html": write_page(message)}
-            for suffix, content in contents.items():
-                with create_private(folder / f"{number:04d}.{suffix}") as file:  # only the owner can read the file
-                    file.write(content)
+            with create_private(folder / f"{number:04d}.eml") as file:  # only the owner can read the file
+                file.write(write_eml(plan.texts.compose(row, now)))
     report.rows = count_mail_rows(check.read_count, outcomes)
     report.messages += [*dict.fromkeys(check.messages), *faults]
     written_count = min(email_count, spool.row_count)

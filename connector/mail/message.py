@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from email import errors, policy
 from email.headerregistry import Address
 from email.message import EmailMessage
-from html import escape
 from typing import Literal
 
 import orjson
@@ -252,7 +251,7 @@ def check_mime_type(mime_type: object) -> None:
         raise MessageError("Attachment.Type", "is not a MIME type; write one like application/pdf")
 
 
-# The .eml file and the page of an email
+# The .eml file of an email
 
 
 # Python would parse attached files of these types, and encode parts that must not be encoded.
@@ -282,54 +281,6 @@ def write_eml(message: Message) -> bytes:
             ) from None
     addresses = "".join(person.email for _, _, recipients in people for person in recipients)
     return mail.as_bytes(policy=policy.SMTP.clone(max_line_length=0, utf8=not addresses.isascii()))
-
-
-_PAGE_TEMPLATE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width">
-<style>
-body {{ font: 16px/1.4 sans-serif; margin: 1rem; }}
-th {{ text-align: left; vertical-align: top; padding-right: 1rem; white-space: nowrap; }}
-td {{ overflow-wrap: anywhere; }} iframe, pre {{ width: 100%; border: 1px solid #888; box-sizing: border-box; }}
-iframe {{ height: 75vh; background: #fff; }} pre {{ white-space: pre-wrap; padding: 1rem; }}
-</style></head><body><table>{headers}</table>{body}</body></html>
-"""
-
-_EXTERNAL = re.compile(r"""(\bsrc(?:set)?\s*=\s*)(["'])\s*(?:https?:)?//.*?\2""", re.IGNORECASE | re.DOTALL)
-_PLACEHOLDER = (
-    "data:image/svg+xml,%3Csvg%20xmlns=%22http://www.w3.org/2000/svg%22%20width=%22160%22%20height=%2260%22%3E"
-    "%3Crect%20width=%22100%25%22%20height=%22100%25%22%20fill=%22%23ccc%22/%3E%3C/svg%3E"
-)
-"""A grey rectangle, since a request for a picture of an email may count as an opened email."""
-
-
-def write_page(message: Message) -> bytes:
-    """Return a page with the headers of the email, the HTML with inline pictures, and the names of the attached files.
-
-    If the email has no HTML, the page shows the plain text. The page runs no script and loads no external files:
-    external pictures are grey rectangles.
-    """
-    people = {"From": [message.sender], "To": message.to, "Cc": message.cc, "Bcc": message.bcc}
-    headers = {name: ", ".join(map(_write_recipient, recipients)) for name, recipients in people.items()}
-    headers |= {"Reply-To": ", ".join(map(_write_recipient, message.reply_to)), "Subject": message.subject}
-    headers |= {header.name: header.value for header in message.headers}
-    headers["Files"] = ", ".join(file.filename for file in message.attachments if file.disposition == "attachment")
-    rows = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in headers.items() if value)
-    html = message.html or ""
-    inline_files = {file.content_id: file for file in message.attachments if file.content_id is not None}
-    for content_id in sorted(inline_files, key=len, reverse=True):  # `logo` is also the beginning of `logo2`
-        file = inline_files[content_id]
-        html = html.replace(f"cid:{content_id}", f"data:{file.mime_type};base64,{b64encode(file.content).decode()}")
-    html = _EXTERNAL.sub(rf"\1\2{_PLACEHOLDER}\2", html)
-    body = f'<iframe sandbox title="Email" srcdoc="{escape(html)}"></iframe>'
-    if not html:
-        body = f"<pre>{escape(message.plain_text or '')}</pre>"
-    return _PAGE_TEMPLATE.format(title=escape(message.subject), headers="".join(rows), body=body).encode()
-
-
-def _write_recipient(recipient: Recipient) -> str:
-    return f"{recipient.name} <{recipient.email}>" if recipient.name else recipient.email
 
 
 def _build_address(recipient: Recipient, field: str) -> Address:

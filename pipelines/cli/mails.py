@@ -136,7 +136,7 @@ def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:
     metavar="N",
     group="Preview",
     default_text="no preview",
-    help="Check every row, write the emails of the first N rows as .eml and .html files, and send nothing.",
+    help="Check every row, write the emails of the first N rows as .eml files, and send nothing.",
 )
 @option(
     "--preview-dir",

@@ -3,7 +3,6 @@
 from email import message_from_bytes, message_from_string
 from email.message import EmailMessage, Message as Part
 from email.policy import default as python_policy
-from html import unescape
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from connector.mail.message import (
     MessageError,
     Recipient,
     write_eml,
-    write_page,
 )
 
 SETTINGS = EmailSettings(
@@ -139,31 +137,3 @@ def test_the_error_for_a_part_that_no_email_can_hold_shows_its_field(changes: di
     with pytest.raises(MessageError) as error_info:
         write_message(**changes)
     assert error_info.value.field == field
-
-
-def test_a_preview_page_shows_the_headers_and_the_inline_pictures_and_runs_no_script() -> None:
-    logo, second_logo = (
-        Attachment(content, f"{name}.png", "image/png", "inline", name)
-        for name, content in (("logo", b"one"), ("logo2", b"two"))
-    )
-    html = '<script>alert(1)</script><img src="cid:logo2"><img src="cid:logo">'
-    page = write_page(
-        build_message(
-            html=html,
-            plain_text=None,
-            to=[Recipient("ann@example.com", "Ann <Lee>")],
-            subject="5 < 6",
-            attachments=[logo, second_logo, Attachment(b"%PDF", "terms.pdf", "application/pdf")],
-        )
-    ).decode()
-    unescaped_page = unescape(page)
-    assert "<th>To</th><td>Ann &lt;Lee&gt; &lt;ann@example.com&gt;</td>" in page
-    assert "<th>Subject</th><td>5 &lt; 6</td>" in page
-    assert "<th>Files</th><td>terms.pdf</td>" in page
-    assert '<img src="data:image/png;base64,dHdv"><img src="data:image/png;base64,b25l">' in unescaped_page
-    assert "<iframe sandbox " in page
-    assert "<script>" not in page
-
-
-def test_a_preview_page_of_an_email_without_html_shows_the_text() -> None:
-    assert "<pre>2 &lt; 3</pre>" in write_page(build_message(html=None, plain_text="2 < 3")).decode()

@@ -219,10 +219,8 @@ def test_a_preview_writes_emails_and_sends_none(mailer: Connector, tmp_path: Pat
     result = mailer.run_json("mail", "mail.yaml", "--preview", "2")
 
     assert (result.code, result.rows, result.report["planned"]) == (0, {"read": 3, "sent": 3}, True)
-    assert sorted(path.name for path in (tmp_path / "preview").iterdir()) == [
-        "0001.eml", "0001.html", "0002.eml", "0002.html",
-    ]  # fmt: skip
-    assert "Hello Ann" in (tmp_path / "preview" / "0001.html").read_text(encoding="utf-8")
+    assert sorted(path.name for path in (tmp_path / "preview").iterdir()) == ["0001.eml", "0002.eml"]
+    assert "Hello Ann" in (tmp_path / "preview" / "0001.eml").read_text(encoding="utf-8")
     assert not (tmp_path / "state").exists()
     assert mailer.sandbox.stats()["requests"] == {}
     assert mailer.run("mail", "mail.yaml", "--preview", "1").code == 2
@@ -238,9 +236,6 @@ def test_a_preview_writes_emails_and_sends_none(mailer: Connector, tmp_path: Pat
 def test_a_preview_as_text_says_how_many_emails_would_be_sent(mailer: Connector) -> None:
     result = mailer.run("mail", "mail.yaml", "--preview", "1")
     assert "would send" in result.stdout
-    page = (mailer.folder / "preview" / "0001.html").read_text(encoding="utf-8")
-    assert "<th>From</th>" in page
-    assert "<th>Subject</th>" in page
 
 
 def test_a_second_run_of_the_campaign_waits_for_the_first_and_another_campaign_does_not(
