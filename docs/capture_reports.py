@@ -57,7 +57,7 @@ COMMANDS: Mapping[str, str] = {
     "export people.parquet": "The export has a certificate.",
     "reconcile crm.yaml": "The source, the ledger and the service agree.",
     "send --to ann@example.com --from hello@example.com --subject Hello --text hello.txt --dry-run": (
-        "A dry run shows the email."
+        "A dry run shows the request, without the contents of attachments."
     ),
     "send --to ann@example.com --from hello@example.com --subject Hello --text hello.txt": "One email.",
     "mail news.yaml --preview 1": "A preview writes emails to files.",

@@ -46,7 +46,6 @@ from pipelines.cli.ledger import LedgerReport
 from pipelines.cli.runs import PruneReport
 from pipelines.flows.check import CheckReport
 from pipelines.flows.forget import ForgetReport
-from pipelines.flows.sends import DryRunReport
 from pipelines.flows.status import StatusReport
 from pipelines.flows.validate import VALIDATION_KEYS, ValidationReport
 from pipelines.report.differences import DIFFERENCE_COLUMNS, DifferencesReport
@@ -360,7 +359,6 @@ REPORTS: Mapping[str, tuple[type, str]] = {
     "`check`": (CheckReport, "`check` has one item for each check."),
     "`status`": (StatusReport, "`status` has the reports of runs, and what they left open."),
     "`explain`": (ExplanationReport, "`explain` has an entry for each base that knows the subscriber."),
-    "`send --dry-run`": (DryRunReport, "`send --dry-run` shows the email."),
     "`forget`": (ForgetReport, "`forget` has the number of deleted entries."),
     "`ledger backup`, `ledger copy` and `ledger restore`": (LedgerReport, "The three commands have these keys:"),
     "`prune`": (PruneReport, "`prune` lists the files that it deleted."),

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from connector.atomic_file import create_private
 from connector.errors import ConfigurationError
 from pipelines.cli.help import Command, option
+from pipelines.cli.logs import say
 from pipelines.cli.options import PATH, RUN_GROUP, limit_option, refuse_empty, time_limit_option, wait_option
-from pipelines.cli.output import Output, end, finish, get_clock, job_start, run_and_notify, run_flow, run_options
+from pipelines.cli.output import (
+    Output,
+    end,
+    finish,
+    get_clock,
+    job_start,
+    run_and_notify,
+    run_flow,
+    run_options,
+)
 
 if TYPE_CHECKING:
     from connector.jobs.mail_models import MessageFile
+    from connector.mail.message import Message
 
 _MESSAGE_FILES = (".yaml", ".yml", ".json")
 
@@ -63,7 +77,7 @@ _MESSAGE_FILES = (".yaml", ".yml", ".json")
     "is_dry",
     is_flag=True,
     group=RUN_GROUP,
-    help="Show the email, write it to an .eml file, and send nothing.",
+    help="Show the request, write the email to an .eml file, and send nothing.",
 )
 @option(
     "--eml",
@@ -86,20 +100,43 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
     from connector.jobs.mail_planner import draft_file
     from connector.jobs.reader import read_settings
     from connector.mail.draft import compose_draft
+    from connector.mail.message import write_eml
     from connector.mail.single import run_send
-    from pipelines.flows.sends import describe_message, show_email, write_new
 
     if eml is not None and not is_dry:
         raise ConfigurationError("--eml is for --dry-run: an email that is sent is not written as a file")
     message = compose_draft(draft_file(_read_message(file, options)), get_clock().now())
     if is_dry:
-        path = write_new(eml or Path("email.eml"), message)
-        email_fields = describe_message(message) | {"eml": str(path)}
-        if not output.is_json and not output.is_quiet:
-            output.show(lambda console: show_email(email_fields, console))
-        end({"command": "send", "planned": True, "email": email_fields}, 0, output)
+        path = eml or Path("email.eml")
+        _write_new(path, write_eml(message))
+        report = {"command": "send", "planned": True, "eml": str(path), "request": _show_request(message)}
+        if not output.is_quiet:
+            say(f"nothing was sent; the email was written to {path}")
+        end(report, 0, replace(output, is_json=output.is_json or not output.is_quiet))
     settings = read_settings(os.environ, None)
     finish(run_flow(lambda stop, progress: run_send(message, settings, stop, progress), output), output)
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    """Write a new file that only its owner can read. Raises ConfigurationError, also if the file exists."""
+    try:
+        file = create_private(path)
+    except FileExistsError:
+        raise ConfigurationError(f"{path} exists already: name another file with --eml") from None
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror}; name another file with --eml") from None
+    with file:
+        file.write(content)
+
+
+def _show_request(message: Message) -> dict[str, Any]:
+    """Return the JSON of the send request, without the contents of the attachments."""
+    from connector.mail.message import encode_email
+
+    request: dict[str, Any] = json.loads(encode_email(message))
+    for attachment in request["SendEmail"]["Email"].get("Attachments", ()):
+        del attachment["ContentBase64"]
+    return request
 
 
 def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:

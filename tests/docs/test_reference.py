@@ -122,7 +122,6 @@ def test_each_report_has_the_keys_of_the_reference(sandbox: SandboxProcess, tmp_
     check_run(connector, "mail", "mail.yaml", "--preview", "2")
     check_run(connector, "mail", "mail.yaml")
     check_run(connector, *SEND_COMMAND)
-    check_report(connector, *SEND_COMMAND, "--dry-run", model="`send --dry-run`")
     check_report(connector, "validate", "crm.yaml", model="`validate`", run_keys=GENERATOR["VALIDATION_KEYS"])
     check_report(connector, "check", "crm.yaml", model="`check`")
     check_report(connector, "status", model="`status`")

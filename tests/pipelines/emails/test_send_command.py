@@ -95,7 +95,8 @@ def test_a_dry_run_writes_the_email_and_sends_none(mailer: Connector, tmp_path: 
     result = mailer.run_json("send", *ARGUMENTS, "--attach", "a.bin", "--dry-run", "--eml", "out.eml")
 
     assert (result.code, mailer.sandbox.outbox()) == (0, [])
-    assert result.report["email"]["attachments"][0]["bytes"] == len(PNG)
+    (attachment,) = result.report["request"]["SendEmail"]["Email"]["Attachments"]
+    assert attachment == {"Disposition": "attachment", "Filename": "a.bin", "Type": "application/octet-stream"}
     eml_message = email.message_from_bytes((tmp_path / "out.eml").read_bytes(), policy=email.policy.default)
     assert (eml_message["To"], eml_message["Subject"]) == ("ann@example.net", "Hi")
     assert (tmp_path / "out.eml").stat().st_mode & 0o077 == 0
