@@ -29,7 +29,6 @@ from connector.runs.report_keys import (
     ExportRowCounts,
     LoadRowCounts,
     MailRowCounts,
-    SeveralRuns,
 )
 from connector.runs.row_files import DRIFT_COLUMNS
 from connector.sandbox.switches import list_switches
@@ -362,7 +361,6 @@ REPORTS: Mapping[str, tuple[type, str]] = {
     "`forget`": (ForgetReport, "`forget` has the number of deleted entries."),
     "`ledger backup`, `ledger copy` and `ledger restore`": (LedgerReport, "The three commands have these keys:"),
     "`prune`": (PruneReport, "`prune` lists the files that it deleted."),
-    "Several jobs": (SeveralRuns, "`sync` of several jobs has one report for each job."),
     "Errors": (
         ErrorReport,
         (
@@ -399,7 +397,6 @@ def _describe_reports() -> Iterator[str]:
                 yield _build_table(("key", "meaning"), rows)
     yield "## Exit codes\n"
     yield _build_table(("code", "meaning"), list(_EXIT_CODES.items()))
-    yield "The exit code of several jobs is the worst of their codes, in the order 3, 4, 2, 1, 0.\n"
 
 
 def _build_report_keys(model: type) -> str:

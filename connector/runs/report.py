@@ -278,11 +278,10 @@ def record_report(
     return record_run(state_dir, begin_values, describe, now, retention_s)
 
 
-def report_error(command: str, job: str, error: ConnectorError, at: datetime, *, is_planned: bool = False) -> Report:
+def report_error(command: str, job: str, error: ConnectorError, at: datetime) -> Report:
     """Return the report of a run that ended with `error` before it had a report. If the run was recorded, the report
     has the id of the record."""
     report = start_report(command, job, at)
-    report.is_planned = is_planned
     report.run_id = error.run_id or report.run_id
     return end_report(report, ERROR_STATUSES[find_exit_code(error)], at, str(error))
 
@@ -355,7 +354,7 @@ def _sum_up(read_count: int, order: Iterable[_Kind], outcomes: Mapping[_Kind, in
 
 
 def pick_worst(exit_codes: list[int]) -> int:
-    """Return the worst of the exit codes of several jobs, which is the exit code of the command (architecture 8)."""
+    """Return the worst of the exit codes of the shards of a job."""
     return next((code for code in _EXIT_CODES_WORST_FIRST if code in exit_codes), 0)
 
 

@@ -149,13 +149,6 @@ class PlannedRow(TypedDict):
 """An item of the report's `planned_rows`."""
 
 
-class SeveralRuns(TypedDict):
-    """The report of a sync of several jobs."""
-
-    status: Annotated[str, "Status of the job whose exit code the command ends with."]
-    runs: Annotated[list[dict[str, Any]], "Reports of the jobs, in their order, each with the keys of a run."]
-
-
 class ErrorReport(TypedDict):
     """The JSON of a command that ended without a report."""
 

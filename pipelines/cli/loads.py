@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import termios
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -229,7 +227,7 @@ def load_target(target: Path, row_options: Mapping[str, Any]) -> Job:
 
 
 @click.command("sync", cls=Command)
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=click.Path(path_type=Path))
+@click.argument("path", metavar="JOB", type=click.Path(path_type=Path))
 @cursor_options
 @limit_option
 @option(
@@ -276,7 +274,7 @@ def load_target(target: Path, row_options: Mapping[str, Any]) -> Job:
 @dry_run_option
 @run_options
 def sync_command(
-    jobs: tuple[Path, ...],
+    path: Path,
     is_full: bool,
     since: str | None,
     limit: int | None,
@@ -293,8 +291,10 @@ def sync_command(
 ) -> None:
     """Create the new subscribers of the source in a job file.
 
-    With several job files, the command runs the jobs one after another. Subscribers that exist already are not created
-    again. If the source has a cursor, the command reads only rows that are newer than the last finished run.
+    Subscribers that exist already are not created again. If the source has a cursor, the command reads only rows that
+    are newer than the last finished run.
+
+    To run several jobs, run: for job in jobs/*.yaml; do connector sync "$job"; done
     """
     from connector.imports.flow import run_load
     from connector.jobs.arguments import override_receipts, spell_option
@@ -315,72 +315,24 @@ def sync_command(
 
     request = RunRequest(limit, wait_s, is_full, since, shard or WHOLE)
 
-    def run_job(path: Path, job: Job, plan: LoadPlan) -> Report:
-        with job_start(path, is_planned=is_dry):
-            return run_plan(path, job, plan)
-
-    def run_plan(path: Path, job: Job, plan: LoadPlan) -> Report:
-        if engine is None:
-            return run_and_notify(lambda stop, progress: run_load(plan, stop, progress), job, plan.settings, output)
-        from pipelines.flows.engine import EngineOptions, ShardedSync, digest_job, run_sharded
-
-        plan.rows.source.close()
-        # A container may have fewer processors than the machine.
-        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        options = EngineOptions(scheduler, workers or processors, shards)
-        path = path.absolute()
-        sync = ShardedSync(path, digest_job(path), request)
-        return run_and_notify(
-            lambda stop, progress: run_sharded(sync, options, stop, progress), job, plan.settings, output
-        )
-
-    def plan_job(job: Job) -> LoadPlan:
+    with job_start(path, is_planned=is_dry):
+        job = override_receipts(load_job(path, os.environ), receipts, spell_argument=spell_option)
         settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_dry)
-        return replace(plan_sync(job, settings, request), is_planned=is_dry)
+        plan = replace(plan_sync(job, settings, request), is_planned=is_dry)
+        if engine is None:
+            report = run_and_notify(lambda stop, progress: run_load(plan, stop, progress), job, settings, output)
+        else:
+            from pipelines.flows.engine import EngineOptions, ShardedSync, digest_job, run_sharded
 
-    with job_start(*jobs, is_planned=is_dry):
-        loaded_jobs = [
-            override_receipts(load_job(path, os.environ), receipts, spell_argument=spell_option) for path in jobs
-        ]
-        plans = _plan_all(loaded_jobs, plan_job)
-    if len(plans) == 1:
-        finish(run_job(jobs[0], loaded_jobs[0], plans[0]), output)
-    runs: list[Callable[[], Report]] = [partial(run_job, *run) for run in zip(jobs, loaded_jobs, plans, strict=True)]
-    _run_all(loaded_jobs, runs, output, is_dry)
-
-
-def _plan_all(jobs: list[Job], plan_job: Callable[[Job], LoadPlan]) -> list[LoadPlan]:
-    """Return the plans of all jobs. If a plan raises an error, no job has begun, and all sources are closed."""
-    plans: list[LoadPlan] = []
-    with ExitStack() as sources:
-        for job in jobs:
-            plans.append(plan_job(job))
-            sources.callback(plans[-1].rows.source.close)
-        sources.pop_all()  # each run closes its own source
-    return plans
-
-
-def _run_all(jobs: list[Job], runs: list[Callable[[], Report]], output: Output, is_dry: bool = False) -> NoReturn:
-    """Run one job after another. If a job is misconfigured (exit code 2), it has a report, too, and the next jobs
-    run."""
-    from connector.runs.report import pick_worst, report_error
-
-    reports: list[Report] = []
-    codes: list[int] = []
-    is_shown = True
-    for job, run in zip(jobs, runs, strict=True):
-        try:
-            reports.append(run())
-            codes.append(reports[-1].exit_code)
-        except ConfigurationError as error:
-            reports.append(report_error("sync", job.name, error, get_clock().now(), is_planned=is_dry))
-            codes.append(_MISCONFIGURED)
-        is_shown = show(reports[-1], output) and is_shown
-        if reports[-1].status == "stopped":
-            break
-    worst_code = pick_worst(codes)
-    status = reports[codes.index(worst_code)].status
-    end({"status": status, "runs": [report.as_json() for report in reports]}, worst_code, output, is_shown=is_shown)
+            plan.rows.source.close()
+            # A container may have fewer processors than the machine.
+            processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            options = EngineOptions(scheduler, workers or processors, shards)
+            sync = ShardedSync(path.absolute(), digest_job(path), request)
+            report = run_and_notify(
+                lambda stop, progress: run_sharded(sync, options, stop, progress), job, settings, output
+            )
+    finish(report, output)
 
 
 @click.command("plan", cls=Command)
@@ -435,8 +387,6 @@ def plan_command(
     plan = replace(plan, command="plan", is_planned=True, rows_path=rows_path, are_rows_reported=output.is_json)
     finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output), output)
 
-
-_MISCONFIGURED = 2  # the exit code of a job whose file, settings or token are wrong
 
 _EXAMPLE_LENGTH = 60  # characters of an example in the table; the JSON has 200
 

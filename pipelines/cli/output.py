@@ -7,7 +7,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -61,14 +61,13 @@ def check_metrics_path(path: Path) -> None:
     refuse_foreign("--metrics", path, lambda beginning: beginning.startswith(_BEGINNING))
 
 
-def write_metrics(reports: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Write the metrics of these reports: of each command and job, the last report. Plans are left out. If there are
-    only plans, the file does not change. Raises OSError and ConfigurationError."""
+def write_metrics(report: Mapping[str, Any], path: Path) -> None:
+    """Write the metrics of a report. The report of a plan does not change the file. Raises OSError and
+    ConfigurationError."""
     check_metrics_path(path)
-    last_reports = {(report["command"], report["job"]): report for report in reports if not report.get("planned")}
-    if not last_reports:
+    if report.get("planned"):
         return
-    samples = [sample for report in last_reports.values() for sample in _list_samples(report)]
+    samples = list(_list_samples(report))
     lines: list[str] = []
     for metric, help_text in _HELP.items():
         name = f"connector_last_run_{metric}"
@@ -199,7 +198,7 @@ def output_options(command: CommandFunction) -> CommandFunction:
 
 
 def run_options(command: CommandFunction) -> CommandFunction:
-    """Add the options of `output_options`, and `--metrics`, to a command that carries out one run or several."""
+    """Add the options of `output_options`, and `--metrics`, to a command that carries out a run."""
 
     @output_options
     @metrics_option
@@ -248,7 +247,7 @@ def finish(report: Report, output: Output) -> NoReturn:
 
 
 def end(report: Mapping[str, Any], exit_code: int, output: Output, *, is_shown: bool = True) -> NoReturn:
-    """Write the JSON of one run or several, and end the process.
+    """Write the JSON of a report, and end the process.
 
     If the report cannot be written, the exit code is 3, unless the run has an exit code above 1.
     """
@@ -264,7 +263,7 @@ def end(report: Mapping[str, Any], exit_code: int, output: Output, *, is_shown: 
 
         is_shown = _try_to_write(write_report) and is_shown
     if (metrics := output.metrics_path) is not None:
-        is_shown = _try_to_write(lambda: write_metrics(report.get("runs", [report]), metrics)) and is_shown
+        is_shown = _try_to_write(lambda: write_metrics(report, metrics)) and is_shown
     if not is_shown and "run_id" in report and not report.get("planned"):  # the record of this run exists
         say(f"connector: the run itself ended as {report['status']}; see: connector status {report['run_id']}")
     sys.exit(3 if exit_code in (0, 1) and not is_shown else exit_code)
@@ -338,15 +337,14 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
 
 
 @contextmanager
-def job_start(*paths: Path, is_planned: bool = False) -> Iterator[None]:
-    """If an error ends the context, record for `status` that the jobs of these files did not run, and send their
-    alerts. A plan leaves no record."""
+def job_start(path: Path, *, is_planned: bool = False) -> Iterator[None]:
+    """If an error ends the context, record for `status` that the job of this file did not run, and send its alert. A
+    plan leaves no record."""
     try:
         yield
     except ConnectorError as error:
         if not is_planned:
-            run_ids = [_end_start(path, error) for path in paths]
-            error.run_id = run_ids[0] if len(paths) == 1 else None
+            error.run_id = _end_start(path, error)
         raise
 
 

@@ -126,7 +126,6 @@ def test_each_report_has_the_keys_of_the_reference(sandbox: SandboxProcess, tmp_
     check_report(connector, "check", "crm.yaml", model="`check`")
     check_report(connector, "status", model="`status`")
     check_report(connector, "explain", "ann@example.com", model="`explain`")
-    check_report(connector, "sync", "crm.yaml", "crm.yaml", model="Several jobs")
     check_report(connector, "forget", "bob@example.com", model="`forget`")
     ledger_model = "`ledger backup`, `ledger copy` and `ledger restore`"
     check_report(connector, "ledger", "backup", "copy.db", model=ledger_model)

@@ -90,30 +90,6 @@ def test_status_lists_a_run_that_the_lock_of_another_run_prevented(jobs_connecto
     assert [(run["status"], run["exit_code"]) for run in list_status_runs(jobs_connector)] == [("ok", 0), ("locked", 4)]
 
 
-def test_status_lists_each_of_several_jobs_if_the_file_of_one_is_wrong(jobs_connector: Connector) -> None:
-    result = jobs_connector.run_json("sync", "good.yaml", "key.yaml")
-    assert result.is_refused
-    assert sorted((run["job"], run["status"]) for run in list_status_runs(jobs_connector)) == [
-        ("good", "usage"),
-        ("mistyped", "usage"),
-    ]
-    assert all("key.yaml" in run["messages"][0] for run in list_status_runs(jobs_connector))
-    jobs_connector.run("status", "--html", "health.html")
-    assert "0 of 2 jobs ended well the last time." in (jobs_connector.folder / "health.html").read_text(
-        encoding="utf-8"
-    )
-
-
-def test_status_lists_a_refused_job_of_several_jobs_once_with_the_run_id_of_its_report(
-    jobs_connector: Connector,
-) -> None:
-    result = jobs_connector.run_json("sync", "silent.yaml", "good.yaml")
-    assert (result.code, [run["status"] for run in result.report["runs"]]) == (2, ["usage", "ok"])
-    assert {run["run_id"] for run in list_status_runs(jobs_connector)} == {
-        run["run_id"] for run in result.report["runs"]
-    }
-
-
 def test_a_run_whose_ledger_cannot_be_reached_is_listed_by_status(jobs_connector: Connector) -> None:
     environ = {"CONNECTOR_LEDGER": "postgresql://127.0.0.1:1/ledger"}
     assert jobs_connector.run("sync", "good.yaml", environ=environ).code == 3

@@ -20,7 +20,6 @@ from connector.clock import system_clock
 from connector.runs.report import record_report, start_report
 from connector.runs.run_log import list_runs, record_run
 from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored, wait_for, write_addresses, write_csv
-from tests.pipelines.planned import write_job
 
 RUN_ID = "20261123T080000-0a1b2c"
 
@@ -356,12 +355,3 @@ def test_the_metrics_of_a_run_are_its_report(connector: Connector, tmp_path: Pat
     assert metrics_path.read_bytes() == metrics_before
     connector.run("export", "out.csv", "--metrics", metrics_path)
     assert read_metrics(metrics_path)['rows command="export",job="out.csv",outcome="written"'] == 1
-
-
-def test_the_runs_of_one_command_share_a_file(connector: Connector, tmp_path: Path) -> None:
-    write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Ann")
-    first_job = write_job(tmp_path)
-    (tmp_path / "other.yaml").write_text(first_job.read_text().replace("job: news", "job: other"))
-    assert connector.run("sync", first_job, "other.yaml", "--metrics", "c.prom").code == 0
-    samples = read_metrics(tmp_path / "c.prom")
-    assert [samples[f'status command="sync",job="{job}",status="ok"'] for job in ("news", "other")] == [1, 1]

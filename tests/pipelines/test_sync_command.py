@@ -4,7 +4,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from tests.pipelines.conftest import Connector, count_stored, write_addresses
+from tests.pipelines.conftest import Connector
 
 SQL_JOB = """
 job: crm
@@ -53,18 +53,3 @@ def test_a_database_is_synced_by_its_job(connector: Connector, tmp_path: Path) -
     )  # fmt: skip
     second_result = connector.run_json("sync", job)
     assert second_result.rows == {"read": 3, "invalid": 1, "exists": 2}
-
-
-def test_a_job_with_a_refused_token_does_not_prevent_other_jobs(connector: Connector, tmp_path: Path) -> None:
-    text = "job: {0}\nsource: {{file: {{path: {0}.csv}}}}\nsubscriber: {{base: {{id: 7}}}}\n"
-    names = ("one", "two", "three")
-    for index, name in enumerate(names):
-        write_addresses(tmp_path / f"{name}.csv", 2, first_index=2 * index)
-    service_key = 'service: {authorization: "Bearer {token}"}\n'
-    jobs = [write_job(tmp_path, text.format(name) + service_key * (name == "two"), f"{name}.yaml") for name in names]
-    result = connector.run_json("sync", *jobs, "--metrics", tmp_path / "jobs.prom", "--report", tmp_path / "jobs.html")
-    assert (result.code, result.report["status"]) == (2, "usage")
-    runs = {run["job"]: run for run in result.report["runs"]}
-    assert [runs[name]["status"] for name in names] == ["ok", "usage", "ok"]
-    assert "401" in runs["two"]["messages"][0]
-    assert sum(run["rows"]["created"] for run in runs.values()) == len(count_stored(connector.sandbox)) == 4

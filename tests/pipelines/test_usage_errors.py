@@ -198,6 +198,7 @@ CASES: list[tuple[str, str]] = [
     ("validate job.yaml --delimiter tab", "Leave out --delimiter"),
     ("validate export.yaml", "exports the list. Run: connector export /"),
     ("validate mail.yaml", "sends emails. Run: connector mail /"),
+    ("sync job.yaml mail.yaml", "unexpected extra argument (mail.yaml)"),
     ("sync mail.yaml", "sends emails. Run: connector mail /"),
     ("plan mail.yaml", "sends emails. Run: connector mail /"),
     ("export mail.yaml", "sends emails. Run: connector mail /"),
