@@ -23,11 +23,10 @@ from connector.control import Stop, stay_alive
 from connector.errors import ConfigurationError, ConnectorError, LockedError
 from connector.fields import BaseRef
 from connector.listing.columns import open_columns
-from connector.listing.evidence import FindLacking
-from connector.listing.reader import ListProgress, list_filters, read_list
+from connector.listing.reader import LIST_CONNECTIONS, ListProgress, list_filters, read_list
 from connector.pace.pace import Pace
-from connector.paging.certificate import Certificate, Reason
-from connector.progress import ProgressMeter
+from connector.paging.certificate import Certificate, Reason, describe_hidden
+from connector.progress import Progress, ProgressMeter
 from connector.runs.report import (
     Report,
     RunScope,
@@ -41,7 +40,7 @@ from connector.runs.report import (
     record_report,
     start_report,
 )
-from connector.service.client import Client
+from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
 from connector.settings import Settings, build_service
@@ -52,13 +51,7 @@ from connector.warehouse.runs import CommitUnknown, ExportRun, ExportStart, Mode
 
 if TYPE_CHECKING:
     from connector.ledger.entries import ConfirmedEntry, Ledger
-    from connector.listing.reader import ListProgress
     from connector.paging.overlap import IdArray
-    from connector.progress import Progress
-    from connector.service.client import Client
-
-
-# Reading the list, and publishing the rows only if the list is certified
 
 
 logger = logging.getLogger(__name__)
@@ -67,95 +60,12 @@ T = TypeVar("T")
 
 _ROUNDING_ERROR = 1e-9  # in binary, 70 % of 10 is a little less than 7
 
+_COMPARED_ENTRIES = 20_000  # confirmed entries of a base that are compared: enough to notice 1 missing in 1,000
+_QUIET_PERIOD_S = 30.0  # the default of `load.quiet_period`, which an export job cannot set
+
 _STOP_S, _COMMIT_S = 3.0, 10.0
 """Seconds for which an export waits for an interrupted method, and for a commit. After that, the export no longer waits
 for the thread."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExportResult:
-    """The result of an export."""
-
-    certificate: Certificate
-    written_count: int  # number of rows that were written
-    note: str = ""  # the reason, for a person, if nothing was written
-    is_refused: bool = False  # whether nothing was written because the list shrank too much
-
-
-async def export_subscribers(
-    client: Client,
-    retrier: Retrier,
-    query: ListQuery,
-    destination: Destination,
-    *,
-    run_id: str,
-    now: Callable[[], datetime],
-    job: str = "",
-    allow_incomplete: bool = False,
-    max_shrink: float = MAX_SHRINK,
-    ignore_total_count: bool = False,
-    allow_truncated: bool = False,
-    find_lacking: FindLacking | None = None,
-    known_bases: Sequence[int] = (),
-    on_progress: Callable[[ListProgress], None] | None = None,
-) -> ExportResult:
-    """Export all subscribers that `query` lists (service-api.md 4.3) to the destination if the certificate is complete.
-
-    - `allow_incomplete`: write an incomplete list, too; in the mode `replace` only to an empty destination.
-    - `ignore_total_count`: a wrong TotalCount does not make the list incomplete.
-    - `allow_truncated`: a list that may be cut off is complete (architecture 7, rule 7).
-    - `find_lacking` and `known_bases` (Ids of the ledger's bases) are for the evidence that the list is not cut off.
-    - `max_shrink`: refuse a list that is smaller than the last certified list by more than this share.
-
-    Raises ListFailed, ConfigurationError for a destination that cannot be written, and RunAborted for a destination
-    that fails. After an error, the destination is unchanged. A cancellation during the commit waits for the result of
-    the commit. CommitUnknown is raised if no result comes.
-    """
-    writer = open_writer(destination)
-    filters = list_filters(query)
-    schema = select_columns(destination.columns, has_run=destination.has_run_columns)
-    staging = _Staging(writer, schema, run_id, now())
-    try:
-        await _run_blocking(partial(writer.prepare, ExportStart(run_id, job, filters, staging.exported_at)), writer)
-        has_target = writer.has_target
-        with open_columns() as columns:
-            certificate = await read_list(
-                client,
-                retrier,
-                query,
-                staging,
-                form=columns,
-                now=now,
-                on_progress=on_progress,
-                ignore_total_count=ignore_total_count,
-                allow_truncated=allow_truncated,
-                find_lacking=find_lacking,
-                unlisted_bases=known_bases,
-            )
-        logger.info(
-            "certificate: %(verdict)s (%(reason)s)", {"verdict": certificate.verdict, "reason": certificate.reason}
-        )
-        note = _explain_incomplete(certificate, destination, is_allowed=allow_incomplete, has_target=has_target)
-        if filters and has_target and not staging.row_count:  # the filter's value may be misspelt
-            note = note or f"The filter matched no subscriber: {destination} was left as it was."
-        if not note and max_shrink < 1:
-            last_count = await _run_blocking(partial(writer.count_last, filters), writer)
-            if last_count and last_count - staging.row_count > max_shrink * last_count * (1 + _ROUNDING_ERROR):
-                share = 1 - staging.row_count / last_count
-                note = (
-                    f"The list has {staging.row_count:,} rows, {share:.0%} fewer than the {last_count:,} of the last "
-                    f"export to {destination}, which was left as it was. If so many subscribers are gone, run again "
-                    f"with --max-shrink {min(100, math.ceil(100 * share))}%."
-                )
-                return ExportResult(certificate, 0, note, is_refused=True)
-        if not note:
-            run = ExportRun(run_id, job, certificate, staging.row_count, staging.exported_at, now())
-            await _run_blocking(partial(writer.publish, run), writer, is_commit=True)
-            logger.info("commit: %(rows)d rows are published", {"rows": staging.row_count})
-        return ExportResult(certificate, 0 if note else staging.row_count, note)
-    finally:
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(_run_in_thread(writer.discard), _COMMIT_S)
 
 
 async def _run_blocking(work: Callable[[], T], writer: Writer, *, is_commit: bool = False) -> T:
@@ -272,11 +182,6 @@ class _Staging:
         self.row_count += len(rows)
 
 
-_LOG = logging.getLogger(__name__)
-_COMPARED_ENTRIES = 20_000  # confirmed entries of a base that are compared: enough to notice 1 missing in 1,000
-_QUIET_PERIOD_S = 30.0  # the default of `load.quiet_period`, which an export job cannot set
-
-
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
     """The list query, the destination and the settings of an export, and the faults of a list that the export
@@ -296,9 +201,6 @@ class ExportPlan:
 
 async def run_export(plan: ExportPlan, stop: Stop, progress: Progress) -> Report:
     """Copy the list to the plan's destination, and report whether the list is complete."""
-    from connector.listing.reader import LIST_CONNECTIONS
-    from connector.service.client import open_client
-
     clock = stop.clock
     report = start_report("export", plan.job, clock.now(), _describe_scope(plan))
     report.rows = {"read": 0, "written": 0}
@@ -312,11 +214,8 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress) -> Report
         async with open_client(service, rate=pace.rate) as client:
             try:
                 # A cancellation leaves no half-written target: a writer publishes all rows at once, or none.
-                copy = _copy(plan, report, client, progress, clock)
-                result = await stop.until_stopped(copy, is_cancelled_once=True)
-                is_unchanged = bool(result.note)  # the target was not written, and the note has the reason
-                is_whole = result.certificate.is_complete and not is_unchanged
-                status: Status = "aborted" if result.is_refused else "ok" if is_whole else "partial"
+                copy = _copy_list(plan, report, client, progress, clock)
+                status = await stop.until_stopped(copy, is_cancelled_once=True)
                 end_report(report, status, clock.now())
             except LockedError as error:
                 end_report(report, "locked", clock.now(), str(error))
@@ -345,47 +244,80 @@ def _describe_scope(plan: ExportPlan) -> RunScope:
     return RunScope(plan.settings.service.base_url, str(destination), base, plan.settings.account, drop_empty(settings))
 
 
-async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> ExportResult:
-    """Copy the list, and put its certificate and its rows into the report."""
-    from connector.paging.certificate import describe_hidden
-    from connector.service.retry import Retrier
+async def _copy_list(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> Status:
+    """Write all subscribers that the plan's query lists (service-api.md 4.3) to the destination if the certificate of
+    the list is complete, or if the plan accepts the list. Put the certificate and the rows into the report, and return
+    the status of the run.
 
+    Raises ListFailed, ConfigurationError for a destination that cannot be written, and RunAborted for a destination
+    that fails. After an error, the destination is unchanged. A cancellation during the commit waits for the result of
+    the commit. CommitUnknown is raised if no result comes.
+    """
     started_at, progression = clock.now().timestamp(), ProgressMeter(clock.monotonic)
 
     async def find_lacking(ids: IdArray) -> Sequence[int]:
         try:
             return await asyncio.to_thread(_find_lacking, plan, started_at, ids)
         except ConnectorError as error:  # an export needs no ledger
-            _LOG.warning("the ledger gives no evidence of whether the list is cut off: %s", error)
+            logger.warning("the ledger gives no evidence of whether the list is cut off: %s", error)
             return []
 
     def follow(reading: ListProgress) -> None:
         read_text = f"sweep {reading.sweep}: {reading.rows:,} read"
         progress.follow(lambda: f"{read_text}; {progression.describe(reading.rows, reading.total)}".rstrip("; "))
 
-    result = await export_subscribers(
-        client,
-        Retrier(),
-        plan.query,
-        plan.destination,
-        run_id=report.run_id,
-        now=clock.now,
-        job=plan.job,
-        allow_incomplete=plan.allow_incomplete,
-        max_shrink=plan.max_shrink,
-        ignore_total_count=plan.ignore_total_count,
-        allow_truncated=plan.allow_truncated,
-        find_lacking=find_lacking,
-        known_bases=await asyncio.to_thread(_list_bases, plan),
-        on_progress=follow,
-    )
-    report.certificate = result.certificate.as_report()
-    if result.certificate.hidden:
-        report.messages.append(describe_hidden(result.certificate))
-    report.rows = {"read": result.certificate.distinct, "written": result.written_count}
-    if result.note:
-        report.messages.append(result.note)
-    return result
+    known_bases = await asyncio.to_thread(_list_bases, plan)
+    destination, filters, is_refused = plan.destination, list_filters(plan.query), False
+    writer = open_writer(destination)
+    schema = select_columns(destination.columns, has_run=destination.has_run_columns)
+    staging = _Staging(writer, schema, report.run_id, clock.now())
+    try:
+        export_start = ExportStart(report.run_id, plan.job, filters, staging.exported_at)
+        await _run_blocking(partial(writer.prepare, export_start), writer)
+        has_target = writer.has_target
+        with open_columns() as columns:
+            certificate = await read_list(
+                client,
+                Retrier(clock=clock),
+                plan.query,
+                staging,
+                form=columns,
+                now=clock.now,
+                on_progress=follow,
+                ignore_total_count=plan.ignore_total_count,
+                allow_truncated=plan.allow_truncated,
+                find_lacking=find_lacking,
+                unlisted_bases=known_bases,
+            )
+        logger.info(
+            "certificate: %(verdict)s (%(reason)s)", {"verdict": certificate.verdict, "reason": certificate.reason}
+        )
+        note = _explain_incomplete(certificate, destination, is_allowed=plan.allow_incomplete, has_target=has_target)
+        if filters and has_target and not staging.row_count:  # the filter's value may be misspelt
+            note = note or f"The filter matched no subscriber: {destination} was left as it was."
+        if not note and plan.max_shrink < 1:
+            last_count = await _run_blocking(partial(writer.count_last, filters), writer)
+            if last_count and last_count - staging.row_count > plan.max_shrink * last_count * (1 + _ROUNDING_ERROR):
+                share, is_refused = 1 - staging.row_count / last_count, True
+                note = (
+                    f"The list has {staging.row_count:,} rows, {share:.0%} fewer than the {last_count:,} of the last "
+                    f"export to {destination}, which was left as it was. If so many subscribers are gone, run again "
+                    f"with --max-shrink {min(100, math.ceil(100 * share))}%."
+                )
+        if not note:
+            run = ExportRun(report.run_id, plan.job, certificate, staging.row_count, staging.exported_at, clock.now())
+            await _run_blocking(partial(writer.publish, run), writer, is_commit=True)
+            logger.info("commit: %(rows)d rows are published", {"rows": staging.row_count})
+    finally:
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(_run_in_thread(writer.discard), _COMMIT_S)
+    report.certificate = certificate.as_report()
+    report.rows = {"read": certificate.distinct, "written": 0 if note else staging.row_count}
+    report.messages += [describe_hidden(certificate)] if certificate.hidden else []
+    report.messages += [note] if note else []
+    if is_refused:
+        return "aborted"
+    return "ok" if certificate.is_complete and not note else "partial"
 
 
 def _list_bases(plan: ExportPlan) -> list[int]:
@@ -402,7 +334,7 @@ def _list_bases(plan: ExportPlan) -> list[int]:
     try:
         return read_ledger(plan.settings.ledger_url, read) or []
     except ConnectorError as error:  # an export needs no ledger
-        _LOG.warning("the ledger gives no evidence of whether the list hides a base: %s", error)
+        logger.warning("the ledger gives no evidence of whether the list hides a base: %s", error)
         return []
 
 

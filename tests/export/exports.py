@@ -1,21 +1,26 @@
 """Runs an export, or a reading of the list, against a sandbox."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
-from uuid import uuid4
 
 from connector.clock import system_clock
-from connector.export import ExportResult, export_subscribers
-from connector.listing.reader import ListProgress, read_list
+from connector.control import Stop
+from connector.export import ExportPlan, run_export
+from connector.listing.reader import read_list
 from connector.paging.certificate import Certificate
+from connector.progress import Progress
+from connector.runs.report import Report
 from connector.sandbox import SandboxProcess
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.settings import Service, Token
 from connector.service.wire import Created, ListQuery, encode_subscriber
+from connector.settings import Settings
 from connector.warehouse.destination import Destination
 
 
@@ -41,26 +46,20 @@ def export(
     *,
     query: ListQuery | None = None,
     token: str | None = None,
-    run_id: str | None = None,
-    allow_incomplete: bool = False,
-    max_shrink: float = 1.0,
-    on_progress: Callable[[ListProgress], None] | None = None,
-) -> ExportResult:
-    async def run() -> ExportResult:
-        async with open_client(build_service(sandbox, token)) as client:
-            return await export_subscribers(
-                client,
-                build_retrier(),
-                query or ListQuery(),
-                destination,
-                run_id=run_id or uuid4().hex,
-                now=now,
-                allow_incomplete=allow_incomplete,
-                max_shrink=max_shrink,
-                on_progress=on_progress,
-            )
+    stop: Stop | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Report:
+    """Run an export without a ledger. `options` are fields of the plan."""
 
-    return asyncio.run(run())
+    async def run(folder: Path) -> Report:
+        settings = Settings(build_service(sandbox, token), "account", folder, f"sqlite:///{folder}/ledger.db")
+        plan = ExportPlan("", query or ListQuery(), destination, settings, **{"max_shrink": 1.0, **options})
+        clock = replace(system_clock(), sleep=skip_sleep)
+        return await run_export(plan, stop or Stop(clock), progress or Progress())
+
+    with TemporaryDirectory() as folder:
+        return asyncio.run(run(Path(folder)))
 
 
 def create(sandbox: SandboxProcess, *people: dict[str, object]) -> None:

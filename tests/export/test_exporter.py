@@ -1,6 +1,6 @@
 """Exports from the sandbox: rows, types, certificates and guards. A failed export does not change its target."""
 
-import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +10,15 @@ import pytest
 import sqlalchemy as sa
 
 from connector import read_subscribers
-from connector.export import export_subscribers
+from connector.control import Stop
 from connector.library.lists import build_frame
-from connector.listing.pages import ListFailed
-from connector.listing.reader import ListProgress
 from connector.paging.certificate import Reason
+from connector.progress import Progress
+from connector.runs.report import Report
 from connector.sandbox import SandboxProcess
-from connector.service.client import open_client
 from connector.service.wire import ListQuery
 from connector.warehouse.destination import Destination, Format, parse_destination
-from tests.export.exports import build_retrier, build_service, create, export, now
+from tests.export.exports import create, export
 from tests.export.readers import read_back
 from tests.export.warehouses import connect, open_destination
 
@@ -43,6 +42,11 @@ def file_or_table(request: pytest.FixtureRequest, tmp_path: Path) -> Destination
     return open_destination(request, tmp_path, request.param)
 
 
+def read_certificate(report: Report) -> dict[str, Any]:
+    assert report.certificate is not None, report.messages
+    return report.certificate
+
+
 def list_names(destination: Destination) -> list[str]:
     """Return the names of all files in the folder of a file, or of all exported tables in the schema of a table."""
     if destination.url is not None:
@@ -57,14 +61,14 @@ def test_an_export_has_the_rows_and_types_of_read_subscribers(
 ) -> None:
     create(sandbox, *PEOPLE)
 
-    export_result = export(sandbox, file_or_table, run_id="run-1")
+    report = export(sandbox, file_or_table)
 
     frame = read_subscribers(base_url=sandbox.base_url, token=sandbox.token)
     exported_frame = build_frame(read_back(file_or_table))
     pd.testing.assert_frame_equal(exported_frame.drop(columns=RUN_COLUMNS), frame.drop(columns=RUN_COLUMNS))
     assert exported_frame.dtypes.equals(frame.dtypes)
-    assert (export_result.written_count, export_result.certificate.is_complete, export_result.note) == (3, True, "")
-    assert exported_frame["_run_id"].tolist() == ["run-1"] * 3
+    assert (report.rows, report.status, report.messages) == ({"read": 3, "written": 3}, "ok", [])
+    assert exported_frame["_run_id"].tolist() == [report.run_id] * 3
     assert exported_frame["_exported_at"].nunique() == 1
 
 
@@ -74,24 +78,19 @@ def test_an_incomplete_list_is_written_on_request_and_never_over_a_target(
     sandbox.seed(1500, base_name="News")
     sandbox.switch(order="shuffled", filters="ignored")
 
-    export_result = export(sandbox, file_or_table)
-    assert (export_result.written_count, export_result.certificate.reason) == (0, Reason.UNSTABLE_ORDER)
-    assert "incomplete" in export_result.note
+    report = export(sandbox, file_or_table)
+    assert (report.rows["written"], read_certificate(report)["reason"]) == (0, Reason.UNSTABLE_ORDER)
+    assert "incomplete" in report.messages[0]
     assert list_names(file_or_table) == []
 
-    export_result = export(sandbox, file_or_table, allow_incomplete=True)
+    report = export(sandbox, file_or_table, allow_incomplete=True)
     table = read_back(file_or_table)
-    assert (
-        export_result.written_count
-        == export_result.certificate.distinct
-        == table.num_rows
-        == len(set(table["id"].to_pylist()))
-    )
-    assert (export_result.written_count > 1000, export_result.note) == (True, "")
+    assert report.rows["written"] == report.rows["read"] == table.num_rows == len(set(table["id"].to_pylist()))
+    assert (report.rows["written"] > 1000, report.status, report.messages) == (True, "partial", [])
 
-    second_result = export(sandbox, file_or_table, allow_incomplete=True)
-    assert second_result.written_count == 0
-    assert "replaces nothing" in second_result.note
+    second_report = export(sandbox, file_or_table, allow_incomplete=True)
+    assert second_report.rows["written"] == 0
+    assert "replaces nothing" in second_report.messages[0]
     assert read_back(file_or_table).equals(table)
     assert len(list_names(file_or_table)) == 1
 
@@ -105,8 +104,7 @@ def test_a_list_that_fails_leaves_the_target_unchanged_and_no_other_file(
     create(sandbox, {"base_id": 7, "email": "new@example.com"})
     sandbox.switch(list_error=1)
 
-    with pytest.raises(ListFailed):
-        export(sandbox, file_or_table)
+    assert export(sandbox, file_or_table).status == "aborted"
 
     assert read_back(file_or_table).equals(table_before)
     assert len(list_names(file_or_table)) == 1
@@ -119,33 +117,17 @@ def test_a_cancelled_export_leaves_the_target_unchanged_and_no_other_file(
     export(sandbox, file_or_table)
     table_before = read_back(file_or_table)
     sandbox.seed(30_000, base_name="News")
+    stop = Stop()
 
-    async def run() -> None:
-        has_read_enough = asyncio.Event()
+    class StopAfterReading(Progress):
+        def follow(self, describe: Callable[[], str]) -> None:
+            row_count = describe().partition(": ")[2].partition(" read")[0]
+            if int(row_count.replace(",", "")) > 20_000:
+                stop.end("the time is over")
 
-        def watch_progress(progress: ListProgress) -> None:
-            if progress.rows > 20_000:
-                has_read_enough.set()
+    report = export(sandbox, file_or_table, stop=stop, progress=StopAfterReading())
 
-        async with open_client(build_service(sandbox)) as client:
-            export_task = asyncio.create_task(
-                export_subscribers(
-                    client,
-                    build_retrier(),
-                    ListQuery(),
-                    file_or_table,
-                    run_id="run-2",
-                    now=now,
-                    on_progress=watch_progress,
-                )
-            )
-            await has_read_enough.wait()
-            export_task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await export_task
-
-    asyncio.run(run())
-
+    assert (report.status, report.messages) == ("aborted", ["the time is over"])
     assert read_back(file_or_table).equals(table_before)
     assert len(list_names(file_or_table)) == 1
 
@@ -158,13 +140,13 @@ def test_the_certificate_and_the_export_have_only_the_rows_of_the_last_sweep(
     sandbox.switch(order="email", churn_insert=1, churn_delete=1)
     destination = parse_destination(str(tmp_path / "out.parquet"))
 
-    export_result = export(sandbox, destination, allow_incomplete=True)
+    report = export(sandbox, destination, allow_incomplete=True)
 
-    certificate = export_result.certificate
-    assert (certificate.reason, certificate.sweeps) == (Reason.CHANGING, 5)
-    assert export_result.written_count == certificate.distinct == read_back(destination).num_rows
-    assert certificate.appeared > 0
-    assert certificate.vanished > 0
+    certificate = read_certificate(report)
+    assert (certificate["reason"], certificate["sweeps"]) == (Reason.CHANGING, 5)
+    assert report.rows["written"] == certificate["distinct"] == read_back(destination).num_rows
+    assert certificate["appeared"] > 0
+    assert certificate["vanished"] > 0
 
 
 def test_values_of_a_frame_are_the_values_of_the_creates(sandbox: SandboxProcess) -> None:
@@ -189,12 +171,12 @@ def test_a_list_that_shrank_is_refused_until_max_shrink_allows_it(
     sandbox.reset()
     create(sandbox, *people[:3])
 
-    refused_result = export(sandbox, file_or_table, max_shrink=0.5)
-    assert (refused_result.written_count, refused_result.is_refused) == (0, True)
-    assert "70% fewer than the 10" in refused_result.note
-    assert "--max-shrink 70%" in refused_result.note  # with floats, 70 % of 10 is a little less than 7
+    refused_report = export(sandbox, file_or_table, max_shrink=0.5)
+    assert (refused_report.rows["written"], refused_report.status) == (0, "aborted")
+    assert "70% fewer than the 10" in refused_report.messages[0]
+    assert "--max-shrink 70%" in refused_report.messages[0]  # with floats, 70 % of 10 is a little less than 7
     assert read_back(file_or_table).equals(table_before)
-    assert export(sandbox, file_or_table, max_shrink=0.7).written_count == 3
+    assert export(sandbox, file_or_table, max_shrink=0.7).rows["written"] == 3
     assert read_back(file_or_table).num_rows == 3
 
 
@@ -206,9 +188,9 @@ def test_an_export_is_compared_with_the_last_export_of_the_same_filters(
     destination = parse_destination(target.format(tmp_path))
     export(sandbox, destination, max_shrink=0.5)
     for base in (1, 2):
-        filtered_result = export(sandbox, destination, query=ListQuery(base_id=base), max_shrink=0.5)
-        assert (filtered_result.written_count, filtered_result.is_refused) == (4, False)
+        filtered_report = export(sandbox, destination, query=ListQuery(base_id=base), max_shrink=0.5)
+        assert (filtered_report.rows["written"], filtered_report.status) == (4, "ok")
     sandbox.reset()
     create(sandbox, {"base_id": 2, "email": "p1@example.com"})
-    assert export(sandbox, destination, query=ListQuery(base_id=2), max_shrink=0.5).is_refused
+    assert export(sandbox, destination, query=ListQuery(base_id=2), max_shrink=0.5).status == "aborted"
     assert read_back(destination).num_rows == 4
