@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from connector.atomic_file import TargetKind, read_target_kind
@@ -40,43 +40,24 @@ class Format(StrEnum):
     DELTA = "delta"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FileTraits:
-    """The suffix of the files of a format, and whether the format itself compresses its files."""
-
-    suffix: str
-    is_compressed: bool
-
-
-def _find_file_traits(destination_format: Format) -> _FileTraits | None:
-    """Return the properties of a file format, or None for a format of databases or tables."""
-    match destination_format:
-        case Format.PARQUET:
-            return _FileTraits(suffix=".parquet", is_compressed=True)
-        case Format.CSV:
-            return _FileTraits(suffix=".csv", is_compressed=False)
-        case Format.JSON_LINES:
-            return _FileTraits(suffix=".jsonl", is_compressed=False)
-        case Format.EXCEL:
-            return _FileTraits(suffix=".xlsx", is_compressed=True)
-        case Format.DUCKDB | Format.SQLITE | Format.POSTGRESQL | Format.MYSQL | Format.SQL | Format.DELTA:
-            return None
-    assert_never(destination_format)
-
-
-_TRAITS_BY_FORMAT = {
-    file_format: traits for file_format in Format if (traits := _find_file_traits(file_format)) is not None
+_FORMAT_BY_SUFFIX = {
+    ".parquet": Format.PARQUET,
+    ".csv": Format.CSV,
+    ".jsonl": Format.JSON_LINES,
+    ".xlsx": Format.EXCEL,
 }
-_FORMAT_BY_SUFFIX = {traits.suffix: file_format for file_format, traits in _TRAITS_BY_FORMAT.items()}
+"""The formats of files. All other formats are databases or tables."""
+
+_COMPRESSED_FORMATS = (Format.PARQUET, Format.EXCEL)  # these formats compress their files themselves
 _GZIP_SUFFIX = ".gz"
 
 
 def _list_suffixes(excluded_format: Format | None = None) -> str:
     """Return the suffixes of the file formats for a message: `.csv, .csv.gz or .parquet`."""
     suffixes = []
-    for file_format, traits in _TRAITS_BY_FORMAT.items():
+    for suffix, file_format in _FORMAT_BY_SUFFIX.items():
         if file_format is not excluded_format:
-            suffixes += [traits.suffix] if traits.is_compressed else [traits.suffix, traits.suffix + _GZIP_SUFFIX]
+            suffixes += [suffix] if file_format in _COMPRESSED_FORMATS else [suffix, suffix + _GZIP_SUFFIX]
     return f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
 
 
@@ -146,7 +127,7 @@ class Destination:
     @property
     def is_database(self) -> bool:
         """Whether the destination is a table of a database, or a Delta table."""
-        return self.format not in _TRAITS_BY_FORMAT
+        return self.format not in _FORMAT_BY_SUFFIX.values()
 
     @property
     def is_standard_output(self) -> bool:
@@ -328,7 +309,7 @@ def _find_file_format(text: str, option: str | None, supported: str) -> Format:
         file_format = Format.CSV
     elif file_format is None and option is not None:
         file_format = Format(option)
-    if file_format is None or (is_packed and _TRAITS_BY_FORMAT[file_format].is_compressed):
+    if file_format is None or (is_packed and file_format in _COMPRESSED_FORMATS):
         suffix = name.suffix  # not the whole text, because it may be a mistyped URL with a password
         is_secret = not is_store_url(text) and any(character in text for character in "@:=")
         is_plain = suffix[1:].isalnum() and len(suffix) < 9 and not is_secret

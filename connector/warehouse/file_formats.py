@@ -40,6 +40,22 @@ _DELIMITER_AFTER_ID = re.compile(rb'id"?([,;|\t])')  # after the first column, w
 _MAX_FIRST_LINE_BYTES = 1 << 20  # no header and no JSON of one subscriber is longer
 
 
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """The options of a file. Only CSV uses them.
+
+    `is_for_excel`: write a byte order mark, by which Excel recognises UTF-8, and tags as `a|b`. `is_guarded`: write an
+    apostrophe before each text that a spreadsheet would run as a formula.
+    """
+
+    delimiter: str = ","
+    is_for_excel: bool = False
+    is_guarded: bool = False
+
+
+NO_OPTIONS = FileOptions()
+
+
 class ParquetFormat:
     """Parquet with zstd. Its files have half the size of snappy's files, at the same speed."""
 
@@ -52,7 +68,7 @@ class ParquetFormat:
     _UNIQUE_COLUMNS = frozenset({"id", "email", "client_user_id", "phone"})
     """Columns whose values all differ. They get no dictionary, which would cost time and space."""
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
+    def __init__(self, file: BinaryIO, schema: pa.Schema, options: FileOptions = NO_OPTIONS) -> None:
         import pyarrow.parquet as pq  # imported here, because the import takes 20 ms and 9 MB
 
         # In Parquet, the path of a list column is the path of the list's elements.
@@ -115,26 +131,13 @@ def _read_footer(file: BinaryIO) -> Any:
     return pq.read_metadata(file)
 
 
-@dataclass(frozen=True, slots=True)
-class CsvOptions:
-    """The options of a CSV file. `is_for_excel`: write a byte order mark, by which Excel recognises UTF-8, and tags as
-    `a|b`. `is_guarded`: write an apostrophe before each text that a spreadsheet would run as a formula."""
-
-    delimiter: str = ","
-    is_for_excel: bool = False
-    is_guarded: bool = False
-
-
-_PLAIN_CSV = CsvOptions()
-
-
 class CsvFormat:
     """CSV in UTF-8 with one header line. Texts are in quotes, and null is an empty cell without quotes.
 
     Tags are JSON arrays, dates and times are in ISO 8601, and booleans are `true` and `false`.
     """
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema, options: CsvOptions = _PLAIN_CSV) -> None:
+    def __init__(self, file: BinaryIO, schema: pa.Schema, options: FileOptions = NO_OPTIONS) -> None:
         self._options = options
         self._write_lists = join_lists if options.is_for_excel else write_lists_as_json
         if options.is_for_excel:
@@ -190,7 +193,7 @@ class JsonLinesFormat:
     """JSON Lines: one JSON object in each line. An object has every column, also if its value is null. Dates and times
     are in ISO 8601. An export without rows is an empty file."""
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
+    def __init__(self, file: BinaryIO, schema: pa.Schema, options: FileOptions = NO_OPTIONS) -> None:
         self._file = file
 
     def write(self, table: pa.Table) -> None:
@@ -224,7 +227,7 @@ class ExcelFormat:
     The custom properties of the workbook, which have at most 255 characters each, contain the run.
     """
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
+    def __init__(self, file: BinaryIO, schema: pa.Schema, options: FileOptions = NO_OPTIONS) -> None:
         self._sheet = SheetFile(file, schema.names)
 
     def write(self, table: pa.Table) -> None:

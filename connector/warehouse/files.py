@@ -19,6 +19,7 @@ from connector.atomic_file import PartialFile, TargetKind, read_target_kind
 from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, RunAborted
 from connector.stores import StoreError, check_writable, open_object, put_file, read_size
+from connector.warehouse.file_formats import NO_OPTIONS, FileOptions
 from connector.warehouse.runs import ExportRun, ExportStart, RowChanges
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ T = TypeVar("T")
 class FileFormat(Protocol):
     """A writer of tables in one format. The class methods read a file of an earlier export."""
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema) -> None: ...
+    def __init__(self, file: BinaryIO, schema: pa.Schema, options: FileOptions = NO_OPTIONS) -> None: ...
 
     def write(self, table: pa.Table) -> None:
         """Write rows."""
@@ -207,19 +208,12 @@ class FileWriter:
         target: FileTarget,
         file_format: type[FileFormat],
         schema: pa.Schema,
+        options: FileOptions = NO_OPTIONS,
         *,
         is_packed: bool = False,
         is_adopting: bool = False,
-        open_format: Callable[[BinaryIO, pa.Schema], FileFormat] | None = None,
     ) -> None:
-        """`open_format` opens a new file of the format `file_format` with options. If `open_format` is None, there are
-        no options."""
-        self._target, self._format, self._schema, self._open_format = (
-            target,
-            file_format,
-            schema,
-            open_format or file_format,
-        )
+        self._target, self._format, self._schema, self._options = target, file_format, schema, options
         self._is_packed, self._is_adopting = is_packed, is_adopting
         self._gzip_file: gzip.GzipFile | None = None
         self._rows_writer: FileFormat | None = None
@@ -243,7 +237,7 @@ class FileWriter:
         if self._is_packed:
             self._gzip_file = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0)
         with self._translate():
-            self._rows_writer = self._open_format(cast(BinaryIO, self._gzip_file or file), self._schema)
+            self._rows_writer = self._format(cast(BinaryIO, self._gzip_file or file), self._schema, self._options)
 
     def add(self, table: pa.Table) -> None:
         if self._rows_writer is None:

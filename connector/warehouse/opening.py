@@ -3,11 +3,7 @@
 Only the libraries of the destination's kind are imported.
 """
 
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, BinaryIO, assert_never
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, assert_never
 
 from connector.warehouse.columns import select_columns
 from connector.warehouse.destination import Destination, Format
@@ -34,15 +30,16 @@ def open_writer(destination: Destination) -> Writer:
             is_group_readable=destination.is_group_readable,
         )
     if not destination.is_database:
+        from connector.warehouse.file_formats import FileOptions
         from connector.warehouse.files import FileWriter
 
         return FileWriter(
             open_target(destination),
             find_format(destination),
             schema,
+            FileOptions(destination.delimiter, destination.is_for_excel, destination.guard_formulas),
             is_packed=destination.is_packed,
             is_adopting=destination.is_adopting,
-            open_format=_find_opener(destination),
         )
     from connector.warehouse.database import TableName
     from connector.warehouse.table_writer import TableWriter
@@ -85,16 +82,6 @@ def find_format(destination: Destination) -> "type[FileFormat]":
         case Format.DUCKDB | Format.SQLITE | Format.POSTGRESQL | Format.MYSQL | Format.SQL | Format.DELTA:
             raise ValueError(f"{destination} is not a file")
     assert_never(destination.format)
-
-
-def _find_opener(destination: Destination) -> "Callable[[BinaryIO, pa.Schema], FileFormat] | None":
-    """Return a function that opens a new CSV file with the destination's options. Return None for other formats."""
-    if destination.format is not Format.CSV:
-        return None
-    from connector.warehouse.file_formats import CsvFormat, CsvOptions
-
-    options = CsvOptions(destination.delimiter, destination.is_for_excel, destination.guard_formulas)
-    return partial(CsvFormat, options=options)
 
 
 def open_database(destination: Destination) -> "Database":

@@ -22,7 +22,7 @@ from connector.warehouse.columns import (
     write_lists_as_json,
 )
 from connector.warehouse.database import Interruption, Statement
-from connector.warehouse.file_formats import CsvFormat, CsvOptions
+from connector.warehouse.file_formats import CsvFormat, FileOptions
 from connector.warehouse.servers import MysqlDatabase, write_inserts
 from tests.databases import Database
 from tests.export.people import (
@@ -177,7 +177,7 @@ def test_a_formula_is_written_as_a_text() -> None:
     ]  # fmt: skip
     for text, guarded_text in cases:
         table, file = pa.table({"a": [text, None], "n": [-1, 2]}), io.BytesIO()
-        rows = CsvFormat(file, table.schema, CsvOptions(is_guarded=True))
+        rows = CsvFormat(file, table.schema, FileOptions(is_guarded=True))
         rows.write(table)
         rows.close(None)
 
