@@ -52,15 +52,6 @@ _COMPRESSED_FORMATS = (Format.PARQUET, Format.EXCEL)  # these formats compress t
 _GZIP_SUFFIX = ".gz"
 
 
-def _list_suffixes(excluded_format: Format | None = None) -> str:
-    """Return the suffixes of the file formats for a message: `.csv, .csv.gz or .parquet`."""
-    suffixes = []
-    for suffix, file_format in _FORMAT_BY_SUFFIX.items():
-        if file_format is not excluded_format:
-            suffixes += [suffix] if file_format in _COMPRESSED_FORMATS else [suffix, suffix + _GZIP_SUFFIX]
-    return f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
-
-
 STANDARD_OUTPUT = "-"
 _FORMAT_BY_SCHEME = {"duckdb": Format.DUCKDB, "sqlite": Format.SQLITE}
 _FORMAT_BY_DRIVER = {
@@ -77,16 +68,13 @@ _UNSUPPORTED_WAREHOUSES = {
     "databricks": "Databricks",
 }
 _MYSQL_BACKENDS = ("mysql", "mariadb")
-_FILE_CHOICES = (
-    f"a file ending in {_list_suffixes()}, such an object in a store (s3://bucket/x.parquet), - (standard output)"
+_DESTINATIONS = (
+    f"a file (for receipts, a folder) ending in {', '.join(_FORMAT_BY_SUFFIX)}, .csv.gz or .jsonl.gz, such an object "
+    "in a store (s3://bucket/x.parquet), - (standard output), or a database as postgresql://user@host/database, "
+    "mysql://user@host/database, duckdb:///warehouse.duckdb or sqlite:///warehouse.db (four slashes for an absolute "
+    "path), or the URL of another one whose SQLAlchemy dialect is installed; or a Delta table, as delta://folder or "
+    "delta://s3://bucket/folder"
 )
-_FOLDER_CHOICES = f"a folder ending in {_list_suffixes(Format.EXCEL)}, such a folder in a store (s3://bucket/x.parquet)"
-_TABLE_CHOICES = (
-    "or a database as postgresql://user@host/database, mysql://user@host/database, duckdb:///warehouse.duckdb or "
-    "sqlite:///warehouse.db (four slashes for an absolute path), or the URL of another one whose SQLAlchemy dialect is "
-    "installed; or a Delta table, as delta://folder or delta://s3://bucket/folder"
-)
-_SUPPORTED_DESTINATIONS = f"{_FILE_CHOICES}, {_TABLE_CHOICES}"
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
 _RESERVED_PREFIX = "_connector_"
 _CREDENTIALS = re.compile(r"(?<=://).*@", re.DOTALL)  # up to the last @, because a password may contain a slash or an @
@@ -178,12 +166,10 @@ def parse_destination(
     delimiter: str | None = None,
     run_columns: bool = True,
     partition_by: Sequence[str] = (),
-    supported: str = _SUPPORTED_DESTINATIONS,
 ) -> Destination:
     """Return the destination of a file name or a URL. `file_format` (csv, jsonl, parquet, excel) is for a file whose
     suffix does not show the format. `csv_dialect` is one of CSV_DIALECTS, and `delimiter` one of CSV_DELIMITERS.
-    `supported` is the list of destinations in the message of an error. The other options have the meaning of the fields
-    of Destination.
+    The other options have the meaning of the fields of Destination.
 
     Raises ConfigurationError for a destination that cannot be written, such as an unknown suffix, a missing driver or
     folder, or an option that the destination does not have. The message shows no password of a URL.
@@ -198,15 +184,15 @@ def parse_destination(
     url = object_url = None
     if is_store_url(text):
         object_url = parse_store_url(text)
-        destination_format, path = _find_file_format(text, file_format, supported), Path(object_url.partition("://")[2])
+        destination_format, path = _find_file_format(text, file_format), Path(object_url.partition("://")[2])
     elif url_match is None:
-        destination_format, path = _find_file_format(text, file_format, supported), Path(text)
+        destination_format, path = _find_file_format(text, file_format), Path(text)
     elif scheme in _FORMAT_BY_SCHEME:
-        destination_format, path = _FORMAT_BY_SCHEME[scheme], Path(_read_database_path(text, url_match[2], supported))
+        destination_format, path = _FORMAT_BY_SCHEME[scheme], Path(_read_database_path(text, url_match[2]))
     elif scheme == Format.DELTA:
         destination_format, object_url, path = Format.DELTA, *_parse_delta(url_match[2])
     else:
-        url = _parse_server(text, supported)
+        url = _parse_server(text)
         destination_format, path = (
             _FORMAT_BY_DRIVER.get(url.drivername, Format.SQL),
             Path(url.database or url.host or "database"),
@@ -245,26 +231,25 @@ RECEIPTS = "subscriber_receipts"
 def parse_receipts(text: str, *, table: str = RECEIPTS, schema: str | None = None) -> Destination:
     """Return the destination of receipts: a table, or a folder that has one file for each run. The suffix of the folder
     decides the format of the files. Raises ConfigurationError."""
+    is_url, path = _URL.fullmatch(text) is not None, Path(text)
+    if text.lower().startswith(f"{Format.DELTA}://") and table == RECEIPTS:
+        table = "subscribers"
     try:
-        return _parse_receipts(text, table, schema, f"{_FOLDER_CHOICES}, {_TABLE_CHOICES}")
+        if is_url:
+            destination = parse_destination(text, table=table, schema=schema)
+        else:
+            destination = Destination(_find_file_format(text, None), path, table, schema)
     except ConfigurationError as error:
         raise ConfigurationError(f"Receipts cannot be written. {error}") from None
-
-
-def _parse_receipts(text: str, table: str, schema: str | None, supported: str) -> Destination:
-    if _URL.fullmatch(text) is not None:
-        if text.lower().startswith(f"{Format.DELTA}://") and table == RECEIPTS:
-            table = "subscribers"
-        destination = parse_destination(text, table=table, schema=schema, supported=supported)
-    else:
-        path = Path(text)
-        destination = Destination(_find_file_format(text, None, supported), path, table, schema)
-        if path.exists() and not path.is_dir():
-            raise ConfigurationError(f"{path} is a file. Receipts need a folder of that name, for a file of each run.")
-        if not path.absolute().parent.is_dir():
-            raise ConfigurationError(f"The directory {path.parent} does not exist: create it, or name another place.")
     if destination.is_standard_output or destination.format is Format.EXCEL:
-        raise ConfigurationError(f"Cannot write to {destination}. Name {supported}.")
+        raise ConfigurationError(
+            f"Receipts cannot be written to {destination}. Name a table, or a folder ending in .parquet, .csv or "
+            ".jsonl."
+        )
+    if not is_url and path.exists() and not path.is_dir():
+        raise ConfigurationError(f"{path} is a file. Receipts need a folder of that name, for a file of each run.")
+    if not is_url and not path.absolute().parent.is_dir():
+        raise ConfigurationError(f"The directory {path.parent} does not exist: create it, or name another place.")
     return destination
 
 
@@ -300,7 +285,7 @@ def check_partition(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _find_file_format(text: str, option: str | None, supported: str) -> Format:
+def _find_file_format(text: str, option: str | None) -> Format:
     """Return the format of a file. The suffix decides, or else the option. Raises ConfigurationError."""
     name = Path(text)
     is_packed = name.suffix.lower() == _GZIP_SUFFIX
@@ -316,7 +301,7 @@ def _find_file_format(text: str, option: str | None, supported: str) -> Format:
         shown_text = (
             f"a file ending in {suffix!r}" if is_plain else "this text, which is neither a file's name nor a URL"
         )
-        raise ConfigurationError(f"Cannot write to {shown_text}. Name {supported}.")
+        raise ConfigurationError(f"Cannot write to {shown_text}. Name {_DESTINATIONS}.")
     if option is not None and file_format != option:
         raise ConfigurationError(
             f"{text} is written as {file_format}: leave out the format {option}, or name another place."
@@ -336,7 +321,7 @@ def check_columns(names: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if names is None else tuple(name for name in NAMES if name in {"id", *names})
 
 
-def _parse_server(text: str, supported: str) -> "DatabaseUrl":
+def _parse_server(text: str) -> "DatabaseUrl":
     """Return the URL of a database server. Raises ConfigurationError, also for a missing driver."""
     from connector.databases import build_engine, parse_url, show_url
 
@@ -350,16 +335,16 @@ def _parse_server(text: str, supported: str) -> "DatabaseUrl":
     try:
         build_engine(url)
     except ConfigurationError as error:
-        raise ConfigurationError(f"Cannot write to {error}. Or name {supported}.") from None
+        raise ConfigurationError(f"Cannot write to {error}. Or name {_DESTINATIONS}.") from None
     return url
 
 
-def _read_database_path(text: str, tail: str, supported: str) -> str:
+def _read_database_path(text: str, tail: str) -> str:
     """Return the path of a database URL after decoding: `%20` is a blank, and `%25` a percent sign."""
     path = unquote(tail.removeprefix("/"))
     if not tail.startswith("/") or path in ("", ":memory:") or "?" in tail:
         shown_url = _CREDENTIALS.sub("***@", text.split("?", 1)[0])
-        raise ConfigurationError(f"{shown_url!r} names no database file that stays. Name {supported}.")
+        raise ConfigurationError(f"{shown_url!r} names no database file that stays. Name {_DESTINATIONS}.")
     return path
 
 
