@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 from urllib.parse import unquote
 
 from connector.atomic_file import TargetKind, read_target_kind
@@ -219,8 +219,7 @@ def parse_destination(
             raise ConfigurationError(
                 f"{path.absolute()} has a '?', after which DuckDB reads options: put the file elsewhere."
             )
-    is_csv_described = guard_formulas or csv_dialect != "standard" or delimiter is not None
-    _refuse_useless_options(destination, file_format, is_csv_described=is_csv_described)
+    _refuse_useless_options(destination, file_format, has_delimiter=delimiter is not None)
     return destination
 
 
@@ -360,63 +359,51 @@ def _check_names(destination_format: Format, table: str, schema: str | None) -> 
         raise ConfigurationError("SQLite has no schemas: leave `schema` out, or use DuckDB.")
 
 
-def _refuse_useless_options(destination: Destination, file_format: str | None, *, is_csv_described: bool) -> None:
+def _refuse_useless_options(destination: Destination, file_format: str | None, *, has_delimiter: bool) -> None:
     """Raise ConfigurationError for an option that this kind of destination does not have."""
-    if is_csv_described and destination.format is not Format.CSV:
+    is_table, is_csv = destination.is_database, destination.format is Format.CSV
+    is_delta, is_output = destination.format is Format.DELTA, destination.is_standard_output
+    has_permissions = destination.object_url is None and not is_output and (is_delta or not is_table)
+    is_useless = {
+        "guard_formulas": destination.guard_formulas and not is_csv,
+        "csv_dialect": destination.is_for_excel and not is_csv,
+        "delimiter": has_delimiter and not is_csv,
+        "run_columns": is_table and not destination.has_run_columns,
+        "format": is_table and file_format is not None,
+        "group_readable": destination.is_group_readable and not has_permissions,
+        "overwrite": destination.is_adopting and is_output,
+        "partition_by": bool(destination.partition_by) and not is_delta,
+        "table": is_delta and destination.table != "subscribers",
+        "schema": is_delta and destination.schema is not None,
+    }
+    for key, is_refused in is_useless.items():
+        if is_refused:
+            option = "--no-run-columns" if key == "run_columns" else f"--{key.replace('_', '-')}"
+            raise ConfigurationError(f"{destination} does not take {option} (in a job: {key}). Leave this option out.")
+    modes = _list_modes(destination.format)
+    if destination.mode not in modes:
         raise ConfigurationError(
-            f"{destination} is not CSV: --guard-formulas, --csv-dialect and --delimiter (in a job: guard_formulas, "
-            "csv_dialect, delimiter) are for CSV. Leave them out"
-            + (". No cell of a workbook is a formula." if destination.format is Format.EXCEL else ".")
-        )
-    if destination.is_database and not destination.has_run_columns:
-        raise ConfigurationError(
-            f"{destination} is a table, which needs _run_id and _exported_at: leave out --no-run-columns (in a job: "
-            "run_columns), or export to a file."
-        )
-    if destination.object_url is not None and destination.is_group_readable:
-        raise ConfigurationError(
-            f"{destination} is in a store, whose own settings decide who may read it: leave group_readable out"
-        )
-    if destination.is_database and file_format is not None:
-        raise ConfigurationError(f"{destination} is a table: --format (in a job: format) is for files")
-    if destination.partition_by and destination.format is not Format.DELTA:
-        raise ConfigurationError(
-            f"{destination} is not a Delta table: leave out --partition-by (in a job: partition_by), or export to "
-            "delta://folder."
+            f"{destination} does not take --mode {destination.mode} (in a job: mode). Possible: {', '.join(modes)}."
         )
     missing_columns = [name for name in destination.partition_by if name not in (destination.columns or NAMES)]
     if missing_columns:
         raise ConfigurationError(
             f"The table is partitioned by {', '.join(missing_columns)}: add {missing_columns[0]} to the columns."
         )
-    if destination.format is Format.DELTA:
-        if destination.table != "subscribers" or destination.schema is not None:
-            raise ConfigurationError(f"{destination} is one table: leave out the table and the schema.")
-        if destination.mode is Mode.HISTORY:
-            raise ConfigurationError(
-                f"{destination} can be written in the modes replace, append and upsert. A Delta table itself keeps its "
-                "earlier versions."
-            )
-        return
-    if destination.is_database:
-        if destination.is_group_readable:
-            raise ConfigurationError(
-                f"{destination} is a database, whose own settings decide who may read it: leave group_readable out"
-            )
-        if destination.format is Format.SQL and destination.mode.is_by_id:
-            raise ConfigurationError(
-                f"{destination} can be written in the modes replace and append only: {destination.mode} is for "
-                "PostgreSQL, MySQL, MariaDB, SQLite and DuckDB."
-            )
-        return
-    if destination.is_standard_output and (destination.is_group_readable or destination.is_adopting):
-        raise ConfigurationError(
-            "Standard output has no owner and no earlier export: leave overwrite and group_readable out."
-        )
-    if destination.mode is not Mode.REPLACE:
-        raise ConfigurationError(
-            f"{destination} is a file, which can only be replaced: {destination.mode} needs a database"
-        )
+
+
+def _list_modes(destination_format: Format) -> Sequence[Mode]:
+    """Return the modes in which an export can write this format."""
+    match destination_format:
+        case Format.PARQUET | Format.CSV | Format.JSON_LINES | Format.EXCEL:
+            return (Mode.REPLACE,)
+        case Format.SQL:
+            return (Mode.REPLACE, Mode.APPEND)
+        case Format.DELTA:  # a Delta table itself keeps its earlier versions
+            return (Mode.REPLACE, Mode.APPEND, Mode.UPSERT)
+        case Format.DUCKDB | Format.SQLITE | Format.POSTGRESQL | Format.MYSQL:
+            return tuple(Mode)
+    assert_never(destination_format)
 
 
 def _check_file_path(path: Path) -> None:

@@ -306,14 +306,14 @@ def test_a_commit_without_an_answer_counts_as_written_if_it_took_effect(
     ("url", "options", "message"),
     [
         ("delta://", {}, "needs a folder"),
-        ("delta://lake", {"mode": "history"}, "keeps its earlier versions"),
-        ("delta://lake", {"table": "people"}, "leave out the table"),
-        ("delta://lake", {"file_format": "csv"}, "is for files"),
-        ("delta://lake", {"run_columns": False}, "needs _run_id"),
+        ("delta://lake", {"mode": "history"}, "Possible: replace, append, upsert"),
+        ("delta://lake", {"table": "people"}, "does not take --table"),
+        ("delta://lake", {"file_format": "csv"}, "does not take --format"),
+        ("delta://lake", {"run_columns": False}, "does not take --no-run-columns"),
         ("delta://lake", {"partition_by": ["tags"]}, "cannot be partitioned"),
         ("delta://lake", {"partition_by": ["gender"], "columns": ["email"]}, "add gender to the columns"),
         ("delta://ftp://host/lake", {}, "only objects at s3"),
-        ("people.parquet", {"partition_by": ["gender"]}, "not a Delta table"),
+        ("people.parquet", {"partition_by": ["gender"]}, "does not take --partition-by"),
     ],
 )
 def test_an_option_that_a_delta_table_does_not_have_is_refused(url: str, options: dict[str, Any], message: str) -> None:

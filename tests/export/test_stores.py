@@ -99,13 +99,13 @@ def test_a_missing_or_forbidden_bucket_is_refused_before_the_list_is_read(
 
 def test_a_url_that_cannot_be_written_is_refused_without_its_password() -> None:
     cases: list[tuple[str, dict[str, Any], str]] = [
-        ("s3://bucket/a.csv", {"group_readable": True}, "decide who may read"),
+        ("s3://bucket/a.csv", {"group_readable": True}, "does not take --group-readable"),
         ("s3://bucket/a.txt", {}, "Cannot write to a file ending in '.txt'"),
         ("s3://k:pass-word@bucket/a.csv", {}, "may hold no credentials"),
-        ("s3://bucket/a.csv", {"mode": "upsert"}, "can only be replaced"),
+        ("s3://bucket/a.csv", {"mode": "upsert"}, "Possible: replace."),
         ("people.csv", {"file_format": "jsonl"}, "is written as csv"),
-        ("sqlite:///w.db", {"file_format": "csv"}, "is for files"),
-        ("sqlite:///w.db", {"group_readable": True}, "is a database, whose own settings decide who may read"),
+        ("sqlite:///w.db", {"file_format": "csv"}, "does not take --format"),
+        ("sqlite:///w.db", {"group_readable": True}, "does not take --group-readable"),
         ("snowflake://u:pass-word@a/b", {}, "Snowflake is not written directly.*docs/how-to/warehouses.md"),
         ("bigquery://project", {}, "BigQuery"),
         ("redshift+psycopg2://u:pass-word@h/d", {}, "Redshift"),

@@ -103,8 +103,8 @@ FROM_OPTION, TO_OPTION, SUBJECT_OPTION, TEXT_OPTION = (
 SEND_COMMAND = f"send {FROM_OPTION} {TO_OPTION} {SUBJECT_OPTION} {TEXT_OPTION}"
 
 CASES: list[tuple[str, str]] = [
-    ("export out.csv --mode upsert", "can only be replaced"),
-    ("export out.parquet --guard-formulas", "out.parquet is not CSV"),
+    ("export out.csv --mode upsert", "does not take --mode upsert"),
+    ("export out.parquet --guard-formulas", "out.parquet does not take --guard-formulas"),
     ("export out.csv --max-shrink 0.5", "share"),
     ("export out.csv --gender other", "gender"),
     ("export nowhere.yaml", "nowhere.yaml"),
