@@ -81,6 +81,19 @@ _CREDENTIALS = re.compile(r"(?<=://).*@", re.DOTALL)  # up to the last @, becaus
 
 
 @dataclass(frozen=True, slots=True)
+class FileOptions:
+    """The options of a file. Only CSV uses them.
+
+    `is_for_excel`: write a byte order mark, by which Excel recognises UTF-8, and tags as `a|b`. `is_guarded`: write an
+    apostrophe before each text that a spreadsheet would run as a formula.
+    """
+
+    delimiter: str = ","
+    is_for_excel: bool = False
+    is_guarded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Destination:
     """A file, an object in a store, a table of a database, or a Delta table.
 
@@ -89,7 +102,6 @@ class Destination:
     - `url`: the URL of a server. `object_url`: the URL of an object, or of a Delta table in a store.
     - `table`, `schema` and `mode` are for databases. `partition_by` has the columns that divide a Delta table into
       folders.
-    - `guard_formulas` (spreadsheets do not run the cells), `is_for_excel` and `delimiter` are for CSV.
     - `columns`: the fields to write, with the id. If `columns` is None, all fields are written.
     - `has_run_columns`: the file has the columns `_run_id` and `_exported_at`.
     - `is_adopting`: overwrite a table or file that the connector did not create.
@@ -101,14 +113,12 @@ class Destination:
     table: str = "subscribers"
     schema: str | None = None
     mode: Mode = Mode.REPLACE
-    guard_formulas: bool = False
     url: "DatabaseUrl | None" = field(default=None, repr=False)
     columns: tuple[str, ...] | None = None
     is_adopting: bool = False
     is_group_readable: bool = False
     object_url: str | None = None
-    is_for_excel: bool = False
-    delimiter: str = ","
+    file_options: FileOptions = FileOptions()
     has_run_columns: bool = True
     partition_by: tuple[str, ...] = ()
 
@@ -197,10 +207,12 @@ def parse_destination(
             _FORMAT_BY_DRIVER.get(url.drivername, Format.SQL),
             Path(url.database or url.host or "database"),
         )
-    separator = "\t" if delimiter == "tab" else delimiter or ","
+    file_options = FileOptions(
+        "\t" if delimiter == "tab" else delimiter or ",", is_for_excel=csv_dialect == "excel", is_guarded=guard_formulas
+    )
     destination = Destination(
-        destination_format, path, table, schema, Mode(mode), guard_formulas, url, check_columns(columns), overwrite,
-        group_readable, object_url, csv_dialect == "excel", separator, run_columns, check_partition(partition_by),
+        destination_format, path, table, schema, Mode(mode), url, check_columns(columns), overwrite,
+        group_readable, object_url, file_options, run_columns, check_partition(partition_by),
     )  # fmt: skip
     if destination.is_database:
         _check_names(destination_format, table, schema)
@@ -365,8 +377,8 @@ def _refuse_useless_options(destination: Destination, file_format: str | None, *
     is_delta, is_output = destination.format is Format.DELTA, destination.is_standard_output
     has_permissions = destination.object_url is None and not is_output and (is_delta or not is_table)
     is_useless = {
-        "guard_formulas": destination.guard_formulas and not is_csv,
-        "csv_dialect": destination.is_for_excel and not is_csv,
+        "guard_formulas": destination.file_options.is_guarded and not is_csv,
+        "csv_dialect": destination.file_options.is_for_excel and not is_csv,
         "delimiter": has_delimiter and not is_csv,
         "run_columns": is_table and not destination.has_run_columns,
         "format": is_table and file_format is not None,

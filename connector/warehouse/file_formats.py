@@ -13,7 +13,6 @@ import re
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 
@@ -26,6 +25,7 @@ from connector.errors import ConfigurationError
 from connector.sheet_file import Cell, CellError, SheetFile, read_properties
 from connector.texts import FORMULA
 from connector.warehouse.columns import flatten_table, join_lists, join_tags, write_lists_as_json
+from connector.warehouse.destination import FileOptions
 from connector.warehouse.runs import ID, INVALID, ExportRun
 
 _DAMAGE_ERRORS = (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
@@ -40,22 +40,6 @@ _DELIMITER_AFTER_ID = re.compile(rb'id"?([,;|\t])')  # after the first column, w
 _MAX_FIRST_LINE_BYTES = 1 << 20  # no header and no JSON of one subscriber is longer
 
 
-@dataclass(frozen=True, slots=True)
-class FileOptions:
-    """The options of a file. Only CSV uses them.
-
-    `is_for_excel`: write a byte order mark, by which Excel recognises UTF-8, and tags as `a|b`. `is_guarded`: write an
-    apostrophe before each text that a spreadsheet would run as a formula.
-    """
-
-    delimiter: str = ","
-    is_for_excel: bool = False
-    is_guarded: bool = False
-
-
-NO_OPTIONS = FileOptions()
-
-
 class ParquetFormat:
     """Parquet with zstd. Its files have half the size of snappy's files, at the same speed."""
 
@@ -68,7 +52,7 @@ class ParquetFormat:
     _UNIQUE_COLUMNS = frozenset({"id", "email", "client_user_id", "phone"})
     """Columns whose values all differ. They get no dictionary, which would cost time and space."""
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema, options: FileOptions = NO_OPTIONS) -> None:
+    def __init__(self, file: BinaryIO, schema: pa.Schema, options: FileOptions) -> None:
         import pyarrow.parquet as pq  # imported here, because the import takes 20 ms and 9 MB
 
         # In Parquet, the path of a list column is the path of the list's elements.
@@ -137,7 +121,7 @@ class CsvFormat:
     Tags are JSON arrays, dates and times are in ISO 8601, and booleans are `true` and `false`.
     """
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema, options: FileOptions = NO_OPTIONS) -> None:
+    def __init__(self, file: BinaryIO, schema: pa.Schema, options: FileOptions) -> None:
         self._options = options
         self._write_lists = join_lists if options.is_for_excel else write_lists_as_json
         if options.is_for_excel:
@@ -193,7 +177,7 @@ class JsonLinesFormat:
     """JSON Lines: one JSON object in each line. An object has every column, also if its value is null. Dates and times
     are in ISO 8601. An export without rows is an empty file."""
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema, options: FileOptions = NO_OPTIONS) -> None:
+    def __init__(self, file: BinaryIO, schema: pa.Schema, options: FileOptions) -> None:
         self._file = file
 
     def write(self, table: pa.Table) -> None:
@@ -227,7 +211,7 @@ class ExcelFormat:
     The custom properties of the workbook, which have at most 255 characters each, contain the run.
     """
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema, options: FileOptions = NO_OPTIONS) -> None:
+    def __init__(self, file: BinaryIO, schema: pa.Schema, options: FileOptions) -> None:
         self._sheet = SheetFile(file, schema.names)
 
     def write(self, table: pa.Table) -> None:

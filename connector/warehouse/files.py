@@ -19,7 +19,7 @@ from connector.atomic_file import PartialFile, TargetKind, read_target_kind
 from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, RunAborted
 from connector.stores import StoreError, check_writable, open_object, put_file, read_size
-from connector.warehouse.file_formats import NO_OPTIONS, FileOptions
+from connector.warehouse.destination import FileOptions
 from connector.warehouse.runs import ExportRun, ExportStart, RowChanges
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ T = TypeVar("T")
 class FileFormat(Protocol):
     """A writer of tables in one format. The class methods read a file of an earlier export."""
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema, options: FileOptions = NO_OPTIONS) -> None: ...
+    def __init__(self, file: BinaryIO, schema: pa.Schema, options: FileOptions) -> None: ...
 
     def write(self, table: pa.Table) -> None:
         """Write rows."""
@@ -208,7 +208,7 @@ class FileWriter:
         target: FileTarget,
         file_format: type[FileFormat],
         schema: pa.Schema,
-        options: FileOptions = NO_OPTIONS,
+        options: FileOptions,
         *,
         is_packed: bool = False,
         is_adopting: bool = False,

@@ -30,14 +30,13 @@ def open_writer(destination: Destination) -> Writer:
             is_group_readable=destination.is_group_readable,
         )
     if not destination.is_database:
-        from connector.warehouse.file_formats import FileOptions
         from connector.warehouse.files import FileWriter
 
         return FileWriter(
             open_target(destination),
             find_format(destination),
             schema,
-            FileOptions(destination.delimiter, destination.is_for_excel, destination.guard_formulas),
+            destination.file_options,
             is_packed=destination.is_packed,
             is_adopting=destination.is_adopting,
         )

@@ -106,7 +106,9 @@ def _write_file(destination: Destination, run_id: str, job: str, at: datetime, r
         file = target.open_new()
         gzip_file = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) if destination.is_packed else None
         table = _read_table(rows, run_id, job, at)
-        format_writer = find_format(destination)(cast(BinaryIO, gzip_file or file), table.schema)
+        format_writer = find_format(destination)(
+            cast(BinaryIO, gzip_file or file), table.schema, destination.file_options
+        )
         format_writer.write(table)
         format_writer.close(None)
         if gzip_file is not None:

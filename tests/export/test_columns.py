@@ -22,7 +22,8 @@ from connector.warehouse.columns import (
     write_lists_as_json,
 )
 from connector.warehouse.database import Interruption, Statement
-from connector.warehouse.file_formats import CsvFormat, FileOptions
+from connector.warehouse.destination import FileOptions
+from connector.warehouse.file_formats import CsvFormat
 from connector.warehouse.servers import MysqlDatabase, write_inserts
 from tests.databases import Database
 from tests.export.people import (
