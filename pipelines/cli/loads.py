@@ -251,7 +251,7 @@ def load_target(target: Path, row_options: Mapping[str, Any]) -> Job:
     metavar="N",
     group="Shards",
     default_text="number of CPUs",
-    help="With --engine: number of worker processes on this machine.",
+    help="With --engine: number of worker processes on this machine. Each process has one shard.",
 )
 @option(
     "--scheduler",
@@ -259,14 +259,6 @@ def load_target(target: Path, row_options: Mapping[str, Any]) -> Job:
     group="Shards",
     default_text="workers on this machine",
     help="With --engine: address of a running scheduler, for example tcp://10.0.0.5:8786.",
-)
-@option(
-    "--shards",
-    type=click.IntRange(1, MAX_SHARDS),
-    metavar="N",
-    group="Shards",
-    default_text="number of workers",
-    help="With --engine: number of shards.",
 )
 @receipts_option
 @wait_option
@@ -282,7 +274,6 @@ def sync_command(
     engine: str | None,
     workers: int | None,
     scheduler: str | None,
-    shards: int | None,
     receipts: str | None,
     wait_s: float,
     time_limit_s: float | None,
@@ -302,8 +293,8 @@ def sync_command(
     from connector.jobs.reader import load_job, read_settings
 
     refuse_both(is_full, since)
-    if engine is None and (workers, scheduler, shards) != (None, None, None):
-        raise ConfigurationError("--workers, --scheduler and --shards need --engine dask: add it, or leave them out")
+    if engine is None and (workers, scheduler) != (None, None):
+        raise ConfigurationError("--workers and --scheduler need --engine dask: add it, or leave them out")
     if scheduler is not None and workers is not None:
         raise ConfigurationError("--scheduler has its own workers, and --workers starts some. Use one of the two")
     if shard is not None and engine is not None:
@@ -327,7 +318,7 @@ def sync_command(
             plan.rows.source.close()
             # A container may have fewer processors than the machine.
             processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-            options = EngineOptions(scheduler, workers or processors, shards)
+            options = EngineOptions(scheduler, workers or processors)
             sync = ShardedSync(path.absolute(), digest_job(path), request)
             report = run_and_notify(
                 lambda stop, progress: run_sharded(sync, options, stop, progress), job, settings, output

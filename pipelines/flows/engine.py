@@ -66,14 +66,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """The workers of the shards: those of a `scheduler` (its address), or `workers` processes on this machine.
-
-    `shards` is the number of shards; None: one for each worker.
-    """
+    """The workers of the shards: those of a `scheduler` (its address), or `workers` processes on this machine. Each
+    worker has one shard."""
 
     scheduler: str | None = None
     workers: int = 1
-    shards: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +163,7 @@ async def _run_shards(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
                     f"the scheduler {options.scheduler} has no workers. Start some, for example: dask worker "
                     f"{options.scheduler}"
                 )
-            number = options.shards or len(workers)
-            ends += [_ShardEnd(Shard(index, number)) for index in range(1, number + 1)]
+            ends += [_ShardEnd(Shard(index, len(workers))) for index in range(1, len(workers) + 1)]
             progress.follow(lambda: _describe(ends))
             async with work_beside(_stop_tasks(client, run, stop)):
                 await asyncio.gather(*(_run_shard(end, sync, client, f"{run}-{end.shard.index}") for end in ends))

@@ -97,7 +97,7 @@ def test_killed_workers_lose_and_repeat_no_create_and_the_report_is_correct(
 def test_one_report_has_the_sums_of_all_shards(postgres_connector: Connector, tmp_path: Path) -> None:
     write_job(tmp_path)
     postgres_connector.sandbox.switch(latency_ms=5, list_lag_ms=100, **FAULTS)
-    result = close_process(start(postgres_connector, "--shards", "3"))
+    result = close_process(start(postgres_connector, workers=3))
     assert (result.code, result.rows) == (1, {"read": PEOPLE_COUNT + 5, "created": PEOPLE_COUNT, **ODD_ROW_COUNTS}), (
         result.stderr
     )
