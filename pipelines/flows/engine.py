@@ -59,6 +59,9 @@ _CLOSE_S = 2.0  # seconds for workers to end; then they are killed
 _MOST_DEATHS = 50  # workers that may die during one task; after that many deaths the task is the cause
 _PRELOADED = ["distributed", "pipelines.flows.engine", "psycopg", "pandera.pandas", "uvloop"]
 _ERROR_TYPES: tuple[type[ConnectorError], ...] = (ConfigurationError, SourceError, LockedError, LedgerError)
+_SUMMED_FIELDS = (
+    "rows", "settled", "activity", "opt_outs", "receipts", "problems", "echo", "changed_fields", "requests"
+)  # fmt: skip
 _STATUS_OF: Mapping[int, Status] = {0: "ok", 1: "partial", 3: "aborted", 4: "locked"}
 
 logger = logging.getLogger(__name__)
@@ -283,30 +286,11 @@ def _end_sharded(report: Report, ends: Sequence[_ShardEnd], stop: Stop, *, is_in
     Raises the ConfigurationError of a shard if no shard has sent a create.
     """
     reports = [end.report for end in ends if end.report is not None]
-    report.rows = _add([report.rows, *(shard_report.rows for shard_report in reports)])
-    report.settled = _add([report.settled, *(shard_report.settled for shard_report in reports)])
-    report.activity = (
-        _add(shard_report.activity or {} for shard_report in reports) if len(reports) == len(ends) else None
-    )
-    report.opt_outs = sum(shard_report.opt_outs for shard_report in reports)
-    receipts = [shard_report.receipts for shard_report in reports if shard_report.receipts is not None]
-    report.receipts = (
-        {**receipts[0], "rows": sum(shard_report["rows"] for shard_report in receipts)} if receipts else None
-    )
-    kinds = dict.fromkeys(chain.from_iterable(shard_report.problems["kinds"] for shard_report in reports))
-    report.problems = {
-        **{name: sum(shard_report.problems[name] for shard_report in reports) for name in ("new", "open")},
-        "kinds": {
-            kind: _add(shard_report.problems["kinds"].get(kind, {}) for shard_report in reports)
-            for kind in sorted(kinds)
-        },
-    }
-    report.echo = _add(shard_report.echo for shard_report in reports)
-    report.changed_fields = _add(shard_report.changed_fields for shard_report in reports)
-    operations = dict.fromkeys(chain.from_iterable(shard_report.requests for shard_report in reports))
-    report.requests = {
-        name: _add(shard_report.requests.get(name, {}) for shard_report in reports) for name in operations
-    }
+    for name in _SUMMED_FIELDS:
+        values = [getattr(item, name) for item in (report, *reports)]
+        setattr(report, name, _add([value for value in values if value is not None]))
+    if len(reports) < len(ends):
+        report.activity = None
     report.causes = _add_causes(cause for shard_report in reports for cause in shard_report.causes)
     report.unmapped_columns = list(reports[0].unmapped_columns) if reports else []
     restarted_indexes = [str(end.shard.index) for end in ends if end.attempts > 1]
@@ -326,13 +310,15 @@ def _end_sharded(report: Report, ends: Sequence[_ShardEnd], stop: Stop, *, is_in
     end_run(report, stop, _STATUS_OF[pick_worst(codes)], stop.clock.now())
 
 
-def _add(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return the sum of each name's counts, in the order in which the names first appear."""
-    sums: dict[str, int] = {}
-    for counter in counts:
-        for name, number in counter.items():
-            sums[name] = sums.get(name, 0) + number
-    return sums
+def _add(values: Sequence[Any]) -> Any:
+    """Return the sum of numbers. Add dictionaries by their names. Of other values, return the first, or None if there
+    is no value."""
+    if not values or not isinstance(values[0], int | dict):
+        return values[0] if values else None
+    if isinstance(values[0], int):
+        return sum(values)
+    names = dict.fromkeys(chain.from_iterable(values))
+    return {name: _add([value[name] for value in values if name in value]) for name in names}
 
 
 def _add_causes(causes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
