@@ -21,7 +21,7 @@ ever faster, until a refusal gives the bounds of the next ramp.
 `record_refused` records the refusal; the rate stays, and answers to the requests in flight behind it are counted. When
 the pause is over, the next request to leave makes `_decide` choose: chance or a ramp. Without a pause `_decide` runs at
 once. After a limit's refusal, the first served request makes `_resume` begin the ramp: until then the rate stays at the
-ramp's begin, and after a long pause, or if everything is refused, single requests leave.
+ramp's begin, and single requests leave if everything is refused.
 
 Rates are measured between the times at which requests were sent, in seconds of a clock that does not go back. Pure: the
 time `now` comes in.
@@ -42,7 +42,6 @@ _REFUSALS = 3  # refusals without a pause that show a limit
 _LEAST_BEHIND = 2  # so many requests served behind a refused one tell chance from a limit
 _SAMPLE = 6  # so many served requests behind a refused one measure the rate at which they were served
 _ALL_REFUSED = 5  # refusals in a row after which single requests leave
-_LONG_PAUSE_TRIPS = 3.0  # after a pause of more round trips, the one that a single request takes costs little
 _FIRST_END = 2.0  # times the mean rate of the search: the end of the first ramp
 _LONGEST_WINDOW_S = 61.0  # of services; if everything is refused for longer, the service is out of order
 _WINDOW_ROOM = 0.1  # a ramp after a full window ends this share above the mean rate of the window
@@ -243,10 +242,8 @@ class RateController:
         if self._ramp is not None and self._is_busy and not self._last.awaits_served:
             self.rate = min(self._ramp.move(since_s), self._ceiling)
         self._due_at = max(self._due_at, self._paused_until, at - _SLACK_S) + 1 / self.rate
-        is_long_pause = self._pause_s > _LONG_PAUSE_TRIPS * self._trip_s
-        if self._last.awaits_served and (is_long_pause or self._refused_in_row >= _ALL_REFUSED):
-            waits = 2.0 ** max(self._refused_in_row - _ALL_REFUSED, 0)
-            self._due_at = max(self._due_at, at + min(waits * self._trip_s, 1.0))  # one a second in the end
+        if self._refused_in_row >= _ALL_REFUSED:  # single requests, one a second in the end
+            self._due_at = max(self._due_at, at + min(self._trip_s * 2.0 ** (self._refused_in_row - _ALL_REFUSED), 1.0))
 
     def _count_leaving(self, at: float) -> float:
         """Record the time at which a request leaves, and return the seconds since the request before it."""

@@ -36,14 +36,14 @@ from tests.pace.matrix import (
 from tests.pace.others import Aimd, CubicRetry
 
 _PLAYS = {5.0: 12, 50.0: 12, 500.0: 4}  # of each cell: the fewer the requests, the more is left to chance
-_CHANCE_PLAYS = 6
+_CHANCE_PLAYS = 24
 _HEAD = """# The pace, cell by cell
 
 This page is for you if you want every measurement of [the pace](pace.md). `python -m tests.pace` wrote the page.
 The limits are {rates} requests/s. Each cell is the mean of {plays} plays, and each chance cell of {chance_plays}.
 """
 _MISSES = "These cells do not keep their promise (`tests/pace/matrix.py:read_promise`):"
-_RULES = """What each rule is worth: one play of the cells at 5 and 50/s and 20 ms, of three cells at 500/s and of 11
+_RULES = """What each rule is worth: one play of the cells at 5 and 50/s and 20 ms, of six cells at 500/s and of 11
 cells at 50/s with 300 ms, and of the chance cells (mean, least, below 85 %). "Beside" is the least goodput at 50/s and
 300 ms beside another client, with pauses of 5 and 30 s."""
 _WIDTH, _HEIGHT, _LEFT, _TOP = 36, 22, 150, 40
@@ -124,9 +124,9 @@ def write_chance(results: Sequence[tuple[Cell, tuple[float, float, int]]]) -> st
     return "\n".join(lines) + "\n"
 
 
-def play_chance(cell: Cell, number: int = _CHANCE_PLAYS) -> tuple[Cell, tuple[float, float, int]]:
+def play_chance(cell: Cell) -> tuple[Cell, tuple[float, float, int]]:
     """Return the mean of a chance cell's plays, for a process of the pool."""
-    plays = [measure_chance(cell, RateController(), seed) for seed in range(1, 1 + number)]
+    plays = [measure_chance(cell, RateController(), seed) for seed in range(1, 1 + _CHANCE_PLAYS)]
     served, first = (sum(each[index] for each in plays) / len(plays) for index in (0, 1))
     return cell, (served, first, sum(each[2] for each in plays))
 
@@ -170,7 +170,7 @@ def main() -> None:
     """Play, and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
-    parser.add_argument("--plays", type=int, help="plays of each cell, of a chance cell too [default: 12, 12, 4 and 6]")
+    parser.add_argument("--plays", type=int, help="plays of each cell but those of chance [default: 12, 12 and 4]")
     parser.add_argument("--fastest-alone", action="store_true", help="of the last rate only cells alone at 20 ms")
     parser.add_argument("--others", action="store_true", help="play the controllers of other tools")
     parser.add_argument("--to", type=Path, default=Path("docs"))
@@ -189,13 +189,12 @@ def main() -> None:
     order = list(dict.fromkeys((write_limiter(cell), cell.pause_s) for cell in list_cells()))
     with ProcessPoolExecutor(2) as pool:
         results = list(pool.map(partial(play_cell, plays=options.plays), cells, chunksize=4))
-        chance_plays = options.plays or _CHANCE_PLAYS
-        chance = list(pool.map(partial(play_chance, number=chance_plays), list_chance_cells()))
+        chance = list(pool.map(play_chance, list_chance_cells()))
         rules = HEAD + "\n".join(pool.map(write_rule, range(len(RULES)))) + "\n"
     results.sort(key=lambda each: order.index((write_limiter(each[0]), each[0].pause_s)))
     plays = options.plays or ", ".join(str(_PLAYS[rate]) for rate in options.rates)
     rates = ", ".join(f"{rate:g}" for rate in options.rates)
-    head = _HEAD.format(rates=rates, plays=plays, chance_plays=chance_plays)
+    head = _HEAD.format(rates=rates, plays=plays, chance_plays=_CHANCE_PLAYS)
     table = f"{head}\n{write_summary(results)}\n{write_chance(chance)}\n{write_table(results)}\n{_MISSES}\n\n"
     table += f"{write_misses(results)}\n{_RULES}\n\n{rules}"
     (options.to / "pace-table.md").write_text(table, encoding="utf-8")
