@@ -62,7 +62,7 @@ LIBRARY_IMPORTERS = {  # the only modules that may import each third-party libra
     "pandera": ("connector.subscribers.validation",),
     "jinja2": ("connector.templates", "connector.sandbox.server", "pipelines.report.page"),
     "phonenumbers": ("connector.subscribers.rules",),
-    "pycountry": ("connector.subscribers.countries",),
+    "pycountry": ("connector.subscribers.countries", "connector.sandbox.subscriber"),
     "python_calamine": ("connector.sources.workbook",),
     "dlt": ("connector.dlt",),
     "singer_sdk": ("connector.singer",),

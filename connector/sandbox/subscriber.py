@@ -11,21 +11,13 @@ from typing import Annotated, Any, Literal, cast
 from uuid import NAMESPACE_OID, uuid5
 
 import orjson
+import pycountry
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, TypeAdapter, ValidationError
 from typing_extensions import TypedDict  # before Python 3.12 pydantic accepts only this TypedDict
 
 from connector.sandbox.switches import SandboxSettings
 
-_COUNTRIES = """
-AD AE AF AG AI AL AM AO AQ AR AS AT AU AW AX AZ BA BB BD BE BF BG BH BI BJ BL BM BN BO BQ BR BS BT BV BW BY BZ CA CC CD
-CF CG CH CI CK CL CM CN CO CR CU CV CW CX CY CZ DE DJ DK DM DO DZ EC EE EG EH ER ES ET FI FJ FK FM FO FR GA GB GD GE GF
-GG GH GI GL GM GN GP GQ GR GS GT GU GW GY HK HM HN HR HT HU ID IE IL IM IN IO IQ IR IS IT JE JM JO JP KE KG KH KI KM KN
-KP KR KW KY KZ LA LB LC LI LK LR LS LT LU LV LY MA MC MD ME MF MG MH MK ML MM MN MO MP MQ MR MS MT MU MV MW MX MY MZ NA
-NC NE NF NG NI NL NO NP NR NU NZ OM PA PE PF PG PH PK PL PM PN PR PS PT PW PY QA RE RO RS RU RW SA SB SC SD SE SG SH SI
-SJ SK SL SM SN SO SR SS ST SV SX SY SZ TC TD TF TG TH TJ TK TL TM TN TO TR TT TV TW TZ UA UG UM US UY UZ VA VC VE VG VI
-VN VU WF WS YE YT ZA ZM ZW
-"""
-COUNTRY_CODES = frozenset(_COUNTRIES.split())  # ISO 3166-1 alpha-2; the connector has its own table
+_COUNTRY_CODES = frozenset(country.alpha_2 for country in pycountry.countries)  # ISO 3166-1
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _FORBIDDEN_DOMAIN_CHARACTERS = frozenset(' <>,;:"()')
 _LARGEST_ID = 2**53 - 1  # not all programs read a larger JSON number as the same number
@@ -69,7 +61,7 @@ def _check_email(text: str) -> str:
 
 
 def _check_country(text: str) -> str:
-    if text and text not in COUNTRY_CODES:
+    if text and text not in _COUNTRY_CODES:
         raise ValueError(f"this is not a code of ISO 3166-1 alpha-2: {text!r}")
     return text
 

@@ -3,10 +3,8 @@
 import json
 from typing import Any
 
-import pycountry
 import pytest
 
-from connector.sandbox.subscriber import COUNTRY_CODES
 from tests.sandbox.calls import CREATE, SEND, Calls
 
 ALL_FIELDS: dict[str, Any] = {
@@ -93,10 +91,6 @@ def test_required_fields_need_a_value(calls: Calls) -> None:
     for address in ({}, {"City": ""}):
         reply = calls.create(IsActive=False, Address=address)
         assert (reply.status, reply.json["message"]) == (400, "Subscriber.Address.City is required")
-
-
-def test_the_country_codes_are_those_of_iso_3166() -> None:
-    assert {country.alpha_2 for country in pycountry.countries} == COUNTRY_CODES
 
 
 def test_switches_set_the_status_and_the_shape_of_errors(calls: Calls) -> None:
