@@ -402,8 +402,6 @@ class Service:
             return None, self._build_error(405, f"Only {method} is possible here", ("Allow", method))
         if not is_authorised(request, sandbox.authorization):
             return None, self._build_error(401, "The API token is missing or wrong")
-        if settings.max_in_flight and self._served_count + len(self._waiting_requests) >= settings.max_in_flight:
-            return None, self._refuse(settings.limit_status, settings.retry_after_s or 1, "Too many at once")
         wait_s = sandbox.limiter.admit(now)
         if wait_s > 0:
             return None, self._refuse(settings.limit_status, max(wait_s, settings.retry_after_s), "Too many requests")

@@ -206,8 +206,6 @@ class SandboxSettings(BaseModel):
     """How the rate limit counts."""
     window_ms: Annotated[float, Field(ge=1)] = 1000.0
     """The length of a window of the window limiters."""
-    max_in_flight: _Count = 0
-    """Maximum number of open requests. Other requests are refused. 0 means no limit."""
     limit_status: Annotated[int, Field(ge=200, le=599)] = 429
     """The HTTP status of a refused request. With 200, only the body shows the refusal."""
     retry_after: Literal["seconds", "date", "unix", "none"] = "seconds"
