@@ -20,13 +20,9 @@ LIST_WITH_CHECKED_COUNT: dict[str, object] = {"reason": Reason.ID_ORDER, "total_
 CASES: list[tuple[dict[str, object], dict[str, Any], dict[str, object]]] = [
     # switches of the service, options of the reading, expected values of the certificate
     ({}, {}, {"reason": Reason.ONE_ANSWER, "distinct": 0, "pages": 1}),
-    ({"past_end": "null"}, {}, {"is_complete": True, "distinct": 0}),
     ({"past_end": "null"}, {}, COMPLETE),
-    ({"past_end": "null", "order": "email"}, {}, COMPLETE),
     ({"past_end": "400"}, {}, COMPLETE),
-    ({"past_end": "400", "order": "email"}, {}, COMPLETE),
     ({"past_end": "404"}, {}, COMPLETE),
-    ({"past_end": "404", "order": "email"}, {}, COMPLETE),
     ({"list_error": 0.3, "seed": 5}, {}, {"is_complete": True, "distinct": 5000}),
     ({}, {"query": ListQuery(limit=50)}, {"is_complete": True, "distinct": 120, "pages": 5}),
     ({}, {"ignore_total_count": True}, LIST_WITH_CHECKED_COUNT),
@@ -63,17 +59,3 @@ def test_a_list_fails_if_a_page_before_its_end_is_refused(sandbox: SandboxProces
 
     with pytest.raises(ListFailed):
         read_certified_list(sandbox)
-
-
-@pytest.mark.parametrize("switches", [{"max_total": 1000}, {"total_off": 7, "order": "email"}, {"total_off": -7}])
-def test_a_wrong_total_count_is_ignored_on_request(sandbox: SandboxProcess, switches: dict[str, object]) -> None:
-    sandbox.seed(2500, base_name="News")
-    sandbox.switch(**switches)
-
-    refused_certificate, _ = read_certified_list(sandbox)
-    accepted_certificate, collector = read_certified_list(sandbox, ignore_total_count=True)
-
-    assert (refused_certificate.reason, refused_certificate.total_count) == (Reason.TOTAL_COUNT, TotalCount.CHECKED)
-    assert (accepted_certificate.is_complete, accepted_certificate.total_count) == (True, TotalCount.IGNORED)
-    assert accepted_certificate.reason in (Reason.ID_ORDER, Reason.TWO_SWEEPS)
-    assert len(collector.ids) == 2500
