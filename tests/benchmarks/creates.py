@@ -1,7 +1,6 @@
 """The subscribers that the sandbox stored, and when, read from its truth log: a tool's own report is not trusted."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from connector.sandbox import SandboxProcess
 
@@ -11,7 +10,6 @@ class Creates:
     """The creates that the sandbox executed."""
 
     times: tuple[float, ...]  # when each subscriber was stored, in Unix seconds, ascending
-    stored_values: frozenset[str]  # the values of each subscriber without its Id
     duplicates: int  # subscribers that were created more than once
 
     @property
@@ -34,9 +32,4 @@ def read_creates(sandbox: SandboxProcess) -> Creates:
     """Return all creates since the sandbox was last emptied."""
     truth = sandbox.truth()
     events = [event for event in truth["events"] if event["kind"] == "created"]
-    stored_values = frozenset(_describe(event["subscriber"]) for event in events)
-    return Creates(tuple(event["at"] for event in events), stored_values, len(truth["duplicates"]))
-
-
-def _describe(subscriber: dict[str, Any]) -> str:
-    return repr(sorted((name, str(value)) for name, value in subscriber.items() if name != "Id"))
+    return Creates(tuple(event["at"] for event in events), len(truth["duplicates"]))

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-from connector.sandbox.people import SyntheticSubscribers
 from connector.service.wire import encode_subscriber
 
 BASE_ID = 7
@@ -16,15 +15,6 @@ def write_people(path: Path, rows: int) -> Path:
     """Write a CSV file with `rows` people, and return its path."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         _write(file, rows)
-    return path
-
-
-def write_subscribers(path: Path, seeded_subscribers: SyntheticSubscribers) -> Path:
-    """Write a CSV file of the subscribers that the sandbox has, and return the path of the file."""
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(",".join(_COLUMNS) + "\n")
-        for subscriber_id in seeded_subscribers.ids:
-            file.write(f"{seeded_subscribers.email(subscriber_id)},Ann {subscriber_id},Lee,true\n")
     return path
 
 
