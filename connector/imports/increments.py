@@ -76,9 +76,9 @@ class IncrementReading:
             reason = (
                 "the start: no cursor is kept yet"
                 if saved_value is None
-                else f"the cursor stood at {_show(saved_value)}"
+                else f"the cursor stood at {write_cursor(saved_value)}"
             )
-        return f"read {source.name} from {source.watch.column} {_show(self._begins_at)} on ({reason})"
+        return f"read {source.name} from {source.watch.column} {write_cursor(self._begins_at)} on ({reason})"
 
     def choose_cursor(self) -> CursorValue | None:
         """Return the new value of the cursor after all rows were read, or None if the cursor stays.
@@ -103,15 +103,15 @@ class IncrementReading:
             record, value = watch.first_ahead
             yield (
                 f"{count(watch.ahead_count, 'row')} {agree(watch.ahead_count, 'has', 'have')} a value in "
-                f"{watch.column} that lies beyond tomorrow (for example record {record}: {_show(value)}). "
+                f"{watch.column} that lies beyond tomorrow (for example record {record}: {write_cursor(value)}). "
                 "Such a value does not move the cursor. "
                 f"Correct {agree(watch.ahead_count, 'the row', 'the rows')} in the source"
             )
         saved_value = None if self._increment.is_full else self._saved_value
         if saved_value is not None and watch.latest is not None and is_larger(saved_value, watch.latest):
             yield (
-                f"the cursor stands in the future ({_show(saved_value)}), so changes before then are not read. Correct "
-                "the row that has this value, and run connector sync --full once"
+                f"the cursor stands in the future ({write_cursor(saved_value)}), so changes before then are not read. "
+                "Correct the row that has this value, and run connector sync --full once"
             )
 
     def end(self, ledger: Ledger, run_key: int, hindrance: str | None) -> Iterator[str]:
@@ -129,10 +129,11 @@ class IncrementReading:
         value = None if hindrance is not None else self.choose_cursor()
         if value is not None:
             move_cursor(ledger.connection, self._increment.job, self._increment.digest, write_cursor(value), run_key)
-            yield f"the cursor stands at {_show(value)} now"
+            yield f"the cursor stands at {write_cursor(value)} now"
         else:
+            saved_value = self._saved_value
             position = (
-                "no cursor is kept" if self._saved_value is None else f"the cursor stays at {_show(self._saved_value)}"
+                "no cursor is kept" if saved_value is None else f"the cursor stays at {write_cursor(saved_value)}"
             )
             yield f"{position}: {hindrance or self._explain_unmoved()}"
 
@@ -141,10 +142,5 @@ class IncrementReading:
         if watch.largest_value is None:
             return f"no row had a {'usable ' if watch.ahead_count else ''}value in {watch.column}"
         if is_larger(self._begins_at, self._default_beginning):
-            return f"--since left out rows after {_show(self._default_beginning)}, which the next run reads"
+            return f"--since left out rows after {write_cursor(self._default_beginning)}, which the next run reads"
         return "no newer row was read"
-
-
-def _show(value: CursorValue) -> str:
-    """Return the value for a report. Hide a text, because it may be a name or an address."""
-    return "a text that is not shown" if isinstance(value, str) else write_cursor(value)

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from connector.sources.cursor import CursorKind, CursorValue
 
 
-_KINDS_WITHOUT_LOOKBACK = {"integer": "a whole number", "text": "text"}
-
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
 _DELIMITER_BY_NAME = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
 
@@ -37,7 +35,7 @@ class Cursor(BaseModel):
     )
     start: str = Field(
         description="Value that the first run starts from, of the column's type: a timestamp (UTC if it has no zone), "
-        "a date, a whole number or a text."
+        "a date or a whole number."
     )
     lookback_s: Annotated[float, BeforeValidator(parse_duration)] = Field(
         default=0.0,
@@ -71,8 +69,8 @@ class Cursor(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.lookback_s and self.kind in _KINDS_WITHOUT_LOOKBACK:
-            raise ValueError(f"lookback is for timestamps and dates, and start is {_KINDS_WITHOUT_LOOKBACK[self.kind]}")
+        if self.lookback_s and self.kind == "integer":
+            raise ValueError("lookback is for timestamps and dates, and start is a whole number")
         return self
 
 

@@ -21,7 +21,7 @@ from typing import Any, TypeGuard
 
 import sqlalchemy as sa
 
-CursorValue = datetime | date | int | str
+CursorValue = datetime | date | int
 
 CURSOR = "cursor"
 """The name of the cursor's value in a query: `:cursor`."""
@@ -36,7 +36,6 @@ class CursorKind(StrEnum):
     TIMESTAMP = "timestamp"
     DATE = "date"
     INTEGER = "integer"
-    TEXT = "text"
 
 
 class ColumnType(StrEnum):
@@ -48,7 +47,6 @@ class ColumnType(StrEnum):
     TIMESTAMP = "timestamps without a zone"
     MOMENT = "timestamps with a zone"
     BOOLEAN = "booleans"
-    UUID = "UUIDs"
     OTHER = "values that have no order in time"
 
 
@@ -75,24 +73,26 @@ _KIND_DETAILS: dict[CursorKind, tuple[type, sa.types.TypeEngine[Any], str]] = {
     ),
     CursorKind.DATE: (date, sa.Date(), "a date, such as 2026-11-21"),
     CursorKind.INTEGER: (int, sa.BigInteger(), "a whole number of at most 64 bits"),
-    CursorKind.TEXT: (str, sa.types.NULLTYPE, "text"),  # no SQL type, because a text may be compared with a UUID
 }  # fmt: skip
 
 
 def find_kind(text: str) -> CursorKind:
-    """Return the kind of a job's `start`, such as `7`, `2026-11-21`, `2026-11-21T10:00:00`, or another text."""
+    """Return the kind of a job's `start`, such as `7`, `2026-11-21` or `2026-11-21T10:00:00`. Raises ValueError for
+    another text."""
     text = text.strip()
     if _INTEGER_PATTERN.fullmatch(text):
         return CursorKind.INTEGER
     if _DAY_PATTERN.fullmatch(text):
         return CursorKind.DATE
-    return CursorKind.TIMESTAMP if _DAY_PATTERN.match(text) else CursorKind.TEXT
+    if _DAY_PATTERN.match(text):
+        return CursorKind.TIMESTAMP
+    raise ValueError("must be a timestamp, a date or a whole number. A query can cast a text to one of these types")
 
 
 def parse_cursor(text: str, kind: CursorKind) -> CursorValue:
     """Return the value of a text that a person or `write_cursor` has written. Raises ValueError with a description of
     valid texts."""
-    value: CursorValue | None = text
+    value: CursorValue | None
     try:
         match kind:
             case CursorKind.TIMESTAMP:
@@ -120,8 +120,6 @@ def read_value(value: object, kind: CursorKind) -> CursorValue | None:
         decoded_value = bytes(value).decode() if isinstance(value, bytes | bytearray | memoryview) else value
         if decoded_value is None:
             return None
-        if kind is CursorKind.TEXT:
-            return None if "\0" in str(decoded_value) else str(decoded_value)  # PostgreSQL cannot store a NUL
         if kind is CursorKind.INTEGER:
             if isinstance(decoded_value, str) and _INTEGER_PATTERN.fullmatch(decoded_value):
                 number = int(decoded_value)
@@ -147,8 +145,7 @@ def read_value(value: object, kind: CursorKind) -> CursorValue | None:
 
 
 def look_back(value: CursorValue, lookback_s: float) -> CursorValue:
-    """Return the value minus `lookback_s`. For a date, the look-back is rounded up to days. Numbers and texts do not
-    change."""
+    """Return the value minus `lookback_s`. For a date, the look-back is rounded up to days. Numbers do not change."""
     if not isinstance(value, date):
         return value
     is_moment = isinstance(value, datetime)
@@ -168,18 +165,13 @@ def find_latest(value: CursorValue, now: datetime) -> CursorValue | None:
     """Return the end of tomorrow in UTC, in the form of this value. A cursor must not move beyond this time. It is not
     today, because a timestamp without a zone may be a day ahead. Return None if the value may not be a time.
 
-    A text is a time if it begins with the year and has months of two digits (`2026/11/21`). A whole number is a time if
-    it reads as a Unix time (`find_latest_unix`), as `20261121` or as `20261121100000`.
+    A whole number is a time if it reads as a Unix time (`find_latest_unix`), as `20261121` or as `20261121100000`.
     """
     tomorrow = _find_end_of_tomorrow(now)
     if isinstance(value, datetime):
         return tomorrow
     if isinstance(value, date):
         return tomorrow.date()
-    if isinstance(value, str):
-        match = _YEAR_FIRST.match(value)
-        # "~" sorts after each separator and hour that can follow a day
-        return None if match is None else f"{tomorrow:%Y}{match[1]}{tomorrow:%m}{match[1]}{tomorrow:%d}~"
     for form in _NUMBER_FORMS:
         with suppress(ValueError):
             if datetime.strptime(str(value), form).strftime(form) == str(value):  # noqa: DTZ007 - only digits are compared
@@ -202,7 +194,6 @@ def _find_end_of_tomorrow(now: datetime) -> datetime:
     return datetime.combine((now.astimezone(UTC) + timedelta(days=1)).date(), time.max, UTC)
 
 
-_YEAR_FIRST = re.compile(r"(?:19|20)\d\d([-/. ])\d\d(?!\d)", re.ASCII)
 _NUMBER_FORMS = ("%Y%m%d", "%Y%m%d%H%M%S")
 _YEAR_2000_S = 946_684_800
 _UNITS_PER_S = (1, 10**3, 10**6, 10**9)
@@ -235,7 +226,7 @@ class CursorWatch:
         """Record the values of consecutive rows. `first_number` is the record number of the first row."""
         largest: CursorValue | None = None
         self.missing_count += sum(value is None for value in values)
-        if {*map(type, values)} - {type(None)} == {_KIND_DETAILS[self.kind][0]} and self.kind is not CursorKind.TEXT:
+        if {*map(type, values)} - {type(None)} == {_KIND_DETAILS[self.kind][0]}:
             with suppress(TypeError):  # timestamps with and without a zone cannot be compared
                 largest = max(value for value in values if value is not None)  # type: ignore[type-var, assignment]
         if self.latest is None and self.now is not None and self.kind is CursorKind.INTEGER:

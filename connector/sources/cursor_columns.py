@@ -23,15 +23,12 @@ COMPARABLE: dict[CursorKind, frozenset[ColumnType]] = {
     CursorKind.TIMESTAMP: _TIME_TYPES,
     CursorKind.DATE: _TIME_TYPES,
     CursorKind.INTEGER: frozenset({ColumnType.NUMBER}),
-    CursorKind.TEXT: frozenset({ColumnType.TEXT, ColumnType.UUID}),
 }
 """The types of columns that each kind of `start` can be compared with. If `compares_texts` is true, times can also be
 compared with columns of texts."""
 
 _START_ADVICE = {
     ColumnType.NUMBER: "write start as a whole number, such as 0",
-    ColumnType.TEXT: "write start as text, such as ''",
-    ColumnType.UUID: "write start as text, such as ''",
     **dict.fromkeys(_TIME_TYPES, "write start as a timestamp, such as 1970-01-01T00:00:00"),
 }
 _OTHER_COLUMN_ADVICE = "choose a column of timestamps, dates or whole numbers"
@@ -40,8 +37,8 @@ _POSTGRESQL_TYPES = {  # by pg_type.oid; PostgreSQL never changes the oids of it
     **dict.fromkeys((20, 21, 23, 26, 700, 701, 1700), ColumnType.NUMBER),
     **dict.fromkeys((18, 19, 25, 1042, 1043), ColumnType.TEXT),
     1082: ColumnType.DATE, 1114: ColumnType.TIMESTAMP, 1184: ColumnType.MOMENT,
-    16: ColumnType.BOOLEAN, 2950: ColumnType.UUID,
-    **dict.fromkeys((17, 114, 790, 1083, 1186, 1266, 1560, 1562, 3802), ColumnType.OTHER),
+    16: ColumnType.BOOLEAN,
+    **dict.fromkeys((17, 114, 790, 1083, 1186, 1266, 1560, 1562, 2950, 3802), ColumnType.OTHER),
 }  # fmt: skip
 _MYSQL_TYPES = {  # by the number of the type in the protocol, which all drivers report
     **dict.fromkeys((0, 1, 2, 3, 4, 5, 8, 9, 13, 16, 246), ColumnType.NUMBER),
@@ -72,14 +69,15 @@ def explain_type(column: str, kind: CursorKind, type_: ColumnType | None, databa
     """
     if type_ is None or type_ in COMPARABLE[kind]:
         return ""
-    if type_ is ColumnType.TEXT and kind in (CursorKind.TIMESTAMP, CursorKind.DATE):
-        if compares_texts(database) or not is_table:
+    is_number = kind is CursorKind.INTEGER
+    if type_ is ColumnType.TEXT:
+        if not is_number and (compares_texts(database) or not is_table):
             return ""
-        advice = f"use a query with cast({column} as timestamp)"
+        advice = f"use a query with cast({column} as {'bigint' if is_number else 'timestamp'})"
     else:
         advice = _START_ADVICE.get(type_, _OTHER_COLUMN_ADVICE)
-    article = "" if kind is CursorKind.TEXT else "an " if kind is CursorKind.INTEGER else "a "
-    return f"the cursor's column {column} has {type_}, and start is {article}{kind}: they cannot be compared; {advice}"
+    start = f"{'an' if is_number else 'a'} {kind}"
+    return f"the cursor's column {column} has {type_}, and start is {start}: they cannot be compared; {advice}"
 
 
 def show_example(value: object) -> str:
@@ -98,7 +96,7 @@ _MAX_EXAMPLE_LENGTH = 40  # characters of an example in a message
 # The bound
 
 
-def convert_bound(value: CursorValue, database: str, type_: ColumnType | None, offset: timedelta) -> CursorValue:
+def convert_bound(value: CursorValue, database: str, type_: ColumnType | None, offset: timedelta) -> CursorValue | str:
     """Return the bound in the form in which the column is compared. `offset` is the smallest offset from UTC in a
     column of texts."""
     if not isinstance(value, date):
@@ -145,10 +143,7 @@ _SQLITE_OFFSET = (
     f"coalesce(round((julianday(substr(c, 1, 16)) - julianday(c)) * {_QUARTERS_PER_DAY}), "
     f"{OFFSET_FUNCTION}(CAST(c AS BLOB))) END"
 )
-_SQLITE_IS_COMPARABLE = {
-    CursorKind.INTEGER: "CASE WHEN typeof(c) IN ('integer', 'real') THEN 0 END",
-    CursorKind.TEXT: "CASE WHEN typeof(c) = 'text' THEN 0 END",
-}
+_SQLITE_NUMBER_OFFSET = "CASE WHEN typeof(c) IN ('integer', 'real') THEN 0 END"
 _MYSQL_ISO = (
     "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
     "([ Tt]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.,][0-9]+)?)?([Zz]|[+-]00(:?00)?)?)?$"
@@ -173,7 +168,7 @@ def build_check(
     UTC among the texts, in quarters of an hour. Return None if the type of the column is enough.
     """
     if database == "sqlite":
-        offset_sql = _SQLITE_IS_COMPARABLE.get(kind, _SQLITE_OFFSET)
+        offset_sql = _SQLITE_NUMBER_OFFSET if kind is CursorKind.INTEGER else _SQLITE_OFFSET
         # With a limit, SQLite computes the offset only once for each row.
         offsets_sql = f"SELECT c, {offset_sql} AS o FROM connector_rows WHERE c IS NOT NULL LIMIT -1"
         select_sql = (

@@ -35,8 +35,7 @@ _TYPES_ARROW_CHANGES = frozenset({"time with time zone", "time", "bit", "interva
 such values to texts."""
 
 _SQL_TYPE_BY_KIND = {CursorKind.TIMESTAMP: "TIMESTAMP", CursorKind.DATE: "DATE", CursorKind.INTEGER: "BIGINT"}
-"""The SQL type of a bound without a value. With a type, DuckDB refuses to compare a column of another type. A text has
-no type here, because a text may be compared with a UUID."""
+"""The SQL type of a bound without a value. With a type, DuckDB refuses to compare a column of another type."""
 
 
 class DuckdbSource(CloseableResource):
@@ -159,7 +158,7 @@ def open_duckdb(
     if bound is None:
         return DuckdbSource(path, query, {}, watch)
     cursor_sql = f"${CURSOR}"
-    if bound.value is None and bound.kind in _SQL_TYPE_BY_KIND:
+    if bound.value is None:
         cursor_sql = f"CAST({cursor_sql} AS {_SQL_TYPE_BY_KIND[bound.kind]})"
     query_sql = mark_cursor(query, "duckdb", cursor_sql)
     return DuckdbSource(path, query_sql, {CURSOR: bound.value} if uses_cursor(query, "duckdb") else {}, watch)

@@ -227,10 +227,8 @@ class IncrementalSource(CloseableResource):
 
     def begin_at(self, value: CursorValue, *, now: datetime | None = None, latest: CursorValue | None = None) -> None:
         """Set the cursor value from which rows are read. The watch uses `now` and `latest` to recognise values in the
-        future. Raises ConfigurationError if a MariaDB column has UUIDs and the value is not a UUID."""
+        future."""
         self._bound = convert_bound(value, self._database, self._type, self._offset)
-        if self._database in MYSQL and self._query is None and self.watch.kind is CursorKind.TEXT:
-            self._refuse_uuid(self._bound)
         self.watch = replace(self.watch, now=now, latest=latest)
 
     def convert_saved(self, value: CursorValue) -> CursorValue:
@@ -312,18 +310,6 @@ class IncrementalSource(CloseableResource):
             self._refuse_values(int(value_count), example)
         return read_quarters(quarters)
 
-    def _refuse_uuid(self, value: object) -> None:
-        """Raise ConfigurationError if the column has UUIDs and the value is not a UUID. The result of such a comparison
-        in MariaDB is NULL, so no row would be read."""
-        column = self._quote(self.watch.column)
-        comparison_sql = f"SELECT {column} >= :{CURSOR} FROM {self._quote_table()} WHERE {column} IS NOT NULL LIMIT 1"  # noqa: S608 - names, quoted
-        bound = CursorBound(self.watch.column, self.watch.kind, value)
-        if [tuple(row) for row in self._fetch(build_query(comparison_sql, bound, self._database))] == [(None,)]:
-            raise ConfigurationError(
-                f"{self.name}: the cursor's column {self.watch.column} has UUIDs, and the text where reading begins is "
-                "not a UUID: they cannot be compared; write start as 00000000-0000-0000-0000-000000000000"
-            )
-
     def _quote(self, name: str) -> str:
         quote = "`" if self._database in MYSQL else '"'
         return f"{quote}{name.replace(quote, quote * 2)}{quote}"
@@ -346,7 +332,7 @@ class IncrementalSource(CloseableResource):
             f"{self.name}: {count(value_count, 'row')} {agree(value_count, 'has', 'have')} no {kind_name} in {column} "
             f"that can be compared with the cursor (for example {record}{show_example(example)}), so later runs would "
             f"not read {agree(value_count, 'it', 'them')}. Correct {agree(value_count, 'the row', 'the rows')}, "
-            "convert the column in a query, or write start as the column's values are"
+            "or convert the column in a query"
         )
 
 

@@ -23,7 +23,6 @@ subscriber: {base: {id: 7}}
         ("1970-01-01T00:00:00", CursorKind.TIMESTAMP, datetime(1970, 1, 1)),  # noqa: DTZ001 - the start in the job has no time zone
         ("1970-01-01", CursorKind.DATE, date(1970, 1, 1)),
         ("0", CursorKind.INTEGER, 0),
-        ("''", CursorKind.TEXT, ""),
     ],
 )
 def test_the_kind_of_a_cursor_follows_from_its_start(
@@ -44,7 +43,11 @@ FAULTS = [
     ("1970-01-01T00:00:00", "1970-13-01", "source.sql.cursor.start: must be a date, such as 2026-11-21"),
     ("1970-01-01T00:00:00", "1970-01-01 noon", "source.sql.cursor.start: must be a timestamp, such as"),
     ("start: 1970-01-01T00:00:00", "start: 0", "lookback is for timestamps and dates, and start is a whole number"),
-    ("start: 1970-01-01T00:00:00", "start: A", "lookback is for timestamps and dates, and start is text"),
+    (
+        "start: 1970-01-01T00:00:00",
+        "start: A",
+        "must be a timestamp, a date or a whole number. A query can cast",
+    ),
     ("start: 1970-01-01T00:00:00, ", "", "source.sql.cursor.start: is missing"),
     ("column: updated_at, ", "", "source.sql.cursor.column: is missing"),
     ("lookback: 10m", "lookback: 10", "lookback: must be a duration with its unit"),

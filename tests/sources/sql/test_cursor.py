@@ -33,9 +33,6 @@ def test_the_start_decides_the_kind_of_the_cursor() -> None:
         ("2026-11-21T10:00:00", CursorKind.TIMESTAMP),
         ("2026-11-21 10:00:00.5+01:00", CursorKind.TIMESTAMP),
         ("1970-01-01T00:00:00Z", CursorKind.TIMESTAMP),
-        ("", CursorKind.TEXT),
-        ("A-1", CursorKind.TEXT),
-        ("1.5", CursorKind.TEXT),
         ("20261121", CursorKind.INTEGER),
     ]
     for text, kind in cases:
@@ -43,7 +40,7 @@ def test_the_start_decides_the_kind_of_the_cursor() -> None:
 
 
 def test_a_start_that_is_not_a_valid_value_of_its_kind_is_refused() -> None:
-    for text in ["2026-13-01", "2026-02-30T10:00:00", "2026-11-21T25:00", "9" * 30]:
+    for text in ["2026-13-01", "2026-02-30T10:00:00", "2026-11-21T25:00", "9" * 30, "", "A-1", "1.5"]:
         with pytest.raises(ValueError, match="must be"):
             parse_cursor(text, find_kind(text))
 
@@ -52,7 +49,6 @@ VALUES: dict[CursorKind, st.SearchStrategy[CursorValue]] = {
     CursorKind.TIMESTAMP: st.datetimes(timezones=st.sampled_from([None, UTC, EAST])),
     CursorKind.DATE: st.dates(),
     CursorKind.INTEGER: st.integers(-(2**63) + 1, 2**63 - 1),
-    CursorKind.TEXT: st.text(),
 }
 
 
@@ -98,10 +94,8 @@ def test_a_value_of_a_database_is_converted_to_the_kind_of_the_cursor() -> None:
         (float("nan"), CursorKind.INTEGER, None),
         (Decimal("Infinity"), CursorKind.INTEGER, None),
         (2**63, CursorKind.INTEGER, None),
-        (b"\xff", CursorKind.TEXT, None),
-        ("a\0b", CursorKind.TEXT, None),
-        ("Ünï", CursorKind.TEXT, "Ünï"),
-        (None, CursorKind.TEXT, None),
+        (b"\xff", CursorKind.TIMESTAMP, None),
+        (None, CursorKind.INTEGER, None),
     ]
     for value, kind, expected in cases:
         assert read_value(value, kind) == expected
@@ -143,7 +137,6 @@ def test_a_lookback_moves_the_start_back() -> None:
         (date(2026, 11, 21), 86_401, date(2026, 11, 19)),
         (date(2026, 11, 21), 0, date(2026, 11, 21)),
         (7, 0, 7),
-        ("a", 0, "a"),
     ]
     for value, lookback_s, earlier_value in cases:
         assert look_back(value, lookback_s) == earlier_value
