@@ -1,5 +1,4 @@
-"""The records of all emails, so that no email is sent twice: the emails of campaigns, and single emails (architecture
-4).
+"""The records of the emails of campaigns, so that no recipient gets an email twice (architecture 4).
 
 The rules:
 
@@ -17,10 +16,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from sqlalchemy import TextClause, text
+from sqlalchemy import text
 
 from connector.errors import ConfigurationError
-from connector.ledger.store import Batch, HoldCampaign, Rows, Store, make_storable, refuse_stale
+from connector.ledger.store import Batch, HoldCampaign, Rows, Store, make_storable
 from connector.states import EMAIL, EmailEvent, EmailState
 
 
@@ -231,45 +230,6 @@ class EmailLog:
         }
         self.store.change(batch, values, rows)
 
-    # Single emails (`connector send`). There is no lock. So a single email in SENDING may be on its way, or its process
-    # may have died, and only a person can find out
-
-    def mark_single_intended(self, account: str, run_id: str, addresses: str, *, at: float) -> int:
-        """Move NONE to SENDING at the time `at` (Unix seconds), for an email to all `addresses`. Return the key of the
-        email."""
-        new_state = EMAIL.decide(EmailState.NONE, EmailEvent.INTENDED)
-        texts = {"account": account, "address": addresses, "run": run_id}
-        values = {name: make_storable(value) for name, value in texts.items()} | {
-            "new_state": new_state,
-            "at": float(at),
-        }
-        return int(self.connection.execute(_INSERT_SINGLE, values).scalar_one())
-
-    def mark_single_accepted(self, key: int, request_id: int, message_id: str, *, at: float) -> None:
-        """Move SENDING to SENT, and delete the addresses. `request_id` is SendMessageRequestId, `message_id` is
-        MessageId, and `at` is in Unix seconds."""
-        answer = {"request_id": request_id, "message_id": make_storable(message_id), "at": float(at)}
-        self._move_single(_SET_SINGLE_ACCEPTED, key, EmailEvent.ACCEPTED, **answer)
-
-    def mark_single_refused(self, key: int, status: int, words: str) -> None:
-        """Move SENDING to REFUSED. `status` is the HTTP status, and `words` the message of the service."""
-        self._move_single(_SET_SINGLE_REFUSED, key, EmailEvent.REFUSED, status=status, words=make_storable(words))
-
-    def mark_single_not_sent(self, key: int) -> None:
-        """Move SENDING to NONE. The request never left."""
-        self._move_single(_DELETE_SINGLE, key, EmailEvent.NOT_SENT)
-
-    def mark_single_lost(self, key: int) -> None:
-        """Move SENDING to UNKNOWN."""
-        self._move_single(_SET_SINGLE, key, EmailEvent.LOST)
-
-    def _move_single(self, statement: TextClause, key: int, event: EmailEvent, **answer: object) -> None:
-        values = {"key": key, "old_state": EmailState.SENDING, **answer}
-        new_state = EMAIL.decide(EmailState.SENDING, event)
-        if new_state is not EmailState.NONE:  # the statement deletes the line
-            values["new_state"] = new_state
-        refuse_stale(self.connection.execute(statement, values).rowcount, 1)
-
 
 def _build_rows(campaign: Campaign, recipients: Sequence[bytes]) -> list[tuple[int, bytes]]:
     return [(campaign.key, recipient) for recipient in recipients]
@@ -342,15 +302,3 @@ _WRITE_MARK = text(
 )
 _ADD_CAMPAIGN = text("INSERT INTO campaign (account, name, is_closed) VALUES (:account, :name, false)")
 _OPEN_CAMPAIGN = text("UPDATE campaign SET is_closed = false WHERE account = :account AND name = :name")
-_INSERT_SINGLE = text(
-    "INSERT INTO email (account, address, state, run_id, intended_at) VALUES (:account, :address, :new_state, :run, "
-    ":at) RETURNING email_key"
-)
-_WHERE_SINGLE = "WHERE email_key = :key AND campaign_key IS NULL AND state = :old_state"
-_SET_SINGLE_ACCEPTED = text(
-    "UPDATE email SET state = :new_state, request_id = :request_id, message_id = :message_id, sent_at = :at, address "
-    f"= NULL {_WHERE_SINGLE}"
-)
-_SET_SINGLE_REFUSED = text(f"UPDATE email SET state = :new_state, status = :status, words = :words {_WHERE_SINGLE}")
-_SET_SINGLE = text(f"UPDATE email SET state = :new_state {_WHERE_SINGLE}")
-_DELETE_SINGLE = text(f"DELETE FROM email {_WHERE_SINGLE}")

@@ -113,7 +113,7 @@ def open_emails(url: str, *, may_make: bool = True) -> Iterator[EmailLog]:
         if not may_make:
             with log.transaction():
                 is_history_missing = not log.has_campaign_history()
-            if is_history_missing:  # a single email also creates the tables
+            if is_history_missing:  # in version 0.2.0, a single email also created the tables
                 raise build_missing(f"{log.name} that has ever recorded a campaign")
         yield log
 

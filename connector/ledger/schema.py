@@ -242,8 +242,8 @@ email = Table(
     "email",
     emails_metadata,
     Column("email_key", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
-    Column("campaign_key", Integer, ForeignKey(campaign.c.campaign_key)),  # null: a single email
-    Column("account", Text),  # account of a single email; other emails have the account of their campaign
+    Column("campaign_key", Integer, ForeignKey(campaign.c.campaign_key)),  # null: a single email, which 0.2.0 recorded
+    Column("account", Text),  # account of such a single email; other emails have the account of their campaign
     Column("recipient", LargeBinary(IDENTITY_BYTES)),  # the digest of the normalised address
     Column("state", SmallInteger, nullable=False),
     Column("address", Text),  # the address as a text, while a person may need it

@@ -1,12 +1,10 @@
-"""Sends one email. The email is recorded before it leaves, and is never sent again."""
+"""Sends one email, and never sends it again. The log of runs has the run before the email leaves."""
 
 import asyncio
 
 from connector.clock import Clock
 from connector.control import Stop, stay_alive
-from connector.errors import ConfigurationError, LedgerError
-from connector.ledger.emails import EmailLog
-from connector.ledger.opening import open_emails
+from connector.errors import ConfigurationError
 from connector.mail.message import Message, encode_email
 from connector.outcomes import MailOutcome
 from connector.progress import Progress
@@ -38,42 +36,16 @@ async def run_send(message: Message, settings: Settings, stop: Stop, progress: P
     scope = RunScope(destination=settings.service.base_url, account=settings.account)
     report = start_report("send", "", clock.now(), scope)
     progress.follow(lambda: "sending")
-    try:
-        with (
-            record_report(report, settings.state_dir, settings.retention_s, clock.now),
-            open_emails(settings.ledger_url) as log,
-        ):
-            await _send(message, settings, log, report, stop)
-    except LedgerError as error:
-        if report.finished_at is None:
-            end_report(report, "aborted", clock.now(), str(error))
+    with record_report(report, settings.state_dir, settings.retention_s, clock.now) as is_recorded:
+        if not is_recorded:
+            reason = f"the run cannot be recorded in {settings.state_dir}, so the email was not sent"
+            end_report(report, "aborted", clock.now(), f"{reason}. Make the folder writable, and run again")
+        elif stop.is_stopping:
+            _end_report(report, MailOutcome.UNSENT, "stopped", clock)
+            report.signal = stop.signal
         else:
-            report.messages.insert(0, f"{error}. The outcome of the email is shown below, and is not recorded")
-            report.status = "aborted"
+            _refuse_token(await _deliver(message, settings, report, stop), report)
     return report
-
-
-async def _send(message: Message, settings: Settings, log: EmailLog, report: Report, stop: Stop) -> None:
-    clock = stop.clock
-    addresses = ", ".join(recipient.email for recipient in (*message.to, *message.cc, *message.bcc))
-    if stop.is_stopping:
-        _end_report(report, MailOutcome.UNSENT, "stopped", clock)
-        report.signal = stop.signal
-        return
-    with log.transaction():
-        key = log.mark_single_intended(settings.account, report.run_id, addresses, at=clock.now().timestamp())
-    answer = await _deliver(message, settings, report, stop)
-    with log.transaction():
-        match answer:
-            case Accepted(request_id, message_id):
-                log.mark_single_accepted(key, request_id, message_id, at=clock.now().timestamp())
-            case Refused(status, answer_message):
-                log.mark_single_refused(key, status, answer_message)
-            case NotSent():
-                log.mark_single_not_sent(key)
-            case Ambiguous():
-                log.mark_single_lost(key)
-    _refuse_token(answer, report)
 
 
 async def send_unrecorded(message: Message, settings: Settings, job: str, stop: Stop) -> Report:

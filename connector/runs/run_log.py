@@ -50,12 +50,12 @@ def record_run(
     report: Callable[[], Mapping[str, Any]],
     now: Callable[[], datetime],
     retention_s: float = RETENTION_S,
-) -> Iterator[None]:
+) -> Iterator[bool]:
     """Record a run: write `begin_values` (with a `run_id`) at the beginning of the context, and `report()` at its end.
 
     A ConnectorError that ends the run gets the id of the run. At the end, files of earlier runs that are older than
     `retention_s` are deleted, unless the clock has jumped. If the log cannot be written, this module's logger logs a
-    warning, and the run does not fail.
+    warning, and the run does not fail. Yield whether the beginning of the run is durable.
     """
     path = state_dir / _RUNS_FOLDER / f"{begin_values['run_id']}.json"
     try:
@@ -64,13 +64,16 @@ def record_run(
         fcntl.flock(file, fcntl.LOCK_EX)  # waits, because a reader may test the lock at this moment
     except OSError as error:
         logger.warning("the run cannot be recorded in %s: %s", path, error.strerror)
-        yield
+        yield False
         return
     with file:
+        is_recorded = False
         with suppress(OSError):  # the end of the run writes the file again, and reports an error
             os.write(file.fileno(), _encode({**begin_values, "status": "running", "pid": os.getpid()}))
+            os.fsync(file.fileno())
+            is_recorded = True
         try:
-            yield
+            yield is_recorded
         except BaseException as error:
             exit_code = find_exit_code(error) if isinstance(error, ConnectorError) else 3
             if isinstance(error, ConnectorError):

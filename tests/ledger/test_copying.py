@@ -12,8 +12,8 @@ from connector.ledger.opening import open_emails, open_ledger
 from connector.ledger.records import start_run
 from connector.ledger.schema import emails_metadata, entry, metadata
 from connector.ledger.store import Store
-from connector.states import State
-from tests.ledger.emails.moves import add_campaign
+from connector.states import EmailState, State
+from tests.ledger.emails.moves import add_campaign, move_to as move_email_to
 from tests.ledger.moves import PATHS, add_base, begin_run, move_to
 from tests.ledger.places import build_file_url, run_sql
 
@@ -29,9 +29,7 @@ def source(tmp_path: Path) -> str:
         for number, state in enumerate(state for state in PATHS if state is not State.NONE):
             move_to(ledger, add_base(ledger, number + 1, f"Base {number}"), state)
     with open_emails(url) as log:
-        add_campaign(log)
-        with log.transaction():
-            log.mark_single_intended("account", "run-1", "ann@example.com", at=1.0)
+        move_email_to(log, add_campaign(log), EmailState.SENDING)
     return url
 
 
@@ -67,8 +65,8 @@ def test_keys_continue_after_the_copied_keys(source: str, postgres_url: str) -> 
         with ledger.transaction() as connection:
             assert start_run(connection, "run-2", "job", "import", 1.0) == 2
         assert add_base(ledger, 99).key == len(PATHS)
-    with open_emails(postgres_url) as log, log.transaction():
-        assert log.mark_single_intended("account", "run-2", "bob@example.com", at=2.0) == 2
+    with open_emails(postgres_url) as log:
+        assert add_campaign(log, "farewell").key == 2
 
 
 def test_the_old_ledger_is_refused_after_the_copy(source: str, postgres_url: str, tmp_path: Path) -> None:

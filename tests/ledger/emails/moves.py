@@ -31,13 +31,6 @@ MOVES: dict[Move, Callable[[EmailLog, Campaign], object]] = {
 }
 TOLERANT_MOVES = {(EmailState.SENDING, EmailEvent.DIED)}  # a call about many emails, which skips emails in other states
 
-SINGLE_MOVES: dict[EmailEvent, Callable[[EmailLog, int], object]] = {
-    EmailEvent.ACCEPTED: lambda log, key: log.mark_single_accepted(key, 7, "<7@shop>", at=2.0),
-    EmailEvent.REFUSED: lambda log, key: log.mark_single_refused(key, 422, "no"),
-    EmailEvent.NOT_SENT: lambda log, key: log.mark_single_not_sent(key),
-    EmailEvent.LOST: lambda log, key: log.mark_single_lost(key),
-}
-
 PATHS: dict[EmailState, tuple[EmailEvent, ...]] = {
     EmailState.NONE: (),
     EmailState.SENDING: (EmailEvent.INTENDED,),
@@ -50,11 +43,6 @@ PATHS: dict[EmailState, tuple[EmailEvent, ...]] = {
 def add_campaign(log: EmailLog, name: str = "welcome", account: str = "account") -> Campaign:
     with log.hold_campaign(account, name, is_new_account=True) as campaign:
         return campaign
-
-
-def add_single_email(log: EmailLog, account: str = "account") -> int:
-    with log.transaction():
-        return log.mark_single_intended(account, RUN, ADDRESS, at=1.0)
 
 
 def move_to(log: EmailLog, campaign: Campaign, state: EmailState) -> None:
@@ -74,13 +62,6 @@ def read_entry(log: EmailLog, campaign: Campaign, recipient: bytes = RECIPIENT) 
 def read_state(log: EmailLog, campaign: Campaign, recipient: bytes = RECIPIENT) -> EmailState:
     entry = read_entry(log, campaign, recipient)
     return entry.state if entry else EmailState.NONE
-
-
-def read_single(log: EmailLog, key: int) -> tuple[EmailState, str | None]:
-    """Return the state and the stored address of a single email."""
-    with log.transaction() as connection:
-        rows = connection.exec_driver_sql("SELECT email_key, state, address FROM email").all()
-    return {row[0]: (EmailState(row[1]), row[2]) for row in rows}.get(key, (EmailState.NONE, None))
 
 
 def find_file(url: str) -> Path:

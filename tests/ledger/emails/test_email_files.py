@@ -11,7 +11,7 @@ from connector.ledger.emails import Campaign
 from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
 from connector.ledger.sqlite import find_emails
 from connector.states import EmailState
-from tests.ledger.emails.moves import RUN, add_campaign, add_single_email, move_to, read_state
+from tests.ledger.emails.moves import RUN, add_campaign, move_to, read_state
 from tests.ledger.places import build_file_url, check_refused
 
 RECIPIENT_COUNT = 3000
@@ -24,7 +24,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def fill_emails(path: Path, email_count: int = RECIPIENT_COUNT) -> list[bytes]:
-    """Record a campaign with `email_count` sent emails, and a sent single email. Return the recipients."""
+    """Record a campaign with `email_count` sent emails. Return the recipients."""
     recipients = [
         (index * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128).to_bytes(16, "big") for index in range(email_count)
     ]
@@ -37,9 +37,6 @@ def fill_emails(path: Path, email_count: int = RECIPIENT_COUNT) -> list[bytes]:
                 log.mark_intended(campaign, RUN, intents, at=1.0)
             with log.transaction():
                 log.mark_accepted(campaign, [(person, 7, "<7@shop>", 2.0) for person in batch])
-        key = add_single_email(log)
-        with log.transaction():
-            log.mark_single_accepted(key, 7, "<7@shop>", at=2.0)
     return recipients
 
 

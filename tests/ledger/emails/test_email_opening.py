@@ -15,7 +15,7 @@ from connector.ledger.emails import EmailLog
 from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
 from connector.ledger.planned import open_planned_ledger
 from connector.states import EmailState
-from tests.ledger.emails.moves import add_campaign, add_single_email, find_file, move_to, read_single, read_state
+from tests.ledger.emails.moves import add_campaign, find_file, move_to, read_state
 from tests.ledger.moves import begin_run
 from tests.ledger.places import check_refused
 
@@ -42,15 +42,13 @@ def test_the_ledger_and_the_emails_can_be_created_in_either_order(ledger_url: st
 
 
 def test_threads_that_create_the_ledger_of_emails_together_use_the_same_ledger(ledger_url: str) -> None:
-    def send(_: int) -> int:
+    def add(number: int) -> int:
         with open_emails(ledger_url) as log:
-            return add_single_email(log)
+            return add_campaign(log, f"campaign {number}").key
 
     with ThreadPoolExecutor(8) as pool:
-        keys = list(pool.map(send, range(16)))
-    assert len(set(keys)) == 16
-    with open_emails(ledger_url) as log:
-        assert {read_single(log, key)[0] for key in keys} == {EmailState.SENDING}
+        keys = list(pool.map(add, range(16)))
+    assert sorted(keys) == list(range(1, 17))
 
 
 def test_reading_emails_creates_no_file(ledger_url: str, tmp_path: Path) -> None:
@@ -98,7 +96,6 @@ def test_the_error_of_a_second_run_of_a_campaign_shows_the_first_process(ledger_
             check_refused(second_log.hold_campaign(account, "welcome"), LockedError, holder)
         with second_log.hold_campaign("one", "farewell"):
             pass
-        add_single_email(second_log)
 
 
 def test_a_run_cannot_hold_a_campaign_twice(log: EmailLog) -> None:
@@ -180,37 +177,30 @@ WRITER_SCRIPT = """
 import sys
 from connector.ledger.opening import open_emails
 
-url, kind, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
+url, name, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
 with open_emails(url) as log:
     print("open", flush=True)
     sys.stdin.readline()
-    if kind == "campaign":
-        with log.hold_campaign("account", "welcome") as campaign:
-            for start in range(number):
-                people = [(who.to_bytes(16, "big"), "p@example.com") for who in range(start * 8, start * 8 + 8)]
-                with log.transaction():
-                    log.mark_intended(campaign, "run-1", people, at=1.0)
-                with log.transaction():
-                    log.mark_accepted(campaign, [(who, 7, "<7@shop>", 2.0) for who, _ in people])
-    else:
-        for _ in range(number):
-            with log.transaction() as connection:
-                key = log.mark_single_intended("account", "run-2", "ann@example.com", at=1.0)
-            with log.transaction() as connection:
-                log.mark_single_accepted(key, 7, "<7@shop>", at=2.0)
+    with log.hold_campaign("account", name) as campaign:
+        for start in range(number):
+            people = [(who.to_bytes(16, "big"), "p@example.com") for who in range(start * 8, start * 8 + 8)]
+            with log.transaction():
+                log.mark_intended(campaign, "run-1", people, at=1.0)
+            with log.transaction():
+                log.mark_accepted(campaign, [(who, 7, "<7@shop>", 2.0) for who, _ in people])
 """
 
 
-def test_two_processes_can_write_a_campaign_and_single_emails_at_the_same_time(ledger_url: str) -> None:
+def test_two_processes_can_write_two_campaigns_at_the_same_time(ledger_url: str) -> None:
     batch_count = 10
     writers = [
         subprocess.Popen(
-            [sys.executable, "-c", WRITER_SCRIPT, ledger_url, kind, str(batch_count)],
+            [sys.executable, "-c", WRITER_SCRIPT, ledger_url, name, str(batch_count)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        for kind in ("campaign", "single")
+        for name in ("welcome", "farewell")
     ]
     for writer in writers:
         assert writer.stdout is not None
@@ -223,9 +213,7 @@ def test_two_processes_can_write_a_campaign_and_single_emails_at_the_same_time(l
         writer.communicate(timeout=120)
     assert [writer.returncode for writer in writers] == [0, 0]
     with open_emails(ledger_url) as log, log.transaction() as connection:
-        campaign_count_sql = "SELECT count(*) FROM email WHERE campaign_key IS NOT NULL AND state = 2"
-        assert connection.exec_driver_sql(campaign_count_sql).scalar_one() == batch_count * 8
-        single_count_sql = "SELECT count(*) FROM email WHERE campaign_key IS NULL AND state = 2"
-        assert connection.exec_driver_sql(single_count_sql).scalar_one() == batch_count
+        sent_count_sql = "SELECT count(*) FROM email WHERE state = 2"
+        assert connection.exec_driver_sql(sent_count_sql).scalar_one() == 2 * batch_count * 8
         if connection.dialect.name == "sqlite":
             assert connection.exec_driver_sql("PRAGMA integrity_check").scalars().all() == ["ok"]

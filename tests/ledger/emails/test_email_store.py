@@ -8,20 +8,17 @@ from sqlalchemy import text
 from connector.errors import LedgerError
 from connector.ledger.emails import Campaign, EmailEntry, EmailLog, OpenEmail
 from connector.ledger.store import StaleMoveError
-from connector.states import EMAIL, EmailEvent, EmailState
+from connector.states import EMAIL, EmailState
 from tests.ledger.emails.moves import (
     ADDRESS,
     MOVES,
     RECIPIENT,
     RUN,
-    SINGLE_MOVES,
     TOLERANT_MOVES,
     Move,
     add_campaign,
-    add_single_email,
     move_to,
     read_entry,
-    read_single,
     read_state,
 )
 
@@ -60,7 +57,6 @@ def test_a_move_changes_only_its_own_emails_in_their_campaign(log: EmailLog) -> 
 
 
 def check_other_emails(log: EmailLog, campaign: Campaign, other_campaign: Campaign, move: Move) -> None:
-    single_email_key = add_single_email(log)
     for tested_campaign in (campaign, other_campaign):
         with log.transaction():
             log.mark_intended(tested_campaign, RUN, [(OTHER_RECIPIENT, "otto@example.com")], at=1.0)
@@ -72,7 +68,6 @@ def check_other_emails(log: EmailLog, campaign: Campaign, other_campaign: Campai
     with log.transaction():
         MOVES[move](log, campaign)
     assert [read_entry(log, *entry) for entry in untouched_emails] == entries_before, move
-    assert read_single(log, single_email_key) == (EmailState.SENDING, ADDRESS)
 
 
 def test_a_transaction_with_an_impossible_move_changes_nothing(log: EmailLog) -> None:
@@ -145,37 +140,6 @@ def test_a_campaign_is_identified_by_account_and_name(log: EmailLog) -> None:
 
 
 # Single emails
-
-
-def test_a_single_email_keeps_its_first_final_state(log: EmailLog) -> None:
-    for first_event, event in product([None, *SINGLE_MOVES], SINGLE_MOVES):
-        check_single_email(log, first_event, event)
-
-
-def check_single_email(log: EmailLog, first_event: EmailEvent | None, second_event: EmailEvent) -> None:
-    key, other_key = add_single_email(log), add_single_email(log)
-    if first_event is None:
-        with log.transaction():
-            SINGLE_MOVES[second_event](log, key)
-        state = EMAIL.transitions[EmailState.SENDING, second_event]
-        has_address = state in (EmailState.UNKNOWN, EmailState.REFUSED)
-        assert read_single(log, key) == (state, ADDRESS if has_address else None)
-    else:
-        with log.transaction():
-            SINGLE_MOVES[first_event](log, key)
-        entry_before = read_single(log, key)
-        with pytest.raises(StaleMoveError), log.transaction():
-            SINGLE_MOVES[second_event](log, key)
-        assert read_single(log, key) == entry_before
-    assert read_single(log, other_key) == (EmailState.SENDING, ADDRESS)
-
-
-def test_an_email_of_a_campaign_cannot_be_moved_as_a_single_email(log: EmailLog, campaign: Campaign) -> None:
-    move_to(log, campaign, EmailState.SENDING)
-    with log.transaction() as connection:
-        key = connection.exec_driver_sql("SELECT email_key FROM email").scalar_one()
-    with pytest.raises(StaleMoveError), log.transaction() as connection:
-        log.mark_single_lost(key)
 
 
 # Constraints of the database
