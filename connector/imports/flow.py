@@ -172,7 +172,6 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: 
         is_full=plan.is_full,
         is_planned=plan.is_planned,
         rows_path=plan.rows_path,
-        are_rows_reported=plan.are_rows_reported,
         scope=describe_load(plan),
         receipts=None if plan.is_planned else plan.receipts,
         problems=_build_problem_scope(plan),

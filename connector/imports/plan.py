@@ -83,7 +83,6 @@ class LoadPlan:
     is_full: bool = False  # changed rows that earlier runs have reported are compared again
     is_planned: bool = False
     rows_path: Path | None = None  # the file for the rows of a plan
-    are_rows_reported: bool = False  # whether the report of a plan contains the rows
 
     @property
     def is_whole(self) -> bool:

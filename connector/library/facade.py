@@ -123,22 +123,19 @@ class Connector:
         rows: str | PathLike[str] | Job | pd.DataFrame | ArrowStream,
         *,
         rows_path: str | PathLike[str] | None = None,
-        list_rows: bool = False,
         **options: Unpack[RowOptions],
     ) -> Report:
         """Return the report that `import_file`, or for a job `sync`, would return, like `connector plan`. Nothing is
         sent or written.
 
         `rows` and the options have the meaning of `import_file`. For a job (the path of a job file, or a `Job`), only
-        `limit` and `time_limit_s` are allowed. `rows_path` is a new CSV file for the outcome of each row. With
-        `list_rows`, the report has these lines in `planned_rows`. `report.is_planned` is true.
+        `limit` and `time_limit_s` are allowed. `rows_path` is a new CSV file for the outcome of each row.
+        `report.is_planned` is true.
 
         >>> from connector import Connector
-        >>> report = Connector().plan("signups.csv", base_id=7, active=True, list_rows=True)
+        >>> report = Connector().plan("signups.csv", base_id=7, active=True)
         >>> report.is_planned, report.rows["created"], report.rows["exists"], report.rows["invalid"]
         (True, 1, 1, 1)
-        >>> [(row["_row"], row["_outcome"]) for row in report.planned_rows]
-        [(1, 'exists'), (2, 'created'), (3, 'invalid')]
         """
         refuse_unknown(options, RowOptions)
         path = Path(rows_path) if rows_path is not None else None
@@ -152,7 +149,7 @@ class Connector:
             plan = self._plan_sync(rows, {"limit": options.get("limit")}, is_writing=False)
         else:
             plan = self._plan_rows(rows, options, is_writing=False)
-        plan = replace(plan, command="plan", is_planned=True, rows_path=path, are_rows_reported=list_rows)
+        plan = replace(plan, command="plan", is_planned=True, rows_path=path)
         return run_flow(lambda stop, progress: run_load(plan, stop, progress), options.get("time_limit_s"))
 
     def sync(self, job: _JobFile, *, dry_run: bool = False, **options: Unpack[SyncOptions]) -> Report:

@@ -107,7 +107,6 @@ class Frame:
     is_full: bool = False  # compare rows again that earlier runs have reported as changed
     is_planned: bool = False  # only read the ledger, and write no rejects file
     rows_path: Path | None = None  # path of the file with each row of a plan
-    are_rows_reported: bool = False  # whether the report also has each row of a plan
     scope: RunScope = field(default_factory=RunScope)
     columns_by_field: Mapping[str, Sequence[str]] = field(default_factory=dict)
     retention_s: float = RETENTION_S
@@ -351,7 +350,7 @@ async def _run_with_ledger(
         names = frame.columns, report.run_id
         rows = LoadFiles(frame.state_dir, *names, clock.now, findings, is_workbook=frame.is_workbook)
     else:
-        rows = PlannedRows(frame.rows_path, frame.policy.identity, findings, is_reported=frame.are_rows_reported)
+        rows = PlannedRows(frame.rows_path, frame.policy.identity, findings)
     with rows, open_commits(ledger) as commits:
         key, bases = _begin(ledger, frame, report, clock)
         with ledger.transaction():
@@ -369,7 +368,6 @@ async def _run_with_ledger(
                 await work(run)
                 await run.deliver_receipts()
             report.copy_request_counts(client)
-    report.planned_rows = rows.lines
     _end_report(run)
     has_finished = report.status in ("ok", "partial")
     rows_read = run.rows_read if has_finished else None

@@ -6,9 +6,8 @@ The lines are in a temporary file until the plan ends. Then the CSV file is writ
 import csv
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -28,16 +27,13 @@ ROWS_COLUMNS = ("_row", "_file", "_outcome", "_field", "_code", "_message", "ide
 objects with the values of these fields in the service and in the source. For a row that would be created, `source` has
 all values that would be sent."""
 
-MAX_REPORTED_LINES = 100_000  # lines in a report; a plan with more lines needs a file
-
 _SOURCE_INDEX = ROWS_COLUMNS.index("source")
 
 _RowKey = tuple[str, int]  # the file and the number of a row
 
 
 class PlannedRows(CloseableResource):
-    """The recorder of a plan's rows. They are written to a file at `path` (None: no file). If `is_reported`, the report
-    also has them.
+    """The recorder of a plan's rows. `close` writes them to a file at `path` (None: no file).
 
     The memory holds the lines of one chunk, and the identities of rows that have no outcome.
     """
@@ -45,22 +41,18 @@ class PlannedRows(CloseableResource):
     rejects_path: str | None = None  # a plan writes no rejects file
     drift_path: str | None = None  # a plan writes no drift file
 
-    def __init__(
-        self, path: Path | None, identity: str, findings: RowFindings | None = None, *, is_reported: bool = False
-    ) -> None:
-        self._path, self._identity, self._is_reported = path, identity, is_reported
-        self._is_wanted = path is not None or is_reported
+    def __init__(self, path: Path | None, identity: str, findings: RowFindings | None = None) -> None:
+        self._path, self._identity = path, identity
         self.findings = findings or RowFindings()
         self._identities: dict[_RowKey, str] = {}  # texts; only of valid rows that have no outcome
         self._lines: dict[_RowKey, list[object]] = {}
         self._values = SpooledValues()
         self._line_count = 0  # number of lines in the temporary file
-        self.lines: list[dict[str, object]] | None = None  # the lines for the report; set by `close`
         self.failure: str | None = None
 
     def build_tally(self) -> Tally:
-        """Return the tally of the plan. The tally sends its rows here only if a file or a report needs them."""
-        if not self._is_wanted:
+        """Return the tally of the plan. The tally sends its rows here only if there is a file."""
+        if self._path is None:
             return Tally(self.write, self.findings.count_change, on_opt_out=self.findings.add_opt_out)
         return Tally(
             self.write,
@@ -72,7 +64,7 @@ class PlannedRows(CloseableResource):
 
     def begin_chunk(self, prepared_chunk: PreparedChunk) -> None:
         """Write the lines of the previous chunk in order, and record the rows of this chunk."""
-        if not self._is_wanted:
+        if self._path is None:
             return
         self._write_lines()
         chunk = prepared_chunk.chunk
@@ -104,14 +96,13 @@ class PlannedRows(CloseableResource):
     def write(self, problem: Problem) -> None:
         """Add a row that a person must see."""
         self.findings.count_problem(problem)
-        if self._is_wanted:
+        if self._path is not None:
             cells: list[object] = [problem.outcome, problem.field, problem.code, problem.message]
             self._add((problem.row.file, problem.row.number), cells)
 
-    def remark(self) -> Iterator[str]:
-        """Yield a message if the report cannot contain all lines."""
-        if self._is_reported and self._path is None and self._line_count + len(self._lines) > MAX_REPORTED_LINES:
-            yield f"the report holds no more than {MAX_REPORTED_LINES:,} rows: write them to a file by --rows FILE.csv"
+    def remark(self) -> Sequence[str]:
+        """Return no messages, because a plan writes no drift file."""
+        return ()
 
     def restart(self) -> None:
         """Do nothing, because a plan reads its rows once."""
@@ -134,40 +125,28 @@ class PlannedRows(CloseableResource):
             self.failure = self.failure or str(error)
 
     def close(self) -> None:
-        """Write the file, and set the lines of the report. A second call does nothing."""
-        if not self._is_wanted:
+        """Write the file. A second call does nothing."""
+        path, self._path = self._path, None
+        if path is None:
             return
-        self._is_wanted = False
         for file, number in list(self._identities):
             self.write_numbers(Outcome.UNSENT, file, [number])
         self._write_lines()
         try:
-            if self._path is not None:
-                with io.TextIOWrapper(create_private(self._path), "utf-8", "backslashreplace", newline="") as target:
-                    writer = csv.writer(target)
-                    writer.writerow(ROWS_COLUMNS)
-                    for index in range(self._line_count):
-                        writer.writerow([guard_formula(str(cell)) for cell in self._values.read(index)])
-            if self._is_reported and self._line_count <= MAX_REPORTED_LINES:
-                self.lines = [_build_object(self._values.read(index)) for index in range(self._line_count)]
+            with io.TextIOWrapper(create_private(path), "utf-8", "backslashreplace", newline="") as target:
+                writer = csv.writer(target)
+                writer.writerow(ROWS_COLUMNS)
+                for index in range(self._line_count):
+                    writer.writerow([guard_formula(str(cell)) for cell in self._values.read(index)])
         except (OSError, RunAborted) as failure:
-            target_name = "the rows of the plan" if self._path is None else f"--rows {self._path}"
             reason = failure.strerror if isinstance(failure, OSError) else failure
-            self.failure = self.failure or f"{target_name} cannot be written: {reason}"
+            self.failure = self.failure or f"--rows {path} cannot be written: {reason}"
         finally:
             self._values.close()
 
 
 def _write_values(values: Mapping[str, object]) -> str:
     return orjson.dumps(values, default=str).decode() if values else ""
-
-
-def _build_object(line: Sequence[Any]) -> dict[str, object]:
-    """Return a line for the report. `fields` is a list, and `service` and `source` are objects."""
-    cells = dict(zip(ROWS_COLUMNS, line, strict=True))
-    fields = cells["fields"].split("; ") if cells["fields"] else []
-    values = {name: orjson.loads(cells[name] or b"{}") for name in ("service", "source")}
-    return {**cells, "fields": fields, **values}
 
 
 def check_rows_path(path: Path | None, report: Path | None) -> None:

@@ -25,7 +25,6 @@ from connector.runs.report_keys import (
     Activity,
     Cause,
     EmailReport,
-    PlannedRow,
     Problems,
     ReceiptCounts,
     SettledCounts,
@@ -107,7 +106,7 @@ logger = logging.getLogger(__name__)
 Status = Literal["ok", "partial", "usage", "aborted", "stopped", "locked"]
 
 EXIT_CODES: Mapping[str, int] = {"ok": 0, "partial": 1, "usage": 2, "aborted": 3, "locked": 4}
-OPTIONAL_KEYS = ("activity", "planned_rows", "samples", "email")
+OPTIONAL_KEYS = ("activity", "samples", "email")
 """Keys that the JSON of a report leaves out if they have no value."""
 
 _EXIT_CODES_WORST_FIRST = (130, 143, 3, 4, 2, 1, 0)
@@ -194,11 +193,6 @@ class Report:
     ] = None
     unmapped_columns: Annotated[list[str], "Columns of the source that no field uses."] = field(default_factory=list)
     is_planned: Annotated[bool, "True if the command sent and wrote nothing: a plan, a dry run or a preview."] = False
-    planned_rows: Annotated[
-        list[dict[str, object]] | None,
-        "Each row of `plan --output json`, if the plan has at most 100,000 rows.",
-        list[PlannedRow],
-    ] = None
     samples: Annotated[
         list[dict[str, object]] | None,
         "Values of the first five subscribers as they would be sent, by field. Only in a plan and in `validate`.",

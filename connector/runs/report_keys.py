@@ -1,8 +1,6 @@
 """The keys of the objects inside a report. The text after the type of a key is its description in the reference."""
 
-from typing import Annotated, Any, Literal, TypedDict
-
-from connector.outcomes import Outcome
+from typing import Annotated, Literal, TypedDict
 
 
 class LoadRowCounts(TypedDict):
@@ -129,24 +127,6 @@ class EmailReport(TypedDict, total=False):
     message_id: Annotated[str, "Message-ID of a sent email."]
     http_status: Annotated[int | None, "HTTP status of the answer, if the email is rejected or unknown."]
     message: Annotated[str, "Answer of the service, or the reason for which no answer came."]
-
-
-class PlannedRow(TypedDict):
-    _row: Annotated[int, "Number of the row in its file, from 1."]
-    _file: Annotated[str, "Name of the source or file."]
-    _outcome: Annotated[Outcome, "Outcome that the row would have."]
-    _field: Annotated[str, "Faulty fields, separated by semicolons. Empty if there is none."]
-    _code: Annotated[str, "Short code of the problem, for programs. Empty if there is none."]
-    _message: Annotated[str, "Reason for the outcome. Empty if the outcome needs no reason."]
-    identity: Annotated[str, "Email or client_user_id. Empty if the row has no valid one."]
-    fields: Annotated[list[str], "Fields of a changed row that differ."]
-    service: Annotated[dict[str, Any], "Values of these fields in the service."]
-    source: Annotated[
-        dict[str, Any], "Values of these fields in the source. For a row that would be created: all values."
-    ]
-
-
-"""An item of the report's `planned_rows`."""
 
 
 class ErrorReport(TypedDict):

@@ -372,8 +372,6 @@ class LoadFiles(CloseableResource):
     run.
     """
 
-    lines: list[dict[str, object]] | None = None
-
     def __init__(
         self,
         state_dir: Path,

@@ -375,7 +375,7 @@ def plan_command(
         job = load_target(target, row_options)
         settings = read_settings(os.environ, job, is_writing=False)
         plan = plan_sync(job, settings, RunRequest(limit=row_options["limit"], is_full=is_full, since=since))
-    plan = replace(plan, command="plan", is_planned=True, rows_path=rows_path, are_rows_reported=output.is_json)
+    plan = replace(plan, command="plan", is_planned=True, rows_path=rows_path)
     finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output), output)
 
 

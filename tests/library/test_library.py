@@ -103,7 +103,7 @@ EQUAL_CALLS: dict[str, tuple[list[str], Callable[[], Report]]] = {
     ),
     "plan": (
         ["plan", "signups.csv", "--base-name", "News", "--active", "--limit", "2"],
-        lambda: Library().plan("signups.csv", base_name="News", active=True, limit=2, list_rows=True),
+        lambda: Library().plan("signups.csv", base_name="News", active=True, limit=2),
     ),
     "sync": (["sync", "sync.yaml"], lambda: Library().sync("sync.yaml")),
     "a planned sync": (["sync", "sync.yaml", "--dry-run"], lambda: Library().sync("sync.yaml", dry_run=True)),

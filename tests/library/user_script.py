@@ -27,9 +27,8 @@ CONNECTOR = Connector(timeout_s=30)
 
 
 def load_frames(frame: pd.DataFrame, path: Path) -> list[Report]:
-    plan_report: Report = CONNECTOR.plan(frame, base_id=7, active=True, identity="email", zip="reject", list_rows=True)
+    plan_report: Report = CONNECTOR.plan(frame, base_id=7, active=True, identity="email", zip="reject")
     assert plan_report.is_planned
-    assert plan_report.planned_rows is not None
     import_report = CONNECTOR.import_file(
         frame, base_id=7, active=True, on_unknown="hold", max_rate=1000, time_limit_s=60
     )

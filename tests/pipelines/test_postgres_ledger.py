@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.databases import open_postgres
 from tests.pipelines.conftest import Connector, write_csv
-from tests.pipelines.planned import JOB, plan, read_outcomes, write_job
+from tests.pipelines.planned import JOB, plan, read_outcomes, read_rows, write_job
 from tests.pipelines.reconciled import erase_first, find_differences, reconcile
 from tests.pipelines.test_guards import is_tripped
 
@@ -51,11 +51,13 @@ def test_a_ledger_in_postgresql_serves_every_command(connector: Connector, tmp_p
         assert (result.code, result.rows) == (0, {"read": 102, "exists": 100, "created": 2})
         assert list(read_outcomes(tmp_path / "rows.csv").values()) == ["exists"] * 100 + ["created"] * 2
         write_people(tmp_path, 1, "Anna")
-        (changed_row,) = plan(connector, write_job(tmp_path)).report["planned_rows"]
-        assert (changed_row["service"], changed_row["source"]) == ({"first_name": "Ann"}, {"first_name": "Anna"})
+        plan(connector, write_job(tmp_path), "--rows", tmp_path / "changed.csv")
+        (changed_row,) = read_rows(tmp_path / "changed.csv")
+        assert (changed_row["service"], changed_row["source"]) == ('{"first_name":"Ann"}', '{"first_name":"Anna"}')
         other_job = write_job(tmp_path, text=JOB.replace("first_name: name", "last_name: name"))
-        (row_of_other_job,) = plan(connector, other_job).report["planned_rows"]
-        assert (row_of_other_job["fields"], row_of_other_job["source"]) == (["last_name"], {"last_name": "Anna"})
+        plan(connector, other_job, "--rows", tmp_path / "other.csv")
+        (row_of_other_job,) = read_rows(tmp_path / "other.csv")
+        assert (row_of_other_job["fields"], row_of_other_job["source"]) == ("last_name", '{"last_name":"Anna"}')
         write_people(tmp_path, 100)
         erase_first(connector.sandbox, 2)
         job = write_job(tmp_path)
