@@ -197,16 +197,6 @@ class MessageFile(BaseModel):
     max_attached: Size = Field(default=MAX_ATTACHMENT_BYTES, description=_MAX_ATTACHED_DESCRIPTION)
 
 
-def _refuse_templates(files: tuple[AttachedFile, ...]) -> tuple[AttachedFile, ...]:
-    """Raise ValueError if a path is a template. Earlier versions allowed templates here."""
-    if any("{{" in str(file.path) or "{%" in str(file.path) for file in files):
-        raise ValueError(
-            "a path cannot be a template: all recipients of a campaign get the same files. Put a link to the row's own "
-            "file into the body, or send each email by `connector send` with a message file"
-        )
-    return files
-
-
 class RecipientColumns(BaseModel):
     """The columns that hold the recipient of a row's email."""
 
@@ -243,7 +233,7 @@ class Mail(BaseModel):
         description="Plain-text body, a template: the path of a file, or {content: text}. Without this key, the text "
         "of the HTML body.",
     )
-    attach: Annotated[tuple[Attached, ...], AfterValidator(_refuse_templates)] = Field(
+    attach: tuple[Attached, ...] = Field(
         default=(),
         description="Files to attach to every email. Each is a path, or the keys path, type and id. "
         "Without this key, none.",

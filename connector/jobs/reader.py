@@ -35,15 +35,6 @@ Keys = tuple[str | int, ...]
 """The path of a value in a document. It starts with the outermost key. For an item of a list, it has the index from
 0."""
 
-REMOVED_KEYS: dict[tuple[str, ...], str] = {
-    ("notify", "when"): "`notify.on`: change, problem or always",
-    ("notify", "email"): "`notify.webhook`, or run the command with --quiet from cron: cron mails the output",
-    ("accept_cut_off_possible",): "`allow_truncated`",
-    ("part_by",): "connector sync --shard I/N, which needs no column",
-    **{(name,): "`template`, such as \"{{ name.partition(' ')[0] }}\"" for name in ("join", "split_at", "part")},
-}
-"""The replacement of each removed key of job files, by the last names of the key's path."""
-
 _NULL_TAG = "tag:yaml.org,2002:null"
 _STANDARD_TAG = "tag:yaml.org,2002:"
 
@@ -202,9 +193,6 @@ def _explain_error(error: ErrorDetails, keys: Keys, model: type[BaseModel], writ
         case "value_error":
             return str(context["error"])
         case "extra_forbidden":
-            for removed_keys, replacement in REMOVED_KEYS.items():
-                if removed_keys == keys[-len(removed_keys) :]:
-                    return f"this key was removed. Use {replacement}"
             allowed_keys = find_allowed_keys(model, keys[:-1])
             close_names = get_close_matches(str(keys[-1]), allowed_keys, n=1)
             hint = f"; did you mean {close_names[0]}?" if close_names else "."

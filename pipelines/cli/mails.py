@@ -153,8 +153,7 @@ def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:
         return option_message
     if path.suffix.lower() not in _MESSAGE_FILES:
         raise ConfigurationError(
-            f"{path} is not a message file (.yaml, .yml or .json). Write the parts of an .eml file as keys of a "
-            "message file. Give the file of a body by --html or --text."
+            f"{path} is not a message file (.yaml, .yml or .json). Give the file of a body by --html or --text"
         )
     file_message = load_model(path, MessageFile, os.environ, "message file")
     changes = {name: getattr(option_message, name) for name in option_message.model_fields_set}

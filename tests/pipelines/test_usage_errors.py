@@ -1,7 +1,6 @@
 """Usage errors: each names the next step. The command sends and writes nothing, and shows no value of a row."""
 
 import json
-import re
 import shlex
 import sqlite3
 from collections.abc import Mapping
@@ -10,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from connector.errors import ConfigurationError
-from connector.jobs.reader import REMOVED_KEYS, load_job
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import Connector
 from tests.pipelines.planned import JOB, read_file_states
@@ -130,7 +127,7 @@ CASES: list[tuple[str, str]] = [
     ("mail mail-no-html.yaml", "nowhere.html"),
     ("mail mail-to.yaml", "adress"),
     ("mail mail-no-file.yaml", "nowhere.pdf"),
-    ("mail mail-row-file.yaml", "mail.attach: a path cannot be a template"),
+    ("mail mail-row-file.yaml", "bills/{{ name }}.pdf' does not exist"),
     ("mail mail-large.yaml", "people.csv"),
     ("mail mail-inline.yaml", "ContentId"),
     ("mail mail-at.yaml", "mail.at"),
@@ -290,16 +287,6 @@ def test_a_bad_setting_is_refused(
     session_sandbox: SandboxProcess, folder: Path, environ: Mapping[str, str | None], arguments: str, expected_text: str
 ) -> None:
     check(session_sandbox, folder, arguments, expected_text, environ)
-
-
-@pytest.mark.parametrize("line", ["notify: {when: x}", "notify: {email: x}", "load: {accept_cut_off_possible: true}",
-    "source: {sql: {part_by: id}}", "subscriber: {fields: {first_name: {split_at: x}}}"])  # fmt: skip
-def test_a_removed_job_key_is_refused_with_its_replacement(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "old.yaml"
-    path.write_text(f"job: old\n{line}\n", encoding="utf-8")
-    (name,) = (key for key in REMOVED_KEYS if f"{key[-1]}:" in line)
-    with pytest.raises(ConfigurationError, match=re.escape(f"this key was removed. Use {REMOVED_KEYS[name]}")):
-        load_job(path, {})
 
 
 @pytest.mark.parametrize(
