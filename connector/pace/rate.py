@@ -1,22 +1,25 @@
 """The rate of requests under a limit that the service does not name: found from what it serves and what it refuses.
 
-One idea: how often to probe follows from what a refusal costs (docs/explanation/pace.md). Until the first refusal the
-rate doubles. After that the rate runs in ramps: from a guess between the bounds of the limit to the upper bound, then
-ever faster, until a refusal gives the bounds of the next ramp.
+One idea: how often to probe follows from what a refusal costs (docs/explanation/pace.md). Until a limit shows, the rate
+doubles (the search). After that the rate runs in ramps: from a guess between the bounds of the limit to the upper
+bound, then ever faster, until a refusal gives the bounds of the next ramp.
 
 1. Cost. A refusal costs its pause, a round trip and the refused requests. A ramp over a bracket of width `w` loses half
    of `w` of its time. Both cost the same if the ramp takes two costs / `w`: a narrow bracket is crossed slowly and a
-   wide one fast. A ramp takes at least 2 and at most 20 costs, and a cost counts at least 2 s for the maximum.
+   wide one fast. A ramp takes at least 2 and at most 20 costs; for the maximum a cost counts at least 2 s.
 2. Bounds. A limiter saves up in a pause no more than its rate is worth. If a ramp and the longer one of the pauses
    around the ramp take `filled_s` seconds, the limit is at least served / filled_s. A pause also saves up no more than
-   the ramp that was served fewest (`fewest`). A ramp may begin and end in two windows, so the limit is at least
-   (served - 2 * fewest) / sent_s. The limit is at most the refused rate, or in the search twice the mean rate. The next
-   ramp begins at the geometric mean of both bounds.
-3. Windows. A limiter may count in windows as long as the longest time in which everything was refused. A ramp takes no
-   less than two such windows. If the time is longer than the service asked for, the rate of the window is known.
+   the ramp that was served fewest (`fewest`). A ramp may use what was saved up for the window in which it begins and
+   for the one in which it ends. So if it takes no less than the pause, the limit is at least
+   (served - 2 * fewest) / sent_s. The limit is at most the refused rate, in the search at most twice the mean rate. The
+   next ramp begins at the geometric mean of both bounds.
+3. Windows. A limiter may count requests in windows as long as the longest pause. Then a ramp takes no less than two
+   windows, whatever a refusal costs. If everything is refused for longer than the pause, the limiter does count in
+   windows, and the rate of the last one is known.
 4. Chance. A limit cannot refuse a rate below its lower bound. So a refusal there is chance, or the limit has fallen. A
    limit that has fallen also refuses requests that were in flight behind the refused one; chance serves them. A refusal
-   by chance costs its pause and leaves the rate as it is.
+   by chance costs its pause and leaves the rate as it is. It is expected then: the next refusals count as chance if at
+   least two of three requests behind them were served. The refusals of a limit may pass as chance a few times.
 
 `record_refused` records the refusal; the rate stays, and answers to the requests in flight behind it are counted. When
 the pause is over, the next request to leave makes `_decide` choose: chance or a ramp. Without a pause `_decide` runs at
@@ -30,38 +33,39 @@ time `now` comes in.
 from dataclasses import dataclass, replace
 from math import exp, inf, log, ulp
 
-_FIRST_RATE = 20.0  # requests/s; any service serves these for the moment that the first doublings take
+_FIRST_RATE = 20.0  # requests/s; most services serve these for the moment that the first doublings take
 _GROWTH = 0.42  # in the search, an answer raises the rate by this share: two answers double the rate
 _BUSY_GAPS = 4  # requests leave as fast as they may if the gap between two is at most so many times 1 / rate
-_LONGEST_RAMP_COSTS = 20.0  # at most 1/21 of the time is lost to refusals; longer ramps find a raised limit late
-_LEAST_COST_S = 2.0  # least cost of a refusal in the longest ramp: else over 3 % of 5/s are refused
-_SHORTEST_S = 0.3  # least cost of a refusal in a short ramp
-_ROOM = 0.015  # a ramp begins at least this share below its end; half of it is lost
-_PROBE_S = 2.0  # seconds in which the excess over a ramp's end grows e-fold
+_LONGEST_RAMP_COSTS = 20.0  # then a refusal takes 1/21 of the time; longer ramps find a raised limit late
+_LEAST_COST_S = 2.0  # least cost for the longest ramp: if less, a limit of 5/s without pauses refuses more than 3 %
+_SHORTEST_S = 0.3  # least cost for the shortest ramp
+_ROOM = 0.015  # a ramp begins at least this share below its end; the excess over the end is measured in its half
+_PROBE_S = 2.0  # seconds in which the excess over a ramp's end grows e-fold, after its begin
 _REFUSALS = 3  # refusals without a pause that show a limit
-_LEAST_BEHIND = 2  # so many requests served behind a refused one tell chance from a limit
+_LEAST_BEHIND = 2  # requests served behind a refused one that tell chance from a limit
 _SAMPLE = 6  # so many served requests behind a refused one measure the rate at which they were served
 _ALL_REFUSED = 5  # refusals in a row after which single requests leave
-_FIRST_END = 2.0  # times the mean rate of the search: the end of the first ramp
+_FIRST_END = 2.0  # times the mean rate of the search: the end of the first ramp, as the search was slow at first
 _LONGEST_WINDOW_S = 61.0  # of services; if everything is refused for longer, the service is out of order
 _WINDOW_ROOM = 0.1  # a ramp after a full window ends this share above the mean rate of the window
 _LONGEST_CHANCE_PAUSE_S = 10.0  # a refusal with a longer pause counts as a limit's: a wrong guess costs the pause again
+_SHORT_PAUSE_S = 2.0  # in the search, and with few requests in flight, so short a pause is risked for chance
 _TOLERATED = {"search": 0.5, "limit": 0.01, "chance": 0.2}  # refusals for each served request that do not count
-_SPARE = 5  # requests of a ramp that a window may have allowed beyond its rate: they raise no lower bound
-_BELOW = 0.95  # a refusal at this share of the lower bound contradicts the bound: windows make it a little too high
-_CHANCE_FOR = 7  # refusals without evidence of chance, after which chance is not expected any more
+_SPARE = 5  # requests of a ramp that a window may have allowed beyond its rate: they prove nothing
+_BELOW = 0.95  # a refusal below this share of the lower bound contradicts the bound, which may be a little too high
+_CHANCE_FOR = 7  # the so-many-th refusal without evidence of chance ends the expectation of chance
 _SERVED_BETWEEN = 8.0  # without a pause, chance lets at least so many requests pass for each one that it refuses
 _SLACK_S = 0.005  # a sender that wakes up late makes up for this much at once: one turn of the event loop
 _HALVED_IN_S = 86_400.0  # a day halves the low end of an earlier limit: limits change with contracts
 _SURE = 0.9  # share of the rate served behind the first refusal at which the ramp begins: a sample is not exact
-_LEAST_SHARE = 0.25  # of the low end of an earlier limit, however old the limit is
+_LEAST_SHARE = 0.25  # of the low end of an earlier limit, however old the limit is, up to the first rate
 _LOWEST_RATE = 1 / 86_400.0  # requests/s: one a day
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A limit as a run has found it: its bounds `low` and `high` (requests/s), the pause that a refusal costs (s) and
-    the longest window that it may count in (s)."""
+    """A limit as a run has found it: the rates `low` and `high` of the next ramp (requests/s), the pause that a refusal
+    costs (s), and the longest window that the limiter may count in (s)."""
 
     low: float
     high: float
@@ -102,11 +106,11 @@ class _Refusal:
     rate: float = 1.0
     filled_s: float = 1.0  # time in which the limiter has allowed `served`
     counted: int = 0  # requests served since the first of the refusals that show the limit
-    fewest: float = 0.0  # requests served in the ramp that was served fewest: a pause saves up no more
     pause_s: float = 0.0
     is_first: bool = True  # no limit had shown
+    fewest: float = 0.0  # requests served in the ramp that was served fewest: a pause saves up no more
     is_undecided: bool = False  # `_decide` has not run for the refusal
-    awaits_served: bool = False  # no request has been served since the refusal by a limit
+    awaits_served: bool = False  # unless by chance: no request has been served since the refusal
     served_after: int = 0
     refused_after: int = 0
     served_behind: float = 0.0  # requests/s at which the requests in flight behind were served; 0: not measured
@@ -129,21 +133,21 @@ class RateController:
     def __init__(self, ceiling: float = inf, found: Found | None = None, age_s: float = 0.0) -> None:
         self.rate = min(_FIRST_RATE, ceiling)  # requests/s
         self._ceiling = ceiling
-        self._trip_s = 0.1  # mean round trip of single attempts
+        self._trip_s = 0.1  # mean round trip of served requests
         self._due_at = self._left_at = -inf  # when the next request may leave, and when the last one left
         self._is_busy = True  # requests leave about as fast as they may: only then the rate may grow
         self._paused_until = -inf
         self._old_answers_until = -inf  # answers to requests that left before this time belong to the last refusal
         self._ramp: _Ramp | None = None  # None while no limit has shown: the rate doubles
-        self._resumed_at = inf  # when the first request since the last pause left; inf if none has
-        self._served = 0  # requests since the last pause
+        self._resumed_at = inf  # when the first of `_served` left; inf if none has
+        self._served = 0  # requests since the last refusal that counts
         self._refused_in_row = 0
         self._excess = 0.0  # refusals beyond the tolerated share
         self._excess_from = 0  # requests that were served before the first of these refusals
         self._last = _Refusal()
         self._fewest = inf  # as in `_Refusal`
         self._pause_s = self._window_s = 0.0  # as in `Found`
-        self._proved = 0.0  # the highest lower bound since the limit was seen to fall (requests/s)
+        self._chance_below = 0.0  # requests/s: the highest lower bound since the limit was seen to fall
         self._chance_for = 0  # refusals without evidence of chance until chance is not expected; 0: it is not
         if found is not None:
             self._pause_s, self._window_s = found.pause_s, found.window_s
@@ -225,9 +229,8 @@ class RateController:
         if last.sent_at > -inf:
             filled_s = max(sent_s + pause_s, sent_at - last.sent_at)
         counted = self._served - self._excess_from
-        self._fewest = min(self._fewest, self._served)
         self._last = _Refusal(
-            *(sent_at, self._served, sent_s, rate, filled_s, counted, self._fewest, pause_s, is_first),
+            *(sent_at, self._served, sent_s, rate, filled_s, counted, pause_s, is_first),
             is_undecided=True,
             awaits_served=True,
         )
@@ -266,11 +269,12 @@ class RateController:
             last.served_behind = (last.served_after - 1) / (self._left_at - last.sent_at)
         if self._is_chance():
             last.awaits_served = False
-            self._resumed_at, self._served, self._refused_in_row = inf, 0, 0
+            self._resumed_at, self._served, self._refused_in_row, self._excess = inf, 0, 0, 0.0
             return
+        self._fewest = last.fewest = min(self._fewest, last.served)
         if self._pause_s < _LONGEST_WINDOW_S:
             self._window_s = max(self._window_s, self._pause_s)
-        self._begin_ramp_after(last)
+        self._begin_ramp_after(last)  # `_resume` begins it once more: until then the rate stays
         if not self._pause_s:
             self._due_at = max(self._due_at, at + 1 / self.rate)
 
@@ -282,19 +286,21 @@ class RateController:
         if self._ramp is None:  # the rate doubles, so a limit refuses most requests behind the refused one
             if may_be_chance and are_most_served:
                 self._chance_for = _CHANCE_FOR
-            return may_be_chance and are_most_served
+                return True
+            is_alone = last.served_after + last.refused_after < _LEAST_BEHIND <= last.served
+            return 0 < self._pause_s <= _SHORT_PAUSE_S and is_alone
         if self._pause_s:
             is_single = may_be_chance and last.served_after >= _LEAST_BEHIND and not last.refused_after
         else:
             is_single = last.counted >= _SERVED_BETWEEN * self._excess
-        if last.rate < _BELOW * self._proved:
+        if last.rate < _BELOW * self._chance_below:
             if is_single:
                 self._chance_for = _CHANCE_FOR
             else:
-                self._proved, self._chance_for = 0.0, max(self._chance_for - 1, 0)  # the limit has fallen
+                self._chance_below, self._chance_for = 0.0, max(self._chance_for - 1, 0)  # the limit has fallen
         else:
             self._chance_for = max(self._chance_for - 1, 0)
-        self._proved = max(self._proved, (last.served - _SPARE) / last.filled_s, last.served_behind)
+        self._chance_below = max(self._chance_below, (last.served - _SPARE) / last.filled_s, last.served_behind)
         return may_be_chance and are_most_served and self._chance_for > 0
 
     def _resume(self, sent_at: float) -> None:

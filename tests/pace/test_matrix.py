@@ -71,6 +71,12 @@ def test_refusals_by_chance_do_not_slow_the_rate(cell: Cell) -> None:
     assert inside == 0
 
 
+def test_a_search_that_chance_ends_early_is_not_slow_for_minutes() -> None:
+    cell = Cell("bucket", 1.0, 1.0, 500.0, 0.02, chance=0.05)
+    served = [measure_chance(cell, RateController(), seed)[0] for seed in range(1, 25)]
+    assert sum(share > 0.6 for share in served) >= 20
+
+
 def test_chance_is_seen_with_two_requests_in_flight() -> None:
     cell = Cell("bucket", 1.0, 1.0, 500.0, 0.02, chance=0.001)
     assert measure_chance(cell, RateController(), seed=1)[0] >= 0.80  # the mean of several plays is higher

@@ -187,7 +187,30 @@ def test_pages_of_the_list_before_the_first_refusal_allow_at_most_twice_their_ow
         assert controller.reserve(number / 10) == 0
         controller.record_served(number / 10, number / 10 + TRIP_S)
     assert controller.rate < 100, "a sender of creates would begin at this rate"
-    controller.record_refused(60.0, 60.1, retry_after_s=1.0)
-    assert controller.reserve(61.2) >= 0
+    controller.record_refused(60.0, 60.1, retry_after_s=5.0)
+    assert controller.reserve(65.2) >= 0
     assert controller.found is not None
     assert controller.found.high <= 20
+
+
+def test_a_refusal_by_chance_does_not_raise_the_lower_bound_of_a_limit() -> None:
+    controller = RateController(ceiling=50)
+
+    def send(now: float) -> float:
+        while (wait_s := controller.admit(now)) > 0:
+            now += wait_s
+        return now
+
+    sent_at = [send(0.0)]
+    sent_at += [send(sent_at[-1]) for _ in range(2)]
+    controller.record_refused(sent_at[0], sent_at[2] + 0.1, retry_after_s=1.0)
+    for at in sent_at[1:]:
+        controller.record_served(at, at + 0.15)  # evidence of chance
+    now = sent_at[2] + 1.2
+    for _ in range(150):
+        now = send(now)
+        controller.record_served(now, now + TRIP_S)
+    controller.record_refused(send(now), now + TRIP_S, retry_after_s=2.5)
+
+    assert controller.found is not None
+    assert controller.found.low == pytest.approx((150 / 5.5 * 50) ** 0.5, rel=0.1)  # the mean of the bounds
