@@ -84,12 +84,7 @@ def test_a_script_that_uses_the_whole_library_runs(folder: Path) -> None:
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    error_kind, reports, row_count = result.stdout.splitlines()
-    assert (error_kind, row_count, result.stderr) == ("to be corrected", "4", "")
-    assert json.loads(reports) == [
-        ["plan", "ok", 0, 2], ["import", "ok", 0, 2], ["import", "ok", 0, 1], ["import", "ok", 0, 1],
-        ["import", "ok", 0, 1], ["sync", "partial", 1, 3], ["sync", "ok", 0, 1], ["send", "ok", 0, 1],
-    ]  # fmt: skip
+    assert result.stdout.splitlines() == ["[2, 2, 1, 1, 3, 3, 1, 1]", "5 True", "401"]
 
 
 EQUAL_CALLS: dict[str, tuple[list[str], Callable[[], Report]]] = {
