@@ -1,11 +1,11 @@
 """The key `source.sql.cursor` of a job file: valid values, and messages about faults."""
 
-from datetime import date, datetime
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from connector.sources.cursor import CursorKind, CursorValue
+from connector.sources.cursor import CursorKind
 from tests.jobs.test_loading import read_faulty_job, read_job
 
 JOB = """\
@@ -17,26 +17,14 @@ subscriber: {base: {id: 7}}
 """
 
 
-@pytest.mark.parametrize(
-    ("start", "kind", "value"),
-    [
-        ("1970-01-01T00:00:00", CursorKind.TIMESTAMP, datetime(1970, 1, 1)),  # noqa: DTZ001 - the start in the job has no time zone
-        ("1970-01-01", CursorKind.DATE, date(1970, 1, 1)),
-        ("0", CursorKind.INTEGER, 0),
-    ],
-)
-def test_the_kind_of_a_cursor_follows_from_its_start(
-    tmp_path: Path, start: str, kind: CursorKind, value: CursorValue
-) -> None:
-    lookback = ", lookback: 10m" if kind in (CursorKind.TIMESTAMP, CursorKind.DATE) else ""
-    text = JOB.replace("1970-01-01T00:00:00", start).replace(", lookback: 10m", lookback)
-    source = read_job(tmp_path, text).source
+def test_the_start_decides_the_kind_of_the_cursor_and_the_lookback_is_in_seconds(tmp_path: Path) -> None:
+    source = read_job(tmp_path, JOB).source
     assert source is not None
     assert source.sql is not None
     cursor = source.sql.cursor
     assert cursor is not None
-    assert (cursor.column, cursor.kind, cursor.first_value) == ("updated_at", kind, value)
-    assert cursor.lookback_s == (600.0 if lookback else 0.0)
+    assert (cursor.column, cursor.kind, cursor.lookback_s) == ("updated_at", CursorKind.TIMESTAMP, 600.0)
+    assert cursor.first_value == datetime(1970, 1, 1)  # noqa: DTZ001 - the start in the job has no time zone
 
 
 FAULTS = [

@@ -78,23 +78,12 @@ def test_the_error_of_a_missing_token_shows_the_next_step(environ: dict[str, str
         read_token(environ)
 
 
-@pytest.mark.parametrize(
-    "token",
-    [
-        "s3cr3t\ntoken",
-        "s3cr3t\x00token",
-        "s3cr3t\x7ftoken",
-        "s3cr3t\u2028token",
-        "“s3cr3t”",
-        "s3cr3t\udcff",
-        "s3cr3t\xa0x",
-    ],
-)
-def test_the_error_of_a_token_that_no_header_can_contain_does_not_show_the_token(token: str) -> None:
-    with pytest.raises(ConfigurationError) as error_info:
-        read_token({"CONNECTOR_TOKEN": token})
-    assert "s3cr3t" not in str(error_info.value)
-    assert "CONNECTOR_TOKEN" in str(error_info.value)
+def test_the_error_of_a_token_that_no_header_can_contain_does_not_show_the_token() -> None:
+    for character in "\n\x00\x7f\u2028“\udcff\xa0":
+        with pytest.raises(ConfigurationError) as error_info:
+            read_token({"CONNECTOR_TOKEN": f"s3cr3t{character}token"})
+        assert "s3cr3t" not in str(error_info.value)
+        assert "CONNECTOR_TOKEN" in str(error_info.value)
 
 
 @pytest.mark.parametrize(

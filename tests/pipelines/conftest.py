@@ -168,6 +168,15 @@ def list_stored(sandbox: SandboxProcess) -> dict[str, dict[str, Any]]:
     return {subscriber["Email"]: subscriber for subscriber in events}
 
 
+def list_activity(connector: Connector) -> dict[str, bool]:
+    """Return whether each created subscriber is active, by email."""
+    return {email: subscriber["IsActive"] for email, subscriber in list_stored(connector.sandbox).items()}
+
+
+def find_messages(result: CommandResult, expected_text: str) -> list[str]:
+    return [message for message in result.report["messages"] if expected_text in message]
+
+
 def wait_for_result(process: Forked) -> CommandResult:
     """Wait for the end of a command, and return its result."""
     stdout, stderr = process.communicate()

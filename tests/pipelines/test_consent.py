@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, list_stored, write_csv
+from tests.pipelines.conftest import Connector, list_activity, list_stored, write_csv
 from tests.pipelines.leftovers import read_rejects
 
 PEOPLE = ("email,unsubscribed", "ann@x.org,ja", "bob@x.org,nein", "eve@x.org,")
@@ -13,10 +13,6 @@ job: news
 source: {file: {path: people.csv}}
 subscriber: {base: {id: 7}, fields: {email: email, is_active: {value: true}}}
 """
-
-
-def list_activity(connector: Connector) -> dict[str, bool]:
-    return {email: subscriber["IsActive"] for email, subscriber in list_stored(connector.sandbox).items()}
 
 
 @pytest.mark.parametrize("lines", [PEOPLE, ("email,status", "ann@x.org,unsubscribed", "bob@x.org,subscribed")])

@@ -9,7 +9,7 @@ from connector.sources.files import open_file
 from connector.spooled_rows import SpooledRows
 from connector.subscribers.preparation import prepare_chunks
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
-from tests.pipelines.conftest import CommandResult, Connector, list_stored, write_csv
+from tests.pipelines.conftest import Connector, find_messages, list_activity, list_stored, write_csv
 from tests.subscribers.test_rows import TODAY
 
 JOB = """
@@ -33,14 +33,6 @@ def write_job(
 
 def write_people(folder: Path, *rows: str) -> None:
     write_csv(folder / "people.csv", "email,name,country,active", *rows)
-
-
-def find_messages(result: CommandResult, expected_text: str) -> list[str]:
-    return [message for message in result.report["messages"] if expected_text in message]
-
-
-def list_activity(connector: Connector) -> dict[str, bool]:
-    return {email: subscriber["IsActive"] for email, subscriber in list_stored(connector.sandbox).items()}
 
 
 @pytest.mark.parametrize(

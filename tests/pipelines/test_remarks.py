@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import INTO_NEWS, CommandResult, Connector, list_stored, write_csv
+from tests.pipelines.conftest import INTO_NEWS, CommandResult, Connector, find_messages, list_stored, write_csv
 from tests.sources.files.people import write_xlsx
 from tests.sources.files.reading import write
 
@@ -20,10 +20,6 @@ def command(request: pytest.FixtureRequest) -> str:
 def run_command(connector: Connector, command: str, *arguments: str | Path) -> CommandResult:
     options = () if "--job" in arguments else OPTIONS_BY_COMMAND[command]
     return connector.run_json(command, *arguments, *options)
-
-
-def find_messages(result: CommandResult, expected_text: str) -> list[str]:
-    return [message for message in result.report["messages"] if expected_text in message]
 
 
 def test_a_birthday_without_a_year_is_omitted_and_its_row_is_valid(
