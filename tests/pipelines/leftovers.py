@@ -8,7 +8,7 @@ from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import list_bases, record_lag
 from connector.states import State
-from tests.pipelines.conftest import CommandResult, Connector
+from tests.pipelines.conftest import INTO_NEWS, CommandResult, Connector, write_csv
 
 SUPPRESSING_JOB = """
 job: news
@@ -68,7 +68,14 @@ def put_lag_on_record(connector: Connector, lag_s: float) -> None:
         record_lag(connection, connector.sandbox.base_url, lag_s)
 
 
-def create_elsewhere(connector: Connector, path: Path) -> None:
-    """Create the people in the base with another ledger."""
+def create_elsewhere(connector: Connector, path: Path, *options: str) -> None:
+    """Create the people with another ledger: by default in the base News as active."""
     environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "elsewhere")}
-    assert connector.import_file(path, environ=environ).code == 0
+    result = connector.run_json("import", path, *(options or INTO_NEWS), environ=environ)
+    assert result.code == 0, result.stderr
+
+
+def unsubscribe(connector: Connector, *emails: str) -> None:
+    """Create inactive subscribers in base 7 with another ledger."""
+    path = write_csv(connector.folder / "gone.csv", "email", *emails)
+    create_elsewhere(connector, path, "--base-id", "7", "--inactive")

@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import CommandResult, Connector, count_stored, wait_for, wait_for_result, write_csv
-from tests.pipelines.leftovers import read_rejects
+from tests.pipelines.conftest import (
+    INTO_NEWS,
+    CommandResult,
+    Connector,
+    count_stored,
+    wait_for,
+    wait_for_result,
+    write_csv,
+)
+from tests.pipelines.leftovers import create_elsewhere, read_rejects
 from tests.pipelines.planned import JOB, count_creates, count_requests, plan, write_job
 
 SQL_JOB = """
@@ -204,10 +212,8 @@ def test_a_source_that_grows_after_its_survey_is_loaded_as_the_survey_read_it(
 def test_a_stopped_run_records_no_values_of_its_rows(connector: Connector, tmp_path: Path) -> None:
     """Otherwise all rows would count as changed when the correct source is read."""
     write_people(tmp_path, 3)
-    other_ledger_environ = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
     job = write_job(tmp_path, "guard: {max_creates: 1}")
-
-    connector.import_file(tmp_path / "people.csv", "--map", "first_name=name", environ=other_ledger_environ)
+    create_elsewhere(connector, tmp_path / "people.csv", *INTO_NEWS, "--map", "first_name=name")
     write_csv(tmp_path / "people.csv", "email,name", *(f"p{index}@x.org,Wrong" for index in range(6)))
     assert is_tripped(connector.run_json("sync", job), "guard.max_creates: 3 would be created")
     write_people(tmp_path, 3)
@@ -254,8 +260,7 @@ def test_no_load_follows_a_survey_that_cannot_write_its_rejects(connector: Conne
 
 def test_only_a_run_that_a_guard_ends_reports_uncompared_rows(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, 10)
-    other_ledger_environ = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
-    connector.import_file(tmp_path / "people.csv", "--map", "first_name=name", environ=other_ledger_environ)
+    create_elsewhere(connector, tmp_path / "people.csv", *INTO_NEWS, "--map", "first_name=name")
     write_people(tmp_path, 30)
     expected_text = "some rows count as existing without a comparison of their values"
     result = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 5}"))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.conftest import Connector, write_csv
+from tests.pipelines.leftovers import create_elsewhere, unsubscribe
 from tests.pipelines.lists import count_by_base
 
 JOB = """
@@ -24,13 +25,6 @@ def write_job(folder: Path, suppress_key: str = SUPPRESS_INACTIVE, load_keys: st
     path = folder / "job.yaml"
     path.write_text(JOB.format(suppress_key=suppress_key, load_keys=load_keys, base=base), encoding="utf-8")
     return path
-
-
-def unsubscribe(connector: Connector, *emails: str) -> None:
-    """Create inactive subscribers in base 7 with another ledger."""
-    path = write_csv(connector.folder / "gone.csv", "email", *emails)
-    other_ledger_environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "elsewhere")}
-    assert connector.run_json("import", path, "--base-id", "7", "--inactive", environ=other_ledger_environ).code == 0
 
 
 @pytest.mark.parametrize("other_count", [0, OTHER_COUNT_OF_FILTERS], ids=["sweep", "filters"])
@@ -76,9 +70,7 @@ def test_inactive_subscribers_are_found_in_each_form_of_is_active(
 def fill_base(connector: Connector) -> None:
     """Create three people in base 7 with another ledger. Eve is inactive."""
     path = write_csv(connector.folder / "seven.csv", *THREE_PEOPLE)
-    other_ledger_environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "elsewhere")}
-    options = ("--base-id", "7", "--map", "is_active=active")
-    assert connector.run_json("import", path, *options, environ=other_ledger_environ).code == 0
+    create_elsewhere(connector, path, "--base-id", "7", "--map", "is_active=active")
 
 
 @pytest.mark.parametrize(("activity_form", "filters"), [("omit", "ignored"), ("letter", "exact")])

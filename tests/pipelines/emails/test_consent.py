@@ -7,6 +7,7 @@ import pytest
 from tests.pipelines.conftest import Connector, write_csv
 from tests.pipelines.emails.outbox import list_recipients
 from tests.pipelines.emails.test_mail_command import mailer, write_job
+from tests.pipelines.leftovers import create_elsewhere, unsubscribe
 
 __all__ = ["mailer"]
 
@@ -92,18 +93,11 @@ def test_an_unsubscription_in_a_late_row_makes_its_column_suppress_earlier_rows(
 # Recipients whom the list of the service shows as inactive
 
 
-def unsubscribe(mailer: Connector, tmp_path: Path, *emails: str) -> None:
-    """Create inactive subscribers with another ledger."""
-    people = write_csv(tmp_path / "gone.csv", "email", *emails)
-    environ = {"CONNECTOR_STATE_DIR": str(tmp_path / "elsewhere")}
-    assert mailer.run_json("import", people, "--base-id", "7", "--inactive", environ=environ).code == 0
-
-
 def test_an_inactive_subscriber_of_the_list_gets_no_email_unless_the_job_allows_it(
     mailer: Connector, tmp_path: Path
 ) -> None:
     mailer.sandbox.seed(1200, base_name="Others")
-    unsubscribe(mailer, tmp_path, "BOB@example.net")
+    unsubscribe(mailer, "BOB@example.net")
     result = mailer.run_json("mail", "mail.yaml")
     assert (result.code, result.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), result.stderr
     assert list_recipients(mailer.sandbox) == ["ann@example.net", "cleo@example.net"]
@@ -122,7 +116,7 @@ def test_inactive_subscribers_are_found_in_each_form_of_the_list(
 ) -> None:
     if seeded_count:
         mailer.sandbox.seed(seeded_count, base_name="Others")
-    unsubscribe(mailer, tmp_path, "bob@example.net")
+    unsubscribe(mailer, "bob@example.net")
     mailer.sandbox.switch(**switches)
     result = mailer.run_json("mail", "mail.yaml")
     assert (result.code, result.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), result.stderr
@@ -137,7 +131,7 @@ def test_no_email_is_sent_if_the_list_does_not_show_inactive_subscribers(
     mailer: Connector, tmp_path: Path, switches: dict[str, object], code: int
 ) -> None:
     mailer.sandbox.seed(200, base_name="Others")
-    unsubscribe(mailer, tmp_path, "bob@example.net")
+    unsubscribe(mailer, "bob@example.net")
     mailer.sandbox.switch(**switches)
     result = mailer.run_json("mail", "mail.yaml")
     assert (result.code, list_recipients(mailer.sandbox)) == (code, []), result.stderr
@@ -152,8 +146,7 @@ def test_no_email_is_sent_if_the_list_does_not_show_inactive_subscribers(
 def test_recipients_without_a_listed_activity_get_no_email_and_are_counted(mailer: Connector, tmp_path: Path) -> None:
     people = [f"p{number}@example.net,{'true' if number else 'false'}" for number in range(9)]
     write_csv(tmp_path / "base.csv", "email,is_active", *people)
-    other_ledger_environ = {"CONNECTOR_STATE_DIR": str(tmp_path / "elsewhere")}
-    assert mailer.run_json("import", tmp_path / "base.csv", "--base-id", "7", environ=other_ledger_environ).code == 0
+    create_elsewhere(mailer, tmp_path / "base.csv", "--base-id", "7")
     mailer.sandbox.switch(activity="omit_some", filters="ignored")
     write_csv(tmp_path / "people.csv", "email,first,order", *(f"p{number}@example.net,P,1" for number in range(9)))
     result = mailer.run_json("mail", "mail.yaml")
