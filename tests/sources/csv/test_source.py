@@ -28,16 +28,10 @@ def test_a_character_across_the_border_of_two_chunks_is_read_correctly(tmp_path:
     assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == rows
 
 
-def test_another_delimiter_inside_most_cells_does_not_change_the_guess(tmp_path: Path) -> None:
+def test_the_delimiter_is_guessed_by_its_number_of_cells_unless_the_options_have_one(tmp_path: Path) -> None:
     path = write(tmp_path, "email;name\n" + "a@x.com;Doe, Ann, Dr\n" * 50)
     assert read_rows(path)[0] == ["a@x.com", "Doe, Ann, Dr"]
-
-
-def test_the_delimiter_that_gives_more_cells_is_used(tmp_path: Path) -> None:
     assert read_rows(write(tmp_path, "a|b|c;d\n1|2|3;4\n")) == [["1", "2", "3;4"]]
-
-
-def test_a_delimiter_from_the_options_is_used(tmp_path: Path) -> None:
     assert read_rows(write(tmp_path, "a:b\n1:2\n"), delimiter=":") == [["1", "2"]]
     assert read_rows(write(tmp_path, "a\tb\n1\t2\n"), delimiter="tab") == [["1", "2"]]
 
