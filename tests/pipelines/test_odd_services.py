@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_addresses
+from tests.pipelines.leftovers import create_elsewhere
 from tests.pipelines.planned import JOB, count_creates, write_job
 
 IGNORING_JOB = JOB.replace("200ms", "200ms, ignore_total_count: true").replace(
@@ -15,10 +16,7 @@ IGNORING_JOB = JOB.replace("200ms", "200ms, ignore_total_count: true").replace(
 def fill(connector: Connector, people_count: int, *options: str) -> None:
     """Fill the base News with another ledger."""
     people = write_addresses(connector.folder / "before.csv", people_count)
-    environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "before")}
-    map_options = ("--map", "first_name=first_name")
-    result = connector.run_json("import", people, "--base-name", "News", *map_options, *options, environ=environ)
-    assert result.code == 0, result.stderr
+    create_elsewhere(connector, people, "--base-name", "News", "--map", "first_name=first_name", *options)
 
 
 @pytest.mark.parametrize("people_count", [0, 1, 20, 1200])
