@@ -32,7 +32,7 @@ class RequestLimiter:
         self.counts = client.counts[operation]
         self._control, self._client = control, client
         self._rate, self._concurrency = pace.rate, pace.concurrency
-        self._breaker, self._patience = pace.breaker, pace.patience
+        self._breaker = pace.breaker
         self._noun = _NOUN_BY_OPERATION[operation]
         self._in_flight_count = 0
         self._may_have_room = asyncio.Event()
@@ -83,7 +83,6 @@ class RequestLimiter:
             self._record_failure(answer, sent_at, now)
         else:
             self._breaker.record_answer()
-            self._patience.record_other_answer()
         if isinstance(answer, Accepted) or (not isinstance(answer, NotSent) and answer.status is not None):
             self._rate.record_served(sent_at, now)
         if isinstance(answer, Created | Accepted):
@@ -167,8 +166,7 @@ class RequestLimiter:
             self._breaker.record_inconclusive(sent_at)
         if not (is_probe and may_pass):  # a refused probe shows no rate, only that the service still refuses everything
             self._rate.record_refused(sent_at, now, answer.retry_after_s)
-        self._patience.record_refused(now)
-        if self._patience.is_over(now):
+        if self._breaker.record_limited(now):
             self._control.end(
                 f"the service kept refusing {self._noun}s because requests came too fast: run again later"
             )

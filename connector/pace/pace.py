@@ -1,17 +1,95 @@
-"""The pace controllers of one run. The bases of the run share them, one base at a time."""
+"""The pace of one run, and its circuit breaker. After many failures in a row only single probes leave, and later
+nothing (architecture 6). The bases of the run share the pace, one base at a time.
+
+Pure: each time is an argument, in seconds of a monotonic clock.
+"""
 
 from math import inf
 
-from connector.pace.breaker import Breaker
 from connector.pace.concurrency import ConcurrencyLimit
-from connector.pace.patience import Patience
 from connector.pace.rate import Found, RateController
+
+_FAILURES = 10  # failures in a row that open the breaker; a restart of the service cuts off all requests in flight
+_FIRST_WAIT_S = 1.0
+_LONGEST_WAIT_S = 10.0
+_APART_S = 2 * _LONGEST_WAIT_S  # a longer time than this between two failures: there was nothing to send meanwhile
+_GIVEN_UP_S = 60.0  # a restart takes seconds; a run that cron starts again loses less than a run that hangs
+_LONGEST_LIMITED_S = 180.0  # longer than any usual window of a rate limit
+
+
+class Breaker:
+    """While the breaker is closed, every request may leave. While it is open, one probe at a time may leave, and the
+    waits between probes grow."""
+
+    __slots__ = (
+        "_failed_at", "_failing_since", "_failures_in_row", "_limited_since", "_probe_at", "_probe_sent_at", "_wait_s",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self._failures_in_row = 0
+        self._failing_since = inf
+        self._limited_since = inf  # since this time every answer was a refusal for the rate
+        self._failed_at = -inf
+        self._wait_s = _FIRST_WAIT_S
+        self._probe_at: float | None = None  # when the next probe may leave; None while the breaker is closed
+        self._probe_sent_at: float | None = None  # when the probe without an answer left; None: no probe is in flight
+
+    @property
+    def is_open(self) -> bool:
+        """Whether only probes may leave."""
+        return self._probe_at is not None
+
+    def wait(self, now: float) -> float:
+        """Return the seconds until a request may leave: 0 for now, inf while a probe is in flight."""
+        if self._probe_at is None:
+            return 0.0
+        return inf if self._probe_sent_at is not None else max(0.0, self._probe_at - now)
+
+    def record_departure(self, now: float) -> None:
+        """Record that a request leaves; while the breaker is open, the request is the probe."""
+        if self.is_open:
+            self._probe_sent_at = now
+
+    def record_answer(self) -> None:
+        """Record that the service answered a request, and did not refuse the rate. Close the breaker."""
+        self._failures_in_row, self._failing_since, self._wait_s = 0, inf, _FIRST_WAIT_S
+        self._limited_since = inf
+        self._probe_at = self._probe_sent_at = None
+
+    def record_failure(self, sent_at: float, now: float) -> None:
+        """Record that a request that left at `sent_at` failed. If the request left long after the last failure, the
+        count of failures in a row starts again."""
+        if sent_at - self._failed_at > _APART_S:
+            self._failures_in_row, self._failing_since = 0, inf
+        self._failures_in_row, self._failed_at = self._failures_in_row + 1, now
+        self._failing_since = min(self._failing_since, now)
+        if self._probe_at is None:
+            if self._failures_in_row >= _FAILURES:
+                self._probe_at = now + self._wait_s
+        elif self._probe_sent_at is not None and sent_at >= self._probe_sent_at:
+            self._wait_s = min(2 * self._wait_s, _LONGEST_WAIT_S)
+            self._probe_at, self._probe_sent_at = now + self._wait_s, None
+
+    def record_inconclusive(self, sent_at: float) -> None:
+        """Record that an attempt shows nothing about the service: it was given up, or refused for its rate."""
+        if self._probe_sent_at is not None and sent_at >= self._probe_sent_at:
+            self._probe_sent_at = None
+
+    def record_limited(self, now: float) -> bool:
+        """Record that a request was refused for its rate (429). Return whether every answer was such a refusal for so
+        long that the run must end."""
+        self._limited_since = min(self._limited_since, now)
+        return now - self._limited_since > _LONGEST_LIMITED_S
+
+    def has_given_up(self, now: float) -> bool:
+        """Return whether requests have failed for so long that the run must end."""
+        return self._failures_in_row >= 2 and now - self._failing_since >= _GIVEN_UP_S
 
 
 class Pace:
-    """The controllers of one run: `rate`, `concurrency`, `breaker` and `patience`."""
+    """The controllers of one run: `rate`, `concurrency` and `breaker`."""
 
-    __slots__ = ("breaker", "concurrency", "patience", "rate")
+    __slots__ = ("breaker", "concurrency", "rate")
 
     def __init__(
         self,
@@ -25,4 +103,3 @@ class Pace:
         self.rate = RateController(max_rate, found, age_s)
         self.concurrency = ConcurrencyLimit(max_concurrency)
         self.breaker = Breaker()
-        self.patience = Patience()

@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from connector.pace.breaker import Breaker
+from connector.pace.pace import Breaker
 
 
 def break_open(at: float = 0.0) -> Breaker:
