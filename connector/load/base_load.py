@@ -170,7 +170,6 @@ class Loader:
 
     async def close(self) -> None:
         """Report the rows that were sent and have no outcome yet. Raises LedgerError."""
-        await self._creator.close()
         await self._outcomes.close()
 
     # Rows and their entries

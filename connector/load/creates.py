@@ -10,20 +10,20 @@ from connector.ledger.entries import NOT_FINAL_STATUSES, Move
 from connector.limiter import RequestLimiter
 from connector.listing.access import Sentinel, shows_identity
 from connector.listing.answered import KnownSubscriber, find_ids, find_known, list_id
-from connector.listing.pages import ListFailed, fetch_page
 from connector.listing.requests import build_query
 from connector.load.answers import CreateAnswer, choose_recorded_move, classify_answer
 from connector.load.candidates import RUN_ENDING_STATUSES, Candidate, describe_other
 from connector.load.outcomes import Outcomes
 from connector.load.session import Canaries, Session
 from connector.pace.pace import Pace
+from connector.pace.refusals import LEAST_ALIKE
 from connector.sender import FetchItems, GiveUpReason, Sender
 from connector.service.answers import is_about_row, refusal_kind
 from connector.service.wire import (
     TOO_MANY_REQUESTS,
+    UNAUTHENTICATED,
     Ambiguous,
     Created,
-    ListQuery,
     Refused,
     read_base,
 )
@@ -48,14 +48,13 @@ _NEXT_STEP = "Nothing more was sent. Look at that subscriber, then decide about 
 
 class Creator:
     """Sends the candidates of one base, and records the result of each create in `outcomes`. It is the `Delivery` of
-    its `Sender`. Call `close` in any case."""
+    its `Sender`."""
 
     most_at_once = 256  # intents in a commit: 14 µs for each create, against 22 to 32 µs with 64 intents
 
     def __init__(self, session: Session, outcomes: Outcomes) -> None:
         self.is_proved = False  # whether the service has accepted a create of this base in this run
         self._session, self._outcomes = session, outcomes
-        self._list_check: asyncio.Task[None] | None = None
         self._base_canaries = Canaries()
         self._open_count = 0  # creates that were fetched and have not ended
         self._harmless_count = 0  # creates that have ended after the last answer with an existing subscriber
@@ -186,8 +185,6 @@ class Creator:
             self._limited_moves[candidate.intent.identity] = move
             return None
         move.may_pass = False
-        if move.event is Event.REFUSED and move.status in RUN_ENDING_STATUSES:
-            await self._end_if_list_is_refused()
         self._watch(move)
         if not self.is_proved:
             self._watch_first(candidate, answer, move)
@@ -230,30 +227,6 @@ class Creator:
             await journal.learn_base(*self._answered_base)
         await journal.flush()
 
-    async def _end_if_list_is_refused(self) -> None:
-        """End the run if the service refuses the list as well, because then the token or the address is wrong.
-
-        Refusals that arrive during the request for the list share its answer. Without look-ups, do nothing.
-        """
-        if not self._session.policy.is_looking:
-            return
-        if self._list_check is None or self._list_check.done():
-            self._list_check = asyncio.ensure_future(self._request_list())
-        await asyncio.shield(self._list_check)
-
-    async def _request_list(self) -> None:
-        try:
-            await fetch_page(self._session.access.client, self._session.access.retrier, ListQuery(limit=1))
-        except ListFailed as failure:
-            if failure.status in RUN_ENDING_STATUSES:
-                self._session.control.end(f"the service refuses both creates and its list: {failure}")
-
-    async def close(self) -> None:
-        """Cancel a request for the list that is still in flight."""
-        if self._list_check is not None:
-            self._list_check.cancel()
-            await asyncio.gather(self._list_check, return_exceptions=True)
-
     async def _verify(self, answer: Created, move: Move) -> Move:
         """Return the move after look-ups in the service and the ledger: an answered subscriber that existed before the
         create is held."""
@@ -283,8 +256,15 @@ class Creator:
             )
 
     def _end_if_refusals_last(self, move: Move) -> None:
-        """End the run if, after accepted creates, all answers of a minute are refusals of one kind."""
+        """End the run if, after accepted creates, all answers of a minute are refusals of one kind. If the service
+        refuses the token, end the run after 20 refusals in a row."""
         session = self._session
+        if move.status == UNAUTHENTICATED and session.passing_refusals.count >= LEAST_ALIKE:
+            session.control.end(
+                f"the service accepted creates, and has refused the last {session.passing_refusals.count:,} with "
+                f"status 401 ({move.message or 'no words'}). No other row was sent. Check the token, then "
+                "run again: the next run sends the refused rows again"
+            )
         if session.passing_refusals.has_lasted(session.clock.monotonic()):
             session.control.end(
                 f"the service accepted creates, and has refused the last {session.passing_refusals.count:,} for the "

@@ -28,7 +28,8 @@ TOO_MANY_REQUESTS = 429
 """The status of RFC 6585 for a request that was refused for its rate. service-api.md does not show whether the service
 uses 429."""
 
-UNAUTHORISED = frozenset({401, 403})  # the service refuses the token
+UNAUTHENTICATED = 401
+UNAUTHORISED = frozenset({UNAUTHENTICATED, 403})  # the service refuses the token
 
 MAX_LIMIT = 1000
 """The largest limit of a page (service-api.md 8). The service reduces a larger limit to this limit."""
