@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.fields import BaseRef, fold_base_name
 from connector.ledger.entries import Ledger
-from connector.ledger.records import find_or_add_base, find_run, list_bases
+from connector.ledger.records import find_job_of_run, find_or_add_base, list_bases
 from connector.ledger.store import Base
 from connector.load.base_load import Loader, SortedChunk
 from connector.load.checks import describe_unseen, find_unseen
@@ -320,5 +320,4 @@ class BaseLoads:
         run_ids = {
             entry.run_id for entry in [*ledger.find_unfinished_entries(base, State.UNKNOWN), *entries_to_send_again]
         }
-        records = [find_run(ledger.connection, run_id) for run_id in run_ids]
-        return any(record is not None and record.job == self._run.frame.job for record in records)
+        return any(find_job_of_run(ledger.connection, run_id) == self._run.frame.job for run_id in run_ids)

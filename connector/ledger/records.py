@@ -206,28 +206,10 @@ def _name_list_line(account: str, suppression: Suppression) -> str:
     return LIST_SIZE_PREFIX + blake2b(key, digest_size=16).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """A run in the ledger. `started_at` is in Unix seconds. If `status` is None, the run goes on, or its process has
-    died."""
-
-    run_id: str
-    job: str
-    command: str
-    started_at: float
-    status: str | None
-    account: str | None = None
-
-
-def find_run(connection: Connection, run_id: str) -> RunRecord | None:
-    """Return the run with this id, or None."""
-    row = connection.execute(_FIND_RUN, {"run_id": make_storable(run_id)}).one_or_none()
-    return None if row is None else RunRecord(*row)
-
-
-def list_runs(connection: Connection, max_count: int) -> list[RunRecord]:
-    """Return at most `max_count` of the latest runs. The latest run comes first."""
-    return [RunRecord(*row) for row in connection.execute(_LIST_RUNS, {"number": max_count})]
+def find_job_of_run(connection: Connection, run_id: str) -> str | None:
+    """Return the name of the job of this run, or None if the ledger has no such run."""
+    name: str | None = connection.execute(_FIND_JOB_OF_RUN, {"run_id": make_storable(run_id)}).scalar_one_or_none()
+    return name
 
 
 # Cursors of incremental sources (architecture 4.11). Only the source can compare two values of a cursor
@@ -338,9 +320,7 @@ _FIND_ROWS_READ = text(
 )
 _HAS_NO_LEASE_SQL = " AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.run_key = run.run_key)"
 _FIND_OPEN_RUN = text("SELECT run_id FROM run WHERE finished_at IS NULL ORDER BY run_key DESC LIMIT 1")
-_SELECT_RUN_SQL = "SELECT run_id, job, command, started_at, status, for_account FROM run "
-_FIND_RUN = text(_SELECT_RUN_SQL + "WHERE run_id = :run_id")
-_LIST_RUNS = text(_SELECT_RUN_SQL + "ORDER BY run_key DESC LIMIT :number")
+_FIND_JOB_OF_RUN = text("SELECT job FROM run WHERE run_id = :run_id")
 _READ_CURSOR = text(
     "SELECT value, run_id FROM source_cursor AS kept JOIN run USING (run_key) "
     "WHERE kept.job = :job AND kept.source = :source"

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from connector.imports.suppression import SuppressionPlan, read_suppression
 from connector.jobs.build import build_policy, build_rules, plan_receipts, plan_suppression
 from connector.jobs.models import Job
 from connector.ledger.entries import Ledger, count_unsettled
-from connector.ledger.records import find_or_add_base, find_run, list_bases, list_runs
+from connector.ledger.records import find_job_of_run, find_or_add_base, list_bases
 from connector.ledger.store import Base
 from connector.load.base_load import Loader
 from connector.load.retry import RetrySelection, retry_entries
@@ -28,8 +27,6 @@ from connector.settings import Settings, bound_in_flight, build_service
 from connector.states import State, find_traits
 from connector.texts import agree, count
 from connector.warehouse.destination import Destination
-
-_MAX_RUNS_NAMED = 5  # latest runs in the message about a wrong run id
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +110,9 @@ class _Retry:
     def find_bases(self, ledger: Ledger) -> list[Base]:
         """Return the bases with selected entries. Count the other unresolved entries of the ledger for the report."""
         plan, settings = self._plan, self._plan.settings
-        if plan.selection.run_id is not None and find_run(ledger.connection, plan.selection.run_id) is None:
-            latest_runs = [
-                f"{run.run_id} ({run.command} {run.job}, "
-                f"{datetime.fromtimestamp(run.started_at, UTC):%Y-%m-%d %H:%M} UTC)"
-                for run in list_runs(ledger.connection, _MAX_RUNS_NAMED)
-            ]
-            raise ConfigurationError(
-                f"the ledger knows no run of that id; the latest: {'; '.join(latest_runs) or 'none'}"
-            )
+        run_id = plan.selection.run_id
+        if run_id is not None and find_job_of_run(ledger.connection, run_id) is None:
+            raise ConfigurationError("the ledger has no run with that id. To see the runs, run: connector status")
         self._other_accounts = count_unsettled(ledger.connection)
         self._unresolved_count = self._other_accounts.pop(settings.account, 0)
         bases = choose_bases(ledger, settings.account, plan.base.service_id, plan.base.name)

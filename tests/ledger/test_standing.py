@@ -6,7 +6,7 @@ import pytest
 
 from connector.ledger.entries import IdHolder, Intent, Ledger, count_unsettled
 from connector.ledger.opening import open_ledger
-from connector.ledger.records import RunRecord, find_or_add_base, find_run, finish_run, list_runs, start_run
+from connector.ledger.records import find_job_of_run, find_or_add_base, start_run
 from connector.ledger.store import Base
 from connector.states import State
 
@@ -24,15 +24,12 @@ def add_entries(ledger: Ledger, base: Base, run_key: int, numbers: range) -> lis
     return identities
 
 
-def test_a_run_is_found_by_its_id_and_runs_are_listed_from_the_latest(ledger: Ledger) -> None:
+def test_the_job_of_a_run_is_found_by_the_id_of_the_run(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
-        run_keys = [start_run(connection, f"run-{number}", "crm", "sync", float(number)) for number in range(4)]
-        finish_run(connection, run_keys[2], "partial", 9.0)
-        assert find_run(connection, "run-2") == RunRecord("run-2", "crm", "sync", 2.0, "partial")
-        assert find_run(connection, "run-3") == RunRecord("run-3", "crm", "sync", 3.0, None)
-        assert find_run(connection, "run") is None
-        assert [run.run_id for run in list_runs(connection, 2)] == ["run-3", "run-2"]
-        assert len(list_runs(connection, 9)) == 4
+        for number in range(4):
+            start_run(connection, f"run-{number}", f"job-{number}", "sync", float(number))
+        assert find_job_of_run(connection, "run-2") == "job-2"
+        assert find_job_of_run(connection, "run") is None
 
 
 def test_unsettled_entries_are_counted_by_account(ledger: Ledger) -> None:

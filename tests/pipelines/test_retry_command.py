@@ -87,7 +87,7 @@ def test_a_retry_of_a_run_finishes_only_the_entries_of_that_run(connector: Conne
     unknown_count = len(read_states(connector))
     refused_result = retry(connector, "20200101T000000-abcdef")
     assert refused_result.is_refused
-    assert first_result.report["run_id"] in refused_result.stderr, "the latest runs are named"
+    assert "connector status" in refused_result.stderr
     result = retry(connector, first_result.report["run_id"])
     assert result.rows == {"read": 3, "created": 3}
     assert read_states(connector) == [State.UNKNOWN] * (unknown_count - 3)
