@@ -224,7 +224,7 @@ class BaseLoads:
 
     async def _open(self, base_ref: BaseRef) -> _BaseLoad:
         """Begin and return the load of a base. After a survey, the load uses the results of the survey's look-ups."""
-        account = self._run.frame.account
+        account = self._run.frame.settings.account
         base = await self._run.commits.ask(
             lambda ledger: find_or_add_base(ledger.connection, account, base_ref.service_id, base_ref.name)
         )
@@ -302,7 +302,7 @@ class BaseLoads:
         """Return the bases without a row in this run in which the job has unsettled entries: unknown creates, refused
         creates that may be sent again (architecture 4.8), and opt-outs."""
         opened_keys = {base_load.base.key for base_load in self._base_loads}
-        account = self._run.frame.account
+        account = self._run.frame.settings.account
         bases = [base for base in list_bases(ledger.connection, account) if base.key not in opened_keys]
         unsettled_bases = [base for base in bases if self._has_unsettled(ledger, base)]
         return [

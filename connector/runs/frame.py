@@ -53,8 +53,7 @@ from connector.runs.report import (
 from connector.runs.row_files import LoadFiles, RowFindings
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
-from connector.service.settings import Service
-from connector.settings import RETENTION_S
+from connector.settings import Settings
 from connector.shards import WHOLE, Shard
 from connector.subscribers.identity import InactiveIdentities, Suppression
 from connector.texts import agree, count
@@ -96,20 +95,15 @@ class Frame:
     columns: Sequence[str]
     find_bases: Callable[[Ledger], Sequence[Base]]
     policy: LoadPolicy
-    service: Service
-    account: str  # the name under which the ledger stores the entries
-    ledger_url: str = field(repr=False)
-    state_dir: Path
+    settings: Settings  # with a service that has enough connections for the policy
     suppression: ReadSuppression | None
     wait_s: float
-    may_make_ledger: bool = True
     shard: Shard = WHOLE  # the shard of identities to which the run is limited
     is_full: bool = False  # compare rows again that earlier runs have reported as changed
     is_planned: bool = False  # only read the ledger, and write no rejects file
     rows_path: Path | None = None  # path of the file with each row of a plan
     scope: RunScope = field(default_factory=RunScope)
     columns_by_field: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    retention_s: float = RETENTION_S
     is_workbook: bool = False  # whether the rejects file is written as a workbook
     receipts: Destination | None = None  # the destination of receipts, or None if the run writes no receipts
     problems: ProblemScope | None = None  # how problems are identified in later runs; None: problems are not stored
@@ -194,7 +188,7 @@ class Run:
             from connector.runs.receipts import deliver_receipts  # here: most runs load no writer of tables
 
             delivery = await deliver_receipts(
-                self.commits, frame.receipts, frame.account, self.report.job, self.key, self.clock.now
+                self.commits, frame.receipts, frame.settings.account, self.report.job, self.key, self.clock.now
             )
         except LedgerError as error:
             self.reason = self.reason or str(error)
@@ -263,7 +257,7 @@ class Run:
         if read_list is None or self.suppression is not None:
             return self.suppression
         suppression, messages = await asyncio.to_thread(read_list, self.stop.event.is_set)
-        account = self.frame.account
+        account = self.frame.settings.account
         suppression.refuse_shrunk(
             await self.commits.ask(lambda ledger: read_list_size(ledger.connection, meta, account, suppression))
         )
@@ -308,7 +302,7 @@ async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: ReceiveDescr
     """
     report = start_report(frame.command, frame.job, stop.clock.now(), frame.scope)
     report.is_planned = frame.is_planned
-    record = record_report(report, frame.state_dir, frame.retention_s, stop.clock.now)
+    record = record_report(report, frame.settings.state_dir, frame.settings.retention_s, stop.clock.now)
     with nullcontext() if report.is_planned else record:
         await _carry_out(frame, work, report, stop, on_begin)
     return report
@@ -317,12 +311,12 @@ async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: ReceiveDescr
 async def _carry_out(frame: Frame, work: Work, report: Report, stop: Stop, on_begin: ReceiveDescription) -> None:
     clock = stop.clock
     try:
-        url, is_stopped = frame.ledger_url, stop.event.is_set
+        url, is_stopped = frame.settings.ledger_url, stop.event.is_set
         ledger_context: AbstractContextManager[Ledger]
         if frame.is_planned:
-            ledger_context = open_planned_ledger(url, frame.account)
+            ledger_context = open_planned_ledger(url, frame.settings.account)
         else:
-            wait_s, may_make = frame.wait_s, frame.may_make_ledger
+            wait_s, may_make = frame.wait_s, frame.settings.may_make_ledger
             ledger_context = open_ledger(
                 url, shard=frame.shard, wait_s=wait_s, is_stopped=is_stopped, may_make=may_make
             )
@@ -348,7 +342,7 @@ async def _run_with_ledger(
     rows: LoadFiles | PlannedRows
     if not frame.is_planned:
         names = frame.columns, report.run_id
-        rows = LoadFiles(frame.state_dir, *names, clock.now, findings, is_workbook=frame.is_workbook)
+        rows = LoadFiles(frame.settings.state_dir, *names, clock.now, findings, is_workbook=frame.is_workbook)
     else:
         rows = PlannedRows(frame.rows_path, frame.policy.identity, findings)
     with rows, open_commits(ledger) as commits:
@@ -356,7 +350,7 @@ async def _run_with_ledger(
         with ledger.transaction():
             problems.load(ledger)
         pace = _build_pace(ledger, frame, clock)
-        async with open_client(frame.service, clock=clock, rate=pace.rate) as client:
+        async with open_client(frame.settings.service, clock=clock, rate=pace.rate) as client:
             tally = rows.build_tally()
             retrier = Retrier(clock=clock)
             run = Run(
@@ -375,7 +369,7 @@ async def _run_with_ledger(
         ended_at = clock.now().timestamp()
         finish_run(connection, key, report.status, ended_at, rows_read)
         if pace.rate.found is not None:
-            record_found_limit(connection, frame.account, pace.rate.found.scale(frame.shard.count), ended_at)
+            record_found_limit(connection, frame.settings.account, pace.rate.found.scale(frame.shard.count), ended_at)
         if has_finished and not frame.is_planned:
             problems.write(ledger, ended_at)
         report.problems = problems.describe(ledger)
@@ -389,7 +383,7 @@ def _build_pace(ledger: Ledger, frame: Frame, clock: Clock) -> Pace:
     """Return a pace that begins at the limit that the account's last load has found. A shard begins at its part of this
     limit."""
     with ledger.transaction() as connection:
-        found_limit, found_at = read_found_limit(connection, frame.account) or (None, 0.0)
+        found_limit, found_at = read_found_limit(connection, frame.settings.account) or (None, 0.0)
     age_s = clock.now().timestamp() - found_at
     own_limit = None if found_limit is None else found_limit.scale(1 / frame.shard.count)
     return Pace(frame.policy.max_rate, frame.policy.max_concurrency, own_limit, age_s)
@@ -411,7 +405,7 @@ def _begin(ledger: Ledger, frame: Frame, report: Report, clock: Clock) -> tuple[
         started_at = report.started_at.timestamp()
         is_holding = frame.policy.on_unknown == "hold"
         names = report.run_id, report.job, report.command
-        account = frame.account
+        account = frame.settings.account
         key = start_run(connection, *names, started_at, suppressed_by, is_holding=is_holding, account=account)
         record_run_in_lease(ledger.store, key)
     return key, bases

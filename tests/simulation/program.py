@@ -33,6 +33,7 @@ from connector.runs.report import start_report
 from connector.service.client import Client, RequestSender
 from connector.service.retry import Retrier
 from connector.service.settings import Service, Token
+from connector.settings import Settings
 from connector.subscribers.rules import BaseColumn, RowBases
 from tests.simulation.rows import Portion
 from tests.simulation.scenario import BASE_ID, BASE_NAME, Night
@@ -160,9 +161,8 @@ class Program:
         """Return the loads of all bases that the rows name. They share the ledger, tally and commits of this
         session."""
         policy, no_path = session.policy, Path(os.devnull)
-        service = Service("http://localhost", Token("token"))
-        frame_arguments = _ACCOUNT, "sqlite://", no_path
-        frame = Frame("sync", JOB, JOB, (), lambda _ledger: [], policy, service, *frame_arguments, None, wait_s=0.0)
+        settings = Settings(Service("http://localhost", Token("token")), _ACCOUNT, no_path, "sqlite://")
+        frame = Frame("sync", JOB, JOB, (), lambda _ledger: [], policy, settings, None, wait_s=0.0)
         run = Run(
             frame,
             start_report("sync", JOB, self._clock.now()),
