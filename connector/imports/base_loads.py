@@ -1,6 +1,6 @@
 """Selects the bases of a command, and runs the loads of a run: one load for each base of its rows."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -85,8 +85,7 @@ class _BaseLoad:
 class BaseLoads:
     """The loads of a run. Call `begin`, `load` for each chunk, and `settle`. Call `close` in any case.
 
-    `survey` has the loads of the run's survey, which has planned all rows (None: no survey). `build_loader` builds the
-    load of a base.
+    `survey` has the loads of the run's survey, which has planned all rows (None: no survey).
     """
 
     def __init__(
@@ -95,10 +94,9 @@ class BaseLoads:
         base: BaseRef | BaseColumn,
         mode: RunMode = RunMode.LOAD,
         survey: "BaseLoads | None" = None,
-        build_loader: Callable[[Session, RunMode, BasePresence], Loader] = Loader,
     ) -> None:
         self._run, self._base, self.mode = run, base, mode
-        self._survey, self._build_loader = survey, build_loader
+        self._survey = survey
         self._account: AccountPresence = (
             AccountPresence(has_many_bases=isinstance(base, BaseColumn)) if survey is None else survey._account
         )
@@ -242,7 +240,7 @@ class BaseLoads:
         session = self._run.open_session(base, base_ref.name) if survey_load is None else survey_load.session
         session.limits, session.journal.base = self._run.limits, base
         presence = BasePresence(session, self._account) if survey_load is None else survey_load.loader.presence
-        base_load = _BaseLoad(session, self._build_loader(session, self.mode, presence))
+        base_load = _BaseLoad(session, Loader(session, self.mode, presence))
         self._loads_by_reference[base_ref] = base_load
         self._base_loads.append(base_load)
         with self._use(base_load):

@@ -56,8 +56,8 @@ class SortedChunk:
 
 
 class Loader:
-    """The load of one base. Call `begin`, `load` for each chunk, and `settle`. Call `close` in any case. `presence` has
-    the results of the survey's look-ups."""
+    """The load of one base. Call `begin`, for each chunk `sort`, `create_new` and `hold`, and then `settle`. Call
+    `close` in any case. `presence` has the results of the survey's look-ups."""
 
     def __init__(self, session: Session, mode: RunMode = RunMode.LOAD, presence: BasePresence | None = None) -> None:
         self._session, self._mode = session, mode
@@ -101,17 +101,6 @@ class Loader:
             if entry.run_key not in undelivered_runs:
                 journal.record_receipt(entry.identity, str(read_body(entry)[entry.field]), ReceiptKind.KNOWN)
 
-    async def load(self, planned_chunk: PlannedChunk) -> None:
-        """Give every row of the chunk its outcome, or leave the row to `settle`.
-
-        Raises RunAborted (or ListFailed) if the run cannot continue. Rows that the run has not reached are `unsent`.
-        """
-        chunk = await self.sort(planned_chunk)
-        try:
-            await self.create_new(chunk)
-        finally:
-            self.hold(chunk)
-
     async def sort(self, planned_chunk: PlannedChunk) -> SortedChunk:
         """Give an outcome to each row of the chunk whose outcome follows from the ledger. Call `hold` later in any
         case, also after an error."""
@@ -128,7 +117,10 @@ class Loader:
         return LookupTask(self.presence, chunk.planned_chunk, self._list_keys(chunk))
 
     async def create_new(self, chunk: SortedChunk) -> None:
-        """Look up the subscribers of the chunk's new rows, and create the absent ones. Raises as `load` does."""
+        """Look up the subscribers of the chunk's new rows, and create the absent ones.
+
+        Raises RunAborted (or ListFailed) if the run cannot continue. Rows that the run has not reached are `unsent`.
+        """
         session, planned_chunk = self._session, chunk.planned_chunk
         while chunk.create_states and not session.control.is_stopping:
             if chunk.is_unsure or not (self._is_clear and self.presence.covers(planned_chunk)):
@@ -163,7 +155,7 @@ class Loader:
             self._session.journal.record_receipt(row.identity, row.name, ReceiptKind.KNOWN)
 
     async def settle(self) -> None:
-        """Settle the base's unknown entries of this run and of earlier runs. Raises as `load` does."""
+        """Settle the base's unknown entries of this run and of earlier runs. Raises as `create_new` does."""
         await self.settler.settle()
         if self._mode is RunMode.LOAD and self._session.canaries.is_answered:
             await record_shown(self._session)

@@ -19,12 +19,12 @@ from connector.imports.base_loads import BaseLoads
 from connector.ledger.commits import Commits, LedgerWriter
 from connector.ledger.entries import Ledger
 from connector.ledger.records import end_dead_runs, find_or_add_base, finish_run, start_run
+from connector.ledger.store import Base
 from connector.listing.access import ListAccess
 from connector.load.base_load import Loader
 from connector.load.drift import close_waiting, compare_waiting
-from connector.load.presence import BasePresence
 from connector.load.retry import retry_entries
-from connector.load.session import Change, LoadPolicy, Problem, RunMode, Session, Tally
+from connector.load.session import Change, LoadPolicy, Problem, Session, Tally
 from connector.outcomes import Outcome
 from connector.pace.pace import Pace
 from connector.runs.frame import Frame, Run
@@ -66,6 +66,17 @@ class Report:
         return f"{self.tally.read_count} read: {sums}{ending}"
 
 
+class _Run(Run):
+    """A run whose look-ups draw from the simulation's random numbers."""
+
+    random: Random
+
+    def open_session(self, base: Base, asked_name: str | None) -> Session:
+        session = super().open_session(base, asked_name)
+        session.access.draw = self.random.randbytes
+        return session
+
+
 @dataclass(slots=True)
 class Program:
     """One run of the job. Call `run` once."""
@@ -89,14 +100,18 @@ class Program:
         """Open the ledger, load, settle, close, and record the end of the run."""
         client = Client(self.sender, str, self._clock)
         session = self._open_session(client)
-        loads = self._open_base_loads(session) if self.night.is_by_row else None
         retry = self.night.retry
-        loader = Loader(session, RunMode.LOAD if retry is None else retry.choose_mode(session.journal.base))
+        load = Loader(session, retry.choose_mode(session.journal.base)) if retry else self._open_base_loads(session)
         self.cancellable_task = asyncio.current_task()
         try:
-            await (self._load(session, loader) if loads is None else self._load_by_row(loads))
+            if isinstance(load, BaseLoads):
+                await self._load(load)
+            elif retry is not None:
+                await load.begin(refuses_misanswered=retry.refuses_misanswered)
+                await retry_entries(session, load.settler, retry)
             if not self.control.is_stopping:
-                await compare_waiting([session] if loads is None else loads.sessions, session.waiting_rows)
+                sessions = load.sessions if isinstance(load, BaseLoads) else [session]
+                await compare_waiting(sessions, session.waiting_rows)
         except (ConfigurationError, RunAborted) as error:
             self.report.reason = str(error)
         except asyncio.CancelledError:
@@ -104,7 +119,7 @@ class Program:
             if self.cancellable_task is not None:
                 self.cancellable_task.uncancel()
         self.cancellable_task = None  # a second signal does not interrupt the recording
-        await (loader if loads is None else loads).close()
+        await load.close()
         close_waiting(session.waiting_rows, self.report.tally, "the run ended before it was compared")
         if self.report.reason is not None or self.control.is_stopping:
             self.report.tally.count_unsent()
@@ -129,24 +144,12 @@ class Program:
         if self.cancellable_task is not None:
             self.cancellable_task.cancel()
 
-    async def _load(self, session: Session, loader: Loader) -> None:
-        if (retry := self.night.retry) is not None:
-            await loader.begin(refuses_misanswered=retry.refuses_misanswered)
-            await retry_entries(session, loader.settler, retry)
-            return
-        await loader.begin()
-        for portion in self.night.portions:
-            self._count_portion(portion)
-            await loader.load(portion.planned_chunk)
-            if self.control.is_stopping:
-                break
-        await loader.settle()
-
-    async def _load_by_row(self, loads: BaseLoads) -> None:
+    async def _load(self, loads: BaseLoads) -> None:
         await loads.begin()
         for portion in self.night.portions:
             self._count_portion(portion)
-            await loads.load(portion.planned_chunk, self._choose_bases(portion))
+            bases = self._choose_bases(portion) if self.night.is_by_row else None
+            await loads.load(portion.planned_chunk, bases)
             if self.control.is_stopping:
                 return
         await loads.settle()
@@ -158,12 +161,11 @@ class Program:
         return RowBases(np.array(base_indexes, dtype=np.int64), base_refs)
 
     def _open_base_loads(self, session: Session) -> BaseLoads:
-        """Return the loads of all bases that the rows name. They share the ledger, tally and commits of this
-        session."""
+        """Return the loads of all bases. They share the ledger, tally and commits of this session."""
         policy, no_path = session.policy, Path(os.devnull)
         settings = Settings(Service("http://localhost", Token("token")), _ACCOUNT, no_path, "sqlite://")
         frame = Frame("sync", JOB, JOB, (), lambda _ledger: [], policy, settings, None, wait_s=0.0)
-        run = Run(
+        run = _Run(
             frame,
             start_report("sync", JOB, self._clock.now()),
             self.control,
@@ -180,11 +182,10 @@ class Program:
             suppression=session.suppression,
         )
 
-        def build_loader(session: Session, mode: RunMode, presence: BasePresence) -> Loader:
-            session.access.draw = self.random.randbytes
-            return Loader(session, mode, presence)
-
-        return BaseLoads(run, BaseColumn("list"), build_loader=build_loader)
+        run.random = self.random
+        if self.night.is_by_row:
+            return BaseLoads(run, BaseColumn("list"))
+        return BaseLoads(run, BaseRef(name=BASE_NAME) if self.night.is_by_name else BaseRef(service_id=BASE_ID))
 
     def _open_session(self, client: Client) -> Session:
         policy, suppression = self._choose_policy(), self.night.suppression
