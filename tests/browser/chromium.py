@@ -27,27 +27,15 @@ _MEASUREMENT_SCRIPT = r"""(async () => {
       if (new Set([...range.getClientRects()].map(part => Math.round(part.top))).size > 1) broken_words.push(found[0]);
     }
   }
-  const documents = [document, ...[...document.querySelectorAll("iframe")].map(
-    frame => new DOMParser().parseFromString(frame.srcdoc, "text/html"))];
-  const sources = documents.flatMap(page => [...page.images]).map(picture => picture.getAttribute("src"));
-  const has_loaded = await Promise.all(sources.map(source => new Promise(resolve => {
-    const picture = new Image();
-    picture.onload = () => resolve(true);
-    picture.onerror = () => resolve(false);
-    picture.src = source;
-  })));
   const is_clipped = element => element.innerText && getComputedStyle(element).overflowX !== "visible"
     && element.scrollWidth > element.clientWidth + 1;
   return JSON.stringify({
     width: document.documentElement.scrollWidth, height: document.documentElement.scrollHeight,
     background: getComputedStyle(document.body).backgroundColor, text: document.body.innerText,
-    broken_words, pictures: sources.length,
-    broken_pictures: sources.filter((_, index) => !has_loaded[index]).map(source => source.slice(0, 60)),
-    clipped: elements.filter(is_clipped).map(element => element.innerText.slice(0, 60)) });
+    broken_words, clipped: elements.filter(is_clipped).map(element => element.innerText.slice(0, 60)) });
 })()"""
-"""A script that measures the page. It finds words of up to 20 characters that a line break divides, pictures of the
-page and of emails in frames that do not load, and elements that cut their contents. A word may break at / and -, but
-an option must not break."""
+"""A script that measures the page. It finds words of up to 20 characters that a line break divides, and elements
+that cut their contents. A word may break at / and -, but an option must not break."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +46,6 @@ class PageView:
     background: str
     text: str
     broken_words: list[str]
-    pictures: int
-    broken_pictures: list[str]
     clipped: list[str]
     console: list[str]
     screenshot: bytes

@@ -1,9 +1,8 @@
-"""Pages in a browser: the report of a run, the page of all runs, the preview of an email, and the page of the sandbox.
+"""Pages in a browser: the report of a run, the page of all runs, and the page of the sandbox.
 They fit narrow and wide screens in light and dark colours."""
 
 import asyncio
 import json
-from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +10,10 @@ import pytest
 
 from tests.browser.chromium import CHROMIUM, PageView, open_tab, start_chromium
 from tests.pipelines.conftest import Connector, write_csv
-from tests.pipelines.emails.test_mail_command import write_job
 from tests.sandbox.calls import SEND, Calls
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 
-LOGO_BASE64 = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 LONG_NAME = "a-very-long-name-without-any-place-to-break-it-that-is-wider-than-a-phone"
 
 
@@ -44,12 +41,10 @@ def view_page(url: str, address: str, screenshots: Path) -> dict[tuple[int, str]
     return views
 
 
-def check_views(views: dict[tuple[int, str], PageView], *texts: str, pictures: int = 0) -> None:
+def check_views(views: dict[tuple[int, str], PageView], *texts: str) -> None:
     for (width, scheme), view in views.items():
-        faults = view.console, view.broken_words, view.broken_pictures, view.clipped
-        assert ((width, scheme), view.width <= width, view.pictures, *faults) == (
-            (width, scheme), True, pictures, [], [], [], [],
-        )  # fmt: skip
+        faults = view.console, view.broken_words, view.clipped
+        assert ((width, scheme), view.width <= width, *faults) == ((width, scheme), True, [], [], [])
         for text in texts:
             assert text in view.text
 
@@ -74,25 +69,6 @@ def test_reports_fit_every_screen(connector: Connector, tmp_path: Path, chromium
         views = view_page(url, chromium, tmp_path / "screenshots" / name)
         check_views(views, LONG_NAME, "partial", "202")
         check_backgrounds(views)
-
-
-def test_the_preview_of_an_email_fits_every_screen(mailer: Connector, tmp_path: Path, chromium: str) -> None:
-    (tmp_path / "logo.png").write_bytes(b64decode(LOGO_BASE64))
-    html = (
-        f"<h1>Hello {{{{ first }}}}</h1><img src='cid:logo' alt='Shop' width=120 height=40><p>{LONG_NAME}</p>"
-        "<IMG alt='Shoes' SRC = 'https://shop.example.com/a \"b\".png' srcset='//shop.example.com/a.png 2x'>"
-    )
-    (tmp_path / "welcome.html").write_text(html, encoding="utf-8")
-    write_job(tmp_path, {"inline": [{"path": "logo.png", "id": "logo"}], "reply_to": f"Help <{LONG_NAME}@example.com>"})
-    assert mailer.run("mail", "mail.yaml", "--preview", "1").code == 0
-    preview = (tmp_path / "preview" / "0001.html").as_uri()
-    check_views(
-        view_page(preview, chromium, tmp_path / "screenshots"),
-        "Subject",
-        "Ann <ann@example.net>",
-        LONG_NAME,
-        pictures=2,
-    )
 
 
 def test_the_page_of_the_sandbox_fits_every_screen(calls: Calls, tmp_path: Path, chromium: str) -> None:

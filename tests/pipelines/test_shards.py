@@ -41,10 +41,13 @@ def test_shards_send_each_row_once_and_count_each_row_once(postgres_connector: C
     write_job(tmp_path)
     postgres_connector.sandbox.switch(latency_ms=5, list_lag_ms=100, **FAULTS)
     results = sync_shards(postgres_connector, SHARD_COUNT)
-    assert {result.code for result in results} <= {0, 1}, [result.stderr for result in results]
-    assert sum_rows(results) == {"read": PEOPLE_COUNT + 5, "created": PEOPLE_COUNT, **ODD_ROW_COUNTS}, [
-        result.stderr for result in results
-    ]
+    messages = [result.stderr for result in results]
+    assert {result.code for result in results} <= {0, 1}, messages
+    rows = sum_rows(results)
+    # A shard may take the base as hidden if others create its first subscribers during a reading: then it proves less.
+    unknown_count = rows.pop("unknown", 0)
+    assert unknown_count <= 10, messages
+    assert rows == {"read": PEOPLE_COUNT + 5, "created": PEOPLE_COUNT - unknown_count, **ODD_ROW_COUNTS}, messages
     assert min(result.rows["created"] for result in results) > PEOPLE_COUNT // SHARD_COUNT - 75
     assert has_everyone_once(postgres_connector)
 
