@@ -22,27 +22,35 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SANDBOX_TOKEN = "sandbox"
 
 _BLOCK = re.compile(
-    r"(?:Save\s+this\s+as\s+`(?P<name>[^`]+)`[^\n]*\n\n)?```(?P<language>\w+)\n(?P<text>.*?)```", re.DOTALL
+    r"(?:Save\s+this\s+as\s+`(?P<name>[^`]+)`[^\n]*\n\n)?(?:<!-- exit codes: (?P<codes>[\d, ]+) -->\n)?"
+    r"```(?P<language>\w+)\n(?P<text>.*?)```",
+    re.DOTALL,
 )
 _LEDGER_URL = "postgresql://connector@db.internal/connector"  # pages show this URL instead of the reader's own server
-_EXIT_COMMENT = re.compile(r"^(?P<command>.*?)  # exit (?P<code>\d+)$", re.MULTILINE)
 _SANDBOX_COMMAND = "connector sandbox --port 8080 --token sandbox\n"
 _TUTORIAL_LINK = "tutorial.md#start-the-sandbox"  # a page with this link needs the settings of the tutorial
 
 
 @dataclass(frozen=True)
 class Block:
-    """A code block of a page. `name` is the file in which the reader saves the block."""
+    """A code block of a page. `name` is the file in which the reader saves the block. `codes` are the expected exit
+    codes of its lines, or empty if all are 0."""
 
     language: str
     text: str
     name: str | None
+    codes: tuple[int, ...]
 
 
 def read_blocks(page: Path) -> list[Block]:
     """Return the code blocks in their order, without blocks that make an environment. CI runs those blocks."""
     matches = _BLOCK.finditer(page.read_text(encoding="utf-8"))
-    blocks = [Block(match["language"], match["text"], match["name"]) for match in matches]
+    blocks = [
+        Block(
+            match["language"], match["text"], match["name"], tuple(map(int, re.findall(r"\d+", match["codes"] or "")))
+        )
+        for match in matches
+    ]
     return [block for block in blocks if "venv --clear" not in block.text]
 
 
@@ -59,8 +67,8 @@ def read_page(page: Path) -> list[Block]:
 def build_script(blocks: list[Block], port: str) -> Iterator[str]:
     """Yield the commands of the page in their order, as parts of one script that ends at the first failed command.
 
-    A comment `# exit 1` shows the expected exit code of a command. The script does not start the sandbox, which runs
-    already at another port.
+    A comment of the page, `<!-- exit codes: 1, 0 -->`, has the expected exit codes of the lines of the next block. The
+    script does not start the sandbox, which runs already at another port.
     """
     for block in blocks:
         text = block.text.replace("127.0.0.1:8080", f"127.0.0.1:{port}")
@@ -69,7 +77,9 @@ def build_script(blocks: list[Block], port: str) -> Iterator[str]:
         elif block.language == "python":
             yield f"python - <<'END OF FILE'\n{text}END OF FILE\n"
         elif block.language == "sh" and block.text != _SANDBOX_COMMAND:
-            yield _EXIT_COMMENT.sub(r"code=0; \g<command> || code=$?; [ $code -eq \g<code> ]", text)
+            lines = text.splitlines()
+            for line, code in zip(lines, block.codes or [0] * len(lines), strict=True):
+                yield f"code=0; {line} || code=$?; [ $code -eq {code} ]" if code else line
 
 
 @pytest.fixture(scope="module")
