@@ -108,7 +108,9 @@ def status_command(
         write_page_file(write_health(health, get_clock().now()), page_path)
     status = read_status(state, run_id=run_id, job=job, last=last or _RUN_COUNT)
     is_shown = output.is_json or (output.is_quiet and page_path is not None)
-    is_shown = is_shown or output.show(lambda console: _show(status, console, is_whole=run_id is not None))
+    is_shown = is_shown or output.show(
+        lambda console: _show(status, state.state_dir, console, is_whole=run_id is not None)
+    )
     end(status, 0 if status["status"] == "ok" else 3, output, is_shown=is_shown)
 
 
@@ -169,11 +171,11 @@ def _end_job(ledger_url: str, job: str) -> str:
     return f"{count(problems, 'open problem')} and {count(receipts, 'receipt')} of the job {job} deleted"
 
 
-def _show(status: Mapping[str, Any], console: PlainConsole, *, is_whole: bool) -> None:
+def _show(status: Mapping[str, Any], state_dir: Path, console: PlainConsole, *, is_whole: bool) -> None:
     from pipelines.report.text import show_run, show_runs, show_steps
 
     if not status["runs"]:
-        console.write_text("no run is on record yet")
+        console.write_text(f"no run is on record in {state_dir} (CONNECTOR_STATE_DIR)")
     elif is_whole:
         show_run(status["runs"][0], console)
     else:
