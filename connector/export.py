@@ -313,8 +313,10 @@ async def _copy_list(plan: ExportPlan, report: Report, client: Client, progress:
             await asyncio.wait_for(_run_in_thread(writer.discard), _COMMIT_S)
     report.certificate = certificate.as_report()
     report.rows = {"read": certificate.distinct, "written": 0 if note else staging.row_count}
-    report.messages += [describe_hidden(certificate)] if certificate.hidden else []
-    report.messages += [note] if note else []
+    if certificate.hidden:
+        report.messages.append(describe_hidden(certificate))
+    if note:
+        report.messages.append(note)
     if is_refused:
         return "aborted"
     return "ok" if certificate.is_complete and not note else "partial"

@@ -66,6 +66,7 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("all requests of a ramp raise the lower bound", RateController, "_SPARE", 1),
     ("the first ramp ends at the mean rate of the search", RateController, "_FIRST_END", 1.0),
     ("three requests behind a refused one tell chance from a limit", RateController, "_LEAST_BEHIND", 3),
+    ("no short pause is risked for chance", RateController, "_SHORT_PAUSE_S", 0.0),
     ("a refusal just below the lower bound contradicts the bound", RateController, "_BELOW", 1.0),
     ("without chance", _WithoutChance, "_REFUSALS", 3),
     ("chance only while the rate doubles", _WithoutChanceInRamps, "_REFUSALS", 3),

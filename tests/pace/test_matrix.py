@@ -77,11 +77,6 @@ def test_a_search_that_chance_ends_early_is_not_slow_for_minutes() -> None:
     assert sum(share > 0.6 for share in served) >= 20
 
 
-def test_chance_is_seen_with_two_requests_in_flight() -> None:
-    cell = Cell("bucket", 1.0, 1.0, 500.0, 0.02, chance=0.001)
-    assert measure_chance(cell, RateController(), seed=1)[0] >= 0.80  # the mean of several plays is higher
-
-
 def test_a_sender_that_stands_still_for_moments_loses_little_more_than_that_time() -> None:
     cell = Cell("sliding window", 1.0, 1.0, 50.0, 0.02)
     shown = measure(cell, play(cell, RateController(), stall_s=0.05))
