@@ -1,20 +1,19 @@
-"""Plans a campaign from a job, and drafts a single email from a message file."""
+"""Plans a campaign from a job, and composes a single email from a message file."""
 
-from dataclasses import replace
+from datetime import datetime
 from difflib import get_close_matches
 from math import inf
-from typing import Literal
 
 from connector.errors import ConfigurationError
 from connector.imports.plan import refuse_unknown_columns
 from connector.jobs.build import open_source, plan_suppression
-from connector.jobs.mail_models import AttachedFile, EmailText, Mail, MessageFile, read_set_values
+from connector.jobs.mail_models import EmailText, Mail, MessageFile, read_set_values
 from connector.jobs.models import Job
 from connector.jobs.reader import read_text
 from connector.mail.campaign import MailPolicy
 from connector.mail.checking import MailPlan
-from connector.mail.draft import Draft, MailTexts, read_attachment
-from connector.mail.message import Header
+from connector.mail.draft import MailTexts, compose_message, read_attachment
+from connector.mail.message import Attachment, Header, Message
 from connector.rows import closed_on_error
 from connector.settings import Settings
 from connector.sources.files import refuse_missing_columns
@@ -102,7 +101,11 @@ def build_texts(mail: Mail) -> MailTexts:
     html = read_body(mail.html) if mail.html else None
     text = read_body(mail.text) if mail.text else None
     return MailTexts(
-        shared_draft=draft_shared(mail),
+        sender=mail.from_,
+        reply_to=mail.reply_to,
+        attachments=_read_attachments(mail),
+        settings=read_set_values(mail.tracking, mail.settings),
+        send_at=mail.at,
         address_column=mail.to.email,
         name_column=mail.to.name,
         subject=_compile(mail.subject, name="mail.subject"),
@@ -120,43 +123,43 @@ def _describe_key(key: str, text: EmailText | None) -> str:
     return f"{key} ({text.path})" if text is not None and text.path is not None else key
 
 
-def draft_file(file: MessageFile) -> Draft:
-    """Return the draft of a message file.
+def compose_file(file: MessageFile, now: datetime) -> Message:
+    """Return the message of a message file. `now` is aware.
 
-    Raises ConfigurationError or MessageError for a file that is missing, too large or not a text, and for an inline
-    file without an id.
+    Raises ConfigurationError or MessageError for a file that is missing, too large or not a text, for an inline file
+    without an id, and for a message that breaks a rule.
     """
-    return replace(
-        draft_shared(file),
+    return compose_message(
+        now,
+        attachments=_read_attachments(file),
+        sender=file.from_,
         to=file.to,
         cc=file.cc,
         bcc=file.bcc,
+        reply_to=file.reply_to,
         subject=file.subject,
         html=read_body(file.html) if file.html else None,
         plain_text=read_body(file.text) if file.text else None,
         headers=tuple(Header(name, value) for name, value in file.headers.items()),
+        settings=read_set_values(file.tracking, file.settings),
+        send_at=file.at,
     )
 
 
-def draft_shared(keys: MessageFile | Mail) -> Draft:
-    """Return a draft from the keys that a message file and a job's `mail` share. Raises MessageError for a file that is
-    missing or too large, and for an inline file without an id."""
-    files_by_disposition: tuple[tuple[tuple[AttachedFile, ...], Literal["attachment", "inline"]], ...]
-    files_by_disposition = (keys.inline, "inline"), (keys.attach, "attachment")
-    attachments = tuple(
+def _read_attachments(keys: MessageFile | Mail) -> tuple[Attachment, ...]:
+    """Return the inline and attached files. Raises MessageError for a file that is missing or too large, and for an
+    inline file without an id."""
+    inline_files = [
         read_attachment(
-            file.path, max_bytes=keys.max_attached, disposition=disposition, content_id=file.id, mime_type=file.type
+            file.path, max_bytes=keys.max_attached, disposition="inline", content_id=file.id, mime_type=file.type
         )
-        for files, disposition in files_by_disposition
-        for file in files
-    )
-    return Draft(
-        sender=keys.from_,
-        reply_to=keys.reply_to,
-        attachments=attachments,
-        settings=read_set_values(keys.tracking, keys.settings),
-        send_at=keys.at,
-    )
+        for file in keys.inline
+    ]
+    attached_files = [
+        read_attachment(file.path, max_bytes=keys.max_attached, content_id=file.id, mime_type=file.type)
+        for file in keys.attach
+    ]
+    return (*inline_files, *attached_files)
 
 
 def read_body(text: EmailText) -> str:

@@ -35,9 +35,9 @@ from connector.library import lists
 from connector.library.arguments import ConnectorOptions, ImportOptions, RowOptions, SendOptions, SyncOptions
 from connector.library.lists import CHUNK_ROWS, ListFilters
 from connector.library.threads import make_token, override_environ, refuse_unknown, run_flow, run_in_thread
-from connector.mail.draft import MAX_ATTACHMENT_BYTES, Draft, compose_draft, parse_recipient, read_attachment
+from connector.mail.draft import MAX_ATTACHMENT_BYTES, compose_message, parse_recipient, read_attachment
 from connector.mail.flow import run_mail
-from connector.mail.message import SETTINGS, TRACKING, Header, Recipient
+from connector.mail.message import SETTINGS, TRACKING, Header, Message, Recipient
 from connector.mail.single import run_send
 from connector.notifications import end_failed_start, send_alert
 from connector.progress import Progress
@@ -224,9 +224,8 @@ class Connector:
         ('sent', 1)
         """
         refuse_unknown(options, SendOptions)
-        draft = _build_draft(to, sender, subject, options)
+        message = _compose_message(to, sender, subject, options)
         settings = self._read_settings(None, options.get("time_limit_s"))
-        message = compose_draft(draft, system_clock().now())
         return run_flow(lambda stop, progress: run_send(message, settings, stop, progress), settings.time_limit_s)
 
     def explain(self, identity: str) -> Explanation:
@@ -410,7 +409,7 @@ def _run_job(job: Job, settings: Settings, flow: _Flow) -> Report:
     return run_flow(work, settings.time_limit_s)
 
 
-def _build_draft(to: str | Sequence[str], sender: str, subject: str, options: SendOptions) -> Draft:
+def _compose_message(to: str | Sequence[str], sender: str, subject: str, options: SendOptions) -> Message:
     max_bytes = options.get("max_attached_bytes", MAX_ATTACHMENT_BYTES)
     attached_files = [read_attachment(Path(path), max_bytes=max_bytes) for path in options.get("attachments", ())]
     inline_files = [
@@ -418,7 +417,8 @@ def _build_draft(to: str | Sequence[str], sender: str, subject: str, options: Se
         for content_id, path in (options.get("inline") or {}).items()
     ]
     values: Mapping[str, Any] = {**options}
-    return Draft(
+    return compose_message(
+        system_clock().now(),
         sender=parse_recipient(sender, "Email.From"),
         to=_parse_recipients(to, "Email.To"),
         cc=_parse_recipients(options.get("cc", ()), "Email.Cc"),

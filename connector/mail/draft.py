@@ -1,4 +1,4 @@
-"""Drafts of emails, and the messages that are built from drafts and DEFAULT_SETTINGS.
+"""Builds messages from the parts of an email that a person has set, and from DEFAULT_SETTINGS.
 
 The service decides every setting that is null or missing (service-api.md 2.2). So a message has a value for each
 setting. Null is sent only if a person has written null. Two settings differ: a null SendAt means at once, and a null
@@ -7,8 +7,8 @@ UseDkimSelector means no selector.
 
 import re
 import stat
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from html.parser import HTMLParser
 from mimetypes import MimeTypes
@@ -258,7 +258,7 @@ def read_attachment(
     return Attachment(content, path.name, mime_type or guess_type(path.name), disposition, content_id)
 
 
-# The draft, and the message
+# The message
 
 SettingValues = Mapping[str, bool | str | None]
 """The values of settings by the names of TRACKING and SETTINGS. DEFAULT_SETTINGS has the value of a missing name."""
@@ -277,51 +277,47 @@ DEFAULT_SETTINGS: SettingValues = MappingProxyType(
 """The default settings: the service tracks nobody, does not change the email, and signs the email."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Draft:
-    """The parts of an email that a person has set. Other parts are None or empty. `send_at` is aware."""
-
-    sender: Recipient | None = None
-    to: tuple[Recipient, ...] = ()
-    cc: tuple[Recipient, ...] = ()
-    bcc: tuple[Recipient, ...] = ()
-    reply_to: tuple[Recipient, ...] = ()
-    subject: str | None = None
-    html: str | None = None
-    plain_text: str | None = None
-    headers: tuple[Header, ...] = ()
-    attachments: tuple[Attachment, ...] = ()
-    settings: SettingValues = field(default_factory=dict)
-    send_at: datetime | None = None
-
-
-def compose_draft(draft: Draft, now: datetime) -> Message:
-    """Return the message of a draft. If the draft has no plain-text body, convert the HTML to plain text. `now` is
-    aware.
+def compose_message(
+    now: datetime,
+    *,
+    sender: Recipient | None,
+    subject: str | None,
+    to: Sequence[Recipient],
+    html: str | None = None,
+    plain_text: str | None = None,
+    settings: SettingValues = DEFAULT_SETTINGS,
+    send_at: datetime | None = None,
+    cc: Sequence[Recipient] = (),
+    bcc: Sequence[Recipient] = (),
+    reply_to: Sequence[Recipient] = (),
+    headers: Sequence[Header] = (),
+    attachments: Sequence[Attachment] = (),
+) -> Message:
+    """Return a message of the parts that a person has set. If there is no plain-text body, convert the HTML to plain
+    text. `now` and `send_at` are aware.
 
     Raises MessageError. The error names the first field that is missing or breaks a rule.
     """
-    if draft.sender is None:
+    if sender is None:
         raise MessageError("Email.From", "is missing: every email needs a sender's address")
-    if draft.subject is None:
+    if subject is None:
         raise MessageError("Email.Subject", 'is missing; for an empty subject write ""')
-    setting_values: dict[str, Any] = {**DEFAULT_SETTINGS, **draft.settings}
+    setting_values: dict[str, Any] = {**DEFAULT_SETTINGS, **settings}
     setting_values["use_dkim_selector"] = setting_values["use_dkim_selector"] or None
-    plain_text = draft.plain_text
-    if plain_text is None and draft.html:
-        plain_text = html_to_text(draft.html) or None
+    if plain_text is None and html:
+        plain_text = html_to_text(html) or None
     return Message(
-        settings=EmailSettings(**setting_values, send_at=to_timestamp(draft.send_at, now)),
-        sender=draft.sender,
-        to=draft.to,
-        cc=draft.cc,
-        bcc=draft.bcc,
-        reply_to=draft.reply_to,
-        subject=draft.subject,
-        html=draft.html,
+        settings=EmailSettings(**setting_values, send_at=to_timestamp(send_at, now)),
+        sender=sender,
+        to=to,
+        cc=cc,
+        bcc=bcc,
+        reply_to=reply_to,
+        subject=subject,
+        html=html,
         plain_text=plain_text,
-        headers=draft.headers,
-        attachments=draft.attachments,
+        headers=headers,
+        attachments=attachments,
     )
 
 
@@ -330,9 +326,13 @@ def compose_draft(draft: Draft, now: datetime) -> Message:
 
 @dataclass(frozen=True, slots=True)
 class MailTexts:
-    """The email of a mail job: the draft that all rows share, and the templates."""
+    """The email of a mail job: the parts that all rows share, and the templates."""
 
-    shared_draft: Draft
+    sender: Recipient
+    reply_to: tuple[Recipient, ...]
+    attachments: tuple[Attachment, ...]
+    settings: SettingValues
+    send_at: datetime | None  # aware
     address_column: str
     name_column: str | None
     subject: "Template"
@@ -363,15 +363,19 @@ class MailTexts:
         cells = _read_cells(row)
         name = cells.get(self.name_column, "").strip() if self.name_column else ""
         recipient = build_recipient(self.read_address(row), name or None, "Email.To[0]")
-        draft = replace(
-            self.shared_draft,
+        return compose_message(
+            now,
+            sender=self.sender,
             to=(recipient,),
+            reply_to=self.reply_to,
             subject=self.subject.render(cells),
             html=self.html.render(cells) if self.html else None,
             plain_text=self.text.render(cells) if self.text else None,
             headers=tuple(Header(header, template.render(cells)) for header, template in self.headers),
+            attachments=self.attachments,
+            settings=self.settings,
+            send_at=self.send_at,
         )
-        return compose_draft(draft, now)
 
     def _templates(self) -> "list[Template]":
         templates = [self.subject, self.html, self.text, *(template for _, template in self.headers)]

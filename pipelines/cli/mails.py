@@ -97,15 +97,14 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
     The command sends the email at most once. If the answer is lost, the email counts as unknown (exit code 1) and is
     not sent again. A second run of the command sends a second email.
     """
-    from connector.jobs.mail_planner import draft_file
+    from connector.jobs.mail_planner import compose_file
     from connector.jobs.reader import read_settings
-    from connector.mail.draft import compose_draft
     from connector.mail.message import write_eml
     from connector.mail.single import run_send
 
     if eml is not None and not is_dry:
         raise ConfigurationError("--eml is for --dry-run: an email that is sent is not written as a file")
-    message = compose_draft(draft_file(_read_message(file, options)), get_clock().now())
+    message = compose_file(_read_message(file, options), get_clock().now())
     if is_dry:
         path = eml or Path("email.eml")
         _write_new(path, write_eml(message))

@@ -1,4 +1,4 @@
-"""Drafts of emails: recipients, times, attachments, defaults, and errors that show the field of a missing part."""
+"""Messages of the parts that a person sets: recipients, times, attachments, defaults, and errors that show a field."""
 
 import mimetypes
 import os
@@ -14,8 +14,7 @@ from connector.jobs.mail_models import MessageFile
 from connector.mail.draft import (
     DEFAULT_SETTINGS,
     UNKNOWN_TYPE,
-    Draft,
-    compose_draft,
+    compose_message,
     guess_type,
     parse_recipient,
     read_attachment,
@@ -31,16 +30,16 @@ from connector.mail.message import (
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 ANN = Recipient("ann@example.com", "Ann")
-COMPLETE_DRAFT: dict[str, Any] = {"sender": ANN, "to": (ANN,), "subject": "Hi", "plain_text": "Hello"}
+COMPLETE_PARTS: dict[str, Any] = {"sender": ANN, "to": (ANN,), "subject": "Hi", "plain_text": "Hello"}
 
 
-def encode(draft: Draft) -> dict[str, Any]:
-    request_body: dict[str, Any] = orjson.loads(encode_email(compose_draft(draft, NOW)))
+def encode(parts: dict[str, Any]) -> dict[str, Any]:
+    request_body: dict[str, Any] = orjson.loads(encode_email(compose_message(NOW, **parts)))
     return request_body["SendEmail"]  # type: ignore[no-any-return] # JSON
 
 
 def test_every_setting_has_a_default_and_is_sent() -> None:
-    email = encode(Draft(**COMPLETE_DRAFT))
+    email = encode(COMPLETE_PARTS)
 
     assert email["TrackingSettings"] == {
         "TrackLinks": False, "TrackPlainTextLinks": False, "TrackOpen": False, "TrackUnsubscribe": False,
@@ -51,8 +50,8 @@ def test_every_setting_has_a_default_and_is_sent() -> None:
 
 @pytest.mark.parametrize("setting", sorted({*TRACKING, *SETTINGS} - {"use_dkim_selector"}))
 @pytest.mark.parametrize("value", [True, False, None])
-def test_a_setting_of_the_draft_is_sent(setting: str, value: bool | None) -> None:
-    email = encode(Draft(**COMPLETE_DRAFT, settings={setting: value}))
+def test_a_setting_of_the_parts_is_sent(setting: str, value: bool | None) -> None:
+    email = encode({**COMPLETE_PARTS, "settings": {setting: value}})
     wire_name = "".join(word.title() for word in setting.split("_"))
     assert ({**email["TrackingSettings"], **email["EmailSettings"]})[wire_name] is value
 
@@ -69,7 +68,7 @@ def test_a_setting_of_the_draft_is_sent(setting: str, value: bool | None) -> Non
 )
 def test_the_error_for_a_missing_or_impossible_part_shows_its_field(change: dict[str, Any], field: str) -> None:
     with pytest.raises(MessageError) as error_info:
-        compose_draft(Draft(**COMPLETE_DRAFT | change), NOW)
+        compose_message(NOW, **COMPLETE_PARTS | change)
     assert error_info.value.field == field
 
 
