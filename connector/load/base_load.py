@@ -244,12 +244,11 @@ class Loader:
     def _count_rows(self, outcome: Outcome, planned_chunk: PlannedChunk, indexes: Sequence[int]) -> None:
         """Give this outcome to the rows at these indexes of `planned_chunk.subscribers`."""
         tally = self._session.tally
-        if tally.on_rows is None:
-            tally.count(outcome, len(indexes))
+        if tally.recorder.needs_all_rows:
+            positions = planned_chunk.subscribers.index[list(indexes)].to_numpy()
+            tally.count_positions(outcome, planned_chunk.chunk, positions)
         else:
-            tally.count_positions(
-                outcome, planned_chunk.chunk, planned_chunk.subscribers.index[list(indexes)].to_numpy()
-            )
+            tally.count(outcome, len(indexes))
 
     def _await_comparison(self, planned_chunk: PlannedChunk, entries: Mapping[int, Entry]) -> None:
         """Let the rows at these indexes wait for a comparison with the service. `entries` has the entry of each row."""

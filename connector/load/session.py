@@ -170,8 +170,31 @@ class WaitingRows:
         self._reasons, self._digests, self.reported_count = bytearray(), bytearray(), 0
 
 
-def _ignore(_: object) -> None:
-    """Do nothing, as the default of a callback."""
+class RowRecorder:
+    """Receives the rows of a run. The methods of this class record nothing."""
+
+    @property
+    def needs_all_rows(self) -> bool:
+        """Whether the recorder also receives the rows that need no person, and the values of created rows."""
+        return False
+
+    def write(self, problem: Problem) -> None:
+        """Record a row that needs a person."""
+
+    def write_change(self, change: Change) -> None:
+        """Record a changed row."""
+
+    def write_omission(self, omission: Omission) -> None:
+        """Record a zip code that a create omits."""
+
+    def write_opt_out(self, opt_out: OptOut) -> None:
+        """Record an opt-out."""
+
+    def write_numbers(self, outcome: Outcome, file: str, numbers: Sequence[int]) -> None:
+        """Record the other rows of a file by their numbers. The rows have this outcome."""
+
+    def write_created(self, row: Row, sent_values: Mapping[str, object]) -> None:
+        """Record the values that were sent for a created row."""
 
 
 SAMPLE_COUNT = 5
@@ -180,16 +203,9 @@ SAMPLE_COUNT = 5
 
 @dataclass(slots=True)
 class Tally:
-    """The counts of a run, and the callbacks that receive its rows."""
+    """The counts of a run, and the recorder that receives its rows."""
 
-    on_problem: Callable[[Problem], None]  # receives each row that needs a person
-    on_change: Callable[[Change], None] = _ignore  # receives each changed row
-    on_omission: Callable[[Omission], None] = _ignore  # receives each zip code that a create omits
-    on_opt_out: Callable[[OptOut], None] = _ignore  # receives each opt-out
-    on_rows: Callable[[Outcome, str, Sequence[int]], None] | None = None
-    """Receives all other rows: the outcome, the file and the record numbers."""
-    on_created: Callable[[Row, Mapping[str, object]], None] | None = None
-    """Receives each created row, too, with the values that were sent."""
+    recorder: RowRecorder = field(default_factory=RowRecorder)
     read_count: int = 0  # rows of a source, or entries of a retry
     taken_count: int = 0  # rows that the load has decided, sent or set aside: each of them must get an outcome
     outcomes: Counter[Outcome] = field(default_factory=Counter)
@@ -225,15 +241,15 @@ class Tally:
     def count_positions(self, outcome: Outcome, chunk: Chunk, positions: npt.NDArray[np.int64]) -> None:
         """Add the rows at these positions of a chunk, which have this outcome."""
         self.count(outcome, len(positions))
-        if self.on_rows is not None and len(positions):
-            self.on_rows(outcome, chunk.name, chunk.numbers[positions].tolist())
+        if self.recorder.needs_all_rows and len(positions):
+            self.recorder.write_numbers(outcome, chunk.name, chunk.numbers[positions].tolist())
 
     def count_row(self, outcome: Outcome, read_source: Callable[[], Row]) -> None:
-        """Count the outcome of a taken row. `read_source` is called only if `on_rows` is set."""
+        """Count the outcome of a taken row. `read_source` is called only if the recorder needs all rows."""
         self.outcomes[outcome] += 1
-        if self.on_rows is not None:
+        if self.recorder.needs_all_rows:
             row = read_source()
-            self.on_rows(outcome, row.file, [row.number])
+            self.recorder.write_numbers(outcome, row.file, [row.number])
 
     def restart(self) -> None:
         """Reset the counts of rows before the load, because the survey has counted the same rows. All other findings of
@@ -254,32 +270,32 @@ class Tally:
     def report(self, problem: Problem) -> None:
         """Count and report a taken row that needs a person."""
         self.outcomes[problem.outcome] += 1
-        self.on_problem(problem)
+        self.recorder.write(problem)
 
     def report_change(self, change: Change) -> None:
         """Count and report a taken row with the outcome CHANGED."""
         self.outcomes[Outcome.CHANGED] += 1
-        self.on_change(change)
+        self.recorder.write_change(change)
 
     def report_opt_out(self, opt_out: OptOut) -> None:
         """Count and report an opt-out. If this run has read its row, the row also has an outcome."""
         self.opt_out_count += 1
         if opt_out.reason:
             self.unchecked_opt_outs[opt_out.reason] += 1
-        self.on_opt_out(opt_out)
+        self.recorder.write_opt_out(opt_out)
 
     def report_created(
         self, read_source: Callable[[], Row], sent: Mapping[str, object], omission: Omission | None
     ) -> None:
         """Count a taken row with the outcome CREATED and the sent values. Report the zip code that the create omits."""
         self.count_row(Outcome.CREATED, read_source)
-        if self.on_created is not None:
-            self.on_created(read_source(), sent)
+        if self.recorder.needs_all_rows:
+            self.recorder.write_created(read_source(), sent)
         self.active_count += sent.get("is_active") is True
         if len(self.samples) < SAMPLE_COUNT:
             self.samples.append(dict(sent))
         if omission is not None:
-            self.on_omission(omission)
+            self.recorder.write_omission(omission)
 
     def add_message(self, message: str) -> None:
         """Add a message to the report, unless the report has it already."""

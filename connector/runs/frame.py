@@ -351,8 +351,7 @@ async def _run_with_ledger(
             problems.load(ledger)
         pace = _build_pace(ledger, frame, clock)
         async with open_client(frame.settings.service, clock=clock, rate=pace.rate) as client:
-            tally = rows.build_tally()
-            retrier = Retrier(clock=clock)
+            tally, retrier = Tally(rows), Retrier(clock=clock)
             run = Run(
                 frame, report, stop, rows, tally, ledger, client, key, bases, commits, pace, problems, retrier=retrier
             )

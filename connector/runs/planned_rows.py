@@ -14,7 +14,7 @@ import orjson
 from connector.atomic_file import create_private
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import normalise_identity
-from connector.load.session import Change, Problem, Tally
+from connector.load.session import Change, OptOut, Problem, RowRecorder
 from connector.outcomes import Outcome
 from connector.rows import CloseableResource, Row
 from connector.runs.row_files import OPT_OUT_FIELD, RowFindings
@@ -32,7 +32,7 @@ _SOURCE_INDEX = ROWS_COLUMNS.index("source")
 _RowKey = tuple[str, int]  # the file and the number of a row
 
 
-class PlannedRows(CloseableResource):
+class PlannedRows(CloseableResource, RowRecorder):
     """The recorder of a plan's rows. `close` writes them to a file at `path` (None: no file).
 
     The memory holds the lines of one chunk, and the identities of rows that have no outcome.
@@ -50,17 +50,14 @@ class PlannedRows(CloseableResource):
         self._line_count = 0  # number of lines in the temporary file
         self.failure: str | None = None
 
-    def build_tally(self) -> Tally:
-        """Return the tally of the plan. The tally sends its rows here only if there is a file."""
-        if self._path is None:
-            return Tally(self.write, self.findings.count_change, on_opt_out=self.findings.add_opt_out)
-        return Tally(
-            self.write,
-            self.write_change,
-            on_opt_out=self.findings.add_opt_out,
-            on_rows=self.write_numbers,
-            on_created=self.write_created,
-        )
+    @property
+    def needs_all_rows(self) -> bool:
+        """Whether there is a file for all rows."""
+        return self._path is not None
+
+    def write_opt_out(self, opt_out: OptOut) -> None:
+        """Count an opt-out."""
+        self.findings.add_opt_out(opt_out)
 
     def begin_chunk(self, prepared_chunk: PreparedChunk) -> None:
         """Write the lines of the previous chunk in order, and record the rows of this chunk."""
@@ -85,6 +82,8 @@ class PlannedRows(CloseableResource):
     def write_change(self, change: Change) -> None:
         """Add a changed row, with the fields that differ if the row was compared."""
         self.findings.count_change(change)
+        if self._path is None:
+            return
         message = "as an earlier run reported" if change.is_known else change.reason
         service_values = {name: value for name, value, _ in change.fields}
         source_values = {name: value for name, _, value in change.fields}

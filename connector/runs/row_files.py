@@ -19,7 +19,7 @@ from typing import Any
 from connector.atomic_file import PartialFile, create_private
 from connector.errors import ConnectorError
 from connector.load.candidates import extract_row
-from connector.load.session import Change, OptOut, Problem, Tally
+from connector.load.session import Change, OptOut, Problem, RowRecorder
 from connector.outcomes import Fault, Outcome
 from connector.rows import Chunk, CloseableResource, MalformedRow, Omission, Row, Source, write_cell
 from connector.runs.problems import ProblemLog
@@ -364,7 +364,7 @@ def build_different(chunk: Chunk, difference: Difference, identity: str) -> Prob
     return Problem(extract_row(chunk, difference.position), Outcome.DUPLICATE, identity, code, message)
 
 
-class LoadFiles(CloseableResource):
+class LoadFiles(CloseableResource, RowRecorder):
     """The files of one load in the state folder. Each file is created when its first line is written.
 
     The drift file has a line for each field that differs, for each row that could not be compared, and for each zip
@@ -409,10 +409,6 @@ class LoadFiles(CloseableResource):
         """The path of the drift file, or None if no line was written."""
         return self._drift.path
 
-    def build_tally(self) -> Tally:
-        """Return the tally of the run. The tally sends problems, changed rows, omitted zips and opt-outs here."""
-        return Tally(self.write, self.write_change, self._write_omission, self._write_opt_out)
-
     def begin_chunk(self, prepared_chunk: PreparedChunk) -> None:
         """Do nothing, because each row is written when its outcome is known."""
 
@@ -425,17 +421,19 @@ class LoadFiles(CloseableResource):
         self._known_count += change.is_known
         self.findings.count_change(change)
         for name, service, source in change.fields:
-            if (name, service, source) != OPT_OUT_FIELD:  # `_write_opt_out` writes the opt-out
+            if (name, service, source) != OPT_OUT_FIELD:  # `write_opt_out` writes the opt-out
                 self._write_drift(change.row, change.identity, name, service, source, Outcome.CHANGED, "changed")
         if change.reason:
             self._not_compared[change.reason] += 1
             self._write_drift(change.row, change.identity, "", None, None, Outcome.CHANGED, "not_compared")
 
-    def _write_omission(self, omission: Omission) -> None:
+    def write_omission(self, omission: Omission) -> None:
+        """Add an omitted zip code to the drift file."""
         row, identity = omission.row, omission.identity
         self._write_drift(row, identity, "address_zip", None, omission.zip, Outcome.CREATED, "zip_omitted")
 
-    def _write_opt_out(self, opt_out: OptOut) -> None:
+    def write_opt_out(self, opt_out: OptOut) -> None:
+        """Add an opt-out to the drift file."""
         self.findings.add_opt_out(opt_out)
         service = None if opt_out.reason else True
         self._write_drift(opt_out.row, opt_out.identity, "is_active", service, False, opt_out.outcome, "opted_out")

@@ -112,7 +112,7 @@ def build_session(
         draw=random.Random(5).randbytes,
         state=LookupState() if state is None else state,
     )
-    return Session(access, load_policy, Tally(lambda problem: None))
+    return Session(access, load_policy, Tally())
 
 
 def open_other_base(session: Session, base_id: int) -> Session:

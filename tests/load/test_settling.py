@@ -81,7 +81,7 @@ class Bench:
         unused = cast("Any", None)  # no request is sent, because the look-ups and the creates are fakes
         writer = Journal(self.ledger, self.base, 1)
         access = ListAccess(Stop(clock), unused, unused, writer, policy)
-        session = Session(access, policy, Tally(lambda problem: None))
+        session = Session(access, policy, Tally())
         if confirmed_at is not None:
             base_id = self.base.service_id
             access.sentinels.append(Sentinel(confirmed_at, SENTINEL_ID, "email", "sentinel@x.org", base_id=base_id))

@@ -24,7 +24,7 @@ from connector.listing.access import ListAccess
 from connector.load.base_load import Loader
 from connector.load.drift import close_waiting, compare_waiting
 from connector.load.retry import retry_entries
-from connector.load.session import Change, LoadPolicy, Problem, Session, Tally
+from connector.load.session import Change, LoadPolicy, Problem, RowRecorder, Session, Tally
 from connector.outcomes import Outcome
 from connector.pace.pace import Pace
 from connector.runs.frame import Frame, Run
@@ -44,11 +44,11 @@ _ACCOUNT = "simulated"
 
 
 @dataclass(slots=True)
-class Report:
+class Report(RowRecorder):
     """The report of a run."""
 
     portion_count: int = 0  # loaded chunks
-    tally: Tally = field(default_factory=lambda: Tally(lambda problem: None))
+    tally: Tally = field(init=False)
     problems: list[Problem] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     reason: str | None = None  # why the run ended early
@@ -57,7 +57,13 @@ class Report:
     limited_count: int = 0  # creates that were answered 429
 
     def __post_init__(self) -> None:
-        self.tally = Tally(self.problems.append, self.changes.append)
+        self.tally = Tally(self)
+
+    def write(self, problem: Problem) -> None:
+        self.problems.append(problem)
+
+    def write_change(self, change: Change) -> None:
+        self.changes.append(change)
 
     def describe(self) -> str:
         """Return the counts and the reason in one line."""
