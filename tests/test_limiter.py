@@ -9,7 +9,7 @@ import pytest
 from connector.control import Stop
 from connector.limiter import Answer, RequestLimiter
 from connector.pace.pace import Pace
-from connector.service.request_counts import RequestCounts
+from connector.service.retry import RequestCounts
 from connector.service.wire import Ambiguous, Created, Refused
 from tests.load.sessions import VirtualTime
 

@@ -30,7 +30,7 @@ from connector.runs.report_keys import (
     SettledCounts,
 )
 from connector.runs.run_log import ERROR_STATUSES, record_failed_start, record_run
-from connector.service.request_counts import RequestCounts
+from connector.service.retry import RequestCounts
 from connector.units import show_duration
 
 if TYPE_CHECKING:

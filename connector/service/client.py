@@ -17,7 +17,7 @@ from connector.clock import Clock, system_clock
 from connector.pace.rate import RateController
 from connector.pace.refusals import PassingRefusals
 from connector.service.answers import build_mask, parse_created, parse_sent, parse_wire_page, refusal_kind
-from connector.service.request_counts import RequestCounts
+from connector.service.retry import RequestCounts
 from connector.service.settings import Service
 from connector.service.transport import open_transport
 from connector.service.wire import (

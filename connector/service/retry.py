@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from connector.clock import Clock, system_clock
 from connector.service.wire import Ambiguous, NotSent, Refused, is_limited
@@ -26,10 +27,14 @@ Rest = Callable[[float], Awaitable[bool]]
 """A function that waits for some seconds. It returns whether to try again, or False if the run must stop."""
 
 
-class RetryCounter(Protocol):
-    """A counter of the requests that were sent again."""
+@dataclass(slots=True)
+class RequestCounts:
+    """Counts of the attempts of one operation. The text after the type of a key is its description in the reference."""
 
-    retried: int
+    sent: Annotated[int, "Number of requests that were sent, including repeated ones."] = 0
+    retried: Annotated[int, "Number of requests that were sent again."] = 0
+    limited: Annotated[int, "Number of requests that the service refused because there were too many (429)."] = 0
+    failed: Annotated[int, "Number of requests that neither succeeded nor were refused."] = 0
 
 
 class Retrier:
@@ -61,7 +66,7 @@ class Retrier:
         self._random = rng or random.Random()  # noqa: S311 - the waits are not secret
 
     async def send(
-        self, attempt: Callable[[], Awaitable[_Answer]], counts: RetryCounter, rest: Rest | None = None
+        self, attempt: Callable[[], Awaitable[_Answer]], counts: RequestCounts, rest: Rest | None = None
     ) -> _Answer:
         """Call `attempt`, which creates a subscriber or sends an email. Call it again while the answer is NotSent
         (architecture 4.6).
@@ -74,7 +79,7 @@ class Retrier:
             return answer
         return await self._retry(answer, attempt, lambda last_answer: isinstance(last_answer, NotSent), counts, rest)
 
-    async def read(self, attempt: Callable[[], Awaitable[_Answer]], counts: RetryCounter) -> _Answer:
+    async def read(self, attempt: Callable[[], Awaitable[_Answer]], counts: RequestCounts) -> _Answer:
         """Call `attempt`, which reads one page. Call it again until a page is returned. Do not call it again after a
         refusal or a redirect.
 
@@ -92,7 +97,7 @@ class Retrier:
         first_answer: _Answer,
         make_attempt: Callable[[], Awaitable[_Answer]],
         may_retry: Callable[[object], bool],
-        counts: RetryCounter,
+        counts: RequestCounts,
         rest: Rest | None = None,
     ) -> _Answer:
         """Return the last answer. `first_answer` is used as the answer of tenacity's first attempt. `make_attempt`

@@ -11,7 +11,7 @@ from connector.load.candidates import Candidate, CandidateList
 from connector.load.creates import Creator
 from connector.load.outcomes import Outcomes
 from connector.load.session import RunMode, Session
-from connector.service.request_counts import RequestCounts
+from connector.service.retry import RequestCounts
 from connector.service.wire import Created, ListQuery, NotSent, Refused, encode_subscriber
 from connector.states import Event, State
 from tests.load.sessions import BASE, VirtualTime, build_session, compute_identity, open_journal

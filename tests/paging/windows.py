@@ -9,8 +9,7 @@ from typing import Any
 from connector.listing.reader import read_list
 from connector.paging.certificate import Certificate
 from connector.paging.overlap import IdArray, PageRequest
-from connector.service.request_counts import RequestCounts
-from connector.service.retry import Retrier
+from connector.service.retry import RequestCounts, Retrier
 from connector.service.wire import ListPage, ListQuery
 from tests.paging.simulated import STARTED, Filters, SimulatedList
 

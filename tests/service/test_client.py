@@ -14,7 +14,7 @@ from connector.clock import system_clock
 from connector.pace.rate import RateController
 from connector.sandbox import SandboxProcess
 from connector.service.client import Client, open_client
-from connector.service.request_counts import RequestCounts
+from connector.service.retry import RequestCounts
 from connector.service.settings import Service, Token
 from connector.service.wire import Accepted, Ambiguous, Created, ListPage, ListQuery, NotSent, Refused
 from tests.service import faults

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from connector.service.client import Client, open_client
-from connector.service.request_counts import RequestCounts
-from connector.service.retry import Retrier, RetryBudget
+from connector.service.retry import RequestCounts, Retrier, RetryBudget
 from connector.service.settings import Service, Token
 from connector.service.wire import Ambiguous, Created, ListPage, ListQuery, NotSent, Refused
 from tests.service import faults

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from connector.service.request_counts import RequestCounts
+from connector.service.retry import RequestCounts
 from connector.service.wire import Ambiguous, ListPage, ListQuery, NotSent, Refused
 
 EVIDENCE_LIMITS = (50, 999)
