@@ -12,11 +12,11 @@ from connector.ledger.entries import Ledger
 from connector.ledger.records import move_cursor, read_cursor
 from connector.sources.cursor import (
     CursorValue,
-    find_latest,
-    find_latest_unix,
+    find_latest_allowed,
+    find_latest_allowed_unix,
     is_larger,
-    look_back,
     parse_cursor,
+    subtract_lookback,
     write_cursor,
 )
 from connector.sources.sql import IncrementalSource
@@ -49,7 +49,7 @@ def find_beginning(increment: Increment, saved_value: CursorValue | None) -> Cur
     """Return the value from which a run reads by default: `lookback_s` before the cursor, but not before the start."""
     if saved_value is None:
         return increment.start
-    beginning = look_back(saved_value, increment.lookback_s)
+    beginning = subtract_lookback(saved_value, increment.lookback_s)
     return increment.start if is_larger(increment.start, beginning) else beginning
 
 
@@ -62,7 +62,7 @@ class IncrementReading:
         self._default_beginning = find_beginning(increment, saved_value)
         requested_value = increment.start if increment.is_full else increment.since
         self._begins_at = self._default_beginning if requested_value is None else requested_value
-        latest_value = find_latest(increment.start, now) or find_latest_unix(saved_value, now)
+        latest_value = find_latest_allowed(increment.start, now) or find_latest_allowed_unix(saved_value, now)
         increment.source.begin_at(self._begins_at, now=now, latest=latest_value)
 
     def describe(self) -> str:
@@ -99,13 +99,13 @@ class IncrementReading:
         """Yield messages about values in the future. If such a value moved the cursor, later runs would not read new
         rows. A run with such a message is partial, because a person must correct the values."""
         watch = self._increment.source.watch
-        if watch.first_ahead is not None:
-            record, value = watch.first_ahead
+        if watch.first_future is not None:
+            record, value = watch.first_future
             yield (
-                f"{count(watch.ahead_count, 'row')} {agree(watch.ahead_count, 'has', 'have')} a value in "
+                f"{count(watch.future_count, 'row')} {agree(watch.future_count, 'has', 'have')} a value in "
                 f"{watch.column} that lies beyond tomorrow (for example record {record}: {write_cursor(value)}). "
                 "Such a value does not move the cursor. "
-                f"Correct {agree(watch.ahead_count, 'the row', 'the rows')} in the source"
+                f"Correct {agree(watch.future_count, 'the row', 'the rows')} in the source"
             )
         saved_value = None if self._increment.is_full else self._saved_value
         if saved_value is not None and watch.latest is not None and is_larger(saved_value, watch.latest):
@@ -140,7 +140,7 @@ class IncrementReading:
     def _explain_unmoved(self) -> str:
         watch = self._increment.source.watch
         if watch.largest_value is None:
-            return f"no row had a {'usable ' if watch.ahead_count else ''}value in {watch.column}"
+            return f"no row had a {'usable ' if watch.future_count else ''}value in {watch.column}"
         if is_larger(self._begins_at, self._default_beginning):
             return f"--since left out rows after {write_cursor(self._default_beginning)}, which the next run reads"
         return "no newer row was read"

@@ -71,7 +71,7 @@ def build_chunk(
     """Return a chunk with the columns `texts`. `numbers` are the record numbers of all rows.
 
     A row is malformed if a value in a used column cannot be text. If `used_columns` is None, all columns are used.
-    `show` returns the row with an index as text. `advice` is the end of each message.
+    `show` takes the index of a row and returns the row as text. `advice` is the end of each message.
     """
     problem_by_row = find_problems(columns, [problems for _, problems in texts], used_columns, advice)
     table = pa.table([array for array, _ in texts], names=list(columns))
@@ -108,7 +108,7 @@ def build_row_chunk(
     used_columns: Collection[str] | None,
 ) -> Chunk:
     """Return a chunk of a database's rows. `values` has a sequence for each column, and `first_number` is the number of
-    the first row. `used_columns` has the meaning of `build_chunk`."""
+    the first row. See `build_chunk` for `used_columns`."""
     return build_chunk(
         name,
         columns,

@@ -40,7 +40,7 @@ class ParquetSource(CloseableResource):
         self.name, self._input = source_input.name, source_input
         try:
             self._file = pq.ParquetFile(source_input.file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
-            self.columns = name_columns(_flatten(self._file.schema_arrow.empty_table()).column_names)
+            self.columns = name_columns(_flatten_structs(self._file.schema_arrow.empty_table()).column_names)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise SourceError(f"{self.name}: is not a Parquet file that can be read: {describe_error(error)}") from None
 
@@ -53,7 +53,11 @@ class ParquetSource(CloseableResource):
             # One thread, because threads that read ahead crash the interpreter if the interpreter ends first.
             for batch in self._file.iter_batches(row_count, use_threads=False):
                 chunk = _build_table_chunk(
-                    self.name, self.columns, _flatten(pa.Table.from_batches([batch])), first_number, used_columns
+                    self.name,
+                    self.columns,
+                    _flatten_structs(pa.Table.from_batches([batch])),
+                    first_number,
+                    used_columns,
                 )
                 first_number += batch.num_rows
                 yield replace(chunk, share=(first_number - 1) / metadata.num_rows)
@@ -80,7 +84,7 @@ def _build_table_chunk(
     return build_chunk(name, columns, texts, first_number + np.arange(table.num_rows), show, used_columns)
 
 
-def _flatten(table: pa.Table) -> pa.Table:
+def _flatten_structs(table: pa.Table) -> pa.Table:
     """Return the table with a column for each field of its structs, at any depth. The fields of a null struct are
     null."""
     while any(pa.types.is_struct(kind) for kind in table.schema.types):
@@ -92,17 +96,17 @@ def _write_texts(column: pa.ChunkedArray) -> Text:
     """Return a column as texts. A column of texts or whole numbers is converted in one step."""
     try:
         if is_text_type(column.type):
-            return _combine(
+            return _combine_chunks(
                 column.cast(pa.large_binary()).cast(pa.large_string())
             ), {}  # the cast from bytes checks UTF-8
         if pa.types.is_integer(column.type):
-            return _combine(column.cast(pa.large_string())), {}
+            return _combine_chunks(column.cast(pa.large_string())), {}
     except pa.ArrowInvalid:
         pass  # some bytes are not UTF-8: convert each value
     return build_texts(read_values(column))
 
 
-def _combine(column: pa.ChunkedArray) -> pa.Array:
+def _combine_chunks(column: pa.ChunkedArray) -> pa.Array:
     array = column.combine_chunks()
     return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
 
@@ -171,19 +175,19 @@ def _write_series(series: pd.Series) -> Text:
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, UnicodeEncodeError, OverflowError):
         pass
     values = _list_values(series)
-    return build_texts([_convert(value) for value in values])
+    return build_texts([_convert_cell(value) for value in values])
 
 
-def _convert(value: object) -> object:
+def _convert_cell(value: object) -> object:
     """Return the Python value of a cell of a DataFrame."""
     if isinstance(value, np.floating):
         return float(str(value))  # the 64-bit float with the same decimal digits
     if isinstance(value, np.ndarray | pd.Series):
-        return [_convert(item) for item in value]
+        return [_convert_cell(item) for item in value]
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, list | tuple | set | frozenset):
-        return [_convert(item) for item in value]
+        return [_convert_cell(item) for item in value]
     return str(value) if isinstance(value, pd.Period) else value
 
 
@@ -198,12 +202,12 @@ class ArrowSource(CloseableResource):
 
     def __init__(self, rows: ArrowStream, name: str) -> None:
         self.name, self._rows = name, rows
-        self._reader: pa.RecordBatchReader | None = self._open()
-        self.columns = name_columns(_flatten(self._reader.schema.empty_table()).column_names)
+        self._reader: pa.RecordBatchReader | None = self._open_reader()
+        self.columns = name_columns(_flatten_structs(self._reader.schema.empty_table()).column_names)
 
     def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`. Raises SourceError if the data is a reader that was already read."""
-        reader, self._reader = self._reader or self._open(), None
+        reader, self._reader = self._reader or self._open_reader(), None
         first_number, batches, row_count = 1, list[pa.RecordBatch](), 0
         try:
             for batch in reader:  # a batch may have one row, or all rows
@@ -212,7 +216,11 @@ class ArrowSource(CloseableResource):
                 while row_count >= CHUNK_ROWS:
                     table = pa.Table.from_batches(batches)
                     yield _build_table_chunk(
-                        self.name, self.columns, _flatten(table.slice(0, CHUNK_ROWS)), first_number, used_columns
+                        self.name,
+                        self.columns,
+                        _flatten_structs(table.slice(0, CHUNK_ROWS)),
+                        first_number,
+                        used_columns,
                     )
                     batches, row_count, first_number = (
                         table.slice(CHUNK_ROWS).to_batches(),
@@ -221,7 +229,11 @@ class ArrowSource(CloseableResource):
                     )
             if row_count:
                 yield _build_table_chunk(
-                    self.name, self.columns, _flatten(pa.Table.from_batches(batches)), first_number, used_columns
+                    self.name,
+                    self.columns,
+                    _flatten_structs(pa.Table.from_batches(batches)),
+                    first_number,
+                    used_columns,
                 )
         except pa.ArrowException as error:
             raise SourceError(
@@ -232,7 +244,7 @@ class ArrowSource(CloseableResource):
         """Release the reader. The data belong to the caller."""
         self._reader = None
 
-    def _open(self) -> pa.RecordBatchReader:
+    def _open_reader(self) -> pa.RecordBatchReader:
         try:
             return pa.RecordBatchReader.from_stream(self._rows)
         except (pa.ArrowException, TypeError, ValueError) as error:

@@ -32,7 +32,7 @@ from connector.sources.header_row import (
     count_titles,
     decide_delimiter,
     find_single_quotes,
-    has_tails,
+    has_trailing_delimiters,
     parse_delimiter,
     parse_header,
 )
@@ -45,7 +45,7 @@ _TARGET_CHUNK_ROWS = 30_000
 _MAX_CHUNK_ROWS = 50_000
 _MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 1 << 16, 1 << 23
 _MAX_RECORD_BYTES = 1 << 20  # a thousand times the record of a subscriber
-_MAX_SHOWN_BYTES = 1 << 16  # longer records are cut in the rejects file, because the beginning shows the fault
+_MAX_SHOWN_BYTES = 1 << 16  # the rejects file shows only the beginning of a longer record
 _DECODED_BYTES = 1 << 16  # bytes that are decoded at a time: Python copies all later bytes at each invalid byte
 # Codes of faults whose record may contain other lines of the file.
 _FAULTS_WITH_OTHER_LINES = (
@@ -81,12 +81,12 @@ class CsvDialect:
     width: int  # the number of columns in the header
     encoding: str
     advised_encoding: str = "cp1252"  # the encoding that a message advises for undecodable bytes
-    has_tails: bool = False  # an extra delimiter follows the last cell of each row
+    has_trailing_delimiters: bool = False  # a delimiter follows the last cell of each row, but not of the header
 
     @property
     def cell_count(self) -> int:
         """The number of cells of a row. The empty cell after an extra delimiter counts."""
-        return self.width + self.has_tails
+        return self.width + self.has_trailing_delimiters
 
 
 class CsvSource(CloseableResource):
@@ -96,7 +96,7 @@ class CsvSource(CloseableResource):
         self.name, self._input = source_input.name, source_input
         self._stream = Utf8Stream(self.name, source_input.file, encoding)
         head = self._stream.read(_HEAD_BYTES)
-        is_whole = len(head) < _HEAD_BYTES
+        is_whole_file = len(head) < _HEAD_BYTES
         refuse_binary(self.name, head)
         byte_count_above, hinted_delimiter = 0, None
         first_line, line_end, _ = head.partition(b"\n")
@@ -111,32 +111,32 @@ class CsvSource(CloseableResource):
                 f"{self.name}: line {lines_above + quoted_line}: the header's cells stand in single quotes. "
                 f"{_HOW_TO_SAVE}"
             )
-        chosen_delimiter = delimiter or hinted_delimiter or decide_delimiter(text, is_whole=is_whole)
+        chosen_delimiter = delimiter or hinted_delimiter or decide_delimiter(text, is_whole_file=is_whole_file)
         title_count = count_titles(text, chosen_delimiter)
         self.columns, header_size = self._read_header(
-            head[byte_count_above:], chosen_delimiter, title_count, lines_above, is_whole=is_whole
+            head[byte_count_above:], chosen_delimiter, title_count, lines_above, is_whole_file=is_whole_file
         )
-        self._above = head[: byte_count_above + header_size]  # the header and the lines above it
-        rows_head = head[byte_count_above + header_size :]
-        rows_have_tails = has_tails(
-            rows_head.decode("utf-8", "replace"), len(self.columns), chosen_delimiter, is_whole=is_whole
+        self._bytes_above_rows = head[: byte_count_above + header_size]  # the header and the lines above the header
+        first_rows = head[byte_count_above + header_size :]
+        rows_have_trailing_delimiters = has_trailing_delimiters(
+            first_rows.decode("utf-8", "replace"), len(self.columns), chosen_delimiter, is_whole_file=is_whole_file
         )
         self._dialect = CsvDialect(
             chosen_delimiter,
             len(self.columns),
             self._stream.encoding,
             self._stream.advised_encoding,
-            has_tails=rows_have_tails,
+            has_trailing_delimiters=rows_have_trailing_delimiters,
         )
         # The estimate is computed from the mean length of the first lines.
-        chunk_size_estimate = _TARGET_CHUNK_ROWS * len(rows_head) // max(1, rows_head.count(b"\n"))
+        chunk_size_estimate = _TARGET_CHUNK_ROWS * len(first_rows) // max(1, first_rows.count(b"\n"))
         self._block_bytes = chunk_bytes or min(max(chunk_size_estimate, _MIN_BLOCK_BYTES), _MAX_BLOCK_BYTES)
         self._messages = []
         if self._stream.remark is not None:
             self._messages.append(f"{self.name}: {self._stream.remark}")
         if title_count:
             self._messages.append(f"{self.name}: titles above its header were left out (lines: {title_count})")
-        if rows_have_tails:
+        if rows_have_trailing_delimiters:
             self._messages.append(
                 f"{self.name}: its rows end with a delimiter that the header does not have; it was left out"
             )
@@ -180,10 +180,10 @@ class CsvSource(CloseableResource):
         self._input.close()
 
     def _read_header(
-        self, head: bytes, delimiter: str, title_count: int, lines_above: int, *, is_whole: bool
+        self, head: bytes, delimiter: str, title_count: int, lines_above: int, *, is_whole_file: bool
     ) -> tuple[tuple[str, ...], int]:
         """Return the names of the columns, and the offset at which the first row begins."""
-        records = find_records(head, delimiter, is_last=is_whole)
+        records = find_records(head, delimiter, is_last=is_whole_file)
         filled_indices = np.flatnonzero(~find_blank(head, records, delimiter))
         if len(filled_indices) <= title_count:
             raise SourceError(f"{self.name}: no header: its first line does not end within {_HEAD_BYTES} bytes")
@@ -211,9 +211,9 @@ class CsvSource(CloseableResource):
         record."""
         self._stream.rewind()
         head = self._stream.read(_HEAD_BYTES)
-        if not head.startswith(self._above):
+        if not head.startswith(self._bytes_above_rows):
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
-        unread_head, line = BytesIO(head[len(self._above) :]), 1 + count_lines(self._above)
+        unread_head, line = BytesIO(head[len(self._bytes_above_rows) :]), 1 + count_lines(self._bytes_above_rows)
         block, wanted_size, is_ended = b"", self._block_bytes, False
         while block or not is_ended:
             while len(block) < wanted_size and not is_ended:
@@ -329,10 +329,10 @@ def find_refusal(block: bytes, records: Records, dialect: CsvDialect) -> tuple[i
     Such a record has spaces before a quote, a quote that stays open for several lines up to the end of the file, or a
     damaged cell that contains other rows.
     """
-    problems = dict.fromkeys(_find_indices(records, records.indented_quotes), _INDENTED_PROBLEM)
+    problems = dict.fromkeys(_find_record_indices(records, records.indented_quotes), _INDENTED_PROBLEM)
     lengths = records.stops - records.starts
     suspect_indices = {
-        *_find_indices(records, records.stray_quotes),
+        *_find_record_indices(records, records.stray_quotes),
         *np.flatnonzero(lengths > _MAX_RECORD_BYTES).tolist(),
     }
     delimiter, delimiter_count = dialect.delimiter.encode(), dialect.cell_count - 1
@@ -362,10 +362,10 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
     )  # spreadsheets write thousands of such lines
     for index in np.flatnonzero(lengths == dialect.cell_count - 1).tolist():
         is_blank[index] |= block[records.starts[index] : records.stops[index]] == only_delimiters
-    codes = dict.fromkeys(_find_indices(records, records.ambiguous_quotes), "ambiguous_quote")
-    codes |= dict.fromkeys(_find_indices(records, records.stray_quotes), "stray_quote")
+    codes = dict.fromkeys(_find_record_indices(records, records.ambiguous_quotes), "ambiguous_quote")
+    codes |= dict.fromkeys(_find_record_indices(records, records.stray_quotes), "stray_quote")
     failures = {index: (code, _MESSAGES[code]) for index, code in codes.items()}
-    undecodable_failures = _find_undecodable(block, records, dialect)
+    undecodable_failures = _find_undecodable_records(block, records, dialect)
     if records.is_unclosed:
         failures[len(records) - 1] = ("unclosed_quote", _MESSAGES["unclosed_quote"])
     oversized_indices = np.flatnonzero(lengths > _MAX_RECORD_BYTES).tolist()
@@ -375,7 +375,7 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
     parsed_indices = np.flatnonzero(is_parsed)
     table, widths_by_row = _read_table(_select_parseable(block, records, is_parsed, undecodable_failures), dialect)
     expected_width = f"the header has {dialect.width}"
-    if dialect.has_tails:
+    if dialect.has_trailing_delimiters:
         rows = np.delete(np.arange(table.num_rows + len(widths_by_row)), list(widths_by_row))
         is_empty = pc.equal(table.columns[-1], "")
         widths_by_row |= dict.fromkeys(rows[~is_empty.to_numpy().astype(bool)].tolist(), dialect.cell_count)
@@ -387,7 +387,7 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
     if table.num_rows + len(widths_by_row) != len(parsed_indices):
         raise SourceError("unbalanced quotes: cannot find where this row ends; save the file again as CSV")
     indices = np.delete(parsed_indices, list(widths_by_row))
-    harmless_indices = _find_harmless(table, indices, undecodable_failures, used_indices)
+    harmless_indices = _find_harmless_records(table, indices, undecodable_failures, used_indices)
     failures |= {index: problem for index, problem in undecodable_failures.items() if index not in harmless_indices}
     is_row = ~np.isin(indices, list(failures))
     return ParsedBlock(table.filter(pa.array(is_row)), indices[is_row], failures, ~is_blank)
@@ -408,7 +408,7 @@ def _select_parseable(
     return b"".join([*pieces, block[end_of_previous:]]) if end_of_previous else block
 
 
-def _find_harmless(
+def _find_harmless_records(
     table: pa.Table, indices: npt.NDArray[np.int64], undecodable_indices: Collection[int], used_indices: Sequence[int]
 ) -> set[int]:
     """Return the indices of the undecodable records that have no undecodable character in a used column."""
@@ -420,13 +420,13 @@ def _find_harmless(
     return set(indices[rows[~is_lossy]].tolist())
 
 
-def _find_indices(records: Records, positions: npt.NDArray[np.int64]) -> list[int]:
+def _find_record_indices(records: Records, positions: npt.NDArray[np.int64]) -> list[int]:
     """Return the indices of the records that contain these positions."""
     indices: list[int] = np.unique(np.searchsorted(records.next_starts, positions, side="right")).tolist()
     return indices
 
 
-def _find_undecodable(block: bytes, records: Records, dialect: CsvDialect) -> _Failures:
+def _find_undecodable_records(block: bytes, records: Records, dialect: CsvDialect) -> _Failures:
     failures: _Failures = {}
     offset = block.find(b"\0")
     while offset >= 0:
@@ -483,7 +483,7 @@ def _read_table(block: bytes, dialect: CsvDialect) -> tuple[pa.Table, dict[int, 
             column_types=dict.fromkeys(names, pa.large_string()),
             null_values=[],
             strings_can_be_null=False,
-            check_utf8=False,  # `_find_undecodable` has checked the block
+            check_utf8=False,  # `_find_undecodable_records` has checked the block
         ),
     )
     return table, widths_by_row

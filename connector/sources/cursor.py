@@ -1,5 +1,5 @@
-"""Values of cursors, and the statement that reads the rows from a cursor value on. These functions have no side
-effects.
+"""Values of cursors, and the statement that reads the rows whose cursor is at least a value. These functions have no
+side effects.
 
 The job's `start` decides the kind of all values: each value of the database is read as this kind. Cursors are saved as
 text.
@@ -144,7 +144,7 @@ def read_value(value: object, kind: CursorKind) -> CursorValue | None:
     return moment if kind is CursorKind.TIMESTAMP else moment.date()
 
 
-def look_back(value: CursorValue, lookback_s: float) -> CursorValue:
+def subtract_lookback(value: CursorValue, lookback_s: float) -> CursorValue:
     """Return the value minus `lookback_s`. For a date, the look-back is rounded up to days. Numbers do not change."""
     if not isinstance(value, date):
         return value
@@ -161,11 +161,14 @@ def is_larger(value: CursorValue, other: CursorValue) -> bool:
     return bool(_to_comparable(value) > _to_comparable(other))
 
 
-def find_latest(value: CursorValue, now: datetime) -> CursorValue | None:
-    """Return the end of tomorrow in UTC, in the form of this value. A cursor must not move beyond this time. It is not
-    today, because a timestamp without a zone may be a day ahead. Return None if the value may not be a time.
+def find_latest_allowed(value: CursorValue, now: datetime) -> CursorValue | None:
+    """Return the end of tomorrow in UTC, in the form of this value. Return None if the value may not be a time.
 
-    A whole number is a time if it reads as a Unix time (`find_latest_unix`), as `20261121` or as `20261121100000`.
+    A cursor must not move beyond this limit. The limit is not the end of today, because a timestamp without a zone may
+    be a day ahead.
+
+    A whole number is a time if it reads as a Unix time (`find_latest_allowed_unix`), as `20261121` or as
+    `20261121100000`.
     """
     tomorrow = _find_end_of_tomorrow(now)
     if isinstance(value, datetime):
@@ -176,10 +179,10 @@ def find_latest(value: CursorValue, now: datetime) -> CursorValue | None:
         with suppress(ValueError):
             if datetime.strptime(str(value), form).strftime(form) == str(value):  # noqa: DTZ007 - only digits are compared
                 return int(tomorrow.strftime(form))
-    return find_latest_unix(value, now)
+    return find_latest_allowed_unix(value, now)
 
 
-def find_latest_unix(value: CursorValue | None, now: datetime) -> int | None:
+def find_latest_allowed_unix(value: CursorValue | None, now: datetime) -> int | None:
     """Return the end of tomorrow as a Unix time in the unit of this whole number (seconds to nanoseconds), or None if
     the number is not a time between the year 2000 and that day."""
     if not isinstance(value, int):
@@ -202,9 +205,10 @@ _SAMPLE_SIZE = 100  # the first values of a chunk decide whether the column has 
 
 @dataclass(slots=True)
 class CursorWatch:
-    """A recorder of the values of a cursor column. `largest_value` is the largest value that is not beyond `latest`.
-    `missing_count` rows have no value, `stray_count` values are not of the kind, and `ahead_count` values are beyond
-    `latest`.
+    """A recorder of the values of a cursor column. `largest_value` is the largest value that is at most `latest`.
+
+    `missing_count` is the number of rows without a value. `wrong_kind_count` is the number of values of another kind.
+    `future_count` is the number of values that are larger than `latest`.
 
     If `now` is set and `latest` is not, whole numbers are recognised as Unix times. If `is_moment`, the column has
     timestamps with a zone, and a `largest_value` without a zone gets UTC.
@@ -217,10 +221,10 @@ class CursorWatch:
     is_moment: bool = False
     largest_value: CursorValue | None = None
     missing_count: int = 0
-    stray_count: int = 0
-    first_stray: tuple[int, object] | None = None  # record number, from 1, and value
-    ahead_count: int = 0
-    first_ahead: tuple[int, CursorValue] | None = None  # record number, from 1, and value
+    wrong_kind_count: int = 0
+    first_wrong_kind: tuple[int, object] | None = None  # record number, from 1, and value
+    future_count: int = 0
+    first_future: tuple[int, CursorValue] | None = None  # record number, from 1, and value
 
     def record(self, values: Sequence[object], first_number: int) -> None:
         """Record the values of consecutive rows. `first_number` is the record number of the first row."""
@@ -231,35 +235,35 @@ class CursorWatch:
                 largest = max(value for value in values if value is not None)  # type: ignore[type-var, assignment]
         if self.latest is None and self.now is not None and self.kind is CursorKind.INTEGER:
             self.latest = self._find_unix_limit(values, self.now)
-        is_beyond = isinstance(largest, int) and largest > _LARGEST_INTEGER
-        if largest is None or is_beyond or self._is_ahead(largest):  # the slow way: read each value
-            read_values = [read_value(value, self.kind) for value in values]
-            stray_indices = [
-                index for index, value in enumerate(values) if value is not None and read_values[index] is None
+        exceeds_bigint = isinstance(largest, int) and largest > _LARGEST_INTEGER
+        if largest is None or exceeds_bigint or self._is_in_future(largest):  # the slow way: read each value
+            parsed_values = [read_value(value, self.kind) for value in values]
+            wrong_kind_indices = [
+                index for index, value in enumerate(values) if value is not None and parsed_values[index] is None
             ]
-            self.stray_count += len(stray_indices)
-            if stray_indices and self.first_stray is None:
-                self.first_stray = first_number + stray_indices[0], values[stray_indices[0]]
-            records_ahead = [
-                (first_number + index, value) for index, value in enumerate(read_values) if self._is_ahead(value)
+            self.wrong_kind_count += len(wrong_kind_indices)
+            if wrong_kind_indices and self.first_wrong_kind is None:
+                self.first_wrong_kind = first_number + wrong_kind_indices[0], values[wrong_kind_indices[0]]
+            future_records = [
+                (first_number + index, value) for index, value in enumerate(parsed_values) if self._is_in_future(value)
             ]
-            self.ahead_count += len(records_ahead)
-            if self.first_ahead is None:
-                self.first_ahead = next(iter(records_ahead), None)
-            usable_values = (value for value in read_values if value is not None and not self._is_ahead(value))
+            self.future_count += len(future_records)
+            if self.first_future is None:
+                self.first_future = next(iter(future_records), None)
+            usable_values = (value for value in parsed_values if value is not None and not self._is_in_future(value))
             largest = max(usable_values, key=_to_comparable, default=None)
         if self.is_moment and isinstance(largest, datetime) and largest.tzinfo is None:
             largest = largest.replace(tzinfo=UTC)
         if largest is not None and (self.largest_value is None or is_larger(largest, self.largest_value)):
             self.largest_value = largest
 
-    def _is_ahead(self, value: CursorValue | None) -> TypeGuard[CursorValue]:
+    def _is_in_future(self, value: CursorValue | None) -> TypeGuard[CursorValue]:
         return value is not None and self.latest is not None and is_larger(value, self.latest)
 
     def _find_unix_limit(self, values: Sequence[object], now: datetime) -> int | None:
         """Return the limit as a Unix time if most of the first values are Unix times of one unit, else None."""
         sample = [read_value(value, self.kind) for value in values[:_SAMPLE_SIZE]]
-        limits = Counter(find_latest_unix(value, now) for value in sample if value is not None)
+        limits = Counter(find_latest_allowed_unix(value, now) for value in sample if value is not None)
         limit, limit_count = limits.most_common(1)[0] if limits else (None, 0)
         return limit if limit_count * 2 > limits.total() else None
 
@@ -296,8 +300,8 @@ def mark_cursor(query: str, database: str, replacement: str) -> str:
 
 
 def build_select(table: str, bound: CursorBound | None, database: str) -> sa.Select[tuple[object]]:
-    """Return the SELECT of a table (`name` or `schema.name`). With a bound, it selects the rows from the bound on and
-    the rows without a cursor value. A bound without a value selects no rows."""
+    """Return the SELECT of a table (`name` or `schema.name`). A bound selects the rows whose cursor is at least the
+    bound, and the rows without a cursor value. A bound without a value selects no rows."""
     schema, _, name = table.rpartition(".")
     select: sa.Select[tuple[object]] = sa.select(sa.text("*")).select_from(sa.table(name, schema=schema or None))
     if bound is None:
@@ -336,7 +340,7 @@ _WORD_TOKENS, _WORD_TOKENS_OF_MYSQL = (
     re.compile(f"{texts}|{_WORD_PATTERN}", re.DOTALL) for texts in (_TEXTS, _TEXTS_OF_MYSQL)
 )
 # SQL Server quotes names in brackets.
-_WORD_TOKENS_OF_OTHERS = re.compile(rf"{_TEXTS}|\[[^\]]*\]|{_WORD_PATTERN}", re.DOTALL)
+_WORD_TOKENS_OF_OTHER_DATABASES = re.compile(rf"{_TEXTS}|\[[^\]]*\]|{_WORD_PATTERN}", re.DOTALL)
 _DATABASES_WITH_READ_ONLY_SESSION = ("postgresql", "sqlite", *MYSQL)
 
 
@@ -347,7 +351,13 @@ def explain_write(query: str, database: str) -> str:
     SELECT … INTO, or a `delete` in a WITH.
     """
     is_read_only = database in _DATABASES_WITH_READ_ONLY_SESSION
-    pattern = _WORD_TOKENS_OF_MYSQL if database in MYSQL else _WORD_TOKENS if is_read_only else _WORD_TOKENS_OF_OTHERS
+    pattern = (
+        _WORD_TOKENS_OF_MYSQL
+        if database in MYSQL
+        else _WORD_TOKENS
+        if is_read_only
+        else _WORD_TOKENS_OF_OTHER_DATABASES
+    )
     words = [token["word"].lower() for token in pattern.finditer(query) if token["word"]]
     while words and words[-1] == ";":
         words.pop()

@@ -6,8 +6,8 @@ A time without a zone is read as UTC, both in a bound and in a column. The type 
 can be compared with the job's `start`.
 
 In SQLite and MySQL, the type is not enough: SQLite has no types for columns, MySQL has zero dates, and both may compare
-times as texts. Such a comparison leaves out values that cannot be compared. So a statement counts these values before
-(`build_check`).
+times as texts. Such a comparison leaves out values that cannot be compared. So a first statement counts these values
+(`build_check_sql`).
 """
 
 import re
@@ -133,7 +133,8 @@ def _write_text(value: date, offset: timedelta) -> str:
 # The values that cannot be compared
 
 OFFSET_FUNCTION = "connector_offset"
-"""The SQL function that reads texts which SQLite's own functions cannot read."""
+"""The SQL function that reads the times that SQLite's own functions cannot read. `read_offset` implements the
+function."""
 
 _QUARTERS_PER_DAY = 96  # quarters of an hour; the offset of every zone is a multiple of a quarter
 _DATE_AND_CLOCK = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}", re.ASCII)
@@ -150,15 +151,15 @@ _MYSQL_ISO = (
 )
 
 
-def choose_lowest(database: str) -> object:
-    """Return a bound so low that a query returns all rows that have a value.
+def choose_lowest_bound(database: str) -> object:
+    """Return a bound that is smaller than every value, so that a query returns all rows that have a value.
 
     In SQLite, numbers are smaller than texts. MySQL compares 0 with a value as a number or as a zero date.
     """
     return float("-inf") if database == "sqlite" else 0
 
 
-def build_check(
+def build_check_sql(
     database: str, kind: CursorKind, type_: ColumnType | None, rows_sql: str, columns: Sequence[str], column: str
 ) -> str | None:
     """Return the statement that counts the values that cannot be compared. `rows_sql` is a SELECT with the `columns`,
@@ -198,7 +199,7 @@ def read_offset(text_bytes: bytes) -> int | None:
     return int(offset // timedelta(days=1 / _QUARTERS_PER_DAY))
 
 
-def read_quarters(quarters: float | None) -> timedelta:
+def convert_quarters(quarters: float | None) -> timedelta:
     """Return the number of quarters of an hour as a timedelta. None counts as 0."""
     return timedelta(days=(quarters or 0) / _QUARTERS_PER_DAY)
 
@@ -208,5 +209,6 @@ LARGEST_OFFSET = timedelta(hours=14)
 
 
 def convert_session_time(value: datetime) -> datetime:
-    """Return the earliest moment that a time without a zone can mean. The zone of its session is unknown."""
+    """Return the earliest moment that a time without a zone can mean. The time was read in a session whose zone is
+    unknown."""
     return value.replace(tzinfo=timezone(LARGEST_OFFSET)).astimezone(UTC)

@@ -96,8 +96,8 @@ class DuckdbSource(CloseableResource):
         self._connection.close()
 
     def _execute(self) -> pa.RecordBatchReader:
-        """Execute the query, and set the names of the columns. Arrow reads the rows, because DuckDB would need pytz for
-        times with a zone."""
+        """Execute the query, and set the names of the columns. Return a reader of Arrow batches, because DuckDB would
+        need pytz to return times with a zone as Python values."""
         relation: Any = self._connection.sql(self._query, params=dict(self._values) or None)
         self.columns = name_columns(relation.columns)
         cursor = None if self._watch is None else self._watch.column

@@ -12,8 +12,8 @@ from connector.errors import ConfigurationError, SourceError
 DELIMITERS = (",", ";", "\t", "|")
 _DELIMITER_BY_NAME = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
 _CELL_IN_SINGLE_QUOTES = re.compile(r"'[^']+'")
-_MIN_EXTRA_CELL_SHARE = 0.8  # not all rows, because some rows may be ragged
-_MAX_SNIFFED_RECORDS = 200  # enough to outvote ragged rows; in trials, more records never changed the decision
+_MIN_EXTRA_CELL_SHARE = 0.8  # share of the rows that must end with a delimiter; the other rows may be ragged
+_MAX_SAMPLE_RECORDS = 200  # with this many records, a few ragged rows do not change the decision (measured)
 
 
 def parse_delimiter(delimiter: str) -> str | None:
@@ -35,18 +35,18 @@ def find_single_quotes(text: str) -> int | None:
     return number if any(all(_CELL_IN_SINGLE_QUOTES.fullmatch(cell) for cell in cells) for cells in rows) else None
 
 
-def decide_delimiter(text: str, *, is_whole: bool) -> str:
+def decide_delimiter(text: str, *, is_whole_file: bool) -> str:
     """Return the delimiter that cuts the most records into as many cells as the first record. If no delimiter cuts any
     record, return a comma.
 
     If no delimiter fits more than half of the records, the first lines are titles. Then return the delimiter with the
-    most cells in the most records. `text` is the beginning of the file. If `is_whole` is false, the last record may be
-    incomplete and is left out.
+    most cells in the most records. `text` is the beginning of the file. If `is_whole_file` is false, the last record
+    may be incomplete and is left out.
     """
     widths_by_delimiter: dict[str, list[int]] = {}
     for delimiter in DELIMITERS:
         widths_by_delimiter[delimiter] = [
-            len(cells) for cells in _read_records(text, delimiter, is_whole=is_whole)
+            len(cells) for cells in _read_records(text, delimiter, is_whole_file=is_whole_file)
         ] or [0]
 
     def rate_delimiter(delimiter: str, width: int) -> float:
@@ -70,34 +70,35 @@ def _find_common_width(widths: Sequence[int]) -> int:
     return max(set(widths), key=lambda width: (widths.count(width), width))
 
 
-def _read_records(text: str, delimiter: str, *, is_whole: bool) -> list[list[str]]:
-    """Return the first records that are not blank lines. If `is_whole` is false, leave out the last record, which may
-    be incomplete."""
+def _read_records(text: str, delimiter: str, *, is_whole_file: bool) -> list[list[str]]:
+    """Return the first records that are not blank lines. If `is_whole_file` is false, leave out the last record, which
+    may be incomplete."""
     records = []
     with suppress(csv.Error):
-        # With a wrong delimiter, a cell may exceed the limit of `csv`; the records before it are enough.
+        # With a wrong delimiter, a cell may exceed the limit of the module `csv`. The records before this cell are
+        # enough.
         for cells in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
             if len(cells) > 1 or "".join(cells).strip(" \t"):  # the same rule as in csv_records.find_blank
                 records.append(cells)
-            if len(records) > _MAX_SNIFFED_RECORDS:
+            if len(records) > _MAX_SAMPLE_RECORDS:
                 return records
-    return records if is_whole or len(records) < 2 else records[:-1]
+    return records if is_whole_file or len(records) < 2 else records[:-1]
 
 
 def count_titles(text: str, delimiter: str) -> int:
     """Return the number of titles above the header. Titles are records of a single cell, and the record after them has
     the most frequent width. Return 0 if the titles are not certain. Blank lines do not count."""
-    records = _read_records(text, delimiter, is_whole=True)[:_MAX_SNIFFED_RECORDS]
+    records = _read_records(text, delimiter, is_whole_file=True)[:_MAX_SAMPLE_RECORDS]
     width = _find_common_width([len(cells) for cells in records]) if records else 0
     title_count = find_titles(records)
     return title_count if width > 1 and title_count < len(records) and len(records[title_count]) == width else 0
 
 
-def has_tails(text: str, width: int, delimiter: str, *, is_whole: bool) -> bool:
+def has_trailing_delimiters(text: str, width: int, delimiter: str, *, is_whole_file: bool) -> bool:
     """Return whether most rows end with a delimiter after the last cell, and the header of `width` cells does not."""
-    rows = _read_records(text, delimiter, is_whole=is_whole)
-    tailed_count = sum(1 for cells in rows if len(cells) == width + 1 and not cells[-1])
-    return bool(rows) and tailed_count > _MIN_EXTRA_CELL_SHARE * len(rows)
+    rows = _read_records(text, delimiter, is_whole_file=is_whole_file)
+    trailing_count = sum(1 for cells in rows if len(cells) == width + 1 and not cells[-1])
+    return bool(rows) and trailing_count > _MIN_EXTRA_CELL_SHARE * len(rows)
 
 
 def parse_header(record: str, delimiter: str, path: str) -> tuple[str, ...]:

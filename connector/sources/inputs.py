@@ -69,7 +69,7 @@ class Input(CloseableResource):
 
     @property
     def head(self) -> bytes:
-        """The first 64 KiB. Afterwards, the position in the file is its beginning."""
+        """The first 64 KiB of the file. Reading this property moves the position to the beginning of the file."""
         self.file.seek(0)
         head = self.file.read(_HEAD_BYTES)
         self.file.seek(0)
@@ -176,7 +176,7 @@ def _open_packed(location: str) -> Input:
             return Input(name, name, _copy_to_temporary_file(iter(lambda: pipe.read(_COPIED_BYTES), b""), name))
     origin = os.fdopen(
         os.dup(file.fileno()), "rb"
-    )  # a second descriptor, because pyarrow closes the file that it unpacks
+    )  # a second descriptor, because pyarrow closes a file after unpacking
     return Input(name, name, file, origin, _read_state(file))
 
 

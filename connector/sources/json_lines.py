@@ -26,7 +26,7 @@ from connector.sources.inputs import Input
 
 _READ_BYTES = 1 << 22  # about 20,000 lines
 _MAX_LINE_BYTES = 1 << 20  # the line of a subscriber has a few hundred bytes
-_MAX_KEYS = 10_000  # in a file with more keys, each subscriber is a key instead of a row
+_MAX_KEYS = 10_000  # a file with more keys probably has one object whose keys are the subscribers
 _MAX_DEPTH = 20  # the number of objects inside objects; exports of subscribers have two or three
 _FIRST_INEXACT_NUMBER = 2.0**53  # the first number from which a float cannot represent each whole number
 
@@ -133,7 +133,7 @@ class JsonLinesSource(CloseableResource):
         return Chunk(build_frame(table), numbers[is_row], malformed_rows, self.name)
 
     def _find_unread_object(self, row: Mapping[str, object], used_columns: frozenset[str]) -> str | None:
-        """Return a problem if this row holds an object in a used column, and no key of the object is used. Else return
+        """Return the problem of a row that has an object in a used column, if no key of the object is used. Else return
         None."""
         for column, inner_keys in self._mixed_columns.items():
             filled_keys = [key for key in inner_keys if row.get(key) is not None]
@@ -145,7 +145,7 @@ class JsonLinesSource(CloseableResource):
 def load_object(text: bytes) -> dict[str, object]:
     """Return the object of a line of JSON. Raises ValueError if the line is not an object.
 
-    The NaN that pandas writes is read as null, and its Infinity as a number.
+    NaN, which pandas writes, is read as null, and Infinity as a number.
     """
     try:
         value = orjson.loads(text)
@@ -166,10 +166,10 @@ def read_row(parsed_object: Mapping[str, object], text: bytes) -> dict[str, obje
     A number that a float cannot represent exactly is a Decimal. Raises ValueError for a repeated path, and for a path
     that is too deep.
     """
-    row = _flatten(parsed_object)
+    row = _flatten_object(parsed_object)
     inexact_keys = [key for key, value in row.items() if type(value) is float and abs(value) >= _FIRST_INEXACT_NUMBER]
     if inexact_keys:
-        exact_row = _flatten(json.loads(text, parse_float=Decimal))
+        exact_row = _flatten_object(json.loads(text, parse_float=Decimal))
         row |= {key: exact_row[key] for key in inexact_keys}
     return row
 
@@ -212,7 +212,7 @@ def _count_keys(value: object) -> int:
     return count
 
 
-def _flatten(nested_object: Mapping[str, object], prefix: str = "", depth: int = 1) -> dict[str, object]:
+def _flatten_object(nested_object: Mapping[str, object], prefix: str = "", depth: int = 1) -> dict[str, object]:
     """Return each value by its path. A list is one value. Raises ValueError for a repeated path, and for a path that is
     too deep."""
     if depth > _MAX_DEPTH:
@@ -222,7 +222,7 @@ def _flatten(nested_object: Mapping[str, object], prefix: str = "", depth: int =
     row: dict[str, object] = {}
     for key, value in nested_object.items():
         path = prefix + key
-        inner_row = _flatten(value, f"{path}.", depth + 1) if isinstance(value, dict) else {path: value}
+        inner_row = _flatten_object(value, f"{path}.", depth + 1) if isinstance(value, dict) else {path: value}
         for name in inner_row.keys() & row.keys():
             raise ValueError(f"has {name} twice, as a key and as a key within another")
         row |= inner_row

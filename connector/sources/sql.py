@@ -1,8 +1,8 @@
 """Reads a query or a table of a database as a source, as a stream of chunks. Nothing is ever written to the database.
 
-`open_sql` reads all rows. `IncrementalSource` reads the rows whose cursor is at least a saved value. The ledger has
-this value, and the ledger is opened after the source. So an incremental source first reads only its columns, and
-connects again to read its rows.
+`open_sql` reads all rows. `IncrementalSource` reads the rows whose cursor is at least the value that the ledger has
+saved. The ledger is opened after the source. So an incremental source first reads only its columns, and connects again
+to read its rows.
 """
 
 import re
@@ -36,14 +36,14 @@ from connector.sources.cursor import (
 )
 from connector.sources.cursor_columns import (
     OFFSET_FUNCTION,
-    build_check,
-    choose_lowest,
+    build_check_sql,
+    choose_lowest_bound,
     compares_texts,
     convert_bound,
+    convert_quarters,
     convert_session_time,
     explain_type,
     read_offset,
-    read_quarters,
     read_type,
     show_example,
 )
@@ -191,7 +191,8 @@ def open_sql(
 
 
 class IncrementalSource(CloseableResource):
-    """A query with `:cursor`, or a table. Only rows whose `column` (the cursor) is at least a given value are read.
+    """A query with `:cursor`, or a table. Only rows whose cursor (the value in `column`) is at least the value of
+    `begin_at` are read.
 
     Rows of a table that have no value in this column are always read. Call `begin_at` first. Then the chunks can be
     read once or several times.
@@ -251,18 +252,18 @@ class IncrementalSource(CloseableResource):
             self.watch,
             largest_value=None,
             missing_count=0,
-            stray_count=0,
-            first_stray=None,
-            ahead_count=0,
-            first_ahead=None,
+            wrong_kind_count=0,
+            first_wrong_kind=None,
+            future_count=0,
+            first_future=None,
         )
         self._source = self._open()
         if self._source.columns != self.columns:
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
         yield from self._source.chunks(used_columns)
-        if self.watch.first_stray is not None:
-            record, value = self.watch.first_stray
-            self._refuse_values(self.watch.stray_count, value, f"record {record}: ")
+        if self.watch.first_wrong_kind is not None:
+            record, value = self.watch.first_wrong_kind
+            self._refuse_values(self.watch.wrong_kind_count, value, f"record {record}: ")
         self.is_read_to_end = True
 
     def close(self) -> None:
@@ -300,15 +301,17 @@ class IncrementalSource(CloseableResource):
             if self._database == "sqlite":
                 # Without the cast, SQLite would compare a number as text with a column of texts.
                 rows_sql = mark_cursor(rows_sql, self._database, f"CAST(:{CURSOR} AS REAL)")
-        check_sql = build_check(self._database, kind, self._type, rows_sql, columns, column)
+        check_sql = build_check_sql(self._database, kind, self._type, rows_sql, columns, column)
         if check_sql is None:
             return timedelta()
-        lowest_bound = CursorBound(column, kind, choose_lowest(self._database)) if self._query is not None else None
+        lowest_bound = (
+            CursorBound(column, kind, choose_lowest_bound(self._database)) if self._query is not None else None
+        )
         (row,) = self._fetch(build_query(check_sql, lowest_bound, self._database))
         value_count, example, quarters = tuple(row)
         if value_count:
             self._refuse_values(int(value_count), example)
-        return read_quarters(quarters)
+        return convert_quarters(quarters)
 
     def _quote(self, name: str) -> str:
         quote = "`" if self._database in MYSQL else '"'

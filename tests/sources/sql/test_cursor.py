@@ -12,9 +12,9 @@ from connector.sources.cursor import (
     CursorWatch,
     find_kind,
     is_larger,
-    look_back,
     parse_cursor,
     read_value,
+    subtract_lookback,
     uses_cursor,
     write_cursor,
 )
@@ -71,7 +71,7 @@ def test_the_watch_finds_the_largest_value_in_any_order_and_chunks(
         watch.record([*values[start : start + 3], None], start + 1)
     assert all(watch.largest_value is not None and not is_larger(value, watch.largest_value) for value in values)
     assert watch.largest_value is None or watch.largest_value in values
-    assert watch.stray_count == 0
+    assert watch.wrong_kind_count == 0
 
 
 def test_a_value_of_a_database_is_converted_to_the_kind_of_the_cursor() -> None:
@@ -125,7 +125,7 @@ def test_a_value_of_another_kind_is_counted_with_its_first_record() -> None:
     watch = CursorWatch("moment", CursorKind.TIMESTAMP)
     watch.record([NOON, None], 1)
     watch.record([None, "soon", "later", NOON], 3)
-    assert (watch.stray_count, watch.first_stray, watch.largest_value) == (2, (4, "soon"), NOON)
+    assert (watch.wrong_kind_count, watch.first_wrong_kind, watch.largest_value) == (2, (4, "soon"), NOON)
     assert watch.missing_count == 2
 
 
@@ -139,7 +139,7 @@ def test_a_lookback_moves_the_start_back() -> None:
         (7, 0, 7),
     ]
     for value, lookback_s, earlier_value in cases:
-        assert look_back(value, lookback_s) == earlier_value
+        assert subtract_lookback(value, lookback_s) == earlier_value
 
 
 CASES_FOR_ALL_DATABASES = [

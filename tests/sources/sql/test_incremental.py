@@ -54,7 +54,7 @@ def test_rows_from_the_cursor_on_are_read_and_the_source_knows_the_largest_value
                 source.begin_at(parse_cursor(start, kind))
                 ids = [number for chunk in source.chunks() for number in chunk.frame["id"]]
             assert sorted(ids) == expected_ids, (source_options, start)
-            assert (source.watch.largest_value, source.watch.stray_count, source.is_read_to_end) == (
+            assert (source.watch.largest_value, source.watch.wrong_kind_count, source.is_read_to_end) == (
                 largest_value,
                 0,
                 True,
