@@ -39,7 +39,7 @@ class Stop:
     reason: str | None = None
     is_recording: bool = False
     activity: str = "reading"
-    resumes_at: float | None = None  # time at which the current wait ends (monotonic)
+    wait_ends_at: float | None = None  # time at which the current wait ends (monotonic)
 
     @property
     def is_stopping(self) -> bool:
@@ -79,7 +79,7 @@ class Stop:
             stop_wait.cancel()
         return future.done()
 
-    async def rest(self, seconds: float) -> bool:
+    async def sleep(self, seconds: float) -> bool:
         """Wait for `seconds`, or until the run must stop. Return whether the run continues."""
         if seconds > 0:
             sleep_task = asyncio.ensure_future(self.clock.sleep(seconds))
@@ -90,19 +90,19 @@ class Stop:
         return not self.is_stopping
 
     async def wait(self, seconds: float, reason: str) -> bool:
-        """Wait like `rest`. During the wait, `describe` returns the `reason` with a countdown."""
+        """Wait like `sleep`. During the wait, `describe` returns the `reason` with a countdown."""
         previous_activity = self.activity
-        self.activity, self.resumes_at = reason, self.clock.monotonic() + seconds
+        self.activity, self.wait_ends_at = reason, self.clock.monotonic() + seconds
         try:
-            return await self.rest(seconds)
+            return await self.sleep(seconds)
         finally:
-            self.activity, self.resumes_at = previous_activity, None
+            self.activity, self.wait_ends_at = previous_activity, None
 
     def describe(self) -> str:
         """Return a text about what the run is doing, or about the length and the reason of its wait."""
-        if self.resumes_at is None:
+        if self.wait_ends_at is None:
             return self.activity
-        return f"waiting {max(self.resumes_at - self.clock.monotonic(), 0):.0f} s: {self.activity}"
+        return f"waiting {max(self.wait_ends_at - self.clock.monotonic(), 0):.0f} s: {self.activity}"
 
     async def until_stopped(self, work: Coroutine[Any, Any, T], *, is_cancelled_once: bool = False) -> T:
         """Return the result of the work, or raise its error. When the run must stop, cancel the work and wait for its

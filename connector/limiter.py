@@ -11,7 +11,7 @@ from math import inf
 from connector.control import Stop
 from connector.pace.pace import Pace
 from connector.service.client import MAX_PAUSE_S, Client
-from connector.service.wire import Accepted, Ambiguous, Created, NotSent, Operation, Refused, is_limited
+from connector.service.wire import Accepted, Ambiguous, Created, NotSent, Operation, Refused, is_rate_limited
 
 _SHORT_WAIT_S = 0.05  # a wait up to this long is not interrupted if the run must stop
 _SHOWN_WAIT_S = 2.0  # a longer wait is shown to the user, with its reason
@@ -76,7 +76,7 @@ class RequestLimiter:
     def record_answer(self, answer: Answer, sent_at: float) -> None:
         """Record the answer to an attempt that left at `sent_at` (monotonic)."""
         now = self._control.clock.monotonic()
-        if is_limited(answer):
+        if is_rate_limited(answer):
             self._record_limited(answer, sent_at, now)
             return
         if isinstance(answer, Ambiguous | NotSent) and _is_failure(answer):
@@ -97,21 +97,21 @@ class RequestLimiter:
         """Return whether the service has asked for a pause that has not ended at `now` (monotonic)."""
         return self._client.quiet_until > now
 
-    async def rest_before_retry(self, until: float, seconds: float) -> bool:
+    async def sleep_before_retry(self, until: float, seconds: float) -> bool:
         """Wait for `seconds`, and then as long as the pace requires. Return whether the request may be sent again.
 
         Return False if the run must stop, if `until` (monotonic) has passed, if the service has asked for a pause, or
         if the breaker is open.
         """
         control = self._control
-        may_go_on = await control.rest(seconds)
+        may_go_on = await control.sleep(seconds)
         while may_go_on and not self._breaker.is_open:
             now = control.clock.monotonic()
             if self._client.quiet_until > now or now > until:
                 return False
             if (wait_s := self._rate.admit(now)) <= 0:
                 return True
-            may_go_on = await control.rest(wait_s)
+            may_go_on = await control.sleep(wait_s)
         return False
 
     def _try_acquire(self) -> float:
@@ -145,7 +145,7 @@ class RequestLimiter:
             await control.clock.sleep(wait_s)
             return
         if wait_s <= _SHOWN_WAIT_S:
-            await control.rest(wait_s)
+            await control.sleep(wait_s)
         else:
             await control.wait(wait_s, self._explain())
 

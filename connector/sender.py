@@ -193,7 +193,7 @@ class Sender(Generic[Item, AnswerT, Verdict]):
             delivery.give_up(item, GiveUpReason.STALE)
             return True
         try:
-            rest = partial(limiter.rest_before_retry, deadline)
+            rest = partial(limiter.sleep_before_retry, deadline)
             try:
                 answer = await self._retrier.send(partial(self._send_once, item), limiter.counts, rest)
             finally:

@@ -269,7 +269,7 @@ class BaseLoads:
         """
         control = self._base_loads[0].session.control
         for look_index in range(_JOINT_LOOKS):
-            if look_index and not await control.rest(self._run.frame.policy.quiet_period_s):
+            if look_index and not await control.sleep(self._run.frame.policy.quiet_period_s):
                 return
             loads_by_access = {id(base_load.session.access): base_load for base_load in self._base_loads}
             groups = [await base_load.loader.settler.begin_look() for base_load in self._base_loads]

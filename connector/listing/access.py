@@ -71,15 +71,15 @@ class KnownIds:
         if subscriber_id > self._largest_id:
             return False
         ids = np.array([subscriber_id], dtype=np.int64)
-        return bool(self._early_ids.holds(ids)[0] or self._later_ids.holds(ids)[0])
+        return bool(self._early_ids.mark_contained(ids)[0] or self._later_ids.mark_contained(ids)[0])
 
     def was_shown_before_creates(self, subscriber_id: int) -> bool:
         """Return whether a look-up has shown the id before the run's first create."""
-        return bool(self._early_ids.holds(np.array([subscriber_id], dtype=np.int64))[0])
+        return bool(self._early_ids.mark_contained(np.array([subscriber_id], dtype=np.int64))[0])
 
     def _add(self, id_set: IdSet, ids: Collection[int]) -> None:
         distinct_ids: IdArray = np.unique(np.fromiter(ids, dtype=np.int64, count=len(ids)))
-        id_set.add(distinct_ids[~id_set.holds(distinct_ids)])
+        id_set.add(distinct_ids[~id_set.mark_contained(distinct_ids)])
         self._largest_id = max(self._largest_id, max(ids, default=0))
 
 

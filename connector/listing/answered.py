@@ -66,7 +66,7 @@ async def list_id(access: ListAccess, subscriber_id: int, *, is_waiting: bool = 
     """Return the rows that the list shows for this Id; with `is_waiting`, look again for up to two quiet periods."""
     control = access.control
     for attempt in range(_MOST_LOOK_UPS if is_waiting else 1):
-        if attempt and not await control.rest(access.policy.quiet_period_s):
+        if attempt and not await control.sleep(access.policy.quiet_period_s):
             break
         try:
             rows = (await control.until_stopped(ask(access, ListQuery(id=subscriber_id)))).rows

@@ -113,8 +113,8 @@ async def list_account(
 
 @dataclass(frozen=True, slots=True)
 class BaseCounts:
-    """Counts of a base in a reading of the list: identities with more than one id, and confirmed subscribers that the
-    reading should show and lacks."""
+    """Counts of a base in a reading of the list: identities with more than one id, and confirmed subscribers that
+    the reading should show and lacks."""
 
     doubled_count: int
     lacking_count: int

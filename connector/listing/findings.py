@@ -14,11 +14,11 @@ import numpy as np
 from connector.listing.controls import are_as_asked
 from connector.paging.certificate import (
     Certificate,
-    Counts,
     Finding,
     HiddenClass,
     Meaning,
     Order,
+    RoundCounts,
     TotalCount,
     decide_counts,
     is_window_size,
@@ -162,7 +162,7 @@ def decide_evidence(suspect: Suspect, answers: Sequence[Answer]) -> list[Finding
         if rounds := read_rounds(suspect, name, answers):
             meaning = decide_partition(suspect, name, answers) or Meaning.NOTHING
             last_round = rounds[-1]
-            sum_text = " + ".join(f"{part_count:,}" for part_count in last_round.parts)
+            sum_text = " + ".join(f"{part_count:,}" for part_count in last_round.part_counts)
             hidden_values = _find_too_few(suspect, name, answers) if meaning is Meaning.CONTRADICTS else ()
             hidden_classes = tuple((name, value) for value in hidden_values)
             findings.append(Finding(name, meaning, f"{sum_text} of {last_round.total_after:,}", hidden_classes))
@@ -217,7 +217,7 @@ def decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) -> 
         return meaning
     # Bases that no page showed may be missing in both sums, and bases that are not counted may have changed meanwhile.
     exceeds_clearly = all(
-        sum(counts_of_round.parts) - counts_of_round.total_after >= _compute_jump(counts_of_round.total_after)
+        sum(counts_of_round.part_counts) - counts_of_round.total_after >= _compute_jump(counts_of_round.total_after)
         for counts_of_round in rounds
     )
     part_rounds = _read_parts(suspect, name, answers)
@@ -273,11 +273,11 @@ def _shows_only_unlisted(suspect: Suspect, answer: Answer) -> bool:
     return is_inside or len(unlisted_ids) >= _LEAST_UNSEEN
 
 
-def read_rounds(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[Counts]:
+def read_rounds(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[RoundCounts]:
     """Return the counts of a partition, one for each round. Return an empty list if any answer is missing or does not
     match its question."""
     whole_answers = [answer for answer in answers if answer.question.topic is Topic.WHOLE] if suspect.is_counted else []
-    rounds: list[Counts] = []
+    rounds: list[RoundCounts] = []
     for round_index, counts in enumerate(_read_parts(suspect, name, answers)):
         answered_totals = [
             answer.total for answer in whole_answers if answer.question.round_index in (round_index - 1, round_index)
@@ -290,7 +290,7 @@ def read_rounds(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[
             parts.append(
                 suspect.certificate.distinct - sum(suspect.base_counts.get(int(str(base_id)), 0) for base_id in counts)
             )
-        rounds.append(Counts(totals[0], parts, totals[-1]))
+        rounds.append(RoundCounts(totals[0], parts, totals[-1]))
     return rounds
 
 

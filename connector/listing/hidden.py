@@ -19,7 +19,7 @@ from connector.listing.evidence import ask_combinations, ask_together, combine_c
 from connector.listing.findings import PARTITIONS, Question, Topic
 from connector.listing.pages import ListFailed, try_page
 from connector.listing.requests import ask, look_up, read_stats, try_unlisted
-from connector.paging.certificate import Counts, HiddenClass, Meaning, decide_counts
+from connector.paging.certificate import HiddenClass, Meaning, RoundCounts, decide_counts
 from connector.service.wire import MAX_LIMIT, ListQuery, read_field
 
 _HIDDEN_SAMPLE_ROWS = 50  # rows of a request for a base that no listing has shown
@@ -159,7 +159,7 @@ class ClassCounts:
         unchanged."""
         if len(self.whole_totals) < 2 or len(self.parts.get(name, {})) < len(PARTITIONS[name]):
             return Meaning.NOTHING
-        rounds = [Counts(self.whole_totals[0], list(self.parts[name].values()), self.whole_totals[1])]
+        rounds = [RoundCounts(self.whole_totals[0], list(self.parts[name].values()), self.whole_totals[1])]
         return decide_counts(rounds, True, ()) or Meaning.CONTRADICTS
 
 

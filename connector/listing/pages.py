@@ -34,8 +34,8 @@ from connector.service.wire import (
     Refused,
     Rows,
     WireRows,
+    is_rate_limit,
     read_field,
-    says_limit,
 )
 
 _UNRELATED_STATUSES = frozenset({401, 403, 405, 408, 409, 429})  # refusals for another reason than the offset
@@ -167,7 +167,7 @@ async def fetch_page(
 
 def _explain(answer: Refused | Ambiguous | NotSent, client: Client) -> ListFailed:
     """Return the error for a failed answer: what happened, and what to do next."""
-    if not isinstance(answer, NotSent) and says_limit(answer.status, answer.retry_after_s):
+    if not isinstance(answer, NotSent) and is_rate_limit(answer.status, answer.retry_after_s):
         message = f"The service refuses list requests because there are too many ({answer.status}). Run it again later."
         return ListFailed(message, status=TOO_MANY_REQUESTS)
     if isinstance(answer, NotSent):
@@ -206,26 +206,26 @@ async def read_pages(
 ) -> AsyncGenerator[ReadPage[Rows], None]:
     """Fetch every page that `pager` asks for, with at most as many in flight as `limit` allows, and yield the pages.
     Raises ListFailed."""
-    await fetcher.follow(_choose_pages(pager, limit), is_calm=pager.is_calm)
+    await fetcher.follow(_choose_pages(pager, limit), is_unchanging=pager.is_unchanging)
     while (page := pager.decide_next()) is not None:
         try:
             list_page = await fetcher.take_next()
         except ListFailed as failure:
-            if page.ends_at is None or not failure.says_no_more:
+            if page.expected_end is None or not failure.says_no_more:
                 raise
-            pager.add_page(NO_IDS, total=page.ends_at, offset=page.offset, limit=None)
-            await fetcher.follow(_choose_pages(pager, limit), is_calm=pager.is_calm)
+            pager.add_page(NO_IDS, total=page.expected_end, offset=page.offset, limit=None)
+            await fetcher.follow(_choose_pages(pager, limit), is_unchanging=pager.is_unchanging)
             continue
         ids = read_ids(form, list_page)
         new_mask = pager.add_page(ids, total=list_page.total_count, offset=list_page.offset, limit=list_page.limit)
-        await fetcher.follow(_choose_pages(pager, limit), is_calm=pager.is_calm)
+        await fetcher.follow(_choose_pages(pager, limit), is_unchanging=pager.is_unchanging)
         await asyncio.sleep(0)  # the next request leaves before the caller works on this page
         yield ReadPage(page.sweep, list_page.subscribers, ids, new_mask, pager.total)
 
 
 def _choose_pages(pager: Pager, limit: ConcurrencyLimit) -> list[PageRequest]:
     page = pager.decide_next()
-    return [] if page is None else [page, *pager.decide_ahead(limit.allowed - 1)]
+    return [] if page is None else [page, *pager.decide_pages_ahead(limit.allowed - 1)]
 
 
 def read_ids(form: Form[Rows], list_page: ListPage[Rows]) -> IdArray:
@@ -263,17 +263,17 @@ class PageFetcher(Generic[Rows]):
         self._in_flight: deque[tuple[PageRequest, asyncio.Task[ListPage[Rows] | None]]] = deque()
         self._unanswered_count = 0
 
-    async def follow(self, pages: Sequence[PageRequest], *, is_calm: bool) -> None:
+    async def follow(self, pages: Sequence[PageRequest], *, is_unchanging: bool) -> None:
         """Fetch these pages, the next page first.
 
-        Requests in flight for other pages are dropped; without `is_calm`, all requests in flight are dropped. During a
-        pause that the service has asked for, only the next page is requested.
+        Requests in flight for other pages are dropped; without `is_unchanging`, all requests in flight are dropped.
+        During a pause that the service has asked for, only the next page is requested.
         """
         same_count = 0
         common_count = min(len(self._in_flight), len(pages))
-        while is_calm and same_count < common_count and self._in_flight[same_count][0] == pages[same_count]:
+        while is_unchanging and same_count < common_count and self._in_flight[same_count][0] == pages[same_count]:
             same_count += 1
-        if same_count < len(self._in_flight) and is_calm and same_count == len(pages):
+        if same_count < len(self._in_flight) and is_unchanging and same_count == len(pages):
             same_count = len(self._in_flight)  # fewer requests are allowed now, but the requests in flight are used
         await self._drop_from(same_count)
         for page in pages[same_count:1] if self._client.is_quiet else pages[same_count:]:

@@ -195,7 +195,7 @@ async def read_list(
         suspect = replace(suspect, certificate=certificate, ids=ids)
     findings = [*decide_evidence(suspect, answers), *problems]
     certificate = replace(certificate, finished_at=now())
-    return decide_cut_off(certificate, findings, accepts_possible=allow_truncated)
+    return decide_cut_off(certificate, findings, accepts_possible_cut_off=allow_truncated)
 
 
 async def _has_same_total(ask: Ask, suspect: Suspect, answers: Sequence[Answer]) -> bool:
@@ -253,7 +253,9 @@ async def _read_part(
         )
         answers = await gather_answers(ask, part_suspect, at_once)
         hidden_classes = find_hidden(part_suspect, answers)
-        certificate = decide_cut_off(certificate, decide_evidence(part_suspect, answers), accepts_possible=False)
+        certificate = decide_cut_off(
+            certificate, decide_evidence(part_suspect, answers), accepts_possible_cut_off=False
+        )
     if not certificate.is_complete:
         problem = f"the reading with {name} is incomplete ({certificate.reason})"
         return _PartReading(certificate.pages, problem, hidden_classes)
@@ -387,6 +389,6 @@ class PartDispatcher(Generic[Rows]):
             return
         if page.new_mask.any():
             _count_classes(self.form.keep(page.rows, page.new_mask), self.form, self.part_counts)
-        new_mask = page.new_mask & ~self.read_ids.holds(page.ids)
+        new_mask = page.new_mask & ~self.read_ids.mark_contained(page.ids)
         self.read_ids.add(page.ids[new_mask])
         _pass_on(page.rows, new_mask, self.sink, self.form, self.match, self.class_counts)

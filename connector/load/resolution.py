@@ -414,7 +414,7 @@ class Settler:
             kind = kinds[entry.identity]
             if passing_refusals.may_pass(kind) and kind not in passing_refusals.passed:
                 await self._create_again([entry], base)
-                if kind not in passing_refusals.passed and not await session.control.rest(_PAUSE_S):
+                if kind not in passing_refusals.passed and not await session.control.sleep(_PAUSE_S):
                     return
             else:
                 entries_to_send.append(entry)

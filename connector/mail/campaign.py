@@ -25,7 +25,7 @@ from connector.sender import FetchItems, GiveUpReason, Sender
 from connector.service.answers import refusal_kind
 from connector.service.client import Client
 from connector.service.retry import Retrier
-from connector.service.wire import TOO_MANY_REQUESTS, UNAUTHORISED, Accepted, Ambiguous, NotSent, Refused, says_limit
+from connector.service.wire import TOO_MANY_REQUESTS, UNAUTHORISED, Accepted, Ambiguous, NotSent, Refused, is_rate_limit
 from connector.states import EmailState
 
 # Emails of earlier runs
@@ -304,7 +304,7 @@ class CampaignSender:
                 self._unrecorded_outcomes.lost_recipients.append(recipient)
                 self._report(letter, SendVerdict(MailOutcome.UNKNOWN, status, answer_message))
                 # At a rate limit, the run goes on, because the service will accept slower emails.
-                if not (self.is_proved and says_limit(status, retry_after_s)):
+                if not (self.is_proved and is_rate_limit(status, retry_after_s)):
                     self._watch_unknown(status, answer_message)
 
     def give_up(self, letter: Letter, reason: GiveUpReason) -> None:

@@ -156,9 +156,9 @@ SMALLEST_WINDOW = 1000
 """The smallest size that counts as a result window. Shorter lists have round sizes by chance too often."""
 
 _QUIET_ROUND_COUNT, _ROUND_COUNT = 2, 3
-"""The numbers of rounds in which the counts must contradict the list: the first number for a list that did not change,
-the second number for any other list. One round is not enough, because a subscriber that moves to another part during a
-round is counted twice in that round."""
+"""The number of rounds in which the counts must contradict the list: 2 for a list that did not change, and 3 for any
+other list. One round is not enough, because a subscriber that moves to another part of the list during a round is
+counted twice in this round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,51 +169,59 @@ class Finding:
     meaning: Meaning
     message: str  # the figures
     hidden_classes: tuple[HiddenClass, ...] = ()
-    """Classes of which the list shows too few subscribers, while it shows enough of the other classes."""
+    """Classes of which the list shows too few subscribers, although the list shows enough of the other classes."""
     unlisted_ids: tuple[int, ...] = ()  # the list lacks these subscribers, although they exist
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """The counts of one round: TotalCount of the whole list before the parts and after them, and of each part."""
+class RoundCounts:
+    """The counts of one round. `total_before` is TotalCount of the whole list. Then `part_counts` has TotalCount of
+    each part of the list. `total_after` is TotalCount of the whole list after the parts."""
 
     total_before: int
-    parts: Sequence[int]
+    part_counts: Sequence[int]
     total_after: int
 
     @property
-    def agrees(self) -> bool:
-        """Whether the sum of the parts lies between the two TotalCounts of the whole."""
-        return min(self.total_before, self.total_after) <= sum(self.parts) <= max(self.total_before, self.total_after)
+    def is_consistent(self) -> bool:
+        """Whether the sum of the parts lies between the two TotalCounts of the whole list."""
+        return (
+            min(self.total_before, self.total_after)
+            <= sum(self.part_counts)
+            <= max(self.total_before, self.total_after)
+        )
 
 
-def decide_counts(rounds: Sequence[Counts], is_quiet: bool, totals: Collection[int]) -> Meaning | None:
+def decide_counts(rounds: Sequence[RoundCounts], is_quiet: bool, totals: Collection[int]) -> Meaning | None:
     """Return whether the counts of several rounds contradict the size of the list, or None if another round is needed.
 
-    The parts exceed the whole if a window cuts off the whole list, because each part has its own window. They also
-    exceed the whole if the list hides a class of subscribers. The counts contradict a list that changes if, in every
-    round, the parts exceed every TotalCount by more than the TotalCounts differ. `totals` has TotalCounts from outside
-    the rounds. `is_quiet`: no row appeared or vanished during the sweep.
+    The sum of the parts exceeds the whole list if a window cuts off the list, because each part has its own window. The
+    sum also exceeds the whole list if the list hides a class of subscribers. The counts contradict the list if, in
+    every round, the sum of the parts exceeds every TotalCount by more than the TotalCounts differ from each other.
+
+    `totals` has TotalCounts from outside the rounds. `is_quiet`: no row appeared or vanished during the sweep.
     """
     if not rounds:
         return Meaning.NOTHING
     last_round = rounds[-1]
-    if sum(1 for part in last_round.parts if part) < 2 and sum(last_round.parts) <= max(
+    if sum(1 for part in last_round.part_counts if part) < 2 and sum(last_round.part_counts) <= max(
         last_round.total_before, last_round.total_after, *totals
     ):
         return Meaning.NOTHING  # a single part is cut off at the same size as the whole
-    if all(counts.agrees for counts in rounds):
+    if all(counts.is_consistent for counts in rounds):
         return Meaning.AGREES
     all_totals = [*totals, *(counts.total_before for counts in rounds), *(counts.total_after for counts in rounds)]
     least_sum = 2 * max(all_totals) - min(all_totals)
-    if not all(sum(counts.parts) > least_sum for counts in rounds):
+    if not all(sum(counts.part_counts) > least_sum for counts in rounds):
         return Meaning.NOTHING
     return Meaning.CONTRADICTS if len(rounds) >= (_QUIET_ROUND_COUNT if is_quiet else _ROUND_COUNT) else None
 
 
-def decide_cut_off(certificate: Certificate, findings: Sequence[Finding], *, accepts_possible: bool) -> Certificate:
-    """Return the certificate of a complete reading after the evidence of rule 7: with the findings and a new
-    verdict."""
+def decide_cut_off(
+    certificate: Certificate, findings: Sequence[Finding], *, accepts_possible_cut_off: bool
+) -> Certificate:
+    """Return the certificate of a complete reading with the findings of rule 7, and with the verdict that follows from
+    the findings."""
     checked_certificate = replace(
         certificate,
         evidence={
@@ -230,13 +238,13 @@ def decide_cut_off(certificate: Certificate, findings: Sequence[Finding], *, acc
     checked_total = checked_certificate.total_last if checked_certificate.total_count is TotalCount.CHECKED else None
     if not any(is_window_size(rows) for rows in (checked_certificate.distinct, checked_total or 0)):
         return replace(checked_certificate, cut_off=CutOff.NOT_EXCLUDED)
-    if accepts_possible:
+    if accepts_possible_cut_off:
         return replace(checked_certificate, cut_off=CutOff.ACCEPTED)
     return replace(checked_certificate, verdict=Verdict.INCOMPLETE, reason=Reason.CUT_OFF_POSSIBLE)
 
 
 def describe_hidden(certificate: Certificate) -> str:
-    """Return the sentence that names the classes that the list hides; "" if the list hides none."""
+    """Return the sentence that names the classes that the list hides, or "" if the list hides no class."""
     if not certificate.hidden:
         return ""
     names = [

@@ -32,7 +32,7 @@ class IdSet:
     def __len__(self) -> int:
         return sum(len(run) for run in self._runs)
 
-    def holds(self, ids: IdArray) -> Mask:
+    def mark_contained(self, ids: IdArray) -> Mask:
         """Return a mask of those `ids` that are in the set."""
         held_mask = np.zeros(len(ids), dtype=np.bool_)
         if not len(ids):
@@ -89,14 +89,14 @@ def mark_first_occurrences(ids: IdArray) -> Mask:
 class PageRequest:
     """A page to ask for. `sweep` is the number of the sweep, from 1. Each sweep begins at the head of the list.
 
-    `ends_at` is TotalCount if the page begins at this offset and the rows before it agree with TotalCount. Then a
-    refusal of the page means the end of the list, as an empty page does.
+    `expected_end` is TotalCount if the page begins at the offset TotalCount, and the sweep has read TotalCount rows.
+    Then a refusal of the page means the end of the list, like an empty page.
     """
 
     sweep: int
     offset: int
     limit: int
-    ends_at: int | None = None
+    expected_end: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +223,8 @@ class Totals:
         self.smallest_total = total if self.smallest_total is None else min(self.smallest_total, total)
         self.largest_total = total if self.largest_total is None else max(self.largest_total, total)
 
-    def are_all(self, count: int) -> bool:
-        """Return whether every answer had the TotalCount `count`."""
+    def are_all_equal_to(self, count: int) -> bool:
+        """Return whether every answer had a TotalCount, and each TotalCount is `count`."""
         return not self.is_missing and self.smallest_total == self.largest_total == count
 
     @property
@@ -235,7 +235,7 @@ class Totals:
 
 @dataclass(slots=True)
 class ListChanges:
-    """Changes that the overlaps of one sweep show. More subscribers may have appeared and vanished without a trace.
+    """Changes that the overlaps of one sweep show. More subscribers may have appeared and vanished between the pages.
 
     A change before an overlap shifts the ranks of the rows that two pages share. Any other change of TotalCount
     happened after the overlap. So a list in a stable order has `first TotalCount - vanished + appeared` rows.
@@ -243,7 +243,7 @@ class ListChanges:
 
     appeared_count: int = 0
     vanished_count: int = 0
-    is_exact: bool = True  # whether every change left a trace, as far as the overlaps show
+    is_exact: bool = True  # whether the overlaps show no sign of a change that was not counted
 
     def record_overlap(self, overlap: PageOverlap, previous_total: int | None, total: int | None) -> None:
         """Record a matched overlap between two answers with these TotalCounts."""
@@ -266,7 +266,7 @@ class ListChanges:
         self.appeared_count += max(net_change, 0)
         self.vanished_count += max(-net_change, 0)
 
-    def allow(self, id_count: int, totals: Totals) -> bool:
+    def is_count_possible(self, id_count: int, totals: Totals) -> bool:
         """Return whether the number of different ids fits the TotalCounts: it is between the
         smallest TotalCount without vanished subscribers and the largest TotalCount with new subscribers."""
         if totals.smallest_total is None or totals.largest_total is None:

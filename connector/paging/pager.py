@@ -67,23 +67,25 @@ class Pager:
         """Return the next page to ask for, or None once the reading has ended."""
         if self._reason is not None:
             return None
-        return PageRequest(self._sweep_count, self._sweep.next_offset, self._limit, ends_at=self._sweep.ends_at)
+        return PageRequest(
+            self._sweep_count, self._sweep.next_offset, self._limit, expected_end=self._sweep.expected_end
+        )
 
     @property
-    def is_calm(self) -> bool:
+    def is_unchanging(self) -> bool:
         """Whether pages that were fetched ahead may be used. If not, fetch these pages again."""
-        return self._sweep.is_calm
+        return self._sweep.is_unchanging
 
-    def decide_ahead(self, most_pages: int) -> list[PageRequest]:
-        """Return at most `most_pages` pages after the next page that may be fetched ahead: the pages of a list that
+    def decide_pages_ahead(self, max_pages: int) -> list[PageRequest]:
+        """Return at most `max_pages` pages after the next page that may be fetched ahead: the pages of a list that
         does not change.
 
         Add the answers in this order. Use an answer only if `decide_next` returns its page at that time.
         """
         if self._reason is not None or not self._reads_ahead:
             return []
-        pages = self._sweep.predict_pages(most_pages)
-        return [PageRequest(self._sweep_count, offset, self._limit, ends_at) for offset, ends_at in pages]
+        pages = self._sweep.predict_pages(max_pages)
+        return [PageRequest(self._sweep_count, offset, self._limit, expected_end) for offset, expected_end in pages]
 
     def add_page(self, ids: IdArray, *, total: int | None, offset: int | None, limit: int | None) -> Mask:
         """Add the page that `decide_next` returned, with its echoes TotalCount, Offset and Limit (service-api.md 4.3).
@@ -154,21 +156,21 @@ class Pager:
             and previous_sweep.is_whole
             and np.array_equal(ids, self._previous_ids)
         ):
-            if sweep.totals.are_all(len(ids)) and previous_sweep.totals.are_all(len(ids)):
+            if sweep.totals.are_all_equal_to(len(ids)) and previous_sweep.totals.are_all_equal_to(len(ids)):
                 return Reason.TWO_SWEEPS
             if sweep.totals.are_constant and previous_sweep.totals.are_constant:
                 return self._decide_wrong_count(Reason.TWO_SWEEPS)
         if sweep.ending is SweepEnd.STUCK:
             if not sweep.totals.are_constant:
                 return Reason.CHANGING
-            return Reason.PAGING if sweep.totals.are_all(len(ids)) else Reason.TOTAL_COUNT
-        is_hopeless = previous_sweep is not None and previous_sweep.is_shuffled and sweep.is_shuffled
-        if self._sweep_count < MOST_SWEEPS and not is_hopeless:
+            return Reason.PAGING if sweep.totals.are_all_equal_to(len(ids)) else Reason.TOTAL_COUNT
+        is_order_unstable = previous_sweep is not None and previous_sweep.is_shuffled and sweep.is_shuffled
+        if self._sweep_count < MOST_SWEEPS and not is_order_unstable:
             return None
         if sweep.is_shuffled:
             return Reason.UNSTABLE_ORDER
-        has_other_count = sweep.totals.are_constant and not sweep.totals.are_all(len(ids))
-        return Reason.TOTAL_COUNT if has_other_count else Reason.CHANGING
+        has_wrong_count = sweep.totals.are_constant and not sweep.totals.are_all_equal_to(len(ids))
+        return Reason.TOTAL_COUNT if has_wrong_count else Reason.CHANGING
 
     def _decide_wrong_count(self, proof: Reason) -> Reason:
         """Return the reason of a reading with this proof, if only TotalCount contradicts the proof."""
@@ -178,8 +180,8 @@ class Pager:
         return proof
 
     def _record_newcomers(self, ids: IdArray) -> None:
-        new_ids = ids[~mark_contained(self._previous_ids, ids) & ~self._vanished_ids.holds(ids)]
-        self._newcomer_ids.add(new_ids[~self._newcomer_ids.holds(new_ids)])
+        new_ids = ids[~mark_contained(self._previous_ids, ids) & ~self._vanished_ids.mark_contained(ids)]
+        self._newcomer_ids.add(new_ids[~self._newcomer_ids.mark_contained(new_ids)])
 
     def _record_vanished(self, ids: IdArray) -> None:
         """Keep the ids of earlier sweeps that this sweep lacks."""

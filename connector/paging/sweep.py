@@ -32,7 +32,7 @@ CONVINCING_ROWS = 16
 _LAST_PAGE_ROWS = 2 * CONVINCING_ROWS
 """The planned number of rows of the last page of the list, so that half of the rows may vanish meanwhile."""
 
-_CALM_OVERLAPS = 8
+_UNCHANGED_OVERLAPS = 8
 """After a change, this many overlaps without a change are needed before pages are fetched ahead again. Each change may
 waste the pages in flight, so a list that changes all the time is read one page at a time."""
 
@@ -49,7 +49,7 @@ _MOST_PAGES = 1_000_000
 
 
 class SweepEnd(Enum):
-    """The way in which a sweep ended."""
+    """The end of a sweep: at the end of the list, or before the end because the paging of the service is unusable."""
 
     AT_END = "at the end"
     MISPAGED = "mispaged"  # pages begin at other offsets than requested, so the next sweep has no overlaps
@@ -76,7 +76,7 @@ class Sweep:
         self.page_count = 0
         self.matched_overlap_count = 0
         self.broken_overlap_count = 0
-        self.has_repeats = False  # whether an id came twice although the two pages do not overlap
+        self.has_repeated_ids = False  # whether an id came twice although the two pages do not overlap
         self.direction: int | None = None
         self.is_convincing = True  # whether every page is long enough to be evidence of the order
         self._limit = 0  # rows of a full page: the echoed limit or, without an echo, the rows of the largest page
@@ -90,9 +90,10 @@ class Sweep:
         self._is_head_known = True  # whether all rows at the head have been read
         self._missed_end_count = 0  # number of times that the list did not end where the sweep expected
         self._largest_page_rows = 0  # rows of the largest accepted page
-        self._is_idle = False  # whether the last page had no new row
+        self._is_last_page_known = False  # whether the sweep already knew all rows of the last page
         self._recount_count = 0
-        self._calm_count = 0  # overlaps in a row without a change; while negative, no page is fetched ahead
+        # Overlaps in a row without a change. While the number is negative, no page is fetched ahead.
+        self._unchanged_overlap_count = 0
         self._accepted_count = 0  # accepted pages, without pages of the second reading of the head
         self._largest_step = 1  # rows between the beginnings of two pages
         self._row_count_at_end = 0
@@ -106,14 +107,14 @@ class Sweep:
     def is_in_id_order(self) -> bool:
         """Whether rule 1 holds: the ids of every page only rise or only fall, every overlap matched, and the head shows
         no row in another order."""
-        is_joined = self.has_overlaps and not self.broken_overlap_count and not self.has_repeats
+        is_joined = self.has_overlaps and not self.broken_overlap_count and not self.has_repeated_ids
         is_monotone = bool(self.direction) and self.is_convincing and self._is_head_known
         return self.ending is SweepEnd.AT_END and is_joined and is_monotone
 
     @property
     def is_whole(self) -> bool:
         """Whether the sweep reached the end without a broken overlap and without a repeated id."""
-        return self.ending is SweepEnd.AT_END and not self.broken_overlap_count and not self.has_repeats
+        return self.ending is SweepEnd.AT_END and not self.broken_overlap_count and not self.has_repeated_ids
 
     @property
     def is_one_answer(self) -> bool:
@@ -131,7 +132,11 @@ class Sweep:
         is_end_right = (
             self.totals.last_total == 0 if self._end_page is None else self._end_page.total == self._end_page.end
         )
-        return is_end_right and not self.totals.is_missing and self.changes.allow(self._row_count_at_end, self.totals)
+        return (
+            is_end_right
+            and not self.totals.is_missing
+            and self.changes.is_count_possible(self._row_count_at_end, self.totals)
+        )
 
     @property
     def is_shuffled(self) -> bool:
@@ -139,36 +144,36 @@ class Sweep:
         return self.broken_overlap_count > self.matched_overlap_count
 
     @property
-    def ends_at(self) -> int | None:
-        """TotalCount if it agrees with the rows so far and the next page begins just after these rows, else None."""
+    def expected_end(self) -> int | None:
+        """TotalCount if the sweep has read as many rows and the next page begins after these rows, else None."""
         last_page = self._last_page
         is_past_end = self._phase is _Phase.PAST_END and last_page is not None and last_page.total == last_page.end
         return last_page.total if is_past_end and last_page is not None else None
 
     @property
-    def is_calm(self) -> bool:
-        """Whether the latest overlaps showed no change. Only then may pages be used that were fetched ahead.
+    def is_unchanging(self) -> bool:
+        """Whether the latest overlaps showed no change. Pages that were fetched ahead may be used only in this case.
 
         Pages that were answered in another order still overlap by the ids that they share. But ranks and TotalCounts
         show changes only if the pages were answered in order. So after a change, pages are fetched one at a time.
         """
-        return self._calm_count > 0
+        return self._unchanged_overlap_count > 0
 
-    def predict_pages(self, most_pages: int) -> list[tuple[int, int | None]]:
-        """Return the offset and `ends_at` of at most `most_pages` pages after the next page, for a list that does not
-        change.
+    def predict_pages(self, max_pages: int) -> list[tuple[int, int | None]]:
+        """Return the offset and `expected_end` of at most `max_pages` pages after the next page, for a list that does
+        not change.
 
         The last page is the empty page at TotalCount. After a broken overlap, return no page.
         """
         last_page, pages = self._last_page, list[tuple[int, int | None]]()
-        is_reading = self._phase is _Phase.READING and self._calm_count >= 0
+        is_reading = self._phase is _Phase.READING and self._unchanged_overlap_count >= 0
         if last_page is None or last_page.total is None or not is_reading or self.broken_overlap_count:
             return pages
         page = replace(last_page, offset=self.next_offset)
-        while len(pages) < most_pages and page.end < last_page.total:
-            page = replace(page, offset=self._offset_after(page))
+        while len(pages) < max_pages and page.end < last_page.total:
+            page = replace(page, offset=self._compute_next_offset(page))
             pages.append((page.offset, None))
-        if len(pages) < most_pages and self.has_overlaps:
+        if len(pages) < max_pages and self.has_overlaps:
             pages.append((last_page.total, last_page.total))
         return pages
 
@@ -183,20 +188,20 @@ class Sweep:
         has_echo = answer.limit is not None and 1 <= answer.limit <= self.asked_limit
         self._limit = answer.limit if has_echo and answer.limit else max(self._limit, len(answer.ids))
         new_mask = np.zeros(len(answer.ids), dtype=np.bool_)
-        if self._is_misplaced(answer):
+        if self._has_wrong_offset(answer):
             self.ending = SweepEnd.MISPAGED if self.has_overlaps else SweepEnd.STUCK
         elif not len(answer.ids):
-            self._add_empty(answer)
+            self._add_empty_page(answer)
         else:
             new_mask = self._add_rows(answer)
         # Rows may have been added and read meanwhile.
         row_count = max(self.totals.first_total or 0, len(self.seen_ids))
-        most_pages = min(_EXTRA_PAGES + _PAGE_FACTOR * (row_count // self._largest_step), _MOST_PAGES)
-        if self.ending is None and self.page_count > most_pages:
+        max_pages = min(_EXTRA_PAGES + _PAGE_FACTOR * (row_count // self._largest_step), _MOST_PAGES)
+        if self.ending is None and self.page_count > max_pages:
             self.ending = SweepEnd.STUCK
         return new_mask
 
-    def _is_misplaced(self, answer: PageAnswer) -> bool:
+    def _has_wrong_offset(self, answer: PageAnswer) -> bool:
         """Return whether the page begins at another offset than requested. An empty page past all rows may have any
         Offset."""
         if answer.offset is None or answer.offset == answer.requested_offset:
@@ -205,73 +210,75 @@ class Sweep:
 
     def _add_rows(self, answer: PageAnswer) -> Mask:
         last_page, ids = self._last_page, answer.ids
-        new_mask = ~self.seen_ids.holds(ids) & mark_first_occurrences(ids)
+        new_mask = ~self.seen_ids.mark_contained(ids) & mark_first_occurrences(ids)
         if last_page is not None and last_page.is_repeated_by(answer):
             self.ending = SweepEnd.MISPAGED if self.has_overlaps else SweepEnd.STUCK
         elif not self.has_overlaps:
-            self.has_repeats |= not new_mask.all()
+            self.has_repeated_ids |= not new_mask.all()
         elif last_page is not None:
             overlap = decide_overlap(last_page.ids, last_page.offset, ids, answer.requested_offset, new_mask)
             if self._phase is _Phase.PAST_END or (overlap.kind is OverlapKind.GAP and answer.requested_offset > 0):
                 self._step_back(last_page, answer.requested_offset)
                 return np.zeros(len(ids), dtype=np.bool_)
             self._record_overlap(overlap, last_page.total, answer.total)
-        self._accept(answer, new_mask)
+        self._accept_page(answer, new_mask)
         return new_mask
 
     def _record_overlap(self, overlap: PageOverlap, previous_total: int | None, total: int | None) -> None:
         is_unchanged = overlap == PageOverlap(OverlapKind.MATCHED) and previous_total == total
-        self._calm_count = self._calm_count + 1 if is_unchanged else -_CALM_OVERLAPS
+        self._unchanged_overlap_count = self._unchanged_overlap_count + 1 if is_unchanged else -_UNCHANGED_OVERLAPS
         if overlap.kind is OverlapKind.MATCHED:
             self.matched_overlap_count += 1
             if self._phase is not _Phase.HEAD:
                 self.changes.record_overlap(overlap, previous_total, total)
                 self._inserted_count += max(0, overlap.shift - overlap.appeared_before_count)
-                self._is_head_known = False  # arrivals can mask departures: TotalCount does not change
+                # If as many subscribers appear as vanish, TotalCount does not change. So the head is read again.
+                self._is_head_known = False
         elif overlap.kind is OverlapKind.BEHIND:
             self.changes.is_exact = False
             self._is_head_known = False
-        else:  # MOVED, or a GAP at offset 0: the head has no row that was read before
+        else:  # MOVED, or a GAP at offset 0, which means that the head has no row that was read before
             self.broken_overlap_count += 1
 
-    def _accept(self, answer: PageAnswer, new_mask: Mask) -> None:
+    def _accept_page(self, answer: PageAnswer, new_mask: Mask) -> None:
         ids = answer.ids
         self._record_order(ids)
-        self.has_repeats |= not mark_first_occurrences(ids).all()
-        # Only for the first page, the limit is the size of a full page: later pages may all be smaller.
+        self.has_repeated_ids |= not mark_first_occurrences(ids).all()
+        # The limit is the size of a full page only for the first page, because all later pages may be smaller.
         is_first = not self._accepted_count and not self._missed_end_count
         is_short = len(ids) < (self._limit if is_first else min(self._limit, self._largest_page_rows))
         self._last_page = page = JoinedPage(answer.requested_offset, ids, answer.total, is_short)
         self._largest_page_rows = max(self._largest_page_rows, len(ids))
         self._largest_step = max(self._largest_step, page.step)
-        self._is_idle = not new_mask.any()
+        self._is_last_page_known = not new_mask.any()
         if self._phase is _Phase.HEAD:
-            self._accept_at_head(page, new_mask)
+            self._accept_head_page(page, new_mask)
         else:
             self._accepted_count += 1
             self._phase = _Phase.PAST_END if self._is_last(page) else _Phase.READING
-            self.next_offset = self._offset_after(page)
+            self.next_offset = self._compute_next_offset(page)
             if self.has_overlaps and len(ids) == 1 and self._phase is _Phase.READING:
                 self.ending = SweepEnd.MISPAGED  # pages of one row cannot overlap
         self.seen_ids.add(ids[new_mask])
 
-    def _accept_at_head(self, page: JoinedPage, new_mask: Mask) -> None:
+    def _accept_head_page(self, page: JoinedPage, new_mask: Mask) -> None:
         """Add a page of the second reading of the head. The head is known once a page has rows that the sweep has read
         before."""
-        known_mask = ~new_mask & ~self._inserted_ids.holds(page.ids)
+        known_mask = ~new_mask & ~self._inserted_ids.mark_contained(page.ids)
         self._inserted_ids.add(page.ids[new_mask])
         if known_mask.any():
-            # If the head has fewer new rows than were inserted before the read position, rows moved: not an id order.
-            is_accounted_for = len(self._inserted_ids) >= self._inserted_count
+            # If fewer rows are new at the head than were inserted before the read position, rows have moved. A list in
+            # id order never moves rows.
+            has_all_insertions = len(self._inserted_ids) >= self._inserted_count
             # In id order, this page has every known row between its smallest and largest id, except vanished rows.
-            between_count = self.seen_ids.count_between(int(page.ids.min()), int(page.ids.max()))
-            is_in_place = 2 * int(np.count_nonzero(known_mask)) > between_count
+            known_between_count = self.seen_ids.count_between(int(page.ids.min()), int(page.ids.max()))
+            has_most_known_rows = 2 * int(np.count_nonzero(known_mask)) > known_between_count
             self._is_head_known = (
-                bool(self.direction) and not self.broken_overlap_count and is_accounted_for and is_in_place
+                bool(self.direction) and not self.broken_overlap_count and has_all_insertions and has_most_known_rows
             )
             self.changes.appeared_count = max(self.changes.appeared_count, len(self._inserted_ids))
             self.ending = self.ending or SweepEnd.AT_END
-        self.next_offset = self._offset_after(page)
+        self.next_offset = self._compute_next_offset(page)
 
     def _record_order(self, ids: IdArray) -> None:
         self.is_convincing &= len(ids) >= CONVINCING_ROWS
@@ -288,9 +295,9 @@ class Sweep:
         an empty page past the end ends the sweep.
         """
         is_total_reached = page.total is None or page.total <= page.end
-        return page.is_short + self._is_idle + is_total_reached >= 2
+        return page.is_short + self._is_last_page_known + is_total_reached >= 2
 
-    def _offset_after(self, page: JoinedPage) -> int:
+    def _compute_next_offset(self, page: JoinedPage) -> int:
         """Return the offset of the next page: it overlaps this page, or begins past the end."""
         if not self.has_overlaps:  # the service may align pages to the limit, also the page past the end
             return max(page.end, page.offset + self._limit) if self._phase is _Phase.PAST_END else page.end
@@ -298,7 +305,9 @@ class Sweep:
             return page.end + min((1 << self._missed_end_count) - 1, self._limit // 2)
         offset = page.offset + page.step
         if page.total is not None and page.total >= page.end and len(page.ids) > _LAST_PAGE_ROWS:
-            offset = min(offset, page.total - _LAST_PAGE_ROWS)  # for a last page that is evidence of the order
+            offset = min(
+                offset, page.total - _LAST_PAGE_ROWS
+            )  # the last page gets enough rows to be evidence of the order
         return max(offset, page.offset + 1)
 
     def _step_back(self, last_page: JoinedPage, requested_offset: int) -> None:
@@ -308,29 +317,29 @@ class Sweep:
         the list did not end where expected.
         """
         self._missed_end_count += self._phase is _Phase.PAST_END
-        self._calm_count = -_CALM_OVERLAPS
+        self._unchanged_overlap_count = -_UNCHANGED_OVERLAPS
         self._phase = self._phase if self._phase is _Phase.HEAD else _Phase.READING
         least_overlap = max(count_overlap(len(last_page.ids)), min(_LAST_PAGE_ROWS, self._limit // 2))
         self.next_offset = max(0, last_page.end - max(2 * (last_page.end - requested_offset), least_overlap))
 
-    def _add_empty(self, answer: PageAnswer) -> None:
+    def _add_empty_page(self, answer: PageAnswer) -> None:
         last_page = self._last_page
         if last_page is None or not self.has_overlaps or self._phase is _Phase.HEAD:
-            self._finish()
+            self._finish_at_end()
         elif self._phase is _Phase.PAST_END and last_page.is_short and answer.requested_offset >= last_page.end:
             if last_page.total not in (None, last_page.end) and self._recount_count < _MOST_RECOUNTS:
                 self._recount_count += 1
                 self._step_back(last_page, answer.requested_offset)
             else:
                 self.changes.record_end(last_page.total, answer.total)
-                self._finish()
+                self._finish_at_end()
         elif answer.requested_offset > 0:
             self._step_back(last_page, answer.requested_offset)
         else:  # all subscribers have vanished
             self.broken_overlap_count += 1
-            self._finish()
+            self._finish_at_end()
 
-    def _finish(self) -> None:
+    def _finish_at_end(self) -> None:
         """End the sweep at the end of the list. If the ids may prove completeness, read the head again first, because
         unread rows may have moved there."""
         if self._phase is _Phase.HEAD:
@@ -338,10 +347,10 @@ class Sweep:
             return
         self._end_page = self._last_page
         self._row_count_at_end = len(self.seen_ids)
-        could_be_in_id_order = (
-            self.direction and self.is_convincing and not (self.broken_overlap_count or self.has_repeats)
+        may_be_in_id_order = (
+            self.direction and self.is_convincing and not (self.broken_overlap_count or self.has_repeated_ids)
         )
-        if self._is_head_known or not could_be_in_id_order:
+        if self._is_head_known or not may_be_in_id_order:
             self.ending = SweepEnd.AT_END
             return
         self._phase, self._last_page, self.next_offset = _Phase.HEAD, None, 0

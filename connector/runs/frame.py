@@ -170,7 +170,7 @@ class Run:
             self.canaries,
             self.limits,
             self.waiting_rows,
-            self.client.passing,
+            self.client.passing_refusals,
             source_job=self.frame.job,
         )
         self.journals.append(self.session.journal)

@@ -18,7 +18,16 @@ from urllib.parse import unquote, unquote_plus
 import orjson
 
 from connector.fields import FIELDS, LARGEST_ID
-from connector.service.wire import TOO_MANY_REQUESTS, Accepted, Ambiguous, Created, ListPage, Mask, Refused, says_limit
+from connector.service.wire import (
+    TOO_MANY_REQUESTS,
+    Accepted,
+    Ambiguous,
+    Created,
+    ListPage,
+    Mask,
+    Refused,
+    is_rate_limit,
+)
 
 MESSAGE_LENGTH = 500
 """The maximum number of characters of a message of the service (architecture 2). Longer messages are cut."""
@@ -41,11 +50,12 @@ def parse_created(
     """
     subscriber, success = _read_success(status, body, "Subscriber")
     if subscriber is not None:
-        _read_types(subscriber)
+        _convert_types(subscriber)
         subscriber_id = read_whole_number(subscriber.get("Id"))
         if subscriber_id is not None and subscriber_id > 0:
             return Created(subscriber_id, subscriber, status)
-        has_other_id = subscriber.get("Id") not in (None, "")  # an answer without any Id may be one odd answer
+        # A wrong Id shows that the service has other ids than documented. A missing Id may be an accident.
+        has_other_id = subscriber.get("Id") not in (None, "")
         return Ambiguous(status, "the answer has no whole number as Subscriber.Id", is_without_id=has_other_id)
     return _classify_failure(status, headers, body, now, mask, success)
 
@@ -63,7 +73,7 @@ def parse_listed(
             subscribers = []  # past TotalCount, null means an empty page; before TotalCount, null is not a page
         if isinstance(subscribers, list) and all(type(subscriber) is dict for subscriber in subscribers):
             for subscriber in subscribers:
-                _read_types(subscriber)
+                _convert_types(subscriber)
             return ListPage(subscribers, total, offset, limit)
     return _classify_failure(status, headers, body, now, mask, success)
 
@@ -120,7 +130,7 @@ def read_whole_number(value: object) -> int | None:
 _FLAG_BY_TEXT = {"0": False, "1": True, "false": False, "true": True}
 
 
-def _read_types(subscriber: dict[str, Any]) -> None:
+def _convert_types(subscriber: dict[str, Any]) -> None:
     """Convert values in place to the types of service-api.md 2.1, which all other code expects. Convert an Id that is a
     float, a ClientUserId that is a number, and an IsActive that is 0, 1 or a text."""
     for owner in (subscriber, subscriber.get("Base")):
@@ -141,11 +151,12 @@ def _classify_failure(
     retry_after_s = parse_retry_after(headers, now)
     is_definite = 400 <= status < 500 and status not in _UNCERTAIN_4XX
     # A 4xx with `success: true` contradicts itself, so it is ambiguous.
-    is_refused = is_definite and success is not True
-    is_stated = success is False and status < 500 and not 300 <= status < 400  # a redirect is no refusal of the row
+    is_refused_by_status = is_definite and success is not True
+    # A redirect does not refuse the row.
+    is_refused_in_body = success is False and status < 500 and not 300 <= status < 400
     # A 403 with a Retry-After refuses the pace and not the row, so the row is looked up and sent again.
-    is_about_pace = status != TOO_MANY_REQUESTS and says_limit(status, retry_after_s)
-    is_refusal = (is_refused or is_stated) and not is_about_pace
+    is_pace_refusal = status != TOO_MANY_REQUESTS and is_rate_limit(status, retry_after_s)
+    is_refusal = (is_refused_by_status or is_refused_in_body) and not is_pace_refusal
     return (Refused if is_refusal else Ambiguous)(status, message, retry_after_s)
 
 
@@ -160,8 +171,8 @@ _SECONDS_PATTERN = re.compile(r"[0-9]{1,300}(\.[0-9]{1,30})?", re.ASCII)
 
 
 def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Return the seconds to wait by the Retry-After header, from 0 to MAX_RETRY_AFTER_S. Return None if the header is
-    absent or invalid.
+    """Return the seconds (0 to MAX_RETRY_AFTER_S) to wait that the Retry-After header asks for. Return None if the
+    header is absent or invalid.
 
     RFC 9110 allows seconds and dates, and some services send a Unix time. A date is compared with the Date header of
     the answer, so that different clocks of the two machines do not change the wait. Without a Date header, the date is
@@ -266,7 +277,7 @@ def _list_leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[s
 
 
 def _read_message(path: tuple[str, ...], leaf: object) -> str:
-    """Return the leaf if its keys show that it is a message, else ""."""
+    """Return the text of the leaf if the keys in its path show a message, else ""."""
     keys = tuple(key.lower().replace("_", "") for key in path)
     if not isinstance(leaf, str):
         return ""

@@ -38,8 +38,8 @@ from connector.service.wire import (
     build_create,
     build_list,
     build_send,
-    is_limited,
-    says_limit,
+    is_rate_limit,
+    is_rate_limited,
 )
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 _ALLOWED_LIMITS = range(1, MAX_LIMIT + 1)
 
 _SMALL_LIMIT = 50
-"""The largest limit that is varied by raising. Larger limits are varied by lowering."""
+"""A repeated query gets another limit: a higher limit if its limit is at most this number, else a lower limit."""
 
 MAX_PAUSE_S = 600.0
 """The longest pause (Retry-After) for which a run waits. If the pause is longer, the run ends."""
@@ -75,16 +75,17 @@ class Client:
     """The three operations of service-api.md over one pool of connections. `open_client` creates the client.
 
     No request leaves before `quiet_until` (monotonic), the latest end of a pause (Retry-After) for which an answer
-    asked. List requests wait for `rate`. Creates and emails share this rate, but their senders do the waiting.
-    `passing` has the refusals of creates that may pass. A page that is refused in the same way is read again.
+    asked. List requests wait for `rate`. Creates and emails share this rate, but their senders wait for it.
+    `passing_refusals` has the kinds of refusals of creates that may pass. A page with a refusal of such a kind is read
+    again.
     """
 
-    __slots__ = ("_clock", "_limits", "_mask", "_transport", "counts", "passing", "quiet_until", "rate")
+    __slots__ = ("_clock", "_limits", "_mask", "_transport", "counts", "passing_refusals", "quiet_until", "rate")
 
     def __init__(self, transport: RequestSender, mask: Mask, clock: Clock, rate: RateController | None = None) -> None:
         self._transport = transport
         self.rate = rate or RateController()
-        self.passing = PassingRefusals()
+        self.passing_refusals = PassingRefusals()
         self._mask = mask
         self._clock = clock
         self._limits: dict[ListQuery, set[int]] = {}  # the limits that were already sent with each query
@@ -98,7 +99,7 @@ class Client:
 
     async def create_subscriber(self, body: bytes) -> Created | Refused | Ambiguous | NotSent:
         """Create one subscriber (service-api.md 4.2). `body` is a result of `encode_subscriber`."""
-        return await self._ask("create", build_create(body), parse_created)
+        return await self._send_and_parse("create", build_create(body), parse_created)
 
     async def list_subscribers(
         self,
@@ -121,16 +122,16 @@ class Client:
             answer = await parse(
                 raw_answer.status, raw_answer.headers, raw_answer.body, self._clock.now(), mask=self._mask
             )
-            self._count("list", answer)
+            self._count_answer("list", answer)
             if isinstance(answer, ListPage) and logger.isEnabledFor(logging.DEBUG):
                 values = {"offset": query.offset, "rows": len(cast(Sized, answer.subscribers))}
                 log_format = "page: %(rows)d rows at offset %(offset)d, TotalCount %(total_count)s"
                 logger.debug(log_format, values | {"total_count": answer.total_count})
             if isinstance(answer, Refused):
-                is_known_kind = self.passing.may_pass(refusal_kind(answer.status, answer.message))
+                is_known_kind = self.passing_refusals.may_pass(refusal_kind(answer.status, answer.message))
                 # A refusal with a 2xx status may pass, because the offset is not its cause.
                 answer = replace(answer, may_pass=is_known_kind or answer.status < 300)
-            if is_limited(answer):
+            if is_rate_limited(answer):
                 self.rate.record_refused(sent_at, answered_at, answer.retry_after_s)
             else:
                 self.rate.record_served(sent_at, answered_at)
@@ -138,7 +139,7 @@ class Client:
         return raw_answer
 
     def _vary_limit(self, query: ListQuery) -> ListQuery:
-        """Return the query with a limit that was not sent with this query before."""
+        """Return the query with a limit that no earlier request with this query had."""
         limit, used_limits = query.limit, self._limits.setdefault(replace(query, limit=1), set())
         step = -1 if limit > _SMALL_LIMIT else 1
         while limit in used_limits and limit + step in _ALLOWED_LIMITS:
@@ -148,14 +149,16 @@ class Client:
 
     async def send_email(self, body: bytes) -> Accepted | Refused | Ambiguous | NotSent:
         """Send one email (service-api.md 4.1). `body` is a result of `connector.mail.message.encode_email`."""
-        return await self._ask("send", build_send(body), parse_sent)
+        return await self._send_and_parse("send", build_send(body), parse_sent)
 
-    async def _ask(self, operation: Operation, request: Request, parse: Callable[..., T]) -> T | NotSent | Ambiguous:
+    async def _send_and_parse(
+        self, operation: Operation, request: Request, parse: Callable[..., T]
+    ) -> T | NotSent | Ambiguous:
         raw_answer = await self._send(self.counts[operation], request)
         if not isinstance(raw_answer, RawAnswer):
             return raw_answer
         answer = parse(raw_answer.status, raw_answer.headers, raw_answer.body, self._clock.now(), mask=self._mask)
-        self._count(operation, answer)
+        self._count_answer(operation, answer)
         return answer
 
     async def _send(self, counts: RequestCounts, request: Request) -> RawAnswer | NotSent | Ambiguous:
@@ -179,14 +182,14 @@ class Client:
             await self._clock.sleep(wait_s)
         return None
 
-    def _count(self, operation: Operation, answer: object) -> None:
+    def _count_answer(self, operation: Operation, answer: object) -> None:
         counts = self.counts[operation]
         if not isinstance(answer, Refused | Ambiguous):
             return
         result_name = "refused" if isinstance(answer, Refused) else "unclear"
         values = {"operation": operation, "status": answer.status, "result": result_name}
         logger.info("refusal: %(operation)s %(result)s, status %(status)s", values)
-        if says_limit(answer.status, answer.retry_after_s):
+        if is_rate_limit(answer.status, answer.retry_after_s):
             counts.limited += 1
         elif isinstance(answer, Ambiguous):
             counts.failed += 1

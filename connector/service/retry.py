@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from connector.clock import Clock, system_clock
-from connector.service.wire import Ambiguous, NotSent, Refused, is_limited
+from connector.service.wire import Ambiguous, NotSent, Refused, is_rate_limited
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -23,8 +23,8 @@ _MAX_WAIT_S = 10.0
 
 _Answer = TypeVar("_Answer")
 
-Rest = Callable[[float], Awaitable[bool]]
-"""A function that waits for some seconds. It returns whether to try again, or False if the run must stop."""
+Sleep = Callable[[float], Awaitable[bool]]
+"""A function that waits for some seconds, and returns whether the request may be sent again."""
 
 
 @dataclass(slots=True)
@@ -38,8 +38,8 @@ class RequestCounts:
 
 
 class Retrier:
-    """A repeater of reads, and of requests that certainly had no effect. Its methods return the last answer, and raise
-    no error.
+    """Sends requests again: reads, and requests that certainly had no effect. The methods return the last answer, and
+    raise no error.
 
     A request gets at most `attempts` attempts, and no attempt later than `longest_s` seconds after the first failure.
     At most a tenth of all requests are retries. Retries after a 429 are not counted. Waits are drawn from [0, 0.5 s],
@@ -66,18 +66,16 @@ class Retrier:
         self._random = rng or random.Random()  # noqa: S311 - the waits are not secret
 
     async def send(
-        self, attempt: Callable[[], Awaitable[_Answer]], counts: RequestCounts, rest: Rest | None = None
+        self, attempt: Callable[[], Awaitable[_Answer]], counts: RequestCounts, sleep: Sleep | None = None
     ) -> _Answer:
-        """Call `attempt`, which creates a subscriber or sends an email. Call it again while the answer is NotSent
-        (architecture 4.6).
-
-        `rest` replaces the clock's sleep. It returns whether to try again, and False if the run must stop.
+        """Call `attempt`, which creates a subscriber or sends an email, until the answer is not NotSent (architecture
+        4.6). `sleep` replaces the clock's sleep.
         """
         self._budget.record_request(self._clock.monotonic())
         answer = await attempt()
         if type(answer) is not NotSent:
             return answer
-        return await self._retry(answer, attempt, lambda last_answer: isinstance(last_answer, NotSent), counts, rest)
+        return await self._retry(answer, attempt, lambda last_answer: isinstance(last_answer, NotSent), counts, sleep)
 
     async def read(self, attempt: Callable[[], Awaitable[_Answer]], counts: RequestCounts) -> _Answer:
         """Call `attempt`, which reads one page. Call it again until a page is returned. Do not call it again after a
@@ -98,7 +96,7 @@ class Retrier:
         make_attempt: Callable[[], Awaitable[_Answer]],
         may_retry: Callable[[object], bool],
         counts: RequestCounts,
-        rest: Rest | None = None,
+        sleep: Sleep | None = None,
     ) -> _Answer:
         """Return the last answer. `first_answer` is used as the answer of tenacity's first attempt. `make_attempt`
         makes the other attempts."""
@@ -119,10 +117,10 @@ class Retrier:
 
         async def wait(seconds: float) -> None:
             nonlocal may_go_on
-            if rest is None:
+            if sleep is None:
                 await self._clock.sleep(seconds)
             else:
-                may_go_on = await rest(seconds)
+                may_go_on = await sleep(seconds)
 
         retry_loop = AsyncRetrying(
             retry=retry_if_result(lambda answer: may_go_on and may_retry(answer)),
@@ -141,20 +139,20 @@ class Retrier:
         return self._random.uniform(0.0, max_wait_s) + (getattr(_read_answer(state), "retry_after_s", None) or 0.0)
 
     def _is_budget_spent(self, state: RetryCallState) -> bool:
-        """Return whether the budget allows no retry now. If it allows a retry, count the retry. A retry after a refusal
-        for the rate is always allowed and not counted."""
-        if is_limited(_read_answer(state)):
+        """Return whether the budget allows no retry now. If the budget allows a retry, count the retry. A retry after
+        a refusal because of the rate is always allowed, and is not counted."""
+        if is_rate_limited(_read_answer(state)):
             return False
         return not self._budget.try_spend(self._clock.monotonic())
 
 
 def _is_unread(answer: object) -> bool:
-    """Return whether another read may help: the answer is missing, ambiguous, or a refusal for the rate."""
+    """Return whether another read may help: the answer is missing, ambiguous, or a refusal because of the rate."""
     match answer:
         case NotSent():
             return True
         case Refused():
-            return is_limited(answer)
+            return is_rate_limited(answer)
         case Ambiguous(status=status):
             return status is None or not 300 <= status < 400
         case _:
@@ -186,12 +184,12 @@ class RetryBudget:
         self._find_second(now)[1] += 1
 
     def try_spend(self, now: float) -> bool:
-        """Return whether a request may be retried. If it may, count the retry."""
-        second_counts = self._find_second(now)
+        """Return whether a request may be retried. If a retry is allowed, count the retry."""
+        counts_of_second = self._find_second(now)
         requests, retries = (sum(counts[index] for counts in self._seconds) for index in (1, 2))
         if retries >= max(_MIN_RETRIES, _RETRY_SHARE * requests):
             return False
-        second_counts[2] += 1
+        counts_of_second[2] += 1
         return True
 
     def _find_second(self, now: float) -> list[int]:

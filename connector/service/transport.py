@@ -1,7 +1,7 @@
-"""Sends one request with aiohttp, and returns one raw answer. For an exception of aiohttp, a value is returned.
+"""Sends one request with aiohttp, and returns one raw answer. An exception of aiohttp is returned as a value.
 
-This module does not retry, follow redirects or parse answers. NotSent means that no byte was written. If that cannot be
-proved, the result is Ambiguous.
+This module does not retry, follow redirects or parse answers. NotSent means that no byte was written. If a byte may
+have been written, the result is Ambiguous.
 """
 
 import io
@@ -28,7 +28,7 @@ MAX_ANSWER_BYTES: Final = 64 * 2**20
 """The largest answer that is read, after decompression. A thousand subscribers with all fields have about 1 MB."""
 
 _CONNECT_SHARE: Final = 0.5
-"""The share of the time-out that connecting may take. With a share below 1, aiohttp raises different exceptions for a
+"""The part of the time-out that connecting may take. If the part is below 1, aiohttp raises different exceptions for a
 time-out while connecting and for a time-out of the answer."""
 
 
@@ -74,7 +74,7 @@ class Transport:
                     return RawAnswer(response.status, response.headers, await response.read())
                 return await _read_bounded(response, length or 0)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            return _translate(error, self._timeout_s)
+            return _translate_error(error, self._timeout_s)
 
     def _url(self, request: Request) -> URL:
         url = self._urls.get(request.path)
@@ -139,8 +139,8 @@ async def _read_bounded(response: aiohttp.ClientResponse, announced_bytes: int) 
     return Ambiguous(response.status, f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB and was not read")
 
 
-def _translate(error: aiohttp.ClientError | TimeoutError | OSError, timeout_s: float) -> NotSent | Ambiguous:
-    """Return the value for an exception. The messages are not the exception's messages, because these may contain the
+def _translate_error(error: aiohttp.ClientError | TimeoutError | OSError, timeout_s: float) -> NotSent | Ambiguous:
+    """Return the value for an exception. The value has its own message, because the exception's message may contain the
     URL with a person's address.
 
     Only exceptions that aiohttp raises while connecting are NotSent; tests check them on real sockets.
@@ -152,13 +152,13 @@ def _translate(error: aiohttp.ClientError | TimeoutError | OSError, timeout_s: f
         case aiohttp.ClientConnectorDNSError():
             return NotSent(f"the host name {error.host} could not be resolved")
         case aiohttp.ClientConnectorCertificateError():
-            return NotSent(f"the certificate of {error.host} is not trusted: {_reason(error.certificate_error)}")
+            return NotSent(f"the certificate of {error.host} is not trusted: {_explain_error(error.certificate_error)}")
         case aiohttp.ClientConnectorSSLError():
-            return NotSent(f"no TLS connection to {error.host}: {_reason(error.os_error)}")
+            return NotSent(f"no TLS connection to {error.host}: {_explain_error(error.os_error)}")
         case aiohttp.ClientProxyConnectionError():
             return NotSent("no connection to the proxy (service.proxy)")
         case aiohttp.ClientConnectorError():
-            return NotSent(f"no connection to {error.host}:{error.port}: {_reason(error.os_error)}")
+            return NotSent(f"no connection to {error.host}:{error.port}: {_explain_error(error.os_error)}")
         case aiohttp.ClientHttpProxyError():
             return NotSent(f"the proxy (service.proxy) refused to connect (status {error.status})")
         # 2. after the first byte was written, or at an unknown time
@@ -172,7 +172,7 @@ def _translate(error: aiohttp.ClientError | TimeoutError | OSError, timeout_s: f
             return Ambiguous(None, "the connection was cut before the answer")
 
 
-def _reason(error: Exception) -> str:
+def _explain_error(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
     if isinstance(error, ssl.SSLError):

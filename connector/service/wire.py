@@ -208,9 +208,9 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A refusal: 429, a definite 4xx, or `success: false` with a status below 500. We assume that the request had no
-    effect (architecture 2). If `may_pass`, the cause is the state of the service and not the request (architecture
-    4.8)."""
+    """A refusal: 429, a definite 4xx, or `success: false` with a status below 500. The connector assumes that the
+    request had no effect (architecture 2). If `may_pass`, the cause is the state of the service and not the request
+    (architecture 4.8)."""
 
     status: int
     message: str = field(repr=False)
@@ -221,7 +221,7 @@ class Refused:
 @dataclass(frozen=True, slots=True)
 class Ambiguous:
     """The result of a request that may or may not have had an effect. `status` is None if no answer could be read. If
-    `is_without_id`, the answer reports success, but its Id is another value than a whole number."""
+    `is_without_id`, the answer reports success, but its Id is not a whole number."""
 
     status: int | None
     message: str = field(repr=False)
@@ -244,17 +244,17 @@ Mask = Callable[[str], str]
 _LIMITS_BY_RETRY_AFTER = frozenset({403, 503})
 
 
-def says_limit(status: int | None, retry_after_s: float | None) -> bool:
+def is_rate_limit(status: int | None, retry_after_s: float | None) -> bool:
     """Return whether an answer means that requests come too fast (architecture 2). Such an answer has the status 429,
     or 503 or 403 with a Retry-After."""
     return status == TOO_MANY_REQUESTS or (status in _LIMITS_BY_RETRY_AFTER and retry_after_s is not None)
 
 
-def is_limited(answer: object) -> TypeGuard[Refused | Ambiguous]:
+def is_rate_limited(answer: object) -> TypeGuard[Refused | Ambiguous]:
     """Return whether an answer means that requests come too fast or too early. The status or `may_pass` shows this."""
     if isinstance(answer, Refused) and answer.may_pass:
         return True
-    return isinstance(answer, Refused | Ambiguous) and says_limit(answer.status, answer.retry_after_s)
+    return isinstance(answer, Refused | Ambiguous) and is_rate_limit(answer.status, answer.retry_after_s)
 
 
 # A subscriber as JSON
@@ -374,12 +374,12 @@ def find_altered_fields(sent_values: Mapping[str, object], wire: Mapping[str, An
         if value is None or is_equal:  # nearly all values
             continue
         is_named_by_id = name == "base_name" and sent_values.get("base_id") is not None
-        if not is_named_by_id and not is_same(BY_NAME[name].kind, value, answered_value):
+        if not is_named_by_id and not are_equal_values(BY_NAME[name].kind, value, answered_value):
             altered_names.append(name)
     return tuple(sorted(altered_names, key=NAMES.index)) if altered_names else ()
 
 
-def is_same(kind: Kind, sent_value: object, answered_value: object) -> bool:
+def are_equal_values(kind: Kind, sent_value: object, answered_value: object) -> bool:
     """Return whether a sent value and the value in the answer are equal, by the rules of `find_altered_fields`."""
     match kind:
         case Kind.NULLABLE_TEXT | Kind.GENDER:
@@ -410,11 +410,11 @@ def find_differing_fields(
         index
         for index, (value, listed_value) in enumerate(zip(sent_values, listed_values, strict=True))
         if not (value == listed_value and type(value) is type(listed_value))
-        and _do_differ(names[index], value, listed_value)
+        and _is_different(names[index], value, listed_value)
     ]
 
 
-def _do_differ(name: str, sent_value: object, listed_value: object) -> bool:
+def _is_different(name: str, sent_value: object, listed_value: object) -> bool:
     kind = BY_NAME[name].kind
     if _is_empty(listed_value):
         return not _is_empty(sent_value) and not (kind is Kind.ZIP and isinstance(sent_value, str))
@@ -422,7 +422,7 @@ def _do_differ(name: str, sent_value: object, listed_value: object) -> bool:
         return True
     if name in IDENTITIES and isinstance(sent_value, str) and isinstance(listed_value, str):
         return normalise_identity(name, sent_value) != normalise_identity(name, listed_value)
-    return not is_same(kind, sent_value, listed_value)
+    return not are_equal_values(kind, sent_value, listed_value)
 
 
 def _is_empty(value: object) -> bool:

@@ -272,11 +272,11 @@ class PagesInFlight:
     pages: list[PageRequest] = field(default_factory=list)
     replies: dict[int, Reply] = field(default_factory=dict)  # by the index of the page
 
-    def follow(self, pages: list[PageRequest], *, is_calm: bool) -> None:
+    def follow(self, pages: list[PageRequest], *, is_unchanging: bool) -> None:
         """Drop the pages in flight that differ from `pages`, and request the missing pages."""
         same_count = 0
         common_count = min(len(self.pages), len(pages))
-        while is_calm and same_count < common_count and self.pages[same_count] == pages[same_count]:
+        while is_unchanging and same_count < common_count and self.pages[same_count] == pages[same_count]:
             same_count += 1
         self.replies = {index: reply for index, reply in self.replies.items() if index < same_count}
         self.pages = [*self.pages[:same_count], *pages[same_count:]]
@@ -299,7 +299,7 @@ def read(simulated: SimulatedList, limit: int = 1000, *, ahead: int = 0) -> Resu
     reading, sweeps, in_flight, most_in_flight = Pager(limit), dict[int, list[int]](), PagesInFlight(simulated), 1
     while (page := reading.decide_next()) is not None:
         assert simulated.request_count < 20_000, "the reading does not end"
-        in_flight.follow([page, *reading.decide_ahead(ahead)], is_calm=reading.is_calm)
+        in_flight.follow([page, *reading.decide_pages_ahead(ahead)], is_unchanging=reading.is_unchanging)
         most_in_flight = max(most_in_flight, len(in_flight.pages))
         ids, total, offset, echoed_limit = in_flight.take_first()
         new_mask = reading.add_page(

@@ -60,11 +60,11 @@ def test_a_set_of_ids_holds_exactly_the_added_ids(pages: list[list[int]], asked_
     id_set, expected_ids = IdSet(), set[int]()
     for page in pages:
         ids = np.array(page, dtype=np.int64)
-        id_set.add(ids[~id_set.holds(ids) & mark_first_occurrences(ids)])
+        id_set.add(ids[~id_set.mark_contained(ids) & mark_first_occurrences(ids)])
         expected_ids |= set(page)
 
     expected_mask = [asked_id in expected_ids for asked_id in asked_ids]
-    assert id_set.holds(np.array(asked_ids, dtype=np.int64)).tolist() == expected_mask
+    assert id_set.mark_contained(np.array(asked_ids, dtype=np.int64)).tolist() == expected_mask
     assert len(id_set) == len(expected_ids)
     assert id_set.to_array().tolist() == sorted(expected_ids)
 
@@ -92,7 +92,7 @@ def test_the_number_of_ids_fits_the_total_counts_and_the_changes() -> None:
     ]
     for counts, appeared_count, vanished_count, id_count, is_allowed in cases:
         changes = ListChanges(appeared_count, vanished_count)
-        assert changes.allow(id_count, build_totals(*counts)) is is_allowed
+        assert changes.is_count_possible(id_count, build_totals(*counts)) is is_allowed
 
 
 def test_ranks_and_total_counts_show_the_changes_around_an_overlap() -> None:
@@ -120,7 +120,7 @@ def test_changes_without_a_total_count_are_not_exact() -> None:
 
     assert not changes.is_exact
     assert build_totals(None, 5).is_missing
-    assert not build_totals(5, None).are_all(5)
+    assert not build_totals(5, None).are_all_equal_to(5)
 
 
 def test_only_the_total_count_shows_a_change_after_the_last_row() -> None:

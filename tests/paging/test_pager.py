@@ -207,11 +207,11 @@ def read_pages(reading: Pager, rows: Rows, page_count: int, *, total: int | None
 def test_pages_are_fetched_ahead_from_the_second_page_on() -> None:
     reading, rows, ahead_counts = Pager(100), list(range(2000)), list[int]()
     for _ in range(8):
-        ahead_counts.append(len(reading.decide_ahead(4)))
+        ahead_counts.append(len(reading.decide_pages_ahead(4)))
         read_pages(reading, rows, 1)
 
     assert ahead_counts == [0, 4, 4, 4, 4, 4, 4, 4]
-    assert [page.offset for page in reading.decide_ahead(4)] == [855, 950, 1045, 1140]
+    assert [page.offset for page in reading.decide_pages_ahead(4)] == [855, 950, 1045, 1140]
     assert reading.decide_next() == PageRequest(1, 760, 100)
 
 
@@ -219,8 +219,8 @@ def test_the_pages_fetched_ahead_are_the_next_pages_of_a_quiet_list() -> None:
     reading, rows, pages_ahead = Pager(100), list(range(1234)), list[PageRequest]()
     while (page := reading.decide_next()) is not None:
         assert not pages_ahead or page == pages_ahead[0]
-        pages_ahead = reading.decide_ahead(4)
-        assert all(request.offset < 1234 or request.ends_at == 1234 for request in pages_ahead)
+        pages_ahead = reading.decide_pages_ahead(4)
+        assert all(request.offset < 1234 or request.expected_end == 1234 for request in pages_ahead)
         read_pages(reading, rows, 1)
     assert reading.certify(STARTED, FINISHED).reason is Reason.ID_ORDER
 
@@ -230,16 +230,16 @@ def test_no_page_is_fetched_ahead_after_a_change_until_eight_overlaps_show_no_ch
     for change in cases:
         reading, rows = Pager(100), list(range(2000))
         read_pages(reading, rows, 8)
-        assert reading.is_calm
+        assert reading.is_unchanging
         change(rows)
         read_pages(reading, rows, 1)
 
-        assert not reading.is_calm
-        assert not reading.decide_ahead(4)
+        assert not reading.is_unchanging
+        assert not reading.decide_pages_ahead(4)
         read_pages(reading, rows, 7)
-        assert not reading.decide_ahead(4)
+        assert not reading.decide_pages_ahead(4)
         read_pages(reading, rows, 1)
-        assert len(reading.decide_ahead(4)) == 4
+        assert len(reading.decide_pages_ahead(4)) == 4
 
 
 def test_a_changed_head_prevents_the_proof_by_id_order() -> None:

@@ -91,9 +91,9 @@ def read_quiet_list(count: int, order: str) -> tuple[Certificate, int]:
         np.random.default_rng(1).shuffle(rows)
     rows = rows[::-1] if order == "id_desc" else rows
     while (page := reading.decide_next()) is not None:
-        pages = [page, *reading.decide_ahead(AHEAD_COUNT)]
+        pages = [page, *reading.decide_pages_ahead(AHEAD_COUNT)]
         same_pages = [page for page, previous in zip(pages, pages_ahead, strict=False) if page == previous]
-        request_count += len(pages) - (len(same_pages) if reading.is_calm else 0)
+        request_count += len(pages) - (len(same_pages) if reading.is_unchanging else 0)
         pages_ahead = pages[1:]
         reading.add_page(rows[page.offset :][: page.limit], total=count, offset=page.offset, limit=page.limit)
     return reading.certify(STARTED, FINISHED), request_count

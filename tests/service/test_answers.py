@@ -16,7 +16,7 @@ from connector.service.answers import (
     parse_sent,
     refusal_kind,
 )
-from connector.service.wire import Accepted, Ambiguous, Created, ListPage, Refused, says_limit
+from connector.service.wire import Accepted, Ambiguous, Created, ListPage, Refused, is_rate_limit
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 
@@ -177,8 +177,8 @@ def test_a_403_or_503_with_retry_after_is_ambiguous_and_a_limit(status: int) -> 
     for parse in PARSERS:
         answer = parse(status, {"retry-after": "3"}, b'{"success": false, "message": "slow down"}', NOW)
         assert answer == Ambiguous(status, "slow down", 3.0)
-        assert says_limit(status, answer.retry_after_s)
-    assert not says_limit(status, None)
+        assert is_rate_limit(status, answer.retry_after_s)
+    assert not is_rate_limit(status, None)
 
 
 @given(st.integers(100, 999), st.binary(max_size=300), st.dictionaries(st.text(), st.text()))
