@@ -44,7 +44,7 @@ from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
 from connector.settings import Settings, build_service
-from connector.warehouse.columns import narrow_table, select_columns, stamp_columns
+from connector.warehouse.columns import add_run_columns, narrow_table, select_columns
 from connector.warehouse.destination import MAX_SHRINK, Destination
 from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import CommitUnknown, ExportRun, ExportStart, Mode, Writer
@@ -177,7 +177,7 @@ class _Staging:
         self.row_count = 0
 
     def take(self, rows: pa.RecordBatch) -> None:
-        table = stamp_columns(rows, run_id=self.run_id, exported_at=self.exported_at)
+        table = add_run_columns(rows, run_id=self.run_id, exported_at=self.exported_at)
         self.writer.add(narrow_table(table, self.schema))
         self.row_count += len(rows)
 
@@ -296,7 +296,7 @@ async def _copy_list(plan: ExportPlan, report: Report, client: Client, progress:
         if filters and has_target and not staging.row_count:  # the filter's value may be misspelt
             note = note or f"The filter matched no subscriber: {destination} was left as it was."
         if not note and plan.max_shrink < 1:
-            last_count = await _run_blocking(partial(writer.count_last, filters), writer)
+            last_count = await _run_blocking(partial(writer.find_last_row_count, filters), writer)
             if last_count and last_count - staging.row_count > plan.max_shrink * last_count * (1 + _ROUNDING_ERROR):
                 share, is_refused = 1 - staging.row_count / last_count, True
                 note = (

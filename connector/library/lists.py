@@ -24,7 +24,7 @@ from connector.service.client import open_client
 from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
 from connector.settings import bound_connections, read_service
-from connector.warehouse.columns import SCHEMA, narrow_table, select_columns, stamp_columns
+from connector.warehouse.columns import SCHEMA, add_run_columns, narrow_table, select_columns
 from connector.warehouse.database import open_stage
 from connector.warehouse.destination import check_columns
 
@@ -182,7 +182,7 @@ class StoredSweep:
 
     def take(self, rows: pa.RecordBatch) -> None:
         """Store a page of rows."""
-        stamped_rows = stamp_columns(rows, run_id=self._run_id, exported_at=self._exported_at)
+        stamped_rows = add_run_columns(rows, run_id=self._run_id, exported_at=self._exported_at)
         self._stage.add(narrow_table(stamped_rows, self.schema))
 
     def read(self, chunk_rows: int) -> Iterator[pa.Table]:

@@ -86,15 +86,15 @@ def narrow_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return narrow_rows.set_column(index, schema.field(index), pa.array(texts, pa.string()))
 
 
-def stamp_columns(columns: pa.RecordBatch, *, run_id: str, exported_at: datetime) -> pa.Table:
+def add_run_columns(columns: pa.RecordBatch, *, run_id: str, exported_at: datetime) -> pa.Table:
     """Return columns of `PAGE_SCHEMA` as a table of `SCHEMA`, with the run and its time (aware) in every row."""
-    stamps = _write_stamps(run_id, exported_at, len(columns))
-    column_by_name = dict(zip(PAGE_SCHEMA.names, columns.columns, strict=True)) | stamps
+    run_columns = _build_run_columns(run_id, exported_at, len(columns))
+    column_by_name = dict(zip(PAGE_SCHEMA.names, columns.columns, strict=True)) | run_columns
     return pa.Table.from_arrays([column_by_name[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
 @lru_cache(maxsize=4)  # nearly all pages have the same length
-def _write_stamps(run_id: str, exported_at: datetime, row_count: int) -> dict[str, pa.Array]:
+def _build_run_columns(run_id: str, exported_at: datetime, row_count: int) -> dict[str, pa.Array]:
     values = {RUN_ID: build_text(run_id), EXPORTED_AT: build_time(exported_at)}
     return {name: pa.repeat(value, row_count) for name, value in values.items()}
 
@@ -131,7 +131,7 @@ EMPTY_TEXT: Final = build_text("")
 
 _QUOTE, _COMMA = build_text('"'), build_text(",")
 _NULL_TEXT, _ZERO_NUMBER = build_null(pa.string()), build_numbers(0)[0]
-_BLANK = ord(" ")  # JSON has its own escapes for the characters before the blank
+_BLANK = ord(" ")  # JSON must escape every character with a smaller number than the blank
 
 
 def write_lists_as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -197,24 +197,24 @@ def move_nuls(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch without U+0000, which some databases refuse. A value with U+0000 is replaced by null, and
     `_invalid` gets the value as JSON. A batch without U+0000 is returned unchanged."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    broken_values_by_row: dict[int, dict[str, object]] = {}
-    for name in [name for name, column in columns.items() if _may_hold_nul(column)]:
+    nul_values_by_row: dict[int, dict[str, object]] = {}
+    for name in [name for name, column in columns.items() if _may_have_nul(column)]:
         values = columns[name].to_pylist()
         rows = [row for row, value in enumerate(values) if value is not None and _has_nul(value)]
         for row in rows:
-            broken_values_by_row.setdefault(row, {})[name] = values[row]
+            nul_values_by_row.setdefault(row, {})[name] = values[row]
             values[row] = None
         columns[name] = pa.array(values, columns[name].type)
-    if not broken_values_by_row:
+    if not nul_values_by_row:
         return batch
     texts = columns[INVALID].to_pylist()
-    for row, broken_values in broken_values_by_row.items():
-        texts[row] = json.dumps(json.loads(texts[row] or "{}") | broken_values)
+    for row, nul_values in nul_values_by_row.items():
+        texts[row] = json.dumps(json.loads(texts[row] or "{}") | nul_values)
     columns[INVALID] = pa.array(texts, pa.string())
     return pa.record_batch(list(columns.values()), schema=batch.schema)
 
 
-def _may_hold_nul(column: pa.Array) -> bool:
+def _may_have_nul(column: pa.Array) -> bool:
     texts = column.values if pa.types.is_list(column.type) else column
     if not pa.types.is_string(texts.type):
         return False

@@ -27,7 +27,7 @@ class ColumnKind(StrEnum):
 
     TEXT = "text"
     NAME = "name"
-    WHOLE = "whole number"
+    WHOLE_NUMBER = "whole number"
     FLAG = "flag"
     DATE = "date"
     TIME = "time"
@@ -49,9 +49,9 @@ class TableName:
 class Dialect:
     """The SQL of one kind of database, and the abilities of this kind.
 
-    `types` has the SQL type of each kind of column. `quotes` open and close a name. `mark` begins the name of a
-    parameter. `catalog` and `default_schema` are written before the name of a table, and `temporary_prefix` before the
-    name of a temporary table. Three fields are templates: `differs_template` (the condition that two values differ,
+    `types` has the SQL type of each kind of column. `quotes` open and close a name. `parameter_prefix` begins the name
+    of a parameter. `catalog` and `default_schema` are written before the name of a table, and `temporary_prefix` before
+    the name of a temporary table. Three fields are templates: `differs_template` (the condition that two values differ,
     also if one is null), `bytes_template` (the bytes of a text) and `first_row_template` (a query for one row).
 
     - `can_undo_tables`: a rollback also undoes the creation of tables.
@@ -65,7 +65,7 @@ class Dialect:
 
     types: Mapping[ColumnKind, str]
     quotes: tuple[str, str] = ('"', '"')
-    mark: str = ":"
+    parameter_prefix: str = ":"
     catalog: str | None = None
     default_schema: str | None = None
     temporary_prefix: str = ""
@@ -119,7 +119,7 @@ class Interrupted(Exception):  # noqa: N818 - a requested stop, not an error
 
 
 class Interruption:
-    """A way for a second thread to cancel the work in a database. It has no effect after the commit has begun."""
+    """Lets a second thread cancel the work in a database. A cancellation has no effect after the commit has begun."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -187,15 +187,15 @@ class Stage:
         self._unwritten_rows = 0
 
     def add(self, table: pa.Table) -> None:
-        """Add rows, and write all waiting rows if they are enough for a batch."""
+        """Add rows. Write the unwritten rows if they are enough for a batch."""
         self._unwritten_tables.append(table)
         self._unwritten_rows += table.num_rows
         if self._unwritten_rows >= _MIN_BATCH_ROWS:
-            self._flush()
+            self._write_batch()
 
     def close_rows(self) -> StagedRows:
         """Write the last batch, and return all rows in their order."""
-        self._flush()
+        self._write_batch()
         self._writer.close()
         return StagedRows(self._schema, self._read)
 
@@ -208,7 +208,7 @@ class Stage:
         self._file.seek(0)
         yield from ipc.open_stream(self._file)
 
-    def _flush(self) -> None:
+    def _write_batch(self) -> None:
         tables, self._unwritten_tables, self._unwritten_rows = self._unwritten_tables, [], 0
         if tables:
             self._writer.write_table(pa.concat_tables(tables).combine_chunks())
@@ -241,7 +241,7 @@ class Database(Protocol):
         """Execute a statement, and return the number of rows that the statement has changed."""
 
     def fetch(self, statement: Statement, max_rows: int) -> Sequence[Sequence[Any]]:
-        """Return the first rows of a query, up to `max_rows`. No column may hold times."""
+        """Return the first rows of a query, up to `max_rows`. The query must not select columns with times."""
 
     def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
         """Insert rows into a table, and return their number. `table` is the name of the table as SQL. All rows get the
@@ -251,8 +251,8 @@ class Database(Protocol):
         """Return whether the schema exists."""
 
     def find_table(self, name: TableName) -> tuple[str | None, Mapping[str, bool]]:
-        """Return the name that the database has for the table or view (None if it does not exist), and its columns. For
-        each column, return whether each row needs a value."""
+        """Return the name that the database has for the table or view, or None if the table does not exist. Also return
+        the columns, each with whether every row needs a value."""
 
     def find_referrers(self, name: TableName) -> Sequence[str]:
         """Return the tables with a foreign key to this table. Tables that the user may not see are not included."""
@@ -271,7 +271,7 @@ class Database(Protocol):
         """Return whether the database refused a value, because of the type of a column, a constraint or a trigger."""
 
     def is_race(self, error: Exception) -> bool:
-        """Return whether the cause of the error is another export that created the same schema or table, or took the
+        """Return whether the cause of the error is another export that created the same schema or table, or used the
         same number, at the same moment."""
 
 

@@ -39,8 +39,8 @@ from connector.warehouse.runs import (
     TargetState,
     check_filters,
     check_target,
-    find_last_rows,
-    refuse_now,
+    find_last_row_count,
+    refuse_if_superseded,
     write_filters,
 )
 
@@ -83,9 +83,9 @@ class DeltaWriter:
     def has_target(self) -> bool:
         return self._target_state.has_rows
 
-    def prepare(self, beginning: ExportStart) -> None:
+    def prepare(self, export_start: ExportStart) -> None:
         """Check that the table can be written, and begin to stage rows."""
-        check_filters(beginning.filters, self._mode, self._staged_schema.names)
+        check_filters(export_start.filters, self._mode, self._staged_schema.names)
         try:
             table = self._open()
             self._target_state = self._read_state(table)
@@ -101,7 +101,7 @@ class DeltaWriter:
                 "Leave out --partition-by (in a job: partition_by), or export to another table."
             )
         if table is None and not is_url(self._location):
-            self._check_folder()
+            self._check_new_folder()
         self.start()
 
     def start(self) -> None:
@@ -111,22 +111,22 @@ class DeltaWriter:
     def add(self, table: pa.Table) -> None:
         if self._stage is None:
             raise ValueError("prepare() comes before add()")
-        with self._translate():
+        with self._translate_errors():
             self._stage.add(table.select(self._staged_schema.names))
 
-    def count_last(self, filters: Mapping[str, object]) -> int | None:
-        return find_last_rows(self._target_state.runs, filters)
+    def find_last_row_count(self, filters: Mapping[str, object]) -> int | None:
+        return find_last_row_count(self._target_state.runs, filters)
 
     def publish(self, run: ExportRun) -> RowChanges:
         """Write the staged rows in one commit. Raises RunAborted, also if a later export was written meanwhile, and
         CommitUnknown if the table cannot be read after a failure of the commit."""
         if self._stage is None:
             raise ValueError("prepare() comes before publish()")
-        with self._translate():
+        with self._translate_errors():
             rows = self._stage.close_rows()
             table = self._open()
-            number = _write_number(run.exported_at)
-            refuse_now(self._read_state(table), number, run, self._mode, str(self))
+            number = _compute_run_number(run.exported_at)
+            refuse_if_superseded(self._read_state(table), number, run, self._mode, str(self))
             if table is None and not is_url(self._location):
                 Path(self._location).mkdir(
                     mode=0o750 if self._is_group_readable else 0o700, parents=True, exist_ok=True
@@ -149,7 +149,7 @@ class DeltaWriter:
 
     def _commit(self, table: DeltaTable | None, rows: StagedRows, run: ExportRun) -> RowChanges:
         """Write the rows in one commit. Raises CommitFailedError if another export has committed meanwhile."""
-        batches = rows.map(lambda batch: self._stamp(batch, run)).read()
+        batches = rows.map(lambda batch: self._add_run_columns(batch, run)).read()
         source = pa.RecordBatchReader.from_batches(self._schema, batches)
         properties = CommitProperties(custom_metadata={_COMMIT_KEY: json.dumps(self._describe(run), default=str)})
         if table is not None and self._mode is Mode.UPSERT:
@@ -166,15 +166,15 @@ class DeltaWriter:
                 storage_options=_read_storage_options(self._location),
             )
             changes = RowChanges(inserted=run.rows)
-        if table is not None and not _is_ours(table) and (adopted_table := self._open()) is not None:
-            adopted_table.alter.set_table_description(_DESCRIPTION_PREFIX + self._mode)
+        if table is not None and not _is_of_connector(table) and (overwritten_table := self._open()) is not None:
+            overwritten_table.alter.set_table_description(_DESCRIPTION_PREFIX + self._mode)
         return changes
 
     def _merge(
         self, table: DeltaTable, source: pa.RecordBatchReader, run: ExportRun, properties: CommitProperties
     ) -> RowChanges:
-        """Update changed rows, and insert new rows. If the run is whole, mark the rows of subscribers who have left the
-        list."""
+        """Update changed rows, and insert new rows. If the run proves departures, mark the rows of subscribers who have
+        left the list."""
         compared_names = [name for name in self._staged_schema.names if name != ID]
         is_changed_sql = " OR ".join(f"(t.{name} IS DISTINCT FROM s.{name})" for name in compared_names)
         merge = (
@@ -182,25 +182,26 @@ class DeltaWriter:
             .when_matched_update_all(predicate=f"{is_changed_sql} OR (t.{DELETED_AT} IS NOT NULL)")
             .when_not_matched_insert_all()
         )
-        if run.is_whole:
-            filter_sqls = (f"t.{name} = {_quote(value)}" for name, value in run.filters.items())
+        if run.proves_departures:
+            filter_sqls = (f"t.{name} = {_quote_literal(value)}" for name, value in run.filters.items())
             time_sql = f"TIMESTAMP '{run.exported_at.isoformat()}'"
             merge = merge.when_not_matched_by_source_update(
                 predicate=" AND ".join([f"t.{DELETED_AT} IS NULL", *filter_sqls]),
-                updates={DELETED_AT: time_sql, EXPORTED_AT: time_sql, RUN_ID: _quote(run.run_id)},
+                updates={DELETED_AT: time_sql, EXPORTED_AT: time_sql, RUN_ID: _quote_literal(run.run_id)},
             )
         metrics = merge.execute()
         return RowChanges(metrics["num_target_rows_inserted"], metrics["num_target_rows_updated"])
 
-    def _stamp(self, batch: pa.RecordBatch, run: ExportRun) -> pa.RecordBatch:
+    def _add_run_columns(self, batch: pa.RecordBatch, run: ExportRun) -> pa.RecordBatch:
         """Return the staged rows with the columns of the run. In the mode upsert, also add an empty `deleted_at`."""
-        stamps = {
+        run_columns = {
             RUN_ID: build_text(run.run_id),
             EXPORTED_AT: build_time(run.exported_at),
             DELETED_AT: build_null(self._schema.field(EXPORTED_AT).type),
         }
         columns = [
-            pa.repeat(stamps[name], len(batch)) if name in stamps else batch.column(name) for name in self._schema.names
+            pa.repeat(run_columns[name], len(batch)) if name in run_columns else batch.column(name)
+            for name in self._schema.names
         ]
         return pa.record_batch(columns, schema=self._schema)
 
@@ -211,7 +212,7 @@ class DeltaWriter:
             "mode": str(self._mode),
             "filters": write_filters(run.filters),
             "rows": run.rows,
-            "number": _write_number(run.exported_at),
+            "number": _compute_run_number(run.exported_at),
             "started_at": run.exported_at.isoformat(),
             "finished_at": run.finished_at.isoformat(),
             "certificate": run.certificate.as_report(),
@@ -227,7 +228,7 @@ class DeltaWriter:
         if table is None:
             return TargetState(None, {}, False, (), ())
         runs = [_read_run(commit[_COMMIT_KEY]) for commit in table.history(_MAX_COMMITS_READ) if _COMMIT_KEY in commit]
-        if not runs and _is_ours(table):
+        if not runs and _is_of_connector(table):
             # By default, commits are deleted from the log after 30 days, but the description stays.
             mode = str(table.metadata().description).removeprefix(_DESCRIPTION_PREFIX)
             runs = [FinishedRun(0, "", mode, "", "", 0)]
@@ -243,7 +244,7 @@ class DeltaWriter:
                 f"the new rows or none. It has the new rows if rows have the _run_id {run_id}."
             ) from error
 
-    def _check_folder(self) -> None:
+    def _check_new_folder(self) -> None:
         """Raise ConfigurationError if the folder of a new table has files, or cannot be created."""
         folder = Path(self._location)
         try:
@@ -258,7 +259,7 @@ class DeltaWriter:
             raise ConfigurationError(f"{parent} cannot be written. Allow it to this user, or name another place.")
 
     @contextmanager
-    def _translate(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except _DELTA_ERRORS as error:
@@ -280,19 +281,19 @@ def replace_run(location: str, run_id: str, table: pa.Table) -> None:
             existing_table: DeltaTable | str = DeltaTable(location, storage_options=options)
         except TableNotFoundError:
             existing_table = location
-        predicate = None if existing_table == location else f"run_id = {_quote(run_id)}"
+        predicate = None if existing_table == location else f"run_id = {_quote_literal(run_id)}"
         write_deltalake(existing_table, table, mode="overwrite", predicate=predicate, storage_options=options)
     except _DELTA_ERRORS as error:
         raise RunAborted(f"the Delta table {location} cannot be written: {describe_error(error)}") from None
 
 
-def _is_ours(table: DeltaTable) -> bool:
+def _is_of_connector(table: DeltaTable) -> bool:
     return str(table.metadata().description).startswith(_DESCRIPTION_PREFIX)
 
 
 def _read_storage_options(location: str) -> dict[str, str] | None:
-    """Return options that the store's library does not read from the environment: allow http without TLS to a loopback
-    address."""
+    """Return the option that allows http without TLS to a loopback address, or None. The store's library does not read
+    this option from the environment."""
     host = urlsplit(os.environ.get("AWS_ENDPOINT_URL", "")).hostname or ""
     return {"AWS_ALLOW_HTTP": "true"} if is_url(location) and is_loopback(host) else None
 
@@ -305,12 +306,12 @@ def _read_run(text: str) -> FinishedRun:
     )
 
 
-def _write_number(started_at: datetime) -> int:
-    """Return the number of an export among the exports to its table: the start of the export in microseconds."""
+def _compute_run_number(started_at: datetime) -> int:
+    """Return the number that orders the exports to a table: the start of the export in microseconds since 1970."""
     return int(started_at.timestamp() * 1_000_000)
 
 
-def _quote(value: object) -> str:
+def _quote_literal(value: object) -> str:
     """Return the value of a filter as an SQL literal."""
     if isinstance(value, bool | int):
         return str(value).lower()

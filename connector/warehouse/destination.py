@@ -104,7 +104,7 @@ class Destination:
       folders.
     - `columns`: the fields to write, with the id. If `columns` is None, all fields are written.
     - `has_run_columns`: the file has the columns `_run_id` and `_exported_at`.
-    - `is_adopting`: overwrite a table or file that the connector did not create.
+    - `overwrite`: overwrite a table or file that the connector did not create.
     - `is_group_readable`: the group of the file may read the file.
     """
 
@@ -115,7 +115,7 @@ class Destination:
     mode: Mode = Mode.REPLACE
     url: "DatabaseUrl | None" = field(default=None, repr=False)
     columns: tuple[str, ...] | None = None
-    is_adopting: bool = False
+    overwrite: bool = False
     is_group_readable: bool = False
     object_url: str | None = None
     file_options: FileOptions = FileOptions()
@@ -383,7 +383,7 @@ def _refuse_useless_options(destination: Destination, file_format: str | None, *
         "run_columns": is_table and not destination.has_run_columns,
         "format": is_table and file_format is not None,
         "group_readable": destination.is_group_readable and not has_permissions,
-        "overwrite": destination.is_adopting and is_output,
+        "overwrite": destination.overwrite and is_output,
         "partition_by": bool(destination.partition_by) and not is_delta,
         "table": is_delta and destination.table != "subscribers",
         "schema": is_delta and destination.schema is not None,

@@ -45,13 +45,13 @@ _DIALECT = Dialect(
     types={
         ColumnKind.TEXT: "VARCHAR",
         ColumnKind.NAME: "VARCHAR",
-        ColumnKind.WHOLE: "BIGINT",
+        ColumnKind.WHOLE_NUMBER: "BIGINT",
         ColumnKind.FLAG: "BOOLEAN",
         ColumnKind.DATE: "DATE",
         ColumnKind.TIME: "TIMESTAMP WITH TIME ZONE",
         ColumnKind.TAGS: "VARCHAR[]",
     },
-    mark="$",
+    parameter_prefix="$",
     catalog=_CATALOG_NAME,
     default_schema="main",
     temporary_prefix="temp.",
@@ -87,8 +87,8 @@ class DuckdbDatabase:
     errors: tuple[type[Exception], ...] = (duckdb.Error,)
 
     def __init__(self, path: Path, max_lock_wait_s: float = MAX_LOCK_WAIT_S, memory: str = MEMORY_LIMIT) -> None:
-        self._path, self._lock_s, self._memory = path, max_lock_wait_s, memory
-        self._spill = path.with_name(f".{path.name}.spill")
+        self._path, self._max_lock_wait_s, self._memory = path, max_lock_wait_s, memory
+        self._spill_folder = path.with_name(f".{path.name}.spill")
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._is_in_transaction = False
 
@@ -113,8 +113,8 @@ class DuckdbDatabase:
         path = str(self._path).replace("'", "''")
         attach_sql = f"ATTACH '{path}' AS {_CATALOG_NAME} (TYPE duckdb, ROW_GROUP_SIZE {_ROW_GROUP_SIZE})"
         try:
-            wait_for_lock(partial(connection.execute, attach_sql), _is_locked, self._lock_s, interruption)
-            with _open_empty_folder(self._spill), interruption.cancel_by(connection.interrupt):
+            wait_for_lock(partial(connection.execute, attach_sql), _is_locked, self._max_lock_wait_s, interruption)
+            with _open_empty_folder(self._spill_folder), interruption.cancel_by(connection.interrupt):
                 connection.begin()
                 self._is_in_transaction = True
                 yield
@@ -141,7 +141,7 @@ class DuckdbDatabase:
 
     def _open(self) -> duckdb.DuckDBPyConnection:
         """Open a database in memory. It stays open, because opening it takes ten times as long as attaching a file."""
-        config = {**_SETTINGS, "memory_limit": self._memory, "temp_directory": str(self._spill)}
+        config = {**_SETTINGS, "memory_limit": self._memory, "temp_directory": str(self._spill_folder)}
         connection = duckdb.connect(config=config)
         connection.execute("SET timezone = 'UTC'")
         # Commit to the file at once, because the write-ahead log would hold subscribers, and other users could read the

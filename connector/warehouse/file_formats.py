@@ -69,11 +69,11 @@ class ParquetFormat:
         self._unwritten_tables.append(table)
         self._unwritten_rows += table.num_rows
         if self._unwritten_rows >= self._ROW_GROUP_ROWS:
-            self._flush()
+            self._write_row_group()
 
     def close(self, run: ExportRun | None) -> None:
         try:
-            self._flush()
+            self._write_row_group()
             if run is not None:
                 run_values = {"run_id": run.run_id, "job": run.job, "exported_at": run.exported_at.isoformat()}
                 values = (json.dumps(run_values).encode(), json.dumps(run.certificate.as_report()).encode())
@@ -81,7 +81,7 @@ class ParquetFormat:
         finally:
             self._writer.close()
 
-    def _flush(self) -> None:
+    def _write_row_group(self) -> None:
         tables, row_count, self._unwritten_tables, self._unwritten_rows = (
             self._unwritten_tables,
             self._unwritten_rows,
@@ -103,8 +103,10 @@ class ParquetFormat:
         try:
             footer = _read_footer(file)
             certificate = json.loads(footer.metadata[cls._METADATA_KEYS[1]])
-            is_same = certificate["verdict"] == "complete" and certificate["filters"].get("asked", {}) == dict(filters)
-            return int(footer.num_rows) if is_same else None
+            is_same_query = certificate["verdict"] == "complete" and certificate["filters"].get("asked", {}) == dict(
+                filters
+            )
+            return int(footer.num_rows) if is_same_query else None
         except (*_DAMAGE_ERRORS, ValueError, LookupError):
             return None
 
@@ -233,7 +235,7 @@ class ExcelFormat:
             "connector_run": run.run_id,
             "connector_exported_at": run.exported_at.isoformat(),
             "connector_verdict": str(run.certificate.verdict),
-            "connector_filters": _digest_filters(run.filters),
+            "connector_filters": _compute_filters_digest(run.filters),
             "connector_rows": str(run.rows),
         })  # fmt: skip
 
@@ -249,8 +251,8 @@ class ExcelFormat:
         try:
             properties = read_properties(file)
             filters_digest, verdict = properties["connector_filters"], properties["connector_verdict"]
-            is_same = verdict == "complete" and filters_digest == _digest_filters(filters)
-            return int(properties["connector_rows"]) if is_same else None
+            is_same_query = verdict == "complete" and filters_digest == _compute_filters_digest(filters)
+            return int(properties["connector_rows"]) if is_same_query else None
         except (*_DAMAGE_ERRORS, *_NO_WORKBOOK_ERRORS):
             return None
 
@@ -259,7 +261,7 @@ _NO_WORKBOOK_ERRORS = (zipfile.BadZipFile, KeyError, ValueError, RuntimeError, N
 """The errors of reading properties from a file that is not a workbook. (ParseError is a SyntaxError.)"""
 
 
-def _digest_filters(filters: Mapping[str, object]) -> str:
+def _compute_filters_digest(filters: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(dict(filters), sort_keys=True).encode()).hexdigest()
 
 

@@ -51,7 +51,7 @@ class FileTarget(Protocol):
 
     @property
     def is_free(self) -> bool:
-        """Whether no file exists, or only an empty file."""
+        """Whether the target does not exist, or is an empty file."""
 
     def open_old(self) -> AbstractContextManager[BinaryIO]:
         """Open the existing file for reading."""
@@ -113,18 +113,18 @@ class ObjectTarget:
 
     @property
     def is_free(self) -> bool:
-        with self._describe():
+        with self._translate_store_errors():
             return not read_size(self._url)
 
     @contextmanager
     def open_old(self) -> Iterator[BinaryIO]:
-        with self._describe(), open_object(self._url) as file:
+        with self._translate_store_errors(), open_object(self._url) as file:
             yield cast(BinaryIO, file)
             if file.failure is not None:  # the store failed, but the reader of the format has reported a damaged file
                 raise file.failure
 
     def open_new(self) -> BinaryIO:
-        with self._describe():
+        with self._translate_store_errors():
             check_writable(self._url)
         self._file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - closed by discard()
         return self._file
@@ -146,7 +146,7 @@ class ObjectTarget:
             file.close()
 
     @contextmanager
-    def _describe(self) -> Iterator[None]:
+    def _translate_store_errors(self) -> Iterator[None]:
         """Raise ConfigurationError instead of an error of the store, or RunAborted if the error may pass."""
         try:
             yield
@@ -159,7 +159,7 @@ class ObjectTarget:
 
 
 class StandardOutput:
-    """The standard output of this process. It gets the file when the file is complete."""
+    """The standard output of this process. The complete file is written to standard output at the end."""
 
     is_free = True
 
@@ -201,7 +201,7 @@ class StandardOutput:
 
 class FileWriter:
     """A writer of one file at `target`, with or without gzip. A file that no export created is replaced only if
-    `is_adopting`."""
+    `overwrite`."""
 
     def __init__(
         self,
@@ -211,15 +211,15 @@ class FileWriter:
         options: FileOptions,
         *,
         is_packed: bool = False,
-        is_adopting: bool = False,
+        overwrite: bool = False,
     ) -> None:
         self._target, self._format, self._schema, self._options = target, file_format, schema, options
-        self._is_packed, self._is_adopting = is_packed, is_adopting
+        self._is_packed, self._overwrite = is_packed, overwrite
         self._gzip_file: gzip.GzipFile | None = None
         self._rows_writer: FileFormat | None = None
         self.is_committing = False
 
-    def prepare(self, beginning: ExportStart) -> None:
+    def prepare(self, export_start: ExportStart) -> None:
         self.start()
 
     @property
@@ -236,16 +236,16 @@ class FileWriter:
         file = self._target.open_new()
         if self._is_packed:
             self._gzip_file = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0)
-        with self._translate():
+        with self._translate_errors():
             self._rows_writer = self._format(cast(BinaryIO, self._gzip_file or file), self._schema, self._options)
 
     def add(self, table: pa.Table) -> None:
         if self._rows_writer is None:
             raise ValueError("prepare() comes before add()")
-        with self._translate():
+        with self._translate_errors():
             self._rows_writer.write(table)
 
-    def count_last(self, filters: Mapping[str, object]) -> int | None:
+    def find_last_row_count(self, filters: Mapping[str, object]) -> int | None:
         """Return the number of rows of the existing export, or None. Only Parquet files and workbooks contain their
         filters."""
         if self._target.is_free or not self._read_old(self._format.is_of_export):
@@ -256,7 +256,7 @@ class FileWriter:
         """Finish the new file and publish it. If the run is incomplete, the target must be free."""
         if self._rows_writer is None:
             raise ValueError("prepare() comes before publish()")
-        with self._translate():
+        with self._translate_errors():
             rows_writer, self._rows_writer = self._rows_writer, None
             rows_writer.close(run)
             if self._gzip_file is not None:
@@ -269,7 +269,8 @@ class FileWriter:
         return RowChanges(inserted=run.rows)
 
     def interrupt(self) -> None:
-        """Do nothing. Standard output may wait for its reader, and nothing can end this wait."""
+        """Do nothing, because writing a file cannot be interrupted. The program that reads standard output may delay
+        the writing without limit."""
 
     def discard(self) -> None:
         rows_writer, gzip_file = self._rows_writer, self._gzip_file
@@ -283,7 +284,7 @@ class FileWriter:
         self._target.discard()
 
     def _may_be_replaced(self) -> bool:
-        return self._target.is_free or self._is_adopting or self._read_old(self._format.is_of_export)
+        return self._target.is_free or self._overwrite or self._read_old(self._format.is_of_export)
 
     def _read_old(self, read_file: Callable[[BinaryIO], T]) -> T:
         """Return the result of `read_file` for the existing file. A gzip file is decompressed."""
@@ -291,7 +292,7 @@ class FileWriter:
             return read_file(cast(BinaryIO, gzip.GzipFile(fileobj=file)) if self._is_packed else file)
 
     @contextmanager
-    def _translate(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Raise RunAborted instead of an error of writing. The message says whether the target has changed."""
         try:
             yield

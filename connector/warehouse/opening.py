@@ -26,7 +26,7 @@ def open_writer(destination: Destination) -> Writer:
             schema,
             destination.mode,
             destination.partition_by,
-            overwrite=destination.is_adopting,
+            overwrite=destination.overwrite,
             is_group_readable=destination.is_group_readable,
         )
     if not destination.is_database:
@@ -38,7 +38,7 @@ def open_writer(destination: Destination) -> Writer:
             schema,
             destination.file_options,
             is_packed=destination.is_packed,
-            is_adopting=destination.is_adopting,
+            overwrite=destination.overwrite,
         )
     from connector.warehouse.database import TableName
     from connector.warehouse.table_writer import TableWriter
@@ -48,7 +48,7 @@ def open_writer(destination: Destination) -> Writer:
         schema,
         destination.mode,
         open_database(destination),
-        overwrite=destination.is_adopting,
+        overwrite=destination.overwrite,
         folder=None if destination.url is not None else destination.path.resolve().parent,
     )
 

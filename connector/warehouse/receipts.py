@@ -1,4 +1,4 @@
-"""Writes the receipts of a run to their destination, either all of them or none. Writing them again changes nothing.
+"""Writes all receipts of a run to their destination, or none. Writing the receipts a second time changes nothing.
 
 In a table, one transaction deletes the earlier rows of the run and inserts the rows. A folder has one file for each
 run.
@@ -38,7 +38,7 @@ COLUMNS: Mapping[str, Column] = {
         "`created`, `changed`, `rejected`, `held` or `unknown`. `exists`: the service refused or did not answer the "
         "create, and its list shows the subscriber.",
     ),
-    "service_id": Column(ColumnKind.WHOLE, "Id of the subscriber in the service. NULL if it is not known."),
+    "service_id": Column(ColumnKind.WHOLE_NUMBER, "Id of the subscriber in the service. NULL if it is not known."),
     "evidence": Column(
         ColumnKind.TEXT,
         "How the outcome is known: by the service's `answer`, by a `lookup` in its list, by a `sweep` of the whole "
@@ -87,7 +87,7 @@ def _write_table(destination: Destination, run_id: str, job: str, at: datetime, 
                 raise ConfigurationError(
                     f"{destination} has other columns than receipts ({', '.join(COLUMNS)}): name another table"
                 )
-            condition = f"{dialect.quote('run_id')} = {dialect.mark}run_id"
+            condition = f"{dialect.quote('run_id')} = {dialect.parameter_prefix}run_id"
             database.run(Statement(f"DELETE FROM {target} WHERE {condition}", {"run_id": run_id}))  # noqa: S608 - quoted
             database.load(target, rows, {"run_id": run_id, "job": job, "at": database.write_time(at)})
             database.commit(interruption)

@@ -40,8 +40,8 @@ class ExportStart:
 
 @dataclass(frozen=True, slots=True)
 class ExportRun:
-    """An export that will publish its rows. `rows` is their number. `exported_at` is the aware time that each row gets
-    as `_exported_at`."""
+    """An export that will publish its rows. `rows` is the number of rows. `exported_at` is the aware time that each row
+    gets as `_exported_at`."""
 
     run_id: str
     job: str
@@ -57,16 +57,16 @@ class ExportRun:
         return filters
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the rows prove that every other subscriber has left the list. The certificate must be complete, and
-        the TotalCount checked."""
+    def proves_departures(self) -> bool:
+        """Whether every subscriber without a row has left the list. The proof is a complete certificate with a checked
+        TotalCount."""
         return self.certificate.is_complete and self.certificate.total_count is TotalCount.CHECKED
 
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """The numbers of the target's rows that `publish` has changed. `closed` counts rows that were replaced, were marked
-    as deleted, or are versions that have ended."""
+    """The numbers of the target's rows that `publish` has changed. `closed` counts replaced rows, rows that were marked
+    as deleted, and versions that have ended."""
 
     inserted: int = 0
     updated: int = 0
@@ -84,7 +84,7 @@ class Writer(Protocol):
     any time.
     """
 
-    def prepare(self, beginning: ExportStart) -> None:
+    def prepare(self, export_start: ExportStart) -> None:
         """Check that the target can be written, and begin to stage rows. Raises ConfigurationError, or RunAborted for a
         failure whose cause may be gone in the next run."""
 
@@ -98,7 +98,7 @@ class Writer(Protocol):
     def add(self, table: "pa.Table") -> None:
         """Stage rows."""
 
-    def count_last(self, filters: Mapping[str, object]) -> int | None:
+    def find_last_row_count(self, filters: Mapping[str, object]) -> int | None:
         """Return the number of rows of the last certified export with these filters, or None if the target does not
         have the number."""
 
@@ -111,7 +111,7 @@ class Writer(Protocol):
         """Whether `publish` has reached its commit, which cannot be interrupted."""
 
     def interrupt(self) -> None:
-        """Make the running method end soon with an error. The target is not changed."""
+        """Let the method that runs now end soon with an error. The target is not changed."""
 
     def discard(self) -> None:
         """Delete the staged rows and temporary files. May be called after `publish`, and more than once."""
@@ -211,8 +211,8 @@ def check_target(
 
 
 def check_filters(filters: Mapping[str, object], mode: Mode, columns: Sequence[str]) -> None:
-    """Raise ConfigurationError if the export lacks a column of its filters and the mode needs this column. The mode
-    finds subscribers who have left the list by this column."""
+    """Raise ConfigurationError if the export lacks a column of its filters and the mode needs the column to find
+    subscribers who have left the list."""
     missing_names = [name for name in filters if name not in columns]
     if missing_names and mode.is_by_id:
         raise ConfigurationError(
@@ -221,9 +221,11 @@ def check_filters(filters: Mapping[str, object], mode: Mode, columns: Sequence[s
         )
 
 
-def refuse_now(target_state: TargetState, own_number: int, run: ExportRun, mode: Mode, target_name: str) -> None:
-    """Raise RunAborted if the target has changed since the run began, and the run must not publish because of this
-    change."""
+def refuse_if_superseded(
+    target_state: TargetState, own_number: int, run: ExportRun, mode: Mode, target_name: str
+) -> None:
+    """Raise RunAborted if another export has written to the target since the run began, and this run must not publish
+    after that export."""
     if mode is Mode.REPLACE and not run.certificate.is_complete and target_state.has_rows:
         raise RunAborted(
             f"{target_name} was filled meanwhile, and an incomplete export replaces nothing: it was left as it is."
@@ -253,7 +255,7 @@ def _may_overlap(mode: Mode, filters_json: str, own_filters: Mapping[str, object
     )
 
 
-def find_last_rows(runs: Sequence[FinishedRun], filters: Mapping[str, object]) -> int | None:
+def find_last_row_count(runs: Sequence[FinishedRun], filters: Mapping[str, object]) -> int | None:
     """Return the number of rows of the last certified run with these filters, or None."""
     filters_json = write_filters(filters)
     return next((run.rows for run in runs if run.verdict == "complete" and run.filters == filters_json), None)
@@ -264,21 +266,21 @@ def write_filters(filters: Mapping[str, Any]) -> str:
     return json.dumps(dict(filters), sort_keys=True, ensure_ascii=False)
 
 
-def describe_beginning(table: str, number: int, beginning: ExportStart, mode: Mode) -> dict[str, object]:
-    """Return the values that a line has when its run begins. Times are aware."""
+def describe_beginning(table: str, number: int, export_start: ExportStart, mode: Mode) -> dict[str, object]:
+    """Return the values of a line of `_connector_runs` when its run begins. Times are aware."""
     return {
         "table_name": table,
         "number": number,
-        "run_id": beginning.run_id,
-        "job": beginning.job,
+        "run_id": export_start.run_id,
+        "job": export_start.job,
         "mode": str(mode),
-        "filters": write_filters(beginning.filters),
-        "started_at": beginning.started_at,
+        "filters": write_filters(export_start.filters),
+        "started_at": export_start.started_at,
     }
 
 
 def describe_end(run: ExportRun, changes: RowChanges) -> dict[str, object]:
-    """Return the values that a line gets when its run publishes. Times are aware."""
+    """Return the values that a line of `_connector_runs` gets when its run publishes. Times are aware."""
     certificate = run.certificate
     return {
         "finished_at": run.finished_at,

@@ -32,7 +32,7 @@ _BATCH_ROWS = 1000
 _TYPE_BY_KIND: Mapping[ColumnKind, sa.types.TypeEngine[Any]] = {
     ColumnKind.TEXT: sa.Text(),
     ColumnKind.NAME: sa.String(255),
-    ColumnKind.WHOLE: sa.BigInteger(),
+    ColumnKind.WHOLE_NUMBER: sa.BigInteger(),
     ColumnKind.FLAG: sa.Boolean(),
     ColumnKind.DATE: sa.Date(),
     ColumnKind.TIME: sa.DateTime(timezone=True),
@@ -55,7 +55,7 @@ class SqlalchemyDatabase:
     dialect: Dialect
 
     def __init__(self, url: DatabaseUrl, defaults: Mapping[str, object] | None = None, **options: Any) -> None:
-        """Create the engine. `defaults` are arguments of the driver that the URL may override."""
+        """Create the engine. `defaults` are arguments for the driver. The URL may override them."""
         arguments = {name: value for name, value in (defaults or {}).items() if name not in url.query}
         arguments |= options.pop("connect_args", {})
         self.engine = build_engine(url, hide_parameters=True, connect_args=arguments, **options)
@@ -212,7 +212,7 @@ def _build_dialect(dialect: sa.Dialect) -> Dialect:
 
 
 _COPIED_COLUMN = re.compile(r"COPY [^,]+, line \d+, column ([^:]+):")
-"""The beginning of PostgreSQL's error context. The value follows it."""
+"""The beginning of PostgreSQL's error context, which ends before the refused value."""
 
 
 class PostgresDatabase(SqlalchemyDatabase):
@@ -252,7 +252,7 @@ class PostgresDatabase(SqlalchemyDatabase):
         types={
             ColumnKind.TEXT: "TEXT",
             ColumnKind.NAME: "TEXT",
-            ColumnKind.WHOLE: "BIGINT",
+            ColumnKind.WHOLE_NUMBER: "BIGINT",
             ColumnKind.FLAG: "BOOLEAN",
             ColumnKind.DATE: "DATE",
             ColumnKind.TIME: "TIMESTAMP WITH TIME ZONE",
@@ -280,11 +280,11 @@ class PostgresDatabase(SqlalchemyDatabase):
         columns = self.dialect.write_list([*rows.schema.names, *shared_texts])
         with self.open_driver() as driver, driver.cursor() as cursor:
             with cursor.copy(f"COPY {table} ({columns}) FROM STDIN (FORMAT csv)") as copy:
-                for text in self._write_ahead(rows, shared_texts):
+                for text in self._write_csv_ahead(rows, shared_texts):
                     copy.write(text)
             return int(cursor.rowcount)
 
-    def _write_ahead(self, rows: StagedRows, shared_values: Mapping[str, str]) -> Iterator[bytes]:
+    def _write_csv_ahead(self, rows: StagedRows, shared_values: Mapping[str, str]) -> Iterator[bytes]:
         """Yield each batch as CSV. A thread writes the next batch as CSV while the server receives this batch."""
         with ThreadPoolExecutor(1, thread_name_prefix="connector writes") as thread:
             next_text: Future[bytes] | None = None
@@ -366,7 +366,7 @@ class MysqlDatabase(SqlalchemyDatabase):
         types={
             ColumnKind.TEXT: f"LONGTEXT {_UTF8}",
             ColumnKind.NAME: f"VARCHAR(64) {_UTF8} COLLATE utf8mb4_bin",
-            ColumnKind.WHOLE: "BIGINT",
+            ColumnKind.WHOLE_NUMBER: "BIGINT",
             ColumnKind.FLAG: "BOOL",
             ColumnKind.DATE: "DATE",
             ColumnKind.TIME: "DATETIME(6)",

@@ -50,7 +50,7 @@ _DIALECT = Dialect(
     types={
         ColumnKind.TEXT: "TEXT",
         ColumnKind.NAME: "TEXT",
-        ColumnKind.WHOLE: "INTEGER",
+        ColumnKind.WHOLE_NUMBER: "INTEGER",
         ColumnKind.FLAG: "BOOLEAN",
         ColumnKind.DATE: "DATE",
         ColumnKind.TIME: "TEXT",
@@ -70,7 +70,7 @@ class SqliteDatabase:
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
 
     def __init__(self, path: Path, max_lock_wait_s: float = MAX_LOCK_WAIT_S) -> None:
-        self._path, self._lock_s = path, max_lock_wait_s
+        self._path, self._max_lock_wait_s = path, max_lock_wait_s
         self._connection: sqlite3.Connection | None = None
 
     def __str__(self) -> str:
@@ -89,7 +89,9 @@ class SqliteDatabase:
         with closing(sqlite3.connect(self._path, timeout=_SQLITE_WAIT_S, isolation_level=None)) as connection:
             connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
             with interruption.cancel_by(connection.interrupt):
-                wait_for_lock(partial(connection.execute, "BEGIN IMMEDIATE"), _is_busy, self._lock_s, interruption)
+                wait_for_lock(
+                    partial(connection.execute, "BEGIN IMMEDIATE"), _is_busy, self._max_lock_wait_s, interruption
+                )
                 self._connection = connection
                 try:
                     yield
@@ -98,7 +100,7 @@ class SqliteDatabase:
 
     def commit(self, interruption: Interruption) -> None:
         """Commit as soon as no reader holds a lock. While this method waits, an interruption has effect."""
-        wait_for_lock(partial(self.connection.execute, "COMMIT"), _is_busy, self._lock_s, interruption)
+        wait_for_lock(partial(self.connection.execute, "COMMIT"), _is_busy, self._max_lock_wait_s, interruption)
 
     def run(self, statement: Statement) -> int:
         return max(0, self.connection.execute(statement.text, statement.values).rowcount)

@@ -1,6 +1,6 @@
 # ruff: noqa: S608 - names are quoted, and values are parameters
-"""The SQL of an export to a table. All databases share one text, and each Dialect has the differences. The functions
-have no side effects.
+"""The SQL of an export to a table. All databases share the statements, and a Dialect has the differences of one
+database. The functions have no side effects.
 
 Each statement names the stage once, because MySQL can read a temporary table only once in a statement. Texts are
 compared by bytes. The stage does not have the columns of the run, whose values are parameters. A merge does not write
@@ -72,7 +72,7 @@ is its `_exported_at`."""
 
 RUN_COLUMNS: Mapping[str, Column] = {
     "table_name": Column(ColumnKind.NAME, "Table that the export writes."),
-    "number": Column(ColumnKind.WHOLE, "Number of the export among the exports to its table, from 1."),
+    "number": Column(ColumnKind.WHOLE_NUMBER, "Number of the export among the exports to its table, from 1."),
     "run_id": Column(ColumnKind.TEXT, "Id of the run, as in the report and in `_run_id`."),
     "job": Column(ColumnKind.TEXT, "Name of the job, or of the destination if the export has no job file."),
     "mode": Column(ColumnKind.TEXT, "`replace`, `upsert`, `append` or `history`."),
@@ -82,19 +82,23 @@ RUN_COLUMNS: Mapping[str, Column] = {
     "verdict": Column(ColumnKind.TEXT, "`complete` or `incomplete`: the certificate's verdict on the list."),
     "reason": Column(ColumnKind.TEXT, "Reason of the verdict, as in the report's `certificate`."),
     "list_order": Column(ColumnKind.TEXT, "Order of the list: `id`, `id_desc`, `other` or `unstable`."),
-    "sweeps": Column(ColumnKind.WHOLE, "Number of complete readings of the list."),
-    "pages": Column(ColumnKind.WHOLE, "Number of pages that were used."),
-    "distinct_ids": Column(ColumnKind.WHOLE, "Number of different ids in the last reading."),
-    "total_first": Column(ColumnKind.WHOLE, "TotalCount of the first answer. NULL without a TotalCount."),
-    "total_last": Column(ColumnKind.WHOLE, "TotalCount of the last answer. NULL without a TotalCount."),
-    "appeared": Column(ColumnKind.WHOLE, "Smallest number of subscribers that the list gained during the reading."),
-    "vanished": Column(ColumnKind.WHOLE, "Smallest number of subscribers that the list lost during the reading."),
-    "rows_read": Column(ColumnKind.WHOLE, "Number of subscribers that the last reading found."),
-    "rows_written": Column(ColumnKind.WHOLE, "Number of subscribers in the export, changed or not."),
-    "rows_inserted": Column(ColumnKind.WHOLE, "Number of rows that the table gained."),
-    "rows_updated": Column(ColumnKind.WHOLE, "Number of rows that got new values."),
+    "sweeps": Column(ColumnKind.WHOLE_NUMBER, "Number of complete readings of the list."),
+    "pages": Column(ColumnKind.WHOLE_NUMBER, "Number of pages that were used."),
+    "distinct_ids": Column(ColumnKind.WHOLE_NUMBER, "Number of different ids in the last reading."),
+    "total_first": Column(ColumnKind.WHOLE_NUMBER, "TotalCount of the first answer. NULL without a TotalCount."),
+    "total_last": Column(ColumnKind.WHOLE_NUMBER, "TotalCount of the last answer. NULL without a TotalCount."),
+    "appeared": Column(
+        ColumnKind.WHOLE_NUMBER, "Smallest number of subscribers that the list gained during the reading."
+    ),
+    "vanished": Column(
+        ColumnKind.WHOLE_NUMBER, "Smallest number of subscribers that the list lost during the reading."
+    ),
+    "rows_read": Column(ColumnKind.WHOLE_NUMBER, "Number of subscribers that the last reading found."),
+    "rows_written": Column(ColumnKind.WHOLE_NUMBER, "Number of subscribers in the export, changed or not."),
+    "rows_inserted": Column(ColumnKind.WHOLE_NUMBER, "Number of rows that the table gained."),
+    "rows_updated": Column(ColumnKind.WHOLE_NUMBER, "Number of rows that got new values."),
     "rows_closed": Column(
-        ColumnKind.WHOLE, "Number of rows that were replaced, got a `deleted_at`, or got a `valid_to`."
+        ColumnKind.WHOLE_NUMBER, "Number of rows that were replaced, got a `deleted_at`, or got a `valid_to`."
     ),
 }
 """The columns of `_connector_runs`, which has one row for each export to a table."""
@@ -103,7 +107,7 @@ _RUN_KEY = ("table_name", "number")
 
 _KIND_BY_ARROW_TYPE: Mapping[pa.DataType, ColumnKind] = {
     pa.string(): ColumnKind.TEXT,
-    pa.int64(): ColumnKind.WHOLE,
+    pa.int64(): ColumnKind.WHOLE_NUMBER,
     pa.bool_(): ColumnKind.FLAG,
     pa.date32(): ColumnKind.DATE,
     pa.timestamp("us", "UTC"): ColumnKind.TIME,
@@ -181,53 +185,57 @@ class TableStatements:
 
     def select_last_number(self) -> Statement:
         """Return the query for the highest number of a run of this table, or 0."""
-        return self._select_of_table(f"coalesce(max({self._dialect.quote('number')}), 0)")
+        return self._select_runs(f"coalesce(max({self._dialect.quote('number')}), 0)")
 
     def select_lowest_number(self) -> Statement:
         """Return the query for the lowest number of a run of this table, or null."""
-        return self._select_of_table(f"min({self._dialect.quote('number')})")
+        return self._select_runs(f"min({self._dialect.quote('number')})")
 
     def select_finished(self) -> Statement:
         """Return the query for the finished runs of this table, the latest first."""
         quote = self._dialect.quote
-        select = self._select_of_table(self._dialect.write_list(FINISHED_COLUMNS))
+        select = self._select_runs(self._dialect.write_list(FINISHED_COLUMNS))
         condition_sql = f"AND {quote('finished_at')} IS NOT NULL ORDER BY {quote('number')} DESC"
         return Statement(f"{select.text} {condition_sql}", select.values)
 
     def select_finish(self, number: int) -> Statement:
         """Return the query that returns a row if the run with this number has finished."""
-        condition = f"{self._is_line()} AND {self._dialect.quote('finished_at')} IS NOT NULL"
-        return Statement(f"SELECT 1 FROM {self.runs} WHERE {condition}", self._values_of_line(number))
+        condition = f"{self._write_line_condition()} AND {self._dialect.quote('finished_at')} IS NOT NULL"
+        return Statement(f"SELECT 1 FROM {self.runs} WHERE {condition}", self._list_line_values(number))
 
-    def _select_of_table(self, columns_sql: str) -> Statement:
-        condition = f"{self._dialect.quote('table_name')} = {self._dialect.mark}table_name"
+    def _select_runs(self, columns_sql: str) -> Statement:
+        condition = f"{self._dialect.quote('table_name')} = {self._dialect.parameter_prefix}table_name"
         return Statement(f"SELECT {columns_sql} FROM {self.runs} WHERE {condition}", {"table_name": self._name.table})
 
     def insert_line(self, values: Values) -> Statement:
         """Return the statement that adds a line to `_connector_runs`."""
-        marks_sql = ", ".join(f"{self._dialect.mark}{name}" for name in values)
+        parameters_sql = ", ".join(f"{self._dialect.parameter_prefix}{name}" for name in values)
         return Statement(
-            f"INSERT INTO {self.runs} ({self._dialect.write_list(list(values))}) VALUES ({marks_sql})", values
+            f"INSERT INTO {self.runs} ({self._dialect.write_list(list(values))}) VALUES ({parameters_sql})", values
         )
 
     def update_line(self, number: int, values: Values) -> Statement:
         """Return the statement that sets these values in the line of the run with this number."""
-        assignments_sql = ", ".join(f"{self._dialect.quote(name)} = {self._dialect.mark}{name}" for name in values)
-        values = {**values, **self._values_of_line(number)}
-        return Statement(f"UPDATE {self.runs} SET {assignments_sql} WHERE {self._is_line()}", values)
+        assignments_sql = ", ".join(
+            f"{self._dialect.quote(name)} = {self._dialect.parameter_prefix}{name}" for name in values
+        )
+        values = {**values, **self._list_line_values(number)}
+        return Statement(f"UPDATE {self.runs} SET {assignments_sql} WHERE {self._write_line_condition()}", values)
 
     def lock_line(self, number: int) -> Statement:
         """Return the statement that locks the line of the run with this number and changes nothing."""
-        return Statement(self._update_nothing(self.runs, "job", self._is_line()), self._values_of_line(number))
+        return Statement(
+            self._write_empty_update(self.runs, "job", self._write_line_condition()), self._list_line_values(number)
+        )
 
-    def _is_line(self) -> str:
-        quote, mark = self._dialect.quote, self._dialect.mark
-        return f"{quote('table_name')} = {mark}table_name AND {quote('number')} = {mark}number"
+    def _write_line_condition(self) -> str:
+        quote, parameter_prefix = self._dialect.quote, self._dialect.parameter_prefix
+        return f"{quote('table_name')} = {parameter_prefix}table_name AND {quote('number')} = {parameter_prefix}number"
 
-    def _values_of_line(self, number: int) -> Values:
+    def _list_line_values(self, number: int) -> Values:
         return {"table_name": self._name.table, "number": number}
 
-    def _update_nothing(self, table: str, column: str, condition: str) -> str:
+    def _write_empty_update(self, table: str, column: str, condition: str) -> str:
         quoted_column = self._dialect.quote(column)
         return f"UPDATE {table} SET {quoted_column} = {quoted_column} WHERE {condition}"
 
@@ -246,9 +254,9 @@ class TableStatements:
                 f"CURRENT_TIMESTAMP, {sample_sql}",
             )
         insert_sql = f"INSERT INTO {target} ({names_sql}) SELECT {sample_sql} WHERE {_NO_ROW_CONDITION}"
-        update_runs_sql = self._update_nothing(self.runs, "job", _NO_ROW_CONDITION)
+        update_runs_sql = self._write_empty_update(self.runs, "job", _NO_ROW_CONDITION)
         if changed_column is not None:
-            texts = [insert_sql, self._update_nothing(target, changed_column, _NO_ROW_CONDITION), update_runs_sql]
+            texts = [insert_sql, self._write_empty_update(target, changed_column, _NO_ROW_CONDITION), update_runs_sql]
         elif self._mode is Mode.APPEND:
             texts = [insert_sql, update_runs_sql]
         else:
@@ -268,8 +276,8 @@ class TableStatements:
 
     def merge(self, run: ExportRun, exported_at: object) -> list[MergeStep]:
         """Return the steps that merge the staged rows into the table, in their order. `exported_at` is a value for the
-        database. A subscriber has left the list if the stage lacks the row, the run is whole, and the row matches the
-        run's filters."""
+        database. A subscriber has left the list if the stage lacks the row, the run proves departures, and the row
+        matches the run's filters."""
         merge = _Merge(self._dialect, self.target, self.stage, self._changed_rows, self._kinds, run, exported_at)
         return merge.upsert() if self._mode is Mode.UPSERT else merge.keep_history()
 
@@ -289,39 +297,43 @@ class _Merge:
     ) -> None:
         self._dialect, self._target, self._stage, self._changed_rows = dialect, target, stage, changed_table
         self._kinds, self._run = kinds, run
-        self._export_time_mark = f"{dialect.mark}exported_at"
-        self._stamps = {RUN_ID: f"{dialect.mark}run_id", EXPORTED_AT: self._export_time_mark}
-        self._stamp_values: Values = {"run_id": run.run_id, "exported_at": exported_at}
-        self._values = {name: f"s.{dialect.quote(name)}" for name in kinds if name not in COLUMNS_OF_RUN} | self._stamps
+        self._exported_at_parameter = f"{dialect.parameter_prefix}exported_at"
+        self._run_columns = {RUN_ID: f"{dialect.parameter_prefix}run_id", EXPORTED_AT: self._exported_at_parameter}
+        self._run_values: Values = {"run_id": run.run_id, "exported_at": exported_at}
+        self._values = {
+            name: f"s.{dialect.quote(name)}" for name in kinds if name not in COLUMNS_OF_RUN
+        } | self._run_columns
         self._same_id_sql = f"t.{dialect.quote(ID)} = s.{dialect.quote(ID)}"
 
     def upsert(self) -> list[MergeStep]:
         deleted_at = f"t.{self._dialect.quote(DELETED_AT)}"
         new_values = {name: value for name, value in self._values.items() if name != ID} | {DELETED_AT: "NULL"}
-        is_changed = f"{self._write_is_changed()} OR {deleted_at} IS NOT NULL"
-        values_if_gone = {DELETED_AT: self._export_time_mark, **self._stamps}
+        change_condition = f"{self._write_change_condition()} OR {deleted_at} IS NOT NULL"
+        departure_values = {DELETED_AT: self._exported_at_parameter, **self._run_columns}
         return [
             *(
-                self._delete_and_insert(new_values, is_changed)
+                self._delete_and_insert(new_values, change_condition)
                 if self._dialect.is_columnar
-                else self._update(new_values, is_changed)
+                else self._update(new_values, change_condition)
             ),
             ("inserted", self._insert(self._values, "1 = 1")),
-            *self._close(values_if_gone, f"{deleted_at} IS NULL"),
+            *self._close_departed(departure_values, f"{deleted_at} IS NULL"),
         ]
 
     def keep_history(self) -> list[MergeStep]:
-        is_current = f"t.{self._dialect.quote(IS_CURRENT)} = true"
-        values_at_end = {VALID_TO: self._export_time_mark, IS_CURRENT: "false", **self._stamps}
-        new_version = {**self._values, VALID_FROM: self._export_time_mark, IS_CURRENT: "true"}
-        end_steps = self._update(values_at_end, f"{is_current} AND ({self._write_is_changed()})", count_name="closed")
+        current_condition = f"t.{self._dialect.quote(IS_CURRENT)} = true"
+        closing_values = {VALID_TO: self._exported_at_parameter, IS_CURRENT: "false", **self._run_columns}
+        new_version = {**self._values, VALID_FROM: self._exported_at_parameter, IS_CURRENT: "true"}
+        closing_steps = self._update(
+            closing_values, f"{current_condition} AND ({self._write_change_condition()})", count_name="closed"
+        )
         return [
-            *end_steps,
-            *self._close(values_at_end, is_current),
-            ("inserted", self._insert(new_version, is_current)),
+            *closing_steps,
+            *self._close_departed(closing_values, current_condition),
+            ("inserted", self._insert(new_version, current_condition)),
         ]
 
-    def _write_is_changed(self) -> str:
+    def _write_change_condition(self) -> str:
         quote, compared_names = self._dialect.quote, (name for name in self._kinds if name not in (ID, *COLUMNS_OF_RUN))
         pairs = ((f"s.{quote(name)}", f"t.{quote(name)}", self._kinds[name]) for name in compared_names)
         return " OR ".join(self._dialect.write_differs(*pair) for pair in pairs) or _NO_ROW_CONDITION
@@ -333,10 +345,14 @@ class _Merge:
         condition may name both tables."""
         where_sql = f"WHERE {self._same_id_sql} AND ({condition})"
         if self._dialect.has_comma_join:
-            update_sql = f"UPDATE {self._target} t, {self._stage} s SET {self._assign(values, 't.')} {where_sql}"
+            update_sql = (
+                f"UPDATE {self._target} t, {self._stage} s SET {self._write_assignments(values, 't.')} {where_sql}"
+            )
         else:
-            update_sql = f"UPDATE {self._target} AS t SET {self._assign(values)} FROM {self._stage} s {where_sql}"
-        return [(count_name, Statement(update_sql, self._stamp_values))]
+            update_sql = (
+                f"UPDATE {self._target} AS t SET {self._write_assignments(values)} FROM {self._stage} s {where_sql}"
+            )
+        return [(count_name, Statement(update_sql, self._run_values))]
 
     def _delete_and_insert(self, values: Mapping[str, str], condition: str) -> list[MergeStep]:
         """Return the statements that update the same rows as `_update`, but delete and insert them. Columns that the
@@ -347,7 +363,7 @@ class _Merge:
         id_sql = self._dialect.quote(ID)
         delete_sql = f"DELETE FROM {self._target} WHERE {id_sql} IN (SELECT {id_sql} FROM {self._changed_rows})"
         return [
-            (None, Statement(select_sql, self._stamp_values)),
+            (None, Statement(select_sql, self._run_values)),
             (None, Statement(delete_sql)),
             ("updated", Statement(f"INSERT INTO {self._target} SELECT * FROM {self._changed_rows}")),
         ]
@@ -358,25 +374,27 @@ class _Merge:
         exists_sql = f"EXISTS (SELECT 1 FROM {self._target} t WHERE {self._same_id_sql} AND {condition})"
         rows_sql = f"SELECT {', '.join(values.values())} FROM {self._stage} s WHERE NOT {exists_sql}"
         columns = self._dialect.write_list(list(values))
-        return Statement(f"INSERT INTO {self._target} ({columns}) {rows_sql}", self._stamp_values)
+        return Statement(f"INSERT INTO {self._target} ({columns}) {rows_sql}", self._run_values)
 
-    def _close(self, values: Mapping[str, str], condition: str) -> list[MergeStep]:
+    def _close_departed(self, values: Mapping[str, str], condition: str) -> list[MergeStep]:
         """Return the statement that updates the rows of subscribers who have left the list, if the rows fulfil the
-        condition. Return no statement if the run is not whole."""
-        if not self._run.is_whole:
+        condition. Return no statement if the run does not prove departures."""
+        if not self._run.proves_departures:
             return []
         conditions = [condition]
         for name in self._run.filters:
             values_to_compare = (
                 f"t.{self._dialect.quote(name)}",
-                f"{self._dialect.mark}asked_{name}",
+                f"{self._dialect.parameter_prefix}asked_{name}",
                 self._kinds[name],
             )
             conditions.append(f"NOT ({self._dialect.write_differs(*values_to_compare)})")
         conditions.append(f"NOT EXISTS (SELECT 1 FROM {self._stage} s WHERE {self._same_id_sql})")
-        update_sql = f"UPDATE {self._target} AS t SET {self._assign(values)} WHERE {' AND '.join(conditions)}"
+        update_sql = (
+            f"UPDATE {self._target} AS t SET {self._write_assignments(values)} WHERE {' AND '.join(conditions)}"
+        )
         filter_values = {f"asked_{name}": value for name, value in self._run.filters.items()}
-        return [("closed", Statement(update_sql, {**self._stamp_values, **filter_values}))]
+        return [("closed", Statement(update_sql, {**self._run_values, **filter_values}))]
 
-    def _assign(self, values: Mapping[str, str], prefix: str = "") -> str:
+    def _write_assignments(self, values: Mapping[str, str], prefix: str = "") -> str:
         return ", ".join(f"{prefix}{self._dialect.quote(name)} = {value}" for name, value in values.items())

@@ -33,16 +33,16 @@ from connector.warehouse.runs import (
     check_target,
     describe_beginning,
     describe_end,
-    find_last_rows,
-    refuse_now,
+    find_last_row_count,
+    refuse_if_superseded,
 )
 from connector.warehouse.statements import TableStatements
 
 T = TypeVar("T")
 
 _MAX_ATTEMPTS = 3
-"""Two exports that begin at the same moment may take the same number, or create the same table. Then the second export
-tries again."""
+"""The number of attempts. Two exports that begin at the same moment may use the same number, or create the same table.
+Then the second export tries again."""
 
 _MAX_RUNS_READ = 200
 """The maximum number of finished runs of a table that are read, the latest first."""
@@ -81,16 +81,16 @@ class TableWriter:
     def is_committing(self) -> bool:
         return self._interruption.is_committing
 
-    def prepare(self, beginning: ExportStart) -> None:
+    def prepare(self, export_start: ExportStart) -> None:
         """Rehearse the export without rows, take a number for the run, and begin to stage rows."""
-        check_filters(beginning.filters, self._mode, self._schema.names)
+        check_filters(export_start.filters, self._mode, self._schema.names)
         database, max_name_bytes = self._database, self._database.dialect.max_name_bytes
         if max_name_bytes is not None and len(self._name.table.encode()) > max_name_bytes:
             raise ConfigurationError(f"{self} cannot be made: its name has more than {max_name_bytes} bytes.")
         error_classes: tuple[type[Exception], ...] = (OSError, *database.errors)
         try:
             self._target_state = self._retry_after_races(self._rehearse)
-            self._retry_after_races(lambda: self._insert_line(beginning))
+            self._retry_after_races(lambda: self._insert_line(export_start))
         except ConnectorError:
             raise
         except error_classes as error:
@@ -112,18 +112,18 @@ class TableWriter:
     def add(self, table: pa.Table) -> None:
         if self._stage is None:
             raise ValueError("prepare() comes before add()")
-        with self._translate():
+        with self._translate_errors():
             self._stage.add(table.select(self._schema.names))  # the database adds the columns of the run
 
-    def count_last(self, filters: Mapping[str, object]) -> int | None:
-        return None if self._target_state is None else find_last_rows(self._target_state.runs, filters)
+    def find_last_row_count(self, filters: Mapping[str, object]) -> int | None:
+        return None if self._target_state is None else find_last_row_count(self._target_state.runs, filters)
 
     def publish(self, run: ExportRun) -> RowChanges:
         """Write the staged rows in one transaction. Raises RunAborted, also if the table has newer rows. Raises
         ConfigurationError if the table refuses a row."""
         if self._stage is None:
             raise ValueError("prepare() comes before publish()")
-        with self._translate():
+        with self._translate_errors():
             rows = self._stage.close_rows()
             pa.default_memory_pool().release_unused()  # free the memory of the pages for the database
             changes = self._publish(rows, run)
@@ -141,7 +141,7 @@ class TableWriter:
                 stage.discard()
 
     @contextmanager
-    def _translate(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Raise RunAborted instead of an error of the database, or ConfigurationError if the table refuses a value. The
         messages say that the target has not changed."""
         try:
@@ -159,7 +159,7 @@ class TableWriter:
             raise RunAborted(f"Could not write {self}: {message}. The table is unchanged. Run again.") from None
 
     def _retry_after_races(self, work: Callable[[], T]) -> T:
-        """Call `work`, and call it again if another export created the same table or took the same number at the same
+        """Call `work`. Call `work` again if another export created the same table or used the same number at the same
         moment."""
         for _ in range(1, _MAX_ATTEMPTS):
             try:
@@ -185,14 +185,14 @@ class TableWriter:
                 database.commit(Interruption())
         return target_state
 
-    def _insert_line(self, beginning: ExportStart) -> None:
+    def _insert_line(self, export_start: ExportStart) -> None:
         """Insert the line of this run, with the table's next number."""
         database = self._database
         with database.connect(self._interruption):
             self._make_tables(with_target=False)
             ((last_number,),) = database.fetch(self._statements.select_last_number(), 1)
             self._number = int(last_number) + 1
-            values = describe_beginning(self._name.table, self._number, beginning, self._mode)
+            values = describe_beginning(self._name.table, self._number, export_start, self._mode)
             database.run(self._statements.insert_line(self._write_times(values)))
             database.commit(Interruption())
 
@@ -248,7 +248,7 @@ class TableWriter:
 
         with database.connect(interruption):
             self._lock()
-            refuse_now(self._read_target(), self._number, run, self._mode, str(self))
+            refuse_if_superseded(self._read_target(), self._number, run, self._mode, str(self))
             if database.dialect.can_undo_tables:
                 self._make_tables()
             changes = self._write(rows.map(check), run)

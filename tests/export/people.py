@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from connector.listing.columns import build_columns
 from connector.paging.certificate import Certificate, Order, Reason, Verdict
-from connector.warehouse.columns import stamp_columns
+from connector.warehouse.columns import add_run_columns
 from connector.warehouse.runs import ExportRun, ExportStart
 
 AT = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)
@@ -58,7 +58,7 @@ BROKEN_SUBSCRIBER: dict[str, Any] = {
 
 def build_table(wire_objects: Sequence[dict[str, Any]], *, run_id: str, exported_at: datetime) -> pa.Table:
     """Return the table of wire objects (service-api.md 2.1). `exported_at` has a time zone."""
-    return stamp_columns(build_columns(wire_objects), run_id=run_id, exported_at=exported_at)
+    return add_run_columns(build_columns(wire_objects), run_id=run_id, exported_at=exported_at)
 
 
 def build_test_table(*wire_objects: dict[str, Any], exported_at: datetime = AT) -> pa.Table:

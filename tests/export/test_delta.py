@@ -235,7 +235,7 @@ def test_an_export_writes_nothing_if_another_export_commits_just_before(
         monkeypatch.undo()
         publish(target, [build_person(3)], 3)
 
-    monkeypatch.setattr(delta, "refuse_now", publish_another_export)
+    monkeypatch.setattr(delta, "refuse_if_superseded", publish_another_export)
     with pytest.raises(RunAborted, match="No row of this export was written"):
         publish(target, [build_person(2)], 2)
     assert [row[0] for row in read_rows(url)] == ([3] if mode == "replace" else [1, 3])
@@ -255,7 +255,7 @@ def test_the_writer_counts_the_last_certified_export_with_the_same_filters(url: 
     publish(target, [build_person(1)], 2, verdict=Verdict.INCOMPLETE)
     writer = open_writer(target)
     writer.prepare(ExportStart("run-3", "nightly", {}, get_day(3)))
-    assert (writer.count_last({}), writer.count_last({"base_id": 7})) == (2, None)
+    assert (writer.find_last_row_count({}), writer.find_last_row_count({"base_id": 7})) == (2, None)
     writer.discard()
 
 

@@ -38,7 +38,7 @@ def test_a_table_of_another_program_is_refused_and_stays_unchanged(table: Destin
     with pytest.raises(ConfigurationError, match=r"has rows that the connector did not write.*--overwrite"):
         prepare_export(table)
     with pytest.raises(ConfigurationError, match=r"lacks base_id, .*drop this one"):
-        prepare_export(replace(table, is_adopting=True))
+        prepare_export(replace(table, overwrite=True))
     assert run_sql(table, "select * from {}subscribers") == [(7, "x")]
     if table.format is Format.SQLITE:
         assert table.path.read_bytes() == bytes_before
@@ -49,7 +49,7 @@ def test_an_empty_table_and_a_table_with_overwrite_are_written(table: Destinatio
     run_sql(table, "delete from {}_connector_runs")
     with pytest.raises(ConfigurationError, match="did not write"):
         publish(table, [build_person(2)], 2)
-    publish(replace(table, is_adopting=True), [build_person(2)], 2)
+    publish(replace(table, overwrite=True), [build_person(2)], 2)
     assert read_rows(table) == [(2, "Ann", 2)]
     publish(table, [build_person(3)], 3)
     run_sql(table, "delete from {}_connector_runs", "delete from {}subscribers")

@@ -82,9 +82,9 @@ def test_a_lost_commit_is_looked_up_or_the_error_names_the_row_to_check(tmp_path
 
 def test_a_list_with_an_ignored_total_count_marks_no_subscriber_as_deleted() -> None:
     run = build_run(3)
-    assert run.is_whole
+    assert run.proves_departures
     certificate = dataclasses.replace(run.certificate, total_count=TotalCount.IGNORED)
-    assert not dataclasses.replace(run, certificate=certificate).is_whole
+    assert not dataclasses.replace(run, certificate=certificate).proves_departures
 
 
 def test_a_transaction_in_postgresql_sees_rows_that_were_committed_after_its_start(postgres: Database) -> None:

@@ -67,8 +67,8 @@ def test_targets_of_other_programs_and_complete_exports_are_left_unchanged(s3_bu
     writer = open_writer(target)
     writer.prepare(build_start(build_run(1)))
     assert writer.has_target
-    assert writer.count_last({}) == len(PEOPLE)
-    assert writer.count_last({"base_id": 7}) is None, "the last export had other filters"
+    assert writer.find_last_row_count({}) == len(PEOPLE)
+    assert writer.find_last_row_count({"base_id": 7}) is None, "the last export had other filters"
     writer.discard()
     with pytest.raises(RunAborted, match="created by another program"):
         publish(target, PEOPLE[:1], 2, verdict=Verdict.INCOMPLETE)
@@ -79,7 +79,7 @@ def count_last_export(target: Destination) -> int | None:
     writer = open_writer(target)
     writer.prepare(build_start(build_run(1)))
     try:
-        return writer.count_last({})
+        return writer.find_last_row_count({})
     finally:
         writer.discard()
 

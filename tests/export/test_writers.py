@@ -48,7 +48,7 @@ def count_last_export(destination: Destination) -> int | None:
     writer = open_writer(destination)
     writer.prepare(build_start(build_next_run(0)))
     try:
-        return writer.count_last({}) if writer.has_target else None
+        return writer.find_last_row_count({}) if writer.has_target else None
     finally:
         writer.discard()
 
