@@ -31,7 +31,7 @@ from connector.ledger.store import Base
 from connector.load.session import Limits, LoadGuard, RunMode, Tally, is_excess
 from connector.outcomes import Outcome
 from connector.progress import Progress
-from connector.runs.frame import Frame, Run, carry_out
+from connector.runs.frame import Frame, Run, run_in_frame
 from connector.runs.problems import ProblemScope
 from connector.runs.report import (
     Report,
@@ -42,7 +42,12 @@ from connector.runs.report import (
     describe_policy,
     drop_empty,
 )
-from connector.runs.row_files import build_different, build_invalid, build_malformed, is_workbook_name
+from connector.runs.row_files import (
+    build_invalid_problems,
+    build_malformed_problem,
+    build_unused_problem,
+    is_workbook_name,
+)
 from connector.settings import bound_in_flight, build_service
 from connector.spooled_rows import SpooledRows
 from connector.subscribers.headers import explain_consent
@@ -127,7 +132,7 @@ def _build_problem_scope(plan: LoadPlan) -> ProblemScope:
     column = plan.rows.base_column
     return ProblemScope(
         account=plan.settings.account,
-        job=plan.by_job,
+        job=plan.owner_job,
         mapping=plan.rows.mapping,
         identity=plan.rows.rules.identity,
         base_column=None if column is None else column.column,
@@ -155,7 +160,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: 
     frame = Frame(
         command=plan.command,
         job=plan.rows.job,
-        by_job=plan.by_job,
+        owner_job=plan.owner_job,
         columns=plan.rows.source.columns,
         find_bases=find_bases,
         policy=replace(plan.policy, max_concurrency=bound_in_flight(service, plan.policy.max_concurrency)),
@@ -179,7 +184,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: 
     ):
         if not plan.is_planned and not plan.rows.says_activity:
             raise ConfigurationError(MISSING_ACTIVITY_MESSAGE)
-        return await carry_out(frame, lambda run: _Load(plan, rows, run).carry_out(), stop, progress.follow)
+        return await run_in_frame(frame, lambda run: _Load(plan, rows, run).execute(), stop, progress.follow)
 
 
 class _Load:
@@ -190,7 +195,7 @@ class _Load:
         self._remarks = Remarks()
         self._reading: IncrementReading | None = None
 
-    async def carry_out(self) -> None:
+    async def execute(self) -> None:
         """Plan all rows if the job has guards, load the rows, settle unknown creates, and collect messages."""
         plan, run = self._plan, self._run
         if plan.is_planned:
@@ -212,7 +217,7 @@ class _Load:
         run, survey = self._run, await self._run_mode(RunMode.PLAN)
         await self._apply_guards()
         run.reason = run.reason or run.rows.failure
-        if not run.is_going_on:
+        if not run.is_running:
             outcomes = run.tally.outcomes  # the run ends after its survey, so the planned creates are unsent
             outcomes[Outcome.UNSENT] += outcomes.pop(Outcome.CREATED, 0)
             return survey
@@ -230,7 +235,7 @@ class _Load:
     async def _apply_guards(self) -> None:
         """Set the reason of the run's end if a guard stops the planned rows."""
         plan, run = self._plan, self._run
-        if plan.guard is None or not run.is_going_on:
+        if plan.guard is None or not run.is_running:
             return
         last_row_count = None
         if plan.is_whole:
@@ -260,9 +265,9 @@ class _Load:
         run.limits.check()
         if is_compared:
             await run.compare(loads.sessions)
-        if run.is_going_on and (newcomer_message := await loads.describe_newcomers()) is not None:
+        if run.is_running and (newcomer_message := await loads.describe_newcomers()) is not None:
             run.tally.add_message(newcomer_message)
-        if run.is_going_on and (unseen_message := await loads.describe_unseen()) is not None:
+        if run.is_running and (unseen_message := await loads.describe_unseen()) is not None:
             message, is_attention_needed = unseen_message
             run.tally.add_message(message)
             run.is_attention_needed |= is_attention_needed
@@ -278,7 +283,7 @@ class _Load:
         self._reading = reading
         run.report.messages.append(reading.describe())
         if not self._plan.is_planned:
-            run.at_end = lambda: reading.end(run.ledger, run.key, self._find_hindrance(increment))
+            run.on_end = lambda: reading.end(run.ledger, run.key, self._find_hindrance(increment))
 
     def _find_hindrance(self, increment: Increment) -> str | None:
         """Return the reason why the cursor must not move at the end of the run, or None if the cursor may move."""
@@ -355,17 +360,17 @@ class _Load:
         """Count and report the rows of a chunk whose outcomes are known without the ledger."""
         run, tally = self._run, self._run.tally
         self._remarks.add(prepared_chunk)
-        run.problems.add_read(prepared_chunk)
+        run.problems.record_valid_rows(prepared_chunk)
         run.rows.begin_chunk(prepared_chunk)
         tally.add_taken(prepared_chunk.invalid_count)
         for malformed_row in prepared_chunk.chunk.malformed:
-            tally.report(build_malformed(malformed_row, prepared_chunk.chunk.name))
-        for problem in build_invalid(prepared_chunk.chunk, prepared_chunk.faults):
+            tally.report(build_malformed_problem(malformed_row, prepared_chunk.chunk.name))
+        for problem in build_invalid_problems(prepared_chunk.chunk, prepared_chunk.faults):
             tally.report(problem)
         tally.count_positions(Outcome.DUPLICATE, prepared_chunk.chunk, prepared_chunk.repeated_positions)
         tally.count_positions(Outcome.SUPPRESSED, prepared_chunk.chunk, prepared_chunk.suppressed_positions)
         for difference in prepared_chunk.differences:
-            run.rows.write(build_different(prepared_chunk.chunk, difference, self._plan.rows.rules.identity))
+            run.rows.write(build_unused_problem(prepared_chunk.chunk, difference, self._plan.rows.rules.identity))
 
     def _remark(self, loads: BaseLoads) -> Iterator[str]:
         """Yield messages that add to the counts."""
@@ -390,7 +395,7 @@ class _Load:
         yield from describe_reactivated(tally, is_planned=self._plan.is_planned)
         yield from describe_leftovers(tally)
         yield from self._remarks.describe_cells(self._plan.rows.mapping)
-        yield from self._run.rows.remark()
+        yield from self._run.rows.list_messages()
         yield from describe_unmapped(self._plan.rows.mapping, self._plan.rows.unmapped_columns)
         for name, altered_count in sorted(tally.altered_fields.items()):
             yield f"the service altered {name} of {count(altered_count, 'subscriber')} created"

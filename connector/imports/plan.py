@@ -70,7 +70,7 @@ class LoadPlan:
     rows: RowsPlan
     policy: LoadPolicy
     settings: Settings
-    by_job: str = ""  # the name of the job file, "" without a job file
+    owner_job: str = ""  # the name of the job file, "" without a job file
     job_path: Path | None = None
     options: str = ""  # the options with which `import` loads the rejects file; "" for a job file
     increment: Increment | None = None

@@ -17,7 +17,7 @@ from connector.jobs.mail_models import MessageFile
 from connector.jobs.models import Job, Load, Receipts
 from connector.jobs.reader import Keys, validate_values
 from connector.jobs.source_models import FileSource, JobSource
-from connector.runs.row_files import is_rejects
+from connector.runs.row_files import is_rejects_file
 from connector.sources.files import open_file
 from connector.sources.inputs import STANDARD_INPUT
 from connector.stores import is_pattern, is_url
@@ -202,7 +202,7 @@ def _is_rejects_file(path: str | PathLike[str]) -> bool:
         return False
     try:
         with open_file(path) as source:
-            return is_rejects(source.columns)
+            return is_rejects_file(source.columns)
     except SourceError:  # the connector did not write this file
         return False
 

@@ -18,7 +18,7 @@ from connector.jobs.build import (
 from connector.jobs.models import Job, JobSubscriber
 from connector.jobs.subscriber_models import build_base, build_column_rule
 from connector.rows import Source, closed_on_error
-from connector.runs.row_files import is_rejects, read_corrections, select_source_columns
+from connector.runs.row_files import is_rejects_file, read_corrections, select_source_columns
 from connector.settings import Settings
 from connector.shards import WHOLE, Shard
 from connector.subscribers.headers import build_consent_rule, guess_mapping, override_mapping
@@ -58,7 +58,7 @@ def plan_sync(job: Job, settings: Settings, request: RunRequest = _DEFAULT_REQUE
     )
     source = open_source(job.source) if increment is None else increment.source
     plan = _plan_load("sync", job, subscriber, source, settings, request)
-    plan = replace(plan, by_job=job.name, increment=increment, is_own_source=True, is_full=request.is_full)
+    plan = replace(plan, owner_job=job.name, increment=increment, is_own_source=True, is_full=request.is_full)
     return plan if request.shard.is_whole else _limit_to_shard(plan, request.shard)
 
 
@@ -78,7 +78,7 @@ def plan_import(
     """
     subscriber = _find_subscriber(job)
     plan = _plan_load("import", job, subscriber, _open_rows(job, rows), settings, request)
-    return replace(plan, by_job=job.name) if is_by_job_file else replace(plan, options=options)
+    return replace(plan, owner_job=job.name) if is_by_job_file else replace(plan, options=options)
 
 
 def plan_validation(job: Job, limit: int | None = None, *, is_own_source: bool = True) -> RowsPlan:
@@ -162,7 +162,7 @@ def choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
     """
     columns = select_source_columns(source.columns)
     if not subscriber.uses_headers:
-        has_field_names = is_rejects(source.columns) and columns == NAMES
+        has_field_names = is_rejects_file(source.columns) and columns == NAMES
         return guess_mapping(columns) if has_field_names else build_mapping(subscriber)
     overrides: dict[str, str | ColumnRule] = {}
     for name, rule in (subscriber.fields_ or {}).items():

@@ -22,7 +22,7 @@ from connector.mail.draft import MailTexts
 from connector.mail.message import MessageError
 from connector.outcomes import MailOutcome, Outcome
 from connector.rows import CloseableResource, Row, Source
-from connector.runs.row_files import build_invalid, build_malformed
+from connector.runs.row_files import build_invalid_problems, build_malformed_problem
 from connector.service.client import Client
 from connector.service.retry import Retrier
 from connector.service.wire import MAX_LIMIT, ListQuery, WireRows
@@ -247,8 +247,8 @@ def _check_chunk(
     """Check the rows of one chunk. `consent_columns` are the columns that show who wants no email. A row shows each of
     `inactive_recipients` as inactive. A row may show each of `unclear_recipients` as inactive."""
     chunk = prepared_chunk.chunk
-    problems = [build_malformed(row, chunk.name) for row in chunk.malformed]
-    problems += build_invalid(chunk, prepared_chunk.faults)
+    problems = [build_malformed_problem(row, chunk.name) for row in chunk.malformed]
+    problems += build_invalid_problems(chunk, prepared_chunk.faults)
     check.messages += chunk.messages
     check.outcomes[MailOutcome.DUPLICATE] += len(prepared_chunk.repeated_positions)
     check.outcomes[MailOutcome.SUPPRESSED] += len(prepared_chunk.suppressed_positions)

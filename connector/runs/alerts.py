@@ -174,7 +174,7 @@ def write_alert(reason: Reason, last_run: LastRun, report: Mapping[str, Any]) ->
         )
     is_explained = status == "ok" or (status == "partial" and last_run.problems)
     if report["messages"] and not is_explained:
-        lines.append(_shorten(report["messages"][0]))
+        lines.append(_cut_message(report["messages"][0]))
     lines.append(f"More: connector status {report['run_id']}")
     text = "\n".join(map(_escape, lines))
     body = json.dumps({"text": text, "reason": reason, "report": report})
@@ -191,7 +191,7 @@ def _describe_problems(problems: Mapping[str, Any]) -> Iterator[str]:
         yield f"New problems: {new_counts_text}. Open problems: {open_count:,}."
 
 
-def _shorten(message: str) -> str:
+def _cut_message(message: str) -> str:
     return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}…"
 
 

@@ -135,15 +135,17 @@ def explain_identity(location: StateLocation, identity: str) -> Explanation:
     if not entries and not problems:
         return Explanation([], [], [_UNKNOWN_SUBSCRIBER_MESSAGE])
     records = {record["run_id"]: record for record in list_runs(location.state_dir)}
-    others = {account: describe_other_account(run) for account, run in find_other_accounts(records.values()).items()}
+    other_accounts = {
+        account: describe_other_account(run) for account, run in find_other_accounts(records.values()).items()
+    }
     return Explanation(
-        [_explain(details, records, others.get(details.account)) for details in entries],
-        [_describe(problem) for problem in problems],
+        [_explain_entry(details, records, other_accounts.get(details.account)) for details in entries],
+        [_describe_problem(problem) for problem in problems],
         [],
     )
 
 
-def _describe(problem: KnownProblem) -> ExplainedProblem:
+def _describe_problem(problem: KnownProblem) -> ExplainedProblem:
     values = asdict(problem)
     times = {name: write_timestamp(values[name]) for name in ("first_seen", "last_seen")}
     return ExplainedProblem(**values | times)
@@ -157,11 +159,11 @@ _UNKNOWN_SUBSCRIBER_MESSAGE = (
 )
 
 
-def _explain(
-    details: EntryDetails, records: Mapping[str, Mapping[str, Any]], account_step: str | None
+def _explain_entry(
+    details: EntryDetails, records: Mapping[str, Mapping[str, Any]], account_next_step: str | None
 ) -> ExplainedEntry:
-    """Return the explanation of an entry. `account_step` is the next step if the service lists none of the known
-    subscribers of the account."""
+    """Return the explanation of an entry. `account_next_step` is the next step for an account of which the service
+    lists none of the known subscribers, or None."""
     record = records.get(details.run_id or "", {})
     is_running = any(
         record["status"] == "running" and record["command"] in LOAD_COMMANDS for record in records.values()
@@ -175,7 +177,7 @@ def _explain(
         identity_field=details.identity_field,
         state=details.state.name.lower(),
         meaning=meaning,
-        next_step=account_step or _advise(details, build_job_option(record), is_running=is_running),
+        next_step=account_next_step or _advise(details, build_job_option(record), is_running=is_running),
         subscriber_id=details.subscriber_id,
         evidence=evidence,
         attempts=details.attempts,
@@ -210,7 +212,7 @@ def _explain_state(details: EntryDetails) -> tuple[str, str | None]:
             )
         case State.HELD, _:
             meaning = "The answer to the create was lost. Nothing is sent again until a person decides."
-            return meaning, "lookup" if details.message is None else None  # a message says why absence is not proved
+            return meaning, "lookup" if details.message is None else None  # a message means that absence is not proved
         case State.SENDING, _:
             return "A create was about to be sent, and no answer is recorded. The subscriber may exist.", None
         case State.UNKNOWN, _:

@@ -1,4 +1,4 @@
-"""A run, and its frame: opens the ledger, records the run, does the work, ends the run and reports it."""
+"""Runs a load in its frame: opens the ledger, records the run, does the work, ends the run and reports the run."""
 
 from __future__ import annotations
 
@@ -84,14 +84,15 @@ class ClosableLoad(Protocol):
 class Frame:
     """The settings of a run. `columns` are the columns of its rejects file. `find_bases` returns the bases of the run.
 
-    `find_bases` is called in the transaction that records the run. If it raises an error, nothing is recorded. `by_job`
-    is the name of the job whose file the run uses, or "". The run may finish the entries that this job has left because
-    of its suppression list.
+    `find_bases` is called in the transaction that records the run. If it raises an error, nothing is recorded.
+
+    `owner_job` is the name of the job whose file the run uses, or "". An entry that an earlier run of this job left
+    unfinished because of the suppression list may be finished only by a run of this job.
     """
 
     command: str
     job: str
-    by_job: str
+    owner_job: str
     columns: Sequence[str]
     find_bases: Callable[[Ledger], Sequence[Base]]
     policy: LoadPolicy
@@ -106,7 +107,7 @@ class Frame:
     columns_by_field: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_workbook: bool = False  # whether the rejects file is written as a workbook
     receipts: Destination | None = None  # the destination of receipts, or None if the run writes no receipts
-    problems: ProblemScope | None = None  # how problems are identified in later runs; None: problems are not stored
+    problems: ProblemScope | None = None  # the settings that identify problems; None: problems are not stored
 
 
 @dataclass(slots=True)
@@ -139,15 +140,15 @@ class Run:
     is_attention_needed: bool = False  # whether a message makes the run partial
     suppression: Suppression | None = None
     journals: list[LedgerWriter] = field(default_factory=list)  # the ledger writers of all sessions
-    session: Session | None = None  # the current session
-    at_end: Callable[[], Iterable[str]] = tuple  # called in the transaction that records the end; returns messages
+    session: Session | None = None  # the session of the base that is loaded now
+    on_end: Callable[[], Iterable[str]] = tuple  # returns messages; called in the transaction that records the end
     expected_row_count: float | None = None  # the number of rows of the source, or an estimate; None: not known
     is_row_count_estimated: bool = False
     rows_read: int | None = None  # number of rows of the whole source, if all rows were read
 
     def open_session(self, base: Base, asked_name: str | None) -> Session:
-        """Return the session of the load of one base. It shares the counts and limits of the run with the sessions of
-        other bases. `asked_name` is the name of the base if the user gave only the name."""
+        """Return a session for the load of one base. All sessions of a run share the counts and limits of the run.
+        `asked_name` is the name of the base if the user gave only the name."""
         access = ListAccess(
             self.stop,
             self.client,
@@ -164,7 +165,7 @@ class Run:
             access,
             self.frame.policy,
             self.tally,
-            self.frame.by_job,
+            self.frame.owner_job,
             self.suppression,
             self.pace,
             self.canaries,
@@ -215,8 +216,8 @@ class Run:
             self.expected_row_count, self.is_row_count_estimated = float(max_rows), False
 
     @property
-    def is_going_on(self) -> bool:
-        """Whether the run continues, because neither a signal nor a reason has ended it."""
+    def is_running(self) -> bool:
+        """Whether neither a signal nor an error has ended the run."""
         return self.reason is None and not self.stop.is_stopping
 
     async def finish_load(self, load: ClosableLoad, work: Coroutine[Any, Any, None]) -> None:
@@ -232,7 +233,7 @@ class Run:
             self.reason, self.refusal = str(error), error
         except ConnectorError as error:
             self.reason = str(error)
-        except Exception as error:  # noqa: BLE001 - a fault of ours: the run ends in a report all the same
+        except Exception as error:  # noqa: BLE001 - a bug of the connector: the run still ends with a report
             self.reason = describe_fault(error)
         except asyncio.CancelledError:
             if self.stop.signal is None:
@@ -244,7 +245,7 @@ class Run:
         except ConnectorError as error:
             self.reason = self.reason or str(error)
         close_waiting(self.waiting_rows, self.tally, "the run ended before it was compared")
-        if not self.is_going_on:
+        if not self.is_running:
             self.tally.count_unsent()
 
     async def read_suppression(self) -> Suppression | None:
@@ -269,11 +270,11 @@ class Run:
     async def compare(self, sessions: Sequence[Session]) -> None:
         """Compare the rows that differ from their entries with the service. Call this method after all other work.
         Raises the errors of `compare_waiting`."""
-        if self.is_going_on:
+        if self.is_running:
             await compare_waiting(sessions, self.waiting_rows, is_full=self.frame.is_full)
 
     def restart(self) -> None:
-        """Reset all counts and files, because all rows were surveyed and are loaded now."""
+        """Reset all counts and files, because all rows were only surveyed until now, and the load begins."""
         self.tally.restart()
         self.rows.restart()
 
@@ -294,7 +295,7 @@ class Run:
         return f"{self.tally.read_count:,} {verb}{': ' if counts else ''}{counts}{progress_text} ({activity})"
 
 
-async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: ReceiveDescription) -> Report:
+async def run_in_frame(frame: Frame, work: Work, stop: Stop, on_begin: ReceiveDescription) -> Report:
     """Do the work in the frame, and return the report. `on_begin` receives a function that describes the current state
     of the run.
 
@@ -304,11 +305,11 @@ async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: ReceiveDescr
     report.is_planned = frame.is_planned
     record = record_report(report, frame.settings.state_dir, frame.settings.retention_s, stop.clock.now)
     with nullcontext() if report.is_planned else record:
-        await _carry_out(frame, work, report, stop, on_begin)
+        await _open_and_run(frame, work, report, stop, on_begin)
     return report
 
 
-async def _carry_out(frame: Frame, work: Work, report: Report, stop: Stop, on_begin: ReceiveDescription) -> None:
+async def _open_and_run(frame: Frame, work: Work, report: Report, stop: Stop, on_begin: ReceiveDescription) -> None:
     clock = stop.clock
     try:
         url, is_stopped = frame.settings.ledger_url, stop.event.is_set
@@ -346,7 +347,7 @@ async def _run_with_ledger(
     else:
         rows = PlannedRows(frame.rows_path, frame.policy.identity, findings)
     with rows, open_commits(ledger) as commits:
-        key, bases = _begin(ledger, frame, report, clock)
+        key, bases = _record_start(ledger, frame, report, clock)
         with ledger.transaction():
             problems.load(ledger)
         pace = _build_pace(ledger, frame, clock)
@@ -372,7 +373,7 @@ async def _run_with_ledger(
         if has_finished and not frame.is_planned:
             problems.write(ledger, ended_at)
         report.problems = problems.describe(ledger)
-        messages = list(run.at_end())
+        messages = list(run.on_end())
     report.messages += messages
     if run.refusal is not None and not client.counts["create"].sent:
         raise run.refusal  # nothing was sent, so wrong settings are reported like an error before the run
@@ -388,10 +389,10 @@ def _build_pace(ledger: Ledger, frame: Frame, clock: Clock) -> Pace:
     return Pace(frame.policy.max_rate, frame.policy.max_concurrency, own_limit, age_s)
 
 
-def _begin(ledger: Ledger, frame: Frame, report: Report, clock: Clock) -> tuple[int, Sequence[Base]]:
+def _record_start(ledger: Ledger, frame: Frame, report: Report, clock: Clock) -> tuple[int, Sequence[Base]]:
     """Record the run. Entries that a killed run left in the state `sending` are changed to `unknown` (architecture
     4.3)."""
-    suppressed_by = frame.by_job if frame.suppression is not None or frame.policy.is_suppressing_inactive else None
+    suppressed_by = frame.owner_job if frame.suppression is not None or frame.policy.is_suppressing_inactive else None
     with ledger.transaction() as connection:
         sending_count = ledger.mark_died()
         if frame.is_planned and sending_count:

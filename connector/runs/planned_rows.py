@@ -52,7 +52,7 @@ class PlannedRows(CloseableResource, RowRecorder):
 
     @property
     def needs_all_rows(self) -> bool:
-        """Whether there is a file for all rows."""
+        """Whether all rows are written to a file."""
         return self._path is not None
 
     def write_opt_out(self, opt_out: OptOut) -> None:
@@ -70,7 +70,7 @@ class PlannedRows(CloseableResource, RowRecorder):
         self._identities |= dict(zip(keys, identities.tolist(), strict=True))
 
     def write_numbers(self, outcome: Outcome, file: str, numbers: Sequence[int]) -> None:
-        """Add rows that would have this outcome and that need no person."""
+        """Add rows that would have this outcome. No person needs to look at these rows."""
         for number in numbers:
             self._add((file, number), [outcome, "", "", ""])
 
@@ -99,7 +99,7 @@ class PlannedRows(CloseableResource, RowRecorder):
             cells: list[object] = [problem.outcome, problem.field, problem.code, problem.message]
             self._add((problem.row.file, problem.row.number), cells)
 
-    def remark(self) -> Sequence[str]:
+    def list_messages(self) -> Sequence[str]:
         """Return no messages, because a plan writes no drift file."""
         return ()
 

@@ -33,7 +33,7 @@ from connector.subscribers.identity import IDENTITY_BYTES, digest_text, join_dig
 from connector.subscribers.preparation import PreparedChunk, digest_rows
 from connector.subscribers.rules import FieldMapping
 
-MAX_STORED_PROBLEMS = 100_000  # of one run, about 50 MB in memory; each further problem counts as new
+MAX_STORED_PROBLEMS = 100_000  # problems of one run, about 50 MB in memory; each further problem counts as new
 _ROWS_READ_TOGETHER = 1_000  # rows whose identities are read in one call, because each call takes milliseconds
 _PLACE_COLUMNS = ("_run_id", "_file", "_row")  # the columns in a rejects file that identify a row
 
@@ -54,8 +54,8 @@ class ProblemScope:
 
 
 class ProblemLog:
-    """The problems of one run, and the known problems of its job, which `load` reads. Without a scope, no problem is
-    stored."""
+    """The problems of one run, and the known problems of its job. `load` reads the known problems. Without a scope, no
+    problem is stored."""
 
     def __init__(self, scope: ProblemScope | None = None, run_id: str = "") -> None:
         self._scope, self._run_id = scope, run_id
@@ -66,7 +66,7 @@ class ProblemLog:
     def _reset(self) -> None:
         self._problems: dict[ProblemKey, SeenProblem] = {}
         self._pending: list[tuple[Row, str, str]] = []  # row, kind and field of problems whose identity is not read yet
-        self._excess_counts: Counter[str] = Counter()  # the number of problems beyond MAX_STORED_PROBLEMS, by kind
+        self._unstored_counts: Counter[str] = Counter()  # the number of problems beyond MAX_STORED_PROBLEMS, by kind
         self._valid_rows: set[tuple[bytes, str]] = set()  # digest and base of valid rows with a known problem
         self._corrected_rows: dict[bytes, tuple[bytes, str]] = {}
         """Digest and base of each valid row of a rejects file, by the place of the row in the original source."""
@@ -107,7 +107,7 @@ class ProblemLog:
             place = b"" if opt_out.row is None else _digest_place(self._run_id, opt_out.row.file, opt_out.row.number)
             self._store(ProblemKey(opt_out.digest, "", OPT_OUT_KIND), SeenProblem(True, "is_active", place))
 
-    def add_read(self, prepared_chunk: PreparedChunk) -> None:
+    def record_valid_rows(self, prepared_chunk: PreparedChunk) -> None:
         """Record the valid rows of a chunk. A known problem of a valid row may have ended."""
         scope, frame = self._scope, prepared_chunk.chunk.frame
         if scope is None:
@@ -134,7 +134,7 @@ class ProblemLog:
     def count_new(self) -> Counter[str]:
         """Return the number of new problems by kind. No finished run of the job has seen a new problem before."""
         self._read_identities()
-        return self._excess_counts + Counter(key.kind for key in self._problems if key not in self._known_keys)
+        return self._unstored_counts + Counter(key.kind for key in self._problems if key not in self._known_keys)
 
     def write(self, ledger: Ledger, at: float) -> None:
         """Record in the ledger which problems are open at the end of a finished run. `at` is the time of the end (Unix
@@ -156,7 +156,7 @@ class ProblemLog:
         new_counts = self.count_new()
         open_counts = Counter(new_counts)
         if self._scope is not None and self._scope.job:
-            open_counts = self._excess_counts + Counter(count_problems(ledger, self._scope.account, self._scope.job))
+            open_counts = self._unstored_counts + Counter(count_problems(ledger, self._scope.account, self._scope.job))
         kinds = {
             kind: {"new": new_counts[kind], "open": open_counts[kind]} for kind in sorted({*new_counts, *open_counts})
         }
@@ -189,7 +189,7 @@ class ProblemLog:
         if key in self._problems or len(self._problems) < MAX_STORED_PROBLEMS:
             self._problems.setdefault(key, problem)
         elif key not in self._known_keys:
-            self._excess_counts[key.kind] += 1
+            self._unstored_counts[key.kind] += 1
 
 
 def _digest_place(run_id: str, file: str, number: object) -> bytes:

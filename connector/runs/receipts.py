@@ -35,8 +35,8 @@ _RECEIPTS_READ_TOGETHER = 5_000
 
 @dataclass(slots=True)
 class ReceiptsDelivery:
-    """The result of a delivery: the number of receipts that were written, and the reason why other receipts were not
-    written ("": all were written)."""
+    """The result of a delivery: the number of receipts that were written, and the reason why the other receipts were
+    not written, or "" if all receipts were written."""
 
     destination: str
     written_count: int = 0
@@ -59,19 +59,19 @@ async def deliver_receipts(
     runs = await commits.ask(lambda ledger: find_pending_runs(ledger, account, job, run_key))
     for run in runs:
         try:
-            delivery.written_count += await _deliver(commits, destination, job, run, now())
+            delivery.written_count += await _deliver_run(commits, destination, job, run, now())
         except ConnectorError as error:
             delivery.failure = str(error)
             break
     return delivery
 
 
-async def _deliver(commits: Commits, destination: Destination, job: str, run: PendingRun, at: datetime) -> int:
+async def _deliver_run(commits: Commits, destination: Destination, job: str, run: PendingRun, at: datetime) -> int:
     """Write the receipts of one run, and delete them from the outbox. Return the number of receipts."""
     receipt_count, place = 0, FIRST_PLACE
     stage = open_stage(ROW_SCHEMA)
     try:
-        while (part := await commits.ask(partial(_read_part, run.run_key, place)))[1] is not None:
+        while (part := await commits.ask(partial(_read_receipts, run.run_key, place)))[1] is not None:
             receipts, place = part[0], part[1] or place
             stage.add(_build_table(receipts))
             receipt_count += len(receipts)
@@ -83,7 +83,7 @@ async def _deliver(commits: Commits, destination: Destination, job: str, run: Pe
     return receipt_count
 
 
-def _read_part(run_key: int, place: ReceiptPlace, ledger: Ledger) -> tuple[list[Receipt], ReceiptPlace | None]:
+def _read_receipts(run_key: int, place: ReceiptPlace, ledger: Ledger) -> tuple[list[Receipt], ReceiptPlace | None]:
     return read_receipts(ledger.connection, run_key, place, _RECEIPTS_READ_TOGETHER)
 
 

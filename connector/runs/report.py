@@ -49,8 +49,8 @@ _HIDDEN_FILTERS = ("client_user_id", "email", "first_name", "last_name")
 
 
 def describe_asked_base(base: "BaseRef | BaseColumn") -> str:
-    """Return the base of a load as a text: its name and its id as far as they are known, or the column with the base of
-    each row."""
+    """Return the base of a load as a text: the name and the id of the base if they are known, or the column with the
+    base of each row."""
     if not isinstance(base, BaseRef):
         return f"by the column {base.column}"
     shown_id = f"id {base.service_id}" if base.service_id is not None else ""
@@ -286,7 +286,7 @@ def record_error(report: Report, state_dir: Path) -> None:
 
 
 def end_report(report: Report, status: Status, at: datetime, reason: str | None = None) -> Report:
-    """Set the status and the end of the run in the report. `reason` is the reason if the run did not end well."""
+    """Set the status and the end of the run in the report. If the run ended early, `reason` is the cause."""
     # The clock of the machine may have been set back.
     report.status, report.finished_at = status, max(at, report.started_at)
     if reason is not None:
@@ -306,7 +306,7 @@ def end_run(report: Report, stop: "Stop", status: Status, at: datetime, reason: 
         return end_report(report, "stopped", at, reason)
     if stop.reason is None:
         return end_report(report, status, at, reason)
-    if reason is not None and stop.reason in reason:  # `reason` is the same reason, and also names the base
+    if reason is not None and stop.reason in reason:  # `reason` contains this reason, and names the base
         return end_report(report, "aborted", at, reason)
     if reason not in (None, STOPPED):
         report.messages.insert(0, reason)
@@ -328,19 +328,19 @@ class UncountedError(Exception):
 
 def count_rows(read_count: int, outcomes: Mapping[Outcome, int]) -> dict[str, int]:
     """Return the report's `rows`. Raises UncountedError if the sum of the outcomes is not `read_count`."""
-    return _sum_up(read_count, Outcome, outcomes)
+    return _build_row_counts(read_count, Outcome, outcomes)
 
 
 def count_mail_rows(read_count: int, outcomes: Mapping[MailOutcome, int]) -> dict[str, int]:
     """Return the `rows` of a mail run or a single email. Raises UncountedError if the sum of the outcomes is not
     `read_count`."""
     first_outcomes = (MailOutcome.SENT, MailOutcome.ALREADY_SENT)  # in the order of architecture 8
-    return _sum_up(
+    return _build_row_counts(
         read_count, (*first_outcomes, *(outcome for outcome in MailOutcome if outcome not in first_outcomes)), outcomes
     )
 
 
-def _sum_up(read_count: int, order: Iterable[_Kind], outcomes: Mapping[_Kind, int]) -> dict[str, int]:
+def _build_row_counts(read_count: int, order: Iterable[_Kind], outcomes: Mapping[_Kind, int]) -> dict[str, int]:
     rows = {"read": read_count} | {str(outcome): outcomes.get(outcome, 0) for outcome in order}
     if (counted_rows := sum(rows.values()) - read_count) != read_count:
         raise UncountedError(rows, counted_rows)

@@ -171,7 +171,7 @@ class RowFile(CloseableResource):
             self._writer.writerow([guard_formula(cell) if isinstance(cell, str) else cell for cell in cells])
             self.line_count += 1
         except OSError as error:
-            self._fail(error)
+            self._record_failure(error)
 
     def restart(self) -> None:
         """Delete the file, because all rows are read again."""
@@ -190,9 +190,9 @@ class RowFile(CloseableResource):
             if self._file is not None:
                 self._file.close()
         except OSError as error:
-            self._fail(error)
+            self._record_failure(error)
 
-    def _fail(self, error: OSError) -> None:
+    def _record_failure(self, error: OSError) -> None:
         self.failure = self.failure or (
             f"the {self._name} {self._path} cannot be written to its end ({error.strerror}), so not all "
             f"of {self._content} could be kept: make room or access, and run again"
@@ -307,23 +307,23 @@ class CorrectedRejects(CloseableResource):
 
 
 def read_corrections(source: Source) -> Source:
-    """Return the source. If the source is a rejects file, return it as `CorrectedRejects`."""
-    return CorrectedRejects(source) if is_rejects(source.columns) else source
+    """Return a rejects file as `CorrectedRejects`, and any other source unchanged."""
+    return CorrectedRejects(source) if is_rejects_file(source.columns) else source
 
 
-def is_rejects(columns: Sequence[str]) -> bool:
+def is_rejects_file(columns: Sequence[str]) -> bool:
     """Return whether a file with these columns is a rejects file."""
     return set(ADDED_COLUMNS) <= set(columns)
 
 
 def select_source_columns(columns: Sequence[str]) -> tuple[str, ...]:
     """Return the columns. If they are the columns of a rejects file, leave out the columns that a rejects file adds."""
-    if not is_rejects(columns):
+    if not is_rejects_file(columns):
         return tuple(columns)
     return tuple(name for name in columns if name not in ADDED_COLUMNS)
 
 
-def build_malformed(row: MalformedRow, file: str) -> Problem:
+def build_malformed_problem(row: MalformedRow, file: str) -> Problem:
     """Return the problem of a record that could not be read as a row."""
     prefix = f"line {row.line}: " if row.line is not None else ""
     return Problem(
@@ -331,7 +331,7 @@ def build_malformed(row: MalformedRow, file: str) -> Problem:
     )
 
 
-def build_invalid(chunk: Chunk, faults: Sequence[Fault]) -> list[Problem]:
+def build_invalid_problems(chunk: Chunk, faults: Sequence[Fault]) -> list[Problem]:
     """Return a problem for each invalid row of a chunk, with all faults of the row."""
     faults_by_position: dict[int, list[Fault]] = defaultdict(list)
     for fault in faults:
@@ -348,9 +348,8 @@ def build_invalid(chunk: Chunk, faults: Sequence[Fault]) -> list[Problem]:
     ]
 
 
-def build_different(chunk: Chunk, difference: Difference, identity: str) -> Problem:
-    """Return the problem of a row that is not used, because another row with the same `identity` is used and has other
-    values."""
+def build_unused_problem(chunk: Chunk, difference: Difference, identity: str) -> Problem:
+    """Return the problem of a row that is not used, because the used row of the same `identity` has other values."""
     fields = f"This row differs in {', '.join(difference.fields)}"
     code = "overruled" if difference.is_overruled else "differs"
     if not difference.fields:
@@ -391,8 +390,8 @@ class LoadFiles(CloseableResource, RowRecorder):
         drift_file_path = state_dir / "drift" / f"{run_id}.csv"
         self._rejects = RejectsFile(rejects_file_path, columns, run_id, now, self.findings, workbook=workbook_path)
         self._drift = RowFile(drift_file_path, tuple(DRIFT_COLUMNS), "drift file", "what the service does not have")
-        self._known_count = 0  # number of changed rows that an earlier run has reported
-        self._not_compared = Counter[str]()  # number of rows by reason
+        self._known_change_count = 0  # number of changed rows that an earlier run has reported
+        self._uncompared_counts = Counter[str]()  # number of rows that were not compared, by reason
 
     @property
     def failure(self) -> str | None:
@@ -418,13 +417,13 @@ class LoadFiles(CloseableResource, RowRecorder):
 
     def write_change(self, change: Change) -> None:
         """Add a changed row to the drift file."""
-        self._known_count += change.is_known
+        self._known_change_count += change.is_known
         self.findings.count_change(change)
         for name, service, source in change.fields:
             if (name, service, source) != OPT_OUT_FIELD:  # `write_opt_out` writes the opt-out
                 self._write_drift(change.row, change.identity, name, service, source, Outcome.CHANGED, "changed")
         if change.reason:
-            self._not_compared[change.reason] += 1
+            self._uncompared_counts[change.reason] += 1
             self._write_drift(change.row, change.identity, "", None, None, Outcome.CHANGED, "not_compared")
 
     def write_omission(self, omission: Omission) -> None:
@@ -453,16 +452,19 @@ class LoadFiles(CloseableResource, RowRecorder):
         number_and_file = ("", "") if row is None else (row.number, row.file)
         self._drift.write_line([*cells, *number_and_file, outcome or "", code, self._run_id, written_at])
 
-    def remark(self) -> Iterator[str]:
+    def list_messages(self) -> Iterator[str]:
         """Yield messages about changed rows."""
-        if self._known_count:
-            verb, are_text = agree(self._known_count, "says", "say"), agree(self._known_count, "it is", "they are")
-            rows = count(self._known_count, "changed row")
+        if self._known_change_count:
+            verb, comparison_subject = (
+                agree(self._known_change_count, "says", "say"),
+                agree(self._known_change_count, "it is", "they are"),
+            )
+            rows = count(self._known_change_count, "changed row")
             yield (
-                f"{rows} {verb} what an earlier run reported in its drift file; {are_text} "
+                f"{rows} {verb} what an earlier run reported in its drift file; {comparison_subject} "
                 "compared again 7 days after that, or with --full"
             )
-        for reason, row_count in sorted(self._not_compared.items()):
+        for reason, row_count in sorted(self._uncompared_counts.items()):
             rows = f"{count(row_count, 'changed row')} {agree(row_count, 'is', 'are')}"
             yield f"{rows} in the drift file without a field, since not compared: {reason}"
 
@@ -470,8 +472,8 @@ class LoadFiles(CloseableResource, RowRecorder):
         """Delete both files, because all rows are read again."""
         self._rejects.restart()
         self._drift.restart()
-        self._known_count = 0
-        self._not_compared.clear()
+        self._known_change_count = 0
+        self._uncompared_counts.clear()
 
     def close(self) -> None:
         """Close both files."""

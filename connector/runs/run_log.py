@@ -1,8 +1,8 @@
 """The log of runs in the state folder. Each run has one JSON file, which has the report when the run has ended.
 
-When a run begins, it creates its file with the status `running`, and holds a kernel lock on the
-file. When the run ends, its report replaces the file. So if a file has the status `running` and is not locked, its run
-was killed. A reader needs no lock of the ledger, never waits for a run, and disturbs no run.
+When a run begins, it creates its file with the status `running`, and holds a kernel lock on the file. When the run
+ends, its report replaces the file. So if a file has the status `running` and is not locked, its run was killed. A
+reader of the log needs no lock of the ledger, never waits for a run, and never delays a run.
 """
 
 import fcntl
@@ -25,7 +25,7 @@ from connector.settings import RETENTION_S
 LOAD_COMMANDS = ("import", "sync", "retry")
 """The commands that create subscribers."""
 
-KEPT_FOLDERS = ("rejects", "drift", "runs")
+PRUNED_FOLDERS = ("rejects", "drift", "runs")
 """Folders in the state folder. Their files are deleted when they are older than the retention."""
 
 _DAY_S = 86_400.0
@@ -104,7 +104,7 @@ def record_failed_start(state_dir: Path, run: Mapping[str, Any]) -> None:
 def _prune_at_end(state_dir: Path, now: float, retention_s: float) -> None:
     """Delete files that are older than the retention. If the clock seems to have jumped ahead since the last earlier
     run, count the age from that run, because a wrong clock must not delete new files."""
-    jump_s = _find_jump(state_dir, now, retention_s)
+    jump_s = _find_clock_jump(state_dir, now, retention_s)
     prune(state_dir, now - retention_s - jump_s)
     if jump_s:
         days = f"{jump_s / _DAY_S:,.0f}"
@@ -116,9 +116,9 @@ def _prune_at_end(state_dir: Path, now: float, retention_s: float) -> None:
         )
 
 
-def _find_jump(state_dir: Path, now: float, retention_s: float) -> float:
-    """Return the seconds between the last earlier run and the first run of the last day. Return 0 if a schedule may
-    leave so much time between two runs."""
+def _find_clock_jump(state_dir: Path, now: float, retention_s: float) -> float:
+    """Return the seconds between the last earlier run and the first run of the last day. Return 0 if this is a possible
+    time between two runs of a schedule."""
     written_times = []
     for path in (state_dir / _RUNS_FOLDER).glob("[0-9]*.json"):
         with suppress(OSError):  # another run may have deleted the file
@@ -143,15 +143,15 @@ def list_runs(state_dir: Path) -> Iterator[dict[str, Any]]:
 
 
 def build_job_option(run: Mapping[str, Any]) -> str:
-    """Return the option that names the job file of a run on record, or "" if the file does not exist: a retry with the
-    job uses the job's account and suppression list."""
+    """Return the option that names the job file of a recorded run, or "" if the file does not exist. With the option, a
+    retry uses the job's account and suppression list."""
     path = (run.get("settings") or {}).get("job_file")
     return f" --job {shlex.quote(path)}" if path and Path(path).exists() else ""
 
 
 def describe_other_account(run: Mapping[str, Any]) -> str | None:
-    """Return the step after a run to which the service showed none of the known subscribers, or None for another run.
-    Running the job again, or a retry, does not help."""
+    """Return the next step after a run in which the service showed none of the known subscribers. Running again and a
+    retry do not help after such a run. Return None for any other run."""
     if not any(OTHER_ACCOUNT in message for message in run.get("messages") or ()):
         return None
     job_file, address = (run.get("settings") or {}).get("job_file"), run.get("destination") or run.get("account")
@@ -164,8 +164,8 @@ def describe_other_account(run: Mapping[str, Any]) -> str | None:
 
 
 def find_other_accounts(runs: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return the accounts whose last load was shown none of the known subscribers, with this load. `runs` are the
-    reports of runs, the latest first. Runs that did nothing do not count."""
+    """Return the report of the last load of each account, if the service showed this load none of the known
+    subscribers. `runs` are the reports of runs, the latest first. Runs that did nothing do not count."""
     last_loads: dict[str, Mapping[str, Any]] = {}
     for run in runs:
         if run["command"] in LOAD_COMMANDS and run["status"] in ("ok", "partial", "aborted"):
@@ -179,7 +179,7 @@ def prune(state_dir: Path, deleted_before: float) -> Sequence[Path]:
     a warning."""
     deleted_paths = []
     running_ids = {run["run_id"] for run in list_runs(state_dir) if run["status"] == "running"}
-    for path in (path for name in KEPT_FOLDERS for path in sorted((state_dir / name).glob("*"))):
+    for path in (path for name in PRUNED_FOLDERS for path in sorted((state_dir / name).glob("*"))):
         match = _RUN_FILE_NAME.fullmatch(path.name)
         try:
             if match and match[1] not in running_ids and path.is_file() and path.stat().st_mtime < deleted_before:

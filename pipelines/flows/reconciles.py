@@ -79,7 +79,7 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
                 open_client(build_service(settings, _CONNECTIONS), rate=pace.rate) as client,
             ):
                 try:
-                    await stop.until_stopped(reconciliation.carry_out(ledger, client), is_cancelled_once=True)
+                    await stop.until_stopped(reconciliation.execute(ledger, client), is_cancelled_once=True)
                 finally:
                     stop.is_recording = True
                     report.copy_request_counts(client)
@@ -101,7 +101,7 @@ class _Reconciling:
         self._stop, self._progress, self._clock = stop, progress, stop.clock
         self.found = Differences()
 
-    async def carry_out(self, ledger: Ledger, client: Client) -> None:
+    async def execute(self, ledger: Ledger, client: Client) -> None:
         """Read the source and the list, compare them with the ledger, and report."""
         load, report, identity = self._load, self._report, self._load.rows.rules.identity
         names, account = _list_compared_fields(load.rows.mapping, load.rows.rules), load.settings.account

@@ -21,7 +21,7 @@ from connector.load.base_load import Loader
 from connector.load.retry import RetrySelection, retry_entries
 from connector.load.session import LoadPolicy
 from connector.progress import Progress
-from connector.runs.frame import Frame, Run, carry_out
+from connector.runs.frame import Frame, Run, run_in_frame
 from connector.runs.report import Report, RunScope, describe_asked_base, describe_policy, drop_empty
 from connector.settings import Settings, bound_in_flight, build_service
 from connector.states import State, find_traits
@@ -71,7 +71,7 @@ async def run_retry(plan: RetryPlan, stop: Stop, progress: Progress) -> Report:
     frame = Frame(
         command="retry",
         job=plan.job,
-        by_job=plan.job,
+        owner_job=plan.job,
         columns=NAMES,
         find_bases=retry.find_bases,
         policy=replace(plan.policy, max_concurrency=bound_in_flight(service, plan.policy.max_concurrency)),
@@ -81,7 +81,7 @@ async def run_retry(plan: RetryPlan, stop: Stop, progress: Progress) -> Report:
         receipts=plan.receipts,
         scope=_describe_scope(plan),
     )
-    return await carry_out(frame, retry.carry_out, stop, progress.follow)
+    return await run_in_frame(frame, retry.execute, stop, progress.follow)
 
 
 def _describe_scope(plan: RetryPlan) -> RunScope:
@@ -130,12 +130,12 @@ class _Retry:
                 selected_bases.append(base)
         return selected_bases
 
-    async def carry_out(self, run: Run) -> None:
+    async def execute(self, run: Run) -> None:
         """Resolve and finish the entries of each base, until a base ends the run. Add the messages to the report."""
         remaining_bases = list(run.bases)
-        while remaining_bases and run.is_going_on:
+        while remaining_bases and run.is_running:
             await self._finish(run, remaining_bases.pop(0))
-        has_held_entries = run.is_going_on and await run.commits.ask(self._has_held_entry)
+        has_held_entries = run.is_running and await run.commits.ask(self._has_held_entry)
         remarks = self._remark(run, remaining_bases, has_held_entries=has_held_entries)
         run.report.messages += [*run.tally.messages, *run.tally.row_messages, *remarks]
         run.report.messages += [*describe_reactivated(run.tally), *describe_leftovers(run.tally)]

@@ -19,7 +19,7 @@ from connector.load.session import SAMPLE_COUNT
 from connector.outcomes import Fault
 from connector.rows import PlannedChunk
 from connector.runs.report import Report, Status, end_report, start_report
-from connector.runs.row_files import RejectsFile, build_different, build_invalid, build_malformed
+from connector.runs.row_files import RejectsFile, build_invalid_problems, build_malformed_problem, build_unused_problem
 from connector.spooled_rows import SpooledRows
 from connector.subscribers.headers import explain_consent
 from connector.subscribers.preparation import PreparedChunk, prepare_chunks
@@ -154,12 +154,13 @@ def _read_all(
             # The file has the same records as in an import: malformed and invalid ones, and duplicates that differ.
             if file is not None:
                 problems = [
-                    build_malformed(malformed_row, prepared.chunk.name) for malformed_row in prepared.chunk.malformed
+                    build_malformed_problem(malformed_row, prepared.chunk.name)
+                    for malformed_row in prepared.chunk.malformed
                 ]
-                problems += build_invalid(prepared.chunk, prepared.faults)
+                problems += build_invalid_problems(prepared.chunk, prepared.faults)
                 identity = plan.rules.identity
                 problems += [
-                    build_different(prepared.chunk, difference, identity) for difference in prepared.differences
+                    build_unused_problem(prepared.chunk, difference, identity) for difference in prepared.differences
                 ]
                 for problem in problems:
                     file.write(problem)
