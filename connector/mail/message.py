@@ -59,8 +59,6 @@ class Attachment:
             raise MessageError("Attachment.ContentBase64", "is required, but the file is empty")
         check_filled("Attachment.Filename", self.filename)
         check_mime_type(self.mime_type)
-        if self.disposition not in ("attachment", "inline"):
-            raise MessageError("Attachment.Disposition", "must be attachment or inline")
         if self.content_id is not None:
             check_filled("Attachment.ContentId", self.content_id)
         elif self.disposition == "inline":

@@ -21,7 +21,6 @@ from connector.errors import ConfigurationError
 from connector.subscribers.checks import FLAGS, INACTIVE_WORDS, UNSUBSCRIBED_WORDS, YES_OR_NO, read_cells, translate
 from connector.subscribers.identity import Mask
 from connector.subscribers.rules import (
-    MAPPABLE,
     ColumnRule,
     FieldMapping,
     explain_missing,
@@ -260,14 +259,12 @@ def override_mapping(
     """Return the mapping with other rules for some fields. `overrides` has, by field, a rule, a column, or "" (no
     rule).
 
-    Other fields keep their rules, so one column may be mapped to two fields. Raises ConfigurationError for a field or a
-    column that does not exist.
+    Other fields keep their rules, so one column may be mapped to two fields. Raises ConfigurationError for an
+    unknown column.
     """
     rules = dict(mapping.rules)
     whole_name_column = None if {"first_name", "last_name"} & overrides.keys() else mapping.whole_name_column
     for field, override in overrides.items():
-        if field not in MAPPABLE:
-            raise ConfigurationError(explain_missing("field", field, MAPPABLE))
         if not override:
             rules.pop(field, None)
             continue

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
-from connector.choices import IDENTITIES, ZIP_POLICIES
 from connector.errors import ConfigurationError
 from connector.fields import BY_NAME, LARGEST_ID, SENT_FIELDS, BaseRef, Kind, wire_name
 from connector.outcomes import Fault
@@ -54,7 +53,7 @@ class ColumnRule:
     - `default`: replace an empty text.
     - `split`: cut the tags of a cell at this separator.
 
-    Raises ConfigurationError if parts of the rule contradict each other or are invalid.
+    Raises ConfigurationError if parts of the rule contradict each other.
     """
 
     column: str | None = None
@@ -85,18 +84,12 @@ class ColumnRule:
 @dataclass(frozen=True, slots=True)
 class FieldMapping:
     """The rules of the fields, by field name, in the order of the field table. `whole_name_column` is a column whose
-    header means whole names, and which is mapped to one field.
-
-    Raises ConfigurationError for a field that cannot be mapped, and for a rule that does not fit its field.
-    """
+    header means whole names, and which is mapped to one field."""
 
     rules: Mapping[str, ColumnRule]
     whole_name_column: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        for name, rule in self.rules.items():
-            for fault in find_misfits(name, rule):
-                raise ConfigurationError(fault)
         ordered_rules = {name: self.rules[name] for name in MAPPABLE if name in self.rules}
         object.__setattr__(self, "rules", MappingProxyType(ordered_rules))
 
@@ -129,9 +122,6 @@ def find_mapping_faults(
 
 def find_misfits(name: str, rule: ColumnRule) -> Iterator[str]:
     """Yield messages that explain why a rule does not fit the field `name`."""
-    if name not in MAPPABLE:
-        yield f"no field {name!r} can be mapped; there are: {', '.join(MAPPABLE)}"
-        return
     kind = BY_NAME[name].kind
     if rule.split is not None and kind is not Kind.TAGS:
         yield f"{name}: split is for tags; to use a part of a cell, write a template"
@@ -150,10 +140,6 @@ def _find_faults(rule: ColumnRule) -> Iterator[str]:
     steps = [key for key in ("values", "split", "case", "format", "default") if getattr(rule, key)]
     if rule.value is not None and (steps or not rule.is_trimmed):
         yield f"value is a constant, so there is no cell to read: leave out {' and '.join(steps) or 'trim'}"
-    if rule.case is not None and rule.case not in get_args(Case):
-        yield f"case must be lower, upper or title, not {rule.case!r}"
-    if "" in (rule.split, rule.default):
-        yield "split and default must be at least one character"
     if rule.default and rule.values and any(not key.strip() and value for key, value in rule.values.items()):
         yield "default and the empty cell of values both replace an empty cell: keep one of them"
     for key in rule.values or {}:
@@ -217,19 +203,17 @@ class PhoneRule:
     `region` (ISO 3166-1 alpha-2). `otherwise` is the policy for a text that has no E.164 form: `reject` the row, or
     `keep` the text.
 
-    Raises ConfigurationError for an unknown region or policy, and if the phone library is not installed.
+    Raises ConfigurationError for an unknown region, and if the phone library is not installed.
     """
 
     region: str
     otherwise: str = "reject"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "region", self.region.upper())
         if self.region not in _load_library().SUPPORTED_REGIONS:
             raise ConfigurationError(
                 f"e164: there are no phone numbers of a region {self.region!r}; write two letters, such as DE"
             )
-        _check("e164: otherwise", [self.otherwise], ("reject", "keep"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,26 +221,13 @@ class ValidationRules:
     """The requirements of a job: the `identity` field, and the fields that are `required` in each row.
 
     `zip` is the policy for a zip code that is not a number: `omit` the zip code, `reject` the row, or the name of the
-    field that gets the text (custom_field1 to custom_field3). Without `e164`, a phone number can be any text. Raises
-    ConfigurationError for an unknown field or policy.
+    field that gets the text (custom_field1 to custom_field3). Without `e164`, a phone number can be any text.
     """
 
     identity: str = "email"
     required: frozenset[str] = field(default_factory=frozenset)
     zip: str = "omit"
     e164: PhoneRule | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "required", frozenset(self.required))
-        _check("identity", [self.identity], IDENTITIES)
-        _check("required", sorted(self.required), MAPPABLE)
-        _check("zip", [self.zip], ZIP_POLICIES)
-
-
-def _check(key: str, words: list[str], allowed_words: tuple[str, ...]) -> None:
-    for word in words:
-        if word not in allowed_words:
-            raise ConfigurationError(f"{key}: {word!r} is not one of {', '.join(allowed_words)}")
 
 
 @lru_cache(maxsize=1 << 16)  # the check and the reader both format each number; the cache holds the numbers of a chunk

@@ -120,7 +120,6 @@ FORBIDDEN_PARTS: list[tuple[str, Callable[[], object]]] = [
     ("Attachment.Filename", lambda: Attachment(b"x", " ", "a/b")),
     ("Attachment.Type", lambda: Attachment(b"x", "a", "")),
     ("Attachment.Type", lambda: Attachment(b"x", "a", "pdf")),
-    ("Attachment.Disposition", lambda: Attachment(b"x", "a", "a/b", "Inline", "c")),  # type: ignore[arg-type] # as an untyped caller would
     ("Attachment.ContentId", lambda: Attachment(b"x", "a", "a/b", "inline")),
     ("Attachment.ContentId", lambda: Attachment(b"x", "a", "a/b", "inline", "")),
     ("TrackingSettings.TrackLinks", build_settings_later(track_links=1)),
