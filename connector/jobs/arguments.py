@@ -86,6 +86,29 @@ def build_import_job(
     return _validate(Job, job, spell_argument)
 
 
+def build_rows_job(
+    path: str | PathLike[str] | None,
+    name: str,
+    arguments: Mapping[str, Any],
+    *,
+    job: Job | None,
+    spell_argument: Spell,
+    needs_base: bool = True,
+) -> Job:
+    """Return the job that loads a file, or rows in memory if `path` is None: the `job` of a job file with these rows as
+    its source, or else a job of the arguments. Raises ConfigurationError and SourceError."""
+    if job is None:
+        rows_job = build_import_job(path, name, arguments, spell_argument=spell_argument, needs_base=needs_base)
+    else:
+        refuse_beside_job(arguments, spell_argument=spell_argument)
+        rows_job = override_load(job, arguments, spell_argument=spell_argument)
+        if path is None:
+            rows_job = rows_job.model_copy(update={"source": None})
+        else:
+            rows_job = _replace_source(rows_job, path, arguments, spell_argument=spell_argument)
+    return override_receipts(rows_job, arguments.get("receipts"), spell_argument=spell_argument)
+
+
 def write_options(job: Job) -> str:
     """Return the options of `connector import` that load a rejects file like a job of `build_import_job`. The options
     of the original file, such as its encoding, are left out."""
@@ -139,7 +162,7 @@ def build_file_source(path: str | PathLike[str], arguments: Mapping[str, Any], *
     return _validate(FileSource, {"path": _as_path(path), **_pick_file_keys(arguments)}, spell_argument)
 
 
-def replace_source(job: Job, path: str | PathLike[str], arguments: Mapping[str, Any], *, spell_argument: Spell) -> Job:
+def _replace_source(job: Job, path: str | PathLike[str], arguments: Mapping[str, Any], *, spell_argument: Spell) -> Job:
     """Return the job with another file as its source. If there are arguments for files, they decide how the file is
     read. Without such arguments, the keys of the job's file are used, unless the file is a rejects file of an earlier
     run. Raises ConfigurationError and SourceError."""

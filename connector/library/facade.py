@@ -16,16 +16,7 @@ from connector.control import Stop
 from connector.errors import ConfigurationError, ConnectorError
 from connector.export import run_export
 from connector.imports.flow import run_load
-from connector.jobs.arguments import (
-    FILE_ARGUMENTS,
-    build_import_job,
-    name_import,
-    override_load,
-    override_receipts,
-    refuse_beside_job,
-    replace_source,
-    write_options,
-)
+from connector.jobs.arguments import FILE_ARGUMENTS, build_rows_job, name_import, override_receipts, write_options
 from connector.jobs.export_planner import plan_export_job
 from connector.jobs.load_planner import RunRequest, plan_import, plan_sync
 from connector.jobs.mail_planner import plan_mail
@@ -333,47 +324,27 @@ class Connector:
         """Return the plan to load these rows. Raises ConfigurationError, also for values of a wrong type, because
         Python does not check types."""
         arguments: dict[str, Any] = {**options}
-        job_file, receipts = arguments.pop("job", None), arguments.get("receipts")
+        job_file = arguments.pop("job", None)
         for name in ("base_id", "limit"):
             arguments[name] = _check_number(name, arguments.get(name))
         for name, kind in (("base_name", str), ("active", bool)):
             if not isinstance(arguments.get(name), kind | None):
                 raise ConfigurationError(f"{name} must be a {kind.__name__}, not {arguments[name]!r}")
         request = RunRequest(arguments["limit"], _check_wait(arguments.get("wait_s", 0.0)))
-        if job_file is not None:
-            return self._plan_by_job(rows, _load_job(job_file), arguments, request, is_writing=is_writing)
-        settings = self._read_settings(None, options.get("time_limit_s"), is_writing=is_writing)
+        job = None if job_file is None else _load_job(job_file)
         if isinstance(rows, str | PathLike):
-            job = build_import_job(rows, name_import(rows), arguments, spell_argument=str)
-            job = override_receipts(job, receipts, spell_argument=str)
-            return plan_import(job, settings, request, options=write_options(job))
-        _refuse_file_arguments(arguments)
-        job = build_import_job(None, options.get("name", "frame"), arguments, spell_argument=str)
-        job = override_receipts(job, receipts, spell_argument=str)
-        return plan_import(job, settings, request, rows=open_rows(rows, job.name), options=write_options(job))
-
-    def _plan_by_job(
-        self,
-        rows: str | PathLike[str] | pd.DataFrame | ArrowStream,
-        job: Job,
-        arguments: Mapping[str, Any],
-        request: RunRequest,
-        *,
-        is_writing: bool,
-    ) -> LoadPlan:
-        """Return the plan to load these rows in place of the source of a job. Raises ConfigurationError."""
-        refuse_beside_job(arguments, spell_argument=str)
-        job = override_receipts(
-            override_load(job, arguments, spell_argument=str), arguments.get("receipts"), spell_argument=str
-        )
-        settings = self._read_settings(job, arguments.get("time_limit_s"), is_writing=is_writing)
-        if isinstance(rows, str | PathLike):
-            return plan_import(
-                replace_source(job, rows, arguments, spell_argument=str), settings, request, is_by_job_file=True
-            )
-        _refuse_file_arguments(arguments)
-        source = open_rows(rows, arguments.get("name", job.name))
-        return plan_import(job.model_copy(update={"source": None}), settings, request, rows=source, is_by_job_file=True)
+            rows_job = build_rows_job(rows, name_import(rows), arguments, job=job, spell_argument=str)
+        else:
+            _refuse_file_arguments(arguments)
+            name = options.get("name", "frame") if job is None else job.name
+            rows_job = build_rows_job(None, name, arguments, job=job, spell_argument=str)
+        settings = self._read_settings(rows_job, options.get("time_limit_s"), is_writing=is_writing)
+        source = None
+        if not isinstance(rows, str | PathLike):
+            source = open_rows(rows, rows_job.name if job is None else options.get("name", job.name))
+        if job is None:
+            return plan_import(rows_job, settings, request, rows=source, options=write_options(rows_job))
+        return plan_import(rows_job, settings, request, rows=source, is_by_job_file=True)
 
 
 def _refuse_file_arguments(arguments: Mapping[str, Any]) -> None:

@@ -179,15 +179,14 @@ def plan_file(
 
     Raises ConfigurationError and SourceError.
     """
-    from connector.jobs.arguments import override_load, override_receipts, spell_option, write_options
+    from connector.jobs.arguments import write_options
     from connector.jobs.load_planner import RunRequest, plan_import
     from connector.jobs.reader import load_job, read_settings
 
     if is_job(file):
         raise ConfigurationError(f"{file} holds no rows. {load_job(file, os.environ).explain_command()}")
 
-    job = override_receipts(build_file_job(file, row_options), receipts, spell_argument=spell_option)
-    job = override_load(job, load_options, spell_argument=spell_option)
+    job = build_file_job(file, {**row_options, **load_options, "receipts": receipts})
     settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_planned)
     request = RunRequest(limit=row_options["limit"], wait_s=wait_s)
     if row_options["job_path"] is not None:
@@ -195,26 +194,18 @@ def plan_file(
     return plan_import(job, settings, request, options=write_options(job))
 
 
-def build_file_job(file: Path | str, row_options: Mapping[str, Any], *, needs_base: bool = True) -> Job:
+def build_file_job(file: Path | str, arguments: Mapping[str, Any], *, needs_base: bool = True) -> Job:
     """Return the job of a file: the job file of `--job` with this file as its source, or a job made of the options.
 
     Raises ConfigurationError and SourceError.
     """
-    from connector.jobs.arguments import (
-        build_import_job,
-        name_import,
-        refuse_beside_job,
-        replace_source,
-        spell_option,
-    )
+    from connector.jobs.arguments import build_rows_job, name_import, spell_option
     from connector.jobs.reader import load_job
 
-    if row_options["job_path"] is None:
-        return build_import_job(
-            file, name_import(file), row_options, spell_argument=spell_option, needs_base=needs_base
-        )
-    refuse_beside_job(row_options)
-    return replace_source(load_job(row_options["job_path"], os.environ), file, row_options, spell_argument=spell_option)
+    job = None if arguments["job_path"] is None else load_job(arguments["job_path"], os.environ)
+    return build_rows_job(
+        file, name_import(file), arguments, job=job, spell_argument=spell_option, needs_base=needs_base
+    )
 
 
 def load_target(target: Path, row_options: Mapping[str, Any]) -> Job:
