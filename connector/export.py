@@ -162,6 +162,18 @@ def _explain_incomplete(
     return ""
 
 
+def _explain_shrunk(destination: Destination, row_count: int, last_count: int | None, max_shrink: float) -> str:
+    """Return the reason why the list may not be written if it has shrunk too much since the last export, else ""."""
+    if not last_count or last_count - row_count <= max_shrink * last_count * (1 + _ROUNDING_ERROR):
+        return ""
+    share = 1 - row_count / last_count
+    return (
+        f"The list has {row_count:,} rows, {share:.0%} fewer than the {last_count:,} of the last export to "
+        f"{destination}, which was left as it was. If so many subscribers are gone, run again with --max-shrink "
+        f"{min(100, math.ceil(100 * share))}%."
+    )
+
+
 @dataclass(slots=True)
 class _Staging:
     """Sends the pages of the current sweep to the writer as typed tables."""
@@ -255,19 +267,12 @@ async def _copy_list(plan: ExportPlan, report: Report, client: Client, progress:
     """
     started_at, progression = clock.now().timestamp(), ProgressMeter(clock.monotonic)
 
-    async def find_lacking(ids: IdArray) -> Sequence[int]:
-        try:
-            return await asyncio.to_thread(_find_lacking, plan, started_at, ids)
-        except ConnectorError as error:  # an export needs no ledger
-            logger.warning("the ledger gives no evidence of whether the list is cut off: %s", error)
-            return []
-
     def follow(reading: ListProgress) -> None:
         read_text = f"sweep {reading.sweep}: {reading.rows:,} read"
         progress.follow(lambda: f"{read_text}; {progression.describe(reading.rows, reading.total)}".rstrip("; "))
 
     known_bases = await asyncio.to_thread(_list_bases, plan)
-    destination, filters, is_refused = plan.destination, list_filters(plan.query), False
+    destination, filters = plan.destination, list_filters(plan.query)
     writer = open_writer(destination)
     schema = select_columns(destination.columns, has_run=destination.has_run_columns)
     staging = _Staging(writer, schema, report.run_id, clock.now())
@@ -286,7 +291,7 @@ async def _copy_list(plan: ExportPlan, report: Report, client: Client, progress:
                 on_progress=follow,
                 ignore_total_count=plan.ignore_total_count,
                 allow_truncated=plan.allow_truncated,
-                find_lacking=find_lacking,
+                find_lacking=partial(_find_lacking, plan, started_at),
                 unlisted_bases=known_bases,
             )
         logger.info(
@@ -295,15 +300,10 @@ async def _copy_list(plan: ExportPlan, report: Report, client: Client, progress:
         note = _explain_incomplete(certificate, destination, is_allowed=plan.allow_incomplete, has_target=has_target)
         if filters and has_target and not staging.row_count:  # the filter's value may be misspelt
             note = note or f"The filter matched no subscriber: {destination} was left as it was."
+        shrink_note = ""
         if not note and plan.max_shrink < 1:
             last_count = await _run_blocking(partial(writer.find_last_row_count, filters), writer)
-            if last_count and last_count - staging.row_count > plan.max_shrink * last_count * (1 + _ROUNDING_ERROR):
-                share, is_refused = 1 - staging.row_count / last_count, True
-                note = (
-                    f"The list has {staging.row_count:,} rows, {share:.0%} fewer than the {last_count:,} of the last "
-                    f"export to {destination}, which was left as it was. If so many subscribers are gone, run again "
-                    f"with --max-shrink {min(100, math.ceil(100 * share))}%."
-                )
+            note = shrink_note = _explain_shrunk(destination, staging.row_count, last_count, plan.max_shrink)
         if not note:
             run = ExportRun(report.run_id, plan.job, certificate, staging.row_count, staging.exported_at, clock.now())
             await _run_blocking(partial(writer.publish, run), writer, is_commit=True)
@@ -317,7 +317,7 @@ async def _copy_list(plan: ExportPlan, report: Report, client: Client, progress:
         report.messages.append(describe_hidden(certificate))
     if note:
         report.messages.append(note)
-    if is_refused:
+    if shrink_note:
         return "aborted"
     return "ok" if certificate.is_complete and not note else "partial"
 
@@ -340,10 +340,10 @@ def _list_bases(plan: ExportPlan) -> list[int]:
         return []
 
 
-def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence[int]:
+async def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence[int]:
     """Return the ids of confirmed subscribers of the ledger that the list should have shown and that are not among
-    `ids` (architecture 7, rule 7). Return an empty list if a run may be creating subscribers now. Raises
-    ConnectorError."""
+    `ids` (architecture 7, rule 7). Return an empty list if a run may be creating subscribers now, or if the ledger
+    cannot be read."""
     if plan.settings.has_no_ledger:
         return []
     import numpy as np
@@ -366,7 +366,11 @@ def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence
         ]
         return [entry for entry in entries if (entry.known_since or 0.0) <= latest_confirmed_at]
 
-    entries = read_ledger(plan.settings.ledger_url, read) or []
+    try:
+        entries = await asyncio.to_thread(read_ledger, plan.settings.ledger_url, read) or []
+    except ConnectorError as error:  # an export needs no ledger
+        logger.warning("the ledger gives no evidence of whether the list is cut off: %s", error)
+        return []
     known_ids = np.array([entry.subscriber_id for entry in entries], dtype=np.int64)
     lacking_ids: list[int] = known_ids[~np.isin(known_ids, ids)].tolist()
     return lacking_ids
