@@ -143,11 +143,13 @@ class BaseLoads:
         All bases wait for the quiet periods together. Raises as `load` does.
         """
         if isinstance(self._base, BaseColumn) and not self._run.stop.is_stopping:
-            await self._open_unsettled()
+            for base in await self._run.commits.ask(self._find_unsettled):
+                await self._open(base)
         if len(self._base_loads) > 1 and self.mode is RunMode.LOAD:
             await self._look_up_jointly()
         for base_load in self._base_loads:
-            await self._settle(base_load)
+            with self._use(base_load):
+                await base_load.loader.settle()
 
     async def close(self) -> None:
         """Close every load, even if another load raises an error."""
@@ -284,17 +286,9 @@ class BaseLoads:
             if not any(base_load.loader.settler.has_unsettled for base_load in self._base_loads):
                 return
 
-    async def _settle(self, base_load: _BaseLoad) -> None:
-        with self._use(base_load):
-            await base_load.loader.settle()
-
     async def _close(self, base_load: _BaseLoad) -> None:
         with self._use(base_load):
             await base_load.loader.close()
-
-    async def _open_unsettled(self) -> None:
-        for base in await self._run.commits.ask(self._find_unsettled):
-            await self._open(base)
 
     def _find_unsettled(self, ledger: Ledger) -> list[BaseRef]:
         """Return the bases without a row in this run in which the job has unsettled entries: unknown creates, refused

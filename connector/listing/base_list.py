@@ -392,16 +392,6 @@ _OVERLAP_DIVISOR = 20  # a page repeats 1/20 of the previous page (connector.pag
 _STEPS_BACK = 8  # steps of doubling length: if more than 2,000 rows have vanished, the whole list is read again
 
 
-async def list_on(accesses: Sequence[ListAccess], end: ListEnd, rows: PageSink) -> ListEnd | None:
-    """Add to `rows` the subscribers that come after the end of a listing in ascending id order. Return the new end, or
-    None if the new end is unknown. Raises as `list_account` does."""
-    access = accesses[0]
-    access.control.activity = "reading on for new subscribers"
-    for other_access in accesses:
-        await other_access.journal.flush()
-    return await read_on(access, end, rows)
-
-
 async def list_newest(access: ListAccess, end: ListEnd) -> Sequence[dict[str, Any]]:
     """Return the subscribers that one page shows after the end of a listing in ascending id order. Return no subscriber
     if the service does not return the page. Raises RunAborted if the run must stop."""
@@ -414,21 +404,26 @@ async def list_newest(access: ListAccess, end: ListEnd) -> Sequence[dict[str, An
     return [row for row in page.subscribers if row["Id"] > end.last_id] if page is not None and is_joined else []
 
 
-async def read_on(access: ListAccess, end: ListEnd, sink: PageSink) -> ListEnd | None:
-    """Pass the rows from shortly before the end to `sink`. Return the new end, or None if the new end is not certain.
+async def list_on(accesses: Sequence[ListAccess], end: ListEnd, rows: PageSink) -> ListEnd | None:
+    """Add to `rows` the subscribers from shortly before the end of a listing in ascending id order. Return the new end,
+    or None if the new end is not certain.
 
     The new end is not certain if the pages do not overlap, are not in ascending order, or lack the latest subscriber of
     this run that the list should show by now. It is not certain either if the list has grown by more subscribers than
-    come after the old end: the others have smaller ids, and only a full reading shows them. Raises RunAborted if the
-    run must stop, and ListFailed.
+    come after the old end: the others have smaller ids, and only a full reading shows them. Raises as `list_account`
+    does.
     """
+    access = accesses[0]
+    access.control.activity = "reading on for new subscribers"
+    for other_access in accesses:
+        await other_access.journal.flush()
     offset, page = await _find_overlapping_page(access, end)
     seen_ids, last_id = set[int](), end.last_id
     while page is not None:
         ids = _read_ascending(page)
         if ids is None or (end.row_count and (not len(ids) or ids[0] > last_id)):
             return None
-        sink.take(page.subscribers)
+        rows.take(page.subscribers)
         access.known_ids.add_shown(ids.tolist())
         seen_ids.update(ids.tolist())
         is_full = len(ids) >= (page.limit or MAX_LIMIT)

@@ -47,15 +47,11 @@ _MOST_LEADING_BLANKS = 64  # a page with more leading blanks is read value by va
 _NAN_OR_INFINITY = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
 
 
-def _read_type(field: Field) -> pa.DataType:
-    """Return the type of the field for the parser, which parses dates as texts."""
-    return pa.string() if field.kind is Kind.DATE else find_type(field.kind)
-
-
 def _build_row_type() -> pa.StructType:
     children: dict[str, list[pa.Field]] = {}
     for field in FIELDS:
-        children.setdefault(field.path[0], []).append(pa.field(field.path[-1], _read_type(field)))
+        parsed_type = pa.string() if field.kind is Kind.DATE else find_type(field.kind)  # dates are parsed as texts
+        children.setdefault(field.path[0], []).append(pa.field(field.path[-1], parsed_type))
     parents = {field.path[0] for field in FIELDS if len(field.path) > 1}
     return pa.struct(
         [pa.field(key, pa.struct(fields)) if key in parents else fields[0] for key, fields in children.items()]
@@ -297,14 +293,6 @@ def read_dates(texts: pa.Array) -> pa.Array | None:
     return dates if pc.min(texts).as_py() >= "0001" else None  # Arrow accepts the year 0, and Python does not
 
 
-def _read_number(value: Any) -> int | None:
-    return value if type(value) is int and value in _INT64 else None
-
-
-def _read_flag(value: Any) -> bool | None:
-    return value if type(value) is bool else None
-
-
 def _read_text(value: Any) -> str | None:
     if type(value) is not str:
         return None
@@ -313,15 +301,6 @@ def _read_text(value: Any) -> str | None:
     except UnicodeEncodeError:  # a lone surrogate is not valid text
         return None
     return value
-
-
-def _read_zip(value: Any) -> str | None:
-    return str(value) if type(value) is int else _read_text(value)
-
-
-def _read_tags(value: Any) -> list[str] | None:
-    is_list = type(value) is list and all(_read_text(item) is not None for item in value)
-    return value if is_list else None
 
 
 def _read_date(value: Any) -> date | None:
@@ -337,13 +316,14 @@ def _read_value(kind: Kind, value: Any) -> object:
     """Return a value of the list in the type of its column, or None for a value that does not fit."""
     match kind:
         case Kind.NUMBER:
-            return _read_number(value)
+            return value if type(value) is int and value in _INT64 else None
         case Kind.FLAG:
-            return _read_flag(value)
+            return value if type(value) is bool else None
         case Kind.ZIP:
-            return _read_zip(value)
+            return str(value) if type(value) is int else _read_text(value)
         case Kind.TAGS:
-            return _read_tags(value)
+            is_list = type(value) is list and all(_read_text(item) is not None for item in value)
+            return value if is_list else None
         case Kind.DATE:
             return _read_date(value)
         case Kind.TEXT | Kind.NULLABLE_TEXT | Kind.EMAIL | Kind.GENDER | Kind.COUNTRY:

@@ -119,7 +119,7 @@ async def read_list(
     started_at, filters, ask = now(), list_filters(query), partial(try_page, client, retrier)
     trial = await try_filters(ask, filters, draw) if filters else None
     if trial is not None:
-        query = _narrow(query, filters, trial.sent)
+        query = replace(query, **{name: None for name in filters if name != trial.sent})  # type: ignore[arg-type]
     dispatcher = PageDispatcher(
         sink, form, build_match(filters), on_progress, trial.expected_ids if trial is not None else _NO_IDS
     )
@@ -263,12 +263,6 @@ async def _read_part(
     is_as_long = certificate.distinct == suspect.certificate.distinct >= max(SMALLEST_WINDOW, largest_total)
     may_be_cut_off = is_as_long and bool(part.filters) and certificate.cut_off is not CutOff.EXCLUDED
     return _PartReading(certificate.pages, f"the reading with {name} may be cut off" if may_be_cut_off else "")
-
-
-def _narrow(query: ListQuery, filters: Mapping[str, object], sent: str | None) -> ListQuery:
-    """Return the query with the filter `sent` alone; without filters if `sent` is None."""
-    removed_filters: dict[str, Any] = {name: None for name in filters if name != sent}
-    return replace(query, **removed_filters)
 
 
 async def _record_filters(

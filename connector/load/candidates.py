@@ -25,17 +25,13 @@ RUN_ENDING_STATUSES = frozenset({401, 403, 404, 405})
 """Statuses that end the run if they refuse the first create: the refusal is about the token or the address."""
 
 
-def _build_empty_row() -> Row:
-    return Row(0, "", (), ())
-
-
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: a frozen candidate takes three times as long to create
 class Candidate:
     """A subscriber to be created. `sent` has the values of the request's body, by field name."""
 
     intent: Intent
     sent: dict[str, object]
-    read_source: Callable[[], Row] = _build_empty_row  # an entry of an earlier run has no row
+    read_source: Callable[[], Row] = lambda: Row(0, "", (), ())  # an entry of an earlier run has no row
     entry_state: State = State.NONE  # the state before the create: NONE, REJECTED, or UNKNOWN and proved absent
     earlier_refusal: tuple[int, str] | None = None  # the status and the message of an earlier refusal of this create
     known_until: float = inf  # the time (monotonic) until which the look-up is fresh (architecture 4.7)

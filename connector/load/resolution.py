@@ -177,7 +177,8 @@ class Settler:
         for entry in entries:
             unresolved_create = unresolved_by_identity.get(entry.identity)
             is_of_another_job = unresolved_create is not None and unresolved_create.owner_job is not None
-            if is_of_another_job or self._is_excluded(entry):
+            is_selected = self._selected_identities is None or entry.identity in self._selected_identities
+            if is_of_another_job or not is_selected:
                 continue
             unresolved_create = self.outcomes.add_unresolved(entry.identity, UnresolvedCreate(found_at))
             if unresolved_create.attempts not in (None, entry.attempts):
@@ -187,9 +188,6 @@ class Settler:
                 unresolved_create.uncounted_attempts = entry.attempts
             unknown_entries.append(entry)
         return unknown_entries
-
-    def _is_excluded(self, entry: UnfinishedEntry) -> bool:
-        return self._selected_identities is not None and entry.identity not in self._selected_identities
 
     async def _wait_for_next_look(self, unknown_entries: Sequence[UnfinishedEntry]) -> bool:
         """Wait until a quiet period has passed for all entries: after the attempt, or after the look-up that first did

@@ -265,7 +265,9 @@ class _Letters:
         letters: list[Letter] = []
         while not letters and await self._look_up():
             addressees = [self._sendable.popleft() for _ in range(min(max_count, len(self._sendable)))]
-            letters = [self._compose(addressee) for addressee in addressees]
+            for addressee in addressees:
+                message = self._texts.compose(addressee.row, self._now)
+                letters.append(Letter(addressee.row, addressee.recipient, addressee.address, message))
         return letters
 
     async def _look_up(self) -> bool:
@@ -278,10 +280,6 @@ class _Letters:
             self._sendable += self._mailer.look_up(list(compress(people, ~is_inactive)))
             await asyncio.sleep(0)
         return bool(self._sendable)
-
-    def _compose(self, addressee: Addressee) -> Letter:
-        message = self._texts.compose(addressee.row, self._now)
-        return Letter(addressee.row, addressee.recipient, addressee.address, message)
 
 
 def _find_addressee(texts: MailTexts, row: Row) -> Addressee:

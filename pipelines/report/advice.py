@@ -121,7 +121,8 @@ def advise_on_runs(
     invalid = [problem for problem in problems if problem["kind"] == "invalid"]
     yield from _correct_invalid(invalid, runs)
     seen: set[tuple[str, str, bool]] = set()
-    imported_files = {Path(run.get("source", "")).name for run in runs if run["command"] == "import" and _is_done(run)}
+    finished_imports = [run for run in runs if run["command"] == "import" and run["status"] in ("ok", "partial")]
+    imported_files = {Path(run.get("source", "")).name for run in finished_imports}
     for run in chosen:
         key, did_nothing = (run["job"], run["command"]), run["status"] in ("locked", "usage")
         if not seen.isdisjoint({(*key, False), (*key, did_nothing)}):
@@ -147,10 +148,6 @@ def advise_on_runs(
             (rejects := run.get("rejects_file")) and Path(rejects).exists() and Path(rejects).name not in imported_files
         ):
             yield _correct_rejects(run)
-
-
-def _is_done(run: Mapping[str, Any]) -> bool:
-    return run["status"] in ("ok", "partial")
 
 
 def _correct_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
