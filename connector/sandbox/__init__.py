@@ -1,7 +1,7 @@
 """An independent implementation of service-api.md on loopback, with faults, and with switches for all behaviour that
 the document does not show.
 
-It imports no other package of this project, because a mistake in shared code would stay hidden.
+The sandbox imports no other package of this project. If both used the same code, tests would not find a mistake in it.
 """
 
 from connector.sandbox.process import SandboxProcess

@@ -18,7 +18,7 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER on, for 0 s: closing sends a reset
 
 
 class Ending(StrEnum):
-    """The part of a response that is sent, and the end of the connection. The value is the name in the stats."""
+    """What happens to a response and its connection. The value of a member is its name in the counts of requests."""
 
     WHOLE = "whole"  # the response is sent
     CUT = "cut"  # nothing is sent, and the connection ends
@@ -64,17 +64,17 @@ class Connection:
     def __init__(self, receive: "Callable[[Request, Connection], None]") -> None:
         self._receive = receive
         self.quiet_until = -inf
-        """The end of the pause (seconds of the service's clock) for which a Retry-After asked this client."""
+        """The end of the pause that a Retry-After on this connection asked for (seconds of the service's clock)."""
         self._transport: asyncio.Transport | None = None
         self._finished: asyncio.Future[tuple[Response, Ending, str]] | None = None
 
     @property
     def is_gone(self) -> bool:
-        """Whether the client has closed, so that no response can reach it."""
+        """Whether the client has closed the connection, so that no response can reach the client."""
         return self._transport is None or self._transport.is_closing()
 
     def finish(self, response: Response, ending: Ending = Ending.WHOLE, cut_by: str = "close") -> None:
-        """End the request. It is no error if the client is gone."""
+        """End the request. If the client has closed the connection, do nothing."""
         if ending is not Ending.SILENT and self._finished is not None and not self._finished.done():
             self._finished.set_result((response, ending, cut_by))
 

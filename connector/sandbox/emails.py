@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, ValidationError, model_validator
 from pydantic.alias_generators import to_pascal
 
-from connector.sandbox.subscriber import RejectedError, is_address, reject
+from connector.sandbox.subscriber import RejectedError, build_rejection, is_address
 from connector.sandbox.switches import SandboxSettings
 
 _LAST_SECOND = 253_402_300_799  # the end of the year 9999
@@ -142,7 +142,7 @@ def parse_email(body: bytes, settings: SandboxSettings) -> SendEmail:
     try:
         send_email = _SendBody.model_validate_json(body, extra=settings.extra_fields).send_email
     except ValidationError as error:
-        raise reject(error) from None
+        raise build_rejection(error) from None
     domain = send_email.email.sender.email.rpartition("@")[2].lower()
     if not {domain, "*"} & {verified_domain.lower() for verified_domain in settings.verified_domains}:
         raise RejectedError(f"SendEmail.Email.From.Email: the domain {domain!r} is not registered and verified")

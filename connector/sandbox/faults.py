@@ -74,8 +74,8 @@ class FaultDraw:
 
 
 class Block:
-    """A block that begins with a given create (`blocked_from`). It refuses all creates for a time, or a number of
-    creates."""
+    """A block of creates. The block begins with the create that has the number `blocked_from`, and refuses all creates
+    for a time, or until it has refused a number of creates."""
 
     def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings
@@ -83,14 +83,14 @@ class Block:
         self._start_at = math.inf
 
     def follow(self, settings: SandboxSettings) -> "Block":
-        """Return the block for these settings. It is a new block if `blocked_from` has changed, and else this block."""
+        """Return the block for these settings: a new block if `blocked_from` has changed, or else this block."""
         if settings.blocked_from != self._settings.blocked_from:
             return Block(settings)
         self._settings = settings
         return self
 
     def refuses(self, now: float) -> bool:
-        """Count a create, and return whether it is refused."""
+        """Count a create, and return whether the block refuses the create."""
         settings = self._settings
         self._received_count += 1
         if not settings.blocked_from or self._received_count < settings.blocked_from:
@@ -113,7 +113,7 @@ GARBAGE = (
     b'{"success":true,"Subscriber":{"Id":null}}',
     b'{"success":true,"Subscriber":',
 )
-"""Bodies that are not a success, each for another reason."""
+"""Bodies of answers that are not a success. Each body has another fault."""
 
 # rate limits
 

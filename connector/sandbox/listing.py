@@ -15,9 +15,9 @@ from pydantic import BaseModel, ValidationError
 from connector.sandbox.store import SubscriberStore, fold_key
 from connector.sandbox.subscriber import (
     RejectedError,
-    cut_base,
-    cut_identity,
-    reject,
+    build_rejection,
+    cut_base_fields,
+    omit_identity_fields,
     write_activity,
     write_id_as_number,
     write_uuid,
@@ -88,7 +88,7 @@ def parse_query(text: str, settings: SandboxSettings) -> Query:
     try:
         parameters = _Parameters.model_validate(parameter_texts, extra=settings.extra_fields)
     except ValidationError as error:
-        raise reject(error) from None
+        raise build_rejection(error) from None
     values = parameters.model_dump(exclude={"offset", "limit"}, exclude_unset=True)
     if "IsActive" in values:
         values["IsActive"] = values["IsActive"] == "1"
@@ -107,8 +107,8 @@ def parse_query(text: str, settings: SandboxSettings) -> Query:
 def find_rows(store: SubscriberStore, query: Query, settings: SandboxSettings) -> list[int]:
     """Return the ids of all subscribers that a query finds under these switches, in the order of the list.
 
-    With the switch `order` = email, the order is by email. In all other cases, it is by id, also for `id_desc` and
-    `shuffled`. The caller must not change the list.
+    With the switch `order` = email, the ids are in the order of the emails. In all other cases, the ids ascend, also
+    for `id_desc` and `shuffled`. The caller must not change the list.
     """
     if settings.uuids and any(filter_.name == "Id" for filter_ in query.filters):
         ids = []
@@ -233,8 +233,12 @@ class SubscriberList:
         ids = self.find(query, settings)
         if settings.replica_lags_ms:
             lag_s = random.choice(settings.replica_lags_ms) / 1000
-            late_ids = self._store.find_late(now, lag_s, max(settings.replica_lags_ms) / 1000)
-            ids = [subscriber_id for subscriber_id in ids if subscriber_id not in late_ids] if late_ids else ids
+            unreplicated_ids = self._store.find_unreplicated_ids(now, lag_s, max(settings.replica_lags_ms) / 1000)
+            ids = (
+                [subscriber_id for subscriber_id in ids if subscriber_id not in unreplicated_ids]
+                if unreplicated_ids
+                else ids
+            )
         if settings.lost_shard and random.random() < settings.lost_shard:
             shard = random.randrange(settings.shards)
             ids = [subscriber_id for subscriber_id in ids if subscriber_id % settings.shards != shard]
@@ -253,10 +257,10 @@ class SubscriberList:
             page_ids = ids[start:stop]
         wires = self._store.read_wires(page_ids)
         if settings.base_in_rows != "full":
-            wires = [cut_base(wire, settings.base_in_rows) for wire in wires]
+            wires = [cut_base_fields(wire, settings.base_in_rows) for wire in wires]
         if settings.rows_omit or settings.emails_in_rows == "masked":
             is_masked = settings.emails_in_rows == "masked"
-            wires = [cut_identity(wire, settings.rows_omit, is_email_masked=is_masked) for wire in wires]
+            wires = [omit_identity_fields(wire, settings.rows_omit, is_email_masked=is_masked) for wire in wires]
         if settings.activity != "boolean":
             wires = [write_activity(wire, settings.activity) for wire in wires]
         if settings.client_user_ids == "number":
@@ -286,9 +290,11 @@ def draw_row(ids: list[int], settings: SandboxSettings, random: Random) -> int:
 
 
 def choose_id(store: SubscriberStore, ids: list[int], settings: SandboxSettings) -> int:
-    """Return the id of a new subscriber. If the list is in the order of ids, this is a free id at the place of the
-    switch `churn_where`: at one end of the list, or in the nearest gap above the middle. In other orders, or without a
-    gap, this is the next id."""
+    """Return the id of a new subscriber.
+
+    If the list is in the order of ids, return a free id at the place of the switch `churn_where`: at one end of the
+    list, or in the nearest gap above the middle. In other orders, or without a gap, return the next id.
+    """
     free_id: int | None = None
     if ids and settings.order in ("id", "id_desc"):
         if settings.churn_where == "middle":
@@ -300,4 +306,4 @@ def choose_id(store: SubscriberStore, ids: list[int], settings: SandboxSettings)
             free_id = ids[0] - 1
             while free_id > 0 and free_id in store:  # a subscriber of another base has this id
                 free_id -= 1
-    return free_id if free_id is not None and free_id > 0 else store.take_id(settings.id_step)
+    return free_id if free_id is not None and free_id > 0 else store.create_id(settings.id_step)

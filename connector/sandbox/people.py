@@ -74,10 +74,10 @@ def _draw_person(random: Random, number: int, taken_emails: set[str]) -> Person:
     last_names, _, latin_last_name = random.choice(region["families"]).partition("|")
     male_last_name, _, female_last_name = last_names.partition("/")
     city, _, state = random.choice(region["towns"]).partition("|")
-    email = _draw_email(random, first_name, latin_first_name, latin_last_name, number, taken_emails)
-    phone = _fill_digits(random, region["phone"][0]) if random.random() < 0.7 else ""
+    email = _create_email(random, first_name, latin_first_name, latin_last_name, number, taken_emails)
+    phone = _replace_digit_signs(random, region["phone"][0]) if random.random() < 0.7 else ""
     tags = tuple(random.sample(_TAGS, random.choice((0, 0, 1, 1, 2, 3))))
-    zip_code = _fill_digits(random, random.choice(region["zips"]))
+    zip_code = _replace_digit_signs(random, random.choice(region["zips"]))
     street = random.choice(region["streets"]).replace("#", str(random.randint(1, 180)))
     if random.random() < 0.03:
         street = f"c/o Example House\n{street}"  # two lines in one cell
@@ -102,7 +102,7 @@ def _draw_person(random: Random, number: int, taken_emails: set[str]) -> Person:
     )
 
 
-def _draw_email(
+def _create_email(
     random: Random, first_name: str, latin_first_name: str, latin_last_name: str, number: int, taken_emails: set[str]
 ) -> str:
     """Return an address in one of the usual forms. The number makes the address unique if `taken_emails` has the
@@ -128,14 +128,14 @@ def _draw_email(
             )
         )
     if unicodedata.normalize("NFC", f"{local}@{host}").lower() in taken_emails:
-        local_name, plus, tag = local.partition("+")
-        local = f"{local_name}{number}{plus}{tag}"
+        local_name, tag_suffix, tag = local.partition("+")
+        local = f"{local_name}{number}{tag_suffix}{tag}"
     email = f"{local}@{host}"
     taken_emails.add(unicodedata.normalize("NFC", email).lower())
     return email
 
 
-def _fill_digits(random: Random, pattern: str) -> str:
+def _replace_digit_signs(random: Random, pattern: str) -> str:
     return "".join(str(random.randint(0, 9)) if character == "#" else character for character in pattern)
 
 
@@ -153,8 +153,8 @@ def _list_people() -> list[Person]:
 
 @cache
 def _list_templates() -> list[tuple[bytes, bytes, bytes, bytes]]:
-    """Return for each person the four parts of the JSON after the base. The id, the phone number, and again the id
-    stand between the parts.
+    """Return for each person the four parts of the JSON after the base. To build the JSON of a subscriber, write the
+    id, the phone number, and again the id between the parts.
 
     The templates make it fast to write the pages of a list with a million subscribers.
     """
@@ -201,7 +201,7 @@ class SyntheticSubscribers:
 
     @property
     def ids(self) -> range:
-        """The ids of all subscribers of the block, also of removed ones."""
+        """The ids of all subscribers of the block, also of removed subscribers."""
         return range(self.first_id, self.first_id + self.count * self.step, self.step)
 
     def email(self, subscriber_id: int) -> str:

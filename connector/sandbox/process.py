@@ -25,7 +25,7 @@ class SandboxProcess:
         self, *, data: Path | None = None, token: str | None = None, port: int = 0, **switches: object
     ) -> None:
         self.token = token or secrets.token_urlsafe(24)
-        self._settings = [f"{name}={_write(value)}" for name, value in switches.items()]
+        self._settings = [f"{name}={_write_text(value)}" for name, value in switches.items()]
         self._data = data
         self._port = port
         self._child: subprocess.Popen[bytes] | None = None
@@ -52,7 +52,8 @@ class SandboxProcess:
         self.terminate()
 
     def start(self) -> None:
-        """Start the child and wait until it serves. After `kill` or `terminate`, it keeps its port and data.
+        """Start the child, and wait until the child serves requests. After `kill` or `terminate`, the child gets the
+        same port and data again.
 
         Raises RuntimeError if the child ends, or is not ready within a minute. The stderr of the child has the reason.
         """
@@ -80,7 +81,7 @@ class SandboxProcess:
         self._port = urlsplit(line.split()[-1]).port or 0
 
     def kill(self) -> None:
-        """Send SIGKILL, which has the effect of a crash. It is no error if the child has ended already."""
+        """Send SIGKILL, which has the effect of a crash. If the child has ended already, do nothing."""
         if self._child is not None:
             self._child.kill()
         self.terminate()
@@ -103,32 +104,34 @@ class SandboxProcess:
     def truth(self, after: int = 0) -> dict[str, Any]:
         """Return the truth log (connector/sandbox/truth.py): the `events` after the sequence `after`, the last
         `sequence`, the number of `subscribers`, the `bases`, and the `duplicates`."""
-        return self._control("GET", f"truth?after={after}")
+        return self._call_control("GET", f"truth?after={after}")
 
     def stats(self) -> dict[str, Any]:
         """Return the counts of requests and answers (connector/sandbox/truth.py), and the numbers of `subscribers` and
         `emails`."""
-        return self._control("GET", "stats")
+        return self._call_control("GET", "stats")
 
     def outbox(self) -> list[dict[str, Any]]:
         """Return the accepted emails. The text of an email is its `eml`."""
-        emails: list[dict[str, Any]] = self._control("GET", "outbox")["emails"]
+        emails: list[dict[str, Any]] = self._call_control("GET", "outbox")["emails"]
         return emails
 
     def switch(self, **settings: object) -> dict[str, Any]:
         """Set switches, and return all switches. Raises ValueError with the name of a switch that cannot be set."""
-        return self._control("POST", "switches", settings)
+        return self._call_control("POST", "switches", settings)
 
     def reset(self) -> None:
         """Empty the sandbox, and set all switches to their values at the start."""
-        self._control("POST", "reset")
+        self._call_control("POST", "reset")
 
     def seed(self, count: int, *, base_id: int | None = None, base_name: str | None = None) -> dict[str, Any]:
         """Add `count` plausible subscribers. Return `first_id`, `count`, `step`, `base_id` and `base_name`."""
         base = {"base_id": base_id, "base_name": base_name}
-        return self._control("POST", "seed", {"count": count} | {key: value for key, value in base.items() if value})
+        return self._call_control(
+            "POST", "seed", {"count": count} | {key: value for key, value in base.items() if value}
+        )
 
-    def _control(self, method: str, action: str, body: object = None) -> dict[str, Any]:
+    def _call_control(self, method: str, action: str, body: object = None) -> dict[str, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_CONTROL_TIMEOUT_S)
         try:
             content = None if body is None else json.dumps(body)
@@ -142,7 +145,7 @@ class SandboxProcess:
         return value
 
 
-def _write(value: object) -> str:
+def _write_text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,8 +1,11 @@
 """Runs a sandbox: the socket on loopback, the event loop, the control address and the page. The sandbox ends by a
 signal, or with its parent.
 
-The control address is /_sandbox/ on the same port, for tests and benchmarks; no client of the API goes there: GET truth
-(?after=SEQUENCE) · stats · outbox · switches POST switches {name: value} · reset · seed {count, base_id | base_name}
+The control address is /_sandbox/ on the same port. Only tests and benchmarks use the control address:
+
+- GET: truth (?after=SEQUENCE), stats, outbox, switches
+- POST: switches {name: value}, reset, seed {count, base_id | base_name}
+
 Each control request must have the token as its Authorization header, with any value of the switch `authorization`,
 because other users of the machine can also reach this address.
 """
@@ -32,7 +35,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from connector.sandbox.connection import Connection, Request, Response
 from connector.sandbox.service import OPERATIONS, Sandbox, Service, is_authorised
-from connector.sandbox.subscriber import reject
+from connector.sandbox.subscriber import build_rejection
 from connector.sandbox.switches import SandboxSettings, list_switches, parse_settings, write_value
 
 if TYPE_CHECKING:
@@ -91,7 +94,7 @@ def answer_page(sandbox: Sandbox, request: Request) -> Response:
     form = dict(parse_qsl(request.body.decode("utf-8", "replace"), keep_blank_values=True))
     changed_values = {name: value for name, value in form.items() if switch_values.get(name) != value}
     try:
-        sandbox.change(changed_values)
+        sandbox.change_switches(changed_values)
     except ValueError as error:  # the form keeps the values that the person has entered
         return _render_page(sandbox, {}, switch_values | form, problem=str(error))
     target = "/?" + urlencode({"set": ", ".join(changed_values)}) + "#switches" if changed_values else "/#switches"
@@ -345,7 +348,7 @@ def _answer_control(sandbox: Sandbox, service: Service, request: Request) -> Res
             case "GET", "outbox":
                 return _build_json_response({"emails": sandbox.outbox.read_entries(sandbox.wall())})
             case "POST", "switches":
-                sandbox.change(_SWITCHES_ADAPTER.validate_json(request.body))
+                sandbox.change_switches(_SWITCHES_ADAPTER.validate_json(request.body))
                 return _build_json_response(sandbox.settings.model_dump())
             case "GET", "switches":
                 return _build_json_response(sandbox.settings.model_dump())
@@ -359,6 +362,6 @@ def _answer_control(sandbox: Sandbox, service: Service, request: Request) -> Res
             case _:
                 return _build_json_response({"error": "there is no such control; see connector/sandbox/server.py"}, 404)
     except ValidationError as error:
-        return _build_json_response({"error": reject(error).message}, 400)
+        return _build_json_response({"error": build_rejection(error).message}, 400)
     except ValueError as error:
         return _build_json_response({"error": str(error)}, 400)

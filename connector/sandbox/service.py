@@ -1,7 +1,7 @@
 """The service of service-api.md: its data (`Sandbox`), and the treatment of requests (`Service`).
 
 A request is admitted or refused. An admitted request waits in line, waits for its latency, is executed, and is answered
-as its fault demands. No function awaits: each step calls the next step, at once or by a timer of the event loop.
+according to its fault. No function awaits: each step calls the next step, at once or by a timer of the event loop.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from connector.sandbox.people import SyntheticSubscribers
 from connector.sandbox.store import SubscriberStore, fold_base
 from connector.sandbox.subscriber import (
     RejectedError,
-    alter,
+    alter_values,
     fill_defaults,
     parse_create,
     write_activity,
@@ -51,7 +51,7 @@ _CREATED_429_WAIT_S = 1.0  # the Retry-After of a 429 after a create that took p
 
 
 class Peer(Protocol):
-    """The connection of a request. A Retry-After asked its client for a pause until `quiet_until`."""
+    """The connection of a request. `quiet_until` is the end of the pause that a Retry-After asked the client for."""
 
     quiet_until: float
 
@@ -102,7 +102,7 @@ class Sandbox:
         for number, line in enumerate(self.truth.lines, start=1):
             try:
                 event = orjson.loads(line)
-                self._restore(event)
+                self._apply_event(event)
                 is_event = event["sequence"] == number
             except (ValueError, KeyError, TypeError):
                 is_event = False
@@ -120,18 +120,18 @@ class Sandbox:
         self.recent: deque[tuple[float, Request, str]] = deque(maxlen=_MAX_RECENT_REQUESTS)
         """The last requests of the API: the arrival (seconds of the clock), the request, and the answer."""
         self.block = Block(self._first_settings)
-        self._apply_settings(self._first_settings)
+        self._set_settings(self._first_settings)
         self._build_limiter()
         self.random = Random(self.settings.seed)  # noqa: S311 - chances that must recur, not secrets
 
-    def _restore(self, event: dict[str, Any]) -> None:
+    def _apply_event(self, event: dict[str, Any]) -> None:
         """Apply an event of the journal."""
         match event["kind"]:
             case "created" | "churn_inserted":
                 wire = event["subscriber"]
                 self.store.bases.add(wire["Base"]["Id"], wire["Base"]["Name"])
-                email, client = wire.get("Email") or "", wire.get("ClientUserId") or ""
-                self.store.add(event["id"], event["base_id"], email, client, orjson.dumps(wire))
+                email, client_user_id = wire.get("Email") or "", wire.get("ClientUserId") or ""
+                self.store.add(event["id"], event["base_id"], email, client_user_id, orjson.dumps(wire))
                 self.store.created.update([event["id"]] if event["kind"] == "created" else [])
             case "updated":
                 self.store.replace(event["id"], orjson.dumps(event["subscriber"]))
@@ -154,16 +154,16 @@ class Sandbox:
         self.outbox.clear()
         self._set_start_state()
 
-    def change(self, values: Mapping[str, object]) -> None:
+    def change_switches(self, values: Mapping[str, object]) -> None:
         """Set switches while the sandbox runs. Raise ValueError and change nothing if a value is wrong."""
         old_settings, new_settings = self.settings, change_settings(self.settings, values)
-        self._apply_settings(new_settings)
+        self._set_settings(new_settings)
         if any(getattr(new_settings, name) != getattr(old_settings, name) for name in _PACE_SWITCHES):
             self._build_limiter()
         if "seed" in values:
             self.random = Random(new_settings.seed)  # noqa: S311 - chances that must recur, not secrets
 
-    def _apply_settings(self, settings: SandboxSettings) -> None:
+    def _set_settings(self, settings: SandboxSettings) -> None:
         self.settings = settings
         self.faults = FaultDraw(settings)
         self.block = self.block.follow(settings)
@@ -210,16 +210,18 @@ class Sandbox:
         base_id, base_name = self._find_base(asked_id, asked_name)
         email = values.get("Email")
         if settings.alter_fields or settings.alter_identity:
-            alter(values, settings)
-        merged_ids = self._find_merged(values, base_id)
-        same_ids = (
-            [] if merged_ids or settings.duplicates == "accept" else store.find_same(values, base_id, settings.identity)
+            alter_values(values, settings)
+        merged_ids = self._find_merged_ids(values, base_id)
+        ids_of_identity = (
+            []
+            if merged_ids or settings.duplicates == "accept"
+            else store.find_by_identity(values, base_id, settings.identity)
         )
-        if same_ids and settings.duplicates != "upsert":
+        if ids_of_identity and settings.duplicates != "upsert":
             subscriber_text = email or f"with ClientUserId {values.get('ClientUserId')!r}"
             status = int(settings.duplicates.removeprefix("reject_"))
             raise RejectedError(f"Subscriber {subscriber_text} already exists in base {base_id}", status)
-        subscriber_id: int | None = next(iter(merged_ids or same_ids), None)
+        subscriber_id: int | None = next(iter(merged_ids or ids_of_identity), None)
         if subscriber_id is not None:
             old_subscriber = store.read(subscriber_id)
             address = {**(old_subscriber.get("Address") or {}), **values.get("Address", {})}
@@ -229,10 +231,10 @@ class Sandbox:
             raise RejectedError(f"Your plan allows {settings.quota} subscribers", settings.quota_status)
         kind = "created" if is_new else "updated"
         if subscriber_id is None:
-            subscriber_id = store.take_id(settings.id_step)
+            subscriber_id = store.create_id(settings.id_step)
         subscriber = fill_defaults(values, settings.absent_fields)
         subscriber_json = orjson.dumps({"Id": subscriber_id, "Base": {"Id": base_id, "Name": base_name}} | subscriber)
-        self._record(kind, subscriber_id, base_id, email, fate, subscriber_json)
+        self._record_change(kind, subscriber_id, base_id, email, fate, subscriber_json)
         if is_new:
             store.created.add(subscriber_id)
             lag_s = settings.list_lag_ms / 1000
@@ -246,11 +248,12 @@ class Sandbox:
                 show_at,
             )
             if settings.replica_lags_ms:
-                store.record_fresh(subscriber_id, self.clock() + lag_s)
+                store.record_replica_start(subscriber_id, self.clock() + lag_s)
         else:
             store.replace(subscriber_id, subscriber_json)
         return Response(
-            settings.created_status, b'{"success":true,"Subscriber":' + self._answer(subscriber_json) + b"}"
+            settings.created_status,
+            b'{"success":true,"Subscriber":' + self._write_answered_subscriber(subscriber_json) + b"}",
         )
 
     def answer_unstored(self, body: bytes) -> Response:
@@ -258,13 +261,14 @@ class Sandbox:
         settings = self.settings
         asked_id, asked_name, values = parse_create(body, settings)
         base_id, base_name = self._find_base(asked_id, asked_name)
-        id_and_base = {"Id": self.store.take_id(settings.id_step), "Base": {"Id": base_id, "Name": base_name}}
+        id_and_base = {"Id": self.store.create_id(settings.id_step), "Base": {"Id": base_id, "Name": base_name}}
         subscriber_json = orjson.dumps(id_and_base | fill_defaults(values, settings.absent_fields))
         return Response(
-            settings.created_status, b'{"success":true,"Subscriber":' + self._answer(subscriber_json) + b"}"
+            settings.created_status,
+            b'{"success":true,"Subscriber":' + self._write_answered_subscriber(subscriber_json) + b"}",
         )
 
-    def _find_merged(self, values: Mapping[str, Any], base_id: int) -> list[int]:
+    def _find_merged_ids(self, values: Mapping[str, Any], base_id: int) -> list[int]:
         """Return the ids of the subscribers that a create overwrites by the switch `merge_by`. Subscribers of the base
         come first."""
         ids = list[int]()
@@ -273,21 +277,21 @@ class Sandbox:
                 text = values[name]
                 ids += self.store.find_phone(text) if name == "Phone" else self.store.find(name, text)
         if self.settings.merge_within == "base":
-            ids = [subscriber_id for subscriber_id in ids if self.store.base_of(subscriber_id) == base_id]
-        return sorted(ids, key=lambda subscriber_id: (self.store.base_of(subscriber_id) != base_id, subscriber_id))
+            ids = [subscriber_id for subscriber_id in ids if self.store.find_base_id(subscriber_id) == base_id]
+        return sorted(ids, key=lambda subscriber_id: (self.store.find_base_id(subscriber_id) != base_id, subscriber_id))
 
-    def _answer(self, wire: bytes) -> bytes:
-        """Return the subscriber in the form of an answer to a create."""
+    def _write_answered_subscriber(self, wire: bytes) -> bytes:
+        """Return the JSON of a subscriber in the form of an answer to a create."""
         settings = self.settings
         if settings.provisional_ids:
-            wire = orjson.dumps({**orjson.loads(wire), "Id": self.store.take_id(settings.id_step)})
+            wire = orjson.dumps({**orjson.loads(wire), "Id": self.store.create_id(settings.id_step)})
         if settings.activity != "boolean":
             wire = write_activity(wire, settings.activity)
         if settings.client_user_ids == "number":
             wire = write_id_as_number(wire)
         return write_uuid(wire) if settings.uuids else wire
 
-    def _record(self, kind: str, id_: int, base_id: int, email: str | None, fate: Fate, wire: bytes) -> None:
+    def _record_change(self, kind: str, id_: int, base_id: int, email: str | None, fate: Fate, wire: bytes) -> None:
         subscriber = orjson.Fragment(wire)
         self.truth.append(kind, id=id_, base_id=base_id, email=email, answered=fate, subscriber=subscriber)
 
@@ -299,7 +303,7 @@ class Sandbox:
             if alias == str(base_id) if name is None else fold_base(alias, base_names) == fold_base(name, base_names):
                 base_id, name = (int(target), None) if target.isascii() and target.isdigit() else (None, target)
                 break
-        return self.store.bases.find_or_make(base_id, name, base_names)
+        return self.store.bases.find_or_create_base(base_id, name, base_names)
 
     def _churn(self, listed_base_id: int | None) -> None:
         """Delete and then insert subscribers, as the churn switches say. If `listed_base_id` is None, all bases were
@@ -322,8 +326,8 @@ class Sandbox:
             rows = find_rows()
             new_base_id = listed_base_id
             if new_base_id is None:
-                new_base_id = store.base_of(draw_row(rows, settings, random)) if rows else 1
-            base_id, name = store.bases.find_or_make(new_base_id, None)
+                new_base_id = store.find_base_id(draw_row(rows, settings, random)) if rows else 1
+            base_id, name = store.bases.find_or_create_base(new_base_id, None)
             local_part = "somebody"
             if settings.order == "email" and rows:  # the new subscriber is next to an existing one in the list
                 local_part = (store.read(draw_row(rows, settings, random)).get("Email") or "").partition("@")[0]
@@ -331,13 +335,13 @@ class Sandbox:
             subscriber_id = choose_id(store, rows, settings)
             base = {"Id": base_id, "Name": name}
             wire = orjson.dumps({"Id": subscriber_id, "Base": base, "IsActive": True, "Email": email, "Gender": ""})
-            self._record("churn_inserted", subscriber_id, base_id, None, Fate.UNASKED, wire)
+            self._record_change("churn_inserted", subscriber_id, base_id, None, Fate.UNASKED, wire)
             store.add(subscriber_id, base_id, email, "", wire)
 
     def seed(self, count: int, base_id: int | None, base_name: str | None) -> SyntheticSubscribers:
         """Add `count` synthetic subscribers to one base. The list shows them at once."""
-        base, step = self.store.bases.find_or_make(base_id, base_name), self.settings.id_step
-        block = SyntheticSubscribers(self.store.take_id(step), count, step, *base)
+        base, step = self.store.bases.find_or_create_base(base_id, base_name), self.settings.id_step
+        block = SyntheticSubscribers(self.store.create_id(step), count, step, *base)
         self.truth.append("seeded", **asdict(block))
         self.store.add_block(block)
         return block
@@ -369,7 +373,7 @@ class Service:
         self._waiting_requests.clear()
         self._served_count = 0
         for peer, (operation, *_) in tuple(self._open_requests.items()):
-            self._finish(operation, peer, NO_RESPONSE, Ending.CUT)
+            self._finish_request(operation, peer, NO_RESPONSE, Ending.CUT)
         self._sandbox.reset()
 
     def receive(self, request: Request, peer: Peer) -> None:
@@ -381,7 +385,9 @@ class Service:
         sandbox.stats.count_received(operation, now, peer.quiet_until)
         fault, refusal = self._admit(request, operation, method, now)
         if refusal is not None:
-            self._call_after(self._draw_latency_s(), lambda: self._finish(operation, peer, refusal, Ending.WHOLE))
+            self._call_after(
+                self._draw_latency_s(), lambda: self._finish_request(operation, peer, refusal, Ending.WHOLE)
+            )
         elif sandbox.settings.capacity and self._served_count >= sandbox.settings.capacity:
             self._waiting_requests.append(lambda: self._serve(operation, request, peer, fault))
         else:
@@ -446,10 +452,11 @@ class Service:
 
         def execute() -> None:
             try:
-                self._perform(operation, request, peer, fault)
+                self._execute_with_fault(operation, request, peer, fault)
             finally:
                 self._served_count -= 1
-                if not self._is_serving_line:  # a request that the loop below serves must not start the loop again
+                # A request that the loop serves must not start the loop a second time.
+                if not self._is_serving_line:
                     self._is_serving_line = True
                     capacity = self._sandbox.settings.capacity
                     while self._waiting_requests and (not capacity or self._served_count < capacity):
@@ -458,12 +465,12 @@ class Service:
 
         self._call_after(self._draw_latency_s(), execute)
 
-    def _perform(self, operation: str, request: Request, peer: Peer, fault: Fault | None) -> None:
-        """Execute a request, and answer as its fault demands. A fault does not change the answer to a rejected
+    def _execute_with_fault(self, operation: str, request: Request, peer: Peer, fault: Fault | None) -> None:
+        """Execute a request, and answer according to its fault. A fault does not change the answer to a rejected
         request."""
         sandbox, settings = self._sandbox, self._sandbox.settings
         if fault is Fault.DROP_BEFORE:
-            self._finish(operation, peer, NO_RESPONSE, Ending.CUT)
+            self._finish_request(operation, peer, NO_RESPONSE, Ending.CUT)
             if settings.late_ms and operation != "list":
                 self._call_after(settings.late_ms / 1000, lambda: self._execute(operation, request, Fate.LATE))
             return
@@ -472,14 +479,14 @@ class Service:
             is_error = sandbox.random.random() < settings.list_error
             sandbox.stats.faults.update(["list_error"] if is_error else [])
         if is_error:
-            self._finish(operation, peer, self._build_server_error(), Ending.WHOLE)
+            self._finish_request(operation, peer, self._build_server_error(), Ending.WHOLE)
             return
         if fault is Fault.STRAY_REFUSAL:
             status = int(sandbox.random.choice(settings.stray_statuses))
-            self._finish(operation, peer, self._build_error(status, "This is not possible"), Ending.WHOLE)
+            self._finish_request(operation, peer, self._build_error(status, "This is not possible"), Ending.WHOLE)
             return
         if fault is Fault.DISCARD and operation == "create":
-            self._finish(operation, peer, self._discard(request), Ending.WHOLE)
+            self._finish_request(operation, peer, self._answer_without_storing(request), Ending.WHOLE)
             return
         if fault is Fault.REPEAT and operation == "create":
             self._execute(operation, request, Fate.REPEATED)
@@ -509,7 +516,7 @@ class Service:
                 root = orjson.loads(response.body)
                 root["Subscriber"]["Email"] = "somebody.else@example.net"
                 response = Response(response.status, orjson.dumps(root))
-        self._finish(operation, peer, response, ending)
+        self._finish_request(operation, peer, response, ending)
 
     def _execute(self, operation: str, request: Request, fate: Fate) -> tuple[Response, bool]:
         """Return the response, and whether the request was executed."""
@@ -521,7 +528,7 @@ class Service:
         except OSError:  # the disk is full and nothing was stored; the answer is a server error, as from a real service
             return self._build_server_error(), False
 
-    def _discard(self, request: Request) -> Response:
+    def _answer_without_storing(self, request: Request) -> Response:
         """Return the answer to a create that is not executed."""
         try:
             return self._sandbox.answer_unstored(request.body)
@@ -566,7 +573,7 @@ class Service:
                 )
         return self._build_error(status, message)
 
-    def _finish(self, operation: str, peer: Peer, response: Response, ending: Ending) -> None:
+    def _finish_request(self, operation: str, peer: Peer, response: Response, ending: Ending) -> None:
         """Answer a request, and count the answer as the client sees it."""
         sandbox = self._sandbox
         label = str(response.status) if ending is Ending.WHOLE else ending.value

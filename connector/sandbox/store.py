@@ -56,7 +56,7 @@ class Bases:
         self._names: dict[int, str] = {}
         self._ids: dict[str, dict[str, int]] = {}  # for each way of matching names: the ids by key
 
-    def find_or_make(self, base_id: int | None, name: str | None, base_names: str = "exact") -> tuple[int, str]:
+    def find_or_create_base(self, base_id: int | None, name: str | None, base_names: str = "exact") -> tuple[int, str]:
         """Return the Id and the Name of the base. An unknown Id creates the base `Base <Id>`, and an unknown Name
         creates a base with the next Id.
 
@@ -93,9 +93,11 @@ def fold_key(text: str) -> str:
 
 
 def find_identity(subscriber: dict[str, Any], identity_switch: str) -> tuple[str, str] | None:
-    """Return the field and the value that identify a subscriber within a base, or None if the subscriber has no such
-    value. If `identity_switch` is email, this is the email, or without an email the ClientUserId. Otherwise it is
-    always the ClientUserId."""
+    """Return the field and the value that identify a subscriber within a base, or None if the subscriber has no value.
+
+    If `identity_switch` is email, the field is the email, or the ClientUserId for a subscriber without an email.
+    Otherwise the field is the ClientUserId.
+    """
     email = fold_key(subscriber.get("Email") or "") if identity_switch == "email" else ""
     client_user_id = (subscriber.get("ClientUserId") or "").strip()
     if email:
@@ -147,7 +149,7 @@ class SubscriberStore:
 
     # changes
 
-    def take_id(self, step: int) -> int:
+    def create_id(self, step: int) -> int:
         """Return the next Id that no subscriber has had."""
         subscriber_id = self._next_id
         self._next_id += step
@@ -158,7 +160,7 @@ class SubscriberStore:
         subscriber_id: int,
         base_id: int,
         email: str,
-        client: str,
+        client_user_id: str,
         wire: bytes,
         show_at: float | None = None,
     ) -> None:
@@ -166,7 +168,7 @@ class SubscriberStore:
         later time."""
         self._next_id = max(self._next_id, subscriber_id + 1)
         self._json_by_id[subscriber_id] = wire
-        self._add_keys(subscriber_id, email, client)
+        self._add_keys(subscriber_id, email, client_user_id)
         if show_at is None:
             self._add_to_list(subscriber_id, base_id)
         else:
@@ -185,7 +187,7 @@ class SubscriberStore:
 
     def replace(self, subscriber_id: int, wire: bytes) -> None:
         """Replace the fields of an existing subscriber. The subscriber may move to another base."""
-        subscriber, old_base = orjson.loads(wire), self.base_of(subscriber_id)
+        subscriber, old_base = orjson.loads(wire), self.find_base_id(subscriber_id)
         self._remove_row(subscriber_id)
         if subscriber["Base"]["Id"] != old_base and subscriber_id not in self._hidden_ids:
             ids = self._visible_ids[old_base]
@@ -197,7 +199,7 @@ class SubscriberStore:
 
     def remove(self, subscriber_id: int) -> None:
         """Remove a subscriber. Its Id is never used again."""
-        base_id = self.base_of(subscriber_id)
+        base_id = self.find_base_id(subscriber_id)
         self._remove_row(subscriber_id)
         if subscriber_id in self._hidden_ids:
             self._hidden_ids.remove(subscriber_id)
@@ -213,10 +215,10 @@ class SubscriberStore:
             subscriber_id = heapq.heappop(self._show_heap)[1]
             if subscriber_id in self._hidden_ids:
                 self._hidden_ids.remove(subscriber_id)
-                self._add_to_list(subscriber_id, self.base_of(subscriber_id))
+                self._add_to_list(subscriber_id, self.find_base_id(subscriber_id))
 
-    def _add_keys(self, subscriber_id: int, email: str, client: str) -> None:
-        for field, text in (("Email", email), ("ClientUserId", client)):
+    def _add_keys(self, subscriber_id: int, email: str, client_user_id: str) -> None:
+        for field, text in (("Email", email), ("ClientUserId", client_user_id)):
             key = fold_key(text)
             if key:
                 self._ids_by_key[field].setdefault(key, []).append(subscriber_id)
@@ -246,11 +248,12 @@ class SubscriberStore:
 
     # replicas
 
-    def record_fresh(self, subscriber_id: int, shown_at: float) -> None:
-        """Record the time at which the list shows a new subscriber. A replica that lags shows the subscriber later."""
+    def record_replica_start(self, subscriber_id: int, shown_at: float) -> None:
+        """Record the time at which a replica without a lag shows a new subscriber. Other replicas show the subscriber
+        later."""
         self._shown_at_by_id[subscriber_id] = shown_at
 
-    def find_late(self, now: float, lag_s: float, longest_lag_s: float) -> set[int]:
+    def find_unreplicated_ids(self, now: float, lag_s: float, longest_lag_s: float) -> set[int]:
         """Return the ids that a replica with this lag does not show yet. Forget subscribers that every replica
         shows."""
         self._shown_at_by_id = {
@@ -277,7 +280,7 @@ class SubscriberStore:
         subscriber: dict[str, Any] = orjson.loads(wire)
         return subscriber
 
-    def base_of(self, subscriber_id: int) -> int:
+    def find_base_id(self, subscriber_id: int) -> int:
         """Return the Id of the subscriber's base."""
         block = self._find_block(subscriber_id)
         return int(self.read(subscriber_id)["Base"]["Id"]) if block is None else block.base_id
@@ -343,13 +346,13 @@ class SubscriberStore:
         ]
         return sorted(subscriber_id for subscriber_id in matching_ids if subscriber_id in self)
 
-    def find_same(self, subscriber: dict[str, Any], base_id: int, identity_switch: str) -> list[int]:
+    def find_by_identity(self, subscriber: dict[str, Any], base_id: int, identity_switch: str) -> list[int]:
         """Return the sorted ids of the base's subscribers that have this subscriber's identity."""
         identity = find_identity(subscriber, identity_switch)
         return sorted(
             subscriber_id
             for subscriber_id in (self.find(*identity) if identity is not None else ())
-            if self.base_of(subscriber_id) == base_id
+            if self.find_base_id(subscriber_id) == base_id
             and find_identity(self.read(subscriber_id), identity_switch) == identity
         )
 
@@ -362,7 +365,9 @@ class SubscriberStore:
                 for subscriber_id in ids if len(ids) > 1 else ():
                     identity = find_identity(self.read(subscriber_id), identity_switch)
                     if identity is not None:
-                        ids_by_identity.setdefault((self.base_of(subscriber_id), *identity), set()).add(subscriber_id)
+                        ids_by_identity.setdefault((self.find_base_id(subscriber_id), *identity), set()).add(
+                            subscriber_id
+                        )
         return [
             {"base_id": base_id, "field": field, "value": value, "ids": sorted(ids)}
             for (base_id, field, value), ids in ids_by_identity.items()

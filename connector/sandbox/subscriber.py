@@ -33,7 +33,7 @@ class RejectedError(Exception):
         self.status = status
 
 
-def reject(error: ValidationError) -> RejectedError:
+def build_rejection(error: ValidationError) -> RejectedError:
     """Return the rejection for a validation error of pydantic. The message names the first field that breaks a rule."""
     first_error = error.errors(include_url=False, include_context=False)[0]
     if first_error["type"] == "json_invalid":
@@ -127,7 +127,7 @@ def parse_create(body: bytes, settings: SandboxSettings) -> tuple[int | None, st
     try:
         root = _CREATE_BODY.validate_json(body, extra=settings.extra_fields)
     except ValidationError as error:
-        raise reject(error) from None
+        raise build_rejection(error) from None
     values = cast("dict[str, Any]", root["Subscriber"])
     base = values.pop("Base", {})
     if not base.get("Id") and not base.get("Name"):  # null, 0 and "" count as missing
@@ -142,7 +142,7 @@ def parse_create(body: bytes, settings: SandboxSettings) -> tuple[int | None, st
     return None, base["Name"], values
 
 
-def alter(values: dict[str, Any], settings: SandboxSettings) -> None:
+def alter_values(values: dict[str, Any], settings: SandboxSettings) -> None:
     """Change fields in place, like a service that stores other values than it gets (the switches `alter_...`)."""
     for name in settings.alter_fields:
         outer_name, _, inner_name = name.partition(".")
@@ -166,7 +166,7 @@ def fill_defaults(values: dict[str, Any], absent_fields: str) -> dict[str, Any]:
     return {name: subscriber[name] for name in _FIELDS if name in subscriber}
 
 
-def cut_base(wire: bytes, shown_part: str) -> bytes:
+def cut_base_fields(wire: bytes, shown_part: str) -> bytes:
     """Return the JSON of a subscriber with only the Id of the base (`shown_part` is id), with only the Name of the base
     (name), or without a base (none)."""
     subscriber = orjson.loads(wire)
@@ -175,7 +175,7 @@ def cut_base(wire: bytes, shown_part: str) -> bytes:
     return orjson.dumps(subscriber | ({} if key is None else {"Base": {key: base.get(key)}}))
 
 
-def cut_identity(wire: bytes, omitted_fields: Collection[str], *, is_email_masked: bool) -> bytes:
+def omit_identity_fields(wire: bytes, omitted_fields: Collection[str], *, is_email_masked: bool) -> bytes:
     """Return the JSON of a subscriber without the `omitted_fields`. If `is_email_masked`, the email is masked."""
     subscriber = {name: value for name, value in orjson.loads(wire).items() if name not in omitted_fields}
     if is_email_masked and (email := subscriber.get("Email")):

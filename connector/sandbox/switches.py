@@ -30,7 +30,7 @@ ExecutedStatus = Literal["200", "400", "401", "403", "404", "405", "408", "409",
 # the types of values: a JSON value, or a text from `--set`
 
 
-def _split(value: object) -> object:
+def _split_words(value: object) -> object:
     """Return the comma-separated words of a text."""
     return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
 
@@ -50,7 +50,7 @@ def _check_printable(text: str) -> str:
 
 
 _Value = TypeVar("_Value")
-_Words = Annotated[tuple[_Value, ...], BeforeValidator(_split)]
+_Words = Annotated[tuple[_Value, ...], BeforeValidator(_split_words)]
 _Name = Annotated[str, Field(min_length=1)]
 _Pairs = Annotated[dict[_Name, _Name], BeforeValidator(_split_pairs)]
 _Text = Annotated[str, AfterValidator(_check_printable)]

@@ -24,7 +24,7 @@ if sys.platform != "win32":
 
 
 class Fate(StrEnum):
-    """The fate of the answer to an executed request, with its name in the truth log."""
+    """The fate of the answer to an executed request. The value of a member is its name in the truth log."""
 
     ANSWERED = "answered"
     CUT = "cut"  # the request was executed, and no byte of the answer was sent
@@ -131,9 +131,11 @@ class Stats:
         self._quiet_until = max(self._quiet_until, until)
 
     def read(self) -> dict[str, Any]:
-        """Return all counts. `limited` counts requests that a limit refused. `inside_retry_after` counts requests that
-        arrived during the pause of a Retry-After: `all` of them, and requests on the connection of this Retry-After
-        (`told`)."""
+        """Return all counts. `limited` counts requests that a limit refused.
+
+        `inside_retry_after` counts requests that arrived during the pause of a Retry-After: `all` counts every request,
+        and `told` only requests on the connection of this Retry-After.
+        """
         return {
             "requests": self.requests,
             "limited": self.limited,

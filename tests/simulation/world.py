@@ -166,7 +166,7 @@ class World:
 
     def _switch(self, switches: Mapping[str, object]) -> None:
         if switches:
-            self.far_end.state.change(switches)
+            self.far_end.state.change_switches(switches)
             description = ", ".join(f"{name}={value}" for name, value in switches.items())
             self.record.add_line(self.timeline.now_s, f"service: {description}")
 
