@@ -1,4 +1,4 @@
-"""Files that appear only when they are complete, and that replace only files that they may replace.
+"""Writes files that appear only when they are complete, and that replace only files that the connector may replace.
 
 A file is written as `.NAME.partial` in the folder of its target. The writer holds a lock until the file is complete.
 Then the file replaces the target in one step. A second writer of the same target is refused. If a writer is killed, the

@@ -1,4 +1,4 @@
-"""Stops a run after a signal or for the run's own reason. Describes what the run is doing, or for what it waits.
+"""Stops a run after a signal or for the run's own reason. Also describes the activity of the run for a person.
 
 After the first signal, the run ends cleanly. The second signal ends the run at once.
 """
@@ -18,15 +18,14 @@ from connector.units import show_duration
 
 T = TypeVar("T")
 
-_CANCEL_INTERVAL_S = 1.0  # between two cancellations of a task
+_CANCEL_INTERVAL_S = 1.0  # seconds between two cancellations of a task
 
 _KILL_AFTER_S = 5.0  # time to record results after a second signal; the ledger's server may no longer answer
 
 
 @dataclass(slots=True)
 class Stop:
-    """The state of stopping a run: whether and why the run must stop. It also describes what the run is doing, or for
-    what it waits.
+    """Whether a run must stop, and the reason. Also has the activity of the run: its work, or the reason of its wait.
 
     `event` is set when no new request may leave. `signal` is the signal that stopped the run, and `reason` is the run's
     own reason. While `is_recording` is true, a second signal does not cancel the work, because the work then only
@@ -46,23 +45,23 @@ class Stop:
         """Whether the run must stop, because of a signal or a reason."""
         return self.event.is_set()
 
-    def end(self, reason: str) -> None:
-        """Stop the run for this reason, so that no new request leaves. Of several reasons, the first is stored."""
+    def request_stop(self, reason: str) -> None:
+        """Stop the run for this reason, so that no new request leaves. Only the first reason is stored."""
         self.reason = self.reason or reason
         self.event.set()
 
-    def end_after(self, time_limit_s: float) -> None:
+    def stop_after(self, time_limit_s: float) -> None:
         """Stop the run after `time_limit_s` seconds, unless the run is already stopping."""
         reason = (
             f"the time limit of {show_duration(time_limit_s)} has passed: no new request was sent, and the result of "
             "every sent request is recorded. Run it again to continue"
         )
 
-        def end() -> None:
+        def stop() -> None:
             if not self.is_stopping:
-                self.end(reason)
+                self.request_stop(reason)
 
-        asyncio.get_running_loop().call_later(time_limit_s, end)
+        asyncio.get_running_loop().call_later(time_limit_s, stop)
 
     def check(self) -> None:
         """Raise RunAborted if the run must stop for its own reason."""
@@ -99,7 +98,7 @@ class Stop:
             self.activity, self.wait_ends_at = previous_activity, None
 
     def describe(self) -> str:
-        """Return a text about what the run is doing, or about the length and the reason of its wait."""
+        """Return the activity of the run as a text. For a wait, the text has the remaining seconds and the reason."""
         if self.wait_ends_at is None:
             return self.activity
         return f"waiting {max(self.wait_ends_at - self.clock.monotonic(), 0):.0f} s: {self.activity}"
@@ -127,7 +126,7 @@ class Stop:
             raise RunAborted(self.reason or STOPPED)
         return task.result()
 
-    async def within_grace(self, work: Coroutine[Any, Any, None], grace_s: float) -> None:
+    async def run_with_grace(self, work: Coroutine[Any, Any, None], grace_s: float) -> None:
         """Run `work` to its end. When the run must stop, cancel `work` after `grace_s` seconds."""
         task = asyncio.ensure_future(work)
         grace_sleep: asyncio.Future[None] | None = None
@@ -144,8 +143,8 @@ class Stop:
 
 
 async def _cancel(task: asyncio.Future[Any], interval_s: float | None = _CANCEL_INTERVAL_S) -> None:
-    """Cancel the task again and again until the task ends. aiohttp may swallow a cancellation, because it looks like
-    aiohttp's own timeout."""
+    """Cancel the task again and again until the task ends. aiohttp may ignore a cancellation, because a cancellation
+    looks like aiohttp's own timeout."""
     while not task.done():
         task.cancel()
         await asyncio.wait((task,), timeout=interval_s)
@@ -191,7 +190,7 @@ def stop_on_signals(clock: Clock) -> Iterator[Stop]:
 
 
 @asynccontextmanager
-async def work_beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def run_beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run `work` in a task while the block runs. When the block ends, cancel the task, wait for its end, and raise its
     error if it has one."""
     task = asyncio.ensure_future(work)

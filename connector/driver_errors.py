@@ -37,7 +37,7 @@ _HARMLESS_TEXT = re.compile(r'(?:Constraint Error: )?(?:CHECK|NOT NULL) constrai
 _CONNECTION_ERRORS = frozenset(["OperationalError", "InterfaceError"])
 
 # Errors with a message that a person has written in a trigger (RAISE, SIGNAL). The message may contain any value.
-_RULE_STATES = ("P0", "45")
+_USER_ERROR_STATES = ("P0", "45")
 _RAISE_OF_POSTGRESQL = "exec_stmt_raise"  # the routine in PostgreSQL's source; such an error may have any SQLSTATE
 _SIGNAL_OF_MYSQL = 1644
 
@@ -52,13 +52,13 @@ _WITHHELD_MESSAGE = (
 
 @dataclass(frozen=True, slots=True)
 class _DriverMessage:
-    """The text of an error, with its SQLSTATE and its MySQL number if the driver has them. `is_of_rule` is true if a
-    person has written the text, for example in a trigger."""
+    """The text of an error, with its SQLSTATE and its MySQL number if the driver has them. `is_written_by_user` is true
+    if a person has written the text, for example in a trigger."""
 
     text: str
     state: str | None = None
     number: int | None = None
-    is_of_rule: bool = False
+    is_written_by_user: bool = False
 
     @property
     def code(self) -> str:
@@ -73,7 +73,7 @@ def describe_error(error: BaseException) -> str:
     does not contain the code."""
     error = getattr(error, "orig", None) or error
     message = _read_message(error)
-    if message.is_of_rule:
+    if message.is_written_by_user:
         return _WITHHELD_MESSAGE + message.code
     line = (message.text.strip() or type(error).__name__).splitlines()[0]
     if _is_harmless(error, message, line):
@@ -83,7 +83,7 @@ def describe_error(error: BaseException) -> str:
 
 def _mask_values(line: str, *, has_quotes: bool) -> str:
     """Return the line with `'…'` for a quoted text, `@` for an address, and `#` for a longer number. If `has_quotes` is
-    false, the driver may also write values in parentheses, and these are masked, too."""
+    false, texts in parentheses are also masked, because the driver may write values in parentheses."""
     if not has_quotes:
         line = _IN_PARENTHESES.sub("(…)", line)
     return _NUMBER.sub("#", _ADDRESS.sub("@", _QUOTED_VALUE.sub("'…'", line, count=1)))
@@ -95,20 +95,24 @@ def _read_message(error: BaseException) -> _DriverMessage:
     if isinstance(first_argument, dict) and "M" in first_argument:
         # pg8000 has the fields of the server's message, with letters as keys.
         state = first_argument.get("C")
-        return _DriverMessage(str(first_argument["M"]), state, None, _is_of_rule(state, first_argument.get("R")))
+        return _DriverMessage(
+            str(first_argument["M"]), state, None, _is_written_by_user(state, first_argument.get("R"))
+        )
     if len(arguments) > 1 and type(first_argument) is int and not isinstance(error, OSError):  # drivers of MySQL
-        is_of_rule = first_argument == _SIGNAL_OF_MYSQL or _is_of_rule(getattr(error, "sqlstate", None), None)
-        return _DriverMessage(str(arguments[1]), None, first_argument, is_of_rule)
+        is_written_by_user = first_argument == _SIGNAL_OF_MYSQL or _is_written_by_user(
+            getattr(error, "sqlstate", None), None
+        )
+        return _DriverMessage(str(arguments[1]), None, first_argument, is_written_by_user)
     if len(arguments) > 1 and isinstance(first_argument, str) and _STATE.fullmatch(first_argument):  # ODBC
-        return _DriverMessage(str(arguments[1]), first_argument, None, _is_of_rule(first_argument, None))
+        return _DriverMessage(str(arguments[1]), first_argument, None, _is_written_by_user(first_argument, None))
     state, details = getattr(error, "sqlstate", None), getattr(error, "diag", None)  # psycopg
-    is_of_trigger = getattr(error, "sqlite_errorname", "") == "SQLITE_CONSTRAINT_TRIGGER"
-    is_of_rule = is_of_trigger or _is_of_rule(state, getattr(details, "source_function", None))
-    return _DriverMessage(str(getattr(details, "message_primary", None) or error), state, None, is_of_rule)
+    is_from_trigger = getattr(error, "sqlite_errorname", "") == "SQLITE_CONSTRAINT_TRIGGER"
+    is_written_by_user = is_from_trigger or _is_written_by_user(state, getattr(details, "source_function", None))
+    return _DriverMessage(str(getattr(details, "message_primary", None) or error), state, None, is_written_by_user)
 
 
-def _is_of_rule(state: str | None, routine: str | None) -> bool:
-    return routine == _RAISE_OF_POSTGRESQL or (state or "")[:2] in _RULE_STATES
+def _is_written_by_user(state: str | None, routine: str | None) -> bool:
+    return routine == _RAISE_OF_POSTGRESQL or (state or "")[:2] in _USER_ERROR_STATES
 
 
 def _is_harmless(error: BaseException, message: _DriverMessage, line: str) -> bool:

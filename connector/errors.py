@@ -5,11 +5,11 @@ personal data.
 """
 
 STOPPED = "the run was stopped"
-"""The reason for a row that was given up, when nothing more is known than that the run stopped."""
+"""The reason of a row that was not sent because the run stopped, if no better reason is known."""
 
 
 OTHER_ACCOUNT = "this token sees another account, or the base was emptied"
-"""The part of a message by which a report shows that the service lists none of the known subscribers."""
+"""The part of a report's message which shows that the service lists none of the known subscribers."""
 
 
 class ConnectorError(Exception):

@@ -1,4 +1,4 @@
-"""The flow of an export: read the list, certify it, write it, and report."""
+"""The flow of an export: read the list, certify the list, write the list, and report the run."""
 
 from __future__ import annotations
 
@@ -219,15 +219,15 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress) -> Report
     service = build_service(plan.settings, LIST_CONNECTIONS)
     with record_report(report, plan.settings.state_dir, plan.settings.retention_s, clock.now):
         pace = Pace(plan.max_rate)
-        if not plan.settings.has_no_ledger:
+        if not plan.settings.is_ledger_missing:
             from connector.ledger.opening import start_pace  # an export without a ledger does not wait for SQLAlchemy
 
             pace = await start_pace(plan.settings, plan.max_rate, clock, stop)
         async with open_client(service, rate=pace.rate) as client:
             try:
                 # A cancellation leaves no half-written target: a writer publishes all rows at once, or none.
-                copy = _copy_list(plan, report, client, progress, clock)
-                status = await stop.until_stopped(copy, is_cancelled_once=True)
+                export_task = _export_list(plan, report, client, progress, clock)
+                status = await stop.until_stopped(export_task, is_cancelled_once=True)
                 end_report(report, status, clock.now())
             except LockedError as error:
                 end_report(report, "locked", clock.now(), str(error))
@@ -256,7 +256,7 @@ def _describe_scope(plan: ExportPlan) -> RunScope:
     return RunScope(plan.settings.service.base_url, str(destination), base, plan.settings.account, drop_empty(settings))
 
 
-async def _copy_list(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> Status:
+async def _export_list(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> Status:
     """Write all subscribers that the plan's query lists (service-api.md 4.3) to the destination if the certificate of
     the list is complete, or if the plan accepts the list. Put the certificate and the rows into the report, and return
     the status of the run.
@@ -324,7 +324,7 @@ async def _copy_list(plan: ExportPlan, report: Report, client: Client, progress:
 
 def _list_bases(plan: ExportPlan) -> list[int]:
     """Return the Ids of the account's bases in the ledger, or an empty list if the ledger cannot be read."""
-    if plan.settings.has_no_ledger:
+    if plan.settings.is_ledger_missing:
         return []
     from connector.ledger.opening import read_ledger
     from connector.ledger.records import list_bases
@@ -344,7 +344,7 @@ async def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Se
     """Return the ids of confirmed subscribers of the ledger that the list should have shown and that are not among
     `ids` (architecture 7, rule 7). Return an empty list if a run may be creating subscribers now, or if the ledger
     cannot be read."""
-    if plan.settings.has_no_ledger:
+    if plan.settings.is_ledger_missing:
         return []
     import numpy as np
 

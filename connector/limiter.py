@@ -60,7 +60,7 @@ class RequestLimiter:
         return not self._control.is_stopping and self._try_acquire() <= 0
 
     def release(self) -> None:
-        """Release the slot. A caller that waits for a slot is woken by `wake_waiting` only."""
+        """Release the slot. Only `wake_waiting` wakes a caller that waits for a slot."""
         self._in_flight_count -= 1
 
     def cancel(self) -> None:
@@ -129,7 +129,7 @@ class RequestLimiter:
         quiet_s = self._client.quiet_until - now
         if quiet_s > MAX_PAUSE_S:
             pause_ends_at = self._control.clock.now() + timedelta(seconds=quiet_s)
-            self._control.end(
+            self._control.request_stop(
                 f"the service sent Retry-After: {quiet_s:,.0f} s; run again after {pause_ends_at:%Y-%m-%d %H:%M} UTC"
             )
         if quiet_s > 0:
@@ -164,17 +164,17 @@ class RequestLimiter:
             self._breaker.record_failure(sent_at, now)
         else:
             self._breaker.record_inconclusive(sent_at)
-        if not (is_probe and may_pass):  # a refused probe shows no rate, only that the service still refuses everything
+        if not (is_probe and may_pass):  # a refused probe only shows that the service still refuses all requests
             self._rate.record_refused(sent_at, now, answer.retry_after_s)
         if self._breaker.record_limited(now):
-            self._control.end(
+            self._control.request_stop(
                 f"the service kept refusing {self._noun}s because requests came too fast: run again later"
             )
 
     def _record_failure(self, answer: Ambiguous | NotSent, sent_at: float, now: float) -> None:
         self._breaker.record_failure(sent_at, now)
         if self._breaker.has_given_up(now):
-            self._control.end(
+            self._control.request_stop(
                 f"the service has answered no {self._noun} for a minute (last: {answer.message}): "
                 "run again in some minutes"
             )

@@ -31,7 +31,7 @@ async def send_alert(notify: Notify | None, report: Report, state_dir: Path | No
     if notify is None or report.is_planned:
         return []
     try:
-        return await stop.until_stopped(_send_alert(notify, report, state_dir, stop.clock))
+        return await stop.until_stopped(_record_and_send(notify, report, state_dir, stop.clock))
     except RunAborted:
         return ["A signal interrupted the job's alert. The next run of the job sends the alert again."]
     except Exception as error:  # noqa: BLE001 - a failed alert changes nothing of the run
@@ -42,7 +42,7 @@ async def end_failed_start(
     command: str, job: Job | Path, error: ConnectorError, environ: Mapping[str, str], stop: Stop
 ) -> tuple[str, list[str]]:
     """Record for the command `status` that a run of the job ended with `error` before the run had a report. Then send
-    the alert for which the job asks. `job` is the absolute path of the job file if the error may be in this file.
+    the alert if the job asks for one. `job` is the absolute path of the job file if the error may be in this file.
 
     Return the id of the run, and messages about a failed alert.
     """
@@ -59,7 +59,7 @@ async def end_failed_start(
     return report.run_id, await send_alert(notify, report, state_dir, stop)
 
 
-async def _send_alert(notify: Notify, report: Report, state_dir: Path | None, clock: Clock) -> list[str]:
+async def _record_and_send(notify: Notify, report: Report, state_dir: Path | None, clock: Clock) -> list[str]:
     values = report.as_json()
     path = None if state_dir is None else find_record(state_dir, values)
     record = AlertRecord() if path is None else read_record(path)
@@ -71,7 +71,7 @@ async def _send_alert(notify: Notify, report: Report, state_dir: Path | None, cl
     if path is not None:
         # This is done before an alert is sent, so that the next run sends the alert if this run is killed.
         write_record(path, last_run, alerts)
-    while alerts and (problem := await _post(notify.webhook, alerts[0], clock)) is None:
+    while alerts and (problem := await _post_alert(notify.webhook, alerts[0], clock)) is None:
         alerts.pop(0)
         if path is not None:
             write_record(path, last_run, alerts)
@@ -80,7 +80,7 @@ async def _send_alert(notify: Notify, report: Report, state_dir: Path | None, cl
     return [f"The job's alert failed {_MAX_ATTEMPTS} times: {problem}. The next run of the job sends the alert again."]
 
 
-async def _post(webhook: Webhook, alert: Alert, clock: Clock) -> str | None:
+async def _post_alert(webhook: Webhook, alert: Alert, clock: Clock) -> str | None:
     """Post an alert, and try again if this fails. Return None, or the reason why the alert was not delivered."""
     problem = None
     for attempt in range(_MAX_ATTEMPTS):

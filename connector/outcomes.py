@@ -61,5 +61,5 @@ class Fault:
 
     position: int  # the position of the row in its chunk (0 = first)
     field: str  # the name of the field (connector/fields.py); "": the whole row
-    code: str  # the kind of the fault, which programs can rely on
+    code: str  # the kind of the fault; a code never changes its meaning, so that programs can use the code
     message: str  # explains the fault to a person

@@ -28,7 +28,7 @@ class ProgressMeter:
 
     def describe(self, done_count: int, total: float | None, *, is_estimate: bool = False) -> str:
         """Return a text such as `25% of about 24,000, 830/s, 21 s left`. Unknown parts are left out."""
-        rate, parts = self._measure(done_count), list[str]()
+        rate, parts = self._measure_rate(done_count), list[str]()
         if total:
             total_text = f"{total:,.0f}"
             if is_estimate:  # two digits, because more digits would flicker
@@ -41,7 +41,7 @@ class ProgressMeter:
             parts.append(f"{_show_seconds((total - done_count) / rate)} left")
         return ", ".join(parts)
 
-    def _measure(self, done_count: int) -> float:
+    def _measure_rate(self, done_count: int) -> float:
         """Return the number of items done per second during about the last `_RATE_WINDOW_S` seconds."""
         now, marks = self._monotonic(), self._marks
         if marks and done_count < marks[-1][1]:  # the count has begun again

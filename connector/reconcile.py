@@ -27,7 +27,7 @@ from connector.subscribers.identity import Digests, digest_identity, split_diges
 Integers = npt.NDArray[np.int64]
 
 ListedBase = tuple[int | None, str | None]
-"""The id and the name of a base as the list has them, each None if it is of another type."""
+"""The id and the name of a base as the list has them. An id or a name of another type is None."""
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "256MB", "threads": 1, "preserve_insertion_order": False, "autoinstall_known_extensions": False,
@@ -147,8 +147,8 @@ class Comparison(CloseableResource):
         self._insert("source", dict(zip(_TABLES["source"], columns, strict=True)))
 
     def add_present(self, sides: Integers, identities: Digests) -> None:
-        """Add invalid and suppressed rows of the source. They are not compared, but their subscribers count as being in
-        the source."""
+        """Add invalid and suppressed rows of the source. These rows are not compared, but the source counts as having
+        their subscribers."""
         self._insert("source", {"side": sides, "digest": split_digests(identities)})
 
     def add_entries(self, side: int, entries: Iterable[tuple[bytes, int, int | None, int | None, str | None]]) -> None:

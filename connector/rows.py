@@ -25,7 +25,7 @@ class MalformedRow:
     number: int  # the record number, as in `Chunk.numbers`
     line: int | None  # the line on which the record starts (1 = first line of the file); None: the source has no lines
     raw: str  # the record as text
-    code: str  # the kind of the fault, which programs can rely on
+    code: str  # the kind of the fault; a code never changes its meaning, so that programs can use the code
     message: str
 
 
@@ -43,7 +43,7 @@ class Chunk:
     malformed: tuple[MalformedRow, ...]
     name: str  # the name in messages: of the source, or of the file if the chunk is of one file
     messages: tuple[str, ...] = ()
-    """Notes on the reading of the source. Only the first chunk that a note concerns has the note."""
+    """Messages about the reading of the source. Only the first chunk that a message concerns has the message."""
     number_cells: Mapping[str, int] = field(default_factory=dict)
     """For each column of a workbook: the number of cells that have a number instead of text."""
     share: float | None = None  # the part of the source that is read after this chunk, 0 to 1; None: unknown

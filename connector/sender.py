@@ -4,8 +4,8 @@
 - The first items leave one at a time, and each result is recorded before the next intent (the canary, architecture
   4.9). Once the service has accepted an item, requests leave as fast as the limiter allows. Meanwhile the next intents
   are committed.
-- Each item ends once: with a verdict on its answer, or given up as stopped, stale or cut off.
-- An item that is proved to have had no effect is sent again before all others.
+- Each item ends once: with a verdict on its answer, or without an answer because the item was given up (GiveUpReason).
+- If a request certainly had no effect, its item is sent again before all other items.
 
 A `Delivery` is for creates or for emails, and records the results.
 """
@@ -47,20 +47,20 @@ class GiveUpReason(Enum):
 
 
 class Delivery(Protocol[Sent, AnswerT, Verdict]):
-    """Creates or emails: sends single items, and records their results."""
+    """Sends single items, which are creates or emails, and records their results."""
 
     @property
     def is_proved(self) -> bool:
         """Whether the service has accepted an item."""
 
     @property
-    def most_at_once(self) -> int:
+    def max_intents(self) -> int:
         """The number of intents that may share the next commit."""
 
     def find_deadline(self, item: Sent) -> float:
         """Return the time (monotonic) until which the item may be sent."""
 
-    async def intend(self, items: Sequence[Sent]) -> None:
+    async def commit_intents(self, items: Sequence[Sent]) -> None:
         """Commit the intents of these items. Return once they are durable."""
 
     def attempt(self, item: Sent) -> Awaitable[AnswerT | NotSent]:
@@ -70,18 +70,18 @@ class Delivery(Protocol[Sent, AnswerT, Verdict]):
         """Return the verdict on the answer, or None if the request had no effect and the item must be sent again."""
 
     def finish(self, item: Sent, verdict: Verdict) -> None:
-        """Keep the verdict for the next commit, and report it."""
+        """Store the verdict for the next commit, and report the verdict."""
 
     def give_up(self, item: Sent, reason: GiveUpReason) -> None:
-        """Keep for the next commit that the item has no answer. Only with the reason CUT_OFF, the service may have
+        """Store for the next commit that the item has no answer. Only with the reason CUT_OFF, the service may have
         executed the item."""
 
     async def record(self) -> None:
-        """Commit the verdicts that `finish` and `give_up` have kept."""
+        """Commit the results that `finish` and `give_up` have stored."""
 
 
 class Sender(Generic[Item, AnswerT, Verdict]):
-    """Sends the items that a function returns. At most `most_unfinished` items plus one commit of intents are in flight
+    """Sends the items that a function returns. At most `max_unfinished` items plus one commit of intents are in flight
     at a time."""
 
     def __init__(
@@ -90,10 +90,10 @@ class Sender(Generic[Item, AnswerT, Verdict]):
         limiter: RequestLimiter,
         retrier: Retrier,
         delivery: Delivery[Item, AnswerT, Verdict],
-        most_unfinished: int,
+        max_unfinished: int,
     ) -> None:
         self._control, self._limiter, self._retrier, self._delivery = control, limiter, retrier, delivery
-        self._most_unfinished = most_unfinished + COMMIT_SIZE
+        self._max_unfinished = max_unfinished + COMMIT_SIZE
 
     async def send(self, fetch: FetchItems[Item]) -> None:
         """Send the items that `fetch` returns, until `fetch` returns an empty list or the run must stop.
@@ -105,18 +105,18 @@ class Sender(Generic[Item, AnswerT, Verdict]):
             canaries = await fetch(1)
             if not canaries:
                 return
-            await self._intend(canaries)
+            await self._commit_intents(canaries)
             await self._send_alone(canaries[0])
             await self._delivery.record()
         if not self._control.is_stopping:
             await self._send_together(fetch)
 
-    async def _intend(self, items: Sequence[Item]) -> None:
+    async def _commit_intents(self, items: Sequence[Item]) -> None:
         try:
-            await self._delivery.intend(items)
+            await self._delivery.commit_intents(items)
             logger.debug("batch: %(number)d requests may leave", {"number": len(items)})
         except asyncio.CancelledError:  # the intents are committed, and none of the items was sent
-            self._give_up(items, GiveUpReason.STOPPED)
+            self._give_up_items(items, GiveUpReason.STOPPED)
             raise
 
     async def _send_alone(self, item: Item) -> None:
@@ -131,12 +131,12 @@ class Sender(Generic[Item, AnswerT, Verdict]):
             is_done = await self._attempt(item) if has_slot else True
 
     async def _send_together(self, fetch: FetchItems[Item]) -> None:
-        queue = SendQueue[Item](self._most_unfinished)
+        queue = SendQueue[Item](self._max_unfinished)
         # If a task fails, its group cancels the tasks that have not begun, and these tasks never run.
         unbegun_items: dict[int, Item] = {}
         try:
             async with asyncio.TaskGroup() as group:
-                intent_task = group.create_task(self._intend_ahead(fetch, queue))
+                intent_task = group.create_task(self._commit_intents_ahead(fetch, queue))
                 while await queue.wait_for_item():
                     if not self._has_sendable_item(queue):
                         continue
@@ -154,18 +154,18 @@ class Sender(Generic[Item, AnswerT, Verdict]):
         finally:
             for _ in unbegun_items:
                 self._limiter.cancel()
-            self._give_up([*unbegun_items.values(), *queue.pop_all()], GiveUpReason.STOPPED)
+            self._give_up_items([*unbegun_items.values(), *queue.pop_all()], GiveUpReason.STOPPED)
 
-    async def _intend_ahead(self, fetch: FetchItems[Item], queue: "SendQueue[Item]") -> None:
+    async def _commit_intents_ahead(self, fetch: FetchItems[Item], queue: "SendQueue[Item]") -> None:
         batch_size, monotonic = COMMIT_SIZE, self._control.clock.monotonic
         while not self._control.is_stopping:
-            most_intents = self._delivery.most_at_once
-            batch = await fetch(min(batch_size, most_intents))
+            max_intents = self._delivery.max_intents
+            batch = await fetch(min(batch_size, max_intents))
             if not batch:
                 break
             intended_at = monotonic()
-            await self._intend(batch)
-            await queue.put(batch, max(len(batch), min(COMMIT_SIZE, most_intents)))
+            await self._commit_intents(batch)
+            await queue.put(batch, max(len(batch), min(COMMIT_SIZE, max_intents)))
             is_fast = monotonic() - intended_at < _FAST_GROUP_S
             batch_size = min(2 * batch_size, _LARGEST_COMMIT_SIZE) if is_fast else COMMIT_SIZE
         queue.close()
@@ -185,7 +185,7 @@ class Sender(Generic[Item, AnswerT, Verdict]):
             self._limiter.wake_waiting()
 
     async def _attempt(self, item: Item) -> bool:
-        """Send an item that has a slot. Return False if it had no effect and must be sent again."""
+        """Send an item that has a slot. Return False if the request had no effect and the item must be sent again."""
         limiter, delivery = self._limiter, self._delivery
         deadline = delivery.find_deadline(item)
         if self._control.clock.monotonic() > deadline:
@@ -234,7 +234,7 @@ class Sender(Generic[Item, AnswerT, Verdict]):
             queue.mark_done()
         return False
 
-    def _give_up(self, items: Sequence[Item], reason: GiveUpReason) -> None:
+    def _give_up_items(self, items: Sequence[Item], reason: GiveUpReason) -> None:
         for item in items:
             self._delivery.give_up(item, reason)
 
@@ -242,11 +242,11 @@ class Sender(Generic[Item, AnswerT, Verdict]):
 class SendQueue(Generic[Item]):
     """Items whose intents are durable and that are not sent yet. An item that had no effect comes back to the head.
 
-    At most `most_in_flight` popped items are in flight at a time.
+    At most `max_in_flight` popped items are in flight at a time.
     """
 
-    def __init__(self, most_in_flight: int) -> None:
-        self._most_in_flight = most_in_flight
+    def __init__(self, max_in_flight: int) -> None:
+        self._max_in_flight = max_in_flight
         self._refill_below = 1
         self._items: deque[Item] = deque()
         self._in_flight_count = 0  # items that were popped, and are neither done nor put back
@@ -281,7 +281,7 @@ class SendQueue(Generic[Item]):
     @property
     def first(self) -> Item | None:
         """The first item, or None if no item may be popped now."""
-        return self._items[0] if self._items and self._in_flight_count < self._most_in_flight else None
+        return self._items[0] if self._items and self._in_flight_count < self._max_in_flight else None
 
     def pop(self) -> Item:
         """Remove the first item from the queue, and return it."""

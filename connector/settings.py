@@ -25,7 +25,7 @@ from connector.texts import is_unicode, make_line
 _WANTED_LIMIT = 2048  # for 1,000 requests at once, look-ups and files; with many more, `select` fails in some drivers
 # descriptors for the ledger, its journal, reports, row files, temporary copies, the source and modules
 _RESERVED_FOR_FILES = 32
-_ASSUMED_OPEN_COUNT = 32  # if the open descriptors cannot be counted
+_ASSUMED_OPEN_COUNT = 32  # the number of open descriptors if they cannot be counted
 
 
 def raise_descriptor_limit() -> None:
@@ -88,14 +88,14 @@ class Settings:
     account: str
     state_dir: Path
     ledger_url: str = field(repr=False)
-    may_make_ledger: bool = True
+    may_create_ledger: bool = True
     retention_s: float = RETENTION_S  # rejects files, drift files and reports are deleted after this time
     time_limit_s: float | None = None  # a run is stopped after this time
 
     @property
-    def has_no_ledger(self) -> bool:
-        """Whether the ledger is in the state folder and does not exist. Users who only export have no ledger. This
-        check does not import SQLAlchemy, so these users do not wait for the import."""
+    def is_ledger_missing(self) -> bool:
+        """Whether the ledger is in the state folder and does not exist, as for users who only export. This check does
+        not import SQLAlchemy, so that an export without a ledger does not wait for the import."""
         return self.ledger_url == _write_url(self.state_dir) and not (self.state_dir / _LEDGER_FILE_NAME).exists()
 
 
@@ -108,7 +108,7 @@ def read_settings(
     authorization: str | None = None,
     timeout_s: float | None = None,
     proxy: str | None = None,
-    may_make_ledger: bool = True,
+    may_create_ledger: bool = True,
     retention_s: float = RETENTION_S,
     time_limit_s: float | None = None,
     is_writing: bool = True,
@@ -134,7 +134,7 @@ def read_settings(
         account=account or service.base_url,
         state_dir=state.state_dir,
         ledger_url=state.ledger_url,
-        may_make_ledger=may_make_ledger,
+        may_create_ledger=may_create_ledger,
         retention_s=retention_s,
         time_limit_s=time_limit_s,
     )
@@ -254,7 +254,7 @@ def read_state(environ: Mapping[str, str], *, is_writing: bool = True) -> StateL
         try:
             os.scandir(folder).close()
         except OSError as error:
-            # A missing folder is fine, because no run has stored a file.
+            # A missing folder is no error, because no run has stored a file.
             is_usable = isinstance(error, FileNotFoundError)
     if not is_usable:
         raise ConfigurationError(

@@ -19,7 +19,8 @@ _END_OF_DIGESTS = b"\xff" * (_DIGEST_BYTES + 1)  # larger than every digest
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The shard number `index` (from 1) of `count` shards. It has the digests from `start` to `end`, without `end`."""
+    """The shard number `index` (from 1) of `count` shards. The shard has the digests from `start` to `end`, without
+    `end`."""
 
     index: int = 1
     count: int = 1
@@ -54,8 +55,7 @@ class Shard:
         return Shard(self.index + 1, self.count).start
 
     def overlaps(self, other: Shard) -> bool:
-        """Return whether runs of the two shards must not run at the same time. Shards of different counts always
-        overlap."""
+        """Return whether runs of the two shards exclude each other. Shards of different counts always overlap."""
         return self.count != other.count or self.index == other.index
 
     def holds(self, digest: bytes) -> bool:
@@ -71,7 +71,7 @@ class Shard:
         last_number = self.index * _DIGEST_RANGE // self.count - 1
         return (leading_numbers >= np.uint64(self._first_number)) & (leading_numbers <= np.uint64(last_number))
 
-    def place(self, digest: bytes) -> bytes:
+    def scale_digest(self, digest: bytes) -> bytes:
         """Return the digest that has, in the range of this shard, the same relative position as `digest` has among all
         digests."""
         offset = int.from_bytes(digest[:_LEADING_BYTES].ljust(_LEADING_BYTES, b"\0"), "big") // self.count

@@ -123,7 +123,8 @@ class SpooledValues(CloseableResource):
 
 
 def describe_no_room(content: str, error: OSError) -> str:
-    """Return the message that a temporary file has no room for its `content` (for example "the rows of the plan")."""
+    """Return the message for a temporary file when the disk is full. `content` is for example "the rows of the
+    plan"."""
     folder = tempfile.tempdir or "any temporary folder"
     return (
         f"{content} cannot be kept in {folder} ({error.strerror}): make room there, or set TMPDIR to another folder, "

@@ -49,44 +49,51 @@ class _Rows:
 
 
 class Conflicts:
-    """The decision which row of a subscriber is used. Call `add` with each chunk of a source, then `settle` with all
-    chunks, and then `resolve` with each chunk."""
+    """Decides which row of a subscriber is used if rows of the subscriber differ. Call `add` with each chunk of a
+    source, then `settle` with all chunks, and then `resolve` with each chunk."""
 
     def __init__(self, identity: str) -> None:
         self._field_names = tuple(field.name for field in SENT_FIELDS if field.name != identity)
         self._differing_subscribers: list[Digests] = []  # for each chunk, the digests of subscribers whose rows differ
-        self._barred: list[tuple[Digests, Positions, Positions]] = []  # identities, file indices, record numbers
+        self._invalid_records: list[
+            tuple[Digests, Positions, Positions]
+        ] = []  # identities, file indices, record numbers
         self._file_indices: dict[str, int] = {}  # the index of each file, by the name of the file
         self._recorded_subscribers: Digests = np.empty(0, dtype="S16")  # sorted; set by `settle`
-        self._barred_identities: Digests = self._recorded_subscribers  # the identities of invalid rows, sorted
-        self._used_rows: _Rows  # sorted by subscriber; set by `settle`. A barred subscriber has no used row
+        # The sorted identities of invalid rows. An invalid row may say inactive, so no other row may be used.
+        self._blocked_identities: Digests = self._recorded_subscribers
+        self._used_rows: _Rows  # sorted by subscriber; set by `settle`. A blocked subscriber has no used row
         self.messages: list[str] = []
 
-    def add(self, prepared: PreparedChunk) -> None:
+    def add(self, prepared_chunk: PreparedChunk) -> None:
         """Record the subscribers of this chunk whose rows differ, and the identities of invalid rows that do not say
         that the subscriber is active."""
-        if prepared.is_different.any():
-            self._differing_subscribers.append(prepared.subscriber_digests[prepared.is_different])
-        if len(prepared.barred[0]):
-            identities, record_numbers = prepared.barred
-            self._barred.append((identities, np.full(len(identities), self._index_file(prepared)), record_numbers))
+        if prepared_chunk.is_different.any():
+            self._differing_subscribers.append(prepared_chunk.subscriber_digests[prepared_chunk.is_different])
+        if len(prepared_chunk.blocking_records[0]):
+            identities, record_numbers = prepared_chunk.blocking_records
+            self._invalid_records.append(
+                (identities, np.full(len(identities), self._index_file(prepared_chunk)), record_numbers)
+            )
 
     def settle(self, chunks: Iterable[PreparedChunk]) -> None:
         """Find the used row of each recorded subscriber. Read the chunks only if `add` has recorded a subscriber."""
-        if not self._differing_subscribers and not self._barred:
+        if not self._differing_subscribers and not self._invalid_records:
             return
         self._recorded_subscribers = np.unique(
             np.concatenate([self._recorded_subscribers, *self._differing_subscribers])
         )
-        barred_records = np.empty((0, 2), dtype=np.int64)  # the file index and record number of each invalid row
-        if self._barred:
-            identities, file_indices, numbers = (np.concatenate(arrays) for arrays in zip(*self._barred, strict=True))
-            self._barred_identities, first_indices = np.unique(identities, return_index=True)
-            barred_records = np.stack([file_indices, numbers], axis=1)[first_indices]
-        barred_identities = self._barred_identities
-        rows = _Rows.join([self._select(prepared)[1] for prepared in chunks])
+        invalid_records = np.empty((0, 2), dtype=np.int64)  # the file index and record number of each invalid row
+        if self._invalid_records:
+            identities, file_indices, numbers = (
+                np.concatenate(arrays) for arrays in zip(*self._invalid_records, strict=True)
+            )
+            self._blocked_identities, first_indices = np.unique(identities, return_index=True)
+            invalid_records = np.stack([file_indices, numbers], axis=1)[first_indices]
+        blocked_identities = self._blocked_identities
+        rows = _Rows.join([self._select(prepared_chunk)[1] for prepared_chunk in chunks])
         usable_indices = np.flatnonzero(
-            ~rows.is_duplicate & (rows.is_inactive | ~np.isin(rows.identities, barred_identities))
+            ~rows.is_duplicate & (rows.is_inactive | ~np.isin(rows.identities, blocked_identities))
         )
         # Inactive rows come first.
         usable_indices = usable_indices[
@@ -98,16 +105,16 @@ class Conflicts:
         subscribers_not_inactive = np.unique(rows.subscriber_digests[~rows.is_inactive])
         is_overruling = used_rows.is_inactive & np.isin(used_rows.subscriber_digests, subscribers_not_inactive)
         is_unused = ~rows.is_inactive & ~np.isin(rows.subscriber_digests, used_rows.subscriber_digests)
-        is_barring = np.isin(barred_identities, rows.identities[is_unused])
+        is_blocking = np.isin(blocked_identities, rows.identities[is_unused])
         used_records = np.stack([used_rows.file_indices, used_rows.numbers], axis=1)
-        self.messages += self._describe(used_records[is_overruling].tolist(), barred_records[is_barring].tolist())
+        self.messages += self._describe(used_records[is_overruling].tolist(), invalid_records[is_blocking].tolist())
 
-    def resolve(self, prepared: PreparedChunk) -> PreparedChunk:
-        """Return the chunk. Its unused rows are marked as duplicates, and it has the fields in which these rows differ
-        from the used rows."""
-        if not len(self._recorded_subscribers) and not len(self._barred_identities):
-            return prepared
-        indices, rows = self._select(prepared)
+    def resolve(self, prepared_chunk: PreparedChunk) -> PreparedChunk:
+        """Return the chunk with unused rows marked as duplicates, and with the fields in which these rows differ from
+        the used rows."""
+        if not len(self._recorded_subscribers) and not len(self._blocked_identities):
+            return prepared_chunk
+        indices, rows = self._select(prepared_chunk)
         used_rows = self._used_rows
         used_indices = np.searchsorted(used_rows.subscriber_digests, rows.subscriber_digests)
         used_indices[used_indices == len(used_rows.subscriber_digests)] = 0
@@ -116,42 +123,44 @@ class Conflicts:
             has_used = used_rows.subscriber_digests[used_indices] == rows.subscriber_digests
         is_overruled = ~rows.is_inactive
         is_overruled[has_used] &= used_rows.is_inactive[used_indices[has_used]]
-        is_duplicate = prepared.is_duplicate.copy()
-        is_duplicate[indices] |= is_overruled & ~prepared.is_suppressed[indices]
-        positions, differences = prepared.valid.subscribers.index.to_numpy()[indices], list[Difference]()
+        is_duplicate = prepared_chunk.is_duplicate.copy()
+        is_duplicate[indices] |= is_overruled & ~prepared_chunk.is_suppressed[indices]
+        positions, differences = prepared_chunk.valid.subscribers.index.to_numpy()[indices], list[Difference]()
         for index in np.flatnonzero(is_duplicate[indices]).tolist():
             fields: tuple[str, ...] = ()
             if has_used[index]:
                 differs_mask = rows.digests[index] != used_rows.digests[used_indices[index]]
-                fields = tuple(name for name, is_other in zip(self._field_names, differs_mask, strict=True) if is_other)
+                fields = tuple(
+                    name for name, is_different in zip(self._field_names, differs_mask, strict=True) if is_different
+                )
             if fields or not has_used[index]:
                 differences.append(Difference(int(positions[index]), fields, bool(is_overruled[index])))
-        return replace(prepared, is_duplicate=is_duplicate, differences=tuple(differences))
+        return replace(prepared_chunk, is_duplicate=is_duplicate, differences=tuple(differences))
 
-    def _select(self, prepared: PreparedChunk) -> tuple[Positions, _Rows]:
+    def _select(self, prepared_chunk: PreparedChunk) -> tuple[Positions, _Rows]:
         """Return the valid rows of recorded subscribers, and the indices of these rows."""
-        identities = prepared.valid.identities
-        is_recorded = np.isin(prepared.subscriber_digests, self._recorded_subscribers) | np.isin(
-            identities, self._barred_identities
+        identities = prepared_chunk.valid.identities
+        is_recorded = np.isin(prepared_chunk.subscriber_digests, self._recorded_subscribers) | np.isin(
+            identities, self._blocked_identities
         )
         indices = np.flatnonzero(is_recorded)
-        rows = prepared.valid.subscribers.iloc[indices]
-        numbers = prepared.chunk.numbers[rows.index.to_numpy(dtype=np.int64)]
+        rows = prepared_chunk.valid.subscribers.iloc[indices]
+        numbers = prepared_chunk.chunk.numbers[rows.index.to_numpy(dtype=np.int64)]
         digests = compute_field_digests(rows, self._field_names)
         return indices, _Rows(
-            prepared.subscriber_digests[indices],
+            prepared_chunk.subscriber_digests[indices],
             identities[indices],
-            np.full(len(indices), self._index_file(prepared)),
+            np.full(len(indices), self._index_file(prepared_chunk)),
             numbers,
             find_inactive(rows),
-            prepared.is_duplicate[indices],
+            prepared_chunk.is_duplicate[indices],
             digests,
         )
 
-    def _index_file(self, prepared: PreparedChunk) -> int:
-        return self._file_indices.setdefault(prepared.chunk.name, len(self._file_indices))
+    def _index_file(self, prepared_chunk: PreparedChunk) -> int:
+        return self._file_indices.setdefault(prepared_chunk.chunk.name, len(self._file_indices))
 
-    def _describe(self, overruling_records: list[list[int]], barring_records: list[list[int]]) -> Iterator[str]:
+    def _describe(self, overruling_records: list[list[int]], blocking_records: list[list[int]]) -> Iterator[str]:
         """Yield messages. A record is its file index and its record number."""
         if overruled_count := len(overruling_records):
             verb = agree(overruled_count, "has", "have")
@@ -159,13 +168,13 @@ class Conflicts:
                 f"{count(overruled_count, 'subscriber')} {verb} rows that disagree on is_active: the "
                 f"inactive row is used ({self._list_rows(overruling_records)})"
             )
-        if barred_count := len(barring_records):
-            verb = agree(barred_count, "has", "have")
+        if blocked_count := len(blocking_records):
+            verb = agree(blocked_count, "has", "have")
             yield (
-                f"{count(barred_count, 'subscriber')} {verb} an invalid row that says inactive, or "
-                f"that cannot be read ({self._list_rows(barring_records)}), so no other row of "
-                f"{agree(barred_count, 'this subscriber', 'these subscribers')} is used. Correct the invalid "
-                f"{agree(barred_count, 'row', 'rows')}"
+                f"{count(blocked_count, 'subscriber')} {verb} an invalid row that says inactive, or "
+                f"that cannot be read ({self._list_rows(blocking_records)}), so no other row of "
+                f"{agree(blocked_count, 'this subscriber', 'these subscribers')} is used. Correct the invalid "
+                f"{agree(blocked_count, 'row', 'rows')}"
             )
 
     def _list_rows(self, records: list[list[int]]) -> str:
@@ -228,9 +237,9 @@ class SpooledRows(CloseableResource):
     def spool(self, chunks: Iterator[PreparedChunk]) -> Iterator[PreparedChunk]:
         """Write each chunk to the disk, and then yield the chunk. Close the source at its end. Raises the errors of the
         source. Raises RunAborted if the disk is full."""
-        for prepared in chunks:
-            self._append(prepared)
-            yield prepared
+        for prepared_chunk in chunks:
+            self._append(prepared_chunk)
+            yield prepared_chunk
         self._finish_reading()
 
     async def spool_in_thread(self, chunks: Iterator[PreparedChunk], stop: Stop) -> AsyncGenerator[PreparedChunk]:
@@ -238,20 +247,20 @@ class SpooledRows(CloseableResource):
         a chunk may take an hour. Close the generator with `aclosing`."""
         read_ahead = _ReadAhead(chunks, stop)
         try:
-            async for prepared in read_ahead:
-                self._append(prepared)
-                yield prepared
+            async for prepared_chunk in read_ahead:
+                self._append(prepared_chunk)
+                yield prepared_chunk
         finally:
             self._is_thread_reading = not await read_ahead.close()
         if not stop.is_stopping:
             await asyncio.to_thread(self._finish_reading)
 
-    def _append(self, prepared: PreparedChunk) -> None:
-        self._spool.append(prepared)
-        self._conflicts.add(prepared)
-        self.row_count += prepared.chunk.record_count
-        self.source_row_count += prepared.source_rows
-        self.consent_columns.update(dict.fromkeys(prepared.consent_columns))
+    def _append(self, prepared_chunk: PreparedChunk) -> None:
+        self._spool.append(prepared_chunk)
+        self._conflicts.add(prepared_chunk)
+        self.row_count += prepared_chunk.chunk.record_count
+        self.source_row_count += prepared_chunk.source_rows
+        self.consent_columns.update(dict.fromkeys(prepared_chunk.consent_columns))
 
     def _finish_reading(self) -> None:
         self._source.close()
@@ -262,11 +271,11 @@ class SpooledRows(CloseableResource):
         """Yield the chunks, with at most `limit` records. In each chunk, rows that are not used are marked as
         duplicates."""
         remaining = limit
-        for prepared in map(self._conflicts.resolve, self._spool.read()):
+        for prepared_chunk in map(self._conflicts.resolve, self._spool.read()):
             if remaining is None:
-                yield prepared
+                yield prepared_chunk
             else:
-                yield (last_chunk := prepared.cut(remaining))
+                yield (last_chunk := prepared_chunk.cut(remaining))
                 remaining -= last_chunk.chunk.record_count
             if remaining == 0:
                 return
@@ -276,8 +285,8 @@ class SpooledRows(CloseableResource):
         `aclosing`."""
         read_ahead = _ReadAhead(self.read(limit), stop)
         try:
-            async for prepared in read_ahead:
-                yield prepared
+            async for prepared_chunk in read_ahead:
+                yield prepared_chunk
         finally:
             await read_ahead.close()
 

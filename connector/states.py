@@ -1,7 +1,7 @@
-"""The states of a create and of an email, and every move between them: one table for each. A move that the table lacks
-raises, and changes nothing.
+"""The states of a create and of an email. One table has every move of a create, and a second table every move of an
+email. A move that is not in the table raises an error and changes nothing.
 
-An entry is what the ledger knows of one identity in one base. The states of an entry:
+An entry is the ledger's record of one identity in one base. The states of an entry:
 
 - NONE: The ledger has no entry.
 - SENDING: The intent of a create is durable, and the request may have left. So a crash can never hide a request.
@@ -12,9 +12,9 @@ An entry is what the ledger knows of one identity in one base. The states of an 
 - HELD: A person must decide. Also the state after an answer with another base or identity than was sent, because no
   look-up can explain such an answer.
 
-An email has the states NONE, SENDING, SENT, REFUSED and UNKNOWN, with similar meanings. Nothing leads out of SENT and
-UNKNOWN: nobody can take an email back, and the service cannot show which emails it has sent. So an email is sent at
-most once. REFUSED is final, unless a person allows one more attempt.
+An email has the states NONE, SENDING, SENT, REFUSED and UNKNOWN, with similar meanings. SENT and UNKNOWN are final,
+because nobody can take an email back, and the service cannot show which emails it has sent. So an email is sent at most
+once. REFUSED is final, unless a person allows one more attempt.
 """
 
 from collections.abc import Callable, Mapping
@@ -66,7 +66,8 @@ class Traits:
 
     - `rank`: the rank of the entry when two entries of a subscriber meet. The entry with the smaller rank stays.
     - `may_exist`: the service may have the subscriber.
-    - `is_unsettled`: it is not known, or not accepted, whether the create took effect. So the entry keeps its body.
+    - `is_unsettled`: the effect of the create is not known, or a person has not accepted the effect. So the entry keeps
+      its body.
     - `waits_for_retry`: the entry stays unsettled between two runs, until a run or a person settles it.
     - `is_confirmed_by_list`: a listing that shows the subscriber confirms the entry at once. An UNKNOWN entry is left
       to its resolution, which knows whether the connector created the subscriber.
@@ -108,9 +109,9 @@ class Event(StrEnum):
     INTENDED = "intended"  # a create is about to be sent
     ANSWERED = "answered"  # the service answered with an id, and with the base and identity that were sent
     MISANSWERED = "misanswered"  # the service answered with an id, and with another base or identity
-    REFUSED = "refused"  # the service refused, and the refusal counts as without effect or is proved to have had none
+    REFUSED = "refused"  # the service refused, and the create had no effect (assumed by architecture 2, or proved)
     NOT_SENT = "not sent"  # the request never left, so it had no effect
-    LOST = "lost"  # anything else: the service may have executed the request, or may execute it later
+    LOST = "lost"  # any other result: the service may have executed the request, or may execute the request later
     DIED = "died"  # a run that holds the lock found the entry in SENDING
     FOUND = "found"  # a look-up or a listing showed the subscriber
     ABSENT = "absent"  # the subscriber is proved absent, and the create is sent again
@@ -174,9 +175,9 @@ class EmailEvent(StrEnum):
 
     INTENDED = "intended"  # the email is about to be sent
     ACCEPTED = "accepted"  # the service answered with the number of its task
-    REFUSED = "refused"  # the service answered with an error that counts as without effect
+    REFUSED = "refused"  # the service answered with an error, and the email counts as not sent (architecture 2)
     NOT_SENT = "not sent"  # the request never left
-    LOST = "lost"  # anything else: the service may have sent the email, or may send it later
+    LOST = "lost"  # any other result: the service may have sent the email, or may send the email later
     DIED = "died"  # a run that holds the campaign's lock found the email in SENDING
     ALLOWED = "allowed"  # a person allows one more attempt
 

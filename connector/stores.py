@@ -187,11 +187,11 @@ def find_objects(pattern: str) -> Sequence[str]:
     """Return the URLs that match a pattern, in the order of their names. A name that begins with a dot matches only a
     pattern that begins with a dot. Raises StoreError."""
     scheme = pattern.partition("://")[0]
-    is_for_hidden = pattern.rpartition("/")[2].startswith(".")
+    matches_hidden = pattern.rpartition("/")[2].startswith(".")
     with _open_filesystem(pattern) as filesystem:
         details_by_name: Mapping[str, Any] = filesystem.glob(pattern, detail=True)
     names = sorted(name.lstrip("/") for name, details in details_by_name.items() if details["type"] == "file")
-    visible_names = [name for name in names if is_for_hidden or not name.rpartition("/")[2].startswith(".")]
+    visible_names = [name for name in names if matches_hidden or not name.rpartition("/")[2].startswith(".")]
     # A name with a slash at its end is a folder.
     urls = [f"{scheme}://{name}" for name in visible_names if not name.endswith("/")]
     if unusable_url := next((url for url in urls if _URL_OPTIONS.search(url)), None):
@@ -225,7 +225,7 @@ def put_file(file: BinaryIO, url: str, *, is_new: bool = False) -> None:
     """Replace the object by the content of a local file in one step.
 
     Raises FileExistsError if `is_new` and the object exists, FileNotFoundError for a missing bucket, and StoreError. S3
-    itself refuses to replace an existing object. In other stores, the object is looked up before.
+    itself refuses to replace an existing object. In other stores, the object is looked up first.
     """
     file.flush()
     file.seek(0)

@@ -122,7 +122,7 @@ class Template:
     def __init__(self, name: str, columns: tuple[str, ...], max_length: int, template: jinja2.Template) -> None:
         self.name = name
         self.columns = columns
-        self._longest = max_length
+        self._max_length = max_length
         self._template = template
 
     def render(self, cells: Mapping[str, str]) -> str:
@@ -146,8 +146,8 @@ class Template:
         raise TemplateError(self.name, problem)
 
     def _check_length(self, length: int) -> None:
-        if length > self._longest:
-            raise _BoundError(f"has more than {self._longest:,} characters to read or to write for this row")
+        if length > self._max_length:
+            raise _BoundError(f"has more than {self._max_length:,} characters to read or to write for this row")
 
 
 @lru_cache(maxsize=64)

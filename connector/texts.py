@@ -80,7 +80,7 @@ def guard_formula(text: str) -> str:
 
 
 def wrap_words(text: str, width: int, indent: int = 0) -> str:
-    """Return the text with lines of at most `width` characters, of which all but the first begin with `indent` blanks.
-    Lines end between words: a longer word, such as a path, stays whole."""
+    """Return the text in lines of at most `width` characters. All lines except the first begin with `indent` blanks.
+    Lines end between words. A word that is longer than a line, such as a path, is not divided."""
     wrapper = TextWrapper(width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
     return "\n".join(wrapper.fill(line) for line in text.split("\n"))

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from connector.control import Stop, work_beside
+from connector.control import Stop, run_beside
 from connector.errors import LedgerError, RunAborted
 
 
@@ -24,7 +24,7 @@ async def test_work_that_loses_a_cancellation_is_cancelled_again() -> None:
                         raise LedgerError("the connection was lost") from None
                     raise
 
-    async with asyncio.timeout(30), work_beside(work()):
+    async with asyncio.timeout(30), run_beside(work()):
         await asyncio.sleep(0)
     assert cancellation_count == 2
 
@@ -37,7 +37,7 @@ async def test_an_error_of_the_work_is_raised_after_the_end_of_the_block() -> No
 
     async def block() -> None:
         nonlocal has_block_ended
-        async with work_beside(work()):
+        async with run_beside(work()):
             await asyncio.sleep(0.01)
             has_block_ended = True
 
@@ -55,8 +55,8 @@ async def test_work_that_ends_before_a_stop_gives_its_result() -> None:
 
 async def test_work_is_cancelled_by_a_stop_and_the_first_reason_is_raised() -> None:
     stop = Stop()
-    asyncio.get_running_loop().call_soon(stop.end, "the guard tripped")
-    asyncio.get_running_loop().call_soon(stop.end, "the time is over")
+    asyncio.get_running_loop().call_soon(stop.request_stop, "the guard tripped")
+    asyncio.get_running_loop().call_soon(stop.request_stop, "the time is over")
     with pytest.raises(RunAborted, match="the guard tripped"):
         await stop.until_stopped(asyncio.sleep(60))
     with pytest.raises(RunAborted, match="the guard tripped"):
@@ -100,7 +100,7 @@ async def test_a_time_limit_ends_a_run_unless_the_run_is_ending_already() -> Non
     limited_run, stopped_run = Stop(), Stop()
     stopped_run.event.set()
     for stop in (limited_run, stopped_run):
-        stop.end_after(0.001)
+        stop.stop_after(0.001)
     await asyncio.wait_for(limited_run.event.wait(), 30)
     await asyncio.sleep(0.01)
     assert (limited_run.reason or "").startswith("the time limit of")

@@ -28,8 +28,8 @@ def test_a_digest_is_in_exactly_one_shard(digests: list[bytes], count: int) -> N
 
 @given(st.binary(min_size=16, max_size=16), st.sampled_from(SHARD_COUNTS))
 def test_a_digest_that_is_moved_into_a_shard_is_in_the_shard(digest: bytes, count: int) -> None:
-    assert all(Shard(index, count).holds(Shard(index, count).place(digest)) for index in (1, count))
-    assert WHOLE.place(digest) == digest
+    assert all(Shard(index, count).holds(Shard(index, count).scale_digest(digest)) for index in (1, count))
+    assert WHOLE.scale_digest(digest) == digest
 
 
 def test_shards_follow_each_other_without_a_gap() -> None:

@@ -360,7 +360,7 @@ def read_settings(
     """
     values: dict[str, Any] = {}
     if job is not None:
-        values = {**dict(job.service), "may_make_ledger": job.ledger == "may_be_new", "retention_s": job.retention_s}
+        values = {**dict(job.service), "may_create_ledger": job.ledger == "may_be_new", "retention_s": job.retention_s}
         time_limit_s = job.time_limit_s if time_limit_s is None else time_limit_s
     values |= service
     return connector.settings.read_settings(

@@ -182,7 +182,7 @@ class LedgerWriter:
         base = self.base
         return await self.ask(lambda ledger: ledger.find_entries(base, identities))
 
-    async def intend(self, intents: Sequence[tuple[State, Intent]], names: Sequence[str] = ()) -> None:
+    async def commit_intents(self, intents: Sequence[tuple[State, Intent]], names: Sequence[str] = ()) -> None:
         """Record these intents, and return when they are durable. Only then may a request leave. Each intent has the
         old state of its entry. `names` are the texts of the identities, for receipts."""
         for (_, intent), name in zip(intents, names, strict=False):

@@ -218,7 +218,7 @@ def copy_ledger(url: str, target_url: str, *, at: datetime) -> tuple[int, int]:
         raise build_missing(str(source_location))
     name = show_ledger_location(target_location)
     with (
-        open_ledger(url, may_make=False) as source,
+        open_ledger(url, may_create=False) as source,
         open_existing_emails(url) as log,
         open_ledger(target_url) as target,
     ):

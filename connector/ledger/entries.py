@@ -208,7 +208,7 @@ class Ledger:
             "before": before_run_key,
         }
         values |= {"accepted": HOW_NUMBERS["accepted"], "not_ended": inf, **self._range}
-        start = self.shard.place(start)
+        start = self.shard.scale_digest(start)
         confirmed_entries = [
             ConfirmedEntry(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": start})
         ]
@@ -236,7 +236,7 @@ class Ledger:
         """Return at most `max_count` CONFIRMED entries of the base that the list has shown, in the order of
         `find_confirmed_entries`."""
         values = {"base": base.key, "state": State.CONFIRMED, "number": max_count, "not_ended": inf, **self._range}
-        start = self.shard.place(start)
+        start = self.shard.scale_digest(start)
         shown_entries = [
             ConfirmedEntry(*row) for row in self.connection.execute(_FIND_SHOWN, {**values, "start": start})
         ]

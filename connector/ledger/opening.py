@@ -44,12 +44,12 @@ def open_ledger(
     shard: Shard = WHOLE,
     wait_s: float = 0.0,
     is_stopped: Callable[[], bool] = lambda: False,
-    may_make: bool = True,
+    may_create: bool = True,
 ) -> Iterator[Ledger]:
     """Open the ledger at a SQLAlchemy URL (SQLite or PostgreSQL) during the context. Only this process can write
     entries of the shard.
 
-    A missing ledger is created if `may_make`. Use the connection from one thread at a time. Raises LockedError if
+    A missing ledger is created if `may_create`. Use the connection from one thread at a time. Raises LockedError if
     another run holds the ledger for longer than `wait_s` seconds (or until `is_stopped`). Raises LedgerError if the
     ledger cannot be used, or is missing and may not be created. Raises ConfigurationError if the URL is invalid or its
     driver is missing.
@@ -61,7 +61,7 @@ def open_ledger(
             store, key = Store(connection, name), compute_key(schema)
             with store.transaction():  # only one process creates the tables
                 connection.execute(_LOCK_TRANSACTION, {"key": key})
-                if not create_or_check(connection, name, may_make=may_make):
+                if not create_or_check(connection, name, may_create=may_create):
                     raise build_missing(name)
                 lease_metadata.create_all(connection)
             with hold_lease(store, f"the ledger {name} (schema {schema})", key, shard, wait_s, is_stopped):
@@ -72,21 +72,21 @@ def open_ledger(
             f"shard {shard}: the ledger {name} is a SQLite file, which only one process can write. Keep the ledger in "
             "PostgreSQL: set CONNECTOR_LEDGER=postgresql://… for every shard"
         )
-    if not may_make and not location.exists():
+    if not may_create and not location.exists():
         raise build_missing(name)
     with open_file(location, wait_s, is_stopped) as connection:
-        yield wrap_connection(connection, name, may_make=may_make)
+        yield wrap_connection(connection, name, may_create=may_create)
 
 
-def wrap_connection(connection: Connection, name: str, *, may_make: bool = True) -> Ledger:
+def wrap_connection(connection: Connection, name: str, *, may_create: bool = True) -> Ledger:
     """Return a ledger over the caller's connection, for example to `sqlite://` in memory. The ledger takes no lock.
 
     The connection must be in no transaction, and must be the only connection to the database. Missing tables are
-    created if `may_make`. Raises LedgerError, and changes nothing, if the database cannot be used.
+    created if `may_create`. Raises LedgerError, and changes nothing, if the database cannot be used.
     """
     store = Store(connection, name)
     with store.transaction():
-        if not create_or_check(connection, name, may_make=may_make):
+        if not create_or_check(connection, name, may_create=may_create):
             raise build_missing(name)
     return Ledger(store)
 
@@ -99,18 +99,18 @@ _CREATION_KEY = compute_key("", b"connector emails")
 
 
 @contextmanager
-def open_emails(url: str, *, may_make: bool = True) -> Iterator[EmailLog]:
+def open_emails(url: str, *, may_create: bool = True) -> Iterator[EmailLog]:
     """Open the emails of the ledger at a SQLAlchemy URL (SQLite or PostgreSQL). Missing emails are created if
-    `may_make`.
+    `may_create`.
 
-    Use the connection from one thread at a time. Raises LedgerError if the emails cannot be used. Without `may_make`,
+    Use the connection from one thread at a time. Raises LedgerError if the emails cannot be used. Without `may_create`,
     also raises LedgerError if the emails are missing or no campaign is recorded. Raises ConfigurationError if the URL
     is invalid or its driver is missing.
     """
-    with _open_emails(url, may_make=may_make) as log:
+    with _open_emails(url, may_create=may_create) as log:
         if log is None:
             raise build_missing(show_ledger_location(parse_ledger_location(url)))
-        if not may_make:
+        if not may_create:
             with log.transaction():
                 is_history_missing = not log.has_campaign_history()
             if is_history_missing:  # in version 0.2.0, a single email also created the tables
@@ -121,17 +121,17 @@ def open_emails(url: str, *, may_make: bool = True) -> Iterator[EmailLog]:
 @contextmanager
 def open_existing_emails(url: str) -> Iterator[EmailLog | None]:
     """Yield the emails for reading only, or None if they do not exist."""
-    with _open_emails(url, may_make=False) as log:
+    with _open_emails(url, may_create=False) as log:
         yield log
 
 
 @contextmanager
-def _open_emails(url: str, *, may_make: bool) -> Iterator[EmailLog | None]:
+def _open_emails(url: str, *, may_create: bool) -> Iterator[EmailLog | None]:
     location = parse_ledger_location(url)
     with ExitStack() as stack:
         if isinstance(location, Path):
-            file = resolve_file(find_emails(resolve_file(location, may_make=may_make)), may_make=may_make)
-            if not may_make and not file.exists():
+            file = resolve_file(find_emails(resolve_file(location, may_create=may_create)), may_create=may_create)
+            if not may_create and not file.exists():
                 yield None
                 return
             connection = stack.enter_context(open_emails_file(file))
@@ -141,13 +141,13 @@ def _open_emails(url: str, *, may_make: bool) -> Iterator[EmailLog | None]:
             connection, schema = stack.enter_context(open_session(location, _EMAIL_TABLES))
             log = EmailLog(Store(connection, name), hold_campaigns(connection, schema, name))
         with log.transaction():  # if two processes create the tables, the second process finds them
-            if may_make and not log.store.is_file:
+            if may_create and not log.store.is_file:
                 # In SQLite, the transaction alone blocks other processes.
                 connection.execute(_LOCK_TRANSACTION, {"key": _CREATION_KEY})
             has_tables = has_emails(connection, log.name)
-            if may_make and not has_tables:
+            if may_create and not has_tables:
                 create_tables(connection, log.name, emails_metadata, email_meta)
-        yield log if has_tables or may_make else None
+        yield log if has_tables or may_create else None
 
 
 logger = logging.getLogger(__name__)

@@ -292,8 +292,8 @@ _VERSION_BY_TABLE = {
 """The lines with the version in `meta` and in `email_meta`, by the name of the table."""
 
 
-def create_or_check(connection: Connection, name: str, *, may_make: bool) -> bool:
-    """Create missing tables (with `may_make`), and upgrade the tables of an older version. Return whether the ledger
+def create_or_check(connection: Connection, name: str, *, may_create: bool) -> bool:
+    """Create missing tables (with `may_create`), and upgrade the tables of an older version. Return whether the ledger
     exists now. Call this function inside a transaction.
 
     The function always writes, so that a ledger that cannot be written fails before anything is sent. Raises
@@ -301,10 +301,10 @@ def create_or_check(connection: Connection, name: str, *, may_make: bool) -> boo
     another application.
     """
     if not inspect(connection).has_table(meta.name):
-        if may_make:
+        if may_create:
             create_tables(connection, name, metadata, meta)
             _create_indexes(connection)
-        return may_make
+        return may_create
     if is_upgradable(read_version(connection)):
         if all(column["name"] != entry.c.opted_out.name for column in inspect(connection).get_columns(entry.name)):
             connection.execute(_ADD_OPT_OUT_COLUMN)

@@ -84,14 +84,14 @@ def find_lock(path: Path) -> Path:
     return path.with_name(path.name + ".lock")
 
 
-def resolve_file(path: Path, *, may_make: bool = True) -> Path:
-    """Return the path without symbolic links, because a file with two names would have two locks. With `may_make`,
+def resolve_file(path: Path, *, may_create: bool = True) -> Path:
+    """Return the path without symbolic links, because a file with two names would have two locks. With `may_create`,
     create the folder.
 
     Raises LedgerError if the path cannot be a file.
     """
     try:
-        if may_make:
+        if may_create:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         real_path = path.resolve()
         is_circle = real_path.is_symlink()  # before Python 3.13, `resolve` raises RuntimeError

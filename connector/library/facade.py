@@ -289,8 +289,8 @@ class Connector:
 
     @contextmanager
     def _job_start(self, command: str, job: _JobFile, *, is_planned: bool = False) -> Iterator[None]:
-        """If an error ends the context, record for the command `status` that the job did not run, and send the job's
-        alert."""
+        """If the context ends with an error, record for the command `status` that the job did not run, and send the
+        job's alert."""
         try:
             yield
         except ConnectorError as error:

@@ -94,7 +94,7 @@ def run_flow(
 
     async def work(stop: Stop) -> Report:
         if time_limit_s is not None:
-            stop.end_after(time_limit_s)
+            stop.stop_after(time_limit_s)
         reports.append(await flow(stop, Progress()))
         return reports[0]
 

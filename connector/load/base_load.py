@@ -136,7 +136,7 @@ class Loader:
             base = session.journal.base
             await self._create(self._fetch_while_known(planned_chunk, stream, base))
             if stream.unfetched_indexes and not session.limits.allow(1):
-                session.control.end(session.limits.describe_creates())
+                session.control.request_stop(session.limits.describe_creates())
             unsent_indexes = [*self._find_stale(planned_chunk, chunk.create_states), *stream.unfetched_indexes]
             chunk.create_states = {index: chunk.create_states[index] for index in unsent_indexes}
             if session.journal.base.key != base.key:  # an answer has taught the base's Id: use the entries of that base

@@ -56,7 +56,7 @@ class Creator:
     """Sends the candidates of one base, and records the result of each create in `outcomes`. It is the `Delivery` of
     its `Sender`."""
 
-    most_at_once = 256  # intents in a commit: 14 µs for each create, against 22 to 32 µs with 64 intents
+    max_intents = 256  # intents in a commit: 14 µs for each create, against 22 to 32 µs with 64 intents
 
     def __init__(self, session: Session, outcomes: Outcomes) -> None:
         self.is_proved = False  # whether the service has accepted a create of this base in this run
@@ -82,7 +82,7 @@ class Creator:
         known_ids = self._session.access.known_ids
         if known_ids.largest_ledger_id is None:
             known_ids.largest_ledger_id = await self._session.journal.ask(lambda ledger: ledger.read_largest_id())
-        await control.within_grace(self._sender.send(partial(self._fetch_round, fetch)), self._session.policy.grace_s)
+        await control.run_with_grace(self._sender.send(partial(self._fetch_round, fetch)), self._session.policy.grace_s)
         await self._session.journal.flush()
 
     async def _fetch_round(self, fetch: FetchItems[Candidate], max_count: int) -> list[Candidate]:
@@ -122,7 +122,7 @@ class Creator:
             delays_s.clear()
         session.tally.record_twins(certain_ids)
         if len(certain_ids) > 1:
-            session.control.end(
+            session.control.request_stop(
                 "the list shows the first new subscriber twice. A proxy or the service executes requests twice, or "
                 "another program creates the same people. No other row was sent. Find the cause before you run again"
             )
@@ -133,7 +133,7 @@ class Creator:
         Until then the look-up of its subscriber is fresh, and the run holds its lease of the ledger."""
         return min(candidate.known_until, self._session.journal.sends_until)
 
-    async def intend(self, candidates: Sequence[Candidate]) -> None:
+    async def commit_intents(self, candidates: Sequence[Candidate]) -> None:
         """Write the intents of these candidates, and return only after they are durable."""
         self._session.access.known_ids.begin_creating()
         # Rows with UNKNOWN entries already count as taken.
@@ -142,7 +142,7 @@ class Creator:
         try:
             names = [str(candidate.sent[candidate.intent.field]) for candidate in candidates]
             intents = [(candidate.entry_state, candidate.intent) for candidate in candidates]
-            await self._session.journal.intend(intents, names)
+            await self._session.journal.commit_intents(intents, names)
         except Exception:  # the intents are not durable, so no create leaves
             self._session.tally.remove_taken(new_count)
             raise
@@ -255,7 +255,7 @@ class Creator:
             return
         rows = await list_id(access, subscriber_id, is_waiting=access.known_ids.has_earlier_subscribers)
         if rows and not any(shows_identity(row, field) for row in rows):
-            self._session.control.end(
+            self._session.control.request_stop(
                 f"the list shows the new subscriber {subscriber_id} without the {field} that was sent, so the "
                 "connector cannot find out which subscribers exist. Nothing more was sent. Set load.look to none to "
                 "create without looking, which creates existing subscribers a second time"
@@ -266,13 +266,13 @@ class Creator:
         refuses the token, end the run after 20 refusals in a row."""
         session = self._session
         if move.status == UNAUTHENTICATED and session.passing_refusals.count >= LEAST_ALIKE:
-            session.control.end(
+            session.control.request_stop(
                 f"the service accepted creates, and has refused the last {session.passing_refusals.count:,} with "
                 f"status 401 ({move.message or 'no words'}). No other row was sent. Check the token, then "
                 "run again: the next run sends the refused rows again"
             )
         if session.passing_refusals.has_lasted(session.clock.monotonic()):
-            session.control.end(
+            session.control.request_stop(
                 f"the service accepted creates, and has refused the last {session.passing_refusals.count:,} for the "
                 f"same reason ({move.status}: {move.message or 'no words'}). No other row was sent: the report counts "
                 "these rows as unsent. Read the service's message, then run again later. The next run sends one of the "
@@ -286,7 +286,7 @@ class Creator:
         if move.is_known:
             self._watch_existing(move)
         if move.answered_base is not None:
-            control.end(f"{move.message}. {_NEXT_STEP}")
+            control.request_stop(f"{move.message}. {_NEXT_STEP}")
         if move.event in (Event.ANSWERED, Event.REFUSED, Event.MISANSWERED):
             canaries.lost_count = 0
             return
@@ -294,9 +294,9 @@ class Creator:
             return  # the limiter reacts to these answers
         canaries.lost_count += 1
         if 300 <= move.status < 400:
-            control.end(f"the service redirects (status {move.status}): correct the base URL and run again")
+            control.request_stop(f"the service redirects (status {move.status}): correct the base URL and run again")
         elif canaries.lost_count >= max(_MOST_LOST_IN_A_ROW, 2 * self._limiter.allowed):
-            control.end(
+            control.request_stop(
                 f"{canaries.lost_count} creates in a row had no readable answer (last: {move.message}): "
                 "run again when the service works; the next run first looks up the creates that were sent"
             )
@@ -307,7 +307,7 @@ class Creator:
         existing_ids.append(move.subscriber_id or 0)
         if len(existing_ids) >= _MOST_EXISTING or not self.is_proved:
             ids, number = ", ".join(map(str, existing_ids)), len(existing_ids)
-            self._session.control.end(
+            self._session.control.request_stop(
                 f"the service answered {count(number, 'create')} with {agree(number, 'a subscriber', 'subscribers')} "
                 f"that existed before ({agree(number, 'id', 'ids')} {ids}): it merges subscribers, or moves them from "
                 "one base to another. No other row was sent. The rejects file names the changed subscribers. Look at "
@@ -325,7 +325,7 @@ class Creator:
             service_id, name = read_base(answer.subscriber)
             self._answered_base = None if service_id is None or name is None else (service_id, name)
         elif move.event is Event.REFUSED and move.status in RUN_ENDING_STATUSES and not is_second_refusal:
-            session.control.end(
+            session.control.request_stop(
                 f"the service refused the first create with status {move.status}: {move.message or 'no words'}. "
                 "Look at the token, its prefix (service.authorization) and the base URL, then run again"
             )
@@ -336,21 +336,21 @@ class Creator:
                 next_step = "run again when the service accepts creates"
                 if move.status not in NOT_FINAL_STATUSES:
                     next_step = f"correct the mapping or the base, or {next_step}"
-                session.control.end(
+                session.control.request_stop(
                     f"the service refused each of the run's first {_MOST_REFUSED_CANARIES} creates in the same way "
                     f"({kind}): {next_step}"
                 )
         elif move.event is Event.MISANSWERED:
-            session.control.end(f"{move.message}. {_NEXT_STEP}")
+            session.control.request_stop(f"{move.message}. {_NEXT_STEP}")
         elif isinstance(answer, Ambiguous) and answer.is_without_id:
-            session.control.end(
+            session.control.request_stop(
                 f"{move.message} (such as a UUID), and the connector needs whole numbers. Nothing more was sent. "
                 "The service may have created that subscriber: look at it. Ask the service's operator for numeric ids"
             )
         elif move.event is Event.LOST:
             canaries.unknown_entries.add((session.journal.base.key, candidate.intent.identity))
             if len(canaries.unknown_entries) >= _MOST_UNKNOWN_CANARIES:
-                session.control.end(
+                session.control.request_stop(
                     f"the run's first creates got no usable answer ({move.message}): "
                     "nothing more was sent. Run again when the service answers as its documentation says"
                 )

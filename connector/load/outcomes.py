@@ -190,7 +190,7 @@ class Outcomes:
             is_rejected = move.event is Event.REFUSED
             reason = session.limits.record(is_rejected=is_rejected, undecided_count=session.passing_refusals.count)
             if reason is not None:
-                session.control.end(reason)
+                session.control.request_stop(reason)
         if candidate.entry_state is State.UNKNOWN:
             self._record_second(candidate, move)
             return

@@ -237,7 +237,7 @@ class CampaignSender:
             await self.record()
 
     @property
-    def most_at_once(self) -> int:
+    def max_intents(self) -> int:
         """The maximum number of emails in the next commit. At a slow pace it is small, so that few emails stay unknown
         if the process is killed."""
         return max(1, min(MAX_EMAILS_PER_COMMIT, int(self._pace.rate.rate * _COMMIT_SPAN_S)))
@@ -246,7 +246,7 @@ class CampaignSender:
         """Return infinity, because an email may be sent at any time."""
         return inf
 
-    async def intend(self, letters: Sequence[Letter]) -> None:
+    async def commit_intents(self, letters: Sequence[Letter]) -> None:
         """Record the emails as leaving. The same transaction allows emails that an earlier run recorded as rejected."""
         recipients = [letter.recipient for letter in letters]
         allowed_recipients, intended_at = (
@@ -297,7 +297,7 @@ class CampaignSender:
             case NotSent(answer_message):
                 self._unrecorded_outcomes.not_sent_recipients.append(recipient)
                 self._report(letter, SendVerdict(MailOutcome.UNSENT, None, answer_message))
-                self._control.end(
+                self._control.request_stop(
                     f"the service cannot be reached: {answer_message}. Run again; no recipient gets the email twice"
                 )
             case Ambiguous(status, answer_message, retry_after_s):
@@ -328,14 +328,14 @@ class CampaignSender:
     def _watch_refused(self, status: int, answer_message: str) -> None:
         answer = f"{status}: {answer_message}"
         if status == TOO_MANY_REQUESTS:
-            self._control.end(
+            self._control.request_stop(
                 f"the service refused an email with 429, too many requests ({answer}), and mail.retry_limited is not "
                 "set. Lower load.max_rate, or set mail.retry_limited, and run again with --rejected"
             )
         elif not self.is_proved:
             self.is_token_refused = status in UNAUTHORISED
             step = "Check the token" if self.is_token_refused else "Correct the cause"
-            self._control.end(
+            self._control.request_stop(
                 f"the service refused the first email ({answer}), and may refuse all others. Nothing else was sent. "
                 f"{step}, and run again with --rejected to send this email, too"
             )
@@ -343,7 +343,7 @@ class CampaignSender:
             kind = refusal_kind(status, answer_message)
             self._refused_counts[kind] += 1
             if self._refused_counts[kind] >= _MAX_REFUSED_IN_ROW:
-                self._control.end(
+                self._control.request_stop(
                     f"the service refused {_MAX_REFUSED_IN_ROW} emails in a row for one reason ({kind}): correct the "
                     "cause"
                 )
@@ -351,13 +351,13 @@ class CampaignSender:
     def _watch_unknown(self, status: int | None, answer_message: str) -> None:
         self._unknown_count += 1
         if status in _REDIRECT_STATUSES:
-            self._control.end(
+            self._control.request_stop(
                 f"the service redirects ({status}), and redirects are not followed: "
                 f"correct service.base_url ({answer_message})"
             )
         elif self._unknown_count >= (_MAX_UNKNOWN_IN_ROW if self.is_proved else _MAX_UNKNOWN_BEFORE_FIRST):
             last_answer = f"status {status}, {answer_message}" if status is not None else answer_message
-            self._control.end(
+            self._control.request_stop(
                 f"{self._unknown_count} emails in a row got no certain answer (last: {last_answer}). Run again when "
                 "the service works; these emails will not be sent again"
             )

@@ -112,7 +112,9 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
                 columns_and_run_id = plan.source.columns, report.run_id
                 rejects = stack.enter_context(RejectsFile(path, *columns_and_run_id, clock.now, workbook=workbook_path))
                 run = _Run(plan, report, stop, progress, clock, rejects)
-                log = stack.enter_context(open_emails(plan.settings.ledger_url, may_make=plan.settings.may_make_ledger))
+                log = stack.enter_context(
+                    open_emails(plan.settings.ledger_url, may_create=plan.settings.may_create_ledger)
+                )
                 held_campaign = log.hold_campaign(
                     plan.settings.account,
                     plan.campaign,

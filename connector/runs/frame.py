@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from connector.clock import Clock
-from connector.control import Stop, enter_in_thread, stay_alive, work_beside
+from connector.control import Stop, enter_in_thread, run_beside, stay_alive
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError
 from connector.ledger.commits import Commits, LedgerWriter, open_commits
 from connector.ledger.entries import Ledger
@@ -317,9 +317,9 @@ async def _open_and_run(frame: Frame, work: Work, report: Report, stop: Stop, on
         if frame.is_planned:
             ledger_context = open_planned_ledger(url, frame.settings.account)
         else:
-            wait_s, may_make = frame.wait_s, frame.settings.may_make_ledger
+            wait_s, may_create = frame.wait_s, frame.settings.may_create_ledger
             ledger_context = open_ledger(
-                url, shard=frame.shard, wait_s=wait_s, is_stopped=is_stopped, may_make=may_make
+                url, shard=frame.shard, wait_s=wait_s, is_stopped=is_stopped, may_create=may_create
             )
         async with enter_in_thread(ledger_context, stop) as ledger:
             await _run_with_ledger(ledger, frame, work, report, stop, on_begin)
@@ -358,7 +358,7 @@ async def _run_with_ledger(
             )
             on_begin(run.describe)
             renew = partial(commits.ask, lambda _: None)  # any transaction renews the lease
-            async with work_beside(keep_lease(ledger.store, renew, stop)):
+            async with run_beside(keep_lease(ledger.store, renew, stop)):
                 await work(run)
                 await run.deliver_receipts()
             report.copy_request_counts(client)
@@ -421,7 +421,7 @@ async def keep_lease(store: Store, renew: Callable[[], Awaitable[object]], stop:
         try:
             await renew()
         except LedgerError as error:
-            stop.end(str(error))
+            stop.request_stop(str(error))
             return
 
 

@@ -118,9 +118,9 @@ class PreparedChunk:
     `valid` has all valid rows, and `all_bases` the bases of these rows (None: all rows are for one base).
     `subscriber_digests` has a digest for each row: of the identity, and also of the base if there are several bases.
     `is_duplicate`, `is_suppressed` and `is_different` are masks of the valid rows. `is_different` marks rows that
-    differ from an earlier row of the same subscriber. `faults` are the faults of invalid rows. `barred` are the
-    identities that must not become active because of an invalid row, and the record numbers of these rows
-    (`_find_barred`). `connector.spooled_rows` adds the `differences` at the end of the source.
+    differ from an earlier row of the same subscriber. `faults` are the faults of invalid rows. `blocking_records` are
+    the identities that must not become active because of an invalid row, and the record numbers of these rows
+    (`_find_blocking_records`). `connector.spooled_rows` adds the `differences` at the end of the source.
 
     `omitted_zips` are the positions of valid rows whose zip is left out, and `yearless_positions` of valid rows whose
     birthday is left out, because it has no year. `readings` are positions of cells whose value is not their text.
@@ -136,7 +136,7 @@ class PreparedChunk:
     is_suppressed: Mask
     is_different: Mask
     faults: tuple[Fault, ...]
-    barred: tuple[Digests, Positions]
+    blocking_records: tuple[Digests, Positions]
     omitted_zips: Positions
     yearless_positions: Positions
     readings: Readings
@@ -253,14 +253,14 @@ def prepare_chunks(
         omitted_zips = (
             mapped_chunk.frame["address_zip"].iloc[validation.omitted_zips] if len(validation.omitted_zips) else None
         )
-        barred = identities[:0], chunk.numbers[:0]
+        blocking_records = identities[:0], chunk.numbers[:0]
         if is_activity_read:
             invalid_positions = sorted({fault.position for fault in validation.faults})
             frame = chunk.frame.iloc[invalid_positions].reset_index(drop=True)
             invalid_chunk = replace(
                 chunk, frame=frame, numbers=chunk.numbers[invalid_positions], malformed=source_chunk.malformed
             )
-            barred = _find_barred(invalid_chunk, mapping, rules.identity, today=today)
+            blocking_records = _find_blocking_records(invalid_chunk, mapping, rules.identity, today=today)
         yield PreparedChunk(
             chunk,
             PlannedChunk(chunk, valid_rows, identities, fingerprints, omitted_zips),
@@ -270,7 +270,7 @@ def prepare_chunks(
             is_suppressed,
             is_different,
             validation.faults,
-            barred,
+            blocking_records,
             validation.omitted_zips,
             validation.yearless_positions,
             mapped_chunk.readings,
@@ -287,7 +287,9 @@ def _compute_subscriber_digests(identities: Digests, bases: RowBases | None) -> 
     return separate_digests(identities, join_digests(base_digests, IDENTITY_BYTES)[bases.indices])
 
 
-def _find_barred(chunk: Chunk, mapping: FieldMapping, identity: str, *, today: date) -> tuple[Digests, Positions]:
+def _find_blocking_records(
+    chunk: Chunk, mapping: FieldMapping, identity: str, *, today: date
+) -> tuple[Digests, Positions]:
     """Return the identities and the record numbers of invalid rows that may say that the subscriber is inactive.
 
     Such rows are malformed records, and rows whose is_active is present and is not true. Other faults do not matter.

@@ -229,7 +229,7 @@ def run_flow(
     async def run() -> Report:
         with stop_on_signals(get_clock()) as stop, show_progress(is_on_terminal=is_on_terminal) as progress:
             if time_limit_s is not None:
-                stop.end_after(time_limit_s)
+                stop.stop_after(time_limit_s)
             return await flow(stop, progress)
 
     gc.freeze()  # modules that are loaded now are never garbage

@@ -166,7 +166,7 @@ def _end_job(ledger_url: str, job: str) -> str:
     from connector.ledger.problems import end_problems_of_job
     from connector.ledger.receipts import delete_pending_of_job
 
-    with open_ledger(ledger_url, may_make=False) as ledger, ledger.transaction() as connection:
+    with open_ledger(ledger_url, may_create=False) as ledger, ledger.transaction() as connection:
         problems, receipts = end_problems_of_job(connection, job), delete_pending_of_job(connection, job)
     return f"{count(problems, 'open problem')} and {count(receipts, 'receipt')} of the job {job} deleted"
 

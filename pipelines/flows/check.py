@@ -138,7 +138,7 @@ async def _ask_service(settings: Settings) -> AsyncGenerator[CheckResult]:
 
 def _read_ledger(job: Job | None, settings: Settings) -> str:
     check_ledger_rights(settings.ledger_url)
-    may_be_new = settings.may_make_ledger or job is None or job.subscriber is None
+    may_be_new = settings.may_create_ledger or job is None or job.subscriber is None
     number = sum(open_entry.number for open_entry in count_open_entries(settings.ledger_url, may_be_new=may_be_new))
     entries = "no entry is unresolved"
     if number:

@@ -27,7 +27,7 @@ from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from connector.control import Stop, stay_alive, work_beside
+from connector.control import Stop, run_beside, stay_alive
 from connector.databases import parse_ledger_location
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
 from connector.imports.flow import describe_load, run_load
@@ -168,7 +168,7 @@ async def _run_shards(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
                 )
             ends += [_ShardEnd(Shard(index, len(workers))) for index in range(1, len(workers) + 1)]
             progress.follow(lambda: _describe(ends))
-            async with work_beside(_stop_tasks(client, run, stop)):
+            async with run_beside(_stop_tasks(client, run, stop)):
                 await asyncio.gather(*(_run_shard(end, sync, client, f"{run}-{end.shard.index}") for end in ends))
     except asyncio.CancelledError:
         if stop.signal is None:

@@ -40,7 +40,7 @@ def run_forget(
 ) -> ForgetReport:
     """Forget the identity as `forget` does. Wait at most `wait_s` seconds if another run holds the ledger."""
     try:
-        with open_ledger(ledger_url, wait_s=wait_s, may_make=False) as ledger:
+        with open_ledger(ledger_url, wait_s=wait_s, may_create=False) as ledger:
             return forget(ledger, account, identity, fields, base_id, base_name)
     except (LockedError, LedgerError) as error:
         return {

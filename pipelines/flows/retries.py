@@ -75,7 +75,7 @@ async def run_retry(plan: RetryPlan, stop: Stop, progress: Progress) -> Report:
         columns=NAMES,
         find_bases=retry.find_bases,
         policy=replace(plan.policy, max_concurrency=bound_in_flight(service, plan.policy.max_concurrency)),
-        settings=replace(plan.settings, service=service, may_make_ledger=False),
+        settings=replace(plan.settings, service=service, may_create_ledger=False),
         suppression=partial(read_suppression, plan.suppression) if plan.suppression is not None else None,
         wait_s=plan.wait_s,
         receipts=plan.receipts,

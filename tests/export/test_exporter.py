@@ -123,7 +123,7 @@ def test_a_cancelled_export_leaves_the_target_unchanged_and_no_other_file(
         def follow(self, describe: Callable[[], str]) -> None:
             row_count = describe().partition(": ")[2].partition(" read")[0]
             if int(row_count.replace(",", "")) > 20_000:
-                stop.end("the time is over")
+                stop.request_stop("the time is over")
 
     report = export(sandbox, file_or_table, stop=stop, progress=StopAfterReading())
 

@@ -44,7 +44,7 @@ def test_the_writer_knows_the_learned_base_after_its_task_was_cancelled(tmp_path
     async def learn() -> None:
         with open_file(tmp_path) as ledger, ThreadPoolExecutor(1) as executor:
             journal = begin_run(ledger, Commits(ledger, executor))
-            await journal.intend(
+            await journal.commit_intents(
                 [(candidate.entry_state, candidate.intent) for candidate in (first_candidate, second_candidate)]
             )
             journal.record(first_candidate.intent.identity, Move(Event.ANSWERED, subscriber_id=5))
@@ -114,7 +114,7 @@ def test_a_failed_flush_is_raised_in_the_cancelled_task(tmp_path: Path, monkeypa
 
     async def flush(ledger: Ledger, commits: Commits) -> None:
         journal, dialect = begin_run(ledger, commits), ledger.connection.engine.dialect
-        await journal.intend([(candidate.entry_state, candidate.intent)])
+        await journal.commit_intents([(candidate.entry_state, candidate.intent)])
 
         def fail(_: Any) -> None:
             raise sqlite3.OperationalError("disk I/O error")

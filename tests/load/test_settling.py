@@ -108,7 +108,7 @@ class Bench:
         assert [replace(key, in_any_spelling=False) for key in keys] == [LookupKey(ANN, "email", "ann@x.org")]
         self.in_any_spelling.append(keys[0].in_any_spelling)
         if not self.looks:
-            access.control.end("the bench has no more looks")
+            access.control.request_stop("the bench has no more looks")
             return build_result(INCOMPLETE_LOOK, self.now, access)
         self.look_times.append(self.now)
         return build_result(self.looks.pop(0), self.now, access)
