@@ -224,11 +224,11 @@ class BaseLoads:
 
     async def _open(self, base_ref: BaseRef) -> _BaseLoad:
         """Begin and return the load of a base. After a survey, the load uses the results of the survey's look-ups."""
-        account = self._run.frame.settings.account
+        account = self._run.frame.plan.settings.account
         base = await self._run.commits.ask(
             lambda ledger: find_or_add_base(ledger.connection, account, base_ref.service_id, base_ref.name)
         )
-        if base.service_id is None and not self._run.frame.shard.is_whole:
+        if base.service_id is None and not self._run.frame.plan.shard.is_whole:
             raise ConfigurationError(
                 f"the id of the base {base_ref.name} is not known yet, and a shard needs the id. Give the base by its "
                 "id, or run connector sync --limit 1 without --shard once: that run learns the id"
@@ -271,7 +271,7 @@ class BaseLoads:
         """
         control = self._base_loads[0].session.control
         for look_index in range(_JOINT_LOOKS):
-            if look_index and not await control.sleep(self._run.frame.policy.quiet_period_s):
+            if look_index and not await control.sleep(self._run.frame.plan.policy.quiet_period_s):
                 return
             loads_by_access = {id(base_load.session.access): base_load for base_load in self._base_loads}
             groups = [await base_load.loader.settler.begin_look() for base_load in self._base_loads]
@@ -294,7 +294,7 @@ class BaseLoads:
         """Return the bases without a row in this run in which the job has unsettled entries: unknown creates, refused
         creates that may be sent again (architecture 4.8), and opt-outs."""
         opened_keys = {base_load.base.key for base_load in self._base_loads}
-        account = self._run.frame.settings.account
+        account = self._run.frame.plan.settings.account
         bases = [base for base in list_bases(ledger.connection, account) if base.key not in opened_keys]
         unsettled_bases = [base for base in bases if self._has_unsettled(ledger, base)]
         return [

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import aclosing, closing, nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -48,7 +47,6 @@ from connector.runs.row_files import (
     build_unused_problem,
     is_workbook_name,
 )
-from connector.settings import bound_in_flight, build_service
 from connector.spooled_rows import SpooledRows
 from connector.subscribers.headers import explain_consent
 from connector.subscribers.preparation import PreparedChunk, prepare_chunks
@@ -156,26 +154,16 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: 
             find_or_add_base(ledger.connection, plan.settings.account, plan.rows.base.service_id, plan.rows.base.name)
         ]
 
-    service = build_service(plan.settings, plan.policy.max_concurrency)
     frame = Frame(
-        command=plan.command,
+        plan,
         job=plan.rows.job,
-        owner_job=plan.owner_job,
         columns=plan.rows.source.columns,
         find_bases=find_bases,
-        policy=replace(plan.policy, max_concurrency=bound_in_flight(service, plan.policy.max_concurrency)),
-        settings=replace(plan.settings, service=service),
-        is_workbook=is_workbook_name(plan.rows.source.name),
-        shard=plan.shard,
         suppression=partial(read_suppression, plan.rows.suppression) if plan.rows.suppression is not None else None,
-        wait_s=plan.wait_s,
-        is_full=plan.is_full,
-        is_planned=plan.is_planned,
-        rows_path=plan.rows_path,
         scope=describe_load(plan),
-        receipts=None if plan.is_planned else plan.receipts,
-        problems=_build_problem_scope(plan),
         columns_by_field={name: rule.columns for name, rule in plan.rows.mapping.rules.items()},
+        is_workbook=is_workbook_name(plan.rows.source.name),
+        problems=_build_problem_scope(plan),
     )
     with (
         closing(SpooledRows(plan.rows.source, plan.rows.rules.identity))

@@ -7,24 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from connector.errors import ConfigurationError
 from connector.fields import BaseRef
 from connector.imports.suppression import SuppressionPlan
-from connector.load.session import LoadGuard, LoadPolicy
+from connector.load.session import LoadGuard
 from connector.rows import Source
+from connector.runs.frame import RunPlan
 from connector.runs.row_files import select_source_columns
-from connector.settings import Settings
-from connector.shards import WHOLE, Shard
 from connector.sources.files import refuse_missing_columns
 from connector.subscribers.preparation import check_mapping
 from connector.subscribers.rules import BaseColumn, FieldMapping, ValidationRules, explain_missing, list_columns
 
 if TYPE_CHECKING:
     from connector.imports.increments import Increment
-    from connector.warehouse.destination import Destination
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,27 +59,16 @@ class RowsPlan:
         return tuple(name for name in select_source_columns(self.source.columns) if name not in self.columns)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadPlan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPlan(RunPlan):
     """The plan of a load: its rows, its settings, and the guards that end it."""
 
-    command: str
     rows: RowsPlan
-    policy: LoadPolicy
-    settings: Settings
-    owner_job: str = ""  # the name of the job file, "" without a job file
-    job_path: Path | None = None
     options: str = ""  # the options with which `import` loads the rejects file; "" for a job file
     increment: Increment | None = None
-    wait_s: float = 0.0
-    shard: Shard = WHOLE  # only the rows whose identities are in the shard are loaded
     guard: LoadGuard | None = None
-    receipts: Destination | None = None
     fails_on_new_only: bool = False  # only new problems make the run partial
     is_own_source: bool = False  # the source is the job's own, so the row counts of consecutive runs are comparable
-    is_full: bool = False  # changed rows that earlier runs have reported are compared again
-    is_planned: bool = False
-    rows_path: Path | None = None  # the file for the rows of a plan
 
     @property
     def is_whole(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -53,7 +53,7 @@ from connector.runs.report import (
 from connector.runs.row_files import LoadFiles, RowFindings
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
-from connector.settings import Settings
+from connector.settings import Settings, bound_in_flight, build_service
 from connector.shards import WHOLE, Shard
 from connector.subscribers.identity import InactiveIdentities, Suppression
 from connector.texts import agree, count
@@ -80,34 +80,48 @@ class ClosableLoad(Protocol):
         """Close the load. This is also called after an error. Raises ConnectorError."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """The settings of a run. `columns` are the columns of its rejects file. `find_bases` returns the bases of the run.
-
-    `find_bases` is called in the transaction that records the run. If it raises an error, nothing is recorded.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """The part of a plan that is alike in a load and a retry: how the run uses the service and the ledger.
 
     `owner_job` is the name of the job whose file the run uses, or "". An entry that an earlier run of this job left
     unfinished because of the suppression list may be finished only by a run of this job.
     """
 
     command: str
-    job: str
-    owner_job: str
-    columns: Sequence[str]
-    find_bases: Callable[[Ledger], Sequence[Base]]
     policy: LoadPolicy
-    settings: Settings  # with a service that has enough connections for the policy
-    suppression: ReadSuppression | None
-    wait_s: float
+    settings: Settings
+    owner_job: str = ""
+    job_path: Path | None = None
+    wait_s: float = 0.0  # the time to wait for another run that holds the ledger
     shard: Shard = WHOLE  # the shard of identities to which the run is limited
     is_full: bool = False  # compare rows again that earlier runs have reported as changed
     is_planned: bool = False  # only read the ledger, and write no rejects file
     rows_path: Path | None = None  # path of the file with each row of a plan
+    receipts: Destination | None = None  # the destination of receipts, or None if the run writes no receipts
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The settings of a run. `columns` are the columns of its rejects file. `find_bases` returns the bases of the run.
+
+    `find_bases` is called in the transaction that records the run. If it raises an error, nothing is recorded.
+    """
+
+    plan: RunPlan
+    job: str
+    columns: Sequence[str]
+    find_bases: Callable[[Ledger], Sequence[Base]]
+    suppression: ReadSuppression | None
     scope: RunScope = field(default_factory=RunScope)
     columns_by_field: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_workbook: bool = False  # whether the rejects file is written as a workbook
-    receipts: Destination | None = None  # the destination of receipts, or None if the run writes no receipts
     problems: ProblemScope | None = None  # the settings that identify problems; None: problems are not stored
+
+    @property
+    def receipts(self) -> Destination | None:
+        """The destination of receipts, or None if the run writes no receipts."""
+        return None if self.plan.is_planned else self.plan.receipts
 
 
 @dataclass(slots=True)
@@ -154,7 +168,7 @@ class Run:
             self.client,
             self.retrier,
             LedgerWriter(self.commits, base, self.key, has_receipts=self.frame.receipts is not None),
-            self.frame.policy,
+            self.frame.plan.policy,
             asked_name,
             self.inactive_identities,
             lag=self.lag,
@@ -163,9 +177,9 @@ class Run:
         )
         self.session = Session(
             access,
-            self.frame.policy,
+            self.frame.plan.policy,
             self.tally,
-            self.frame.owner_job,
+            self.frame.plan.owner_job,
             self.suppression,
             self.pace,
             self.canaries,
@@ -189,7 +203,7 @@ class Run:
             from connector.runs.receipts import deliver_receipts  # here: most runs load no writer of tables
 
             delivery = await deliver_receipts(
-                self.commits, frame.receipts, frame.settings.account, self.report.job, self.key, self.clock.now
+                self.commits, frame.receipts, frame.plan.settings.account, self.report.job, self.key, self.clock.now
             )
         except LedgerError as error:
             self.reason = self.reason or str(error)
@@ -258,7 +272,7 @@ class Run:
         if read_list is None or self.suppression is not None:
             return self.suppression
         suppression, messages = await asyncio.to_thread(read_list, self.stop.event.is_set)
-        account = self.frame.settings.account
+        account = self.frame.plan.settings.account
         suppression.refuse_shrunk(
             await self.commits.ask(lambda ledger: read_list_size(ledger.connection, meta, account, suppression))
         )
@@ -271,7 +285,7 @@ class Run:
         """Compare the rows that differ from their entries with the service. Call this method after all other work.
         Raises the errors of `compare_waiting`."""
         if self.is_running:
-            await compare_waiting(sessions, self.waiting_rows, is_full=self.frame.is_full)
+            await compare_waiting(sessions, self.waiting_rows, is_full=self.frame.plan.is_full)
 
     def restart(self) -> None:
         """Reset all counts and files, because all rows were only surveyed until now, and the load begins."""
@@ -290,7 +304,7 @@ class Run:
         counts = ", ".join(
             f"{row_count:,} {outcome}" for outcome, row_count in self.tally.outcomes.items() if row_count
         )
-        verb = "planned" if self.frame.is_planned else "read"
+        verb = "planned" if self.frame.plan.is_planned else "read"
         progress_text = f"; {meter_text}" if meter_text else ""
         return f"{self.tally.read_count:,} {verb}{': ' if counts else ''}{counts}{progress_text} ({activity})"
 
@@ -301,25 +315,31 @@ async def run_in_frame(frame: Frame, work: Work, stop: Stop, on_begin: ReceiveDe
 
     Raises ConfigurationError only before anything is sent. A run that has begun always ends with a report.
     """
-    report = start_report(frame.command, frame.job, stop.clock.now(), frame.scope)
-    report.is_planned = frame.is_planned
-    record = record_report(report, frame.settings.state_dir, frame.settings.retention_s, stop.clock.now)
+    plan = frame.plan
+    service = build_service(plan.settings, plan.policy.max_concurrency)
+    policy = replace(plan.policy, max_concurrency=bound_in_flight(service, plan.policy.max_concurrency))
+    plan = replace(plan, policy=policy, settings=replace(plan.settings, service=service))
+    frame = replace(frame, plan=plan)
+    report = start_report(plan.command, frame.job, stop.clock.now(), frame.scope)
+    report.is_planned = plan.is_planned
+    record = record_report(report, plan.settings.state_dir, plan.settings.retention_s, stop.clock.now)
     with nullcontext() if report.is_planned else record:
         await _open_and_run(frame, work, report, stop, on_begin)
     return report
 
 
 async def _open_and_run(frame: Frame, work: Work, report: Report, stop: Stop, on_begin: ReceiveDescription) -> None:
+    plan = frame.plan
     clock = stop.clock
     try:
-        url, is_stopped = frame.settings.ledger_url, stop.event.is_set
+        url, is_stopped = plan.settings.ledger_url, stop.event.is_set
         ledger_context: AbstractContextManager[Ledger]
-        if frame.is_planned:
-            ledger_context = open_planned_ledger(url, frame.settings.account)
+        if plan.is_planned:
+            ledger_context = open_planned_ledger(url, plan.settings.account)
         else:
-            wait_s, may_create = frame.wait_s, frame.settings.may_create_ledger
+            wait_s, may_create = plan.wait_s, plan.settings.may_create_ledger
             ledger_context = open_ledger(
-                url, shard=frame.shard, wait_s=wait_s, is_stopped=is_stopped, may_create=may_create
+                url, shard=plan.shard, wait_s=wait_s, is_stopped=is_stopped, may_create=may_create
             )
         async with enter_in_thread(ledger_context, stop) as ledger:
             await _run_with_ledger(ledger, frame, work, report, stop, on_begin)
@@ -337,21 +357,22 @@ async def _open_and_run(frame: Frame, work: Work, report: Report, stop: Stop, on
 async def _run_with_ledger(
     ledger: Ledger, frame: Frame, work: Work, report: Report, stop: Stop, on_begin: ReceiveDescription
 ) -> None:
+    plan = frame.plan
     clock = stop.clock
     problems = ProblemLog(frame.problems, report.run_id)
     findings = RowFindings(frame.columns_by_field, problems)
     rows: LoadFiles | PlannedRows
-    if not frame.is_planned:
+    if not plan.is_planned:
         names = frame.columns, report.run_id
-        rows = LoadFiles(frame.settings.state_dir, *names, clock.now, findings, is_workbook=frame.is_workbook)
+        rows = LoadFiles(plan.settings.state_dir, *names, clock.now, findings, is_workbook=frame.is_workbook)
     else:
-        rows = PlannedRows(frame.rows_path, frame.policy.identity, findings)
+        rows = PlannedRows(plan.rows_path, plan.policy.identity, findings)
     with rows, open_commits(ledger) as commits:
         key, bases = _record_start(ledger, frame, report, clock)
         with ledger.transaction():
             problems.load(ledger)
         pace = _build_pace(ledger, frame, clock)
-        async with open_client(frame.settings.service, clock=clock, rate=pace.rate) as client:
+        async with open_client(plan.settings.service, clock=clock, rate=pace.rate) as client:
             tally, retrier = Tally(rows), Retrier(clock=clock)
             run = Run(
                 frame, report, stop, rows, tally, ledger, client, key, bases, commits, pace, problems, retrier=retrier
@@ -369,8 +390,8 @@ async def _run_with_ledger(
         ended_at = clock.now().timestamp()
         finish_run(connection, key, report.status, ended_at, rows_read)
         if pace.rate.found is not None:
-            record_found_limit(connection, frame.settings.account, pace.rate.found.scale(frame.shard.count), ended_at)
-        if has_finished and not frame.is_planned:
+            record_found_limit(connection, plan.settings.account, pace.rate.found.scale(plan.shard.count), ended_at)
+        if has_finished and not plan.is_planned:
             problems.write(ledger, ended_at)
         report.problems = problems.describe(ledger)
         messages = list(run.on_end())
@@ -382,20 +403,22 @@ async def _run_with_ledger(
 def _build_pace(ledger: Ledger, frame: Frame, clock: Clock) -> Pace:
     """Return a pace that begins at the limit that the account's last load has found. A shard begins at its part of this
     limit."""
+    plan = frame.plan
     with ledger.transaction() as connection:
-        found_limit, found_at = read_found_limit(connection, frame.settings.account) or (None, 0.0)
+        found_limit, found_at = read_found_limit(connection, plan.settings.account) or (None, 0.0)
     age_s = clock.now().timestamp() - found_at
-    own_limit = None if found_limit is None else found_limit.scale(1 / frame.shard.count)
-    return Pace(frame.policy.max_rate, frame.policy.max_concurrency, own_limit, age_s)
+    own_limit = None if found_limit is None else found_limit.scale(1 / plan.shard.count)
+    return Pace(plan.policy.max_rate, plan.policy.max_concurrency, own_limit, age_s)
 
 
 def _record_start(ledger: Ledger, frame: Frame, report: Report, clock: Clock) -> tuple[int, Sequence[Base]]:
     """Record the run. Entries that a killed run left in the state `sending` are changed to `unknown` (architecture
     4.3)."""
-    suppressed_by = frame.owner_job if frame.suppression is not None or frame.policy.is_suppressing_inactive else None
+    plan = frame.plan
+    suppressed_by = plan.owner_job if frame.suppression is not None or plan.policy.is_suppressing_inactive else None
     with ledger.transaction() as connection:
         sending_count = ledger.mark_died()
-        if frame.is_planned and sending_count:
+        if plan.is_planned and sending_count:
             report.messages.append(
                 f"{count(sending_count, 'create')} of another run {agree(sending_count, 'is', 'are')} in flight or "
                 "unresolved: such a row counts as `unknown` unless the list shows its subscriber"
@@ -403,9 +426,9 @@ def _record_start(ledger: Ledger, frame: Frame, report: Report, clock: Clock) ->
         end_dead_runs(connection, clock.now().timestamp())
         bases = frame.find_bases(ledger)
         started_at = report.started_at.timestamp()
-        is_holding = frame.policy.on_unknown == "hold"
+        is_holding = plan.policy.on_unknown == "hold"
         names = report.run_id, report.job, report.command
-        account = frame.settings.account
+        account = plan.settings.account
         key = start_run(connection, *names, started_at, suppressed_by, is_holding=is_holding, account=account)
         record_run_in_lease(ledger.store, key)
     return key, bases

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from connector.control import Stop
 from connector.errors import ConfigurationError
@@ -19,32 +18,21 @@ from connector.ledger.records import find_job_of_run, find_or_add_base, list_bas
 from connector.ledger.store import Base
 from connector.load.base_load import Loader
 from connector.load.retry import RetrySelection, retry_entries
-from connector.load.session import LoadPolicy
 from connector.progress import Progress
-from connector.runs.frame import Frame, Run, run_in_frame
+from connector.runs.frame import Frame, Run, RunPlan, run_in_frame
 from connector.runs.report import Report, RunScope, describe_asked_base, describe_policy, drop_empty
-from connector.settings import Settings, bound_in_flight, build_service
+from connector.settings import Settings
 from connector.states import State, find_traits
 from connector.texts import agree, count
-from connector.warehouse.destination import Destination
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPlan:
-    """A retry: the selected entries, their base (default: all bases), and the settings of the load.
-
-    `job` is the name of the job of `--job`, or "".
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPlan(RunPlan):
+    """A retry: the selected entries, their base (default: all bases), and the settings of the load."""
 
     selection: RetrySelection
-    job: str
-    policy: LoadPolicy
-    settings: Settings
-    job_path: Path | None = None
-    suppression: SuppressionPlan | None = None
-    base: BaseRef = BaseRef()  # noqa: RUF009 - a frozen value
-    wait_s: float = 0.0
-    receipts: Destination | None = None
+    suppression: SuppressionPlan | None
+    base: BaseRef
 
 
 def plan_retry(
@@ -54,10 +42,17 @@ def plan_retry(
     ConfigurationError and SourceError."""
     if job.subscriber is None:
         raise ConfigurationError(f"--job: a retry needs a job with a subscriber section. {job.explain_command()}")
-    policy = build_policy(job.load, build_rules(job.subscriber), job.suppress)
-    name = job.name if is_by_job_file else ""
     return RetryPlan(
-        selection, name, policy, settings, job.path, plan_suppression(job), base, wait_s, plan_receipts(job)
+        command="retry",
+        policy=build_policy(job.load, build_rules(job.subscriber), job.suppress),
+        settings=replace(settings, may_create_ledger=False),
+        owner_job=job.name if is_by_job_file else "",
+        job_path=job.path,
+        wait_s=wait_s,
+        receipts=plan_receipts(job),
+        selection=selection,
+        suppression=plan_suppression(job),
+        base=base,
     )
 
 
@@ -67,18 +62,12 @@ async def run_retry(plan: RetryPlan, stop: Stop, progress: Progress) -> Report:
     Raises ConfigurationError before anything is sent. A run that has begun always returns a report.
     """
     retry = _Retry(plan)
-    service = build_service(plan.settings, plan.policy.max_concurrency)
     frame = Frame(
-        command="retry",
-        job=plan.job,
-        owner_job=plan.job,
+        plan,
+        job=plan.owner_job,
         columns=NAMES,
         find_bases=retry.find_bases,
-        policy=replace(plan.policy, max_concurrency=bound_in_flight(service, plan.policy.max_concurrency)),
-        settings=replace(plan.settings, service=service, may_create_ledger=False),
         suppression=partial(read_suppression, plan.suppression) if plan.suppression is not None else None,
-        wait_s=plan.wait_s,
-        receipts=plan.receipts,
         scope=_describe_scope(plan),
     )
     return await run_in_frame(frame, retry.execute, stop, progress.follow)
@@ -123,7 +112,7 @@ class _Retry:
                 if plan.selection.concerns(entry) and (plan.selection.is_rejected or not entry.is_final)
             ]
             self._owner_jobs.update(
-                entry.suppressed_by for entry in entries if entry.suppressed_by not in (None, plan.job)
+                entry.suppressed_by for entry in entries if entry.suppressed_by not in (None, plan.owner_job)
             )
             # `--held resend` also confirms a base whose create was answered with another base.
             if entries or (plan.selection.held_decision == "resend" and base.is_misanswered):

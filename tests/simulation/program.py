@@ -27,7 +27,7 @@ from connector.load.retry import retry_entries
 from connector.load.session import Change, LoadPolicy, Problem, RowRecorder, Session, Tally
 from connector.outcomes import Outcome
 from connector.pace.pace import Pace
-from connector.runs.frame import Frame, Run
+from connector.runs.frame import Frame, Run, RunPlan
 from connector.runs.planned_rows import PlannedRows
 from connector.runs.report import start_report
 from connector.service.client import Client, RequestSender
@@ -170,7 +170,8 @@ class Program:
         """Return the loads of all bases. They share the ledger, tally and commits of this session."""
         policy, no_path = session.policy, Path(os.devnull)
         settings = Settings(Service("http://localhost", Token("token")), _ACCOUNT, no_path, "sqlite://")
-        frame = Frame("sync", JOB, JOB, (), lambda _ledger: [], policy, settings, None, wait_s=0.0)
+        plan = RunPlan(command="sync", policy=policy, settings=settings, owner_job=JOB)
+        frame = Frame(plan, JOB, (), lambda _ledger: [], None)
         run = _Run(
             frame,
             start_report("sync", JOB, self._clock.now()),
