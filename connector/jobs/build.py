@@ -1,30 +1,22 @@
-"""Builds the library's objects from a job: sources, cursors (architecture 4.11), mappings, rules, policies, queries."""
+"""Builds the values that several planners need from a job: sources, rules, policies, suppression lists, receipts."""
 
 from __future__ import annotations
 
 from functools import partial
-from hashlib import blake2b
 from math import inf
 from typing import TYPE_CHECKING
 
-from connector.errors import ConfigurationError
 from connector.imports.suppression import SuppressionPlan, open_suppression
-from connector.jobs.models import Filters, Guard, Job, JobSubscriber, Load
+from connector.jobs.models import Guard, Job, JobSubscriber, Load
 from connector.jobs.source_models import Cursor, FileSource, JobSource, SqlRows, SqlSource, Suppress
-from connector.jobs.subscriber_models import build_column_rule
-from connector.load.session import LoadGuard, LoadPolicy
+from connector.load.session import LoadPolicy
 from connector.rows import Source
-from connector.service.wire import ListQuery
-from connector.shards import WHOLE, Shard
 from connector.sources.files import open_file, open_files
-from connector.subscribers.rules import FieldMapping, PhoneRule, ValidationRules
+from connector.subscribers.rules import PhoneRule, ValidationRules
 
 if TYPE_CHECKING:
-    from connector.imports.increments import Increment
     from connector.sources.sql import IncrementalSource
     from connector.warehouse.destination import Destination
-
-_DIGEST_BYTES = 16
 
 
 def open_source(source: JobSource | Suppress) -> Source:
@@ -55,12 +47,6 @@ def open_increment(sql: SqlRows, cursor: Cursor) -> IncrementalSource:
     return source
 
 
-def build_mapping(subscriber: JobSubscriber) -> FieldMapping:
-    """Return the mapping of the job's `fields`. Headers add no columns to it."""
-    rules = (subscriber.fields_ or {}).items()
-    return FieldMapping({name: build_column_rule(rule) for name, rule in rules if rule is not None})
-
-
 def build_rules(subscriber: JobSubscriber) -> ValidationRules:
     """Return the rules that each row of the job must fulfil."""
     phone_field = (subscriber.fields_ or {}).get("phone")
@@ -88,70 +74,6 @@ def build_policy(load: Load, rules: ValidationRules, suppress: Suppress | None =
         allow_truncated=load.allow_truncated,
         ignores_total_count=load.ignore_total_count,
     )
-
-
-def build_query(filters: Filters) -> ListQuery:
-    """Return the query of the list operation (service-api.md 4.3). The gender `unspecified` is sent as an empty
-    text."""
-    return ListQuery(**filters.model_dump() | ({"gender": ""} if filters.gender == "unspecified" else {}))
-
-
-def build_guard(guard: Guard | None) -> LoadGuard | None:
-    """Return the limits that end the job's loads, or None without limits."""
-    if guard is None:
-        return None
-    return LoadGuard(**guard.model_dump())
-
-
-def plan_increment(
-    job: Job, source: JobSource, account: str, *, is_full: bool, since: str | None, shard: Shard = WHOLE
-) -> Increment | None:
-    """Open the job's source, and return the source with its cursor. Return None for a source without a cursor.
-
-    Each shard has its own cursor. Raises ConfigurationError and SourceError.
-    """
-    sql = source.sql
-    if sql is None or sql.cursor is None:
-        if since is not None:
-            raise ConfigurationError(f"--since: the job {job.name} has no source.sql.cursor; leave out --since")
-        return None
-    since_value = None
-    if since is not None:
-        try:
-            from connector.sources.cursor import parse_cursor
-
-            since_value = parse_cursor(since, sql.cursor.kind)
-        except ValueError as error:
-            raise ConfigurationError(f"--since {error}, as the cursor's start is") from None
-    from connector.imports.increments import Increment
-
-    rows = open_increment(sql, sql.cursor)
-    digest = _compute_digest(job, sql, sql.cursor, account, shard)
-    return Increment(job.name, digest, rows, sql.cursor.first_value, sql.cursor.lookback_s, is_full, since_value)
-
-
-def _compute_digest(job: Job, sql: SqlSource, cursor: Cursor, account: str, shard: Shard) -> bytes:
-    """Return the digest that identifies a cursor. It is computed from the account, the bases, the database, the query,
-    the column and the shard."""
-    from connector.sources.sql import identify_database
-
-    bases: tuple[object, ...] | None = None
-    if job.subscriber is not None:
-        base = job.subscriber.base
-        column_parts = () if base.column is None else (base.column, sorted((base.values or {}).items()))
-        bases = base.id, base.name, *column_parts
-    parts: tuple[object, ...] = (
-        account,
-        bases,
-        identify_database(sql.url),
-        sql.query,
-        sql.table,
-        cursor.column,
-        str(cursor.kind),
-    )
-    if not shard.is_whole:
-        parts = (*parts, str(shard))
-    return blake2b(repr(parts).encode("utf-8", "backslashreplace"), digest_size=_DIGEST_BYTES).digest()
 
 
 def plan_suppression(job: Job) -> SuppressionPlan | None:

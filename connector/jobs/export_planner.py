@@ -4,8 +4,8 @@ from math import inf
 
 from connector.errors import ConfigurationError
 from connector.export import ExportPlan
-from connector.jobs.build import build_query
-from connector.jobs.models import Job
+from connector.jobs.models import Filters, Job
+from connector.service.wire import ListQuery
 from connector.settings import Settings
 from connector.warehouse.destination import parse_destination
 
@@ -51,3 +51,9 @@ def plan_export_job(
         export.max_rate or inf,
         job.path,
     )
+
+
+def build_query(filters: Filters) -> ListQuery:
+    """Return the query of the list operation (service-api.md 4.3). The gender `unspecified` is sent as an empty
+    text."""
+    return ListQuery(**filters.model_dump() | ({"gender": ""} if filters.gender == "unspecified" else {}))

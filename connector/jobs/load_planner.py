@@ -1,28 +1,37 @@
 """Plans a load or a validation from a job. Opens the source, and raises errors for the faults of the job."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 from connector.errors import ConfigurationError
 from connector.fields import NAMES
 from connector.imports.plan import LoadPlan, RowsPlan, check_plan
 from connector.jobs.build import (
-    build_guard,
-    build_mapping,
     build_policy,
     build_rules,
+    open_increment,
     open_source,
-    plan_increment,
     plan_receipts,
     plan_suppression,
 )
 from connector.jobs.models import Job, JobSubscriber
+from connector.jobs.source_models import Cursor, JobSource, SqlSource
 from connector.jobs.subscriber_models import build_base, build_column_rule
+from connector.load.session import LoadGuard
 from connector.rows import Source, closed_on_error
 from connector.runs.row_files import is_rejects_file, read_corrections, select_source_columns
 from connector.settings import Settings
 from connector.shards import WHOLE, Shard
 from connector.subscribers.headers import build_consent_rule, guess_mapping, override_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping
+
+if TYPE_CHECKING:
+    from connector.imports.increments import Increment
+
+_DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +142,7 @@ def _plan_load(
         policy=build_policy(job.load, rows.rules, job.suppress),
         settings=settings,
         wait_s=request.wait_s,
-        guard=build_guard(job.guard),
+        guard=None if job.guard is None else LoadGuard(**job.guard.model_dump()),
         job_path=job.path,
         receipts=receipts,
         fails_on_new_only=job.fail_on == "new",
@@ -173,3 +182,60 @@ def choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
         else:  # for a rule with only a column, the header decides how the column is read
             overrides[name] = build_consent_rule(rule.column) if name == "is_active" else rule.column
     return override_mapping(guess_mapping(columns), overrides, source.columns)
+
+
+def build_mapping(subscriber: JobSubscriber) -> FieldMapping:
+    """Return the mapping of the job's `fields`. Headers add no columns to it."""
+    rules = (subscriber.fields_ or {}).items()
+    return FieldMapping({name: build_column_rule(rule) for name, rule in rules if rule is not None})
+
+
+def plan_increment(
+    job: Job, source: JobSource, account: str, *, is_full: bool, since: str | None, shard: Shard = WHOLE
+) -> Increment | None:
+    """Open the job's source, and return the source with its cursor. Return None for a source without a cursor.
+
+    Each shard has its own cursor. Raises ConfigurationError and SourceError.
+    """
+    sql = source.sql
+    if sql is None or sql.cursor is None:
+        if since is not None:
+            raise ConfigurationError(f"--since: the job {job.name} has no source.sql.cursor; leave out --since")
+        return None
+    since_value = None
+    if since is not None:
+        try:
+            from connector.sources.cursor import parse_cursor
+
+            since_value = parse_cursor(since, sql.cursor.kind)
+        except ValueError as error:
+            raise ConfigurationError(f"--since {error}, as the cursor's start is") from None
+    from connector.imports.increments import Increment
+
+    rows = open_increment(sql, sql.cursor)
+    digest = _compute_digest(job, sql, sql.cursor, account, shard)
+    return Increment(job.name, digest, rows, sql.cursor.first_value, sql.cursor.lookback_s, is_full, since_value)
+
+
+def _compute_digest(job: Job, sql: SqlSource, cursor: Cursor, account: str, shard: Shard) -> bytes:
+    """Return the digest that identifies a cursor. It is computed from the account, the bases, the database, the query,
+    the column and the shard."""
+    from connector.sources.sql import identify_database
+
+    bases: tuple[object, ...] | None = None
+    if job.subscriber is not None:
+        base = job.subscriber.base
+        column_parts = () if base.column is None else (base.column, sorted((base.values or {}).items()))
+        bases = base.id, base.name, *column_parts
+    parts: tuple[object, ...] = (
+        account,
+        bases,
+        identify_database(sql.url),
+        sql.query,
+        sql.table,
+        cursor.column,
+        str(cursor.kind),
+    )
+    if not shard.is_whole:
+        parts = (*parts, str(shard))
+    return blake2b(repr(parts).encode("utf-8", "backslashreplace"), digest_size=_DIGEST_BYTES).digest()

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from connector.fields import normalise_email
-from connector.jobs.build import build_mapping, build_rules, open_source
+from connector.jobs.build import build_rules, open_source
+from connector.jobs.load_planner import build_mapping
 from connector.jobs.reader import load_job
 from connector.jobs.schema import list_keys
 from connector.rows import Source

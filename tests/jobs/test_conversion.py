@@ -3,7 +3,9 @@
 import pytest
 
 from connector.errors import ConfigurationError
-from connector.jobs.build import build_mapping, build_policy, build_query, build_rules
+from connector.jobs.build import build_policy, build_rules
+from connector.jobs.export_planner import build_query
+from connector.jobs.load_planner import build_mapping
 from connector.jobs.models import Filters, JobSubscriber, Load
 from connector.load.session import LoadPolicy
 from connector.service.wire import ListQuery

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.jobs.build import build_mapping
+from connector.jobs.load_planner import build_mapping
 from tests.jobs.test_loading import read_faulty_job, read_job
 
 JOB = """\

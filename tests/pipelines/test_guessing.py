@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from hypothesis import example, given, strategies as st
 
-from connector.jobs.build import build_mapping
 from connector.jobs.draft import GuessedField, draft_job, guess_fields
+from connector.jobs.load_planner import build_mapping
 from connector.jobs.reader import load_job
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping
