@@ -53,7 +53,7 @@ class Chunk:
         """The number of records, including malformed records."""
         return len(self.numbers) + len(self.malformed)
 
-    def cut(self, record_count: int) -> "Chunk":
+    def truncate(self, record_count: int) -> "Chunk":
         """Return the first `record_count` records."""
         if self.record_count <= record_count:
             return self

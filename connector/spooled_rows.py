@@ -125,7 +125,7 @@ class Conflicts:
         is_overruled[has_used] &= used_rows.is_inactive[used_indices[has_used]]
         is_duplicate = prepared_chunk.is_duplicate.copy()
         is_duplicate[indices] |= is_overruled & ~prepared_chunk.is_suppressed[indices]
-        positions, differences = prepared_chunk.valid.subscribers.index.to_numpy()[indices], list[Difference]()
+        positions, differences = prepared_chunk.valid_chunk.subscribers.index.to_numpy()[indices], list[Difference]()
         for index in np.flatnonzero(is_duplicate[indices]).tolist():
             fields: tuple[str, ...] = ()
             if has_used[index]:
@@ -139,12 +139,12 @@ class Conflicts:
 
     def _select(self, prepared_chunk: PreparedChunk) -> tuple[Positions, _Rows]:
         """Return the valid rows of recorded subscribers, and the indices of these rows."""
-        identities = prepared_chunk.valid.identities
+        identities = prepared_chunk.valid_chunk.identities
         is_recorded = np.isin(prepared_chunk.subscriber_digests, self._recorded_subscribers) | np.isin(
             identities, self._blocked_identities
         )
         indices = np.flatnonzero(is_recorded)
-        rows = prepared_chunk.valid.subscribers.iloc[indices]
+        rows = prepared_chunk.valid_chunk.subscribers.iloc[indices]
         numbers = prepared_chunk.chunk.numbers[rows.index.to_numpy(dtype=np.int64)]
         digests = compute_field_digests(rows, self._field_names)
         return indices, _Rows(
@@ -226,7 +226,7 @@ class SpooledRows(CloseableResource):
         self._is_thread_reading = False  # if true, the source must not be closed
         self.is_read = False
         self.row_count = self.source_row_count = 0  # number of records in this shard, and in the whole source
-        self.consent_columns: dict[str, None] = {}  # unmapped columns that show who wants no email
+        self.consent_columns: dict[str, None] = {}  # unmapped consent columns (connector.subscribers.headers)
         self.suppression: Suppression | None = None  # the suppression list, if it has suppressed rows
 
     @property
@@ -275,7 +275,7 @@ class SpooledRows(CloseableResource):
             if remaining is None:
                 yield prepared_chunk
             else:
-                yield (last_chunk := prepared_chunk.cut(remaining))
+                yield (last_chunk := prepared_chunk.truncate(remaining))
                 remaining -= last_chunk.chunk.record_count
             if remaining == 0:
                 return

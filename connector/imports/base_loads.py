@@ -1,4 +1,4 @@
-"""Selects the bases of a command, and runs the loads of a run: one load for each base of its rows."""
+"""Selects the bases of a command, and loads the rows of a run: one load for each base of the rows."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -10,7 +10,7 @@ from connector.ledger.entries import Ledger
 from connector.ledger.records import find_job_of_run, find_or_add_base, list_bases
 from connector.ledger.store import Base
 from connector.load.base_load import Loader, SortedChunk
-from connector.load.checks import describe_unseen, find_unseen
+from connector.load.checks import describe_unlisted_create, find_unseen
 from connector.load.lookups import look_up_keys
 from connector.load.presence import AccountPresence, BasePresence
 from connector.load.session import RunMode, Session
@@ -22,10 +22,10 @@ from connector.states import State
 from connector.subscribers.rules import BaseColumn, RowBases
 from connector.texts import agree, count
 
-_MAX_BASES = 1000  # in the cells of a column; a wrong column has a different text in nearly every row
+_MAX_BASES = 1000  # bases in the cells of a column; a column with more texts is probably not a column of bases
 
 _MAX_BASES_IN_MESSAGE = 20
-_JOINT_LOOKS = 3  # look-ups with quiet periods between them; the third look-up can prove absence
+_LOOK_UP_COUNT = 3  # look-ups with quiet periods between them; the third look-up can prove absence
 
 
 def choose_bases(ledger: Ledger, account: str, base_id: int | None, base_name: str | None) -> list[Base]:
@@ -83,7 +83,7 @@ class _BaseLoad:
 
 
 class BaseLoads:
-    """The loads of a run. Call `begin`, `load` for each chunk, and `settle`. Call `close` in any case.
+    """The loads of a run. Call `begin`, `load` for each chunk, and `settle`. Always call `close`, also after an error.
 
     `survey` has the loads of the run's survey, which has planned all rows (None: no survey).
     """
@@ -106,7 +106,7 @@ class BaseLoads:
     async def begin(self) -> None:
         """Begin the load if all rows are for one base. Otherwise each load begins with its first row."""
         if isinstance(self._base, BaseRef):
-            await self._open(self._base)
+            await self._begin_base_load(self._base)
 
     async def load(self, planned_chunk: PlannedChunk, bases: RowBases | None) -> None:
         """Load the rows of each base, in the order in which the bases first appear in the chunk.
@@ -118,11 +118,11 @@ class BaseLoads:
             refuse_too_many(self._base, len({*self._loads_by_reference, *(base for base, _ in bases.split())}))
         chunks = list[tuple[_BaseLoad, SortedChunk]]()
         try:
-            for base_ref, part in self._split(planned_chunk, bases):
+            for base_ref, part in self._split_by_base(planned_chunk, bases):
                 if base_ref not in self._loads_by_reference and self._run.stop.is_stopping:
                     continue
-                base_load = self._loads_by_reference.get(base_ref) or await self._open(base_ref)
-                with self._use(base_load):
+                base_load = self._loads_by_reference.get(base_ref) or await self._begin_base_load(base_ref)
+                with self._count_and_name(base_load):
                     chunk = await base_load.loader.sort(part)
                 # The chunk may name one base both by its id and by its name.
                 chunk.is_unsure = any(other_load is base_load for other_load, _ in chunks)
@@ -130,7 +130,7 @@ class BaseLoads:
             tasks = [base_load.loader.plan_lookup(chunk) for base_load, chunk in chunks]
             await self._account.look_up([task for task in tasks if task is not None])
             for base_load, chunk in chunks:
-                with self._use(base_load):
+                with self._count_and_name(base_load):
                     await base_load.loader.create_new(chunk)
         finally:
             for base_load, chunk in chunks:
@@ -144,18 +144,18 @@ class BaseLoads:
         """
         if isinstance(self._base, BaseColumn) and not self._run.stop.is_stopping:
             for base in await self._run.commits.ask(self._find_unsettled):
-                await self._open(base)
+                await self._begin_base_load(base)
         if len(self._base_loads) > 1 and self.mode is RunMode.LOAD:
-            await self._look_up_jointly()
+            await self._look_up_all_bases()
         for base_load in self._base_loads:
-            with self._use(base_load):
+            with self._count_and_name(base_load):
                 await base_load.loader.settle()
 
     async def close(self) -> None:
         """Close every load, even if another load raises an error."""
         async with AsyncExitStack() as stack:
             for base_load in reversed(self._base_loads):  # the stack closes the first load first
-                stack.push_async_callback(self._close, base_load)
+                stack.push_async_callback(self._close_base_load, base_load)
 
     @property
     def sessions(self) -> list[Session]:
@@ -189,7 +189,7 @@ class BaseLoads:
             "create the same person. Let one ledger create all subscribers"
         )
 
-    async def describe_unseen(self) -> tuple[str, bool] | None:
+    async def describe_unlisted_create(self) -> tuple[str, bool] | None:
         """Return a message if the list does not show the last subscriber that this run has created, and whether a
         person must look at the service. Raises as `load` does."""
         created_loads = [base_load for base_load in self._base_loads if base_load.created_count]
@@ -202,9 +202,11 @@ class BaseLoads:
         last_sentinel = await find_unseen(session)
         if last_sentinel is None:
             return None
-        return describe_unseen(session, last_sentinel, sum(base_load.created_count for base_load in created_loads))
+        return describe_unlisted_create(
+            session, last_sentinel, sum(base_load.created_count for base_load in created_loads)
+        )
 
-    def describe_lacking(self) -> Iterator[str]:
+    def describe_unlisted_confirmed(self) -> Iterator[str]:
         """Yield a message for each base if the complete list of this run lacks confirmed subscribers of the base."""
         for base_load in self._base_loads:
             if lacking_count := base_load.loader.presence.lacking_count:
@@ -215,14 +217,16 @@ class BaseLoads:
                     f"To list {agree(lacking_count, 'it', 'them')}, run connector reconcile"
                 )
 
-    def _split(self, planned_chunk: PlannedChunk, bases: RowBases | None) -> Iterator[tuple[BaseRef, PlannedChunk]]:
+    def _split_by_base(
+        self, planned_chunk: PlannedChunk, bases: RowBases | None
+    ) -> Iterator[tuple[BaseRef, PlannedChunk]]:
         if isinstance(self._base, BaseRef):
             yield self._base, planned_chunk
         elif bases is not None:
             for base, indexes in bases.split():
                 yield base, planned_chunk.select(indexes)
 
-    async def _open(self, base_ref: BaseRef) -> _BaseLoad:
+    async def _begin_base_load(self, base_ref: BaseRef) -> _BaseLoad:
         """Begin and return the load of a base. After a survey, the load uses the results of the survey's look-ups."""
         account = self._run.frame.plan.settings.account
         base = await self._run.commits.ask(
@@ -245,12 +249,12 @@ class BaseLoads:
         base_load = _BaseLoad(session, Loader(session, self.mode, presence))
         self._loads_by_reference[base_ref] = base_load
         self._base_loads.append(base_load)
-        with self._use(base_load):
+        with self._count_and_name(base_load):
             await base_load.loader.begin()
         return base_load
 
     @contextmanager
-    def _use(self, base_load: _BaseLoad) -> Iterator[None]:
+    def _count_and_name(self, base_load: _BaseLoad) -> Iterator[None]:
         """Add the rows that the body creates to the counts of this load, and add the name of the base to errors."""
         self._run.session = base_load.session
         created_count_before = self._run.tally.outcomes[Outcome.CREATED]
@@ -264,30 +268,30 @@ class BaseLoads:
         finally:
             base_load.created_count += self._run.tally.outcomes[Outcome.CREATED] - created_count_before
 
-    async def _look_up_jointly(self) -> None:
+    async def _look_up_all_bases(self) -> None:
         """Look the unknown creates of all bases up together, with quiet periods between the look-ups.
 
         The list is read once for all bases in each look-up, and the quiet periods pass for all bases together.
         """
         control = self._base_loads[0].session.control
-        for look_index in range(_JOINT_LOOKS):
-            if look_index and not await control.sleep(self._run.frame.plan.policy.quiet_period_s):
+        for look_up_index in range(_LOOK_UP_COUNT):
+            if look_up_index and not await control.sleep(self._run.frame.plan.policy.quiet_period_s):
                 return
             loads_by_access = {id(base_load.session.access): base_load for base_load in self._base_loads}
             groups = [await base_load.loader.settler.begin_look() for base_load in self._base_loads]
             async for part in look_up_keys(groups):
                 base_load = loads_by_access[id(part.access)]
-                with self._use(base_load):
+                with self._count_and_name(base_load):
                     await base_load.loader.settler.record_look(part)
             for base_load in self._base_loads:
-                with self._use(base_load):
+                with self._count_and_name(base_load):
                     await base_load.loader.settler.end_look()
             control.check()
             if not any(base_load.loader.settler.has_unsettled for base_load in self._base_loads):
                 return
 
-    async def _close(self, base_load: _BaseLoad) -> None:
-        with self._use(base_load):
+    async def _close_base_load(self, base_load: _BaseLoad) -> None:
+        with self._count_and_name(base_load):
             await base_load.loader.close()
 
     def _find_unsettled(self, ledger: Ledger) -> list[BaseRef]:

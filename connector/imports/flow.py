@@ -170,7 +170,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: 
         if source_rows is None
         else nullcontext(source_rows) as rows
     ):
-        if not plan.is_planned and not plan.rows.says_activity:
+        if not plan.is_planned and not plan.rows.has_activity_rule:
             raise ConfigurationError(MISSING_ACTIVITY_MESSAGE)
         return await run_in_frame(frame, lambda run: _Load(plan, rows, run).execute(), stop, progress.follow)
 
@@ -195,10 +195,10 @@ class _Load:
             loads = await self._load_guarded(plan.guard)
         run.report.unmapped_columns = list(plan.rows.unmapped_columns)
         if self._reading is not None:
-            future_messages = [*self._reading.describe_future()]
+            future_messages = [*self._reading.describe_future_values()]
             run.report.messages += future_messages
             run.is_attention_needed |= bool(future_messages)
-        run.report.messages += [*run.tally.messages, *run.tally.row_messages, *self._remark(loads)]
+        run.report.messages += [*run.tally.messages, *run.tally.row_messages, *self._list_messages(loads)]
 
     async def _load_guarded(self, guard: LoadGuard) -> BaseLoads:
         """Plan all rows first. Load them only if no guard stops the run."""
@@ -206,7 +206,7 @@ class _Load:
         await self._apply_guards()
         run.reason = run.reason or run.rows.failure
         if not run.is_running:
-            outcomes = run.tally.outcomes  # the run ends after its survey, so the planned creates are unsent
+            outcomes = run.tally.outcomes  # the run ends after its survey, so the planned creates count as unsent
             outcomes[Outcome.UNSENT] += outcomes.pop(Outcome.CREATED, 0)
             return survey
         run.restart()
@@ -216,7 +216,7 @@ class _Load:
 
     async def _run_mode(self, mode: RunMode, survey: BaseLoads | None = None) -> BaseLoads:
         loads = BaseLoads(self._run, self._plan.rows.base, mode, survey)
-        is_compared = mode is RunMode.LOAD or self._plan.is_planned  # a survey leaves the comparison to its load
+        is_compared = mode is RunMode.LOAD or self._plan.is_planned  # after a survey, the load compares the rows
         await self._run.finish_load(loads, self._load(loads, is_compared=is_compared))
         return loads
 
@@ -255,8 +255,8 @@ class _Load:
             await run.compare(loads.sessions)
         if run.is_running and (newcomer_message := await loads.describe_newcomers()) is not None:
             run.tally.add_message(newcomer_message)
-        if run.is_running and (unseen_message := await loads.describe_unseen()) is not None:
-            message, is_attention_needed = unseen_message
+        if run.is_running and (unlisted_message := await loads.describe_unlisted_create()) is not None:
+            message, is_attention_needed = unlisted_message
             run.tally.add_message(message)
             run.is_attention_needed |= is_attention_needed
 
@@ -271,9 +271,9 @@ class _Load:
         self._reading = reading
         run.report.messages.append(reading.describe())
         if not self._plan.is_planned:
-            run.on_end = lambda: reading.end(run.ledger, run.key, self._find_hindrance(increment))
+            run.on_end = lambda: reading.move_cursor(run.ledger, run.key, self._find_cursor_obstacle(increment))
 
-    def _find_hindrance(self, increment: Increment) -> str | None:
+    def _find_cursor_obstacle(self, increment: Increment) -> str | None:
         """Return the reason why the cursor must not move at the end of the run, or None if the cursor may move."""
         unsent_count = self._run.tally.outcomes[Outcome.UNSENT]
         if self._plan.rows.limit is not None:
@@ -305,13 +305,13 @@ class _Load:
             base=plan.rows.base_column,
             suppression=run.suppression,
             shard=plan.shard,
-            ignored=plan.rows.ignored,
+            ignored_columns=plan.rows.ignored_columns,
         )
         async with aclosing(self._source_rows.spool_in_thread(chunks, run.stop)) as reading:
             async for prepared_chunk in reading:
                 if prepared_chunk.consent_columns and not plan.is_planned:
                     raise ConfigurationError("; ".join(explain_consent(prepared_chunk.consent_columns)))
-                self._count_read()
+                self._count_read_rows()
                 run.estimate_row_count(prepared_chunk.chunk.share, plan.rows.limit)
         run.stop.check()
         if not self._source_rows.is_read:
@@ -322,16 +322,16 @@ class _Load:
 
     async def _reuse_rows(self) -> None:
         """Use the rows that a preview or the survey of this run has read. Raises RunAborted if the suppression list has
-        changed meanwhile. Raises ConfigurationError if a column that shows who wants no email is not mapped."""
+        changed meanwhile. Raises ConfigurationError if a consent column is not mapped."""
         rows, suppression = self._source_rows, await self._run.read_suppression()
         if rows.consent_columns and not self._plan.is_planned:
             raise ConfigurationError("; ".join(explain_consent([*rows.consent_columns])))
         if rows.suppression is not None and (suppression is None or not rows.suppression.has_same_entries(suppression)):
             raise RunAborted("the suppression list has changed since the preview. Nothing was sent. Run again")
-        self._count_read()
+        self._count_read_rows()
         self._run.estimate_row_count(1.0, self._plan.rows.limit)
 
-    def _count_read(self) -> None:
+    def _count_read_rows(self) -> None:
         row_count, limit = self._source_rows.row_count, self._plan.rows.limit
         self._run.tally.read_count = row_count if limit is None else min(row_count, limit)
 
@@ -339,12 +339,12 @@ class _Load:
         """Load the rows chunk by chunk."""
         async with aclosing(self._source_rows.read_in_thread(self._run.stop, self._plan.rows.limit)) as reading:
             async for prepared_chunk in reading:
-                self._count_prepared(prepared_chunk)
-                await loads.load(prepared_chunk.planned, prepared_chunk.bases)
+                self._count_prepared_rows(prepared_chunk)
+                await loads.load(prepared_chunk.planned_chunk, prepared_chunk.bases)
                 if failure := self._run.rows.failure:
                     raise RunAborted(failure)
 
-    def _count_prepared(self, prepared_chunk: PreparedChunk) -> None:
+    def _count_prepared_rows(self, prepared_chunk: PreparedChunk) -> None:
         """Count and report the rows of a chunk whose outcomes are known without the ledger."""
         run, tally = self._run, self._run.tally
         self._remarks.add(prepared_chunk)
@@ -360,7 +360,7 @@ class _Load:
         for difference in prepared_chunk.differences:
             run.rows.write(build_unused_problem(prepared_chunk.chunk, difference, self._plan.rows.rules.identity))
 
-    def _remark(self, loads: BaseLoads) -> Iterator[str]:
+    def _list_messages(self, loads: BaseLoads) -> Iterator[str]:
         """Yield messages that add to the counts."""
         tally = self._run.tally
         yield from describe_opt_outs(tally, self._run.rows.drift_path)
@@ -375,11 +375,11 @@ class _Load:
         verb = "would be " if self._plan.is_planned else ""
         if tally.outcomes[Outcome.CREATED] and (created_message := loads.describe_created()) is not None:
             yield f"{verb}{created_message}"
-        if not self._plan.rows.says_activity:
+        if not self._plan.rows.has_activity_rule:
             yield f"an import of these rows is refused: {MISSING_ACTIVITY_MESSAGE}"
         for problem in explain_consent(self._remarks.consent_columns):
             yield f"an import of these rows is refused: {problem}"
-        yield from loads.describe_lacking()
+        yield from loads.describe_unlisted_confirmed()
         yield from describe_reactivated(tally, is_planned=self._plan.is_planned)
         yield from describe_leftovers(tally)
         yield from self._remarks.describe_cells(self._plan.rows.mapping)

@@ -1,5 +1,5 @@
-"""Decides from which value a run reads an incremental source, and to which value the run moves the cursor (architecture
-4.11).
+"""Decides the value from which a run reads an incremental source, and the value to which the run moves the cursor
+(architecture 4.11).
 
 The ledger stores the cursor. The cursor can move only in the transaction that records the end of the run.
 """
@@ -45,12 +45,12 @@ def read_saved_cursor(ledger: Ledger, increment: Increment) -> CursorValue | Non
     return increment.source.convert_saved(parse_cursor(record.value, increment.source.watch.kind))
 
 
-def find_beginning(increment: Increment, saved_value: CursorValue | None) -> CursorValue:
+def find_start_value(increment: Increment, saved_value: CursorValue | None) -> CursorValue:
     """Return the value from which a run reads by default: `lookback_s` before the cursor, but not before the start."""
     if saved_value is None:
         return increment.start
-    beginning = subtract_lookback(saved_value, increment.lookback_s)
-    return increment.start if is_larger(increment.start, beginning) else beginning
+    start_value = subtract_lookback(saved_value, increment.lookback_s)
+    return increment.start if is_larger(increment.start, start_value) else start_value
 
 
 class IncrementReading:
@@ -59,11 +59,11 @@ class IncrementReading:
 
     def __init__(self, increment: Increment, saved_value: CursorValue | None, now: datetime) -> None:
         self._increment, self._saved_value = increment, saved_value
-        self._default_beginning = find_beginning(increment, saved_value)
+        self._default_start_value = find_start_value(increment, saved_value)
         requested_value = increment.start if increment.is_full else increment.since
-        self._begins_at = self._default_beginning if requested_value is None else requested_value
+        self._start_value = self._default_start_value if requested_value is None else requested_value
         latest_value = find_latest_allowed(increment.start, now) or find_latest_allowed_unix(saved_value, now)
-        increment.source.begin_at(self._begins_at, now=now, latest=latest_value)
+        increment.source.begin_at(self._start_value, now=now, latest=latest_value)
 
     def describe(self) -> str:
         """Return a message with the value from which the run reads, and the reason."""
@@ -78,24 +78,24 @@ class IncrementReading:
                 if saved_value is None
                 else f"the cursor stood at {write_cursor(saved_value)}"
             )
-        return f"read {source.name} from {source.watch.column} {write_cursor(self._begins_at)} on ({reason})"
+        return f"read {source.name} from {source.watch.column} {write_cursor(self._start_value)} on ({reason})"
 
     def choose_cursor(self) -> CursorValue | None:
-        """Return the new value of the cursor after all rows were read, or None if the cursor stays.
+        """Return the new value of the cursor after all rows were read, or None if the cursor does not move.
 
-        A run with --full may move the cursor back, which corrects a cursor in the future. If the run began after the
-        default beginning, the cursor stays, because rows before the beginning were not read. A value in the future does
-        not move the cursor either.
+        A run with --full may move the cursor back, which corrects a cursor in the future. If the run read from a later
+        value than the default start value, the cursor does not move, because rows before this value were not read. A
+        value in the future does not move the cursor.
         """
         largest_value = self._increment.source.watch.largest_value
         if largest_value is None or self._increment.is_full:
             return largest_value
-        begins_later = is_larger(self._begins_at, self._default_beginning)
-        if begins_later or (self._saved_value is not None and not is_larger(largest_value, self._saved_value)):
+        starts_after_default = is_larger(self._start_value, self._default_start_value)
+        if starts_after_default or (self._saved_value is not None and not is_larger(largest_value, self._saved_value)):
             return None
         return largest_value
 
-    def describe_future(self) -> Iterator[str]:
+    def describe_future_values(self) -> Iterator[str]:
         """Yield messages about values in the future. If such a value moved the cursor, later runs would not read new
         rows. A run with such a message is partial, because a person must correct the values."""
         watch = self._increment.source.watch
@@ -114,8 +114,8 @@ class IncrementReading:
                 "Correct the row that has this value, and run connector sync --full once"
             )
 
-    def end(self, ledger: Ledger, run_key: int, hindrance: str | None) -> Iterator[str]:
-        """Move the cursor, unless a `hindrance` (a message) is given. Yield a message with the cursor's value.
+    def move_cursor(self, ledger: Ledger, run_key: int, obstacle: str | None) -> Iterator[str]:
+        """Move the cursor, unless there is an `obstacle` (a message). Yield a message with the cursor's value.
 
         Call this method inside the transaction that records the end of the run.
         """
@@ -126,7 +126,7 @@ class IncrementReading:
                 f"{watch.column}: {agree(watch.missing_count, 'it does', 'they do')} not move the cursor, and each run "
                 f"reads {agree(watch.missing_count, 'it', 'them')} again"
             )
-        value = None if hindrance is not None else self.choose_cursor()
+        value = None if obstacle is not None else self.choose_cursor()
         if value is not None:
             move_cursor(ledger.connection, self._increment.job, self._increment.digest, write_cursor(value), run_key)
             yield f"the cursor stands at {write_cursor(value)} now"
@@ -135,12 +135,12 @@ class IncrementReading:
             position = (
                 "no cursor is kept" if saved_value is None else f"the cursor stays at {write_cursor(saved_value)}"
             )
-            yield f"{position}: {hindrance or self._explain_unmoved()}"
+            yield f"{position}: {obstacle or self._explain_unmoved()}"
 
     def _explain_unmoved(self) -> str:
         watch = self._increment.source.watch
         if watch.largest_value is None:
             return f"no row had a {'usable ' if watch.future_count else ''}value in {watch.column}"
-        if is_larger(self._begins_at, self._default_beginning):
-            return f"--since left out rows after {write_cursor(self._default_beginning)}, which the next run reads"
+        if is_larger(self._start_value, self._default_start_value):
+            return f"--since left out rows after {write_cursor(self._default_start_value)}, which the next run reads"
         return "no newer row was read"

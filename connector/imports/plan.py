@@ -35,11 +35,11 @@ class RowsPlan:
     base: BaseRef | BaseColumn
     suppression: SuppressionPlan | None = None
     limit: int | None = None  # largest number of rows that are used
-    ignored: tuple[str, ...] = ()  # columns that are not checked for consent
+    ignored_columns: tuple[str, ...] = ()  # columns that are not checked for consent
     is_empty_refused: bool = False  # whether a source without rows ends the run
 
     @property
-    def says_activity(self) -> bool:
+    def has_activity_rule(self) -> bool:
         """Whether the mapping contains is_active."""
         return "is_active" in self.mapping.rules
 
@@ -61,7 +61,7 @@ class RowsPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan(RunPlan):
-    """The plan of a load: its rows, its settings, and the guards that end it."""
+    """The plan of a load: its rows, its settings, and the guards that may end the load."""
 
     rows: RowsPlan
     options: str = ""  # the options with which `import` loads the rejects file; "" for a job file
@@ -81,7 +81,7 @@ def check_plan(plan: RowsPlan) -> RowsPlan:
 
     Raises ConfigurationError if the mapping does not fit the source or one of its files, and SourceError.
     """
-    refuse_unknown_columns(plan.source, plan.ignored)
+    refuse_unknown_columns(plan.source, plan.ignored_columns)
     rules, rule = plan.rules, plan.mapping.rules.get("is_active")
     if rule is not None and rule.default is None:  # an empty cell does not say whether the subscriber is active
         rules = replace(rules, required=rules.required | {"is_active"})

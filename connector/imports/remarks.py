@@ -1,5 +1,5 @@
-"""Messages of a load beside its counts: on the reading of a file, on values that were not sent, and on columns with
-numbers instead of texts (a phone number without its plus sign, a zip code without its leading zero)."""
+"""Messages that add to the counts of a load: about the reading of a file, about values that were not sent, and about
+columns with numbers instead of texts (a phone number without its plus sign, a zip code without its leading zero)."""
 
 import shlex
 from collections import Counter
@@ -29,14 +29,14 @@ _TEXT_FIELDS = ("phone", "client_user_id", "address_zip")
 
 @dataclass(slots=True)
 class Remarks:
-    """The messages of the source, and counts for messages. They grow chunk by chunk."""
+    """The messages of the source, and counts for messages. `add` adds the messages and counts of a chunk."""
 
     messages: list[str] = field(default_factory=list)  # of the source
     omitted_zip_count: int = 0
     yearless_count: int = 0  # birthdays without a year
     readings: Counter[Reading] = field(default_factory=Counter)  # cells that are not sent unchanged, by kind
     number_cells: Counter[str] = field(default_factory=Counter)  # cells of a workbook with a number, by column
-    consent_columns: list[str] = field(default_factory=list)  # unmapped columns that show who wants no email
+    consent_columns: list[str] = field(default_factory=list)  # unmapped consent columns (connector.subscribers.headers)
 
     def add(self, prepared_chunk: PreparedChunk) -> None:
         """Add the messages and counts of a chunk."""

@@ -124,7 +124,7 @@ def _plan_rows(job: Job, subscriber: JobSubscriber, source: Source, limit: int |
             base=build_base(subscriber.base),
             suppression=plan_suppression(job),
             limit=limit,
-            ignored=job.ignore,
+            ignored_columns=job.ignore,
             is_empty_refused=job.source is None or job.source.file is not None,
         )
         return check_plan(plan)

@@ -84,7 +84,7 @@ def plan_mail(
             max_rate=load.max_rate or default_rate,
             max_concurrency=load.max_concurrency if is_concurrency_set else _DEFAULT_CONCURRENCY,
         ),
-        ignored=job.ignore,
+        ignored_columns=job.ignore,
         skips_inactive=job.skip_inactive,
         suppression=suppression,
         max_invalid=guard.max_invalid if guard is not None else None,

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from connector.errors import ConfigurationError
 from connector.fields import BY_NAME, FIELDS, SENT_FIELDS, BaseRef, wire_name
 from connector.jobs.key_types import STRICT, ColumnName, Name, accept_short_form
-from connector.subscribers.rules import BaseColumn, Case, ColumnRule, find_misfits, parse_base
+from connector.subscribers.rules import BaseColumn, Case, ColumnRule, find_kind_faults, parse_base
 
 ZipPolicy = Literal["omit", "reject", "custom_field1", "custom_field2", "custom_field3"]
 
@@ -160,7 +160,7 @@ def _is_date_format(pattern: str) -> bool:
 def find_rule_faults(rules: Mapping[str, FieldRule], identity: str) -> list[str]:
     """Return the faults of the rules. A fault is a rule that does not fit its field, or an identity that would be equal
     in many rows."""
-    faults = [fault for name, rule in rules.items() for fault in find_misfits(name, build_column_rule(rule))]
+    faults = [fault for name, rule in rules.items() for fault in find_kind_faults(name, build_column_rule(rule))]
     faults += [f"{name}: e164 is for phone" for name, rule in rules.items() if rule.e164 and name != "phone"]
     identity_rule = rules.get(identity)
     if identity_rule is not None and (identity_rule.default or identity_rule.value is not None):

@@ -233,7 +233,7 @@ async def find_unseen(session: Session) -> Sentinel | None:
     return last_sentinel
 
 
-def describe_unseen(session: Session, last_sentinel: Sentinel, created_count: int) -> tuple[str, bool]:
+def describe_unlisted_create(session: Session, last_sentinel: Sentinel, created_count: int) -> tuple[str, bool]:
     """Return a message on the created rows, because the list does not show the last new subscriber, and whether a
     person must look at the service. No person must look before the lag on record has passed."""
     age_s = session.clock.monotonic() - last_sentinel.confirmed_at

@@ -41,7 +41,7 @@ def find_inactive(session: Session, planned_chunk: PlannedChunk, indexes: Sequen
         return []
     inactive_identities = session.access.inactive_identities
     active_mask = planned_chunk.subscribers["is_active"].iloc[list(indexes)].eq(True).fillna(False).to_numpy(dtype=bool)
-    inactive_mask = inactive_identities.find(planned_chunk.identities[list(indexes)]) & active_mask
+    inactive_mask = inactive_identities.build_digest_mask(planned_chunk.identities[list(indexes)]) & active_mask
     inactive_indexes = [
         index for index, is_inactive in zip(indexes, inactive_mask.tolist(), strict=True) if is_inactive
     ]

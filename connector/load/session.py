@@ -489,7 +489,7 @@ class Session:
             return True
         inactive_identities = self.access.inactive_identities
         digests = join_digests([identity], IDENTITY_BYTES)
-        if not inactive_identities.find(digests)[0] or sent.get("is_active") is not True:
+        if not inactive_identities.build_digest_mask(digests)[0] or sent.get("is_active") is not True:
             return False
         if not self.policy.is_suppressing_inactive:
             inactive_identities.reactivated.add(identity)

@@ -151,7 +151,7 @@ class MailPlan:
     texts: MailTexts
     settings: Settings
     policy: MailPolicy
-    ignored: tuple[str, ...] = ()  # columns that look like a consent, but must not be used
+    ignored_columns: tuple[str, ...] = ()  # columns that look like a consent, but must not be used
     skips_inactive: bool = True  # send no email to an address that the service lists as inactive
     suppression: SuppressionPlan | None = None
     max_invalid: float | None = None
@@ -188,8 +188,8 @@ def check_rows(
         today=now.date(),
         limit=None,  # a row beyond the limit may show that the recipient wants no email
         suppression=suppression,
-        more_columns=plan.texts.columns,
-        ignored=plan.ignored,
+        extra_columns=plan.texts.columns,
+        ignored_columns=plan.ignored_columns,
     )
     consent_columns = _list_activity_columns(plan)
     with SpooledRows(plan.source, _RULES.identity) as source_rows:
@@ -202,7 +202,10 @@ def check_rows(
         inactive_recipients, unclear_recipients = InactiveIdentities(), InactiveIdentities()
         for prepared_chunk in source_rows.read():
             is_inactive, is_unclear = find_inactive_rows(prepared_chunk.chunk.frame, consent_columns)
-            positions, identities = prepared_chunk.valid.subscribers.index.to_numpy(), prepared_chunk.valid.identities
+            positions, identities = (
+                prepared_chunk.valid_chunk.subscribers.index.to_numpy(),
+                prepared_chunk.valid_chunk.identities,
+            )
             for identity in split_digests(identities[is_inactive[positions]]):
                 inactive_recipients.add(identity)
             # If the source has consent columns, a malformed row may show that its address wants no email.
@@ -255,15 +258,18 @@ def _check_chunk(
     check.outcomes[MailOutcome.INVALID] += len(problems)
     for problem in problems:
         on_problem(problem)
-    planned_rows = prepared_chunk.planned
+    planned_rows = prepared_chunk.planned_chunk
     is_inactive, positions = (
-        inactive_recipients.find(planned_rows.identities),
+        inactive_recipients.build_digest_mask(planned_rows.identities),
         planned_rows.subscribers.index.to_numpy(),
     )
     inactive_count = int(np.count_nonzero(is_inactive))
     check.inactive_count += inactive_count
     check.outcomes[MailOutcome.SUPPRESSED] += inactive_count
-    positions, is_unclear = positions[~is_inactive], unclear_recipients.find(planned_rows.identities[~is_inactive])
+    positions, is_unclear = (
+        positions[~is_inactive],
+        unclear_recipients.build_digest_mask(planned_rows.identities[~is_inactive]),
+    )
     problems = [
         Problem(row, Outcome.INVALID, "is_active", "flag", f"{_UNCLEAR_MESSAGE}: {', '.join(consent_columns)}")
         for row in extract_rows(chunk, positions[is_unclear].tolist())
@@ -293,4 +299,6 @@ _UNCLEAR_MESSAGE = (
 def _list_activity_columns(plan: MailPlan) -> dict[str, None]:
     """Return the columns whose headers mean is_active. Leave out the ignored columns."""
     rule = guess_mapping(plan.source.columns).rules.get("is_active")
-    return dict.fromkeys(column for column in (rule.columns if rule is not None else ()) if column not in plan.ignored)
+    return dict.fromkeys(
+        column for column in (rule.columns if rule is not None else ()) if column not in plan.ignored_columns
+    )

@@ -277,7 +277,7 @@ class _Letters:
         while not self._sendable and (batch := next(self._batches, None)) is not None:
             people = [_find_addressee(self._texts, row) for row in batch]
             recipients = join_digests([person.recipient for person in people], IDENTITY_BYTES)
-            is_inactive = self._inactive.find(recipients)
+            is_inactive = self._inactive.build_digest_mask(recipients)
             self._run.check.outcomes[MailOutcome.SUPPRESSED] += int(is_inactive.sum())
             self._sendable += self._mailer.look_up(list(compress(people, ~is_inactive)))
             await asyncio.sleep(0)

@@ -65,7 +65,7 @@ class PlannedRows(CloseableResource, RowRecorder):
             return
         self._write_lines()
         chunk = prepared_chunk.chunk
-        identities = prepared_chunk.valid.subscribers[self._identity]
+        identities = prepared_chunk.valid_chunk.subscribers[self._identity]
         keys = [(chunk.name, number) for number in chunk.numbers[identities.index].tolist()]
         self._identities |= dict(zip(keys, identities.tolist(), strict=True))
 

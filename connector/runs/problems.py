@@ -112,7 +112,7 @@ class ProblemLog:
         scope, frame = self._scope, prepared_chunk.chunk.frame
         if scope is None:
             return
-        valid_rows = prepared_chunk.valid
+        valid_rows = prepared_chunk.valid_chunk
         is_rejects_file = set(_PLACE_COLUMNS) <= set(frame.columns)
         if is_rejects_file:
             indexes = np.arange(len(valid_rows.identities))

@@ -81,7 +81,7 @@ def does_not_match(cells: pa.Array, pattern: str, characters: bytes = b"") -> pa
     return pc.invert(pc.match_substring_regex(cells, pattern))
 
 
-def _is_none_of(cells: pa.Array, texts: list[str]) -> pa.Array:
+def _differs_from_all(cells: pa.Array, texts: list[str]) -> pa.Array:
     return pc.invert(pc.is_in(cells, pa.array(texts, cells.type)))
 
 
@@ -105,9 +105,11 @@ def is_short(cells: pa.Array) -> pa.Array:
     return pc.less_equal(pc.utf8_length(texts), LARGEST_TEXT_LENGTH)
 
 
-def check_items(lists: pa.Array, is_fine: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """Return whether all tags of each list pass the check `is_fine`."""
-    failed_indices = pc.list_parent_indices(lists).filter(pc.invert(is_fine(lists.flatten().cast(pa.large_string()))))
+def check_items(lists: pa.Array, is_valid_text: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """Return whether all tags of each list pass the check `is_valid_text`."""
+    failed_indices = pc.list_parent_indices(lists).filter(
+        pc.invert(is_valid_text(lists.flatten().cast(pa.large_string())))
+    )
     return pc.invert(pc.is_in(pa.array(range(len(lists)), failed_indices.type), failed_indices))
 
 
@@ -171,7 +173,7 @@ def is_well_decoded(cells: pa.Array) -> pa.Array:
         return _accept_all(cells)
     suspect_texts = pc.unique(cells.filter(pc.match_substring_regex(cells, _MISREAD_LETTERS))).to_pylist()
     misread_texts = [text for text in suspect_texts if text and _is_misread(text)]
-    return pc.and_(pc.invert(pc.match_substring_regex(cells, _LOST_LETTER)), _is_none_of(cells, misread_texts))
+    return pc.and_(pc.invert(pc.match_substring_regex(cells, _LOST_LETTER)), _differs_from_all(cells, misread_texts))
 
 
 def _is_misread(text: str) -> bool:
@@ -191,7 +193,7 @@ def is_single(cells: pa.Array) -> pa.Array:
         with suppress(orjson.JSONDecodeError):
             orjson.loads(text)
             container_texts.append(text)
-    return _is_none_of(cells, container_texts)
+    return _differs_from_all(cells, container_texts)
 
 
 # Dates
@@ -345,13 +347,13 @@ _LARGEST_ZIP = 2**53 - 1  # a JSON reader that uses doubles would change a large
 def is_sendable_zip(cells: pa.Array) -> pa.Array:
     """Return whether each text is a number without a leading zero: not `02134`, `SW1A 1AA` or `12345-6789`."""
     has_form = pc.match_substring_regex(cells, _ZIP_FORM)
-    return pc.and_(has_form, pc.less_equal(_drop_decimals(pc.if_else(has_form, cells, "0")), _LARGEST_ZIP))
+    return pc.and_(has_form, pc.less_equal(_remove_decimals(pc.if_else(has_form, cells, "0")), _LARGEST_ZIP))
 
 
 def read_zips(cells: pa.Array) -> pa.Array:
     """Return the number of each zip code that can be sent, or null for another text."""
-    return _drop_decimals(pc.if_else(is_sendable_zip(cells), cells, None))
+    return _remove_decimals(pc.if_else(is_sendable_zip(cells), cells, None))
 
 
-def _drop_decimals(cells: pa.Array) -> pa.Array:
+def _remove_decimals(cells: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(cells, r"\..*$", "").cast(pa.int64())

@@ -1,4 +1,4 @@
-"""Guesses the field of each column from its header, and finds columns that show who wants no email.
+"""Guesses the field of each column from its header, and finds consent columns, which show whether a person wants email.
 
 Headers are compared by their letters and digits (`normalise_header`), so `First Name`, `FIRSTNAME` and `first_name` are
 equal. The known headers are in English, German, French, Spanish, Italian, Portuguese, Dutch and Polish.
@@ -169,8 +169,8 @@ _FIELD_AND_RANK_BY_HEADER = {  # the field, and the rank of the header among the
 def guess_mapping(columns: Sequence[str]) -> FieldMapping:
     """Return a mapping of each field to the column with the best header. If headers are equal, use the first column.
 
-    A column of whole names is mapped to one field, because nobody has checked how the names would be split. The id is
-    not mapped. The base is not mapped either, because the job names it.
+    A column of whole names is mapped to one field, because nobody has checked how the names would be split. The id and
+    the base are not mapped. The job names the base.
     """
     best_columns: dict[str, tuple[int, str]] = {}
     is_mailchimp = _has_header(columns, MAILCHIMP_HEADERS)
@@ -197,8 +197,8 @@ def guess_mapping(columns: Sequence[str]) -> FieldMapping:
 
 
 def build_column_rule(field: str, column: str, columns: Sequence[str]) -> ColumnRule:
-    """Return the rule for a column. The headers of all `columns` show which program wrote the file. The program
-    determines the form of the cells."""
+    """Return the rule for a column. The headers of all `columns` show which program wrote the file, and so how its
+    cells must be read."""
     if field == "tags" and set(columns) >= EXPORT_COLUMNS:  # cells with tags in JSON are read as lists, not split
         return ColumnRule(column=column, split=_EXPORT_SEPARATOR)
     if not _has_header(columns, GOOGLE_HEADERS):
@@ -276,7 +276,7 @@ def override_mapping(
     return FieldMapping(rules, whole_name_column)
 
 
-# Columns that show who wants no email
+# Consent columns, which show whether a person wants email
 
 
 # Headers as `normalise_header` writes them.
@@ -358,7 +358,7 @@ def _is_unrelated(header: str) -> bool:
 def build_consent_rule(column: str) -> ColumnRule:
     """Return the rule that reads is_active from a column. The header of the column decides how the cells are read.
 
-    If the header means unsubscribed people, each text means inactive, also a date. Only an empty text, 0 and words for
+    If the header means unsubscribed people, each text (also a date) means inactive. Only an empty text, 0 and words for
     no mean active.
     """
     if not is_unsubscribed_header(column):
@@ -379,8 +379,7 @@ def find_unread_columns(mapping: FieldMapping, columns: Sequence[str], ignored_c
 
 
 def find_consent_columns(frame: pd.DataFrame, mapping: FieldMapping, ignored_columns: Collection[str]) -> list[str]:
-    """Return the columns of a chunk's frame (texts) that show who wants no email, and that the rule of is_active does
-    not read."""
+    """Return the consent columns of a chunk's frame (texts) that the rule of is_active does not read."""
     rule = mapping.rules.get("is_active")
     has_column = rule is not None and bool(rule.columns)
     unread_columns = find_unread_columns(mapping, [str(column) for column in frame.columns], ignored_columns)
@@ -390,7 +389,7 @@ def find_consent_columns(frame: pd.DataFrame, mapping: FieldMapping, ignored_col
 
 
 def _shows_consent(column: str, cells: "pd.Series[str]", *, has_activity_column: bool) -> bool:
-    """Return whether a column shows who wants no email. `has_activity_column` is true if is_active is mapped to another
+    """Return whether a column is a consent column. `has_activity_column` is true if is_active is mapped to another
     column."""
     header = normalise_header(column)
     if _is_unrelated(header):
@@ -445,7 +444,7 @@ def find_inactive_rows(frame: pd.DataFrame, columns: Collection[str]) -> tuple[M
 
 
 def explain_consent(columns: Sequence[str]) -> Iterator[str]:
-    """Yield a message for each of these unmapped columns, which show who wants no email."""
+    """Yield a message for each of these unmapped consent columns."""
     for column in columns:
         yield (
             f"the column {column} says who wants no email, but nothing reads it, so people who have unsubscribed would "

@@ -51,7 +51,7 @@ def compute_identities(values: "pd.Series", field: str) -> Digests:
     normal_forms = (pc.ascii_lower(trimmed_texts) if field == "email" else trimmed_texts).cast(pa.binary()).to_pylist()
     for index in np.flatnonzero(~pc.string_is_ascii(texts).to_numpy()).tolist():
         normal_forms[index] = normalise_identity(field, texts[index].as_py()).encode()
-    return _digest_all(normal_forms, IDENTITY_BYTES, field.encode())
+    return _digest_texts(normal_forms, IDENTITY_BYTES, field.encode())
 
 
 def compute_fingerprints(subscribers: "pd.DataFrame", identity: str) -> Digests:
@@ -65,7 +65,7 @@ def compute_fingerprints(subscribers: "pd.DataFrame", identity: str) -> Digests:
     column_texts = [_write_column(field.name, subscribers[field.name], field.kind) for field in written_fields]
     empty_texts = pa.chunked_array([pa.array([b""] * len(subscribers), pa.binary())])
     texts = reduce(lambda left, right: pc.binary_join_element_wise(left, right, b""), column_texts, empty_texts)
-    return _digest_all(texts.to_pylist(), FINGERPRINT_BYTES, FINGERPRINT_FORMAT)
+    return _digest_texts(texts.to_pylist(), FINGERPRINT_BYTES, FINGERPRINT_FORMAT)
 
 
 def compute_field_digests(subscribers: "pd.DataFrame", names: Iterable[str]) -> "npt.NDArray[np.bytes_]":
@@ -79,11 +79,11 @@ def compute_field_digests(subscribers: "pd.DataFrame", names: Iterable[str]) -> 
             texts = _write_column(name, subscribers[name], BY_NAME[name].kind).to_pylist()
         else:
             texts = [b""] * len(subscribers)
-        columns.append(_digest_all(texts, FINGERPRINT_BYTES, FINGERPRINT_FORMAT))
+        columns.append(_digest_texts(texts, FINGERPRINT_BYTES, FINGERPRINT_FORMAT))
     return np.stack(columns, axis=1)
 
 
-def _digest_all(texts: Iterable[bytes], size: int, purpose: bytes) -> Digests:
+def _digest_texts(texts: Iterable[bytes], size: int, purpose: bytes) -> Digests:
     """Return the digests of many texts. A copy of an empty hash state takes two thirds of the time of a new state."""
     copy_empty, digests = blake2b(digest_size=size, person=purpose).copy, []
     for text in texts:
@@ -130,14 +130,18 @@ def _write_column(name: str, column: "pd.Series", kind: Kind) -> pa.ChunkedArray
     return pc.fill_null(pc.binary_join_element_wise(name.encode(), length, text, b":"), b"")
 
 
-# The identities that a run has read. Each takes 16 bytes; a set of Python objects would take ten times as much memory.
-# 12 bytes are the beginning of the identity's digest: two of ten million subscribers have the same 12 bytes once in
-# 10^15 runs. 4 bytes are the beginning of the fingerprint: of four thousand million rows that differ from an earlier
-# row, one counts as equal.
+# The identities that a run has read. Each identity takes 16 bytes. A set of Python objects would take ten times as much
+# memory.
+#
+# 12 bytes are the beginning of the identity's digest. In one of 10^15 runs with ten million subscribers, two
+# subscribers have the same 12 bytes. 4 bytes are the beginning of the fingerprint. Of 4 * 10^9 rows that differ from an
+# earlier row, one row has the same 4 bytes and counts as equal.
 
 _IDENTITY, _FINGERPRINT = np.dtype("S12"), np.dtype("S4")
-_MERGE_FACTOR = 4  # arrays are merged unless the earlier array is four times as long: few arrays, and few copies
-_MAX_MERGED = 1 << 19  # identities; a longer array is not merged, because the copy would take much memory
+# A new array is merged with the earlier array unless the earlier array is at least this many times as long. With this
+# factor, the number of arrays and the number of copies stay small.
+_MERGE_FACTOR = 4
+_MAX_MERGED_IDENTITIES = 1 << 19  # identities; a longer array is not merged, because the copy would take much memory
 
 Mask = npt.NDArray[np.bool_]
 
@@ -146,8 +150,8 @@ class SeenIdentities:
     """The identities that a run has read, with the fingerprint of the used row of each identity, in a few sorted
     arrays.
 
-    The first row of an identity is used. But if it does not say that the subscriber is inactive, the first later row
-    that says so is used.
+    The first row of an identity that says that the subscriber is inactive is used. If no row says so, the first row of
+    the identity is used.
     """
 
     def __init__(self) -> None:
@@ -195,7 +199,7 @@ class SeenIdentities:
 
     def _append(self, known_array: "_KnownIdentities") -> None:
         while self._arrays and len(self._arrays[-1].identities) < min(
-            _MERGE_FACTOR * len(known_array.identities), _MAX_MERGED
+            _MERGE_FACTOR * len(known_array.identities), _MAX_MERGED_IDENTITIES
         ):
             known_array = self._arrays.pop().merge(known_array)
         if len(known_array.identities):
@@ -204,8 +208,8 @@ class SeenIdentities:
 
 @dataclass(frozen=True, slots=True)
 class _KnownIdentities:
-    """Sorted identities. Each has the fingerprint of its used row, and whether this row says that the subscriber is
-    inactive."""
+    """Sorted identities. For each identity: the fingerprint of its used row, and whether the used row says that the
+    subscriber is inactive."""
 
     identities: Digests
     fingerprints: Digests
@@ -237,9 +241,9 @@ class _KnownIdentities:
         return _KnownIdentities(identities[order], fingerprints[order], is_inactive[order])
 
 
-# The spellings of an identity in look-ups, and the class of each spelling. The service's filter may fail for some
-# classes of texts only, such as texts with capitals, or with a plus that the service decodes as a blank. So a proof for
-# one spelling holds only for the class of this spelling.
+# The spellings of an identity in look-ups, and the class of each spelling. The service's filter may fail only for some
+# classes of texts, for example texts with capitals, or texts with a plus that the service decodes as a blank. So a
+# proof for one spelling is valid only for the class of this spelling.
 
 _PLAIN_TEXT = {
     "email": re.compile(r"[a-z0-9._-]+@(?!xn--)[a-z0-9-]+(\.(?!xn--)[a-z0-9-]+)*"),
@@ -383,19 +387,21 @@ class Suppression:
         value = values.get(self.field)
         if not isinstance(value, str):
             return False
-        return bool(self.find(join_digests([digest_identity(self.field, value)], IDENTITY_BYTES))[0])
+        return bool(self.build_digest_mask(join_digests([digest_identity(self.field, value)], IDENTITY_BYTES))[0])
 
     def build_mask(self, subscribers: "pd.DataFrame") -> Mask:
         """Return the mask of the rows of a typed frame that are on the list."""
         mask = np.zeros(len(subscribers), dtype=bool)
         if self.field in subscribers:
             is_present = subscribers[self.field].notna().to_numpy(dtype=bool)
-            mask[is_present] = self.find(compute_identities(subscribers[self.field][is_present], self.field))
+            mask[is_present] = self.build_digest_mask(
+                compute_identities(subscribers[self.field][is_present], self.field)
+            )
         return mask
 
-    def find(self, digests: Digests) -> Mask:
+    def build_digest_mask(self, digests: Digests) -> Mask:
         """Return the mask of the digests (S16, of the list's field) that are on the list."""
-        return _find_among(self._digests, digests)
+        return _build_member_mask(self._digests, digests)
 
 
 class InactiveIdentities:
@@ -405,27 +411,27 @@ class InactiveIdentities:
     people.
     """
 
-    __slots__ = ("_added", "_known", "reactivated")
+    __slots__ = ("_sorted_digests", "_unsorted_digests", "reactivated")
 
     def __init__(self) -> None:
-        self._known: Digests = join_digests((), IDENTITY_BYTES)  # sorted, without duplicates
-        self._added = bytearray()  # digests that are not in `_known` yet
+        self._sorted_digests: Digests = join_digests((), IDENTITY_BYTES)  # sorted, without duplicates
+        self._unsorted_digests = bytearray()  # digests that are not in `_sorted_digests` yet
         self.reactivated: set[bytes] = set()
 
     def add(self, identity: bytes) -> None:
         """Add an inactive identity."""
-        self._added += identity
+        self._unsorted_digests += identity
 
-    def find(self, digests: Digests) -> Mask:
+    def build_digest_mask(self, digests: Digests) -> Mask:
         """Return the mask of the digests that were added."""
-        if self._added:
-            added_digests = np.frombuffer(bytes(self._added), dtype=self._known.dtype)
-            self._known = np.unique(np.concatenate([self._known, added_digests]))
-            self._added.clear()
-        return _find_among(self._known, digests)
+        if self._unsorted_digests:
+            added_digests = np.frombuffer(bytes(self._unsorted_digests), dtype=self._sorted_digests.dtype)
+            self._sorted_digests = np.unique(np.concatenate([self._sorted_digests, added_digests]))
+            self._unsorted_digests.clear()
+        return _build_member_mask(self._sorted_digests, digests)
 
 
-def _find_among(sorted_digests: Digests, digests: Digests) -> Mask:
+def _build_member_mask(sorted_digests: Digests, digests: Digests) -> Mask:
     """Return the mask of the `digests` that are in the array `sorted_digests`."""
     indices = np.searchsorted(sorted_digests, digests)
     is_inside = indices < len(sorted_digests)

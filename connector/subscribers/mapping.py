@@ -31,15 +31,15 @@ from connector.texts import GUARDED
 
 
 class Reading(NamedTuple):
-    """A way in which cells of a field were read as another value than their text. Either the cell holds a `word` for a
-    missing value, such as NULL, and was read as missing. Or its HTML codes were decoded, and `word` is empty."""
+    """The reason why cells of a field were read as another value than their text. Either the cells have a `word` for a
+    missing value, such as NULL, and were read as missing. Or their HTML codes were decoded, and `word` is empty."""
 
     field: str
     word: str
 
 
 Readings = dict[Reading, npt.NDArray[np.int64]]
-"""The positions (from 0) of the cells that were read in this way, for each reading."""
+"""For each reading: the positions (from 0) of the cells that were read for this reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
 def _find_lone_nulls(
     frame: pd.DataFrame, columns: Sequence[str], positions: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Return those of the `positions` whose rows have a word for a missing value only in `columns`."""
+    """Return the `positions` of rows that have words for missing values in `columns` and in no other column."""
     rows = frame.iloc[positions]
     is_null = [rows[name].str.strip().isin(_NULL_TEXTS) for name in frame.columns if name not in columns]
     return positions[~np.logical_or.reduce(is_null)] if is_null else positions
@@ -434,7 +434,7 @@ def _read_literal(cell: str) -> object:
         raise ValueError("no comma between two texts")
     try:
         parsed_value = ast.literal_eval(cell)
-        if isinstance(parsed_value, set):  # read again as a list, because a set loses the order
+        if isinstance(parsed_value, set):  # a set has no order, so the cell is parsed again as a list
             return ast.literal_eval(f"[{cell[1:-1]}]")
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None

@@ -115,7 +115,7 @@ class Difference:
 class PreparedChunk:
     """One chunk of a source after validation.
 
-    `valid` has all valid rows, and `all_bases` the bases of these rows (None: all rows are for one base).
+    `valid_chunk` has all valid rows, and `valid_bases` the bases of these rows (None: all rows are for one base).
     `subscriber_digests` has a digest for each row: of the identity, and also of the base if there are several bases.
     `is_duplicate`, `is_suppressed` and `is_different` are masks of the valid rows. `is_different` marks rows that
     differ from an earlier row of the same subscriber. `faults` are the faults of invalid rows. `blocking_records` are
@@ -124,13 +124,13 @@ class PreparedChunk:
 
     `omitted_zips` are the positions of valid rows whose zip is left out, and `yearless_positions` of valid rows whose
     birthday is left out, because it has no year. `readings` are positions of cells whose value is not their text.
-    `source_rows` counts the records of the source in this chunk, also those of other shards. `consent_columns` has
-    unmapped columns that say who wants no email (connector.subscribers.headers).
+    `source_rows` counts the records of the source in this chunk, also the records of other shards. `consent_columns`
+    has unmapped consent columns (connector.subscribers.headers).
     """
 
     chunk: Chunk
-    valid: PlannedChunk
-    all_bases: RowBases | None
+    valid_chunk: PlannedChunk
+    valid_bases: RowBases | None
     subscriber_digests: Digests
     is_duplicate: Mask
     is_suppressed: Mask
@@ -145,15 +145,15 @@ class PreparedChunk:
     differences: tuple[Difference, ...] = ()
 
     @property
-    def planned(self) -> PlannedChunk:
+    def planned_chunk(self) -> PlannedChunk:
         """The rows that the run will load."""
-        is_planned = self._is_planned
-        return self.valid if is_planned.all() else self.valid.select(np.flatnonzero(is_planned))
+        is_planned = self._planned_mask
+        return self.valid_chunk if is_planned.all() else self.valid_chunk.select(np.flatnonzero(is_planned))
 
     @property
     def bases(self) -> RowBases | None:
         """The base of each row that the run will load."""
-        return None if self.all_bases is None else self.all_bases.select(self._is_planned)
+        return None if self.valid_bases is None else self.valid_bases.select(self._planned_mask)
 
     @property
     def repeated_positions(self) -> Positions:
@@ -170,18 +170,18 @@ class PreparedChunk:
         """The number of invalid and malformed records."""
         return len({fault.position for fault in self.faults}) + len(self.chunk.malformed)
 
-    def cut(self, record_count: int) -> "PreparedChunk":
+    def truncate(self, record_count: int) -> "PreparedChunk":
         """Return the first `record_count` records of the chunk."""
-        chunk = self.chunk.cut(record_count)
+        chunk = self.chunk.truncate(record_count)
         if chunk is self.chunk:
             return self
         size = len(chunk.frame)
-        indices = np.flatnonzero(self.valid.subscribers.index < size)
+        indices = np.flatnonzero(self.valid_chunk.subscribers.index < size)
         return replace(
             self,
             chunk=chunk,
-            valid=replace(self.valid.select(indices), chunk=chunk),
-            all_bases=None if self.all_bases is None else self.all_bases.select(indices),
+            valid_chunk=replace(self.valid_chunk.select(indices), chunk=chunk),
+            valid_bases=None if self.valid_bases is None else self.valid_bases.select(indices),
             subscriber_digests=self.subscriber_digests[indices],
             is_duplicate=self.is_duplicate[indices],
             is_suppressed=self.is_suppressed[indices],
@@ -194,11 +194,11 @@ class PreparedChunk:
         )
 
     @property
-    def _is_planned(self) -> Mask:
+    def _planned_mask(self) -> Mask:
         return ~(self.is_duplicate | self.is_suppressed)
 
     def _find_positions(self, mask: Mask) -> Positions:
-        return self.valid.subscribers.index.to_numpy(dtype=np.int64)[mask]
+        return self.valid_chunk.subscribers.index.to_numpy(dtype=np.int64)[mask]
 
 
 def find_inactive(subscribers: pd.DataFrame) -> Mask:
@@ -218,19 +218,19 @@ def prepare_chunks(
     base: BaseColumn | None = None,
     suppression: Suppression | None = None,
     shard: Shard = WHOLE,
-    more_columns: Collection[str] = (),
-    ignored: Collection[str] = (),
+    extra_columns: Collection[str] = (),
+    ignored_columns: Collection[str] = (),
 ) -> Iterator[PreparedChunk]:
     """Read the source chunk by chunk to its end, and leave out the records of other shards.
 
-    `base` is the column that names the base of each row, or None if all rows are for one base. `more_columns` are read
-    in addition to the columns of the mapping and of the base. `ignored` columns are not checked for consent. If
+    `base` is the column that names the base of each row, or None if all rows are for one base. `extra_columns` are read
+    in addition to the columns of the mapping and of the base. `ignored_columns` columns are not checked for consent. If
     is_active is mapped to a column, records beyond `limit` are also read, because they may show that a subscriber is
     inactive. Raises SourceError. Raises ConfigurationError if the column names some bases by id and others by name.
     """
     seen_identities = SeenIdentities()
     named_bases: dict[BaseRef, None] = {}
-    read_columns = [*list_columns(mapping.columns, base), *more_columns]
+    read_columns = [*list_columns(mapping.columns, base), *extra_columns]
     activity_rule = mapping.rules.get("is_active")
     is_activity_read = activity_rule is not None and bool(activity_rule.columns)
     for source_chunk in _read_at_most(source, None if is_activity_read else limit, read_columns):
@@ -275,7 +275,7 @@ def prepare_chunks(
             validation.yearless_positions,
             mapped_chunk.readings,
             source_chunk.record_count,
-            tuple(find_consent_columns(chunk.frame, mapping, ignored)),
+            tuple(find_consent_columns(chunk.frame, mapping, ignored_columns)),
         )
 
 
@@ -378,7 +378,11 @@ def find_suppressed(
     `identity` field."""
     if suppression is None:
         return np.zeros(len(valid_rows), dtype=bool)
-    return suppression.find(identities) if suppression.field == identity else suppression.build_mask(valid_rows)
+    return (
+        suppression.build_digest_mask(identities)
+        if suppression.field == identity
+        else suppression.build_mask(valid_rows)
+    )
 
 
 def _read_at_most(source: Source, limit: int | None, used_columns: Collection[str]) -> Iterator[Chunk]:
@@ -388,7 +392,7 @@ def _read_at_most(source: Source, limit: int | None, used_columns: Collection[st
         if remaining is None:
             yield chunk
             continue
-        yield (last_chunk := chunk.cut(remaining))
+        yield (last_chunk := chunk.truncate(remaining))
         remaining -= last_chunk.record_count
         if remaining <= 0:
             return

@@ -39,7 +39,7 @@ Case = Literal["lower", "upper", "title"]
 
 @dataclass(frozen=True, slots=True)
 class ColumnRule:
-    """The source of a field's values, and how they are read.
+    """The source of a field's values, and the steps that read the values.
 
     Exactly one source is set: a `column`, a `template` over the columns of a row, or a constant `value` for all rows.
     Then these steps follow in this order, if they are set:
@@ -120,7 +120,7 @@ def find_mapping_faults(
     return faults
 
 
-def find_misfits(name: str, rule: ColumnRule) -> Iterator[str]:
+def find_kind_faults(name: str, rule: ColumnRule) -> Iterator[str]:
     """Yield messages that explain why a rule does not fit the field `name`."""
     kind = BY_NAME[name].kind
     if rule.split is not None and kind is not Kind.TAGS:
@@ -169,7 +169,8 @@ def require_columns(mapping: FieldMapping, columns: Sequence[str]) -> None:
 
 
 def explain_missing(kind: str, name: str, existing_names: Sequence[str]) -> str:
-    """Return the message for a name of this kind ("column") that does not exist, with similar existing names."""
+    """Return the message for a name that does not exist, with similar existing names. `kind` is for example
+    "column"."""
     name_by_folded_name = {existing_name.casefold(): existing_name for existing_name in existing_names}
     similar_names = [
         name_by_folded_name[folded_name]

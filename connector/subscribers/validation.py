@@ -64,98 +64,101 @@ Positions = npt.NDArray[np.int64]
 # The checks
 
 
-def _check(code: str, is_fine: Callable[[pa.Array], pa.Array], error: str) -> pandera.Check:
-    """Return a check. `is_fine` returns, for each text of an array, whether the text may be sent. The result for a
-    missing value does not matter. Each tag of a row is checked alone. Only the length is checked for all tags
-    together."""
+def _build_text_check(code: str, is_valid_text: Callable[[pa.Array], pa.Array], error: str) -> pandera.Check:
+    """Return a check. `is_valid_text` returns, for each text of an array, whether the text may be sent. The result for
+    a missing value does not matter. Each tag of a row is checked separately, except for the length, which is checked
+    for all tags together."""
 
     def check(column: pd.Series) -> "pd.Series[bool]":
         cells = read_cells(column)
-        is_item_checked = pa.types.is_list(cells.type) and is_fine is not is_short
-        result = check_items(cells, is_fine) if is_item_checked else is_fine(cells)
+        is_item_checked = pa.types.is_list(cells.type) and is_valid_text is not is_short
+        result = check_items(cells, is_valid_text) if is_item_checked else is_valid_text(cells)
         accepted_mask = pc.fill_null(pc.or_kleene(result, cells.is_null()), True)
         return pd.Series(accepted_mask.to_numpy(zero_copy_only=False))
 
     return pandera.Check(check, name=code, error=error, ignore_na=False)
 
 
-def _forbid(code: str, pattern: str, characters: bytes, error: str) -> pandera.Check:
-    """Return the check that no text matches a regular expression. `characters` are the characters of
-    `does_not_match`."""
-    return _check(code, partial(does_not_match, pattern=pattern, characters=characters), error)
+def _build_pattern_check(code: str, pattern: str, characters: bytes, error: str) -> pandera.Check:
+    """Return the check that no text matches a regular expression. See `does_not_match` for `characters`."""
+    return _build_text_check(code, partial(does_not_match, pattern=pattern, characters=characters), error)
 
 
-def _check_read(code: str, read: Callable[[pa.Array], pa.Array], error: str) -> pandera.Check:
+def _build_reader_check(code: str, read: Callable[[pa.Array], pa.Array], error: str) -> pandera.Check:
     """Return the check that `read` returns a value for each text."""
-    return _check(code, lambda cells: read(cells).is_valid(), error)
+    return _build_text_check(code, lambda cells: read(cells).is_valid(), error)
 
 
 _TRANSLATE_HINT = "a job translates the words of its source by the field's `values:` map"
 
 # No message may contain "; ", because this text separates the faults of a row.
-CONTROL = _forbid(
+CONTROL = _build_pattern_check(
     "control",
     checks.CONTROL_PATTERN,
     checks.CONTROL_CHARACTERS,
     "holds a control character, which nobody sees: delete it, or write the value again",
 )
-LENGTH = _check(
+LENGTH = _build_text_check(
     "length",
     is_short,
     f"holds more than {LARGEST_TEXT_LENGTH:,} characters: look there for a quote that is never closed",
 )
-DECODING = _check(
+DECODING = _build_text_check(
     "decoding",
     is_well_decoded,
     "has letters that were lost or misread before (such as Zo\ufffd for Zoë, or MÃ¼ller for Müller): write the file "
     "again as UTF-8 from the program that has the right letters",
 )
-ERROR = _forbid(
+ERROR = _build_pattern_check(
     "error",
     checks.ERROR_PATTERN,
     b"#",
     "is an error of a spreadsheet, such as #REF!, or #### for a value in a column that is too narrow: correct the cell "
     "there, or widen the column, and write the file again",
 )
-CODE = _check(
+CODE = _build_text_check(
     "code",
     is_free_of_code,
     "is in the code of another program (such as b'Ann', M\\u00fcller, Ann%20Lee, =PROPER(B2), [object Object] or "
     "{{name}}): let the program write plain text",
 )
-LIST = _check("list", is_single, "holds a list or an object, and takes one text: select a single value in the source")
-CONVERTED = _forbid(
+LIST = _build_text_check(
+    "list", is_single, "holds a list or an object, and takes one text: select a single value in the source"
+)
+CONVERTED = _build_pattern_check(
     "converted",
     checks.CONVERTED_PATTERN,
     b"",
     "is a yes, a no or a date that a program made of a word (TRUE, 2026-05-02): make the column a text column, and "
     "write the name again",
 )
-SPOILED = _forbid(
+SPOILED = _build_pattern_check(
     "spoiled",
     checks.SPOILED_PATTERN,
     checks.SPOILED_CHARACTERS,
     "is a number as a spreadsheet shows it, such as 4.9E+11 or 1,234, or a date that a spreadsheet made of it: digits "
     "or zeros may be lost. Make the column a text column, and write the file again",
 )
-ID = _forbid("id", checks.DECIMAL_ID_PATTERN, b".", NEEDLESS_DECIMALS_MESSAGE)
-ZIP = _check("zip", is_sendable_zip, "cannot be sent: the service takes numbers only, without leading zeros")
-EMAIL = _check("email", is_email, "is not an email address: write one address without a name, such as ann@example.com")
-FLAG = _check_read(
+ID = _build_pattern_check("id", checks.DECIMAL_ID_PATTERN, b".", NEEDLESS_DECIMALS_MESSAGE)
+ZIP = _build_text_check("zip", is_sendable_zip, "cannot be sent: the service takes numbers only, without leading zeros")
+EMAIL = _build_text_check(
+    "email", is_email, "is not an email address: write one address without a name, such as ann@example.com"
+)
+FLAG = _build_reader_check(
     "flag",
     partial(translate, meanings=FLAGS),
     f"is not a known word for active or inactive, such as yes, no, 1, 0 or unsubscribed: {_TRANSLATE_HINT}",
 )
-GENDER = _check_read(
+GENDER = _build_reader_check(
     "gender", partial(translate, meanings=GENDERS), f"is neither male nor female nor empty: {_TRANSLATE_HINT}"
 )
-COUNTRY = _check_read(
+COUNTRY = _build_reader_check(
     "country",
     partial(map_distinct, convert=find_country),
     "is not one country of ISO 3166-1: write a code of two or three letters, or the country's whole name (South Korea "
     f"for Korea). For other names {_TRANSLATE_HINT}",
 )
-DATE = _check(
+DATE = _build_text_check(
     "date",
     is_date,
     "is not a date written YYYY-MM-DD: a job says how its source writes dates by the field's `format:`, such as "
@@ -207,7 +210,7 @@ def list_checks(field: Field, rules: ValidationRules, today: date) -> list[pande
     the date of today."""
     field_checks = list(KINDS[field.kind].checks)
     if field.kind is Kind.DATE:
-        field_checks.append(_check("lifetime", partial(is_in_lifetime, today=today), _LIFETIME_MESSAGE))
+        field_checks.append(_build_text_check("lifetime", partial(is_in_lifetime, today=today), _LIFETIME_MESSAGE))
     if field.kind in (Kind.TEXT, Kind.NULLABLE_TEXT) and field.name not in FREE_FIELDS:
         field_checks.append(LIST)
         if field.name != "client_user_id":
@@ -222,7 +225,9 @@ def list_checks(field: Field, rules: ValidationRules, today: date) -> list[pande
     if field.kind is Kind.ZIP and rules.zip == "reject":
         field_checks.append(ZIP)
     if field.name == "phone" and rules.e164 is not None and rules.e164.otherwise == "reject":
-        field_checks.append(_check_read("phone", partial(read_phones, region=rules.e164.region), _PHONE_MESSAGE))
+        field_checks.append(
+            _build_reader_check("phone", partial(read_phones, region=rules.e164.region), _PHONE_MESSAGE)
+        )
     return field_checks
 
 
@@ -299,7 +304,7 @@ def validate_rows(
     faults.sort(key=lambda fault: (fault.position, NAMES.index(fault.field)))
     is_valid = np.ones(len(frame), dtype=bool)
     is_valid[[fault.position for fault in faults]] = False
-    subscribers, omitted_zips = _type_subscribers(frame if is_valid.all() else frame[is_valid], rules)
+    subscribers, omitted_zips = _convert_columns(frame if is_valid.all() else frame[is_valid], rules)
     return ValidRows(subscribers, tuple(faults), omitted_zips, yearless_positions[is_valid[yearless_positions]])
 
 
@@ -326,7 +331,7 @@ def _prepare_rows(mapped_frame: pd.DataFrame, rules: ValidationRules) -> tuple[p
     return pd.DataFrame(columns, index=mapped_frame.index), yearless_positions
 
 
-def _type_subscribers(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.DataFrame, Positions]:
+def _convert_columns(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.DataFrame, Positions]:
     """Return the valid rows with typed columns, and the index labels of the rows without their zip code."""
     columns = {}
     for name in rows.columns:
@@ -336,7 +341,7 @@ def _type_subscribers(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Da
             values = kind.read(read_cells(rows[name])).to_pandas(types_mapper=lambda _, dtype=kind.sent_type: dtype)
             columns[name] = pd.Series(values.array, index=rows.index)
     if "phone" in rows.columns and rules.e164 is not None:
-        # A text without an E.164 form was rejected before, or is sent unchanged, as the rule says.
+        # A text without an E.164 form is sent unchanged. If the rule rejects such texts, a check has rejected the row.
         cells = read_cells(rows["phone"])
         phones = pc.coalesce(read_phones(cells, rules.e164.region), cells)
         columns["phone"] = pd.Series(phones, dtype=TEXT, index=rows.index)

@@ -134,7 +134,7 @@ def import_command(
             load_plan, limit_s = replace(plan, is_planned=is_planned), plan.settings.time_limit_s
             return run_flow(lambda stop, progress: run_load(load_plan, stop, progress, source_rows), output, limit_s)
 
-        if is_asking and plan.rows.says_activity:
+        if is_asking and plan.rows.has_activity_rule:
             planned_report = run(is_planned=True)
             if planned_report.status not in ("ok", "partial"):
                 finish(planned_report, output)

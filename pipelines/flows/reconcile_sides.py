@@ -119,7 +119,7 @@ class SourceRows:
 
     def add_chunk(self, prepared: PreparedChunk) -> None:
         """Add a chunk that was prepared without the suppression list. Raises the errors of `Sides.find`."""
-        planned_chunk, identity = prepared.planned, self._plan.rows.rules.identity
+        planned_chunk, identity = prepared.planned_chunk, self._plan.rows.rules.identity
         is_suppressed = find_suppressed(
             self._suppression, planned_chunk.subscribers, planned_chunk.identities, identity
         )

@@ -136,7 +136,7 @@ def _read_all(
             limit=plan.limit,
             suppression=suppression,
             base=plan.base_column,
-            ignored=plan.ignored,
+            ignored_columns=plan.ignored_columns,
         )
         for _ in source_rows.spool(chunks):
             pass
@@ -146,10 +146,12 @@ def _read_all(
             counts["duplicate"] += len(prepared.repeated_positions)
             counts["suppressed"] += len(prepared.suppressed_positions)
             counts["valid"] += (
-                len(prepared.valid.identities) - len(prepared.repeated_positions) - len(prepared.suppressed_positions)
+                len(prepared.valid_chunk.identities)
+                - len(prepared.repeated_positions)
+                - len(prepared.suppressed_positions)
             )
             validation.remarks.add(prepared)
-            _show_valid(prepared.planned, plan.rules.identity, validation.report)
+            _show_valid(prepared.planned_chunk, plan.rules.identity, validation.report)
             _add_findings(prepared, plan, validation)
             # The file has the same records as in an import: malformed and invalid ones, and duplicates that differ.
             if file is not None:
@@ -212,7 +214,7 @@ def _add_findings(prepared: PreparedChunk, plan: RowsPlan, validation: Validatio
 def _remark(plan: RowsPlan, validation: Validation) -> Iterator[str]:
     """Yield messages that add to the counts."""
     yield from validation.remarks.messages
-    if not plan.says_activity:
+    if not plan.has_activity_rule:
         yield f"an import of these rows is refused: {MISSING_ACTIVITY_MESSAGE}"
     for problem in explain_consent(validation.remarks.consent_columns):
         yield f"an import of these rows is refused: {problem}"

@@ -169,7 +169,7 @@ def test_a_malformed_row_prevents_the_create_in_every_shard(tmp_path: Path) -> N
             rules, shard = ValidationRules(), Shard(index, 2)
             for _ in source_rows.spool(prepare_chunks(source, mapping, rules, today=TODAY, limit=None, shard=shard)):
                 pass
-            planned_count += sum(len(prepared_chunk.planned.subscribers) for prepared_chunk in source_rows.read())
+            planned_count += sum(len(prepared_chunk.planned_chunk.subscribers) for prepared_chunk in source_rows.read())
     assert planned_count == 0
 
 

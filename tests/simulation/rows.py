@@ -115,7 +115,7 @@ def prepare_nights(sources: Sequence[Source], identity: str) -> list[tuple[Porti
 
 
 def _find_suppressed_rows(suppression: Suppression | None, identities: Digests) -> Mask:
-    return np.zeros(len(identities), dtype=bool) if suppression is None else suppression.find(identities)
+    return np.zeros(len(identities), dtype=bool) if suppression is None else suppression.build_digest_mask(identities)
 
 
 def _build_chunk(rows: pd.DataFrame, first_number: int) -> Chunk:

@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from connector.imports.increments import Increment, find_beginning
+from connector.imports.increments import Increment, find_start_value
 from connector.sources.cursor import CursorKind, parse_cursor
 from connector.sources.sql import IncrementalSource
 from tests.databases import DATABASE_OPENERS, Database
@@ -88,4 +88,4 @@ def test_a_cursor_that_an_earlier_version_saved_in_the_zone_of_mysql_misses_no_r
             assert source.convert_saved(saved_value) == (expected_start or saved_value)
             assert source.convert_saved(saved_value.replace(tzinfo=UTC)) == saved_value.replace(tzinfo=UTC)
             increment = Increment("crm", b"", source, datetime(2020, 1, 1, tzinfo=UTC), 0.0, False, None)
-            assert find_beginning(increment, source.convert_saved(saved_value)) == (expected_start or saved_value)
+            assert find_start_value(increment, source.convert_saved(saved_value)) == (expected_start or saved_value)
