@@ -89,12 +89,6 @@ def decide_lookup(sweep: SweepCost, keys: KeysCost, progress: LookupProgress) ->
     return Lookup(Way.NONE, "both the filters and a sweep were inconclusive")
 
 
-def log_lookup(lookup: Lookup, groups: Sequence[KeyGroup]) -> None:
-    """Log the way that was chosen for a look-up, and its reason."""
-    values = {"keys": sum(len(group.keys) for group in groups), "bases": len(groups), **asdict(lookup)}
-    logger.info("look-up: %(keys)d keys in %(bases)d bases, %(way)s: %(reason)s", values)
-
-
 def _choose_first(sweep: SweepCost, keys: KeysCost, progress: LookupProgress) -> Lookup:
     if keys.unprovable_count:
         return Lookup(Way.SWEEP, f"no filter is known to work for {keys.unprovable_count:,} of the keys")
@@ -125,6 +119,16 @@ def estimate_keys(groups: Sequence[KeyGroup], sweep: SweepCost) -> KeysCost:
     return KeysCost(sum(count_requests(group.keys) for group in groups), unprovable_count, has_other_spellings)
 
 
+async def choose_way(groups: Sequence[KeyGroup], progress: LookupProgress, *, is_sweep_too_slow: bool = False) -> Way:
+    """Return the way to look these keys up next, and log the way and its reason. Raises as `estimate_sweep` does."""
+    sweep = await estimate_sweep(groups[0].access)
+    sweep = replace(sweep, is_unusable=sweep.is_unusable or is_sweep_too_slow)
+    lookup = decide_lookup(sweep, estimate_keys(groups, sweep), progress)
+    values = {"keys": sum(len(group.keys) for group in groups), "bases": len(groups), **asdict(lookup)}
+    logger.info("look-up: %(keys)d keys in %(bases)d bases, %(way)s: %(reason)s", values)
+    return lookup.way
+
+
 @dataclass(frozen=True, slots=True)
 class LookupPart:
     """A part of a look-up: keys in one base, with their result. `is_as_sent`: some keys were not looked up in other
@@ -149,7 +153,7 @@ async def look_up_keys(groups: Sequence[KeyGroup]) -> AsyncIterator[LookupPart]:
     progress = LookupProgress(needs_sweep=any(group.access.unverified_entries for group in groups))
     while inconclusive_groups:
         remaining_groups, inconclusive_groups = inconclusive_groups, []
-        way, progress = await _choose_way(remaining_groups, progress)
+        way, progress = await _choose_next_way(remaining_groups, progress)
         while remaining_groups:
             parts, remaining_groups = await _look_up_some(remaining_groups, way, progress.tried_ways)
             for part in parts:
@@ -163,21 +167,18 @@ async def look_up_keys(groups: Sequence[KeyGroup]) -> AsyncIterator[LookupPart]:
                     yield replace(part, keys=conclusive_keys)
 
 
-async def _choose_way(groups: Sequence[KeyGroup], progress: LookupProgress) -> tuple[Way, LookupProgress]:
+async def _choose_next_way(groups: Sequence[KeyGroup], progress: LookupProgress) -> tuple[Way, LookupProgress]:
     """Return the way to look the keys up next, and the progress with this way."""
     for group in groups:
         await detect_hidden_base(group.access)
     access, filter_ways = groups[0].access, frozenset({Way.FILTER, Way.FILTER_AS_SENT})
     if access.state.hidden_classes:  # filters leave out the same classes as the list
         progress = replace(progress, tried_ways=progress.tried_ways | filter_ways)
-    sweep = await estimate_sweep(access)
-    keys = estimate_keys(groups, sweep)
-    lookup = decide_lookup(sweep, keys, progress)
-    if lookup.way in filter_ways and await learn_hidden_classes(access, is_repeated=True):
+    way = await choose_way(groups, progress)
+    if way in filter_ways and await learn_hidden_classes(access, is_repeated=True):
         progress = replace(progress, tried_ways=progress.tried_ways | filter_ways)
-        lookup = decide_lookup(sweep, keys, progress)
-    log_lookup(lookup, groups)
-    return lookup.way, replace(progress, tried_ways=progress.tried_ways | {lookup.way})
+        way = await choose_way(groups, progress)
+    return way, replace(progress, tried_ways=progress.tried_ways | {way})
 
 
 async def _look_up_some(

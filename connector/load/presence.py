@@ -33,10 +33,7 @@ from connector.load.lookups import (
     LOOKED_UP_AS_SENT,
     LookupProgress,
     Way,
-    decide_lookup,
-    estimate_keys,
-    estimate_sweep,
-    log_lookup,
+    choose_way,
     look_up_by_filter,
     split_keys,
 )
@@ -186,19 +183,12 @@ class AccountPresence:
             request_count=self._filter_request_count, needs_sweep=any(task.base.needs_sweep for task in tasks)
         )
         while tasks:
-            way = await self._decide(tasks, progress)
+            groups = [KeyGroup(task.base.access, task.keys) for task in tasks]
+            way = await choose_way(groups, progress, is_sweep_too_slow=self._listing_duration_s is not None)
             if way is Way.NONE:
                 raise RunAborted(self._explain_inconclusive(tasks))
             tasks = await (self._list(tasks) if way is Way.SWEEP else self._look_up_by_filter(tasks, way))
             progress = replace(progress, tried_ways=progress.tried_ways | {way})
-
-    async def _decide(self, tasks: Sequence[LookupTask], progress: LookupProgress) -> Way:
-        sweep = await estimate_sweep(tasks[0].base.access)
-        sweep = replace(sweep, is_unusable=sweep.is_unusable or self._listing_duration_s is not None)
-        groups = [KeyGroup(task.base.access, task.keys) for task in tasks]
-        lookup = decide_lookup(sweep, estimate_keys(groups, sweep), progress)
-        log_lookup(lookup, groups)
-        return lookup.way
 
     # By filters
 
