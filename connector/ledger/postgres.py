@@ -267,12 +267,6 @@ def hold_lease(
             connection.execute(_DELETE_LEASE, {"id": lease.lease_id if lease is not None else None})
 
 
-def record_run_in_lease(store: Store, run_key: int) -> None:
-    """Record the run in the store's lease, inside the transaction that records the run. Do nothing without a lease."""
-    if store.lease is not None:
-        store.connection.execute(_SET_RUN_OF_LEASE, {"id": store.lease.lease_id, "run": run_key})
-
-
 def _try_take_lease(store: Store, key: int, shard: Shard, token: str) -> Lease | None:
     """Return a new lease, or None while an overlapping lease is held."""
     monotonic = system_clock().monotonic
@@ -352,5 +346,4 @@ _INSERT_LEASE = text(
     ":holder || ' (PostgreSQL''s process ' || pg_backend_pid() || ')', :process, "
     "clock_timestamp() + make_interval(secs => :lease)) RETURNING lease_id"
 )
-_SET_RUN_OF_LEASE = text("UPDATE lease SET run_key = :run WHERE lease_id = :id")
 _DELETE_LEASE = text("DELETE FROM lease WHERE lease_id = :id")

@@ -121,7 +121,12 @@ class Lease:
         (monotonic)."""
         self.until = asked_at + LEASE_S - _LEASE_MARGIN_S
 
+    def record_run(self, connection: Connection, run_key: int) -> None:
+        """Record that this run has the lease. Call this method in the transaction that records the run."""
+        connection.execute(_SET_RUN_OF_LEASE, {"id": self.lease_id, "run": run_key})
 
+
+_SET_RUN_OF_LEASE = text("UPDATE lease SET run_key = :run WHERE lease_id = :id")
 _RENEW_LEASE = text(
     "UPDATE lease SET expires_at = clock_timestamp() + make_interval(secs => :lease) WHERE lease_id = :id"
 )

@@ -17,7 +17,6 @@ from connector.ledger.commits import Commits, LedgerWriter, open_commits
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.planned import open_planned_ledger
-from connector.ledger.postgres import record_run_in_lease
 from connector.ledger.records import (
     end_dead_runs,
     finish_run,
@@ -430,7 +429,8 @@ def _record_start(ledger: Ledger, frame: Frame, report: Report, clock: Clock) ->
         names = report.run_id, report.job, report.command
         account = plan.settings.account
         key = start_run(connection, *names, started_at, suppressed_by, is_holding=is_holding, account=account)
-        record_run_in_lease(ledger.store, key)
+        if ledger.store.lease is not None:
+            ledger.store.lease.record_run(connection, key)
     return key, bases
 
 

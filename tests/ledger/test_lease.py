@@ -13,7 +13,6 @@ from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger import postgres
 from connector.ledger.entries import ConfirmedEntry, Intent, Ledger
 from connector.ledger.opening import open_ledger
-from connector.ledger.postgres import record_run_in_lease
 from connector.ledger.records import end_dead_runs, find_open_run, find_or_add_base, start_run
 from connector.ledger.store import Base
 from connector.shards import Shard
@@ -182,7 +181,9 @@ def test_a_new_run_ends_only_the_dead_run_of_its_own_shard(postgres_url: str) ->
     def begin(ledger: Ledger, name: str, at: float) -> None:
         with ledger.transaction() as connection:
             end_dead_runs(connection, at)
-            record_run_in_lease(ledger.store, start_run(connection, name, "crm", "sync", at))
+            run_key = start_run(connection, name, "crm", "sync", at)
+            assert ledger.store.lease is not None
+            ledger.store.lease.record_run(connection, run_key)
 
     with open_ledger(postgres_url, shard=FIRST_SHARD) as first_ledger:
         begin(first_ledger, "beside", 1.0)
