@@ -297,10 +297,7 @@ def _find_blocking_records(
     malformed_identities, malformed_numbers = find_possible_identities(chunk.malformed, identity)
     if not len(chunk.frame):
         return malformed_identities, malformed_numbers
-    mapped_chunk = apply_mapping(chunk.frame, FieldMapping({identity: mapping.rules[identity]}), today=today)
-    valid_rows = validate_rows(
-        mapped_chunk.frame, ValidationRules(identity), today=today, known_faults=mapped_chunk.faults
-    ).subscribers
+    positions, identities = read_identities(chunk.frame, mapping, identity, today=today)
     activity_rules = {"email": ColumnRule(value="nobody@example.com"), "is_active": mapping.rules["is_active"]}
     mapped_chunk = apply_mapping(chunk.frame, FieldMapping(activity_rules), today=today)
     rows_with_activity = validate_rows(
@@ -308,12 +305,23 @@ def _find_blocking_records(
     ).subscribers
     is_not_inactive = mapped_chunk.frame["is_active"].isna().to_numpy(dtype=bool, copy=True)
     is_not_inactive[rows_with_activity.index[rows_with_activity["is_active"].eq(True).fillna(False)]] = True
-    valid_rows = valid_rows[~is_not_inactive[valid_rows.index]]
-    positions = valid_rows.index.to_numpy(dtype=np.int64)
-    identities = compute_identities(valid_rows[identity], identity)
+    is_barred = ~is_not_inactive[positions]
+    positions, identities = positions[is_barred], identities[is_barred]
     return np.concatenate([malformed_identities, identities]), np.concatenate(
         [malformed_numbers, chunk.numbers[positions]]
     )
+
+
+def read_identities(
+    frame: pd.DataFrame, mapping: FieldMapping, identity: str, *, today: date
+) -> tuple[Positions, Digests]:
+    """Return the positions of the rows that have a valid identity, and the digests of these identities. Other fields of
+    the rows are not checked."""
+    mapped_chunk = apply_mapping(frame, FieldMapping({identity: mapping.rules[identity]}), today=today)
+    valid_rows = validate_rows(
+        mapped_chunk.frame, ValidationRules(identity), today=today, known_faults=mapped_chunk.faults
+    ).subscribers
+    return valid_rows.index.to_numpy(dtype=np.int64), compute_identities(valid_rows[identity], identity)
 
 
 _IDENTITY_TEXTS = {
@@ -353,21 +361,15 @@ def digest_rows(
 ) -> tuple[list[bytes], list[bool]]:
     """Return a digest for each row of text cells, and whether the row has a valid identity. The digest is computed from
     the identity, or else from the cells that the mapping uses."""
-    mapped_chunk = apply_mapping(frame, FieldMapping({identity: mapping.rules[identity]}), today=today)
-    valid_rows = validate_rows(
-        mapped_chunk.frame, ValidationRules(identity), today=today, known_faults=mapped_chunk.faults
-    ).subscribers
-    digests = [b""] * len(frame)
-    for position, digest in zip(
-        valid_rows.index, split_digests(compute_identities(valid_rows[identity], identity)), strict=True
-    ):
-        digests[position] = digest
-    unidentified_rows = frame[[*mapping.columns]].drop(valid_rows.index)
+    positions, identities = read_identities(frame, mapping, identity, today=today)
+    digests, is_identity = [b""] * len(frame), [False] * len(frame)
+    for position, digest in zip(positions.tolist(), split_digests(identities), strict=True):
+        digests[position], is_identity[position] = digest, True
+    unidentified_rows = frame[[*mapping.columns]].drop(positions)
     for position, cells in zip(
         unidentified_rows.index, unidentified_rows.itertuples(index=False, name=None), strict=True
     ):
         digests[position] = digest_text(repr([None if pd.isna(cell) else str(cell) for cell in cells]))
-    is_identity = [position in valid_rows.index for position in range(len(frame))]
     return digests, is_identity
 
 

@@ -22,11 +22,9 @@ from connector.rows import PlannedChunk, write_cell
 from connector.service.wire import find_differing_fields
 from connector.spool import read_values, write_values
 from connector.states import State
-from connector.subscribers.identity import Suppression, compute_identities
-from connector.subscribers.mapping import apply_mapping
-from connector.subscribers.preparation import PreparedChunk, find_suppressed
-from connector.subscribers.rules import BaseColumn, FieldMapping, RowBases, ValidationRules, read_bases
-from connector.subscribers.validation import validate_rows
+from connector.subscribers.identity import Suppression
+from connector.subscribers.preparation import PreparedChunk, find_suppressed, read_identities
+from connector.subscribers.rules import BaseColumn, RowBases, read_bases
 from connector.texts import agree, count
 from pipelines.report.differences import DifferenceFile, Differences, explain_missing, name_state
 
@@ -162,14 +160,10 @@ class SourceRows:
             return
         identity, column = self._plan.rows.rules.identity, self._plan.rows.base_column
         frame = prepared.chunk.frame.iloc[positions].reset_index(drop=True)
-        mapped_chunk = apply_mapping(frame, FieldMapping({identity: self._plan.rows.mapping.rules[identity]}))
-        valid_rows = validate_rows(
-            mapped_chunk.frame, ValidationRules(identity=identity), today=date.max, known_faults=mapped_chunk.faults
-        )
-        subscribers = valid_rows.subscribers
-        bases = None if column is None else read_bases(frame, column)[0].select(subscribers.index.to_numpy())
-        sides = self._find_sides(len(subscribers), bases)
-        self._comparison.add_present(sides[sides >= 0], compute_identities(subscribers[identity], identity)[sides >= 0])
+        indices, identities = read_identities(frame, self._plan.rows.mapping, identity, today=date.max)
+        bases = None if column is None else read_bases(frame, column)[0].select(indices)
+        sides = self._find_sides(len(indices), bases)
+        self._comparison.add_present(sides[sides >= 0], identities[sides >= 0])
         self._unnamed += len(positions) - int(np.count_nonzero(sides >= 0))
 
     def _find_sides(self, rows: int, bases: RowBases | None) -> Integers:
