@@ -188,7 +188,7 @@ class _Staging:
         self.writer.start()
         self.row_count = 0
 
-    def take(self, rows: pa.RecordBatch) -> None:
+    def receive_rows(self, rows: pa.RecordBatch) -> None:
         table = add_run_columns(rows, run_id=self.run_id, exported_at=self.exported_at)
         self.writer.add(narrow_table(table, self.schema))
         self.row_count += len(rows)
@@ -291,7 +291,7 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
                 on_progress=follow,
                 ignore_total_count=plan.ignore_total_count,
                 allow_truncated=plan.allow_truncated,
-                find_lacking=partial(_find_lacking, plan, started_at),
+                find_unlisted_entries=partial(_find_unlisted_entries, plan, started_at),
                 unlisted_bases=known_bases,
             )
         logger.info(
@@ -340,7 +340,7 @@ def _list_bases(plan: ExportPlan) -> list[int]:
         return []
 
 
-async def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence[int]:
+async def _find_unlisted_entries(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence[int]:
     """Return the ids of confirmed subscribers of the ledger that the list should have shown and that are not among
     `ids` (architecture 7, rule 7). Return an empty list if a run may be creating subscribers now, or if the ledger
     cannot be read."""
@@ -372,5 +372,5 @@ async def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Se
         logger.warning("the ledger gives no evidence of whether the list is cut off: %s", error)
         return []
     known_ids = np.array([entry.subscriber_id for entry in entries], dtype=np.int64)
-    lacking_ids: list[int] = known_ids[~np.isin(known_ids, ids)].tolist()
-    return lacking_ids
+    unlisted_entry_ids: list[int] = known_ids[~np.isin(known_ids, ids)].tolist()
+    return unlisted_entry_ids

@@ -111,7 +111,7 @@ class Comparison(CloseableResource):
         self._bases: dict[ListedBase, int] = {}
         self._execute("DELETE FROM listed")
 
-    def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
+    def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Add a page of listed subscribers."""
         for wire in wire_objects:
             base = self._bases.setdefault(read_base(wire), len(self._bases))

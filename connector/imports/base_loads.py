@@ -209,12 +209,12 @@ class BaseLoads:
     def describe_unlisted_confirmed(self) -> Iterator[str]:
         """Yield a message for each base if the complete list of this run lacks confirmed subscribers of the base."""
         for base_load in self._base_loads:
-            if lacking_count := base_load.loader.presence.lacking_count:
+            if unlisted_count := base_load.loader.presence.unlisted_count:
                 yield (
                     f"{describe_base(base_load.base)}: the list is complete and lacks "
-                    f"{count(lacking_count, 'subscriber')} that earlier runs have created or seen in the base. "
-                    f"{agree(lacking_count, 'Its row counts', 'Their rows count')} as existing. "
-                    f"To list {agree(lacking_count, 'it', 'them')}, run connector reconcile"
+                    f"{count(unlisted_count, 'subscriber')} that earlier runs have created or seen in the base. "
+                    f"{agree(unlisted_count, 'Its row counts', 'Their rows count')} as existing. "
+                    f"To list {agree(unlisted_count, 'it', 'them')}, run connector reconcile"
                 )
 
     def _split_by_base(

@@ -180,7 +180,7 @@ class StoredSweep:
         self.close()
         self._begin()
 
-    def take(self, rows: pa.RecordBatch) -> None:
+    def receive_rows(self, rows: pa.RecordBatch) -> None:
         """Store a page of rows."""
         stamped_rows = add_run_columns(rows, run_id=self._run_id, exported_at=self._exported_at)
         self._stage.add(narrow_table(stamped_rows, self.schema))

@@ -25,11 +25,12 @@ from connector.service.retry import Retrier
 from connector.spool import SpooledValues
 from connector.subscribers.identity import CAPITALS, InactiveIdentities, SpellingClass, classify, is_plain
 
-_ADDED_AT_ONCE = 1024  # answered ids that are collected before they are added to an array together
+_ID_BATCH_SIZE = 1024  # number of answered ids that are added to an array at once
 
 
 class KnownIds:
-    """The ids in the run's look-ups, of every base, and the ids in the answers to the run's creates: 8 bytes each.
+    """The ids that the run's look-ups have shown in any base, and the ids in the answers to the run's creates. An id
+    takes 8 bytes.
 
     An id that a look-up first shows after the run's first create may belong to an unresolved create of the run.
     `largest_ledger_id` is the largest id that the ledger had before the run's first create (None: not read yet).
@@ -37,22 +38,22 @@ class KnownIds:
 
     def __init__(self) -> None:
         self.largest_ledger_id: int | None = None
-        self._early_ids = IdSet()  # ids shown before the run's first create
-        self._later_ids = IdSet()
-        self._answered_ids: set[int] = set()  # answered ids that are not in `_later_ids` yet
+        self._ids_before_creates = IdSet()  # ids shown before the run's first create
+        self._ids_after_creates = IdSet()
+        self._answered_ids: set[int] = set()  # answered ids that are not in `_ids_after_creates` yet
         self._largest_id = 0  # the largest id in the two IdSets; a new id is nearly always larger
         self._is_creating = False
 
     def add_shown(self, ids: Collection[int]) -> None:
         """Add ids that a look-up shows."""
-        self._add(self._later_ids if self._is_creating else self._early_ids, ids)
+        self._add_ids(self._ids_after_creates if self._is_creating else self._ids_before_creates, ids)
 
     def add_answered(self, subscriber_id: int) -> None:
         """Add the id that the answer to a create contains."""
         self._is_creating = True
         self._answered_ids.add(subscriber_id)
-        if len(self._answered_ids) >= _ADDED_AT_ONCE:
-            self._add(self._later_ids, self._answered_ids)
+        if len(self._answered_ids) >= _ID_BATCH_SIZE:
+            self._add_ids(self._ids_after_creates, self._answered_ids)
             self._answered_ids.clear()
 
     def begin_creating(self) -> None:
@@ -62,22 +63,22 @@ class KnownIds:
     @property
     def has_earlier_subscribers(self) -> bool:
         """Whether the run knows of subscribers that existed before its first create."""
-        return bool(self.largest_ledger_id) or len(self._early_ids) > 0
+        return bool(self.largest_ledger_id) or len(self._ids_before_creates) > 0
 
-    def holds(self, subscriber_id: int) -> bool:
+    def has_id(self, subscriber_id: int) -> bool:
         """Return whether a look-up has shown the id, or the answer to a create has contained the id."""
         if subscriber_id in self._answered_ids:
             return True
         if subscriber_id > self._largest_id:
             return False
         ids = np.array([subscriber_id], dtype=np.int64)
-        return bool(self._early_ids.mark_contained(ids)[0] or self._later_ids.mark_contained(ids)[0])
+        return bool(self._ids_before_creates.mark_contained(ids)[0] or self._ids_after_creates.mark_contained(ids)[0])
 
     def was_shown_before_creates(self, subscriber_id: int) -> bool:
         """Return whether a look-up has shown the id before the run's first create."""
-        return bool(self._early_ids.mark_contained(np.array([subscriber_id], dtype=np.int64))[0])
+        return bool(self._ids_before_creates.mark_contained(np.array([subscriber_id], dtype=np.int64))[0])
 
-    def _add(self, id_set: IdSet, ids: Collection[int]) -> None:
+    def _add_ids(self, id_set: IdSet, ids: Collection[int]) -> None:
         distinct_ids: IdArray = np.unique(np.fromiter(ids, dtype=np.int64, count=len(ids)))
         id_set.add(distinct_ids[~id_set.mark_contained(distinct_ids)])
         self._largest_id = max(self._largest_id, max(ids, default=0))
@@ -100,15 +101,15 @@ class LookupKey:
     """A subscriber to look up. `identity` is the digest of the identity, `field` is email or client_user_id, and
     `value` is the text as sent.
 
-    A filter finds a subscriber of this connector by the text as sent or by its normal form. `in_any_spelling`: the
-    subscriber is absent only if a filter does not find it by other capitals either, because another program may have
-    created the subscriber.
+    A filter finds a subscriber of this connector by the text as sent or by its normal form. With `ignores_case`, the
+    subscriber is absent only if no filter finds the text in other capitals, because another program may have created
+    the subscriber.
     """
 
     identity: bytes
     field: str
     value: str = dataclasses.field(repr=False)
-    in_any_spelling: bool = False
+    ignores_case: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +118,16 @@ class LookupResult:
     `absent_identities`."""
 
     found_ids: Mapping[bytes, tuple[int, ...]]  # by identity: the ids of the base's subscribers, in ascending order
-    absent_identities: frozenset[bytes]  # identities that an answer lacks although the answer is whole
+    absent_identities: frozenset[bytes]  # identities that are not in the answer, although the answer is whole
     seen_sentinels: frozenset["Sentinel"]
     """The sentinels that the look-up showed. A look-up by filters asks only for the latest sentinels."""
     lag_s: float  # a lower bound of the list's lag; 0: no sign of a lag
     started_at: float  # monotonic
-    is_by_filter: bool = False  # otherwise the list was read
+    is_by_filter: bool = False  # whether filters were used; if false, the list was read
 
     @property
     def latest_seen_at(self) -> float:
-        """The time (monotonic) at which the latest of `seen_sentinels` was confirmed; -inf without a sentinel."""
+        """The time (monotonic) at which the latest of `seen_sentinels` was confirmed, or -inf without a sentinel."""
         return find_latest_time(self.seen_sentinels)
 
 
@@ -146,7 +147,7 @@ class Sentinel:
 
 
 def find_latest_time(sentinels: Collection[Sentinel]) -> float:
-    """Return the time (monotonic) at which the latest of these sentinels was confirmed; -inf without a sentinel."""
+    """Return the time (monotonic) at which the latest of these sentinels was confirmed, or -inf without a sentinel."""
     return max((sentinel.confirmed_at for sentinel in sentinels), default=float("-inf"))
 
 
@@ -178,10 +179,10 @@ def shows_identity(wire: Mapping[str, Any], name: str) -> bool:
 
 @dataclass(slots=True)
 class ListStats:
-    """Facts about the list at `taken_at` (monotonic): TotalCount, the number of requests of a sweep (each None if not
+    """Facts about the list at `read_at` (monotonic): TotalCount, the number of requests of a sweep (each None if not
     known), the Ids and names of the bases, and a few listed subscribers of each spelling class."""
 
-    taken_at: float
+    read_at: float
     total: int | None = None
     request_count: int | None = None
     bases: set[tuple[object, object]] = field(default_factory=set)
@@ -208,9 +209,9 @@ class ListStats:
                 ):
                     continue
                 if type(wire.get("Id")) is int and _fits_url(text):
-                    self._keep(classify(name, text), ListedSubscriber(wire["Id"], text))
+                    self._add_sample(classify(name, text), ListedSubscriber(wire["Id"], text))
 
-    def _keep(self, spelling_class: SpellingClass, sample: ListedSubscriber) -> None:
+    def _add_sample(self, spelling_class: SpellingClass, sample: ListedSubscriber) -> None:
         samples = self.samples.get(spelling_class)
         if samples is None and len(self.samples) < _CLASS_COUNT:
             self.samples[spelling_class] = [sample]
@@ -220,7 +221,7 @@ class ListStats:
             self._fields_with_plain_samples.add(spelling_class.field)
 
     def find_samples_with_capitals(self) -> list[ListedSubscriber]:
-        """Return the samples whose email has capitals and is plain otherwise."""
+        """Return the samples whose email has capitals and no other trait."""
         return [
             sample
             for spelling_class, samples in self.samples.items()
@@ -239,8 +240,9 @@ class ShownSubscribers:
         self._index_by_id: dict[int, int] = {}
         self._values = SpooledValues()
 
-    def keep(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        """Keep these subscribers; the latest values of an id count. Raises RunAborted if the disk is full."""
+    def store(self, wire_objects: Sequence[dict[str, Any]]) -> None:
+        """Store these subscribers. New values of an id replace earlier values. Raises RunAborted if the disk is
+        full."""
         first_index = self._values.add([[wire] for wire in wire_objects])
         for index, wire in enumerate(wire_objects, start=first_index):
             self._index_by_id[wire["Id"]] = index
@@ -259,12 +261,12 @@ class LookupState:
     """Facts that all look-ups of a run share, in every base. A base that the account's list hides has its own state."""
 
     stats: ListStats | None = None
-    useless_fields: set[str] = field(default_factory=set)  # the service ignores or refuses the filters of these fields
+    unusable_fields: set[str] = field(default_factory=set)  # the service ignores or refuses the filters of these fields
     usable_fields: set[str] = field(default_factory=set)  # the filters of these fields list nobody for a made-up value
     controls: dict[SpellingClass, bool] = field(default_factory=dict)
     """For each class that was tried: whether the filter finds a subscriber of the class."""
     is_case_blind: bool | None = None  # whether the filter by email finds other capitals; None: not tried
-    plural_fields: set[str] = field(default_factory=set)
+    multiple_match_fields: set[str] = field(default_factory=set)
     """Fields whose filters have listed several subscribers in one answer, so they do not return only the first
     match."""
     is_list_unreadable: bool = False  # whether the last sweep was incomplete
@@ -275,11 +277,13 @@ class LookupState:
     swept_base_ids: frozenset[int] = frozenset()  # bases whose subscribers the evidence of the last sweep counted
     shown_subscribers: ShownSubscribers = field(default_factory=ShownSubscribers)
     """Subscribers that look-ups found for rows that were about to be created."""
-    subscribers_elsewhere: ShownSubscribers = field(default_factory=ShownSubscribers)
+    subscribers_of_other_bases: ShownSubscribers = field(default_factory=ShownSubscribers)
     """Subscribers of other bases than the run's, from a listing of up to 200,000 subscribers."""
-    base_id: int | None = None  # of a base that the account's list hides: each sweep asks with this BaseId
-    hidden_classes: tuple[HiddenClass, ...] = ()  # the list shows them only to a request for the class
-    unshown_classes: tuple[HiddenClass, ...] = ()  # not even a request for the class has shown a subscriber
+    base_id: int | None = None  # the Id of a base that the account's list hides; each sweep asks with this BaseId
+    hidden_classes: tuple[HiddenClass, ...] = ()  # classes that the list shows only to a request for the class
+    unshown_classes: tuple[
+        HiddenClass, ...
+    ] = ()  # classes of which no request, also for the class, showed a subscriber
     are_classes_known: bool = False  # whether counts have shown which classes the list hides
 
 
@@ -372,13 +376,13 @@ def read_visibility(
     certificate: Certificate,
     started_at: float,
 ) -> Visibility:
-    """Return which sentinels a sweep proves visible, and the lag that it proves. `seen_ids` are the sentinels that the
-    sweep showed, `previous_seen_ids` those of the previous sweep.
+    """Return the sentinels that a sweep proves visible, and the lag that the sweep proves. `seen_ids` are the sentinels
+    that the sweep showed. `previous_seen_ids` are the sentinels that the previous sweep showed.
 
-    Pages are read one after another. A sweep in id order may show a sentinel on a late page and miss an older
-    subscriber, if the service began to show both after the page of the older subscriber was read. The shifted ranks
-    reveal this, unless another subscriber vanished from that page. A sentinel that the previous sweep showed, too, has
-    no such weakness.
+    Pages are read one after another. So a sweep in id order may show a sentinel on a late page and not show an older
+    subscriber, because the service began to show both after the page of the older subscriber was read. The shifted
+    ranks reveal this case, unless another subscriber vanished from the page. This case cannot happen for a sentinel
+    that the previous sweep also showed.
     """
     counts_all_seen = certificate.reason in _ONE_MOMENT_REASONS or not certificate.is_complete
     counted_ids = seen_ids if counts_all_seen else seen_ids & previous_seen_ids
@@ -397,15 +401,15 @@ def read_activity(wire_objects: Sequence[Mapping[str, Any]]) -> set[bool]:
 
 
 def measure_lag(missed_sentinels: Collection[Sentinel], started_at: float) -> float:
-    """Return the lag that these sentinels prove, which a look-up did not show: at least the time since their
-    answers."""
+    """Return the lag that sentinels prove which a look-up did not show. The lag is at least the time since the answers
+    to their creates."""
     return max(
         (started_at - sentinel.confirmed_at for sentinel in missed_sentinels if sentinel.confirmed_at < started_at),
         default=0.0,
     )
 
 
-def keep_shown(
+def store_shown(
     access: ListAccess,
     wire_objects: Sequence[dict[str, Any]],
     listed_pairs: Sequence[tuple[bytes, int]],
@@ -414,4 +418,4 @@ def keep_shown(
     """Keep the subscribers of a page that have one of `identities`. `listed_pairs` has the identities of the page's
     subscribers, each with the subscriber's id."""
     if ids := {subscriber_id for identity, subscriber_id in listed_pairs if identity in identities}:
-        access.state.shown_subscribers.keep([wire for wire in wire_objects if wire["Id"] in ids])
+        access.state.shown_subscribers.store([wire for wire in wire_objects if wire["Id"] in ids])

@@ -11,7 +11,7 @@ from connector.listing.requests import ask
 from connector.service.wire import ListQuery, read_base
 from connector.subscribers.identity import digest_identity
 
-_MOST_LOOK_UPS = 3  # look-ups by Id, a quiet period apart, because the list may show the subscriber late
+_MAX_LOOK_UPS = 3  # look-ups by Id, with a quiet period between them, because the list may show the subscriber late
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ async def find_known(access: ListAccess, subscriber_id: int) -> KnownSubscriber 
     The subscriber existed before if the run's look-ups have shown the id, an entry of the account has the id, or the
     answer to another create of the run contained the id."""
     known_ids = access.known_ids
-    is_shown = known_ids.holds(subscriber_id)
+    is_shown = known_ids.has_id(subscriber_id)
     known_ids.add_answered(subscriber_id)
     holders = []
     if subscriber_id <= (known_ids.largest_ledger_id or 0):
         account = access.journal.base.account
         holders = await access.journal.ask(lambda ledger: ledger.find_holders(account, [subscriber_id]))
     state = access.state
-    wire = state.shown_subscribers.read(subscriber_id) or state.subscribers_elsewhere.read(subscriber_id)
+    wire = state.shown_subscribers.read(subscriber_id) or state.subscribers_of_other_bases.read(subscriber_id)
     if is_shown and wire is not None:
         return KnownSubscriber(subscriber_id, read_base(wire), wire.get("Email") or wire.get("ClientUserId"))
     if holders:
@@ -54,18 +54,19 @@ async def find_existing_ids(access: ListAccess, found_ids: Mapping[int, bool]) -
         return set()
     account, known_ids = access.journal.base.account, access.known_ids
     holders = await access.journal.ask(lambda ledger: ledger.find_holders(account, list(found_ids)))
-    early_ids = {
+    ids_before_creates = {
         subscriber_id
         for subscriber_id, is_of_this_run in found_ids.items()
         if is_of_this_run and known_ids.was_shown_before_creates(subscriber_id)
     }
-    return early_ids.union(holder.subscriber_id for holder in holders)
+    return ids_before_creates.union(holder.subscriber_id for holder in holders)
 
 
 async def list_id(access: ListAccess, subscriber_id: int, *, is_waiting: bool = True) -> list[dict[str, Any]]:
-    """Return the rows that the list shows for this Id; with `is_waiting`, look again for up to two quiet periods."""
+    """Return the rows that the list shows for this Id. With `is_waiting`, repeat the look-up for up to two quiet
+    periods if the list shows no row."""
     control = access.control
-    for attempt in range(_MOST_LOOK_UPS if is_waiting else 1):
+    for attempt in range(_MAX_LOOK_UPS if is_waiting else 1):
         if attempt and not await control.sleep(access.policy.quiet_period_s):
             break
         try:

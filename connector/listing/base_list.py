@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 _COMMIT_ROWS = 20_000  # listed subscribers that share a commit
 _COMPARED_ENTRIES = 20_000  # confirmed entries that are compared with a listing: enough to notice one in a thousand
-MOST_SHOWN_RECORDS = 8
+MAX_SHOWN_RECORDS = 8
 """The largest number of subscribers of a look-up that are recorded as shown. Later runs recognise the account by them
 (architecture 4.10)."""
 
@@ -88,23 +88,23 @@ async def list_account(
     accesses: Sequence[ListAccess],
     keys: Sequence[LookupKey] = (),
     *,
-    keeps_all: bool = False,
+    keeps_other_bases: bool = False,
 ) -> Listing:
     """Read the list once for the bases of `accesses` (architecture 4.7).
 
-    The subscribers of `keys` are kept with their values, for a comparison. With `keeps_all` the subscribers of all
-    other bases are also kept, for bases that occur in later rows.
+    The subscribers of `keys` are stored with their values, for a comparison. With `keeps_other_bases`, the subscribers
+    of all other bases are also stored, because later rows may be for these bases.
 
     Raises ListFailed if the service does not return its list, EmptiedError if the list shows none of the known
     subscribers of a base, and RunAborted if a base is not the intended one or the run must stop.
     """
     access, began_at = accesses[0], accesses[0].clock.monotonic()
     access.control.activity = "listing existing subscribers"
-    rows = SweptRows(accesses, {key.identity for key in keys}, keeps_all=keeps_all)
+    rows = SweptRows(accesses, {key.identity for key in keys}, keeps_other_bases=keeps_other_bases)
     for other_access in accesses:
         await other_access.journal.flush()
     certificate, _ = await _sweep(accesses, rows, frozenset())
-    # A reading of the end of the list shows no newcomers of a class that the list hides.
+    # If only the end of the list is read again, newcomers of a class that the list hides are not read.
     is_ascending = certificate.order is Order.ID or not certificate.distinct
     is_renewable = certificate.is_complete and is_ascending and not certificate.hidden
     end = ListEnd(rows.last_id, certificate.distinct) if is_renewable else None
@@ -113,16 +113,16 @@ async def list_account(
 
 @dataclass(frozen=True, slots=True)
 class BaseCounts:
-    """Counts of a base in a reading of the list: identities with more than one id, and confirmed subscribers that
-    the reading should show and lacks."""
+    """Counts of a base in a reading of the list. `duplicate_count` is the number of identities with more than one id.
+    `unlisted_count` is the number of confirmed subscribers that the reading should show and does not show."""
 
-    doubled_count: int
-    lacking_count: int
+    duplicate_count: int
+    unlisted_count: int
 
 
 async def record_base(access: ListAccess, rows: SweptRows, *, start: int = 0) -> BaseCounts:
-    """Record the subscribers of the base among `rows` in the ledger, so that none of them is created. Return counts of
-    the listed subscribers.
+    """Record the subscribers of the base among `rows` in the ledger, so that the run does not create them. Return
+    counts of the listed subscribers.
 
     The reading need not be complete, because a listed subscriber exists in any case. `start` is an earlier `size` of
     `rows`: the older parts are recorded already. The id of the base is recorded first, because another base may have
@@ -143,10 +143,10 @@ async def record_base(access: ListAccess, rows: SweptRows, *, start: int = 0) ->
             await _record_listed(access, unrecorded_pairs)
             unrecorded_pairs = []
     await _record_listed(access, unrecorded_pairs)
-    shown_identities = [digest for digest, _ in unrecorded_pairs[:MOST_SHOWN_RECORDS]]
+    shown_identities = [digest for digest, _ in unrecorded_pairs[:MAX_SHOWN_RECORDS]]
     await journal.ask(lambda ledger: ledger.record_shown(base, shown_identities))
     listed_digests, listed_ids = np.frombuffer(digests, dtype=np.uint64), np.frombuffer(ids, dtype=np.int64)
-    lacking_count = 0
+    unlisted_count = 0
     if not start:
         latest_confirmed_at = rows.began_at - access.shown_after_s
         identities, confirmed_ids = await journal.ask(
@@ -155,8 +155,8 @@ async def record_base(access: ListAccess, rows: SweptRows, *, start: int = 0) ->
         confirmed_digests = np.frombuffer(identities, dtype=np.uint64).reshape(-1, IDENTITY_BYTES // _DIGEST_BYTES)
         unlisted_mask = ~np.isin(confirmed_digests[:, 0], listed_digests)
         unlisted_mask &= ~np.isin(np.frombuffer(confirmed_ids, np.int64), listed_ids)
-        lacking_count = int(np.count_nonzero(unlisted_mask))
-    return BaseCounts(_count_doubled(listed_digests, listed_ids), lacking_count)
+        unlisted_count = int(np.count_nonzero(unlisted_mask))
+    return BaseCounts(_count_duplicates(listed_digests, listed_ids), unlisted_count)
 
 
 async def _record_listed(access: ListAccess, pairs: Sequence[tuple[bytes, int]]) -> None:
@@ -164,16 +164,16 @@ async def _record_listed(access: ListAccess, pairs: Sequence[tuple[bytes, int]])
     await journal.ask(lambda ledger: ledger.record_listed(journal.base, identity, pairs))
 
 
-def _count_doubled(digests: npt.NDArray[np.uint64], ids: npt.NDArray[np.int64]) -> int:
+def _count_duplicates(digests: npt.NDArray[np.uint64], ids: npt.NDArray[np.int64]) -> int:
     """Return the number of digests that have more than one id. A digest may occur twice with the same id, because a
     listing may show a subscriber twice."""
     order = np.lexsort((ids, digests))
     digests, ids = digests[order], ids[order]
-    doubled_mask = (digests[1:] == digests[:-1]) & (ids[1:] != ids[:-1])
-    return len(np.unique(digests[1:][doubled_mask]))
+    duplicate_mask = (digests[1:] == digests[:-1]) & (ids[1:] != ids[:-1])
+    return len(np.unique(digests[1:][duplicate_mask]))
 
 
-async def sweep_for(groups: Sequence[KeyGroup]) -> list[LookupResult]:
+async def look_up_by_sweep(groups: Sequence[KeyGroup]) -> list[LookupResult]:
     """Look the keys of each base up by reading the whole list once, and return a result for each base.
 
     Only a complete sweep proves an identity absent. Raises as `list_account` does.
@@ -206,9 +206,9 @@ class _SearchSink:
         self.found_ids: list[dict[bytes, set[int]]] = [{} for _ in groups]
 
     def start_sweep(self, number: int) -> None:
-        """Do nothing: a subscriber counts as found if any sweep shows it."""
+        """Do nothing, because a subscriber counts as found if any sweep shows the subscriber."""
 
-    def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
+    def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         for reader, identities, found_ids in zip(self._readers, self.identities, self.found_ids, strict=True):
             for identity, subscriber_id in reader.read(wire_objects):
                 if identity in identities:
@@ -230,12 +230,12 @@ class _WatchingSink:
     activity: set[bool] = field(default_factory=set)  # values of `is_active` that the last sweep showed
 
     def start_sweep(self, number: int) -> None:
-        """Forget the last sweep: only the newest sweep decides which subscribers the list shows."""
+        """Forget the last sweep, because only the newest sweep decides which subscribers the list shows."""
         self.seen_ids.clear()
         self.activity.clear()
         self.sink.start_sweep(number)
 
-    def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
+    def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         for access in self.accesses:
             # By identity, because the Id in the answer to a create may be provisional.
             identities = {entry.identity for entry in access.unverified_entries}
@@ -246,7 +246,7 @@ class _WatchingSink:
         self.seen_ids.update(self.watched_ids.intersection(wire["Id"] for wire in wire_objects))
         self.activity.update(read_activity(wire_objects))
         self.stats.add(wire_objects)
-        self.sink.take(wire_objects)
+        self.sink.receive_rows(wire_objects)
 
 
 async def _sweep(
@@ -256,8 +256,8 @@ async def _sweep(
     *,
     is_repeated: bool = False,
 ) -> tuple[Certificate, frozenset[int]]:
-    """Read the list that the accesses share, and update their state. Return the certificate, and those of the watched
-    ids that the list showed.
+    """Read the list that the accesses share, and update their state. Return the certificate, and the `watched_ids` that
+    the list showed.
 
     Raises EmptiedError if a complete list shows none of the unverified entries of a base (architecture 4.10). If the
     list may not show these entries yet, read it once more after the time at which it must show them.
@@ -266,7 +266,7 @@ async def _sweep(
     state, sentinel_ids = access.state, frozenset(sentinel.subscriber_id for sentinel in access.sentinels)
     now = access.clock.monotonic()
     earlier_total = None  # TotalCount shortly before this reading
-    if state.stats is not None and now <= state.stats.taken_at + access.policy.fresh_s:
+    if state.stats is not None and now <= state.stats.read_at + access.policy.fresh_s:
         earlier_total = state.stats.total
     watching_sink = _WatchingSink(sink, accesses, watched_ids | sentinel_ids, ListStats(now))
     base_ids = [
@@ -285,7 +285,7 @@ async def _sweep(
         reads_ahead=False,
         ignore_total_count=access.policy.ignores_total_count,
         allow_truncated=access.policy.allow_truncated,
-        find_lacking=partial(_find_lacking, accesses),
+        find_unlisted_entries=partial(_find_unlisted_entries, accesses),
         base_ids=base_ids,
         known_hidden_classes=state.hidden_classes,
         earlier_total=earlier_total,
@@ -346,26 +346,26 @@ async def wait_until_listed(access: ListAccess, entries: Sequence[ConfirmedEntry
     return True
 
 
-async def _find_lacking(accesses: Sequence[ListAccess], ids: IdArray) -> Sequence[int]:
+async def _find_unlisted_entries(accesses: Sequence[ListAccess], ids: IdArray) -> Sequence[int]:
     """Return ids of confirmed entries of the bases that the list should show by now and that are not among `ids`
     (architecture 7, rule 7)."""
-    lacking_ids, most_entries = list[int](), max(1, _COMPARED_ENTRIES // len(accesses))
+    unlisted_entry_ids, max_entries = list[int](), max(1, _COMPARED_ENTRIES // len(accesses))
     for access in accesses:
-        entries = await access.journal.ask(partial(_find_confirmed, access, most_entries))
+        entries = await access.journal.ask(partial(_find_confirmed, access, max_entries))
         latest_confirmed_at = access.clock.now().timestamp() - access.shown_after_s
         long_known_entries = [entry for entry in entries if (entry.known_since or 0.0) <= latest_confirmed_at]
         long_known_ids = np.array([entry.subscriber_id for entry in long_known_entries], dtype=np.int64)
-        lacking_ids += long_known_ids[~np.isin(long_known_ids, ids)].tolist()
-    return lacking_ids
+        unlisted_entry_ids += long_known_ids[~np.isin(long_known_ids, ids)].tolist()
+    return unlisted_entry_ids
 
 
-def _find_confirmed(access: ListAccess, most_entries: int, ledger: Ledger) -> list[ConfirmedEntry]:
+def _find_confirmed(access: ListAccess, max_entries: int, ledger: Ledger) -> list[ConfirmedEntry]:
     random_identity, run_key = access.draw(IDENTITY_BYTES), access.journal.run_key
-    return ledger.find_confirmed_entries(access.journal.base, random_identity, most_entries, before_run_key=run_key)
+    return ledger.find_confirmed_entries(access.journal.base, random_identity, max_entries, before_run_key=run_key)
 
 
 def describe_unreadable(certificate: Certificate) -> str:
-    """Return the reason why this listing proves no absence, or "" if it is complete."""
+    """Return the reason why this listing proves no absence, or "" if the listing is complete."""
     if certificate.is_complete:
         return ""
     if certificate.reason is Reason.CUT_OFF:
@@ -387,12 +387,12 @@ def describe_unreadable(certificate: Certificate) -> str:
     return f"the list could not be read whole ({certificate.reason})"
 
 
-_OVERLAP_ROWS = 16  # rows before the known end that the first page repeats
+_OVERLAP_ROWS = 16  # the number of known rows that the first page repeats
 _OVERLAP_DIVISOR = 20  # a page repeats 1/20 of the previous page (connector.paging)
 _STEPS_BACK = 8  # steps of doubling length: if more than 2,000 rows have vanished, the whole list is read again
 
 
-async def list_newest(access: ListAccess, end: ListEnd) -> Sequence[dict[str, Any]]:
+async def list_newcomers(access: ListAccess, end: ListEnd) -> Sequence[dict[str, Any]]:
     """Return the subscribers that one page shows after the end of a listing in ascending id order. Return no subscriber
     if the service does not return the page. Raises RunAborted if the run must stop."""
     access.control.activity = "looking for subscribers of other programs"
@@ -404,14 +404,18 @@ async def list_newest(access: ListAccess, end: ListEnd) -> Sequence[dict[str, An
     return [row for row in page.subscribers if row["Id"] > end.last_id] if page is not None and is_joined else []
 
 
-async def list_on(accesses: Sequence[ListAccess], end: ListEnd, rows: PageSink) -> ListEnd | None:
-    """Add to `rows` the subscribers from shortly before the end of a listing in ascending id order. Return the new end,
-    or None if the new end is not certain.
+async def extend_listing(accesses: Sequence[ListAccess], end: ListEnd, rows: PageSink) -> ListEnd | None:
+    """Read on from shortly before the end of a listing in ascending id order, and add the subscribers to `rows`. Return
+    the new end, or None if the new end is not certain.
 
-    The new end is not certain if the pages do not overlap, are not in ascending order, or lack the latest subscriber of
-    this run that the list should show by now. It is not certain either if the list has grown by more subscribers than
-    come after the old end: the others have smaller ids, and only a full reading shows them. Raises as `list_account`
-    does.
+    The new end is not certain in these cases:
+
+    - The pages do not overlap, or are not in ascending order.
+    - The pages lack the latest subscriber of this run that the list should show by now.
+    - The list has grown by more subscribers than the pages show after the old end. Then some new subscribers have
+      smaller ids, and only a full reading shows them.
+
+    Raises as `list_account` does.
     """
     access = accesses[0]
     access.control.activity = "reading on for new subscribers"
@@ -423,7 +427,7 @@ async def list_on(accesses: Sequence[ListAccess], end: ListEnd, rows: PageSink) 
         ids = _read_ascending(page)
         if ids is None or (end.row_count and (not len(ids) or ids[0] > last_id)):
             return None
-        rows.take(page.subscribers)
+        rows.receive_rows(page.subscribers)
         access.known_ids.add_shown(ids.tolist())
         seen_ids.update(ids.tolist())
         is_full = len(ids) >= (page.limit or MAX_LIMIT)
@@ -433,7 +437,7 @@ async def list_on(accesses: Sequence[ListAccess], end: ListEnd, rows: PageSink) 
             row_count = offset + len(ids)
             is_certain = (
                 is_whole
-                and row_count - end.row_count <= newcomer_count  # otherwise some newcomers are before the old end
+                and row_count - end.row_count <= newcomer_count  # if not, some newcomers are before the old end
                 and _shows_latest_sentinel(access, end, seen_ids)
             )
             return ListEnd(last_id, row_count) if is_certain else None
@@ -475,7 +479,7 @@ async def _fetch_offset(access: ListAccess, offset: int) -> ListPage | None:
     try:
         return await access.control.until_stopped(fetch_page(access.client, access.retrier, query))
     except ListFailed as failure:
-        if failure.says_no_more:
+        if failure.is_query_refused:
             return None
         raise
 

@@ -22,8 +22,8 @@ ListedBase = tuple[int, str | None]
 """The Id and the Name of a base, as the list has them."""
 
 _LARGEST_KEPT_LIST = 200_000
-"""Subscribers of the largest list that is kept with all values: 130 MB in a temporary file. That saves a second reading
-of the list."""
+"""The largest number of subscribers of a list whose values are all stored, in a temporary file of 130 MB. The stored
+values save a second reading of the list."""
 
 
 def has_identity(wire: Mapping[str, Any], identities: Collection[bytes]) -> bool:
@@ -59,10 +59,10 @@ class BaseReader:
         fields: Sequence[str],
         inactive_identities: InactiveIdentities | None = None,
         *,
-        counts_missing: bool = False,
+        counts_unknown_as_inactive: bool = False,
     ) -> None:
-        """With `counts_missing`, a subscriber without a readable IsActive counts as inactive."""
-        self._counts_missing = counts_missing
+        """With `counts_unknown_as_inactive`, a subscriber without a readable IsActive counts as inactive."""
+        self._counts_unknown_as_inactive = counts_unknown_as_inactive
         self._inactive_identities = inactive_identities
         self._asked_name = asked_name
         self._folded_name = None if asked_name is None else fold_base_name(asked_name)
@@ -82,7 +82,7 @@ class BaseReader:
             return
         for wire in wire_objects:
             is_active = wire.get("IsActive")
-            if is_active is False or (self._counts_missing and is_active is not True):
+            if is_active is False or (self._counts_unknown_as_inactive and is_active is not True):
                 for identity, _ in self.read_identities(wire):
                     self._inactive_identities.add(identity)
 
@@ -137,17 +137,19 @@ class BaseReader:
 class SweptRows:
     """A sink that keeps the subscribers of a reading of the list. Only the last sweep counts.
 
-    The sink keeps the identities and the Ids of subscribers in the bases of `accesses`; with `keeps_all`, in all bases.
-    It keeps subscribers with one of `identities` with their values, too, for a comparison (architecture 4.12). Of a
-    list of up to 200,000 subscribers it keeps all with their values, because later chunks may have their rows."""
+    The sink stores the identities and the Ids of subscribers in the bases of `accesses`, or with `keeps_other_bases` in
+    all bases. Of subscribers with one of `identities`, the sink also stores the values, for a comparison (architecture
+    4.12). If the list has up to 200,000 subscribers, the sink stores the values of all subscribers, because later
+    chunks may have their rows.
+    """
 
     def __init__(
-        self, accesses: Sequence[ListAccess], identities: Collection[bytes] = (), *, keeps_all: bool = False
+        self, accesses: Sequence[ListAccess], identities: Collection[bytes] = (), *, keeps_other_bases: bool = False
     ) -> None:
         self._state = accesses[0].state
         self._readers = [build_reader(other_access, [other_access.policy.identity]) for other_access in accesses]
         self._identities = frozenset(identities)
-        self._keeps_all = keeps_all
+        self._keeps_other_bases = keeps_other_bases
         stats = self._state.stats
         self._keeps_values = stats is not None and stats.total is not None and stats.total <= _LARGEST_KEPT_LIST
         self._values = SpooledValues()
@@ -156,7 +158,7 @@ class SweptRows:
         self._emails: dict[ListedBase, tuple[array[int], array[int]]] | None = None  # 8 bytes of each digest, and ids
         if accesses[0].policy.identity == "client_user_id":
             self._emails = defaultdict(lambda: (array("Q"), array("q")))
-        self._sorted_emails: dict[ListedBase, int] = {}  # the number of emails of a base when they were sorted
+        self._sorted_emails: dict[ListedBase, int] = {}  # the number of emails in the sorted array of a base
         self.began_at = accesses[0].clock.now().timestamp()  # Unix seconds
         self.last_id = 0
 
@@ -179,14 +181,14 @@ class SweptRows:
             self._sorted_emails.clear()
         self.last_id = 0
 
-    def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
+    def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Keep the subscribers of a page.
 
         Raises RunAborted if the disk is full, or if another base now has the name of a base of the run, and
         ConfigurationError if several bases have the name.
         """
         pairs_by_base: dict[ListedBase, list[tuple[bytes, int]]] = defaultdict(list)
-        kept_rows, rows_elsewhere, reader = list[dict[str, Any]](), list[dict[str, Any]](), self._readers[0]
+        kept_rows, rows_of_other_bases, reader = list[dict[str, Any]](), list[dict[str, Any]](), self._readers[0]
         reader.record_inactive(wire_objects)
         for wire in wire_objects:
             listed_base = wire.get("Base")
@@ -196,21 +198,21 @@ class SweptRows:
                 continue
             name = listed_base.get("Name")
             base = listed_base["Id"], name if isinstance(name, str) else None
-            if not (self._is_of_run(base) or self._keeps_all):
-                rows_elsewhere.append(wire)
+            if not (self._is_of_run(base) or self._keeps_other_bases):
+                rows_of_other_bases.append(wire)
                 continue
             pairs = reader.read_identities(wire)
             pairs_by_base[base] += pairs
             if self._emails is not None and isinstance(email := wire.get("Email"), str) and email.strip():
                 digests, ids = self._emails[base]
-                digests.append(_shorten(digest_identity("email", email)))
+                digests.append(_compute_short_digest(digest_identity("email", email)))
                 ids.append(wire["Id"])
             if self._keeps_values or any(identity in self._identities for identity, _ in pairs):
                 kept_rows.append(wire)
         if kept_rows:
-            self._state.shown_subscribers.keep(kept_rows)
-        if rows_elsewhere and self._keeps_values:
-            self._state.subscribers_elsewhere.keep(rows_elsewhere)
+            self._state.shown_subscribers.store(kept_rows)
+        if rows_of_other_bases and self._keeps_values:
+            self._state.subscribers_of_other_bases.store(rows_of_other_bases)
         self.last_id = max(self.last_id, max((wire["Id"] for wire in wire_objects), default=0))
         for base, pairs in pairs_by_base.items():
             values = [value for identity, subscriber_id in pairs for value in (identity.hex(), subscriber_id)]
@@ -235,7 +237,7 @@ class SweptRows:
             digests, ids = digests[order], ids[order]
             self._emails[base] = array("Q", digests.tobytes()), array("q", ids.tobytes())
             self._sorted_emails[base] = len(digests)
-        asked_digests = np.array([_shorten(identity) for identity in identities], dtype=np.uint64)
+        asked_digests = np.array([_compute_short_digest(identity) for identity in identities], dtype=np.uint64)
         indexes = np.minimum(np.searchsorted(digests, asked_digests), len(digests) - 1)
         found_mask = digests[indexes] == asked_digests
         return {
@@ -253,9 +255,9 @@ class SweptRows:
         return self._is_of_run_by_base[base]
 
 
-def _shorten(digest: bytes) -> int:
-    """Return 8 bytes of a digest as a number. Two of them collide in 1 of 400,000 listings of ten million
-    subscribers."""
+def _compute_short_digest(digest: bytes) -> int:
+    """Return 8 bytes of a digest as a number. In 1 of 400,000 listings of ten million subscribers, two subscribers have
+    the same number."""
     return int.from_bytes(digest[:8], "little")
 
 
@@ -266,5 +268,5 @@ def build_reader(access: ListAccess, fields: Sequence[str]) -> BaseReader:
         access.asked_name,
         fields,
         access.inactive_identities,
-        counts_missing=access.policy.is_suppressing_inactive,
+        counts_unknown_as_inactive=access.policy.is_suppressing_inactive,
     )

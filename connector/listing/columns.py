@@ -1,4 +1,4 @@
-"""Pages of the list as typed Arrow columns: the `Form` in which exports read the list.
+"""Pages of the list as typed Arrow columns: the `RowForm` in which exports read the list.
 
 Arrow's JSON parser reads the bytes of a page without a Python object for each value. If the parser could read a page
 in another way than `build_columns`, `build_columns` reads the page value by value. The column `_invalid` has the values
@@ -42,7 +42,7 @@ _PYTHON_TYPES = {pa.int64(): int, pa.bool_(): bool, pa.list_(pa.string()): list,
 _NULL_TEXT = build_null(pa.string())
 _BLOCK_BYTES = 2**30  # larger than any answer, so that the parser never divides an answer
 
-_MOST_LEADING_BLANKS = 64  # a page with more leading blanks is read value by value
+_MAX_LEADING_BLANKS = 64  # a page with more leading blanks is read value by value
 
 _NAN_OR_INFINITY = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
 
@@ -90,7 +90,7 @@ def parse_columns(
 
 
 class Columns:
-    """The `Form` of rows as a record batch of `PAGE_SCHEMA`. Use `open_columns` to make one."""
+    """The `RowForm` of rows as a record batch of `PAGE_SCHEMA`. Use `open_columns` to make one."""
 
     def __init__(self, decoder: Executor) -> None:
         self._decoder = decoder
@@ -103,22 +103,22 @@ class Columns:
         return await asyncio.get_running_loop().run_in_executor(self._decoder, parse)
 
     def read_ids(self, rows: pa.RecordBatch) -> IdArray | None:
-        """See `Form`."""
+        """See `RowForm`."""
         ids = rows.column("id")
         if ids.null_count:
             return None
         numbers = cast(IdArray, np.from_dlpack(ids))  # `to_numpy` imports pandas
         return None if (numbers < -LARGEST_ID).any() else numbers
 
-    def keep(self, rows: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
-        """See `Form`. Adjacent rows, such as the new rows of a page, are not copied."""
+    def select_rows(self, rows: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
+        """See `RowForm`. Adjacent rows, such as the new rows of a page, are not copied."""
         indexes = np.flatnonzero(mask)
         if len(indexes) and indexes[-1] - indexes[0] == len(indexes) - 1:
             return rows.slice(indexes[0], len(indexes))
         return rows.filter(pa.array(mask))
 
     def read_values(self, rows: pa.RecordBatch, name: str) -> Sequence[Any]:
-        """See `Form`."""
+        """See `RowForm`."""
         values: list[Any] = rows.column(name).to_pylist()
         invalid_column = rows.column(INVALID)
         for row in (
@@ -132,7 +132,7 @@ class Columns:
         return values
 
     def count_values(self, rows: pa.RecordBatch, name: str) -> Mapping[Any, int]:
-        """See `Form`. A value that does not fit the type of its field counts as None."""
+        """See `RowForm`. A value that does not fit the type of its field counts as None."""
         return {group["values"]: group["counts"] for group in rows.column(name).value_counts().to_pylist()}
 
 
@@ -150,7 +150,7 @@ def decode_page(body: bytes) -> ListPage[pa.RecordBatch] | None:
     Return None if `build_columns` may read the body in another way: if the answer has no success, the body is not a
     page, a value does not fit the type of its field, a key is repeated, or the JSON or UTF-8 is invalid.
     """
-    if not _is_safe(body):
+    if not _is_safe_for_arrow(body):
         return None
     try:
         is_one_line = body.find(b"\n") in (-1, len(body) - 1)
@@ -169,20 +169,20 @@ def decode_page(body: bytes) -> ListPage[pa.RecordBatch] | None:
     return ListPage(columns, *(read_whole_number(page.field(name)[0].as_py()) for name in PAGE_NUMBERS))
 
 
-def _is_safe(body: bytes) -> bool:
+def _is_safe_for_arrow(body: bytes) -> bool:
     """Return whether Arrow's parser can read the body. The parser ends the process at a `null` outside of any object
     (apache/arrow#47409), accepts NaN as a number, and does not check the encoding."""
-    is_object = body[:_MOST_LEADING_BLANKS].lstrip(b" \t\r\n").startswith(b"{")
+    is_object = body[:_MAX_LEADING_BLANKS].lstrip(b" \t\r\n").startswith(b"{")
     return is_object and not _may_have_nan(body) and _is_utf8(body)
 
 
 def _may_have_nan(body: bytes) -> bool:
     """Return whether the body may have NaN or Infinity as a value."""
-    has_text = (_holds_pair(body, b"aN") and b"NaN" in body) or (_holds_pair(body, b"In") and b"Inf" in body)
+    has_text = (_contains_pair(body, b"aN") and b"NaN" in body) or (_contains_pair(body, b"In") and b"Inf" in body)
     return has_text and _NAN_OR_INFINITY.search(body) is not None
 
 
-def _holds_pair(body: bytes, pair: bytes) -> bool:
+def _contains_pair(body: bytes, pair: bytes) -> bool:
     """Return whether the body contains this pair of bytes. This takes a tenth of the time of `in`."""
     searched_pair = np.frombuffer(pair, np.uint16)
     even_pairs, odd_pairs = (np.frombuffer(body, np.uint16, (len(body) - start) // 2, start) for start in (0, 1))
@@ -201,7 +201,7 @@ def _is_utf8(body: bytes) -> bool:
 
 
 def _find_page(answers: pa.Table) -> tuple[pa.StructArray, pa.StructArray] | None:
-    """Return the page and its rows if there is a single successful answer with a list of objects, or None otherwise."""
+    """Return the page and its rows, or None if the body is not a single successful answer with a list of objects."""
     if answers.num_rows != 1 or answers["success"][0].as_py() is not True:
         return None
     page = answers["SubscribersList"].chunk(0)
@@ -245,7 +245,8 @@ def build_columns(wire_objects: Sequence[dict[str, Any]]) -> pa.RecordBatch:
 def _read_parents(
     wire_objects: Sequence[dict[str, Any]], name: str, invalid_by_row: dict[int, dict[str, object]]
 ) -> list[dict[str, Any]]:
-    """Return the object `name` of each subscriber; an empty dict if it is absent, null or not an object."""
+    """Return the object `name` of each subscriber, or an empty dict if the object is absent, null or of another
+    type."""
     parents = [wire.get(name) for wire in wire_objects]
     for row, parent in enumerate(parents):
         if type(parent) is not dict:
@@ -273,7 +274,8 @@ def _build_column(
 
 
 def _read_column(kind: Kind, values: list[Any]) -> pa.Array | None:
-    """Return the whole column if every value fits its type, else None. This is ten times faster than value by value."""
+    """Return the whole column if every value fits its type, else None. Reading the whole column at once is ten times
+    faster than reading value by value."""
     if not set(map(type, values)) <= {_PYTHON_TYPES[find_type(kind)], type(None)}:
         return None
     try:

@@ -36,10 +36,10 @@ Match = Callable[[ReadValues], Mask]
 Sample = tuple[int, object]
 """A listed subscriber: the Id, and the value of the filter's field."""
 
-_SAMPLES_TRIED = 2  # a filter is tried with this many subscribers, because the first one may have vanished
+_SAMPLE_COUNT = 2  # a filter is tried with this many subscribers, because the first one may have vanished
 _HEAD_ROWS = 200  # rows at the head of the list, from which the trials choose subscribers
 _CLASS_FIELDS = ("is_active", "gender")  # fields with two or three values: each value is a class
-_NARROWEST_FIRST = ("id", "client_user_id", "email", "last_name", "first_name", "base_id", "gender", "is_active")
+_FILTERS_BY_SELECTIVITY = ("id", "client_user_id", "email", "last_name", "first_name", "base_id", "gender", "is_active")
 
 
 class Control(StrEnum):
@@ -62,9 +62,9 @@ class Trial:
     is_proof: bool = False
 
 
-async def try_made_up(ask: Ask, name: str, draw: Draw) -> Control:
-    """Ask for a value that nobody has. Return EXACT if the answer is empty, or if every value of the field is in
-    use."""
+async def try_made_up_value(ask: Ask, name: str, draw: Draw) -> Control:
+    """Ask for a value that no subscriber has. Return EXACT if the answer is empty, or if every possible value of the
+    field is in use."""
     made_up_value = make_up_value(name, draw)
     if made_up_value is None:
         return Control.EXACT
@@ -93,14 +93,14 @@ async def try_sample(ask: Ask, name: str, sample: Sample) -> Trial:
     if page is None:
         return Trial()
     is_found = any(row.get("Id") == subscriber_id for row in page.subscribers)
-    return Trial(_decide(name, value, page, is_found=is_found), is_found and is_whole(page))
+    return Trial(_classify_answer(name, value, page, is_found=is_found), is_found and is_whole(page))
 
 
-def _decide(name: str, value: object, page: ListPage, *, is_found: bool) -> Control:
+def _classify_answer(name: str, value: object, page: ListPage, *, is_found: bool) -> Control:
     """Return the result of a request for the value of a listed subscriber. `is_found`: the answer has the
     subscriber."""
-    holds_all = page.total_count is not None and page.total_count <= len(page.subscribers)
-    if not is_found and (holds_all or not page.subscribers):
+    has_only_matches = page.total_count is not None and page.total_count <= len(page.subscribers)
+    if not is_found and (has_only_matches or not page.subscribers):
         return Control.BROKEN
     if are_as_asked({name: value}, page.subscribers):  # the page may be full before the subscriber of the trial
         return Control.EXACT
@@ -109,8 +109,8 @@ def _decide(name: str, value: object, page: ListPage, *, is_found: bool) -> Cont
 
 
 def is_whole(page: ListPage) -> bool:
-    """Return whether the answer has all matching subscribers: it has TotalCount different rows, and fewer than its
-    limit allows."""
+    """Return whether the answer has all matching subscribers: its number of different rows is TotalCount, and is
+    smaller than its limit."""
     if page.total_count is None or page.limit is None:
         return False
     id_count = len({row.get("Id") for row in page.subscribers})
@@ -144,12 +144,12 @@ async def try_filters(ask: Ask, filters: Mapping[str, object], draw: Draw) -> Fi
         head_rows = await _read_head(ask, filters["base_id"])
     controls = {name: await _try_filter(ask, name, value, head_rows, draw) for name, value in filters.items()}
     working_filters = [name for name, control in controls.items() if control in (Control.EXACT, Control.PARTIAL)]
-    sent = min(working_filters, key=_NARROWEST_FIRST.index, default=None)
+    sent = min(working_filters, key=_FILTERS_BY_SELECTIVITY.index, default=None)
     return FilterTrials(controls, sent, _find_matching(filters, head_rows))
 
 
-async def find_missed(ask: Ask, filters: Mapping[str, object], missing_ids: frozenset[int]) -> frozenset[int]:
-    """Return those of the ids missing from a filtered reading that the head of the unfiltered list still shows."""
+async def find_still_listed_ids(ask: Ask, filters: Mapping[str, object], missing_ids: frozenset[int]) -> frozenset[int]:
+    """Return the ids that the head of the unfiltered list still shows, among ids that a filtered reading lacks."""
     return missing_ids & _find_matching(filters, await _read_head(ask)) if missing_ids else missing_ids
 
 
@@ -160,14 +160,14 @@ async def _read_head(ask: Ask, base_id: Any = None) -> Sequence[dict[str, Any]]:
 
 def _find_matching(filters: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> frozenset[int]:
     """Return the ids of the rows that match the filters."""
-    match_mask = _match(filters, rows).tolist()
+    match_mask = _build_match_mask(filters, rows).tolist()
     return frozenset(
         row["Id"] for row, is_match in zip(rows, match_mask, strict=True) if is_match and type(row.get("Id")) is int
     )
 
 
 async def _try_filter(ask: Ask, name: str, asked_value: object, rows: Sequence[dict[str, Any]], draw: Draw) -> Control:
-    negative_control = await try_made_up(ask, name, draw)
+    negative_control = await try_made_up_value(ask, name, draw)
     if negative_control is not Control.EXACT:
         return negative_control
     control = Control.INCONCLUSIVE
@@ -193,7 +193,7 @@ async def _try_spellings(ask: Ask, name: str, sample: Sample) -> Control:
 
 def are_as_asked(requested_values: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> bool:
     """Return whether all rows have the requested values, by field name."""
-    return bool(_match(requested_values, rows).all())
+    return bool(_build_match_mask(requested_values, rows).all())
 
 
 def make_up_value(name: str, draw: Draw) -> Any:
@@ -206,7 +206,7 @@ def make_up_value(name: str, draw: Draw) -> Any:
     return f"{random_hex}@{random_hex}.invalid" if name == "email" else f"unknown-{random_hex}"  # RFC 2606
 
 
-def _match(requested_values: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> Mask:
+def _build_match_mask(requested_values: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> Mask:
     match = build_match(requested_values)
 
     def read_values(name: str) -> Sequence[Any]:
@@ -218,14 +218,14 @@ def _match(requested_values: Mapping[str, object], rows: Sequence[dict[str, Any]
 def _choose_samples(
     name: str, asked_value: object, rows: Sequence[dict[str, Any]]
 ) -> Sequence[tuple[dict[str, Any], object]]:
-    """Return listed subscribers, each with its value, whose value is of the class of the requested value: a trial
+    """Return listed subscribers with their values. The values are of the class of the requested value, because a trial
     proves nothing for other classes. Subscribers with the requested value come first."""
     asked_class = _classify(name, asked_value)
     if asked_class is None:
         return []
     usable_samples = ((row, value) for row in rows if _is_usable(name, value := _read_value(row, name)))
     samples = [sample for sample in usable_samples if _classify(name, sample[1]) == asked_class]
-    return sorted(samples, key=lambda sample: sample[1] != asked_value)[:_SAMPLES_TRIED]
+    return sorted(samples, key=lambda sample: sample[1] != asked_value)[:_SAMPLE_COUNT]
 
 
 def _classify(name: str, value: object) -> object:
@@ -287,7 +287,8 @@ def build_match(requested_values: Mapping[str, object]) -> Match | None:
 
 
 def _normalise(name: str, value: object) -> object:
-    """Return the same object for all values of the field that count as equal. The type counts: True is not 1."""
+    """Return the same object for all values of the field that count as equal. Values of different types are not equal:
+    True is not 1."""
     if value is None:  # the service's defaults (service-api.md 2.1)
         value = {"gender": "", "is_active": False}.get(name)
     if isinstance(value, str):

@@ -44,20 +44,20 @@ from connector.paging.certificate import (
 from connector.paging.overlap import IdArray
 from connector.service.wire import MAX_LIMIT, ListQuery
 
-MOST_REQUESTS = 25
+MAX_REQUESTS = 25
 """The largest number of requests for evidence of one reading."""
 
-FindLacking = Callable[[IdArray], Awaitable[Sequence[int]]]
+FindUnlistedEntries = Callable[[IdArray], Awaitable[Sequence[int]]]
 """A function that returns a few Ids of confirmed ledger entries that are not among the given ids (ascending)."""
 
 _SAMPLE_ROWS = 50  # rows of a part that are compared with the question
-_MOST_BASES = 3  # listed bases that are counted: first the bases of the job, then the largest bases
-_MOST_UNLISTED_BASES = 3  # bases that are counted although no row shows them
+_MAX_BASES = 3  # listed bases that are counted: first the bases of the job, then the largest bases
+_MAX_UNLISTED_BASES = 3  # bases that are counted although no row shows them
 _IDS_INSIDE = 3  # look-ups of ids that are missing between the first and the last listed id
-_IDS_BEYOND_OTHER_END = 1  # look-ups of ids beyond the end at which no window cuts the list off
+_IDS_BEYOND_OTHER_END = 1  # look-ups of ids beyond the end of the list at which a window would not cut the list off
 _FIRST_ENTRIES = 4  # ledger entries that are looked up before the combinations of classes
 _RESERVED_REQUESTS = 4  # requests for second counts and second look-ups
-_END_READINGS = 2  # readings of the end at which new ids are listed, because one may come from a replica that lags
+_END_READINGS = 2  # readings of an end of the list; one reading may come from a replica that lags
 _OVERLAP_ROWS = 500  # a reading of the end begins this many rows before the end; half a page, if pages are smaller
 
 
@@ -69,16 +69,18 @@ async def gather_answers(ask: Ask, suspect: Suspect, concurrency: int) -> list[A
     return answers
 
 
-async def ask_lacking(
-    ask: Ask, lacking_ids: Sequence[int], answers: Sequence[Answer], concurrency: int
+async def ask_unlisted_entries(
+    ask: Ask, unlisted_entry_ids: Sequence[int], answers: Sequence[Answer], concurrency: int
 ) -> list[Answer]:
     """Look up some of the ledger's subscribers that the reading lacks, although hidden classes were read separately.
     Make no more requests than MOST_REQUESTS allow after `answers`."""
-    asked_ids = {answer.question.value for answer in answers if answer.question.topic is Topic.LACKING}
+    asked_ids = {answer.question.value for answer in answers if answer.question.topic is Topic.UNLISTED_ENTRY}
     questions = [
-        _ask_id(Topic.LACKING, subscriber_id) for subscriber_id in lacking_ids if subscriber_id not in asked_ids
+        _build_id_question(Topic.UNLISTED_ENTRY, subscriber_id)
+        for subscriber_id in unlisted_entry_ids
+        if subscriber_id not in asked_ids
     ]
-    return await ask_together(ask, questions[: max(0, MOST_REQUESTS - len(answers))], concurrency)
+    return await ask_together(ask, questions[: max(0, MAX_REQUESTS - len(answers))], concurrency)
 
 
 async def ask_together(ask: Ask, questions: Sequence[Question], concurrency: int) -> list[Answer]:
@@ -118,7 +120,7 @@ async def ask_combinations(
 
 
 def draw_absent_values(filters: Collection[str], draw: Draw) -> dict[str, object]:
-    """Return a value that no subscriber has for each filter, except for filters of which every value is in use."""
+    """Return for each filter a value that no subscriber has. Filters of which every value is in use are left out."""
     values = {name: make_up_value(name, draw) for name in filters}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -131,7 +133,7 @@ def plan_questions(suspect: Suspect, answers: Sequence[Answer]) -> list[Question
     twice, so look-ups come after the counts.
     """
     if not answers:
-        counts = _plan_counts(suspect)  # if TotalCount is ignored, only the rows of the answers are used
+        counts = _plan_counts(suspect)  # if TotalCount is ignored, only the rows of the answers are evidence
         has_one_wave = suspect.is_quiet or not suspect.is_counted
         return [*counts, *_plan_look_ups(suspect, len(counts))] if has_one_wave else counts
     questions = _plan_recount(suspect, answers)
@@ -140,21 +142,27 @@ def plan_questions(suspect: Suspect, answers: Sequence[Answer]) -> list[Question
         questions = _plan_look_ups(suspect, len(answers))
     if not questions:
         questions = _plan_second_looks(suspect, answers)
-    if not questions or len(answers) + len(questions) > MOST_REQUESTS:
-        questions = _plan_combinations(suspect, answers) or _plan_lacking(suspect, answers)
-    return questions[: MOST_REQUESTS - len(answers)]
+    if not questions or len(answers) + len(questions) > MAX_REQUESTS:
+        questions = _plan_combinations(suspect, answers) or _plan_entry_look_ups(suspect, answers)
+    return questions[: MAX_REQUESTS - len(answers)]
 
 
 def _plan_counts(suspect: Suspect) -> list[Question]:
     names = [name for name in PARTITIONS if name not in {*suspect.filters, *suspect.skipped_partitions}]
-    questions = [_ask_whole(suspect, 0)]
+    questions = [_build_whole_question(suspect, 0)]
     for name in names:
         questions += [
-            Question(Topic.PAIR, _narrow(suspect, {other_name: value, name: PARTITIONS[name][0]}), name, other_name)
+            Question(
+                Topic.PAIR, _build_part_query(suspect, {other_name: value, name: PARTITIONS[name][0]}), name, other_name
+            )
             for other_name, value in suspect.absent_values.items()
         ]
-        questions += _ask_parts(suspect, name, PARTITIONS[name], 0)
-    return [*questions, *_ask_parts(suspect, "base_id", _choose_bases(suspect), 0), _ask_whole(suspect, 0)]
+        questions += _build_part_questions(suspect, name, PARTITIONS[name], 0)
+    return [
+        *questions,
+        *_build_part_questions(suspect, "base_id", _choose_bases(suspect), 0),
+        _build_whole_question(suspect, 0),
+    ]
 
 
 def _choose_bases(suspect: Suspect) -> list[int]:
@@ -163,9 +171,9 @@ def _choose_bases(suspect: Suspect) -> list[int]:
     if suspect.filters or "base_id" in suspect.skipped_partitions:
         return []
     listed_bases = sorted(suspect.base_counts, key=lambda base_id: -suspect.base_counts[base_id])
-    bases = sorted(listed_bases, key=lambda base_id: base_id not in (suspect.base_ids or ()))[:_MOST_BASES]
+    bases = sorted(listed_bases, key=lambda base_id: base_id not in (suspect.base_ids or ()))[:_MAX_BASES]
     unlisted_bases = [base_id for base_id in suspect.unlisted_bases if base_id not in suspect.base_counts]
-    bases += unlisted_bases[:_MOST_UNLISTED_BASES]
+    bases += unlisted_bases[:_MAX_UNLISTED_BASES]
     return bases if len(bases) > 1 or not listed_bases else []
 
 
@@ -178,7 +186,10 @@ def _plan_recount(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]
             values = PARTITIONS.get(name) or _choose_bases(suspect)
             round_index = len(rounds)
             ordered_values = values if round_index % 2 == 0 else values[::-1]
-            return [*_ask_parts(suspect, name, ordered_values, round_index), _ask_whole(suspect, round_index)]
+            return [
+                *_build_part_questions(suspect, name, ordered_values, round_index),
+                _build_whole_question(suspect, round_index),
+            ]
     return []
 
 
@@ -203,7 +214,7 @@ def _plan_combinations(suspect: Suspect, answers: Sequence[Answer]) -> list[Ques
         if not bases.isdisjoint(combination) or (set(unshown_classes).issuperset(combination) and not needs_base)
     ]
     return [
-        Question(Topic.COMBINATION, _narrow(suspect, dict(combination)), classes=combination)
+        Question(Topic.COMBINATION, _build_part_query(suspect, dict(combination)), classes=combination)
         for combination in [*((load_base,) for load_base in load_bases), *combinations]
     ]
 
@@ -227,19 +238,24 @@ def combine_classes(classes: Sequence[HiddenClass], min_size: int = 1) -> list[t
 def _plan_look_ups(suspect: Suspect, request_count: int) -> list[Question]:
     """Return look-ups of ids, and of a few ledger entries. Return no more than MOST_REQUESTS allow after
     `request_count` requests."""
-    questions = _plan_ids(suspect)[: MOST_REQUESTS - request_count]
-    remaining_count = max(0, MOST_REQUESTS - _RESERVED_REQUESTS - request_count - len(questions))
-    lacking_ids = suspect.lacking_ids[: min(remaining_count, _FIRST_ENTRIES)]
-    return [*(_ask_id(Topic.LACKING, subscriber_id) for subscriber_id in lacking_ids), *questions]
+    questions = _plan_ids(suspect)[: MAX_REQUESTS - request_count]
+    remaining_count = max(0, MAX_REQUESTS - _RESERVED_REQUESTS - request_count - len(questions))
+    unlisted_entry_ids = suspect.unlisted_entry_ids[: min(remaining_count, _FIRST_ENTRIES)]
+    return [
+        *(_build_id_question(Topic.UNLISTED_ENTRY, subscriber_id) for subscriber_id in unlisted_entry_ids),
+        *questions,
+    ]
 
 
-def _plan_lacking(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
+def _plan_entry_look_ups(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
     """Return look-ups of the ledger entries that were not looked up yet, or no look-up if the answers contradict."""
     if contradicts(suspect, answers) or find_hidden(suspect, answers):
         return []
-    asked_ids = {answer.question.value for answer in answers if answer.question.topic is Topic.LACKING}
-    lacking_ids = [subscriber_id for subscriber_id in suspect.lacking_ids if subscriber_id not in asked_ids]
-    return [_ask_id(Topic.LACKING, subscriber_id) for subscriber_id in lacking_ids]
+    asked_ids = {answer.question.value for answer in answers if answer.question.topic is Topic.UNLISTED_ENTRY}
+    unlisted_entry_ids = [
+        subscriber_id for subscriber_id in suspect.unlisted_entry_ids if subscriber_id not in asked_ids
+    ]
+    return [_build_id_question(Topic.UNLISTED_ENTRY, subscriber_id) for subscriber_id in unlisted_entry_ids]
 
 
 def _plan_ids(suspect: Suspect) -> list[Question]:
@@ -256,9 +272,12 @@ def _plan_ids(suspect: Suspect) -> list[Question]:
         *(smallest_id - step * step_number for step_number in range(1, count_below + 1)),
     ]
     return [
-        _ask_id(Topic.KNOWN, int(ids[len(ids) // 2])),
-        *(_ask_id(Topic.BEYOND, subscriber_id) for subscriber_id in ids_beyond if subscriber_id > 0),
-        *(_ask_id(Topic.MISSING, subscriber_id) for subscriber_id in _choose_missing_ids(ids, step, suspect.seed)),
+        _build_id_question(Topic.KNOWN, int(ids[len(ids) // 2])),
+        *(_build_id_question(Topic.BEYOND, subscriber_id) for subscriber_id in ids_beyond if subscriber_id > 0),
+        *(
+            _build_id_question(Topic.MISSING, subscriber_id)
+            for subscriber_id in _choose_missing_ids(ids, step, suspect.seed)
+        ),
     ]
 
 
@@ -275,7 +294,7 @@ def _plan_second_looks(suspect: Suspect, answers: Sequence[Answer]) -> list[Ques
     asked_questions = [answer.question for answer in answers]
     questions = []
     for subscriber_id in sorted(find_present_ids(suspect, answers, Topic.MISSING)):
-        question = _ask_id(Topic.MISSING, subscriber_id, 1)
+        question = _build_id_question(Topic.MISSING, subscriber_id, 1)
         questions += [question] if question not in asked_questions else []
     if suspect.certificate.order in (Order.ID, Order.ID_DESC) and not any(
         question.topic is Topic.END for question in asked_questions
@@ -294,7 +313,7 @@ def _plan_second_looks(suspect: Suspect, answers: Sequence[Answer]) -> list[Ques
     return questions
 
 
-def _ask_whole(suspect: Suspect, round_index: int) -> Question:
+def _build_whole_question(suspect: Suspect, round_index: int) -> Question:
     """Return the question that reads a list of one page a second time, or counts a longer list.
 
     The limit differs from the limit of the reading, so that no cache returns an old answer."""
@@ -306,13 +325,15 @@ def _ask_whole(suspect: Suspect, round_index: int) -> Question:
     return Question(Topic.WHOLE, query, round_index=round_index)
 
 
-def _ask_parts(suspect: Suspect, name: str, values: Sequence[object], round_index: int) -> list[Question]:
-    return [Question(Topic.PART, _narrow(suspect, {name: value}), name, value, round_index) for value in values]
+def _build_part_questions(suspect: Suspect, name: str, values: Sequence[object], round_index: int) -> list[Question]:
+    return [
+        Question(Topic.PART, _build_part_query(suspect, {name: value}), name, value, round_index) for value in values
+    ]
 
 
-def _ask_id(topic: Topic, subscriber_id: int, round_index: int = 0) -> Question:
+def _build_id_question(topic: Topic, subscriber_id: int, round_index: int = 0) -> Question:
     return Question(topic, ListQuery(limit=_SAMPLE_ROWS, id=subscriber_id), "id", subscriber_id, round_index)
 
 
-def _narrow(suspect: Suspect, values: Mapping[str, object]) -> ListQuery:
+def _build_part_query(suspect: Suspect, values: Mapping[str, object]) -> ListQuery:
     return replace(suspect.query, offset=0, limit=_SAMPLE_ROWS, **values)  # type: ignore[arg-type] # each value has its field's type

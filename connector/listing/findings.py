@@ -46,11 +46,11 @@ class Topic(Enum):
     KNOWN = "known"  # a listed subscriber, as a control of the filter Id
     MISSING = "missing"  # an id that is missing between two listed ids
     BEYOND = "beyond"  # an id below the smallest or above the largest listed id, where newcomers may be
-    LACKING = "lacking"  # a subscriber that the ledger has confirmed and no page showed
+    UNLISTED_ENTRY = "lacking"  # a subscriber that the ledger has confirmed and no page showed
     END = "end"  # the page at one end of the list, if ids beyond this end exist
 
 
-TOPICS_BY_ID = frozenset({Topic.KNOWN, Topic.MISSING, Topic.BEYOND, Topic.LACKING})
+TOPICS_BY_ID = frozenset({Topic.KNOWN, Topic.MISSING, Topic.BEYOND, Topic.UNLISTED_ENTRY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Suspect:
     """Classes that were read separately. Their rows are among `ids` and `class_counts`."""
     skipped_partitions: Collection[str] = ()  # partitions that are not counted
     earlier_total: int | None = None  # TotalCount of shortly before the reading
-    lacking_ids: Sequence[int] = ()  # ids of confirmed ledger entries that the reading lacks
+    unlisted_entry_ids: Sequence[int] = ()  # ids of confirmed ledger entries that the reading lacks
     seed: bytes = b""  # random bytes for the choice of ids
     absent_values: Mapping[str, object] = field(default_factory=dict)  # a random unused value for each filter
 
@@ -148,11 +148,13 @@ def compute_step(ids: IdArray) -> int:
 
 
 _TAIL_IDS = 1000  # ids at the end of the list from which the density of ids is computed
-_LARGEST_CHANCE = 0.001  # absent ids are evidence if the chance of an accident is at most this large
+_LARGEST_CHANCE = 0.001  # absent ids are evidence if an accident explains them with at most this probability
 _JUMP_ROWS, _JUMP_SHARE = 2, 0.01  # assumed: between two requests, the list grows by fewer rows or a smaller share
 _GROWTH_ROWS, _GROWTH_SHARE = 5, 0.03  # assumed: while all evidence is gathered, the list grows by less
-_SHOWN_SHARE = 0.1  # the list may show this share of a hidden class, because subscribers change their class
-_LEAST_UNSEEN = 3  # this many unlisted subscribers contradict the list: fewer may be newcomers
+# The list may show a share of a hidden class up to this limit, because subscribers change their class. If the list
+# shows a larger share of an incomplete class, a window has cut the list off.
+_SHOWN_SHARE = 0.1
+_LEAST_UNSEEN = 3  # the least number of unlisted subscribers that contradicts the list; fewer may be newcomers
 
 
 def decide_evidence(suspect: Suspect, answers: Sequence[Answer]) -> list[Finding]:
@@ -174,7 +176,7 @@ def decide_evidence(suspect: Suspect, answers: Sequence[Answer]) -> list[Finding
         _decide_combinations(suspect, answers),
         _decide_totals(suspect, answers),
         _decide_rows(suspect, answers),
-        _decide_lacking(suspect, answers),
+        _decide_unlisted_entries(suspect, answers),
         _decide_ids(suspect, answers),
     ):
         findings += [finding] if finding is not None else []
@@ -356,7 +358,7 @@ def _decide_combinations(suspect: Suspect, answers: Sequence[Answer]) -> Finding
 
 
 def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
-    """Return the finding of the TotalCounts of the run, or None if they show nothing.
+    """Return the finding of the TotalCounts of the run, or None if the TotalCounts are no evidence.
 
     A list that does not change has left subscribers out if its TotalCount is much larger at another time."""
     certificate = suspect.certificate
@@ -420,8 +422,8 @@ def _has_grown_at_end(suspect: Suspect, answers: Sequence[Answer]) -> bool:
 
 
 def _decide_rows(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
-    """Return the finding of the rows of counts, or None if they show nothing. Several unlisted ids between listed ids
-    contradict the list, because newcomers have ids beyond the end."""
+    """Return the finding of the rows in the answers of counts, or None if the rows are no evidence. Several unlisted
+    ids between listed ids contradict the list, because newcomers have ids beyond the end."""
     if len(suspect.ids) < 2:
         return None
     smallest_id, largest_id = int(suspect.ids[0]), int(suspect.ids[-1])
@@ -440,19 +442,19 @@ def _decide_rows(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
 
 
 def _compute_jump(total: int) -> float:
-    """Return the smallest change of TotalCount that cannot happen between two requests, if the list seems unchanged."""
+    """Return the smallest change of TotalCount that cannot happen between two requests if the pages show no change."""
     return max(_JUMP_ROWS, _JUMP_SHARE * total)
 
 
-def _decide_lacking(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
+def _decide_unlisted_entries(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
     """Return the finding of the look-ups of confirmed subscribers that the list lacks, or None without such look-ups.
 
     One existing subscriber contradicts the list. If the query has a filter besides the base, two must exist, because
     the values of one subscriber may have changed."""
-    lookups = [answer for answer in answers if answer.question.topic is Topic.LACKING]
+    lookups = [answer for answer in answers if answer.question.topic is Topic.UNLISTED_ENTRY]
     if not lookups:
         return None
-    present_ids = find_present_ids(suspect, answers, Topic.LACKING)
+    present_ids = find_present_ids(suspect, answers, Topic.UNLISTED_ENTRY)
     least_count = 2 if set(suspect.filters) - {"base_id"} else 1
     meaning = Meaning.CONTRADICTS if len(present_ids) >= least_count else Meaning.NOTHING
     message = f"{len(present_ids)} of {len(lookups)} that the list lacks are there"

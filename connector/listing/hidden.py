@@ -1,8 +1,8 @@
-"""Finds out whether the list hides a base or a class of subscribers. A hidden class is shown only to a request for the
-class (architecture 4.7).
+"""Finds the bases and classes of subscribers that the list hides. The list shows a hidden class only to a request for
+the class (architecture 4.7).
 
 A load that looks subscribers up by filters alone never reads the list. Filters leave out the same classes as the list.
-So the load counts the classes before it uses filters: without the counts, a filter proves nobody absent.
+So the load counts the classes before it uses filters. Without the counts, a filter does not prove absence.
 """
 
 from collections import deque
@@ -25,13 +25,15 @@ from connector.service.wire import MAX_LIMIT, ListQuery, read_field
 _HIDDEN_SAMPLE_ROWS = 50  # rows of a request for a base that no listing has shown
 
 
-async def detect_hidden_base(access: ListAccess, *, is_swept: bool = False) -> bool | None:
+async def find_hidden_base(access: ListAccess, *, is_swept: bool = False) -> bool | None:
     """Return whether the account's list hides the base, or None while the Id of an unlisted base is unknown.
 
     If no listing of the run has shown the base, ask with the BaseId. If the list hides the base, later sweeps of
-    `access` ask with the BaseId, and filters prove nothing. `is_swept`: a complete sweep has just shown nobody of the
-    base; without it, the identity filter is tried, too, because it may show that the base is not hidden. Raises
-    ListFailed, and RunAborted if the base is not the intended one or the run must stop.
+    `access` ask with the BaseId, and filters prove nothing.
+
+    With `is_swept`, a complete sweep has just shown no subscriber of the base. Without `is_swept`, the identity filter
+    is also tried, because the filter may show that the base is not hidden. Raises ListFailed, and RunAborted if the
+    base is not the intended base or the run must stop.
     """
     state, service_id = access.state, access.journal.base.service_id
     if state.base_id is not None or access.is_base_shown:
@@ -56,7 +58,7 @@ async def detect_hidden_base(access: ListAccess, *, is_swept: bool = False) -> b
     sample = next((row for row in older_rows if row.get(path)), None)
     if sample is not None and not is_swept:
         answer = await access.control.until_stopped(look_up(access, name, sample[path]))
-        if answer.holds(sample["Id"]):
+        if answer.has_subscriber(sample["Id"]):
             access.is_base_shown = True
             return False
     sentinels = [sentinels_by_id[row["Id"]] for row in rows if row["Id"] in sentinels_by_id]
@@ -65,9 +67,9 @@ async def detect_hidden_base(access: ListAccess, *, is_swept: bool = False) -> b
     access.lag = ListLag(deque(sentinels, maxlen=access.sentinels.maxlen), access.lag.largest_lag_s)
     access.state = LookupState(
         base_id=service_id,
-        useless_fields={"email", "client_user_id"},
+        unusable_fields={"email", "client_user_id"},
         shown_subscribers=state.shown_subscribers,
-        subscribers_elsewhere=state.subscribers_elsewhere,
+        subscribers_of_other_bases=state.subscribers_of_other_bases,
     )
     return True
 
@@ -102,9 +104,9 @@ _SAMPLE_ROWS = 50  # rows of a part that are compared with the question
 _SMALLEST_FIRST_ID = 2  # a list that begins with a smaller id has no older id
 
 
-async def learn_hidden_classes(access: ListAccess, *, is_repeated: bool = False) -> tuple[HiddenClass, ...]:
-    """Return the classes that the list hides, and record them in the state of the look-ups. Ask once in a run. With
-    `is_repeated` ask once more, because a create of this run may be the first of its class."""
+async def record_hidden_classes(access: ListAccess, *, is_repeated: bool = False) -> tuple[HiddenClass, ...]:
+    """Return the classes that the list hides, and record the classes in the state of the look-ups. Ask once in a run.
+    With `is_repeated`, ask again, because a create of this run may be the first of its class."""
     state = access.state
     if not state.are_classes_known or (is_repeated and not state.hidden_classes):
         ask, concurrency = partial(try_page, access.client, access.retrier), access.policy.max_concurrency
@@ -154,7 +156,7 @@ class ClassCounts:
             if not count and value not in self.shown_values[name]
         )
 
-    def decide(self, name: str) -> Meaning:
+    def compare_with_total(self, name: str) -> Meaning:
         """Return whether the parts of one filter contradict the size of the list. The list is assumed to be
         unchanged."""
         if len(self.whole_totals) < 2 or len(self.parts.get(name, {})) < len(PARTITIONS[name]):

@@ -26,11 +26,11 @@ from connector.listing.access import (
     Sentinel,
     Visibility,
     find_latest_time,
-    keep_shown,
     measure_lag,
+    store_shown,
 )
 from connector.listing.base_reader import BaseReader
-from connector.listing.controls import Control, are_as_asked, change_case, try_made_up, try_sample, try_samples
+from connector.listing.controls import Control, are_as_asked, change_case, try_made_up_value, try_sample, try_samples
 from connector.listing.pages import ListFailed
 from connector.listing.requests import AnswerRows, ask, ask_page, look_up, look_up_together, read_stats
 from connector.service.wire import ListQuery
@@ -39,10 +39,10 @@ from connector.texts import count
 
 logger = logging.getLogger(__name__)
 
-_LATEST_SENTINELS = 8  # latest sentinels that are looked up; if none shows, the next look-up is a quiet period later
-_FIRST_SENTINELS = 2  # first sentinels of the run, which are the likeliest to show; one of them may have been erased
+_LATEST_SENTINELS = 8  # latest sentinels that are looked up; if the filter shows none of them, a quiet period follows
+_FIRST_SENTINELS = 2  # first sentinels of the run, which the list most likely shows; one of them may have been erased
 _CLASS_SAMPLE_ROWS = 50  # rows of a class that are compared with the question
-_SAMPLES_TRIED = 3  # subscribers of the class that are looked up, because the first ones may have vanished
+_SAMPLE_COUNT = 3  # subscribers of the class that are looked up, because the first ones may have vanished
 _PLAIN_EMAILS = SpellingClass("email", frozenset())
 
 
@@ -76,7 +76,7 @@ async def check_filters(
     ]
     due_classes.sort(key=lambda spelling_class: sorted(spelling_class.traits))
     results = await look_up_together(
-        access, [partial(_try_class, access, spelling_class) for spelling_class in due_classes]
+        access, [partial(_try_spelling_class, access, spelling_class) for spelling_class in due_classes]
     )
     for spelling_class, (is_passed, _) in zip(due_classes, results, strict=True):
         if is_passed is not None:
@@ -103,7 +103,7 @@ async def check_filters(
 def has_control(access: ListAccess, spelling_class: SpellingClass) -> bool:
     """Return whether the filter can be tried with a known subscriber of this class. The list's stats must be known."""
     state = access.state
-    if spelling_class.field in state.useless_fields or state.controls.get(spelling_class) is False:
+    if spelling_class.field in state.unusable_fields or state.controls.get(spelling_class) is False:
         return False
     if state.stats is not None and spelling_class in state.stats.samples:
         return True
@@ -113,16 +113,16 @@ def has_control(access: ListAccess, spelling_class: SpellingClass) -> bool:
 async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
     """Try the filter of each field with a made-up value, once in a run."""
     state = access.state
-    due_fields = [name for name in fields if name not in state.useless_fields and name not in state.usable_fields]
-    trials = [partial(try_made_up, partial(ask_page, access), name, access.draw) for name in due_fields]
+    due_fields = [name for name in fields if name not in state.unusable_fields and name not in state.usable_fields]
+    trials = [partial(try_made_up_value, partial(ask_page, access), name, access.draw) for name in due_fields]
     for name, control in zip(due_fields, await look_up_together(access, trials), strict=True):
         if control is Control.IGNORED:
-            state.useless_fields.add(name)
+            state.unusable_fields.add(name)
         elif control is Control.EXACT:
             state.usable_fields.add(name)
 
 
-async def _try_class(access: ListAccess, spelling_class: SpellingClass) -> tuple[bool | None, Sentinel | None]:
+async def _try_spelling_class(access: ListAccess, spelling_class: SpellingClass) -> tuple[bool | None, Sentinel | None]:
     """Try the class by sentinels first, then by listed subscribers. The first conclusive trial counts.
 
     Return whether the filter passed (None: no trial was conclusive), and the sentinel that the filter found.
@@ -144,7 +144,7 @@ async def _try_sentinel(access: ListAccess, sentinel: Sentinel) -> bool | None:
     fetch, sample = partial(ask_page, access), (sentinel.subscriber_id, sentinel.value)
     if (await try_sample(fetch, sentinel.field, sample)).is_proof:
         return True
-    if not (await ask(access, ListQuery(id=sentinel.subscriber_id))).holds(sentinel.subscriber_id):
+    if not (await ask(access, ListQuery(id=sentinel.subscriber_id))).has_subscriber(sentinel.subscriber_id):
         return None
     return (await try_sample(fetch, sentinel.field, sample)).is_proof  # the list may show the sentinel only now
 
@@ -165,9 +165,9 @@ async def _is_case_blind(access: ListAccess) -> bool | None:
         return None
     groups = [group for group in (stats.find_samples_with_capitals(), stats.samples.get(_PLAIN_EMAILS, [])) if group]
     fetch = partial(ask_page, access)
-    recased_groups = [[(sample.subscriber_id, change_case(sample.text)) for sample in group] for group in groups]
+    groups_in_other_case = [[(sample.subscriber_id, change_case(sample.text)) for sample in group] for group in groups]
     trials = await look_up_together(
-        access, [partial(try_samples, fetch, "email", samples) for samples in recased_groups]
+        access, [partial(try_samples, fetch, "email", samples) for samples in groups_in_other_case]
     )
     return all(trial.is_proof for trial in trials) if trials else None
 
@@ -233,8 +233,8 @@ async def is_class_shown(access: ListAccess, *, is_active: bool, by_filter: bool
     this is not known.
 
     If a look-up has shown such a subscriber, return True. Otherwise ask the list with the filter `is_active`. An empty
-    answer means that no such subscriber exists. A subscriber in the answer proves that sweeps hide the class. It proves
-    the same of the identity filter, unless that filter finds the subscriber.
+    answer means that no such subscriber exists. A subscriber in the answer proves that sweeps hide the class. If the
+    identity filter does not find this subscriber, the identity filter also hides the class.
     """
     state, field_name = access.state, access.policy.identity
     if is_active in (state.filtered_activity if by_filter else state.swept_activity):
@@ -249,7 +249,7 @@ async def is_class_shown(access: ListAccess, *, is_active: bool, by_filter: bool
         return page.total_count == 0
     path = BY_NAME[field_name].path[0]
     samples = [(row["Id"], row[path]) for row in page.subscribers if row.get(path)]
-    return by_filter and (await try_samples(partial(ask_page, access), field_name, samples[:_SAMPLES_TRIED])).is_proof
+    return by_filter and (await try_samples(partial(ask_page, access), field_name, samples[:_SAMPLE_COUNT])).is_proof
 
 
 async def _is_shown(access: ListAccess, sentinel: Sentinel) -> bool | None:
@@ -257,7 +257,7 @@ async def _is_shown(access: ListAccess, sentinel: Sentinel) -> bool | None:
     is_whole = True
     for text in build_spellings(sentinel.field, sentinel.value):
         answer = await look_up(access, sentinel.field, text)
-        if answer.holds(sentinel.subscriber_id):
+        if answer.has_subscriber(sentinel.subscriber_id):
             return True
         is_whole = is_whole and answer.is_whole
     return False if is_whole else None
@@ -266,10 +266,11 @@ async def _is_shown(access: ListAccess, sentinel: Sentinel) -> bool | None:
 ASKED_TOGETHER = 300  # identities between two controls: if a filter stops working, only these are inconclusive
 
 
-async def look_by_filter(
+async def look_up_by_filters(
     access: ListAccess, keys: Sequence[LookupKey], *, remaining_count: int | None = None
 ) -> LookupResult:
-    """Look the keys up by filters alone. A case-sensitive filter proves no key with `in_any_spelling` absent.
+    """Look the keys up by filters alone. A case-sensitive filter does not prove the absence of a key with
+    `ignores_case`.
 
     `remaining_count` is the number of keys that the run still has to look up, including `keys`, for the progress line.
 
@@ -281,7 +282,7 @@ async def look_by_filter(
     fields = sorted({key.field for key in keys})
     reader = BaseReader(access.journal.base, access.asked_name, fields, access.inactive_identities)
     access.control.activity = f"looking for {count(remaining_count or len(keys), 'subscriber')} by the list's filters"
-    result = await access.control.until_stopped(_FilterLookup(access, questions, reader).carry_out())
+    result = await access.control.until_stopped(_FilterLookup(access, questions, reader).execute())
     values = {"asked": len(keys), "present": len(result.found_ids), "absent": len(result.absent_identities)}
     logger.info("look-up: by filter %(asked)d asked, %(present)d present, %(absent)d absent", values)
     return result
@@ -299,8 +300,8 @@ def can_prove_absence(access: ListAccess, key: LookupKey) -> bool:
 
 
 def count_requests(keys: Sequence[LookupKey]) -> int:
-    """Return the number of requests of `look_by_filter`, controls included, if each control passes at the first trial
-    and the stats are known."""
+    """Return the number of requests of `look_up_by_filters`, including controls. Assume that each control passes at the
+    first trial, and that the stats are known."""
     questions = [_build_question(key) for key in keys]
     classes = frozenset[SpellingClass]().union(*(question.classes for question in questions))
     control_count = len(classes) + 2 * any(question.needs_case_blind for question in questions)
@@ -340,8 +341,8 @@ def _build_question(key: LookupKey) -> _Question:
         key,
         texts,
         frozenset(classify(key.field, text) for text in texts),
-        needs_case_blind=key.in_any_spelling and key.field == "email",
-        has_hidden_spellings=key.in_any_spelling and not spellings_differ_only_in_case(key.field, key.value),
+        needs_case_blind=key.ignores_case and key.field == "email",
+        has_hidden_spellings=key.ignores_case and not spellings_differ_only_in_case(key.field, key.value),
     )
 
 
@@ -355,15 +356,15 @@ class _FilterLookup:
     found_ids: dict[bytes, set[int]] = field(default_factory=dict)
     absent_identities: set[bytes] = field(default_factory=set)
 
-    async def carry_out(self) -> LookupResult:
+    async def execute(self) -> LookupResult:
         access = self.access
         started_at = access.clock.monotonic()
         visibility, check = Visibility(), await self._check()
-        if self._is_worth_asking(check):
+        if self._may_help(check):
             fields = sorted({question.key.field for question in self.questions})
             visibility = await find_visibility(access, check, started_at, fields)  # before any other look-up
         for start in range(0, len(self.questions), ASKED_TOGETHER):
-            if not self._is_worth_asking(check):
+            if not self._may_help(check):
                 break
             batch = self.questions[start : start + ASKED_TOGETHER]
             answers_by_identity = await self._ask([question for question in batch if question.is_askable(check)])
@@ -385,18 +386,18 @@ class _FilterLookup:
 
         An answer with one subscriber may have only the first match, unless the filter has listed several subscribers in
         another answer."""
-        return answer.is_whole and (len(answer.rows) != 1 or name in self.access.state.plural_fields)
+        return answer.is_whole and (len(answer.rows) != 1 or name in self.access.state.multiple_match_fields)
 
     async def _check(self, *, is_repeated: bool = False) -> FilterCheck:
         with_case = any(question.needs_case_blind for question in self.questions)
         classes = frozenset[SpellingClass]().union(*(question.classes for question in self.questions))
         return await check_filters(self.access, classes, with_case=with_case, is_repeated=is_repeated)
 
-    def _is_worth_asking(self, check: FilterCheck) -> bool:
+    def _may_help(self, check: FilterCheck) -> bool:
         """Return whether an answer could prove an identity absent, or find the subscriber of an unresolved create."""
         if any(question.proves_absence(check) for question in self.questions):
             return True
-        return any(question.is_askable(check) and not question.key.in_any_spelling for question in self.questions)
+        return any(question.is_askable(check) and not question.key.ignores_case for question in self.questions)
 
     async def _ask(self, batch: Sequence[_Question]) -> dict[bytes, list[AnswerRows]]:
         """Look every spelling of the batch up. Return the answers by identity, and keep the subscribers of the
@@ -410,7 +411,7 @@ class _FilterLookup:
         identities = {question.key.identity for question in self.questions}
         rows = [row for answer in answers for row in answer.rows]
         pairs = self.reader.read(rows)
-        keep_shown(self.access, rows, pairs, identities)
+        store_shown(self.access, rows, pairs, identities)
         for identity, subscriber_id in pairs:
             if identity in identities:
                 self.found_ids.setdefault(identity, set()).add(subscriber_id)

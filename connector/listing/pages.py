@@ -1,5 +1,5 @@
-"""Pages of the list: `fetch_page` fetches one page, and `PageFetcher` as many at once as the service answers without
-delay. The module also defines the forms of rows, and the sinks that receive rows.
+"""Pages of the list. `fetch_page` fetches one page. `PageFetcher` fetches several pages at once, as many as the service
+answers without delay. The module also defines the forms of rows, and the sinks that receive rows.
 
 Loads look subscribers up one by one and read the service's own objects (`WIRE`). Exports read columns (`columns`).
 """
@@ -47,7 +47,7 @@ NO_WHOLE_ID = (
 )
 
 
-class Form(Protocol[Rows]):
+class RowForm(Protocol[Rows]):
     """The Python form of the rows of a page. All forms return equal values for the same page."""
 
     async def parse(
@@ -59,7 +59,7 @@ class Form(Protocol[Rows]):
     def read_ids(self, rows: Rows) -> IdArray | None:
         """Return the id of each row, or None if an Id is not a whole number of 64 bits."""
 
-    def keep(self, rows: Rows, mask: Mask) -> Rows:
+    def select_rows(self, rows: Rows, mask: Mask) -> Rows:
         """Return the rows that the mask selects."""
 
     def read_values(self, rows: Rows, name: str) -> Sequence[Any]:
@@ -70,33 +70,33 @@ class Form(Protocol[Rows]):
         value."""
 
 
-class _WireForm:
+class _WireRowForm:
     """Rows as the service's own objects."""
 
     parse = staticmethod(parse_wire_page)
 
     def read_ids(self, rows: WireRows) -> IdArray | None:
-        """See `Form`."""
+        """See `RowForm`."""
         ids = [row.get("Id") for row in rows]
         if not all(type(subscriber_id) is int and abs(subscriber_id) <= LARGEST_ID for subscriber_id in ids):
             return None
         return np.array(ids, dtype=np.int64)
 
-    def keep(self, rows: WireRows, mask: Mask) -> WireRows:
-        """See `Form`."""
+    def select_rows(self, rows: WireRows, mask: Mask) -> WireRows:
+        """See `RowForm`."""
         return [row for row, is_selected in zip(rows, mask.tolist(), strict=True) if is_selected]
 
     def read_values(self, rows: WireRows, name: str) -> Sequence[Any]:
-        """See `Form`."""
+        """See `RowForm`."""
         return [read_field(row, name) for row in rows]
 
     def count_values(self, rows: WireRows, name: str) -> Mapping[Any, int]:
-        """See `Form`."""
+        """See `RowForm`."""
         values = (read_field(row, name) for row in rows)
         return Counter(value if isinstance(value, str | int) else None for value in values)
 
 
-WIRE: Form[WireRows] = _WireForm()
+WIRE: RowForm[WireRows] = _WireRowForm()
 """Rows as lists of wire objects."""
 
 
@@ -104,12 +104,12 @@ SinkRows = TypeVar("SinkRows", contravariant=True, default=WireRows)
 
 
 class PageSink(Protocol[SinkRows]):
-    """Receives the rows of a reading. Only the rows of the last sweep count: another sweep starts over."""
+    """Receives the rows of a reading. Only the rows of the last sweep count."""
 
     def start_sweep(self, number: int) -> None:
         """Forget all rows, because sweep `number` (1 = first) begins."""
 
-    def take(self, rows: SinkRows, /) -> None:
+    def receive_rows(self, rows: SinkRows, /) -> None:
         """Add these subscribers, in the form of the reading. A sweep passes each subscriber once."""
 
 
@@ -122,7 +122,7 @@ class ListFailed(RunAborted):
         self.status = status
 
     @property
-    def says_no_more(self) -> bool:
+    def is_query_refused(self) -> bool:
         """Whether the service refused the query itself, with a status such as 400 or 404. For an offset, the refusal
         may mean that the list has no row there."""
         return self.status is not None and 400 <= self.status < 500 and self.status not in _UNRELATED_STATUSES
@@ -134,15 +134,15 @@ class TokenRefusedError(ListFailed, ConfigurationError):
 
 
 async def try_page(client: Client, retrier: Retrier, query: ListQuery) -> ListPage | None:
-    """Return a page, or None if the service never returns this page. For pages that the caller does not need.
+    """Return a page that the caller does not need, or None if the service does not return this page.
 
     If the service fails without a refusal of the query, read a row of the whole list and then try the page once more.
-    So an outage raises ListFailed: a missing page would look as if the service did not support the query.
+    So an outage raises ListFailed, and does not look like a query that the service does not support.
     """
     try:
         return await fetch_page(client, retrier, query)
     except ListFailed as failure:
-        if failure.says_no_more:
+        if failure.is_query_refused:
             return None
         await fetch_page(client, retrier, ListQuery(limit=1))
     try:
@@ -162,10 +162,10 @@ async def fetch_page(
     answer = await retrier.read(lambda: client.list_subscribers(query, parse), client.counts["list"])
     if isinstance(answer, ListPage):
         return answer
-    raise _explain(answer, client)
+    raise _explain_failure(answer, client)
 
 
-def _explain(answer: Refused | Ambiguous | NotSent, client: Client) -> ListFailed:
+def _explain_failure(answer: Refused | Ambiguous | NotSent, client: Client) -> ListFailed:
     """Return the error for a failed answer: what happened, and what to do next."""
     if not isinstance(answer, NotSent) and is_rate_limit(answer.status, answer.retry_after_s):
         message = f"The service refuses list requests because there are too many ({answer.status}). Run it again later."
@@ -202,16 +202,16 @@ class ReadPage(Generic[Rows]):
 
 
 async def read_pages(
-    fetcher: "PageFetcher[Rows]", pager: Pager, form: Form[Rows], limit: ConcurrencyLimit
+    fetcher: "PageFetcher[Rows]", pager: Pager, form: RowForm[Rows], limit: ConcurrencyLimit
 ) -> AsyncGenerator[ReadPage[Rows], None]:
     """Fetch every page that `pager` asks for, with at most as many in flight as `limit` allows, and yield the pages.
     Raises ListFailed."""
     await fetcher.follow(_choose_pages(pager, limit), is_unchanging=pager.is_unchanging)
     while (page := pager.decide_next()) is not None:
         try:
-            list_page = await fetcher.take_next()
+            list_page = await fetcher.receive_next_page()
         except ListFailed as failure:
-            if page.expected_end is None or not failure.says_no_more:
+            if page.expected_end is None or not failure.is_query_refused:
                 raise
             pager.add_page(NO_IDS, total=page.expected_end, offset=page.offset, limit=None)
             await fetcher.follow(_choose_pages(pager, limit), is_unchanging=pager.is_unchanging)
@@ -228,7 +228,7 @@ def _choose_pages(pager: Pager, limit: ConcurrencyLimit) -> list[PageRequest]:
     return [] if page is None else [page, *pager.decide_pages_ahead(limit.allowed - 1)]
 
 
-def read_ids(form: Form[Rows], list_page: ListPage[Rows]) -> IdArray:
+def read_ids(form: RowForm[Rows], list_page: ListPage[Rows]) -> IdArray:
     """Return the ids of the subscribers. Raises ListFailed if an Id is not a whole number, because the connector
     compares pages by their ids."""
     ids = form.read_ids(list_page.subscribers)
@@ -238,7 +238,8 @@ def read_ids(form: Form[Rows], list_page: ListPage[Rows]) -> IdArray:
 
 
 class PageFetcher(Generic[Rows]):
-    """The pages in flight, in the order in which `take_next` returns them. The end of the context cancels all requests.
+    """The pages in flight, in the order in which `receive_next_page` returns the pages. The end of the context cancels
+    all requests.
 
     Only the next page is retried. Requests for later pages are attempted once, because all pages together would use up
     the retries, and then no page could outlast a restart of the service. `limit` receives the time of each page, and
@@ -250,7 +251,7 @@ class PageFetcher(Generic[Rows]):
         client: Client,
         retrier: Retrier,
         query: ListQuery,
-        form: Form[Rows],
+        form: RowForm[Rows],
         limit: ConcurrencyLimit,
         monotonic: Callable[[], float],
     ) -> None:
@@ -266,21 +267,21 @@ class PageFetcher(Generic[Rows]):
     async def follow(self, pages: Sequence[PageRequest], *, is_unchanging: bool) -> None:
         """Fetch these pages, the next page first.
 
-        Requests in flight for other pages are dropped; without `is_unchanging`, all requests in flight are dropped.
-        During a pause that the service has asked for, only the next page is requested.
+        Requests in flight for other pages are cancelled. If `is_unchanging` is false, all requests in flight are
+        cancelled. During a pause that the service has asked for, only the next page is requested.
         """
-        same_count = 0
+        reused_count = 0
         common_count = min(len(self._in_flight), len(pages))
-        while is_unchanging and same_count < common_count and self._in_flight[same_count][0] == pages[same_count]:
-            same_count += 1
-        if same_count < len(self._in_flight) and is_unchanging and same_count == len(pages):
-            same_count = len(self._in_flight)  # fewer requests are allowed now, but the requests in flight are used
-        await self._drop_from(same_count)
-        for page in pages[same_count:1] if self._client.is_quiet else pages[same_count:]:
+        while is_unchanging and reused_count < common_count and self._in_flight[reused_count][0] == pages[reused_count]:
+            reused_count += 1
+        if reused_count < len(self._in_flight) and is_unchanging and reused_count == len(pages):
+            reused_count = len(self._in_flight)  # fewer requests are allowed now, but the requests in flight are used
+        await self._cancel_from(reused_count)
+        for page in pages[reused_count:1] if self._client.is_quiet else pages[reused_count:]:
             fetch = self._attempt if self._in_flight else self._fetch
             self._in_flight.append((page, asyncio.create_task(fetch(page))))
 
-    async def take_next(self) -> ListPage[Rows]:
+    async def receive_next_page(self) -> ListPage[Rows]:
         """Return the next page. Raises the error of its request."""
         page, answer = self._in_flight[0]
         list_page = await answer
@@ -295,23 +296,25 @@ class PageFetcher(Generic[Rows]):
 
     async def __aexit__(self, *_: object) -> None:
         """Cancel every request in flight, and ignore its errors."""
-        await self._drop_from(0)
+        await self._cancel_from(0)
 
     async def _fetch(self, page: PageRequest) -> ListPage[Rows]:
         retried_count = self._client.counts["list"].retried
-        with self._measure() as measure:
-            list_page = await fetch_page(self._client, self._retrier, self._ask_for(page), parse=self._form.parse)
+        with self._measure_request() as measure:
+            list_page = await fetch_page(
+                self._client, self._retrier, self._build_page_query(page), parse=self._form.parse
+            )
             measure.is_refused = self._client.counts["list"].retried > retried_count
         return list_page
 
     async def _attempt(self, page: PageRequest) -> ListPage[Rows] | None:
-        with self._measure() as measure:
-            answer = await self._client.list_subscribers(self._ask_for(page), self._form.parse)
+        with self._measure_request() as measure:
+            answer = await self._client.list_subscribers(self._build_page_query(page), self._form.parse)
             measure.is_refused = not isinstance(answer, ListPage)
         return answer if isinstance(answer, ListPage) else None
 
     @contextmanager
-    def _measure(self) -> Iterator["_Measure"]:
+    def _measure_request(self) -> Iterator["_Measure"]:
         """Pass the time or the failure of one request to the limit, but not the time of a request that waits for the
         end of a pause."""
         measure, sent_at, is_paused = _Measure(), self._monotonic(), self._client.is_quiet
@@ -325,10 +328,10 @@ class PageFetcher(Generic[Rows]):
         finally:
             self._unanswered_count -= 1
 
-    def _ask_for(self, page: PageRequest) -> ListQuery:
+    def _build_page_query(self, page: PageRequest) -> ListQuery:
         return replace(self._query, offset=page.offset, limit=page.limit)
 
-    async def _drop_from(self, kept_count: int) -> None:
+    async def _cancel_from(self, kept_count: int) -> None:
         dropped_tasks = [self._in_flight.pop()[1] for _ in range(len(self._in_flight) - kept_count)]
         for task in dropped_tasks:
             task.cancel()
@@ -337,6 +340,6 @@ class PageFetcher(Generic[Rows]):
 
 @dataclass(slots=True)
 class _Measure:
-    """A record whether the service refused one request for a page."""
+    """The result of one request for a page: whether the service refused the request."""
 
     is_refused: bool = False

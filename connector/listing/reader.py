@@ -15,10 +15,16 @@ from typing import Any, Generic
 
 import numpy as np
 
-from connector.listing.controls import Ask, FilterTrials, Match, build_match, find_missed, try_filters
-from connector.listing.evidence import FindLacking, ask_lacking, combine_classes, draw_absent_values, gather_answers
+from connector.listing.controls import Ask, FilterTrials, Match, build_match, find_still_listed_ids, try_filters
+from connector.listing.evidence import (
+    FindUnlistedEntries,
+    ask_unlisted_entries,
+    combine_classes,
+    draw_absent_values,
+    gather_answers,
+)
 from connector.listing.findings import CLASS_FIELDS, Answer, Suspect, Topic, decide_evidence, find_hidden, list_unshown
-from connector.listing.pages import WIRE, Form, ListFailed, PageFetcher, PageSink, ReadPage, read_pages, try_page
+from connector.listing.pages import WIRE, ListFailed, PageFetcher, PageSink, ReadPage, RowForm, read_pages, try_page
 from connector.pace.concurrency import ConcurrencyLimit
 from connector.paging.certificate import (
     Certificate,
@@ -39,16 +45,17 @@ from connector.service.wire import ListQuery, Rows
 _PAGING_FIELDS = frozenset({"offset", "limit"})
 _NO_IDS: frozenset[int] = frozenset()
 
-MOST_IN_FLIGHT = 32
+MAX_IN_FLIGHT = 32
 """The largest number of pages in flight. Each page takes about a megabyte, as bytes and as columns."""
 
-LIST_CONNECTIONS = MOST_IN_FLIGHT + 8
+LIST_CONNECTIONS = MAX_IN_FLIGHT + 8
 """Connections for the pages in flight, and for pages that were dropped a moment ago."""
 
 _FIRST_IN_FLIGHT = 10
-"""The number of pages in flight at the beginning. Latency alone does not reduce the number below this one."""
+"""The number of pages in flight at the beginning. Latency alone does not reduce the number of pages below this
+number."""
 
-_FEWEST_IN_ROUND = 4
+_MIN_PAGES_PER_ROUND = 4
 """The smallest number of pages whose mean time counts as the latency of the service."""
 
 SMALLEST_WINDOW = 50
@@ -73,14 +80,14 @@ async def read_list(
     query: ListQuery,
     sink: PageSink[Rows],
     *,
-    form: Form[Rows] = WIRE,  # type: ignore[assignment] # no other default is known for a form
+    form: RowForm[Rows] = WIRE,  # type: ignore[assignment] # no other default is known for a form
     now: Callable[[], datetime],
     on_progress: Callable[[ListProgress], None] | None = None,
-    max_concurrency: int = MOST_IN_FLIGHT,
+    max_concurrency: int = MAX_IN_FLIGHT,
     reads_ahead: bool = True,
     ignore_total_count: bool = False,
     allow_truncated: bool = False,
-    find_lacking: FindLacking | None = None,
+    find_unlisted_entries: FindUnlistedEntries | None = None,
     base_ids: Sequence[int] | None = None,
     unlisted_bases: Sequence[int] = (),
     known_hidden_classes: Sequence[HiddenClass] = (),
@@ -105,7 +112,7 @@ async def read_list(
     - `reads_ahead`: fetch pages ahead while the list does not change, as far as latency and refusals allow.
     - `ignore_total_count`: a list is complete even if its TotalCount, and nothing else, disagrees.
     - `allow_truncated`: a list that may be cut off is complete if no evidence contradicts.
-    - `find_lacking` returns entries of the ledger that the list should show and lacks.
+    - `find_unlisted_entries` returns entries of the ledger that the list should show and lacks.
     - `base_ids` are the known Ids of a load's bases; None: every base.
     - `unlisted_bases` are bases that are counted even if no row shows them.
     - `known_hidden_classes`: classes that are known to be hidden.
@@ -124,10 +131,10 @@ async def read_list(
         sink, form, build_match(filters), on_progress, trial.expected_ids if trial is not None else _NO_IDS
     )
     limit = ConcurrencyLimit(
-        min(max_concurrency, MOST_IN_FLIGHT),
+        min(max_concurrency, MAX_IN_FLIGHT),
         first=_FIRST_IN_FLIGHT,
         least=_FIRST_IN_FLIGHT,
-        fewest_in_round=_FEWEST_IN_ROUND,
+        fewest_in_round=_MIN_PAGES_PER_ROUND,
     )
 
     async def read_sweeps(query: ListQuery, dispatch: Callable[[ReadPage[Rows]], None]) -> Pager:
@@ -158,7 +165,7 @@ async def read_list(
         base_ids=base_ids,
         unlisted_bases=unlisted_bases,
         earlier_total=earlier_total,
-        lacking_ids=[] if find_lacking is None else await find_lacking(pager.ids),
+        unlisted_entry_ids=[] if find_unlisted_entries is None else await find_unlisted_entries(pager.ids),
         seed=draw(_SEED_BYTES),
         absent_values=draw_absent_values(sent_filters, draw),
     )
@@ -182,15 +189,16 @@ async def read_list(
                 pending_combinations, problems = (
                     combine_classes(suspect.hidden_classes),
                     [],
-                )  # all combinations are read again
+                )  # if the list is read again, all combinations are also read again
                 continue
             problems += [Finding("hidden", Meaning.CONTRADICTS, reading.problem)] if reading.problem else []
             if combination and not pending_combinations and not await _has_same_total(ask, suspect, answers):
-                # Read the whole list again: every reading may lack a subscriber who changed the class meanwhile.
+                # Read the whole list again, because every reading may lack a subscriber who changed the class
+                # meanwhile.
                 pending_combinations.append(())
         ids = read_ids.to_array()
-        lacking_ids = [] if find_lacking is None else await find_lacking(ids)
-        answers += await ask_lacking(ask, lacking_ids, answers, limit.allowed)
+        unlisted_entry_ids = [] if find_unlisted_entries is None else await find_unlisted_entries(ids)
+        answers += await ask_unlisted_entries(ask, unlisted_entry_ids, answers, limit.allowed)
         certificate = replace(certificate, distinct=len(ids), hidden=suspect.hidden_classes)
         suspect = replace(suspect, certificate=certificate, ids=ids)
     findings = [*decide_evidence(suspect, answers), *problems]
@@ -211,7 +219,7 @@ class _PartReading:
     """The result of a reading of hidden classes."""
 
     page_count: int
-    problem: str = ""  # the reason why the reading proves nothing; "": it is complete
+    problem: str = ""  # the reason why the reading proves nothing, or "" for a complete reading
     hidden_classes: Sequence[HiddenClass] = ()
     """Further classes that this reading does not show: the list hides subscribers of two classes at once."""
 
@@ -222,7 +230,7 @@ async def _read_part(
     suspect: Suspect,
     part: "PartDispatcher[Rows]",
     largest_total: int,
-    at_once: int,
+    concurrency: int,
     now: Callable[[], datetime],
     draw: Callable[[int], bytes],
 ) -> _PartReading:
@@ -232,11 +240,11 @@ async def _read_part(
     try:
         pager = await read_sweeps(query, part.dispatch)
     except ListFailed as failure:
-        if not failure.says_no_more:
+        if not failure.is_query_refused:
             raise
         return _PartReading(0, f"the service refused the filter {name}")
     certificate, hidden_classes = pager.certify(started_at, now()), list[HiddenClass]()
-    if part.has_others:
+    if part.has_other_classes:
         return _PartReading(certificate.pages, f"the filter {name} lists other subscribers as well")
     if certificate.is_complete and part.filters:
         filters = {**suspect.filters, **part.filters}
@@ -251,7 +259,7 @@ async def _read_part(
             seed=draw(_SEED_BYTES),
             absent_values=draw_absent_values(filters, draw),
         )
-        answers = await gather_answers(ask, part_suspect, at_once)
+        answers = await gather_answers(ask, part_suspect, concurrency)
         hidden_classes = find_hidden(part_suspect, answers)
         certificate = decide_cut_off(
             certificate, decide_evidence(part_suspect, answers), accepts_possible_cut_off=False
@@ -276,8 +284,10 @@ async def _record_filters(
         "controls": trial.controls,
     }
     # If the list no longer shows a missing subscriber, the subscriber has vanished, and the reading has not missed it.
-    missed_ids = await find_missed(ask, filters, dispatcher.missing_ids) if trial.sent is not None else _NO_IDS
-    return record | ({"missed": len(missed_ids)} if missed_ids else {})
+    still_listed_ids = (
+        await find_still_listed_ids(ask, filters, dispatcher.missing_ids) if trial.sent is not None else _NO_IDS
+    )
+    return record | ({"missed": len(still_listed_ids)} if still_listed_ids else {})
 
 
 def list_filters(query: ListQuery) -> dict[str, object]:
@@ -295,7 +305,7 @@ class PageDispatcher(Generic[Rows]):
     """Passes the rows that match to `sink`, in `form`."""
 
     sink: PageSink[Rows]
-    form: Form[Rows]
+    form: RowForm[Rows]
     match: Match | None
     on_progress: Callable[[ListProgress], None] | None
     expected_ids: frozenset[int]
@@ -310,25 +320,27 @@ class PageDispatcher(Generic[Rows]):
         self.missing_ids = self.expected_ids
 
     def dispatch(self, page: ReadPage[Rows]) -> None:
-        """Pass the page's rows to the sink. The first page of another sweep starts over."""
+        """Pass the page's rows to the sink. The first page of another sweep resets the counts."""
         if page.sweep != self.sweep:
             self.sweep, self.row_count, self.dropped_count, self.missing_ids = page.sweep, 0, 0, self.expected_ids
             self.class_counts.clear()
             self.sink.start_sweep(page.sweep)
         if self.missing_ids:
             self.missing_ids = self.missing_ids.difference(page.ids.tolist())
-        new_count, match_count = _pass_on(page.rows, page.new_mask, self.sink, self.form, self.match, self.class_counts)
+        new_count, match_count = _dispatch_new_rows(
+            page.rows, page.new_mask, self.sink, self.form, self.match, self.class_counts
+        )
         self.dropped_count += new_count - match_count
         self.row_count += match_count
         if self.on_progress is not None:
             self.on_progress(ListProgress(page.sweep, self.row_count, page.total))
 
 
-def _pass_on(
+def _dispatch_new_rows(
     rows: Rows,
     new_mask: Mask,
     sink: PageSink[Rows],
-    form: Form[Rows],
+    form: RowForm[Rows],
     match: Match | None,
     class_counts: dict[str, Counter[object]],
 ) -> tuple[int, int]:
@@ -337,20 +349,20 @@ def _pass_on(
     new_count = int(np.count_nonzero(new_mask))
     if not new_count:
         return 0, 0
-    rows = rows if new_mask.all() else form.keep(rows, new_mask)
+    rows = rows if new_mask.all() else form.select_rows(rows, new_mask)
     _count_classes(rows, form, class_counts)
     if match is not None:
         match_mask = match(partial(form.read_values, rows))
         if not match_mask.any():
             return new_count, 0
-        rows = rows if match_mask.all() else form.keep(rows, match_mask)
-        sink.take(rows)
+        rows = rows if match_mask.all() else form.select_rows(rows, match_mask)
+        sink.receive_rows(rows)
         return new_count, int(np.count_nonzero(match_mask))
-    sink.take(rows)
+    sink.receive_rows(rows)
     return new_count, new_count
 
 
-def _count_classes(rows: Rows, form: Form[Rows], class_counts: dict[str, Counter[object]]) -> None:
+def _count_classes(rows: Rows, form: RowForm[Rows], class_counts: dict[str, Counter[object]]) -> None:
     """Add the number of rows of each class to `class_counts`."""
     for name in CLASS_FIELDS:
         counts = class_counts.setdefault(name, Counter())
@@ -363,13 +375,13 @@ class PartDispatcher(Generic[Rows]):
     """Passes the matching rows of a reading of hidden classes to `sink`, each subscriber once."""
 
     sink: PageSink[Rows]
-    form: Form[Rows]
+    form: RowForm[Rows]
     match: Match | None
     filters: Mapping[str, object]  # the filters of the hidden classes
     read_ids: IdSet  # the ids of subscribers that were read before
     class_counts: dict[str, Counter[object]]  # the number of rows of each class in all readings together
     part_counts: dict[str, Counter[object]] = field(default_factory=dict)  # the same numbers for this reading
-    has_others: bool = False  # whether a page has a subscriber of another class
+    has_other_classes: bool = False  # whether a page has a subscriber of another class
     sweep: int = 0  # number of the sweep
 
     def dispatch(self, page: ReadPage[Rows]) -> None:
@@ -379,10 +391,10 @@ class PartDispatcher(Generic[Rows]):
             self.part_counts.clear()
         match_filters = build_match(self.filters)
         if match_filters is not None and not match_filters(partial(self.form.read_values, page.rows)).all():
-            self.has_others = True
+            self.has_other_classes = True
             return
         if page.new_mask.any():
-            _count_classes(self.form.keep(page.rows, page.new_mask), self.form, self.part_counts)
+            _count_classes(self.form.select_rows(page.rows, page.new_mask), self.form, self.part_counts)
         new_mask = page.new_mask & ~self.read_ids.mark_contained(page.ids)
         self.read_ids.add(page.ids[new_mask])
-        _pass_on(page.rows, new_mask, self.sink, self.form, self.match, self.class_counts)
+        _dispatch_new_rows(page.rows, new_mask, self.sink, self.form, self.match, self.class_counts)

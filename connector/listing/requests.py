@@ -1,4 +1,4 @@
-"""Look-ups by a filter of the list: a single one, or several at a time; and one page that shows the size of the list.
+"""Look-ups by a filter of the list, one at a time or several at a time, and one page that shows the size of the list.
 
 The caller checks whether the rows are of the subscriber. An answer is whole only if its rows and its TotalCount prove
 that it has every match.
@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 LookUp = Callable[[], Awaitable[T]]
 
-_MOST_IN_FLIGHT = 16  # look-ups in flight: 100 look-ups then take as long as 7 look-ups one after another
+_MAX_IN_FLIGHT = 16  # look-ups in flight: 100 look-ups then take as long as 7 look-ups one after another
 _UNFILTERED_ROWS = 20  # if a filter by one identity lists this many rows, the service ignores the filter
-_MOST_REFUSED_ROUNDS = 3  # after this many rounds of single look-ups that are all refused, the look-ups fail
-_UNLISTED_TRIED = 3  # the identity filters are tested with at most this many subscribers that the list leaves out
-_REST_S = 0.2  # seconds before a refused look-up is repeated
+_MAX_REFUSED_ROUNDS = 3  # after this many rounds of single look-ups that are all refused, the look-ups fail
+_MAX_UNLISTED_SAMPLES = 3  # the identity filters are tested with at most this many subscribers that the list leaves out
+_RETRY_WAIT_S = 0.2  # seconds before a refused look-up is repeated
 _TOO_MANY_REQUESTS = 429
 _UNRELATED_STATUSES = frozenset({401, 403, 404, 405, 408, 409, _TOO_MANY_REQUESTS})
 """Statuses of refusals that have another cause than the value of the filter."""
@@ -38,7 +38,7 @@ class AnswerRows:
     rows: Sequence[dict[str, Any]] = field(repr=False)
     is_whole: bool
 
-    def holds(self, subscriber_id: int) -> bool:
+    def has_subscriber(self, subscriber_id: int) -> bool:
         """Return whether this subscriber is among the rows."""
         return any(row["Id"] == subscriber_id for row in self.rows)
 
@@ -72,7 +72,7 @@ async def look_up(access: ListAccess, name: str, text: str) -> AnswerRows:
     answer = await ask(access, build_query(name, text))
     access.state.filtered_activity |= read_activity(answer.rows)
     if len({row["Id"] for row in answer.rows}) > 1:
-        access.state.plural_fields.add(name)
+        access.state.multiple_match_fields.add(name)
     return answer
 
 
@@ -95,40 +95,40 @@ async def find_rows_by_filters(access: ListAccess, identities: Sequence[tuple[st
 async def look_up_together(access: ListAccess, look_ups: Sequence[LookUp[T]]) -> list[T]:
     """Make the look-ups, several at a time, and return their results in order. The first failure ends all of them.
 
-    Look-ups that the service refuses with 429 (too many requests) are repeated after a rest, half as many at a time,
-    down to one. Raises ListFailed if three rounds of single look-ups are all refused.
+    Look-ups that the service refuses with 429 (too many requests) are repeated after a wait, half as many at a time,
+    down to one. Raises ListFailed if all look-ups of three rounds with one look-up at a time are refused.
     """
     results: dict[int, T] = {}
-    pending, concurrency = list(range(len(look_ups))), max(1, min(_MOST_IN_FLIGHT, access.policy.max_concurrency))
+    pending, concurrency = list(range(len(look_ups))), max(1, min(_MAX_IN_FLIGHT, access.policy.max_concurrency))
     refused_round_count = 0
     while pending:
-        indexes = pending if concurrency > 1 else pending[:_MOST_IN_FLIGHT]
-        refused_indexes = await _make_round(look_ups, indexes, concurrency, results)
+        indexes = pending if concurrency > 1 else pending[:_MAX_IN_FLIGHT]
+        refused_indexes = await _run_round(look_ups, indexes, concurrency, results)
         is_all_refused = len(refused_indexes) == len(indexes) and concurrency == 1
         refused_round_count = refused_round_count + 1 if is_all_refused else 0
-        if refused_round_count == _MOST_REFUSED_ROUNDS:
+        if refused_round_count == _MAX_REFUSED_ROUNDS:
             raise ListFailed(
                 "The service kept answering look-ups with 429 (too many requests). Run it again later.", status=429
             )
         pending = [*pending[len(indexes) :], *refused_indexes]
         if refused_indexes:
             concurrency = max(1, concurrency // 2)
-            await access.clock.sleep(_REST_S)
+            await access.clock.sleep(_RETRY_WAIT_S)
     return [results[index] for index in range(len(look_ups))]
 
 
 async def try_unlisted(access: ListAccess, unlisted_ids: Sequence[int]) -> None:
-    """Try the identity filters with subscribers that exist although the list leaves them out. A filter that does not
-    find such a subscriber may leave others out as well, so the run no longer uses the filter."""
+    """Try the identity filters with existing subscribers that the list leaves out. A filter that does not find such a
+    subscriber may also leave out other subscribers, so the run no longer uses the filter."""
     state, fetch = access.state, partial(ask_page, access)
-    for subscriber_id in unlisted_ids[:_UNLISTED_TRIED]:
+    for subscriber_id in unlisted_ids[:_MAX_UNLISTED_SAMPLES]:
         rows = (await ask(access, ListQuery(id=subscriber_id))).rows
         for name, path in IDENTITY_PATHS:
             text = rows[0].get(path) if len(rows) == 1 else None
-            if name in state.useless_fields or not isinstance(text, str) or not text.strip():
+            if name in state.unusable_fields or not isinstance(text, str) or not text.strip():
                 continue
             if not (await try_sample(fetch, name, (subscriber_id, text))).is_proof:
-                state.useless_fields.add(name)
+                state.unusable_fields.add(name)
                 state.usable_fields.discard(name)
 
 
@@ -137,7 +137,7 @@ def build_query(name: str, text: str) -> ListQuery:
     return ListQuery(email=text) if name == "email" else ListQuery(client_user_id=text)
 
 
-async def _make_round(
+async def _run_round(
     look_ups: Sequence[LookUp[T]], indexes: Iterable[int], concurrency: int, results: dict[int, T]
 ) -> list[int]:
     """Make the look-ups with these indexes, and add their results. Return the indexes of look-ups refused with 429."""
@@ -165,7 +165,7 @@ async def read_stats(access: ListAccess) -> ListStats:
     """Return the stats of the list. If the known stats are older than `policy.fresh_s`, read one page first. Raises
     ListFailed."""
     state, now = access.state, access.clock.monotonic()
-    if state.stats is not None and now < state.stats.taken_at + access.policy.fresh_s:
+    if state.stats is not None and now < state.stats.read_at + access.policy.fresh_s:
         return state.stats
     page = await access.control.until_stopped(
         fetch_page(access.client, access.retrier, ListQuery(base_id=state.base_id))

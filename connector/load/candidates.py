@@ -190,9 +190,9 @@ def read_body(entry: UnfinishedEntry) -> dict[str, object]:
     return decode_subscriber(orjson.loads(entry.body)["Subscriber"])
 
 
-def build_entry_key(entry: UnfinishedEntry, *, in_any_spelling: bool = False) -> LookupKey:
+def build_entry_key(entry: UnfinishedEntry, *, ignores_case: bool = False) -> LookupKey:
     """Return the key to look up the subscriber of an entry. The text is from the entry's body."""
-    return LookupKey(entry.identity, entry.field, str(read_body(entry)[entry.field]), in_any_spelling)
+    return LookupKey(entry.identity, entry.field, str(read_body(entry)[entry.field]), ignores_case)
 
 
 def build_row_keys(planned_chunk: PlannedChunk, indexes: list[int], field: str) -> list[LookupKey]:
@@ -201,7 +201,7 @@ def build_row_keys(planned_chunk: PlannedChunk, indexes: list[int], field: str) 
     identities = split_digests(planned_chunk.identities[indexes])
     values = planned_chunk.subscribers[field].iloc[indexes].tolist()
     pairs = zip(identities, values, strict=True)
-    return [LookupKey(identity, field, str(value), in_any_spelling=True) for identity, value in pairs]
+    return [LookupKey(identity, field, str(value), ignores_case=True) for identity, value in pairs]
 
 
 def read_rows(planned_chunk: PlannedChunk, indexes: Sequence[int], identity: str) -> list[LoadRow]:

@@ -22,7 +22,7 @@ from connector.listing.answered import find_ids
 from connector.listing.base_list import list_account, wait_until_listed
 from connector.listing.base_reader import may_be_in_base
 from connector.listing.controls import Control, try_sample
-from connector.listing.hidden import detect_hidden_base
+from connector.listing.hidden import find_hidden_base
 from connector.listing.pages import ListFailed, fetch_page
 from connector.listing.requests import build_query
 from connector.load.candidates import describe_other
@@ -32,8 +32,8 @@ from connector.subscribers.identity import IDENTITY_BYTES, digest_identity
 from connector.texts import agree, count
 
 _GUARD_COUNT = 4  # known subscribers that are looked up to verify the account
-_MOST_SHOWN_BASES = 3  # bases of a run in which a created subscriber is looked up at the end
-_MOST_TWINS = 20  # subscribers in the message on twins
+_MAX_SHOWN_BASES = 3  # bases of a run in which a created subscriber is looked up at the end
+_MAX_TWINS = 20  # subscribers in the message on twins
 _LOOK_SHARES = (0.0, 0.1, 1.0)
 """Times of the look-ups after the answer, as shares of the quiet period. Most lists lag by less than three seconds."""
 
@@ -111,7 +111,7 @@ async def guard_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     )
     known_entries = list(dict.fromkeys([*shown_entries, *more_entries]))
     is_there = await _ask_for_any(session, known_entries)
-    if is_there is False and await detect_hidden_base(session.access):
+    if is_there is False and await find_hidden_base(session.access):
         return tuple(shown_entries)  # the filter Id shows no subscriber of a hidden base
     if is_there is False and await _does_answer_by_id(session):
         await wait_until_listed(session.access, shown_entries)
@@ -128,7 +128,7 @@ async def record_shown(session: Session) -> None:
     subscriber is already recorded for the base.
 
     Call this function after a run has created subscribers. Only the first three bases of a run are looked up."""
-    if session.canaries.shown_base_count == _MOST_SHOWN_BASES:
+    if session.canaries.shown_base_count == _MAX_SHOWN_BASES:
         return
     journal, start = session.journal, session.access.draw(IDENTITY_BYTES)
     base = journal.base
@@ -202,9 +202,9 @@ def describe_twins(twin_ids: Collection[tuple[int, ...]]) -> Iterator[str]:
     """Yield a message on subscribers of the run that exist twice. Each tuple has the ids of one subscriber."""
     if not twin_ids:
         return
-    ids_text = "; ".join(" and ".join(map(str, ids)) for ids in sorted(twin_ids)[:_MOST_TWINS])
+    ids_text = "; ".join(" and ".join(map(str, ids)) for ids in sorted(twin_ids)[:_MAX_TWINS])
     number = len(twin_ids)
-    more_text = f"; and {number - _MOST_TWINS:,} more" if number > _MOST_TWINS else ""
+    more_text = f"; and {number - _MAX_TWINS:,} more" if number > _MAX_TWINS else ""
     yield (
         f"{count(number, 'subscriber')} of this run {agree(number, 'is', 'are')} in the service twice (ids "
         f"{ids_text}{more_text}). A proxy or the service has executed creates twice, or another program has created "

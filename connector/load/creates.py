@@ -33,13 +33,13 @@ from connector.service.wire import (
 from connector.states import Event, State
 from connector.texts import agree, count
 
-_MOST_UNKNOWN_CANARIES = 3  # first creates without a usable answer; then the run ends
-_MOST_REFUSED_CANARIES = 20  # first creates that are refused alike; then the run ends
-_MOST_EXISTING = 3  # answered subscribers that existed before; then the run ends
+_MAX_UNKNOWN_CANARIES = 3  # first creates without a usable answer; then the run ends
+_MAX_REFUSED_CANARIES = 20  # first creates that are refused alike; then the run ends
+_MAX_EXISTING = 3  # answered subscribers that existed before; then the run ends
 # Number of first creates that are sent in small rounds. A round has a quarter of the number of earlier creates, or one.
 _CAREFUL_CREATES = 512
 _PLANNED_AT_ONCE = 1024  # candidates of a plan between two checks for signals
-_MOST_LOST_IN_A_ROW = 100  # unreadable answers in a row, which is more than a short fault of a server causes
+_MAX_LOST_IN_A_ROW = 100  # unreadable answers in a row, which is more than a short fault of a server causes
 _MOVE_BY_REASON = {
     GiveUpReason.STOPPED: Move(Event.NOT_SENT, message=GiveUpReason.STOPPED.value),
     GiveUpReason.STALE: Move(Event.NOT_SENT, message=GiveUpReason.STALE.value, is_stale=True),
@@ -295,7 +295,7 @@ class Creator:
         canaries.lost_count += 1
         if 300 <= move.status < 400:
             control.request_stop(f"the service redirects (status {move.status}): correct the base URL and run again")
-        elif canaries.lost_count >= max(_MOST_LOST_IN_A_ROW, 2 * self._limiter.allowed):
+        elif canaries.lost_count >= max(_MAX_LOST_IN_A_ROW, 2 * self._limiter.allowed):
             control.request_stop(
                 f"{canaries.lost_count} creates in a row had no readable answer (last: {move.message}): "
                 "run again when the service works; the next run first looks up the creates that were sent"
@@ -305,7 +305,7 @@ class Creator:
         """End the run after three answers with existing subscribers, or after one if no create was accepted before."""
         existing_ids = self._session.canaries.existing_ids
         existing_ids.append(move.subscriber_id or 0)
-        if len(existing_ids) >= _MOST_EXISTING or not self.is_proved:
+        if len(existing_ids) >= _MAX_EXISTING or not self.is_proved:
             ids, number = ", ".join(map(str, existing_ids)), len(existing_ids)
             self._session.control.request_stop(
                 f"the service answered {count(number, 'create')} with {agree(number, 'a subscriber', 'subscribers')} "
@@ -332,12 +332,12 @@ class Creator:
         elif move.event is Event.REFUSED:
             kind = refusal_kind(move.status or 0, move.message)
             canaries.refusal_counts[kind] += 1
-            if canaries.refusal_counts[kind] >= _MOST_REFUSED_CANARIES:
+            if canaries.refusal_counts[kind] >= _MAX_REFUSED_CANARIES:
                 next_step = "run again when the service accepts creates"
                 if move.status not in NOT_FINAL_STATUSES:
                     next_step = f"correct the mapping or the base, or {next_step}"
                 session.control.request_stop(
-                    f"the service refused each of the run's first {_MOST_REFUSED_CANARIES} creates in the same way "
+                    f"the service refused each of the run's first {_MAX_REFUSED_CANARIES} creates in the same way "
                     f"({kind}): {next_step}"
                 )
         elif move.event is Event.MISANSWERED:
@@ -349,7 +349,7 @@ class Creator:
             )
         elif move.event is Event.LOST:
             canaries.unknown_entries.add((session.journal.base.key, candidate.intent.identity))
-            if len(canaries.unknown_entries) >= _MOST_UNKNOWN_CANARIES:
+            if len(canaries.unknown_entries) >= _MAX_UNKNOWN_CANARIES:
                 session.control.request_stop(
                     f"the run's first creates got no usable answer ({move.message}): "
                     "nothing more was sent. Run again when the service answers as its documentation says"

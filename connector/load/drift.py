@@ -20,7 +20,7 @@ import numpy.typing as npt
 from connector.ledger.entries import Entry, Ledger
 from connector.ledger.receipts import ReceiptKind
 from connector.listing.base_reader import has_identity
-from connector.listing.hidden import learn_hidden_classes
+from connector.listing.hidden import record_hidden_classes
 from connector.listing.pages import ListFailed
 from connector.listing.reader import SMALLEST_WINDOW, read_list
 from connector.listing.requests import ask, look_up_together
@@ -33,7 +33,7 @@ from connector.spool import SpooledValues
 from connector.subscribers.identity import FINGERPRINT_BYTES
 
 # Largest number of rows that are looked up by Id. A listing is cheaper for more rows: a page has 1,000 subscribers.
-_MOST_LOOKED_UP = 100
+_MAX_LOOKED_UP = 100
 _COMMIT_ROWS = 2_000  # rows that share a commit
 
 _EQUAL, _DIFFERENT = 1, 2  # results of the comparison of a row; 0: not compared
@@ -148,7 +148,7 @@ class _Comparison:
         try:
             await self._find_ids(indexes)
             self._compare_shown()
-            is_looked_up = len(self._ids) <= _MOST_LOOKED_UP and await self._look_up()
+            is_looked_up = len(self._ids) <= _MAX_LOOKED_UP and await self._look_up()
             if not is_looked_up or await self._may_miss_opt_outs():
                 await self._find_ids(range(len(self._waiting)))
                 await self._list()
@@ -198,7 +198,7 @@ class _Comparison:
         shown_subscribers = self._session.access.state.shown_subscribers
         for part in _split(self._ids.tolist()):
             wire_objects = [shown_subscribers.read(subscriber_id) for subscriber_id in part]
-            self.take([wire for wire in wire_objects if wire is not None])
+            self.receive_rows([wire for wire in wire_objects if wire is not None])
         open_mask = self._verdicts[self._indexes] == 0
         self._ids, self._indexes = self._ids[open_mask], self._indexes[open_mask]
 
@@ -211,10 +211,10 @@ class _Comparison:
         first_rows = (await session.control.until_stopped(ask(session.access, ListQuery(id=ids[0])))).rows
         if any(row["Id"] != ids[0] for row in first_rows):
             return False
-        self.take(first_rows)
+        self.receive_rows(first_rows)
         look_ups = [partial(ask, session.access, ListQuery(id=subscriber_id)) for subscriber_id in ids[1:]]
         for answer in await session.control.until_stopped(look_up_together(session.access, look_ups)):
-            self.take(answer.rows)
+            self.receive_rows(answer.rows)
         return True
 
     async def _may_miss_opt_outs(self) -> bool:
@@ -227,7 +227,7 @@ class _Comparison:
         ]
         if any(index in self._opt_out_jobs for index in unseen_indexes):
             return True
-        return bool(unseen_indexes) and bool(await learn_hidden_classes(self._session.access))
+        return bool(unseen_indexes) and bool(await record_hidden_classes(self._session.access))
 
     async def _list(self) -> None:
         session = self._session
@@ -257,7 +257,7 @@ class _Comparison:
     def start_sweep(self, number: int) -> None:
         """Do nothing: a second sweep shows the same subscribers again."""
 
-    def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
+    def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Compare the subscribers of a page with their waiting rows."""
         if not len(self._ids):
             return

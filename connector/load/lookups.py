@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 from connector.listing.access import KeyGroup, ListAccess, LookupKey, LookupResult
-from connector.listing.base_list import sweep_for
-from connector.listing.hidden import detect_hidden_base, learn_hidden_classes
-from connector.listing.lookup import ASKED_TOGETHER, can_prove_absence, count_requests, look_by_filter
+from connector.listing.base_list import look_up_by_sweep
+from connector.listing.hidden import find_hidden_base, record_hidden_classes
+from connector.listing.lookup import ASKED_TOGETHER, can_prove_absence, count_requests, look_up_by_filters
 from connector.listing.pages import ListFailed
 from connector.listing.requests import read_stats
 from connector.service.wire import UNAUTHORISED
@@ -112,7 +112,7 @@ def estimate_keys(groups: Sequence[KeyGroup], sweep: SweepCost) -> KeysCost:
     If there are more keys than a sweep has requests, the result is one request for each key: the exact cost does not
     matter."""
     key_count = sum(len(group.keys) for group in groups)
-    has_other_spellings = any(key.in_any_spelling for group in groups for key in group.keys)
+    has_other_spellings = any(key.ignores_case for group in groups for key in group.keys)
     if sweep.request_count is not None and key_count >= sweep.request_count and not sweep.is_unusable:
         return KeysCost(key_count, 0, has_other_spellings)
     unprovable_count = sum(not can_prove_absence(group.access, key) for group in groups for key in group.keys)
@@ -170,12 +170,12 @@ async def look_up_keys(groups: Sequence[KeyGroup]) -> AsyncIterator[LookupPart]:
 async def _choose_next_way(groups: Sequence[KeyGroup], progress: LookupProgress) -> tuple[Way, LookupProgress]:
     """Return the way to look the keys up next, and the progress with this way."""
     for group in groups:
-        await detect_hidden_base(group.access)
+        await find_hidden_base(group.access)
     access, filter_ways = groups[0].access, frozenset({Way.FILTER, Way.FILTER_AS_SENT})
     if access.state.hidden_classes:  # filters leave out the same classes as the list
         progress = replace(progress, tried_ways=progress.tried_ways | filter_ways)
     way = await choose_way(groups, progress)
-    if way in filter_ways and await learn_hidden_classes(access, is_repeated=True):
+    if way in filter_ways and await record_hidden_classes(access, is_repeated=True):
         progress = replace(progress, tried_ways=progress.tried_ways | filter_ways)
         way = await choose_way(groups, progress)
     return way, replace(progress, tried_ways=progress.tried_ways | {way})
@@ -191,7 +191,7 @@ async def _look_up_some(
         # A base that the account's list hides has its own state, and its own list.
         remaining_groups = [group for group in groups if group.access.state is not access.state]
         if way is Way.SWEEP:
-            results = await sweep_for(groups_of_list)
+            results = await look_up_by_sweep(groups_of_list)
         else:
             results = [build_inconclusive(group.access) for group in groups_of_list]
         pairs = zip(groups_of_list, results, strict=True)
@@ -201,9 +201,9 @@ async def _look_up_some(
     if later_keys := access_keys[ASKED_TOGETHER:]:
         remaining_groups = [KeyGroup(access, later_keys), *remaining_groups]
     if way is Way.FILTER_AS_SENT:
-        keys_as_sent = [replace(key, in_any_spelling=False) for key in keys]
+        keys_as_sent = [replace(key, ignores_case=False) for key in keys]
         result = await look_up_by_filter(access, keys_as_sent, remaining_count)
-        return [LookupPart(access, keys, result, is_as_sent=any(key.in_any_spelling for key in keys))], remaining_groups
+        return [LookupPart(access, keys, result, is_as_sent=any(key.ignores_case for key in keys))], remaining_groups
     result = await look_up_by_filter(access, keys, remaining_count)
     if tried_ways == {Way.FILTER} and not _shows_latest_sentinel(access, result):
         result = replace(result, absent_identities=frozenset())
@@ -226,11 +226,11 @@ async def look_up_by_filter(access: ListAccess, keys: Sequence[LookupKey], remai
     may fail at one unusual text."""
     started_at = access.clock.monotonic()
     try:
-        return await look_by_filter(access, keys, remaining_count=remaining_count)
+        return await look_up_by_filters(access, keys, remaining_count=remaining_count)
     except ListFailed as failure:
         if failure.status in UNAUTHORISED:
             raise
-        access.state.useless_fields.update(key.field for key in keys)
+        access.state.unusable_fields.update(key.field for key in keys)
         return LookupResult({}, frozenset(), frozenset(), 0.0, started_at)
 
 

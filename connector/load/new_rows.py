@@ -20,7 +20,7 @@ from connector.subscribers.identity import digest_identity, split_digests
 
 _FIELD = "client_user_id"
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}(\.0*)?|[0-9](\.[0-9]{1,18})?[eE]\+?[0-9]{1,2}", re.ASCII)
-_MOST_DIGITS = 12  # the largest number of digits of an id that may have lost its leading zeros
+_MAX_DIGITS = 12  # the largest number of digits of an id that may have lost its leading zeros
 
 
 def list_spellings(text: str) -> list[str]:
@@ -30,7 +30,7 @@ def list_spellings(text: str) -> list[str]:
     if _WHOLE_NUMBER.fullmatch(text) is None or (number := Decimal(text)) != number.to_integral_value() or number < 0:
         return []
     plain_spelling = str(int(number))
-    padded_spellings = [plain_spelling.zfill(width) for width in range(len(plain_spelling) + 1, _MOST_DIGITS + 1)]
+    padded_spellings = [plain_spelling.zfill(width) for width in range(len(plain_spelling) + 1, _MAX_DIGITS + 1)]
     return [spelling for spelling in (plain_spelling, f"{plain_spelling}.0", *padded_spellings) if spelling != text]
 
 
@@ -144,8 +144,7 @@ class MistakenIds:
                 found_ids |= listing_rows.find_emails(base, list(email_by_identity))
         elif email_by_identity:
             keys = [
-                LookupKey(identity, "email", email, in_any_spelling=True)
-                for identity, email in email_by_identity.items()
+                LookupKey(identity, "email", email, ignores_case=True) for identity, email in email_by_identity.items()
             ]
             found_ids = {identity: ids[0] for identity, ids in (await look_for(access, keys)).found_ids.items()}
         if not found_ids:

@@ -22,7 +22,7 @@ from connector.rows import LoadRow, Row
 from connector.service.answers import is_about_row, refusal_kind
 from connector.states import Event, FinalAbsenceEvent, State
 
-_MOST_HELD_ROWS = 10_000  # about 10 MB; further rows are reported at once
+_MAX_HELD_ROWS = 10_000  # about 10 MB; further rows are reported at once
 
 
 @dataclass(slots=True)
@@ -267,12 +267,12 @@ class Outcomes:
         self._hold(_HeldRow(problem, row, is_unchecked=is_unchecked))
 
     def _hold(self, held_row: _HeldRow) -> None:
-        if len(self._held_rows) < _MOST_HELD_ROWS or held_row.row.identity in self._session.withheld_refusals:
+        if len(self._held_rows) < _MAX_HELD_ROWS or held_row.row.identity in self._session.withheld_refusals:
             self._held_rows.append(held_row)
         else:
             self._session.tally.report(held_row.problem)
             self._session.tally.add_message(
-                f"More than {_MOST_HELD_ROWS:,} rows were refused or held. Further rows are reported with the "
+                f"More than {_MAX_HELD_ROWS:,} rows were refused or held. Further rows are reported with the "
                 "service's answer, without a look-up of their subscribers."
             )
 

@@ -14,17 +14,17 @@ from typing import Any
 from connector.errors import RunAborted
 from connector.ledger.entries import Ledger
 from connector.ledger.store import Base
-from connector.listing.access import KeyGroup, ListAccess, LookupKey, keep_shown
+from connector.listing.access import KeyGroup, ListAccess, LookupKey, store_shown
 from connector.listing.base_list import (
-    MOST_SHOWN_RECORDS,
+    MAX_SHOWN_RECORDS,
     Listing,
+    extend_listing,
     list_account,
-    list_newest,
-    list_on,
+    list_newcomers,
     record_base,
 )
 from connector.listing.base_reader import SweptRows, build_reader
-from connector.listing.hidden import detect_hidden_base, learn_hidden_classes
+from connector.listing.hidden import find_hidden_base, record_hidden_classes
 from connector.listing.lookup import count_requests
 from connector.listing.pages import ListFailed
 from connector.listing.requests import find_rows_by_filters
@@ -59,8 +59,8 @@ class BasePresence:
         self.valid_until = _NEVER if session.policy.is_looking else _ALWAYS  # monotonic
         self._chunk: PlannedChunk | None = None  # the covered chunk; None: a listing covers every chunk
         self.listing_rows: SweptRows | None = None  # the listing whose subscribers were recorded
-        self.lacking_count = 0  # confirmed subscribers of the base that the last complete listing lacks
-        self._may_be_hidden = session.policy.is_looking  # True until `detect_hidden_base` has a result
+        self.unlisted_count = 0  # confirmed subscribers of the base that the last complete listing lacks
+        self._may_be_hidden = session.policy.is_looking  # True until `find_hidden_base` has a result
 
     @property
     def access(self) -> ListAccess:
@@ -116,14 +116,14 @@ class BasePresence:
             return  # the counts of a renewal are wrong, because its pages overlap
         self.listing_rows = listing.rows
         if listing.is_complete:
-            self.lacking_count = counts.lacking_count
-        if counts.doubled_count:
+            self.unlisted_count = counts.unlisted_count
+        if counts.duplicate_count:
             base = self.session.journal.base
             self._record_twins_of_first(listing.rows)
             self.session.tally.add_message(
                 f"identities that are in the base {describe_other(base.service_id, base.name)} more than once already: "
-                f"{counts.doubled_count:,}. The interface of the service cannot remove subscribers: remove them on the "
-                "service's own pages"
+                f"{counts.duplicate_count:,}. The interface of the service cannot remove subscribers: remove them on "
+                "the service's own pages"
             )
 
     @property
@@ -133,9 +133,9 @@ class BasePresence:
 
     async def detect_hidden(self, *, is_swept: bool = False) -> bool:
         """Return whether the list is known to hide the base. The arguments and errors are those of
-        `detect_hidden_base`."""
+        `find_hidden_base`."""
         if self._may_be_hidden:
-            self._may_be_hidden = await detect_hidden_base(self.access, is_swept=is_swept) is None
+            self._may_be_hidden = await find_hidden_base(self.access, is_swept=is_swept) is None
         return self.is_hidden
 
     async def look_up(self, planned_chunk: PlannedChunk, keys: Sequence[LookupKey]) -> None:
@@ -195,13 +195,13 @@ class AccountPresence:
     async def _look_up_by_filter(self, tasks: Sequence[LookupTask], way: Way) -> list[LookupTask]:
         """Make the look-ups by filters. Return a task for each base whose look-up is inconclusive for some keys, with
         only these keys."""
-        if await learn_hidden_classes(tasks[0].base.access):
+        if await record_hidden_classes(tasks[0].base.access):
             return list(tasks)  # filters leave out the same classes as the list
         remaining_tasks = list[LookupTask]()
         for task in tasks:
             session, is_as_sent = task.base.session, way is Way.FILTER_AS_SENT
             began_at = session.clock.monotonic() if task.began_at is None else task.began_at
-            keys = [replace(key, in_any_spelling=False) for key in task.keys] if is_as_sent else task.keys
+            keys = [replace(key, ignores_case=False) for key in task.keys] if is_as_sent else task.keys
             self._filter_request_count += count_requests(keys)
             result = await look_up_by_filter(session.access, keys, len(keys))
             await self._record_found(task.base, [(identity, ids[0]) for identity, ids in result.found_ids.items()])
@@ -221,7 +221,7 @@ class AccountPresence:
 
         def record(ledger: Ledger) -> None:
             ledger.record_listed(ledger_base, field, found_pairs)
-            ledger.record_shown(ledger_base, [identity for identity, _ in found_pairs[:MOST_SHOWN_RECORDS]])
+            ledger.record_shown(ledger_base, [identity for identity, _ in found_pairs[:MAX_SHOWN_RECORDS]])
 
         await base.session.journal.ask(record)
 
@@ -241,7 +241,7 @@ class AccountPresence:
         if listing is None or listing.end is None or any(base.access.unverified_entries for base in self.bases):
             return
         began_at, start = session.clock.monotonic(), listing.rows.size
-        end = await list_on(self._shown_accesses, listing.end, listing.rows)
+        end = await extend_listing(self._shown_accesses, listing.end, listing.rows)
         if end is None:
             return
         self._listing = replace(listing, end=end, began_at=began_at)
@@ -254,7 +254,7 @@ class AccountPresence:
         """Read the list for all bases. Return the tasks that the listing does not cover."""
         session = tasks[0].base.session
         keys = [key for task in tasks for key in task.keys]
-        listing = await list_account(self._shown_accesses, keys, keeps_all=self._has_many_bases)
+        listing = await list_account(self._shown_accesses, keys, keeps_other_bases=self._has_many_bases)
         if listing.certificate.hidden:
             session.tally.add_message(describe_hidden(listing.certificate))
         for task in tasks:
@@ -292,7 +292,7 @@ class AccountPresence:
         listing, bases, newcomer_count = self._listing, [base for base in self.bases if not base.is_hidden], 0
         if listing is None or listing.end is None or not bases:
             return 0
-        rows = await list_newest(bases[0].access, listing.end)
+        rows = await list_newcomers(bases[0].access, listing.end)
         for base in bases:
             access = base.access
             listed_pairs = build_reader(access, [access.policy.identity]).read(rows)
@@ -371,7 +371,7 @@ class AccountPresence:
         for base in {id(base): base for base, _ in keys}.values():
             identities = {key.identity for key_base, key in keys if key_base is base}
             listed_pairs = build_reader(base.access, [base.session.policy.identity]).read(rows)
-            keep_shown(base.access, rows, listed_pairs, identities)
+            store_shown(base.access, rows, listed_pairs, identities)
             shown_ids = {identity: subscriber_id for identity, subscriber_id in listed_pairs if identity in identities}
             await self._record_found(base, list(shown_ids.items()))
             shown_count += len(shown_ids)

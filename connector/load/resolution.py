@@ -31,12 +31,12 @@ from connector.load.session import RunMode, Session
 from connector.service.wire import encode_subscriber
 from connector.states import Event, FinalAbsenceEvent, State
 
-_MOST_ATTEMPTS = 5  # creates of one identity, each lost and proved absent: at 2 % loss, a chance of 3 in a billion
+_MAX_ATTEMPTS = 5  # creates of one identity, each lost and proved absent: at 2 % loss, a chance of 3 in a billion
 # the beginning of the message, before the refusal's message
 _PROVED_MESSAGE = "look-ups showed that no attempt took effect"
 _PAUSE_S = 1.0  # seconds of rest after a create was refused again
-_MOST_FRUITLESS_LOOKS = 20  # look-ups in a row that settle no entry; then the remaining entries stay unknown
-_MOST_BLIND_LOOKS = 5  # inconclusive look-ups in a row: the list cannot be read, and the filters do not work
+_MAX_FRUITLESS_LOOKS = 20  # look-ups in a row that settle no entry; then the remaining entries stay unknown
+_MAX_BLIND_LOOKS = 5  # inconclusive look-ups in a row: the list cannot be read, and the filters do not work
 
 
 @dataclass(slots=True)
@@ -118,7 +118,7 @@ class Settler:
         UNKNOWN."""
         fruitless_count = blind_count = 0
         is_due = True
-        while fruitless_count < _MOST_FRUITLESS_LOOKS and blind_count < _MOST_BLIND_LOOKS:
+        while fruitless_count < _MAX_FRUITLESS_LOOKS and blind_count < _MAX_BLIND_LOOKS:
             unknown_entries = await self._read_unknown()
             if not unknown_entries or not (is_due or await self._wait_for_next_look(unknown_entries)):
                 return
@@ -151,7 +151,7 @@ class Settler:
             unresolved_create = self.outcomes.unresolved_creates[entry.identity]
             is_fresh = unresolved_create.is_of_this_run and now <= unresolved_create.known_until
             # After `known_until`, another program may have created the subscriber in another spelling.
-            keys.append(build_entry_key(entry, in_any_spelling=policy.is_looking and not is_fresh))
+            keys.append(build_entry_key(entry, ignores_case=policy.is_looking and not is_fresh))
         return KeyGroup(self._session.access, keys)
 
     async def _read_unknown(self) -> list[UnfinishedEntry]:
@@ -382,7 +382,7 @@ class Settler:
         is_holding = session.policy.on_unknown == "hold" or (bool(entry.is_holding) and not self._is_resending_held)
         if is_holding and not unresolved_create.is_refused:
             return Event.WITHHELD
-        if entry.attempts - unresolved_create.uncounted_attempts >= _MOST_ATTEMPTS and unresolved_create.is_of_this_run:
+        if entry.attempts - unresolved_create.uncounted_attempts >= _MAX_ATTEMPTS and unresolved_create.is_of_this_run:
             return Event.WITHHELD if unresolved_create.status is None else Event.REFUSED
         return Event.ABSENT
 

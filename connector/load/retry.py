@@ -203,7 +203,7 @@ class _Retry:
         entries that are proved absent, and reject the entries whose look-up was inconclusive."""
         if not entries:
             return []
-        keys = [build_entry_key(entry, in_any_spelling=state is State.REJECTED) for entry in entries]
+        keys = [build_entry_key(entry, ignores_case=state is State.REJECTED) for entry in entries]
         base, tally = self._session.journal.base, self._session.tally
         found_ids, absent_identities = dict[bytes, int](), set[bytes]()
 

@@ -485,7 +485,7 @@ class Session:
     def is_suppressed(self, identity: bytes, sent: Mapping[str, object]) -> bool:
         """Return whether a create must not be sent again: the job's suppression list has the subscriber, or the
         service's list shows the subscriber as inactive and the job suppresses inactive subscribers."""
-        if self.suppression is not None and self.suppression.holds(sent):
+        if self.suppression is not None and self.suppression.has_subscriber(sent):
             return True
         inactive_identities = self.access.inactive_identities
         digests = join_digests([identity], IDENTITY_BYTES)

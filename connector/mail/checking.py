@@ -62,7 +62,7 @@ class _Sink:
     def start_sweep(self, number: int) -> None:
         """Keep the addresses of earlier sweeps."""
 
-    def take(self, rows: WireRows) -> None:
+    def receive_rows(self, rows: WireRows) -> None:
         """Add the addresses of the rows that are not active."""
         for row in rows:
             if row.get("IsActive") is True:  # a missing IsActive is false (service-api.md 2.1)
@@ -84,7 +84,7 @@ async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> I
         rows = (await stop.until_stopped(fetch_page(client, retrier, query))).subscribers
         if rows and not any(isinstance(row.get("IsActive"), bool) for row in rows):
             raise ConfigurationError(_UNREADABLE_MESSAGE)
-        sink.take(rows)
+        sink.receive_rows(rows)
         inactive_query = replace(query, is_active=False)
         reading = read_list(client, retrier, inactive_query, sink, now=clock.now, monotonic=clock.monotonic)
         certificate = await stop.until_stopped(reading)

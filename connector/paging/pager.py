@@ -19,7 +19,7 @@ from connector.paging.certificate import PROOFS, Certificate, Order, Reason, Tot
 from connector.paging.overlap import NO_IDS, IdArray, IdSet, Mask, PageAnswer, PageRequest, mark_contained
 from connector.paging.sweep import Sweep, SweepEnd
 
-MOST_SWEEPS = 5
+MAX_SWEEPS = 5
 """The largest number of sweeps of one reading (architecture 7, rule 2)."""
 
 
@@ -165,7 +165,7 @@ class Pager:
                 return Reason.CHANGING
             return Reason.PAGING if sweep.totals.are_all_equal_to(len(ids)) else Reason.TOTAL_COUNT
         is_order_unstable = previous_sweep is not None and previous_sweep.is_shuffled and sweep.is_shuffled
-        if self._sweep_count < MOST_SWEEPS and not is_order_unstable:
+        if self._sweep_count < MAX_SWEEPS and not is_order_unstable:
             return None
         if sweep.is_shuffled:
             return Reason.UNSTABLE_ORDER

@@ -36,7 +36,7 @@ _UNCHANGED_OVERLAPS = 8
 """After a change, this many overlaps without a change are needed before pages are fetched ahead again. Each change may
 waste the pages in flight, so a list that changes all the time is read one page at a time."""
 
-_MOST_RECOUNTS = 2
+_MAX_RECOUNTS = 2
 """The end is read again this many times if TotalCount disagrees, because the service may count earlier than it
 lists."""
 
@@ -44,7 +44,7 @@ _PAGE_FACTOR, _EXTRA_PAGES = 4, 64
 """A sweep may use four times the pages that the list needs, for steps back, and 64 pages more. Then the sweep is
 stuck."""
 
-_MOST_PAGES = 1_000_000
+_MAX_PAGES = 1_000_000
 """Full pages of a billion rows. With this limit a sweep ends even if the list grows as fast as it is read."""
 
 
@@ -196,7 +196,7 @@ class Sweep:
             new_mask = self._add_rows(answer)
         # Rows may have been added and read meanwhile.
         row_count = max(self.totals.first_total or 0, len(self.seen_ids))
-        max_pages = min(_EXTRA_PAGES + _PAGE_FACTOR * (row_count // self._largest_step), _MOST_PAGES)
+        max_pages = min(_EXTRA_PAGES + _PAGE_FACTOR * (row_count // self._largest_step), _MAX_PAGES)
         if self.ending is None and self.page_count > max_pages:
             self.ending = SweepEnd.STUCK
         return new_mask
@@ -327,7 +327,7 @@ class Sweep:
         if last_page is None or not self.has_overlaps or self._phase is _Phase.HEAD:
             self._finish_at_end()
         elif self._phase is _Phase.PAST_END and last_page.is_short and answer.requested_offset >= last_page.end:
-            if last_page.total not in (None, last_page.end) and self._recount_count < _MOST_RECOUNTS:
+            if last_page.total not in (None, last_page.end) and self._recount_count < _MAX_RECOUNTS:
                 self._recount_count += 1
                 self._step_back(last_page, answer.requested_offset)
             else:

@@ -24,7 +24,7 @@ Reason = Literal["failure", "another_cause", "new_problems", "reminder", "recove
 
 _FOLDER = "alerts"
 _REMINDER_INTERVAL_S = 23 * 3600.0  # less than a day, because nightly runs do not always end at the same time
-_MOST_UNDELIVERED = 10  # alerts that are stored while the receiver is down; `status` shows every report
+_MAX_UNDELIVERED = 10  # alerts that are stored while the receiver is down; `status` shows every report
 _LONGEST_MESSAGE = 500  # characters of the text; the report has the whole message
 _WORD_WITH_DIGIT = re.compile(r"\w*\d\w*")
 _ROW_PROBLEMS = "partial"  # the cause if the run finished and only rows have problems
@@ -224,7 +224,7 @@ def read_record(path: Path) -> AlertRecord:
 def write_record(path: Path, last_run: LastRun, undelivered: Sequence[Alert]) -> None:
     """Write the record, which only its owner can read. If the record cannot be written, log a warning, and do not fail
     the run."""
-    record = AlertRecord(last_run, tuple(undelivered[-_MOST_UNDELIVERED:]))
+    record = AlertRecord(last_run, tuple(undelivered[-_MAX_UNDELIVERED:]))
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(path, json.dumps(asdict(record)).encode())

@@ -56,7 +56,7 @@ MAX_PAUSE_S = 600.0
 
 
 class ParseListed(Protocol[Rows]):
-    """A parser of pages of the list. It returns the rows in one form, like `Form.parse`."""
+    """A parser of pages of the list. It returns the rows in one form, like `RowForm.parse`."""
 
     async def __call__(
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask

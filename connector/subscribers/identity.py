@@ -382,7 +382,7 @@ class Suppression:
                 f"guard.max_shrink above {shrink:.1%} for one run"
             )
 
-    def holds(self, values: Mapping[str, object]) -> bool:
+    def has_subscriber(self, values: Mapping[str, object]) -> bool:
         """Return whether a subscriber with these values (by field name) is on the list."""
         value = values.get(self.field)
         if not isinstance(value, str):

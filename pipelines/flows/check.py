@@ -19,7 +19,7 @@ from connector.jobs.mail_planner import plan_mail
 from connector.jobs.models import Job
 from connector.jobs.reader import load_job, read_settings
 from connector.ledger.opening import check_ledger_rights, count_open_entries, read_lag
-from connector.listing.controls import Ask, Control, try_made_up, try_sample
+from connector.listing.controls import Ask, Control, try_made_up_value, try_sample
 from connector.listing.hidden import count_classes
 from connector.listing.pages import NO_WHOLE_ID, ListFailed, fetch_page, try_page
 from connector.paging.certificate import Meaning, is_window_size
@@ -208,7 +208,7 @@ async def _try_filter(ask: Ask, name: str, page: ListPage) -> str:
     )
     if sample is None:
         return "not tried, no listed subscriber has a suitable value"
-    made_up = await try_made_up(ask, name, os.urandom)
+    made_up = await try_made_up_value(ask, name, os.urandom)
     if made_up is Control.INCONCLUSIVE:
         return "refused by the service"
     if made_up is Control.IGNORED:
@@ -240,7 +240,7 @@ async def _look_for_window(ask: Ask, total: int | None) -> str:
             "ignore_total_count in the job"
         )
     counts = await count_classes(ask, 1)
-    results = {name: counts.decide(name) for name in _CLASSES}
+    results = {name: counts.compare_with_total(name) for name in _CLASSES}
     for name, class_names in _CLASSES.items():
         if results[name] is Meaning.CONTRADICTS:
             return (

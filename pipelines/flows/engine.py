@@ -56,7 +56,7 @@ _ANSWER_S = 5.0  # seconds to wait for the answer of a running scheduler
 _START_S = 60.0  # seconds to wait until a scheduler that this command starts is ready, on a busy machine
 _STOP_AGAIN_S = 0.5
 _CLOSE_S = 2.0  # seconds for workers to end; then they are killed
-_MOST_DEATHS = 50  # workers that may die during one task; after that many deaths the task is the cause
+_MAX_DEATHS = 50  # workers that may die during one task; after that many deaths the task is the cause
 _PRELOADED = ["distributed", "pipelines.flows.engine", "psycopg", "pandera.pandas", "uvloop"]
 _ERROR_TYPES: tuple[type[ConnectorError], ...] = (ConfigurationError, SourceError, LockedError, LedgerError)
 _SUMMED_FIELDS = (
@@ -192,7 +192,7 @@ async def _run_shard(end: _ShardEnd, sync: ShardedSync, client: Client, key: str
         if isinstance(error, asyncio.CancelledError) and not future.cancelled():
             raise
         end.error = RunAborted(
-            f"shard {end.shard} was lost ({type(error).__name__}): its workers died {_MOST_DEATHS} times, no worker is "
+            f"shard {end.shard} was lost ({type(error).__name__}): its workers died {_MAX_DEATHS} times, no worker is "
             "left, or the scheduler has ended. What was done is recorded. Look at the memory and the log of the "
             "workers, then run the command again"
         )
@@ -270,7 +270,7 @@ def _configure(folder: str) -> dict[str, Any]:
     return {
         "logging": dict.fromkeys(("distributed", "distributed.client", "tornado", "bokeh"), "critical"),
         "distributed.deploy.lost-worker-timeout": "1000 days",  # Dask would drop a worker that dies twice
-        "distributed.scheduler.allowed-failures": _MOST_DEATHS,
+        "distributed.scheduler.allowed-failures": _MAX_DEATHS,
         "distributed.scheduler.no-workers-timeout": "60s",  # a worker that dies is back within seconds
         "distributed.worker.multiprocessing-method": "forkserver",
         "temporary-directory": folder,

@@ -29,7 +29,7 @@ in the ledger and no longer in the service."""
 KINDS_OF_COMPLETE_LIST = ("missing", "extra", "vanished")
 """Kinds that are certain only if the list is known to be complete."""
 
-_MOST_EXAMPLES = 5  # examples of each kind in the report
+_MAX_EXAMPLES = 5  # examples of each kind in the report
 
 DIFFERENCE_COLUMNS = {
     "difference": "missing, extra, duplicated, drifted or vanished.",
@@ -95,7 +95,7 @@ class Differences:
     def count(self, kind: str, example: int) -> None:
         """Count a difference of this kind. `example` is a subscriber id or a record number."""
         self.counts[kind] += 1
-        if len(self.examples[kind]) < _MOST_EXAMPLES:
+        if len(self.examples[kind]) < _MAX_EXAMPLES:
             self.examples[kind].append(example)
 
     def read_count(self, kind: str) -> int | None:

@@ -89,7 +89,7 @@ class Collector:
         self.current_sweep = number
         self.sweeps[number] = []
 
-    def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
+    def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         self.sweeps[self.current_sweep] += wire_objects
 
     @property

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from connector.listing.evidence import MOST_REQUESTS
+from connector.listing.evidence import MAX_REQUESTS
 from connector.listing.pages import ListFailed
-from connector.listing.reader import MOST_IN_FLIGHT, ListProgress, read_list
+from connector.listing.reader import MAX_IN_FLIGHT, ListProgress, read_list
 from connector.paging.certificate import Reason
 from connector.sandbox import SandboxProcess
 from connector.service.client import open_client
@@ -83,8 +83,8 @@ def test_a_list_without_changes_is_read_with_several_requests_at_once(sandbox: S
     assert certificate.reason is (Reason.TWO_SWEEPS if order == "email" else Reason.ID_ORDER)
     assert (certificate.total_first, certificate.total_last, certificate.distinct) == (6000, 6000, 6000)
     assert sorted(collector.ids) == [first_id + step * index for index in range(6000)]
-    assert 5 <= sandbox.stats()["peak_in_flight"] <= MOST_IN_FLIGHT
-    assert count_list_requests(sandbox) <= 1.1 * sweep_count * 60 + MOST_REQUESTS
+    assert 5 <= sandbox.stats()["peak_in_flight"] <= MAX_IN_FLIGHT
+    assert count_list_requests(sandbox) <= 1.1 * sweep_count * 60 + MAX_REQUESTS
 
 
 def test_a_concurrency_of_one_allows_one_request_at_a_time(sandbox: SandboxProcess) -> None:
@@ -175,4 +175,4 @@ def test_only_some_statuses_of_a_refused_page_can_mean_the_end_of_the_list() -> 
         *((status, False) for status in (None, 301, 401, 403, 405, 408, 409, 429, 500)),
     ]
     for status, is_end in cases:
-        assert ListFailed("refused", status=status).says_no_more is is_end
+        assert ListFailed("refused", status=status).is_query_refused is is_end

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 import orjson
 import pytest
 
-from connector.listing.evidence import MOST_REQUESTS
+from connector.listing.evidence import MAX_REQUESTS
 from connector.listing.pages import ListFailed
 from connector.listing.reader import read_list
 from connector.paging.certificate import Certificate, Reason
@@ -204,7 +204,7 @@ def test_the_certificate_records_the_behaviour_of_the_filters(
     )
     assert (
         sandbox.stats()["requests"]["list"]["received"] - request_count_before - certificate.pages
-        <= 1 + 5 + MOST_REQUESTS
+        <= 1 + 5 + MAX_REQUESTS
     )
 
 

@@ -45,9 +45,9 @@ class VirtualTime:
         self.now += seconds
 
 
-def build_key(text: str, field: str = "email", *, in_any_spelling: bool = False) -> LookupKey:
+def build_key(text: str, field: str = "email", *, ignores_case: bool = False) -> LookupKey:
     """Return the key to look a subscriber up by the text as sent."""
-    return LookupKey(digest_identity(field, text), field, text, in_any_spelling)
+    return LookupKey(digest_identity(field, text), field, text, ignores_case)
 
 
 def compute_identity(text: str, field: str = "email") -> bytes:

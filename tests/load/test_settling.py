@@ -61,7 +61,7 @@ class Bench:
     now: float = 1000.0
     look_times: list[float] = field(default_factory=list)
     resent_candidates: list[Candidate] = field(default_factory=list)
-    in_any_spelling: list[bool] = field(default_factory=list)
+    ignores_case: list[bool] = field(default_factory=list)
     body: bytes = encode_subscriber({"base_id": 7, "email": "ann@x.org"})
     other_sentinels: tuple[Sentinel, ...] = ()  # every look shows these sentinels
     loss_count: int = 0  # the number of lost batches before the first answered batch
@@ -105,8 +105,8 @@ class Bench:
         self.now += seconds
 
     def look_up(self, access: ListAccess, keys: Sequence[LookupKey]) -> LookupResult:
-        assert [replace(key, in_any_spelling=False) for key in keys] == [LookupKey(ANN, "email", "ann@x.org")]
-        self.in_any_spelling.append(keys[0].in_any_spelling)
+        assert [replace(key, ignores_case=False) for key in keys] == [LookupKey(ANN, "email", "ann@x.org")]
+        self.ignores_case.append(keys[0].ignores_case)
         if not self.looks:
             access.control.request_stop("the bench has no more looks")
             return build_result(INCOMPLETE_LOOK, self.now, access)
@@ -236,7 +236,7 @@ def test_a_run_records_the_largest_lag_for_the_next_run(bench: Bench) -> None:
 def test_an_entry_of_an_earlier_run_is_looked_up_in_every_spelling(bench: Bench) -> None:
     bench.looks = [EMPTY_LOOK, EMPTY_LOOK, EMPTY_LOOK]
     bench.settle(confirmed_at=1001.0)
-    assert bench.in_any_spelling == [True] * 3
+    assert bench.ignores_case == [True] * 3
 
 
 def test_a_create_of_this_run_is_looked_up_in_other_spellings_only_after_known_until(bench: Bench) -> None:
@@ -245,7 +245,7 @@ def test_a_create_of_this_run_is_looked_up_in_other_spellings_only_after_known_u
         confirmed_at=1001.0,
         unresolved_create=UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True, known_until=1060.0),
     )
-    assert bench.in_any_spelling == [False, False, False, True, True, True]
+    assert bench.ignores_case == [False, False, False, True, True, True]
 
 
 def test_an_entry_of_a_run_with_hold_is_held_by_a_later_run(bench: Bench) -> None:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from connector.listing.evidence import MOST_REQUESTS
+from connector.listing.evidence import MAX_REQUESTS
 from connector.paging.certificate import CutOff, Reason, is_window_size
 from tests.paging.simulated import SimulatedList
 from tests.paging.windows import (
@@ -77,7 +77,7 @@ def test_the_reading_of_an_honest_list_is_rarely_cut_off_and_needs_few_requests(
         reasons[certificate.reason] += 1
         cut_offs[certificate.cut_off] += 1
         hidden_count += bool(certificate.hidden)  # a newcomer was the first subscriber of its class
-        assert listed.evidence_count <= MOST_REQUESTS or certificate.hidden, f"seed {seed}"
+        assert listed.evidence_count <= MAX_REQUESTS or certificate.hidden, f"seed {seed}"
     assert hidden_count <= max(1, LIST_COUNT // 100)
     assert reasons[Reason.CUT_OFF] + reasons[Reason.CUT_OFF_POSSIBLE] <= max(1, LIST_COUNT // 100)
     assert cut_offs[CutOff.EXCLUDED] > LIST_COUNT // 4

@@ -56,7 +56,7 @@ class LongList:
         """Read the whole list, and return the certificate."""
         known_ids = sorted(self.known_ids)
 
-        async def find_lacking(ids: IdArray) -> Sequence[int]:
+        async def find_unlisted_entries(ids: IdArray) -> Sequence[int]:
             listed = set(ids.tolist())
             return [known_id for known_id in known_ids if known_id not in listed]
 
@@ -68,7 +68,7 @@ class LongList:
                 self,
                 now=lambda: STARTED,
                 reads_ahead=False,
-                find_lacking=find_lacking if known_ids else None,
+                find_unlisted_entries=find_unlisted_entries if known_ids else None,
                 unlisted_bases=[3],
                 draw=self.simulated.random.randbytes,
                 monotonic=lambda: 0.0,
@@ -78,7 +78,7 @@ class LongList:
     def start_sweep(self, number: int) -> None:
         self.rows.clear()
 
-    def take(self, rows: Sequence[dict[str, Any]]) -> None:
+    def receive_rows(self, rows: Sequence[dict[str, Any]]) -> None:
         self.rows += [row["Id"] for row in rows]
 
     async def list_subscribers(self, query: ListQuery, parse: object = None) -> ListPage:

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from connector.listing.evidence import MOST_REQUESTS
+from connector.listing.evidence import MAX_REQUESTS
 from tests.pipelines.conftest import Connector, has_stored, wait_for, wait_for_result, write_csv
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.lists import count_by_base, write_lists, write_parts
@@ -173,7 +173,7 @@ def test_unknown_creates_of_all_bases_are_resolved_at_once(connector: Connector,
     assert set(count_by_base(sandbox).values()) == {1}
     assert min(result.report["settled"].values()) > 0
     # Sweeps of all bases together, and a created subscriber by its Id in three of them.
-    assert result.report["requests"]["list"]["sent"] <= 6 * (2 + MOST_REQUESTS) + 3
+    assert result.report["requests"]["list"]["sent"] <= 6 * (2 + MAX_REQUESTS) + 3
 
 
 def test_creates_whose_answers_were_lost_count_for_their_own_bases(connector: Connector, tmp_path: Path) -> None:

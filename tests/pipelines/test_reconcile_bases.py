@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from connector.listing.evidence import MOST_REQUESTS
+from connector.listing.evidence import MAX_REQUESTS
 from tests.pipelines.conftest import Connector
 from tests.pipelines.lists import write_lists
 from tests.pipelines.planned import count_requests
@@ -24,7 +24,7 @@ def test_each_base_is_compared_separately(connector: Connector, tmp_path: Path) 
     rows = (*ROWS[:3], "cem@x.org,news", "cem@x.org,club", "dan@x.org,nwes")
     result = reconcile(connector, write_lists(tmp_path, *rows))
 
-    assert count_requests(sandbox, "list") <= list_count + 6 + MOST_REQUESTS  # a listing, its evidence; the erasing
+    assert count_requests(sandbox, "list") <= list_count + 6 + MAX_REQUESTS  # a listing, its evidence; the erasing
     reported_differences = {
         (line["difference"], line["base"].rpartition("(")[2], line["identity"]) for line in read_lines(tmp_path)
     }

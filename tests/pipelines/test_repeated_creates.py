@@ -25,9 +25,9 @@ def test_some_creates_that_are_executed_twice_are_named_at_the_end(connector: Co
     assert connector.import_file(write_addresses(path, 5)).code == 0
     connector.sandbox.switch(repeat=0.2, seed=3)
     result = connector.import_file(write_addresses(path, 60))
-    doubled_count = sum(number == 2 for number in count_stored(connector.sandbox).values())
-    assert (result.code, doubled_count > 1) == (1, True), result.stderr
-    assert f"{doubled_count} subscribers of this run are in the service twice" in result.stderr
+    duplicate_count = sum(number == 2 for number in count_stored(connector.sandbox).values())
+    assert (result.code, duplicate_count > 1) == (1, True), result.stderr
+    assert f"{duplicate_count} subscribers of this run are in the service twice" in result.stderr
 
 
 def test_creates_that_are_executed_twice_are_noticed_though_the_list_lags(connector: Connector, tmp_path: Path) -> None:

@@ -166,7 +166,11 @@ def read_list(folder: Path, cell: str) -> Suppression:
 )  # fmt: skip
 def test_an_address_as_other_programs_write_it_is_read(tmp_path: Path, cell: str) -> None:
     suppression = read_list(tmp_path, cell)
-    assert [suppression.holds({"email": f"{name}@x.org"}) for name in ("ann", "zoe", "bob")] == [True, True, False]
+    assert [suppression.has_subscriber({"email": f"{name}@x.org"}) for name in ("ann", "zoe", "bob")] == [
+        True,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(

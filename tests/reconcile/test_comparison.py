@@ -72,7 +72,9 @@ def test_the_join_finds_the_differences_that_a_comparison_of_each_person_finds(
         for subscriber_id, ((side, person), value) in enumerate(listed_persons, 1):
             people[side, person][subscriber_id] = value
             base = {"Id": BASES[side], "Name": f"Base {side}"}
-            comparison.take([build_subscriber(subscriber_id, build_email(person).upper(), base, FirstName=value)])
+            comparison.receive_rows(
+                [build_subscriber(subscriber_id, build_email(person).upper(), base, FirstName=value)]
+            )
         for (side, person), value, is_compared in rows:
             sides, identities = np.array([side]), join_digests([build_digest(person)], IDENTITY_BYTES)
             if is_compared:
@@ -115,14 +117,16 @@ def test_values_of_the_list_are_compared_without_a_change() -> None:
     news = {"Id": 7, "Name": "News"}
     with Comparison("email", ["first_name", "address_city", "tags"]) as comparison:
         comparison.start_sweep(1)
-        comparison.take([build_subscriber(9, "old@x.org", news)])
+        comparison.receive_rows([build_subscriber(9, "old@x.org", news)])
         comparison.start_sweep(2)
-        comparison.take(
+        comparison.receive_rows(
             [build_subscriber(3, " Ann@X.org", news, FirstName="\ud800", Address={"City": "Ulm"}, Tags=["a"])]
         )
-        comparison.take([])
-        comparison.take([build_subscriber(number, email, news) for number, email in enumerate([None, "", " ", 5], 4)])
-        comparison.take(
+        comparison.receive_rows([])
+        comparison.receive_rows(
+            [build_subscriber(number, email, news) for number, email in enumerate([None, "", " ", 5], 4)]
+        )
+        comparison.receive_rows(
             [build_subscriber(1, "bob@x.org", "no base"), build_subscriber(2, "ANN@x.org", news, Address="none")]
         )
         assert comparison.bases == [(7, "News"), (None, None)]

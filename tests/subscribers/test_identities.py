@@ -220,7 +220,7 @@ def test_a_suppression_list_contains_an_identity_in_any_spelling_of_its_field() 
     ]
     for field, listed_identities, values, is_held in cases:
         suppression = build_suppression(field, "somebody-else@example.com", listed_identities)
-        assert suppression.holds(values) is is_held
+        assert suppression.has_subscriber(values) is is_held
         frame = pd.DataFrame({name: pd.Series([value], dtype="str") for name, value in values.items() if value != 7})
         if len(frame):
             assert suppression.build_mask(frame).tolist() == [is_held]
@@ -236,7 +236,9 @@ def test_the_mask_of_a_frame_equals_the_results_for_single_rows(
     suppression = build_suppression("email", *listed_identities)
     frame = pd.DataFrame({"email": pd.Series(column, dtype="str", index=range(5, 5 + len(column)))})
     assert suppression.build_mask(frame).tolist() == [value in listed_identities for value in column]
-    assert [suppression.holds({"email": value}) for value in column] == [value in listed_identities for value in column]
+    assert [suppression.has_subscriber({"email": value}) for value in column] == [
+        value in listed_identities for value in column
+    ]
 
 
 @given(st.lists(st.integers(0, 255), min_size=1, unique=True))

@@ -87,7 +87,7 @@ def test_the_run_no_longer_uses_a_filter_that_lists_subscribers_for_a_made_up_va
         assert await check_filters(session.access, [PLAIN_CLASS]) == FilterCheck(
             failed_classes=frozenset({PLAIN_CLASS})
         )
-        assert session.access.state.useless_fields == {"email"}
+        assert session.access.state.unusable_fields == {"email"}
         query_count = len(fake.queries)
         fake.text_match = fake_list.matches_exactly
         assert (await check_filters(session.access, [PLAIN_CLASS])).passed_classes == set()

@@ -8,7 +8,7 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.listing.access import LookupResult
-from connector.listing.lookup import can_prove_absence, count_requests, look_by_filter
+from connector.listing.lookup import can_prove_absence, count_requests, look_up_by_filters
 from connector.listing.requests import read_stats
 from connector.load.session import Session
 from connector.service.wire import ListPage, ListQuery, Refused
@@ -19,9 +19,9 @@ from tests.load.sessions import VirtualTime, build_key, build_sentinel, compute_
 NO_SENTINEL = float("-inf")
 
 
-def look(fake: FakeList, folder: Path, *texts: str, in_any_spelling: bool = False, **options: Any) -> LookupResult:
-    keys = [build_key(text, in_any_spelling=in_any_spelling) for text in texts]
-    return run_with_fake(fake, folder, lambda session: look_by_filter(session.access, keys), **options)
+def look(fake: FakeList, folder: Path, *texts: str, ignores_case: bool = False, **options: Any) -> LookupResult:
+    keys = [build_key(text, ignores_case=ignores_case) for text in texts]
+    return run_with_fake(fake, folder, lambda session: look_up_by_filters(session.access, keys), **options)
 
 
 def compute_identities(*texts: str) -> set[bytes]:
@@ -197,9 +197,9 @@ def test_each_look_up_checks_the_controls_again(tmp_path: Path) -> None:
     fake = FakeList(build_crowd(5))
 
     async def look_twice(session: Session) -> None:
-        assert (await look_by_filter(session.access, [build_key("bob@x.org")])).absent_identities
+        assert (await look_up_by_filters(session.access, [build_key("bob@x.org")])).absent_identities
         fake.text_match = lambda asked_text, stored_text: False
-        assert not (await look_by_filter(session.access, [build_key("bob@x.org")])).absent_identities
+        assert not (await look_up_by_filters(session.access, [build_key("bob@x.org")])).absent_identities
 
     run_with_fake(fake, tmp_path, look_twice)
 
@@ -219,7 +219,7 @@ def test_only_a_filter_that_ignores_case_proves_a_key_absent_in_any_capitals(
         build_crowd(5) + build_crowd(3, 20, "p{}@bücher.de") + build_crowd(3, 30, "p{}@xn--bcher-kva.de"), text_match
     )
     fake.add(50, "Ann@X.org")  # another program has created the subscriber
-    result = look(fake, tmp_path, "ann@x.org", "bob@x.org", "eva@bücher.de", in_any_spelling=True)
+    result = look(fake, tmp_path, "ann@x.org", "bob@x.org", "eva@bücher.de", ignores_case=True)
     assert set(result.found_ids) == (compute_identities("ann@x.org") if absent_emails else set())
     # The service may store eva's domain in another form.
     assert result.absent_identities == compute_identities(*absent_emails)
@@ -230,8 +230,8 @@ def test_only_a_filter_that_ignores_case_proves_a_key_absent_in_any_capitals(
 def test_a_client_user_id_is_proved_absent_by_a_filter_that_compares_case(tmp_path: Path) -> None:
     fake = FakeList(build_crowd(5))
     fake.add(50, client="c50")
-    keys = [build_key(text, "client_user_id", in_any_spelling=True) for text in ("c50", "c99")]
-    result = run_with_fake(fake, tmp_path, lambda session: look_by_filter(session.access, keys))
+    keys = [build_key(text, "client_user_id", ignores_case=True) for text in ("c50", "c99")]
+    result = run_with_fake(fake, tmp_path, lambda session: look_up_by_filters(session.access, keys))
     assert result.found_ids == {compute_identity("c50", "client_user_id"): (50,)}
     assert result.absent_identities == {compute_identity("c99", "client_user_id")}
 
@@ -263,18 +263,18 @@ def test_the_stats_are_read_again_only_if_they_are_old(tmp_path: Path) -> None:
     fake, time = FakeList(build_crowd(5)), VirtualTime()
 
     async def look_three_times(session: Session) -> None:
-        await look_by_filter(session.access, [build_key("bob@x.org")])
-        await look_by_filter(session.access, [build_key("bob@x.org")])
+        await look_up_by_filters(session.access, [build_key("bob@x.org")])
+        await look_up_by_filters(session.access, [build_key("bob@x.org")])
         assert fake.page_count == 1
         time.now += 60
-        await look_by_filter(session.access, [build_key("bob@x.org")])
+        await look_up_by_filters(session.access, [build_key("bob@x.org")])
         assert fake.page_count == 2
 
     run_with_fake(fake, tmp_path, look_three_times, time=time, fresh_s=60)
 
 
-@pytest.mark.parametrize("in_any_spelling", [False, True])
-def test_count_requests_predicts_the_number_of_requests(in_any_spelling: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ignores_case", [False, True])
+def test_count_requests_predicts_the_number_of_requests(ignores_case: bool, tmp_path: Path) -> None:
     fake = FakeList(
         [*build_crowd(3), *build_crowd(3, 20, "A{}@crowd.org"), *build_crowd(3, 30, "p+{}@crowd.org")],
         fake_list.matches_in_any_case,
@@ -286,8 +286,8 @@ def test_count_requests_predicts_the_number_of_requests(in_any_spelling: bool, t
     async def look_and_count(session: Session) -> None:
         await read_stats(session.access)
         fake.queries.clear()
-        asked_keys = [replace(key, in_any_spelling=in_any_spelling) for key in keys]
-        assert not (await look_by_filter(session.access, asked_keys)).found_ids
+        asked_keys = [replace(key, ignores_case=ignores_case) for key in keys]
+        assert not (await look_up_by_filters(session.access, asked_keys)).found_ids
         expected_count = count_requests(asked_keys)
         assert expected_count - 4 <= len(fake.queries) <= expected_count  # the sentinel may be one of the controls
 
@@ -308,9 +308,9 @@ def test_can_prove_absence_is_true_only_for_keys_whose_controls_are_known(tmp_pa
             for text in ("a@x.org", "a+b@x.org", "a+b@bücher.de", "A@x.org")
         }
         assert can_prove == {"a@x.org": True, "a+b@x.org": False, "a+b@bücher.de": False, "A@x.org": False}
-        assert can_prove_absence(session.access, build_key("a@x.org", in_any_spelling=True))
+        assert can_prove_absence(session.access, build_key("a@x.org", ignores_case=True))
         session.access.state.is_case_blind = False
-        assert not can_prove_absence(session.access, build_key("a@x.org", in_any_spelling=True))
-        assert can_prove_absence(session.access, build_key("c9", "client_user_id", in_any_spelling=True))
+        assert not can_prove_absence(session.access, build_key("a@x.org", ignores_case=True))
+        assert can_prove_absence(session.access, build_key("c9", "client_user_id", ignores_case=True))
 
     run_with_fake(fake, tmp_path, ask)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from connector.errors import RunAborted
-from connector.listing.lookup import look_by_filter
+from connector.listing.lookup import look_up_by_filters
 from connector.listing.pages import ListFailed
 from connector.load.session import Session
 from connector.service.wire import ListQuery, Refused
@@ -21,7 +21,7 @@ def test_a_stopped_run_ends_its_look_ups_and_sends_no_more_requests(tmp_path: Pa
     async def look_and_stop(session: Session) -> None:
         fake.on_request = lambda query: session.control.event.set() if query.email == "p7@x.org" else None
         with pytest.raises(RunAborted, match="stopped"):
-            await look_by_filter(session.access, [build_key(f"p{number}@x.org") for number in range(200)])
+            await look_up_by_filters(session.access, [build_key(f"p{number}@x.org") for number in range(200)])
         query_count = len(fake.queries)
         await asyncio.sleep(0)
         assert (len(fake.queries), fake.in_flight_count) == (query_count, 0)
@@ -37,7 +37,7 @@ def test_messages_contain_no_email(tmp_path: Path) -> None:
 
     async def fail(session: Session) -> None:
         with pytest.raises(ListFailed) as error_info:
-            await look_by_filter(session.access, [build_key("ann@x.org")])
+            await look_up_by_filters(session.access, [build_key("ann@x.org")])
         messages = f"{error_info.value} {session.control.activity} {build_key('ann@x.org')!r} {session.access.state!r}"
         messages += repr(session.access.sentinels)
         assert "@" not in messages
@@ -50,7 +50,10 @@ def test_each_request_has_at_most_one_filter(tmp_path: Path) -> None:
     fake = FakeList(build_crowd(5))
     sentinels = (build_sentinel(940.0, 100, "wit@x.org"),)
     run_with_fake(
-        fake, tmp_path, lambda session: look_by_filter(session.access, [build_key("ann@x.org")]), sentinels=sentinels
+        fake,
+        tmp_path,
+        lambda session: look_up_by_filters(session.access, [build_key("ann@x.org")]),
+        sentinels=sentinels,
     )
     for query in fake.queries:
         filter_query = replace(query, limit=ListQuery().limit)

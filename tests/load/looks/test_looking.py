@@ -22,8 +22,8 @@ NO_SENTINEL = float("-inf")
 LONG_LIST_COUNT = 20_000  # a sweep of this many subscribers takes about 22 requests
 
 
-def look(fake: FakeList, folder: Path, *texts: str, in_any_spelling: bool = False, **options: Any) -> LookupResult:
-    keys = [build_key(text, in_any_spelling=in_any_spelling) for text in texts]
+def look(fake: FakeList, folder: Path, *texts: str, ignores_case: bool = False, **options: Any) -> LookupResult:
+    keys = [build_key(text, ignores_case=ignores_case) for text in texts]
     return run_with_fake(fake, folder, lambda session: look_for(session.access, keys), **options)
 
 
@@ -192,12 +192,12 @@ def test_a_sentinel_counts_only_if_both_ways_that_prove_an_absence_show_the_sent
 def test_a_subscriber_in_other_capitals_is_found_with_in_any_spelling(tmp_path: Path) -> None:
     fake = FakeList(build_crowd(LONG_LIST_COUNT))
     fake.add(60_000, "Ann@X.org")
-    assert set(look(fake, tmp_path, "ann@x.org", in_any_spelling=True).found_ids) == {compute_identity("ann@x.org")}
+    assert set(look(fake, tmp_path, "ann@x.org", ignores_case=True).found_ids) == {compute_identity("ann@x.org")}
     assert has_swept(fake)
 
 
-def build_keys(key_count: int, *, in_any_spelling: bool = False) -> list[LookupKey]:
-    return [build_key(f"q{index}@x.org", in_any_spelling=in_any_spelling) for index in range(key_count)]
+def build_keys(key_count: int, *, ignores_case: bool = False) -> list[LookupKey]:
+    return [build_key(f"q{index}@x.org", ignores_case=ignores_case) for index in range(key_count)]
 
 
 def build_groups(session: Session, *groups: Sequence[LookupKey]) -> list[KeyGroup]:
@@ -253,7 +253,7 @@ def test_the_estimate_counts_the_keys_for_which_no_filter_is_known_to_work(tmp_p
         assert count(*build_keys(1), build_key("a+b@x.org")) == 1
         session.access.state.is_case_blind = False
         assert count(*build_keys(1)) == 0
-        assert count(*build_keys(1, in_any_spelling=True)) == 1
+        assert count(*build_keys(1, ignores_case=True)) == 1
 
     run_with_fake(FakeList(build_crowd(LONG_LIST_COUNT)), tmp_path, ask)
 

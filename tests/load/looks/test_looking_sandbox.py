@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from connector.listing.access import LookupKey
-from connector.listing.lookup import look_by_filter
+from connector.listing.lookup import look_up_by_filters
 from connector.load.lookups import look_for
 from connector.sandbox import SandboxProcess
 from tests.load.sessions import BASE, build_key, run_with_sandbox
@@ -76,7 +76,7 @@ def test_client_user_ids_are_found_only_in_their_own_case(
     other_case = build_key("k1-1", "client_user_id")  # K1-1 is another subscriber
 
     result = run_with_sandbox(
-        sandbox, tmp_path, lambda session: look_by_filter(session.access, [*listed_keys, *absent_keys, other_case])
+        sandbox, tmp_path, lambda session: look_up_by_filters(session.access, [*listed_keys, *absent_keys, other_case])
     )
 
     assert set(result.found_ids) == {key.identity for key in listed_keys}

@@ -21,9 +21,7 @@ SHOP, CLUB = 8, 9
 
 def build_task(presence: BasePresence, *texts: str) -> LookupTask:
     """Return the look-up of these emails for a new chunk."""
-    return LookupTask(
-        presence, cast("PlannedChunk", object()), [build_key(text, in_any_spelling=True) for text in texts]
-    )
+    return LookupTask(presence, cast("PlannedChunk", object()), [build_key(text, ignores_case=True) for text in texts])
 
 
 def build_presences(session: Session, *other_base_ids: int) -> list[BasePresence]:

@@ -11,7 +11,7 @@ import pytest
 from connector.errors import ConfigurationError, RunAborted
 from connector.ledger.entries import ConfirmedEntry
 from connector.listing.access import KeyGroup, LookupKey, LookupResult
-from connector.listing.base_list import EmptiedError, Listing, list_account, record_base, sweep_for
+from connector.listing.base_list import EmptiedError, Listing, list_account, look_up_by_sweep, record_base
 from connector.listing.pages import ListFailed
 from connector.load.session import Session
 from connector.service.wire import Ambiguous, ListQuery
@@ -146,21 +146,21 @@ def test_only_the_last_sweep_of_a_look_up_shows_sentinels(tmp_path: Path) -> Non
 
 
 async def sweep_in(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
-    (result,) = await sweep_for([KeyGroup(session.access, keys)])
+    (result,) = await look_up_by_sweep([KeyGroup(session.access, keys)])
     return result
 
 
 async def list_base(session: Session) -> tuple[Listing, int]:
     listing = await list_account([session.access])
-    return listing, (await record_base(session.access, listing.rows)).doubled_count
+    return listing, (await record_base(session.access, listing.rows)).duplicate_count
 
 
 def list_once(fake: FakeList, folder: Path, *texts: str, **options: Any) -> tuple[Listing, int, list[int | None]]:
     """Read the list. Return the listing, the number of doubled identities, and the recorded ids of these emails."""
 
     async def list_and_read(session: Session) -> tuple[Listing, int, list[int | None]]:
-        listing, doubled_count = await list_base(session)
-        return listing, doubled_count, read_recorded_ids(session.journal, *texts)
+        listing, duplicate_count = await list_base(session)
+        return listing, duplicate_count, read_recorded_ids(session.journal, *texts)
 
     return run_with_fake(fake, folder, list_and_read, **options)
 
@@ -169,9 +169,9 @@ def test_a_listing_records_only_the_subscribers_of_the_base(tmp_path: Path) -> N
     fake = FakeList(build_crowd(5))
     fake.add(51, "Ann@x.org")
     fake.add(52, "bob@x.org", base={"Id": 8, "Name": "Shop"})
-    listing, doubled_count, recorded_ids = list_once(fake, tmp_path, "ann@x.org", "bob@x.org", "p1@crowd.org")
+    listing, duplicate_count, recorded_ids = list_once(fake, tmp_path, "ann@x.org", "bob@x.org", "p1@crowd.org")
     assert recorded_ids == [51, None, None]
-    assert (listing.is_complete, doubled_count) == (True, 0)
+    assert (listing.is_complete, duplicate_count) == (True, 0)
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
@@ -200,8 +200,8 @@ def test_a_listing_counts_identities_with_several_ids(tmp_path: Path, is_sorted_
     fake.add(6000, "c@x.org", base={"Id": 8, "Name": "Shop"})
     if is_sorted_by_email:  # the list is read by two sweeps, and a subscriber of both sweeps is not doubled
         fake.sort_people = lambda people: sorted(people, key=lambda person: (person["Email"].lower(), person["Id"]))
-    listing, doubled_count, recorded_ids = list_once(fake, tmp_path, "a@x.org", "b@x.org", "c@x.org")
-    assert (listing.certificate.sweeps, doubled_count) == (2 if is_sorted_by_email else 1, 2)
+    listing, duplicate_count, recorded_ids = list_once(fake, tmp_path, "a@x.org", "b@x.org", "c@x.org")
+    assert (listing.certificate.sweeps, duplicate_count) == (2 if is_sorted_by_email else 1, 2)
     assert None not in recorded_ids
 
 
