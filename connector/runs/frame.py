@@ -322,35 +322,30 @@ async def run_in_frame(frame: Frame, work: Work, stop: Stop, on_begin: ReceiveDe
     report = start_report(plan.command, frame.job, stop.clock.now(), frame.scope)
     report.is_planned = plan.is_planned
     record = record_report(report, plan.settings.state_dir, plan.settings.retention_s, stop.clock.now)
-    with nullcontext() if report.is_planned else record:
-        await _open_and_run(frame, work, report, stop, on_begin)
+    url = plan.settings.ledger_url
+    ledger_context: AbstractContextManager[Ledger] = (
+        open_planned_ledger(url, plan.settings.account)
+        if plan.is_planned
+        else open_ledger(
+            url,
+            shard=plan.shard,
+            wait_s=plan.wait_s,
+            is_stopped=stop.event.is_set,
+            may_create=plan.settings.may_create_ledger,
+        )
+    )
+    with nullcontext() if plan.is_planned else record:
+        try:
+            async with enter_in_thread(ledger_context, stop) as ledger:
+                await _run_with_ledger(ledger, frame, work, report, stop, on_begin)
+        except LockedError as error:
+            report.signal = stop.signal
+            end_report(report, "locked" if stop.signal is None else "stopped", stop.clock.now(), str(error))
+        except LedgerError as error:
+            if report.finished_at is None or report.exit_code in (0, 1):
+                # In other cases, the run has already ended with this error or a worse one.
+                end_report(report, "aborted", stop.clock.now(), str(error))
     return report
-
-
-async def _open_and_run(frame: Frame, work: Work, report: Report, stop: Stop, on_begin: ReceiveDescription) -> None:
-    plan = frame.plan
-    clock = stop.clock
-    try:
-        url, is_stopped = plan.settings.ledger_url, stop.event.is_set
-        ledger_context: AbstractContextManager[Ledger]
-        if plan.is_planned:
-            ledger_context = open_planned_ledger(url, plan.settings.account)
-        else:
-            wait_s, may_create = plan.wait_s, plan.settings.may_create_ledger
-            ledger_context = open_ledger(
-                url, shard=plan.shard, wait_s=wait_s, is_stopped=is_stopped, may_create=may_create
-            )
-        async with enter_in_thread(ledger_context, stop) as ledger:
-            await _run_with_ledger(ledger, frame, work, report, stop, on_begin)
-    except LockedError as error:
-        report.signal = stop.signal
-        end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
-    except ConfigurationError:  # the caller reports wrong settings
-        raise
-    except LedgerError as error:
-        if report.finished_at is None or report.exit_code in (0, 1):
-            # In other cases, the run has already ended with this error or a worse one.
-            end_report(report, "aborted", clock.now(), str(error))
 
 
 async def _run_with_ledger(
