@@ -28,7 +28,7 @@ from connector.library.lists import CHUNK_ROWS, ListFilters
 from connector.library.threads import make_token, override_environ, refuse_unknown, run_flow, run_in_thread
 from connector.mail.draft import MAX_ATTACHMENT_BYTES, compose_message, parse_recipient, read_attachment
 from connector.mail.flow import run_mail
-from connector.mail.message import SETTINGS, TRACKING, Header, Message, Recipient
+from connector.mail.message import SETTINGS, Header, Message, Recipient
 from connector.mail.single import run_send
 from connector.notifications import end_failed_start, send_alert
 from connector.progress import Progress
@@ -400,7 +400,7 @@ def _compose_message(to: str | Sequence[str], sender: str, subject: str, options
         plain_text=options.get("text"),
         headers=tuple(Header(name, value) for name, value in (options.get("headers") or {}).items()),
         attachments=(*inline_files, *attached_files),
-        settings={name: value for name in (*TRACKING, *SETTINGS) if (value := values.get(name)) is not None},
+        settings={name: value for name in SETTINGS if (value := values.get(name)) is not None},
         send_at=options.get("send_at"),
     )
 

@@ -1,4 +1,4 @@
-"""Builds messages from the parts of an email that a person has set, and from DEFAULT_SETTINGS.
+"""Builds messages from the parts of an email that a person has set.
 
 The service decides every setting that is null or missing (service-api.md 2.2). So a message has a value for each
 setting. Null is sent only if a person has written null. Two settings differ: a null SendAt means at once, and a null
@@ -261,20 +261,7 @@ def read_attachment(
 # The message
 
 SettingValues = Mapping[str, bool | str | None]
-"""The values of settings by the names of TRACKING and SETTINGS. DEFAULT_SETTINGS has the value of a missing name."""
-
-DEFAULT_SETTINGS: SettingValues = MappingProxyType(
-    {
-        "track_links": False,
-        "track_plain_text_links": False,
-        "track_open": False,
-        "track_unsubscribe": False,
-        "inline_images": False,
-        "use_dkim": True,
-        "use_dkim_selector": None,
-    }
-)
-"""The default settings: the service tracks nobody, does not change the email, and signs the email."""
+"""The values of settings that are set, by the names of SETTINGS."""
 
 
 def compose_message(
@@ -285,7 +272,7 @@ def compose_message(
     to: Sequence[Recipient],
     html: str | None = None,
     plain_text: str | None = None,
-    settings: SettingValues = DEFAULT_SETTINGS,
+    settings: SettingValues = MappingProxyType({}),
     send_at: datetime | None = None,
     cc: Sequence[Recipient] = (),
     bcc: Sequence[Recipient] = (),
@@ -302,8 +289,7 @@ def compose_message(
         raise MessageError("Email.From", "is missing: every email needs a sender's address")
     if subject is None:
         raise MessageError("Email.Subject", 'is missing; for an empty subject write ""')
-    setting_values: dict[str, Any] = {**DEFAULT_SETTINGS, **settings}
-    setting_values["use_dkim_selector"] = setting_values["use_dkim_selector"] or None
+    setting_values: dict[str, Any] = {**settings, "use_dkim_selector": settings.get("use_dkim_selector") or None}
     if plain_text is None and html:
         plain_text = html_to_text(html) or None
     return Message(

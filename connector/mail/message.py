@@ -67,20 +67,21 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmailSettings:
-    """All settings of TrackingSettings and EmailSettings. If a setting is None, the service decides.
+    """All settings of TrackingSettings and EmailSettings. With the defaults, the service tracks nobody, does not change
+    the email, and signs the email. If a setting is None, the service decides.
 
     Two settings differ. None means at once for `send_at` (a Unix timestamp in seconds), and no selector for
     `use_dkim_selector`.
     """
 
-    track_links: bool | None
-    track_plain_text_links: bool | None
-    track_open: bool | None
-    track_unsubscribe: bool | None
-    inline_images: bool | None
-    send_at: int | None
-    use_dkim: bool | None
-    use_dkim_selector: str | None
+    track_links: bool | None = False
+    track_plain_text_links: bool | None = False
+    track_open: bool | None = False
+    track_unsubscribe: bool | None = False
+    inline_images: bool | None = False
+    send_at: int | None = None
+    use_dkim: bool | None = True
+    use_dkim_selector: str | None = None
 
     def __post_init__(self) -> None:
         for name, path in _PATH_BY_SETTING.items():
@@ -98,10 +99,6 @@ class EmailSettings:
             check_text("EmailSettings.UseDkimSelector", self.use_dkim_selector)
 
 
-TRACKING = ("track_links", "track_plain_text_links", "track_open", "track_unsubscribe")
-SETTINGS = ("inline_images", "use_dkim", "use_dkim_selector")
-"""The settings that a person may set, by their keys in a message file, without `send_at`."""
-
 _PATH_BY_SETTING = {  # the group and the name of a setting in the JSON
     "track_links": ("TrackingSettings", "TrackLinks"),
     "track_plain_text_links": ("TrackingSettings", "TrackPlainTextLinks"),
@@ -112,6 +109,8 @@ _PATH_BY_SETTING = {  # the group and the name of a setting in the JSON
     "use_dkim": ("EmailSettings", "UseDkim"),
     "use_dkim_selector": ("EmailSettings", "UseDkimSelector"),
 }
+SETTINGS = tuple(name for name in _PATH_BY_SETTING if name != "send_at")
+"""The settings that a person may set, by their keys in a message file, without `send_at`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 
 from connector.jobs.mail_models import MessageFile
 from connector.mail.draft import (
-    DEFAULT_SETTINGS,
     UNKNOWN_TYPE,
     compose_message,
     guess_type,
@@ -22,7 +21,6 @@ from connector.mail.draft import (
 )
 from connector.mail.message import (
     SETTINGS,
-    TRACKING,
     MessageError,
     Recipient,
     encode_email,
@@ -45,10 +43,9 @@ def test_every_setting_has_a_default_and_is_sent() -> None:
         "TrackLinks": False, "TrackPlainTextLinks": False, "TrackOpen": False, "TrackUnsubscribe": False,
     }  # fmt: skip
     assert email["EmailSettings"] == {"InlineImages": False, "SendAt": None, "UseDkim": True, "UseDkimSelector": None}
-    assert set(DEFAULT_SETTINGS) == {*TRACKING, *SETTINGS}
 
 
-@pytest.mark.parametrize("setting", sorted({*TRACKING, *SETTINGS} - {"use_dkim_selector"}))
+@pytest.mark.parametrize("setting", sorted({*SETTINGS} - {"use_dkim_selector"}))
 @pytest.mark.parametrize("value", [True, False, None])
 def test_a_setting_of_the_parts_is_sent(setting: str, value: bool | None) -> None:
     email = encode({**COMPLETE_PARTS, "settings": {setting: value}})

@@ -17,12 +17,7 @@ from connector.mail.message import (
     write_eml,
 )
 
-SETTINGS = EmailSettings(
-    **dict.fromkeys(("track_links", "track_plain_text_links", "track_open", "track_unsubscribe", "inline_images")),
-    send_at=None,
-    use_dkim=True,
-    use_dkim_selector=None,
-)
+SETTINGS = EmailSettings()
 PDF = Attachment(b"%PDF", "terms.pdf", "application/pdf")
 LOGO = Attachment(b"\x89PNG", "logo.png", "image/png", "inline", "logo")
 MAIL = Attachment(b"Subject: x\r\n\r\ny", "old.eml", "message/rfc822")
