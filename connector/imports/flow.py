@@ -49,7 +49,7 @@ from connector.runs.row_files import (
 )
 from connector.spooled_rows import SpooledRows
 from connector.subscribers.headers import explain_consent
-from connector.subscribers.preparation import PreparedChunk, prepare_chunks
+from connector.subscribers.preparation import PreparedChunk
 from connector.subscribers.rules import BaseColumn
 from connector.texts import agree, count
 from connector.units import show_share
@@ -296,17 +296,7 @@ class _Load:
         if plan.increment is not None:
             await self._begin_at_cursor(plan.increment)
         self._source_rows.suppression = await run.read_suppression()
-        chunks = prepare_chunks(
-            plan.rows.source,
-            plan.rows.mapping,
-            plan.rows.rules,
-            today=run.clock.now().date(),
-            limit=plan.rows.limit,
-            base=plan.rows.base_column,
-            suppression=run.suppression,
-            shard=plan.shard,
-            ignored_columns=plan.rows.ignored_columns,
-        )
+        chunks = plan.rows.prepare_chunks(run.clock.now().date(), run.suppression, plan.shard)
         async with aclosing(self._source_rows.spool_in_thread(chunks, run.stop)) as reading:
             async for prepared_chunk in reading:
                 if prepared_chunk.consent_columns and not plan.is_planned:

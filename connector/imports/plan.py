@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import TYPE_CHECKING
 
 from connector.errors import ConfigurationError
@@ -16,8 +17,10 @@ from connector.load.session import LoadGuard
 from connector.rows import Source
 from connector.runs.frame import RunPlan
 from connector.runs.row_files import select_source_columns
+from connector.shards import WHOLE, Shard
 from connector.sources.files import refuse_missing_columns
-from connector.subscribers.preparation import check_mapping
+from connector.subscribers.identity import Suppression
+from connector.subscribers.preparation import PreparedChunk, check_mapping, prepare_chunks
 from connector.subscribers.rules import BaseColumn, FieldMapping, ValidationRules, explain_missing, list_columns
 
 if TYPE_CHECKING:
@@ -57,6 +60,23 @@ class RowsPlan:
     def unmapped_columns(self) -> tuple[str, ...]:
         """The columns of the source that are not used."""
         return tuple(name for name in select_source_columns(self.source.columns) if name not in self.columns)
+
+    def prepare_chunks(
+        self, today: date, suppression: Suppression | None, shard: Shard = WHOLE
+    ) -> Iterator[PreparedChunk]:
+        """Read the source chunk by chunk to its end, and prepare the rows of the shard. Raises the errors of
+        `connector.subscribers.preparation.prepare_chunks`."""
+        return prepare_chunks(
+            self.source,
+            self.mapping,
+            self.rules,
+            today=today,
+            limit=self.limit,
+            base=self.base_column,
+            suppression=suppression,
+            shard=shard,
+            ignored_columns=self.ignored_columns,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,6 @@ from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
 from connector.settings import Settings, build_service
 from connector.spooled_rows import SpooledRows
-from connector.subscribers.preparation import prepare_chunks
 from connector.subscribers.rules import FieldMapping, ValidationRules
 from connector.texts import agree, count
 from pipelines.flows.reconcile_sides import (
@@ -204,14 +203,7 @@ class _Reconciling:
     async def _read_source(self) -> None:
         """Read the source to its end and close it, before the list is read. Raises RunAborted if it has no rows."""
         load, record_count = self._load, 0
-        chunks = prepare_chunks(
-            load.rows.source,
-            load.rows.mapping,
-            load.rows.rules,
-            today=self._clock.now().date(),
-            limit=None,
-            base=load.rows.base_column,
-        )
+        chunks = load.rows.prepare_chunks(self._clock.now().date(), suppression=None)
         self._progress.follow(lambda: f"{record_count:,} rows of the source read")
         async with aclosing(self._source_rows.spool_in_thread(chunks, self._stop)) as reading:
             async for prepared in reading:

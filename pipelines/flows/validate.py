@@ -22,7 +22,7 @@ from connector.runs.report import Report, Status, end_report, start_report
 from connector.runs.row_files import RejectsFile, build_invalid_problems, build_malformed_problem, build_unused_problem
 from connector.spooled_rows import SpooledRows
 from connector.subscribers.headers import explain_consent
-from connector.subscribers.preparation import PreparedChunk, prepare_chunks
+from connector.subscribers.preparation import PreparedChunk
 
 _MAX_EXAMPLES = 3  # examples of a kind of fault, with different values
 _EXAMPLE_LENGTH = 200  # characters of an example; a longer cell is cut
@@ -128,16 +128,7 @@ def _read_all(
             suppression, messages = read_suppression(plan.suppression, lambda: False)
             validation.report.messages += messages
         counts = validation.report.rows
-        chunks = prepare_chunks(
-            plan.source,
-            plan.mapping,
-            plan.rules,
-            today=clock.now().date(),
-            limit=plan.limit,
-            suppression=suppression,
-            base=plan.base_column,
-            ignored_columns=plan.ignored_columns,
-        )
+        chunks = plan.prepare_chunks(clock.now().date(), suppression)
         for _ in source_rows.spool(chunks):
             pass
         for prepared in source_rows.read(plan.limit):
