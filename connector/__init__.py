@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if os.name != "posix":
-    raise ImportError("connector runs on Linux and macOS only; on Windows, use it in WSL (Windows Subsystem for Linux)")
+    raise ImportError("Windows is not supported. On Windows, use connector in WSL (Windows Subsystem for Linux)")
 
 if TYPE_CHECKING:
     from connector.errors import (

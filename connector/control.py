@@ -54,7 +54,7 @@ class Stop:
         """Stop the run after `time_limit_s` seconds, unless the run is already stopping."""
         reason = (
             f"the time limit of {show_duration(time_limit_s)} has passed: no new request was sent, and the result of "
-            "every sent request is recorded. Run it again to continue"
+            "every sent request is recorded. Run again to continue"
         )
 
         def stop() -> None:
@@ -175,7 +175,7 @@ def stop_on_signals(clock: Clock) -> Iterator[Stop]:
 
     def kill_process(signal_number: int) -> None:
         """End the process at once, like a kill. The next run resolves the requests that had no answer."""
-        message = "ended without a report, because the ledger did not answer. Run it again to settle the open requests"
+        message = "ended without a report, because the ledger did not answer. Run again to resolve the open requests"
         os.write(2, f"connector: {message}\n".encode())
         os._exit(128 + signal_number)
 

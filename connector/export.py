@@ -169,7 +169,7 @@ def _explain_shrunk(destination: Destination, row_count: int, last_count: int | 
     share = 1 - row_count / last_count
     return (
         f"The list has {row_count:,} rows, {share:.0%} fewer than the {last_count:,} of the last export to "
-        f"{destination}, which was left as it was. If so many subscribers are gone, run again with --max-shrink "
+        f"{destination}, which was left as it was. If this loss is right, run again with --max-shrink "
         f"{min(100, math.ceil(100 * share))}%."
     )
 

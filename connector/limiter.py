@@ -154,8 +154,8 @@ class RequestLimiter:
         if self.is_pausing(self._control.clock.monotonic()):
             return "the service has asked for a pause"
         if self._breaker.is_open:
-            return f"the service accepts no {self._noun}s; a single {self._noun} is tried next"
-        return f"the next {self._noun} leaves at the pace that the service allows"
+            return f"the service accepts no {self._noun}s; the run tries a single {self._noun} next"
+        return f"the run sends the next {self._noun} at the rate that the service allows"
 
     def _record_limited(self, answer: Refused | Ambiguous, sent_at: float, now: float) -> None:
         is_probe, may_pass = self._breaker.is_open, isinstance(answer, Refused) and answer.may_pass

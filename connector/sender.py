@@ -41,9 +41,9 @@ FetchItems = Callable[[int], Awaitable[list[Item]]]
 class GiveUpReason(Enum):
     """The reason why an item with a durable intent has no answer."""
 
-    STOPPED = "the run was stopped before it was sent"
-    STALE = "the existence check expired before it was sent"
-    CUT_OFF = "the run was cut off while this request was under way"
+    STOPPED = "the run was stopped before the request was sent"
+    STALE = "the existence check expired before the request was sent"
+    CUT_OFF = "the run was cut off while this request was in flight"
 
 
 class Delivery(Protocol[Sent, AnswerT, Verdict]):

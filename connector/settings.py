@@ -237,8 +237,8 @@ def read_state(environ: Mapping[str, str], *, is_writing: bool = True) -> StateL
     )
     if not is_unicode(str(folder)):
         raise ConfigurationError(
-            f"the path of the state folder, {make_line(str(folder))}, is not in UTF-8, and the ledger's database needs "
-            "one that is: set CONNECTOR_STATE_DIR to another"
+            f"the path of the state folder, {make_line(str(folder))}, is not in UTF-8, and the ledger's database "
+            "needs a path in UTF-8: set CONNECTOR_STATE_DIR to another folder"
         )
     is_usable = True
     if is_writing:
@@ -247,7 +247,8 @@ def read_state(environ: Mapping[str, str], *, is_writing: bool = True) -> StateL
             folder.mkdir(mode=0o700, exist_ok=True)  # the permissions of an existing folder do not change
         except OSError as error:
             raise ConfigurationError(
-                f"the state folder {folder} cannot be made: {error.strerror}; set CONNECTOR_STATE_DIR to another"
+                f"the state folder {folder} cannot be created: {error.strerror}; set CONNECTOR_STATE_DIR to another "
+                "folder"
             ) from None
         is_usable = os.access(folder, os.R_OK | os.W_OK | os.X_OK)
     else:
@@ -258,8 +259,8 @@ def read_state(environ: Mapping[str, str], *, is_writing: bool = True) -> StateL
             is_usable = isinstance(error, FileNotFoundError)
     if not is_usable:
         raise ConfigurationError(
-            f"the state folder {folder} cannot be {'written' if is_writing else 'read'} by this user: allow it; or, if "
-            "it holds no ledger of this account, set CONNECTOR_STATE_DIR to another"
+            f"this user cannot {'write' if is_writing else 'read'} the state folder {folder}: change the permissions. "
+            "If the folder has no ledger of this account, you can also set CONNECTOR_STATE_DIR to another folder"
         )
     return StateLocation(folder, environ.get("CONNECTOR_LEDGER") or _write_url(folder))
 

@@ -89,7 +89,7 @@ def parse_store_url(text: str) -> str:
         raise ConfigurationError(f"{shown_url}: only objects at s3://, gs:// and az:// can be used by a URL")
     if {"@", ":"} & set(parts["rest"].partition("/")[0]) or _URL_OPTIONS.search(parts["rest"]):
         raise ConfigurationError(
-            f"{shown_url}: a URL may hold no credentials and no options; put them where the store's library looks for "
+            f"{shown_url}: a URL cannot contain credentials or options; put them where the store's library looks for "
             "them, such as its environment variables or a profile"
         )
     bucket, _, key = parts["rest"].lstrip("/").partition("/")

@@ -178,7 +178,7 @@ def compile_template(
         tree = environment.parse(source)
         for node in tree.find_all(_TEMPLATE_REFERENCES):
             raise ConfigurationError(
-                f"{name}, line {node.lineno}, asks for another template; a template stands alone here"
+                f"{name}, line {node.lineno}, asks for another template; a template cannot use other templates"
             )
         columns = _find_columns(tree, name, environment.globals)
         code = environment.compile(tree)

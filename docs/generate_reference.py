@@ -1,6 +1,6 @@
 """Write the pages of the reference that come from the code: commands, job keys, fields, files, switches, library.
 
-`python docs/generate_reference.py` writes them; a test fails when a page is behind.
+`python docs/generate_reference.py` writes the pages. A test fails if a page is out of date.
 """
 
 import inspect
@@ -116,12 +116,12 @@ def build_pages() -> dict[str, str]:
             "Switches of the sandbox",
             "This page is for you if you want to see what a job does when the service misbehaves. Set a switch by "
             "`connector sandbox --set name=value`, or by hand on the sandbox's page in a browser.",
-            _build_table(("switch", "default", "values", "what it does"), switches),
+            _build_table(("switch", "default", "values", "effect"), switches),
         ),
         "library.md": _build_page(
             "Library",
-            "This page is for you if you work in Python: a script, a notebook, an orchestrator. It has all that is "
-            "public; [Python](../how-to/library.md) shows how the parts go together. Each example runs as "
+            "This page is for you if you work in Python: a script, a notebook, an orchestrator. It lists everything "
+            "public. [Python](../how-to/library.md) shows how to combine the parts. Each example runs as "
             "printed, with `CONNECTOR_BASE_URL` and `CONNECTOR_TOKEN` in the environment.",
             *_describe_library(),
         ),
@@ -152,7 +152,9 @@ def describe_default(key: JobKey) -> tuple[str, str]:
 
 
 _WITHOUT_KEY = re.compile(r" Without this key(?:,|:) (.*)\.$")
-_ALTERNATIVE = re.compile(r"\bSet (?:either|one of|file or sql)\b")  # one of several keys, none of which has a default
+_ALTERNATIVE = re.compile(
+    r"\bSet (?:either|one of|file or sql)\b"
+)  # a description of alternative keys, which have no default
 
 
 def _describe_tables() -> Iterator[str]:
@@ -209,7 +211,7 @@ def _describe_columns(
 
 
 def _build_columns(columns: Mapping[str, str]) -> str:
-    return _build_table(("column", "what it says"), [(f"`{name}`", meaning) for name, meaning in columns.items()])
+    return _build_table(("column", "meaning"), [(f"`{name}`", meaning) for name, meaning in columns.items()])
 
 
 def _describe_commands(context: click.Context) -> Iterator[str]:
@@ -286,7 +288,7 @@ def _write_default(item: Any, kind: Any) -> str:
 
 
 def _write_json_type(kind: Any) -> str:
-    """Return the type of a value in words, with the allowed texts."""
+    """Return a description of the type of a value, with the allowed texts."""
     kinds = [part for part in get_args(kind) if part is not NoneType] if NoneType in get_args(kind) else [kind]
     if len(kinds) > 1:
         return " or ".join(map(_write_json_type, [*kinds, *([None] if NoneType in get_args(kind) else [])]))
@@ -356,7 +358,7 @@ REPORTS: Mapping[str, tuple[type, str]] = {
         f"`validate` has these keys of a run: {', '.join(f'`{key}`' for key in VALIDATION_KEYS)}. It also has:",
     ),
     "`check`": (CheckReport, "`check` has one item for each check."),
-    "`status`": (StatusReport, "`status` has the reports of runs, and what they left open."),
+    "`status`": (StatusReport, "`status` has the reports of runs, and the open entries and problems."),
     "`explain`": (ExplanationReport, "`explain` has an entry for each base that knows the subscriber."),
     "`forget`": (ForgetReport, "`forget` has the number of deleted entries."),
     "`ledger backup`, `ledger copy` and `ledger restore`": (LedgerReport, "The three commands have these keys:"),
@@ -405,7 +407,8 @@ def _build_report_keys(model: type) -> str:
 
 
 def _describe_library() -> Iterator[str]:
-    """`Connector` with its methods, each public function of `connector` with its docstring, and then the types."""
+    """Yield `Connector` with its methods, each public function of `connector` with its docstring, and then the
+    types."""
     facade = connector.Connector
     yield f"## connector.Connector\n\n```text\n{_write_signature(facade)}\n```\n\n{_show_examples(facade)}"
     public = {f"connector.{name}": getattr(connector, name) for name in sorted(connector.__all__)}
@@ -420,7 +423,8 @@ def _describe_library() -> Iterator[str]:
 
 
 def _write_signature(function: Callable[..., object]) -> str:
-    """One parameter a line; keywords of a TypedDict are optional, and their docstring says what is meant by default."""
+    """Return a signature with one parameter a line. Keywords of a TypedDict are optional, and its docstring has their
+    defaults."""
     signature = inspect.signature(function)
     names = vars(inspect.getmodule(function))
     lines, is_keyword = list[str](), False
@@ -441,13 +445,13 @@ def _write_signature(function: Callable[..., object]) -> str:
 
 
 def _show_examples(function: object) -> str:
-    """Its docstring, with the example in a block of its own."""
+    """Return the docstring of an object, with its example as a code block."""
     text, marker, example = (inspect.getdoc(function) or "").partition("\n>>> ")
     return f"{text.rstrip()}\n" + (f"\n```pycon\n{marker.lstrip()}{example}\n```\n" if marker else "")
 
 
 def _describe_type(kind: type) -> str:
-    """What it is, the fields of a dataclass, and the methods and properties that have a docstring."""
+    """Return the docstring of a class, the fields of a dataclass, and the methods and properties with a docstring."""
     parts = [_show_examples(kind)]
     if is_dataclass(kind):
         rows = []

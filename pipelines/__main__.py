@@ -7,14 +7,14 @@ import sys
 def main() -> None:
     """Run the command line. On Windows, or if Ctrl-C arrives during the import, print one line and exit."""
     if os.name != "posix":
-        sys.stderr.write("connector: it runs on Linux and macOS only; on Windows, run it in WSL\n")
+        sys.stderr.write("connector: Windows is not supported. On Windows, run connector in WSL\n")
         sys.exit(2)
     try:
         from pipelines.cli import main as run
 
         run()
     except KeyboardInterrupt:
-        sys.stderr.write("connector: stopped by a signal before it had begun\n")
+        sys.stderr.write("connector: stopped by a signal before the command began\n")
         sys.exit(130)
 
 

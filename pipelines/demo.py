@@ -116,8 +116,8 @@ def draw_data(rows: int, seed: int) -> DemoData:
 
 
 def write_people(path: Path, data: DemoData) -> None:
-    """Write the file as a spreadsheet saves it (UTF-8 with a BOM), with spoilt rows in between and the second rows of
-    subscribers, in capitals, at the end."""
+    """Write the file as a spreadsheet saves it (UTF-8 with a BOM), with invalid rows in between. At the end are second
+    rows of some subscribers, in capitals."""
     rows = [
         [
             person.email, person.first_name, person.last_name, person.gender, person.phone, ",".join(person.tags),
@@ -185,9 +185,11 @@ def run_story(folder: Path, rows: int, seed: int, run: RunFlow, console: PlainCo
             "CONNECTOR_STATE_DIR": str(folder / "state"),
         }
         settings = read_settings(environ, account="demo")
-        console.write_text(f"A service of our own runs at {sandbox.base_url}; one create in 25 goes wrong there.\n")
+        console.write_text(
+            f"The sandbox runs at {sandbox.base_url}. One create in 25 fails there, or loses its answer.\n"
+        )
         first_import = _import(people, settings, run)
-        _show(console, first_import, f"1. import people.csv: {rows:,} rows, some of them spoilt")
+        _show(console, first_import, f"1. import people.csv: {rows:,} rows, some of them invalid")
         second_import = _import(people, settings, run)
         _show(console, second_import, "2. the same import again")
         crm = plan_sync(load_job(folder / "crm.yaml", os.environ), settings)
@@ -233,7 +235,7 @@ def _check(
         {name: report.rows[name] for name in expected_counts}
         for report, expected_counts in ((first_import, first_counts), (second_import, second_counts))
     ]
-    claim = "the import created each subscriber of the file, and the same import again created nobody"
+    claim = "the first import created each subscriber of the file, and the second import created nobody"
     yield Check(
         claim,
         row_counts == [first_counts, second_counts],
@@ -243,7 +245,7 @@ def _check(
     emails = sorted(normalise_email(event["email"]) for event in create_events)
     is_once = emails == sorted({normalise_email(person.email) for person in data.crm_people})
     lost_count = sum(event["answered"] != "answered" for event in create_events)
-    claim = "the service has every subscriber once, though answers were lost"
+    claim = "the service has every subscriber once, although answers were lost"
     yield Check(
         claim, is_once and lost_count > 0, f"{len(create_events):,} creates, {lost_count} of their answers lost"
     )
@@ -256,14 +258,14 @@ def _check(
     created_count, changed_count = sync_report.rows["created"], sync_report.rows["changed"]
     is_drift_complete = drifted_emails == {normalise_email(person.email) for person in data.moved_people}
     is_true = is_drift_complete and (created_count, changed_count) == (len(data.added_people), len(data.moved_people))
-    claim = "the sync created those whom the CRM added, and listed those who moved in the drift file"
+    claim = "the sync created the added subscribers, and listed the moved subscribers in the drift file"
     yield Check(claim, is_true, f"{created_count} created, {len(drifted_emails)} listed")
 
     ledger = f"{(folder / 'state' / 'ledger.db').as_uri()}?mode=ro"
     with closing(sqlite3.connect(ledger, uri=True)) as database:
         entries = database.execute("SELECT subscriber_id, state FROM entry").fetchall()
     is_true = sorted(entries) == sorted((event["id"], _CONFIRMED) for event in create_events)
-    yield Check("the ledger knows each of them by the service's id", is_true, f"{len(entries):,} entries")
+    yield Check("the ledger has the id of each subscriber in the service", is_true, f"{len(entries):,} entries")
 
     query = "select id, email, first_name, last_name, address_city, address_zip, birthday from subscribers"
     with duckdb.connect(str(folder / "warehouse.duckdb"), read_only=True) as database:
@@ -277,5 +279,5 @@ def _check(
         sorted(["" if value is None else str(value) for value in row] for row in side) for side in (rows, expected_rows)
     ]
     verdict = (export_report.certificate or {}).get("verdict")
-    claim = "the warehouse has the same subscribers, field by field, and the export is certified"
+    claim = "the warehouse has the same subscribers with the same values, and the export is certified"
     yield Check(claim, verdict == "complete" and sorted_rows[0] == sorted_rows[1], f"{len(rows):,} rows, {verdict}")

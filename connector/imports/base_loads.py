@@ -43,7 +43,8 @@ def choose_bases(ledger: Ledger, account: str, base_id: int | None, base_name: s
     ]
     if not chosen_bases and (base_id is not None or base_name is not None):
         raise ConfigurationError(
-            f"the ledger knows no such base of the account {account}; it knows: {describe_bases(known_bases) or 'none'}"
+            f"the ledger has no such base of the account {account}. Bases in the ledger: "
+            f"{describe_bases(known_bases) or 'none'}"
         )
     return chosen_bases
 

@@ -108,7 +108,7 @@ def _check_guards(
 
 def describe_load(plan: LoadPlan) -> RunScope:
     """Return the source, service, base and settings of a load for its report."""
-    cursor = ("all, from its start on" if plan.is_full else "what is new") if plan.increment is not None else ""
+    cursor = ("all rows from the start on" if plan.is_full else "new rows") if plan.increment is not None else ""
     settings = {
         "job_file": "" if plan.job_path is None else str(plan.job_path),
         "options": plan.options,

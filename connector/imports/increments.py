@@ -74,7 +74,7 @@ class IncrementReading:
             reason = "--since"
         else:
             reason = (
-                "the start: no cursor is kept yet"
+                "the start value: no cursor is recorded yet"
                 if saved_value is None
                 else f"the cursor stood at {write_cursor(saved_value)}"
             )

@@ -15,8 +15,8 @@ from connector.subscribers.rules import FieldMapping
 from connector.texts import agree, count
 
 MISSING_ACTIVITY_MESSAGE = (
-    "nothing says is_active, so the service would create inactive subscribers, which cannot be changed "
-    "later; map a column to is_active, or use --active or --inactive (in a job: is_active: {value: true}; in Python: "
+    "no column fills is_active, so the service would create inactive subscribers, which cannot be changed later; map "
+    "a column to is_active, or use --active or --inactive (in a job: is_active: {value: true}; in Python: "
     "active=True)"
 )
 
@@ -129,7 +129,8 @@ def describe_numbers(mapping: FieldMapping, number_cells: Mapping[str, int]) -> 
                 yield (
                     f"{count(cell_count, 'cell')} of the column {column} ({name}) "
                     f"{agree(cell_count, 'is a number', 'are numbers')} in the workbook, not text: "
-                    "leading zeros, a plus sign and digits beyond the fifteenth are lost there. If it matters, format "
+                    "leading zeros, a plus sign and digits beyond the fifteenth are lost there. If these digits "
+                    "matter, format "
                     "the column as text and enter the values again"
                 )
 
@@ -158,8 +159,8 @@ def describe_reactivated(tally: Tally, *, is_planned: bool = False) -> Iterator[
         verb = "would be" if is_planned else agree(row_count, "was", "were")
         yield (
             f"{count(row_count, 'row')} {verb} created as active, though the list shows "
-            f"{agree(row_count, 'its identity', 'their identities')} as inactive in a base of the account; "
-            "to keep such rows back, set suppress: {inactive: true} in the job"
+            f"{agree(row_count, 'its identity', 'their identities')} as inactive in a base of the account; to "
+            "suppress these rows, set suppress: {inactive: true} in the job"
         )
 
 
@@ -168,7 +169,7 @@ def describe_leftovers(tally: Tally) -> Iterator[str]:
     described_counts = ((_describe_leftover(leftover), number) for leftover, number in tally.leftovers.items())
     for description, number in sorted(described_counts):
         creates = count(number, "unresolved create")
-        yield f"{creates} from earlier runs, with no row in this one, {agree(number, 'is', 'are')} {description} now"
+        yield f"{creates} of earlier runs, without a row in this run, {agree(number, 'is', 'are')} {description} now"
 
 
 def _describe_leftover(leftover: Leftover) -> str:
@@ -178,7 +179,7 @@ def _describe_leftover(leftover: Leftover) -> str:
         case Leftover.REJECTED:
             return "rejected"
         case Leftover.SUPPRESSED:
-            return "given up as suppressed"
+            return "suppressed"
         case Leftover.UNKNOWN:
             return "unknown"
     assert_never(leftover)

@@ -110,7 +110,7 @@ def _offer_split(
     if guess.name not in ("first_name", "last_name") or guess.rule.columns != (whole_name_column,):
         yield guess
         return
-    yield replace(_as_likely(guess), reason=f"{guess.reason}; whole names are not split unless you say so")
+    yield replace(_as_likely(guess), reason=f"{guess.reason}; whole names are sent unsplit")
     name = (
         whole_name_column
         if _PLAIN_WORD.fullmatch(whole_name_column)
@@ -119,7 +119,7 @@ def _offer_split(
     for field, part in (("first_name", "given_name"), ("last_name", "family_name")):
         rule = ColumnRule(template=f"{{{{ {name} | {part} }}}}")
         split_guess = _rate_guess(frame, field, rule, "its cells", today)
-        reason = f"to split clear names, in place of the line `{guess.name}: {write_rule(guess.rule)}`"
+        reason = f"splits clear names; use this line instead of `{guess.name}: {write_rule(guess.rule)}`"
         yield replace(split_guess, sureness="unsure", reason=reason)
 
 

@@ -40,7 +40,7 @@ def _read_person(value: Any) -> Any:
             return build_recipient(value["email"], value.get("name"), "recipient")
     except ConnectorError as error:
         raise ValueError(str(error)) from None
-    raise ValueError("must be an address, as ann@example.com or Ann Lee <ann@example.com>, or {email: …, name: …}")
+    raise ValueError("must be an address, such as ann@example.com or Ann Lee <ann@example.com>, or {email: …, name: …}")
 
 
 def _read_time(value: Any) -> Any:
@@ -82,7 +82,7 @@ class EmailText(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (self.path is None) == (self.content is None):
-            raise ValueError("give either path or content")
+            raise ValueError("set either path or content")
         return self
 
 

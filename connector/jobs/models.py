@@ -477,7 +477,7 @@ class Job(BaseModel):
         if is_load and self.is_export:
             raise ValueError("a job has either source and subscriber, or export: remove one of them")
         if self.mail is not None and (self.source is None or self.subscriber is not None):
-            raise ValueError("a job that mails needs a source, and has no subscriber")
+            raise ValueError("a job with mail needs a source: add source, and remove subscriber")
         if self.suppress is not None and self.suppress.inactive and (self.mail is not None or self.load.look == "none"):
             raise ValueError(
                 "suppress.inactive needs the service's list, which a mail job and load.look: none do not read; remove "

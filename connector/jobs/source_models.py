@@ -41,8 +41,8 @@ class Cursor(BaseModel):
         default=0.0,
         ge=0,
         alias="lookback",
-        description="How much earlier than its cursor a run starts, so that rows that were "
-        "committed late are read: 10m, 2h.",
+        description="Time before the cursor from which a run reads again, to find rows that were committed late, "
+        "such as 10m or 2h.",
     )
 
     @property

@@ -103,7 +103,7 @@ def _refuse_existing(targets: tuple[Path, Path]) -> None:
     """Raise ConfigurationError if a target exists, or another file that SQLite would read as a part of the target."""
     for path in (target.with_name(target.name + suffix) for target in targets for suffix in _FILE_SUFFIXES):
         if os.path.lexists(path):
-            raise ConfigurationError(f"{path} is there already, and no file is overwritten: move it away")
+            raise ConfigurationError(f"{path} exists already, and was not overwritten: move the file away")
 
 
 def _copy_pages(source: Path, copy_path: Path, mode: str) -> int:
@@ -143,8 +143,9 @@ def restore_ledger(url: str, source: Path, *, at: datetime) -> Backup:
     location = parse_ledger_location(url)
     if not isinstance(location, Path):
         raise ConfigurationError(
-            f"the ledger {show_ledger_location(location)} is in PostgreSQL: restore it with pg_restore. It does "
-            "not know then which emails were sent since: check that before you send a campaign again"
+            f"the ledger {show_ledger_location(location)} is in PostgreSQL: restore it with pg_restore. The restored "
+            "ledger does not have the emails that were sent after the backup. Before you send a campaign again, "
+            "check who got them"
         )
     source, ledger = source.absolute(), resolve_file(location)
     sources, targets = (source, find_emails(source)), (ledger, find_emails(ledger))

@@ -120,16 +120,16 @@ class EmailLog:
         if campaign is None and accounts and not is_new_account:
             raise ConfigurationError(
                 f"the campaign {name} was sent under the account {accounts[0]}, and this job's account is {account}: "
-                f"its recipients would be mailed a second time. Set service.account to {accounts[0]} if it is the same "
-                "account of the service; if it is another one, run with --new-account"
+                f"the recipients would get the email a second time. If both are the same account of the service, set "
+                f"service.account to {accounts[0]}. If they are different accounts, run with --new-account"
             )
         restored_at = self.connection.execute(_FIND_RESTORED_AT).scalar_one_or_none()
         is_closed = campaign.is_closed if campaign else restored_at is not None
         if is_closed and not is_reopening:
             raise ConfigurationError(
                 f"the campaign {name} is closed: the ledger was restored from a backup on {restored_at}, "
-                "and does not know which emails were sent after that backup was made. Take their "
-                "recipients out of the source, or make sure that there are none, and run with --reopen"
+                "and does not know which emails were sent after that backup was made. Remove their recipients from "
+                "the source, if there are any. Then run with --reopen"
             )
         return Campaign(*campaign[:3]) if campaign else None
 

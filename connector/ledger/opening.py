@@ -174,7 +174,7 @@ async def start_pace(
                 settings.ledger_url, lambda ledger: read_found_limit(ledger.connection, settings.account)
             )
         except ConnectorError as error:
-            logger.debug("the ledger gives no first guess of the limit: %s", error)
+            logger.debug("the ledger has no first guess of the rate limit: %s", error)
         if finding is None:
             return Pace(max_rate, max_concurrency)
         limit, found_at = finding
@@ -240,7 +240,7 @@ def check_ledger_rights(url: str) -> None:
     folder = next(folder for folder in ledger.parents if folder.exists())
     for path, mode in ((folder, os.R_OK | os.W_OK | os.X_OK), (ledger, os.R_OK | os.W_OK)):
         if path.exists() and not os.access(path, mode):
-            raise LedgerError(f"the ledger {ledger}: {path} cannot be written by this user: allow it")
+            raise LedgerError(f"the ledger {ledger}: this user cannot write {path}: change the permissions")
 
 
 def read_lag(url: str, account: str) -> float:

@@ -151,7 +151,7 @@ def _connect(url: URL, name: str) -> Connection:
 
 def _check_schema(name: str, schema: str | None, encoding: str) -> None:
     if schema is None:
-        raise LedgerError(f"the ledger {name} has no schema: create one that the user's search_path names")
+        raise LedgerError(f"the ledger {name} has no schema: create a schema that is in the user's search_path")
     if encoding != "UTF8":
         raise LedgerError(f"the ledger {name} is in a database whose encoding is {encoding}: use one in UTF8")
 
@@ -178,7 +178,7 @@ def hold_campaigns(connection: Connection, schema: str, ledger: str) -> HoldCamp
     def hold(name: str, wait_s: float, is_stopped: Callable[[], bool]) -> Iterator[None]:
         key = compute_key(schema, b"connector mail", digest_campaign(name))
         if key in held_keys:  # PostgreSQL would give the lock to the same session again
-            raise LockedError(f"the campaign {name} is held by this very run")
+            raise LockedError(f"the campaign {name} is held by this run")
 
         def try_lock() -> bool:
             with connection.begin():

@@ -381,7 +381,7 @@ def check_version(connection: Connection, name: str, meta: Table = meta) -> None
         if version.get(key) != own_value:
             raise ConfigurationError(
                 f"the ledger {name} has {key} {version.get(key) or 'none'}, and this version of the connector reads "
-                f"{key} {own_value} alone. Nothing was changed. Either use the version of the connector that wrote the "
+                f"only {key} {own_value}. Nothing was changed. Either use the version of the connector that wrote the "
                 "ledger, or name a new ledger (CONNECTOR_LEDGER): a load finds existing subscribers in the service, "
                 "but a new ledger does not know which emails were sent"
             )
@@ -398,8 +398,8 @@ def create_tables(connection: Connection, name: str, metadata: MetaData, meta: T
         table_names &= set(metadata.tables)  # a database on a server may be shared, but a file may not
     if table_names:
         raise LedgerError(
-            f"{name}: there is no ledger, but tables of something else ({', '.join(sorted(table_names)[:3])}): "
-            "give the ledger a file, a database or a schema of its own"
+            f"{name}: there is no ledger, but there are tables of another program "
+            f"({', '.join(sorted(table_names)[:3])}): use a separate file, database or schema for the ledger"
         )
     metadata.create_all(connection, checkfirst=False)
     connection.execute(

@@ -122,7 +122,7 @@ def make_file(path: Path) -> None:
             # A person may have copied the file to this place.
             path.chmod(0o600)
     except OSError as error:
-        raise build_error(str(path), error.strerror or "it cannot be made") from None
+        raise build_error(str(path), error.strerror or "it cannot be created") from None
 
 
 def build_engine(path: Path, pragmas: Sequence[str], busy_s: float) -> Engine:
@@ -175,9 +175,9 @@ def _refuse_damage(connection: Connection, path: Path, was_killed: bool) -> None
         check_result = check_pages(connection)
     if check_result != "ok":
         raise LedgerError(
-            f"the ledger {path} is damaged ({check_result}). Nothing was sent; move it and the files beside "
-            "it (-wal, -shm) away, and put a backup in its place or none: a load finds existing "
-            "subscribers in the service before it creates any"
+            f"the ledger {path} is damaged ({check_result}). Nothing was sent. Move the ledger and its files -wal "
+            "and -shm away. Then restore a backup, or start without a ledger: a load finds existing subscribers in "
+            "the service before it creates subscribers"
         )
 
 
@@ -221,8 +221,8 @@ def hold_lock(
             return False
         except OSError as error:
             raise LedgerError(
-                f"the ledger's lock {path} cannot be taken: {error.strerror}. Nothing was sent; look at its disk "
-                "and its permissions: this user must be able to write it and its folder"
+                f"the ledger's lock {path} cannot be taken: {error.strerror}. Nothing was sent. Check the disk and "
+                "the permissions: this user must be able to write the file and its folder"
             ) from None
         return True
 
@@ -282,7 +282,7 @@ def hold_campaign_file(
         if check_result != "ok":
             raise LedgerError(
                 f"the ledger of emails {path} is damaged ({check_result}). Nothing was sent. Move it and the "
-                "ledger away, and restore a backup (connector ledger restore). A backup does not know later emails"
+                "ledger away, and restore a backup (connector ledger restore). A backup does not have later emails"
             )
         yield
 

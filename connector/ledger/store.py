@@ -110,8 +110,8 @@ class Lease:
         with connection.begin():
             if connection.execute(_RENEW_LEASE, {"id": self.lease_id, "lease": LEASE_S}).rowcount != 1:
                 raise LedgerError(
-                    f"another run has taken over, since this run had not reached the ledger for {LEASE_S:g} s. Nothing "
-                    "more was sent, and the other run looks up what was being sent. Run again"
+                    f"another run has taken over, because this run did not reach the ledger for {LEASE_S:g} s. "
+                    "Nothing more was sent, and the other run looks up the unanswered creates. Run again"
                 )
             yield
         self.extend(asked_at)
@@ -157,7 +157,7 @@ class Store:
         lock is lost with the connection.
         """
         if self.connection.invalidated:
-            raise build_error(self.name, "the connection to it was lost")
+            raise build_error(self.name, "the connection to the ledger was lost")
         with translate_errors(self.name), self._begin():  # `begin` itself may fail in the database
             yield self.connection
 
@@ -186,9 +186,9 @@ def refuse_stale(changed_count: int, expected_count: int) -> None:
     """Raise StaleMoveError if the number of changed lines is not the expected number."""
     if changed_count != expected_count:
         raise StaleMoveError(
-            f"the ledger has changed under this run: {expected_count - changed_count} of {expected_count} entries were "
-            "not in the state they were left in. Nothing of this step was recorded; run again, and report it if it "
-            "recurs"
+            f"another program changed the ledger during this run: {expected_count - changed_count} of "
+            f"{expected_count} entries were not in the expected state. This step was not recorded. Run again, and "
+            "report the error if it recurs"
         )
 
 
@@ -206,16 +206,16 @@ def translate_errors(name: str) -> Iterator[None]:
 def build_error(name: str, reason: str) -> LedgerError:
     """Return the error for a ledger that cannot be read or written."""
     return LedgerError(
-        f"the ledger {name} cannot be used: {reason}. Nothing more was sent; "
-        "look at the file or the server, its disk and its permissions before you run again"
+        f"the ledger {name} cannot be used: {reason}. Nothing more was sent. Check the file or the server, its disk "
+        "and its permissions before you run again"
     )
 
 
 def build_missing(name: str) -> LedgerError:
     """Return the error for a ledger that does not exist."""
     return LedgerError(
-        f"there is no ledger at {name}: see CONNECTOR_LEDGER and CONNECTOR_STATE_DIR, or restore a "
-        "backup by: connector ledger restore FILE"
+        f"there is no ledger at {name}: check CONNECTOR_LEDGER and CONNECTOR_STATE_DIR, or restore a backup: "
+        "connector ledger restore FILE"
     )
 
 

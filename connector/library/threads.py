@@ -103,7 +103,8 @@ def run_flow(
     except BaseException as interruption:
         for report in reports:
             interruption.add_note(
-                f"the run {report.run_id} ended as {report.status}; see: connector status {report.run_id}"
+                f"the run {report.run_id} ended with the status {report.status}. To see its report, run: connector "
+                f"status {report.run_id}"
             )
         raise
 

@@ -54,8 +54,8 @@ class EmptiedError(RunAborted):
         super().__init__(
             "the ledger has confirmed subscribers in the base, and the service shows none of the "
             f"{looked_up_count} that were looked up: {OTHER_ACCOUNT}. "
-            "Nothing was sent. Look at the token and at the base. If the subscribers were erased on purpose, forget "
-            "them (connector forget). Do not begin a new ledger while the service may only hide them, for example "
+            "Nothing was sent. Check the token and the base. If the subscribers were erased on purpose, forget them "
+            "(connector forget). Do not begin a new ledger while the service may only hide them, for example "
             "until they confirm: a run with a new ledger would create them again"
         )
 
@@ -342,7 +342,7 @@ async def wait_until_listed(access: ListAccess, entries: Sequence[ConfirmedEntry
     wait_s = confirmed_at + access.shown_after_s - access.clock.now().timestamp()
     if wait_s <= 0:
         return False
-    await access.control.wait(min(wait_s, access.shown_after_s), "then the list must show known subscribers")
+    await access.control.wait(min(wait_s, access.shown_after_s), "until the list must show known subscribers")
     return True
 
 
@@ -418,7 +418,7 @@ async def extend_listing(accesses: Sequence[ListAccess], end: ListEnd, rows: Pag
     Raises as `list_account` does.
     """
     access = accesses[0]
-    access.control.activity = "reading on for new subscribers"
+    access.control.activity = "reading the end of the list for new subscribers"
     for other_access in accesses:
         await other_access.journal.flush()
     offset, page = await _find_overlapping_page(access, end)

@@ -353,7 +353,7 @@ def _decide_combinations(suspect: Suspect, answers: Sequence[Answer]) -> Finding
         return None
     hidden_classes = dict.fromkeys(class_ for classes in combinations for class_ in classes)
     names = " and ".join(name for name, _ in combinations[0])
-    message = f"{unlisted_count:,} subscribers are shown only to a request for {names}"
+    message = f"{unlisted_count:,} subscribers are only in the answers to requests for {names}"
     return Finding("classes", Meaning.CONTRADICTS, message, tuple(hidden_classes))
 
 
@@ -370,7 +370,9 @@ def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | Non
     highest_total = max([certificate.total_first or 0, *totals])
     if _has_grown_at_end(suspect, answers):
         return Finding(
-            "total_count", Meaning.NOTHING, f"{highest_total:,} at another time than {last_total:,}, new ids at the end"
+            "total_count",
+            Meaning.NOTHING,
+            f"{highest_total:,} at another time, {last_total:,} at the end; new ids are at the end of the list",
         )
     largest_id = int(suspect.ids[-1]) if len(suspect.ids) else math.inf  # newcomers have larger ids
     older_counts = [int(np.count_nonzero(read_unlisted_ids(suspect, answer) < largest_id)) for answer in whole_answers]
@@ -378,7 +380,9 @@ def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | Non
     jump = _compute_jump(last_total)
     is_unchanged = suspect.is_quiet and len(set(totals)) == 1
     if is_unchanged and max(totals[0] - last_total, unlisted_count) >= jump:
-        message = f"{totals[0]:,} in a second reading, and {unlisted_count:,} unlisted ids between the listed ids"
+        message = (
+            f"{totals[0]:,} in a second reading, which shows {unlisted_count:,} unlisted ids between the listed ids"
+        )
         return Finding("total_count", Meaning.CONTRADICTS, message)
     if suspect.is_quiet and suspect.earlier_total is not None and suspect.earlier_total - last_total >= jump:
         return Finding(
@@ -391,7 +395,7 @@ def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | Non
             "total_count", Meaning.CONTRADICTS, f"{highest_total:,} at one time, and {certificate.distinct:,} rows"
         )
     if highest_total > last_total:
-        return Finding("total_count", Meaning.AGREES, f"{highest_total:,} at another time than {last_total:,}")
+        return Finding("total_count", Meaning.AGREES, f"{highest_total:,} at another time, {last_total:,} at the end")
     return None
 
 
@@ -457,7 +461,7 @@ def _decide_unlisted_entries(suspect: Suspect, answers: Sequence[Answer]) -> Fin
     present_ids = find_present_ids(suspect, answers, Topic.UNLISTED_ENTRY)
     least_count = 2 if set(suspect.filters) - {"base_id"} else 1
     meaning = Meaning.CONTRADICTS if len(present_ids) >= least_count else Meaning.NOTHING
-    message = f"{len(present_ids)} of {len(lookups)} that the list lacks are there"
+    message = f"{len(present_ids)} of {len(lookups)} subscribers that the list lacks exist"
     return Finding("ledger", meaning, message, unlisted_ids=tuple(sorted(present_ids)))
 
 

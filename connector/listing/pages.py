@@ -168,10 +168,10 @@ async def fetch_page(
 def _explain_failure(answer: Refused | Ambiguous | NotSent, client: Client) -> ListFailed:
     """Return the error for a failed answer: what happened, and what to do next."""
     if not isinstance(answer, NotSent) and is_rate_limit(answer.status, answer.retry_after_s):
-        message = f"The service refuses list requests because there are too many ({answer.status}). Run it again later."
+        message = f"The service refuses list requests because there are too many ({answer.status}). Run again later."
         return ListFailed(message, status=TOO_MANY_REQUESTS)
     if isinstance(answer, NotSent):
-        hint = "Check the base URL and the network, and run it again."
+        hint = "Check the base URL and the network, and run again."
         return ListFailed(
             f"The list could not be read, because the service cannot be reached: {answer.message}. {hint}"
         )
@@ -180,13 +180,13 @@ def _explain_failure(answer: Refused | Ambiguous | NotSent, client: Client) -> L
     message = "the answer is not a page of the list" if is_page else answer.message or "no message"
     if isinstance(answer, Refused):
         is_of_token = answer.status in UNAUTHORISED
-        hint = "Check the token." if is_of_token else "Check the base URL, or run it again later."
+        hint = "Check the token." if is_of_token else "Check the base URL, or run again later."
         is_first = sum(counts_of_kind.sent - counts_of_kind.retried for counts_of_kind in client.counts.values()) == 1
         error_class = TokenRefusedError if is_of_token and is_first else ListFailed
         return error_class(f"The service refused its list ({answer.status}: {message}). {hint}", status=answer.status)
     status = f"status {answer.status}, " if answer.status is not None else ""
     # Every attempt gets the same redirect: the service has another address, or the address asks for a login.
-    hint = "Check the base URL." if answer.status in _REDIRECTS else "Run it again later."
+    hint = "Check the base URL." if answer.status in _REDIRECTS else "Run again later."
     return ListFailed(f"The service did not return its list ({status}{message}). {hint}", status=answer.status)
 
 

@@ -108,7 +108,7 @@ async def look_up_together(access: ListAccess, look_ups: Sequence[LookUp[T]]) ->
         refused_round_count = refused_round_count + 1 if is_all_refused else 0
         if refused_round_count == _MAX_REFUSED_ROUNDS:
             raise ListFailed(
-                "The service kept answering look-ups with 429 (too many requests). Run it again later.", status=429
+                "The service kept answering look-ups with 429 (too many requests). Run again later.", status=429
             )
         pending = [*pending[len(indexes) :], *refused_indexes]
         if refused_indexes:

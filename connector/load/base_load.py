@@ -349,20 +349,21 @@ class Loader:
             if await self._has_unresolved_of_another_kind():
                 if self._mode is RunMode.LOAD:
                     raise RunAborted(
-                        "unresolved creates of an earlier run, by another identity field, could not be settled, and a "
-                        "row of this run may have the same subscriber. No row was sent after that. Run again later"
+                        "an earlier run with another identity field left unresolved creates, and this run could not "
+                        "resolve them. A row of this run may have the same subscriber, so no further row was sent. "
+                        "Run again later"
                     )
                 session.tally.add_row_message(  # a plan cannot know how a load will settle the entries
-                    "an earlier run, by another identity field, left unresolved creates. A load settles them "
-                    "first, and may then find that some of the planned rows exist"
+                    "an earlier run with another identity field left unresolved creates. A load resolves them first, "
+                    "and may then find that some of the planned rows exist"
                 )
         base = session.journal.base
         unsettled_count = await session.journal.ask(lambda ledger: count_unsettled_elsewhere(ledger.connection, base))
         if unsettled_count:
             raise RunAborted(
-                f"a base that may be this one has unresolved or held creates ({unsettled_count:,}): one run gave "
+                f"a base that may be this base has unresolved or held creates ({unsettled_count:,}): one run gave "
                 "the base by its id, another run by its name, and the service has not shown yet whether both are the "
-                "same. Run again with the id or the name that came first, or settle them by connector "
+                "same. Run again with the id or the name that came first, or resolve the creates with connector "
                 "retry (add --held resend or --held drop for held creates)"
             )
         self._is_clear = True

@@ -236,8 +236,8 @@ def describe_held(message: str | None) -> str:
     """Return the text for a person about a row whose entry is HELD. `message` describes the answer (None: no
     answer)."""
     if message is None:
-        return "held: it was proved absent; decide by connector retry --held resend or drop"
-    return f"held: {message}; decide by connector retry --held resend, accept or drop"
+        return "held: the subscriber was proved absent; decide with connector retry --held resend or drop"
+    return f"held: {message}; decide with connector retry --held resend, accept or drop"
 
 
 def describe_other(service_id: int | None, name: str | None) -> str:

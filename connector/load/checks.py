@@ -47,9 +47,10 @@ def refuse_misanswered(base: Base) -> None:
     references += [f"its name {base.answered_name}"] if base.answered_name is not None else []
     asked_base = base.name if base.service_id is None else f"id {base.service_id}"
     raise ConfigurationError(
-        f"the service answered a create in the base {asked_base} as one in another base "
-        f"({describe_other(base.answered_id, base.answered_name)}), so nothing is sent to it. If that other base is "
-        f"meant, give it by {' or '.join(references) or 'its id'}. If the service was repaired, run connector retry "
+        f"the service answered a create for the base {asked_base} with another base "
+        f"({describe_other(base.answered_id, base.answered_name)}), so nothing is sent to the base {asked_base}. If "
+        f"you mean the other base, give it by {' or '.join(references) or 'its id'}. If the service was repaired, "
+        "run connector retry "
         "--held resend"
     )
 
@@ -222,7 +223,7 @@ async def find_unseen(session: Session) -> Sentinel | None:
     last_sentinel = access.sentinels[-1]
     for share in _LOOK_SHARES:
         wait_s = last_sentinel.confirmed_at + share * session.policy.quiet_period_s - session.clock.monotonic()
-        if share and not await session.control.wait(wait_s, "then the list should show the last new subscriber"):
+        if share and not await session.control.wait(wait_s, "until the list should show the last new subscriber"):
             return None
         ids = await _look(session, last_sentinel, is_thorough=share == _LOOK_SHARES[-1])
         if ids:
@@ -242,10 +243,10 @@ def describe_unlisted_create(session: Session, last_sentinel: Sentinel, created_
         f"subscriber (Id {last_sentinel.subscriber_id}) {age_s:.0f} s after that answer."
     )
     if age_s < session.access.lag.largest_lag_s:
-        ending = "The largest lag on record is longer, so the newest rows are answered and not yet seen"
+        ending = "The largest lag on record is longer, so the list need not show the newest subscribers yet"
         return f"{beginning} {ending}", False
     message = (
-        f"{beginning} So these rows are answered and not yet seen: only the answers show that the subscribers exist. "
+        f"{beginning} So only the answers show that these subscribers exist. "
         "The list may lag, the service may hide new subscribers until they confirm (double opt-in), or the service "
         f"does not store the subscribers. Look for subscriber {last_sentinel.subscriber_id} in the service. If the "
         "list lags, set load.quiet_period longer than the lag"

@@ -268,13 +268,14 @@ class Creator:
         if move.status == UNAUTHENTICATED and session.passing_refusals.count >= LEAST_ALIKE:
             session.control.request_stop(
                 f"the service accepted creates, and has refused the last {session.passing_refusals.count:,} with "
-                f"status 401 ({move.message or 'no words'}). No other row was sent. Check the token, then "
+                f"status 401 ({move.message or 'no message'}). No other row was sent. Check the token, then "
                 "run again: the next run sends the refused rows again"
             )
         if session.passing_refusals.has_lasted(session.clock.monotonic()):
             session.control.request_stop(
                 f"the service accepted creates, and has refused the last {session.passing_refusals.count:,} for the "
-                f"same reason ({move.status}: {move.message or 'no words'}). No other row was sent: the report counts "
+                f"same reason ({move.status}: {move.message or 'no message'}). No other row was sent: the report "
+                "counts "
                 "these rows as unsent. Read the service's message, then run again later. The next run sends one of the "
                 "refused rows again, and the others if the service accepts that row"
             )
@@ -326,8 +327,8 @@ class Creator:
             self._answered_base = None if service_id is None or name is None else (service_id, name)
         elif move.event is Event.REFUSED and move.status in RUN_ENDING_STATUSES and not is_second_refusal:
             session.control.request_stop(
-                f"the service refused the first create with status {move.status}: {move.message or 'no words'}. "
-                "Look at the token, its prefix (service.authorization) and the base URL, then run again"
+                f"the service refused the first create with status {move.status}: {move.message or 'no message'}. "
+                "Check the token, its prefix (service.authorization) and the base URL, then run again"
             )
         elif move.event is Event.REFUSED:
             kind = refusal_kind(move.status or 0, move.message)
@@ -345,7 +346,8 @@ class Creator:
         elif isinstance(answer, Ambiguous) and answer.is_without_id:
             session.control.request_stop(
                 f"{move.message} (such as a UUID), and the connector needs whole numbers. Nothing more was sent. "
-                "The service may have created that subscriber: look at it. Ask the service's operator for numeric ids"
+                "The service may have created the subscriber: look for it in the service. Ask the service's operator "
+                "for numeric ids"
             )
         elif move.event is Event.LOST:
             canaries.unknown_entries.add((session.journal.base.key, candidate.intent.identity))

@@ -131,7 +131,7 @@ class _Comparison:
         self._opt_out_jobs: dict[int, str] = {}
         self._names: dict[int, str] = {}  # for rows with an opt-out: the identity or the Id in the service
         self._differences = SpooledValues()
-        self._reason = "the list did not show it"
+        self._reason = "the list did not show the subscriber"
         self._is_listed = False  # whether rows are compared with the list, and not with look-ups
         self._ids: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)  # ids of the subscribers to compare, ascending
         self._indexes: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)  # the index of the row for each of `_ids`

@@ -79,7 +79,7 @@ def decide_lookup(sweep: SweepCost, keys: KeysCost, progress: LookupProgress) ->
     if sweep.is_unusable and is_filter_untried and not keys.unprovable_count:
         return Lookup(Way.FILTER, "no sweep can be relied on")
     if sweep.is_unusable and keys.has_other_spellings and Way.FILTER_AS_SENT not in progress.tried_ways:
-        return Lookup(Way.FILTER_AS_SENT, "no sweep can be relied on, and filters distinguish spellings")
+        return Lookup(Way.FILTER_AS_SENT, "no sweep can be relied on, and filters distinguish capitals")
     if is_sweep_untried and is_filter_untried and not sweep.is_unusable:
         return _choose_first(sweep, keys, progress)
     if is_filter_untried:

@@ -382,8 +382,8 @@ class Outcomes:
             )
             if unresolved_create.owner_job is not None:
                 message = (
-                    f"the subscriber is not in the service, and only the job {unresolved_create.owner_job}, which has "
-                    "a suppression list, may send it again"
+                    f"the subscriber is not in the service, and only the job {unresolved_create.owner_job}, which "
+                    "has a suppression list, may send the create again"
                 )
             status = unresolved_create.status
             self._report_unresolved(unresolved_create, Outcome.UNKNOWN, Leftover.UNKNOWN, message, status, attempts)

@@ -24,7 +24,7 @@ from connector.states import State
 Held = Literal["leave", "resend", "accept", "drop"]
 """What a person has decided to do with held entries. `leave`: nothing is decided yet."""
 
-_DROPPED_MESSAGE = "given up by connector retry --held drop; the next run after a change of its row sends it again"
+_DROPPED_MESSAGE = "dropped by connector retry --held drop. A run sends the create again after a change of its row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class _Retry:
             if entry.answered_id is not None:
                 self._record_receipt(entry)
             else:
-                message = f"no answer to accept; {describe_held(entry.message)}"
+                message = f"there is no answer to accept; {describe_held(entry.message)}"
                 self._report(entry, Outcome.UNKNOWN, "held", message, None)
 
     async def _reopen(self, held_entries: list[UnfinishedEntry]) -> None:
@@ -154,7 +154,9 @@ class _Retry:
             self._settle_later(entry)
         for entry in held_entries:
             if entry.suppressed_by not in (None, session.job):
-                message = f"held: only the job {entry.suppressed_by}, which has a suppression list, may send it again"
+                message = (
+                    f"held: only the job {entry.suppressed_by}, which has a suppression list, may send the create again"
+                )
                 self._report(entry, Outcome.UNKNOWN, "held", message, None)
 
     async def send_rejected(self) -> None:
@@ -231,7 +233,9 @@ class _Retry:
         session = self._session
         sent = {name: value for name, value in read_body(entry).items() if value is not None}
         if entry.suppressed_by not in (None, session.job):
-            self._reject(entry, f"only the job {entry.suppressed_by}, which has a suppression list, may send it again")
+            self._reject(
+                entry, f"only the job {entry.suppressed_by}, which has a suppression list, may send the create again"
+            )
             return None
         if session.is_suppressed(entry.identity, sent):
             self._session.tally.count(Outcome.SUPPRESSED, 1)

@@ -337,8 +337,8 @@ class LoadPolicy(ListPolicy):
         expires_at = self.expires_at(began_at)
         if expires_at <= ended_at:
             raise RunAborted(
-                f"looking which subscribers exist took {ended_at - began_at:,.0f} s, longer than load.fresh "
-                f"({self.fresh_s:g} s) allows, and there is no quicker way to look. Nothing was created after that. "
+                f"a look-up of all subscribers took {ended_at - began_at:,.0f} s, longer than load.fresh "
+                f"({self.fresh_s:g} s) allows, and no faster look-up exists. No row was sent after the look-up. "
                 "Set load.fresh longer than a look-up takes, then run again"
             )
         return expires_at
@@ -400,7 +400,8 @@ class Limits:
         """Return the reason why no more rows are created."""
         return (
             f"guard.max_creates: {self.sent_count:,} rows were sent, which is the limit, and more rows remain: "
-            "subscribers have left the service since the survey. The other rows were not sent. Look at the "
+            "subscribers have left the service since the run counted the rows to create. The other rows were not "
+            "sent. Look at the "
             "service, or raise the guard"
         )
 
@@ -409,9 +410,9 @@ class Limits:
         if self.max_rejected is None or not is_excess(rejected_count, self.max_rejected, self.answered_count):
             return None
         return (
-            f"guard.max_rejected: of {self.answered_count:,} creates that were answered {self.rejected_count:,} "
-            f"were rejected, and {100 * self.max_rejected:.3g} % are allowed. No other row was sent; "
-            "the service's words are in the rejects file: correct the rows or the mapping, or raise "
+            f"guard.max_rejected: the service rejected {self.rejected_count:,} of {self.answered_count:,} answered "
+            f"creates, and {100 * self.max_rejected:.3g} % are allowed. No other row was sent. The rejects file has "
+            "the service's messages: correct the rows or the mapping, or raise "
             "the guard"
         )
 

@@ -215,7 +215,7 @@ class CampaignSender:
                 case EmailState.SENT:
                     self._on_verdict(addressee, SendVerdict(MailOutcome.ALREADY_SENT))
                 case EmailState.SENDING | EmailState.UNKNOWN:
-                    reason = "an earlier run sent it, and no certain answer came"
+                    reason = "an earlier run sent the email, and no certain answer came"
                     self._on_verdict(addressee, SendVerdict(MailOutcome.UNKNOWN, entry.status, reason))
                 case EmailState.REFUSED if self._policy.allows_rejected:
                     self._allowed_recipients.add(addressee.recipient)

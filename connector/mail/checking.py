@@ -292,7 +292,8 @@ def _check_chunk(
 
 
 _UNCLEAR_MESSAGE = (
-    "this row, or another row of the address, is neither active nor inactive by a column that says who wants no email"
+    "a consent column is unclear for this address: a word in this row, or in another row of the address, means "
+    "neither active nor inactive"
 )
 
 

@@ -243,8 +243,9 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: MailRows) -
             run.is_token_refused, run.unreported_count = mailer.is_token_refused, mailer.unreported_count
             if mailer.resent_count:
                 run.report.messages.append(
-                    f"The service refused an email {mailer.resent_count:,} times with 429, and it was sent again, as "
-                    "mail.retry_limited demands. If the service sends emails that it refuses, a recipient got two"
+                    f"The service refused emails {mailer.resent_count:,} times with 429, and this run sent them "
+                    "again (mail.retry_limited). If the service sends emails that it refuses, some recipients got "
+                    "two emails"
                 )
     return run.stop.reason
 
@@ -296,7 +297,7 @@ def _report_unread_recipients(run: _Run, log: EmailLog, campaign: Campaign) -> N
             entry for entry in log.read_unsettled(campaign) if entry.recipient not in run.reported_recipients
         ]
     for entry in other_entries:
-        message = f"{entry.address}: the run {entry.run_id} sent it, and no certain answer came"
+        message = f"{entry.address}: the run {entry.run_id} sent the email, and no certain answer came"
         run.rejects.write(Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", message, entry.status))
     run.has_unread_recipients = bool(other_entries)
     if other_entries:

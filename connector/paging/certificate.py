@@ -89,7 +89,10 @@ class FiltersReport(TypedDict, total=False):
     asked: Annotated[dict[str, Any], "Requested values, by filter."]
     dropped: Annotated[int, "Number of received rows that do not match the filters."]
     controls: Annotated[
-        dict[str, str], "How each tried filter behaved: exact, partial, ignored, by_case, broken or untold."
+        dict[str, str],
+        "How each tried filter behaved. exact: only matching subscribers; partial: other "
+        "subscribers, too; ignored: not filtered; by_case: capitals must match; broken: matching subscribers "
+        "missing; untold: not known.",
     ]
     sent: Annotated[str | None, "Filter that was sent. Null: the whole list was read."]
     missed: Annotated[int, "Number of subscribers that only the list without the filter shows."]

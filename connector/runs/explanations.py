@@ -36,8 +36,8 @@ class ExplainedRun:
     job: Annotated[str, "Name of the job or file."]
     command: Annotated[str, "Name of the command."]
     started_at: Annotated[str, "Start of the run, in ISO 8601."]
-    finished_at: Annotated[str | None, "End of the run, in ISO 8601. Null if it is not on record."]
-    status: Annotated[str | None, "How the run ended. Null if it is not on record."]
+    finished_at: Annotated[str | None, "End of the run, in ISO 8601. Null if the end is not on record."]
+    status: Annotated[str | None, "How the run ended. Null if the end is not on record."]
     rejects_file: Annotated[str | None, "Path of the run's rejects file. Null if the file does not exist."]
 
 
@@ -152,10 +152,10 @@ def _describe_problem(problem: KnownProblem) -> ExplainedProblem:
 
 
 _UNKNOWN_SUBSCRIBER_MESSAGE = (
-    "The ledger does not know this subscriber: no run has sent a create for it, and no row of it was found in the "
-    "service. A job knows its subscribers by email or by client_user_id, so try the other one. The ledger "
-    "does not have rows without a valid identity, nor invalid rows of imports without a job: the rejects files of "
-    "`connector status` have such rows."
+    "The ledger does not know this subscriber: no run has sent a create for the subscriber, or found the subscriber "
+    "in the service. A job identifies subscribers by email or by client_user_id, so try the other identity. The "
+    "ledger has no rows without a valid identity, and no invalid rows of imports without a job. Such rows are in the "
+    "rejects files that `connector status` lists."
 )
 
 
@@ -227,7 +227,7 @@ def _advise(details: EntryDetails, job_option: str, *, is_running: bool) -> str 
     or "". `is_running`: a load is running now."""
     match details.state:
         case State.SENDING | State.UNKNOWN if is_running:
-            return "Wait until the run that goes on has ended: it may still resolve the create."
+            return "Wait until the active run has ended: the run may still resolve the create."
         case State.SENDING | State.UNKNOWN:
             return f"Look the subscriber up, and finish the create: connector retry{job_option}"
         case State.HELD:

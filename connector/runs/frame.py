@@ -257,7 +257,7 @@ class Run:
             await load.close()
         except ConnectorError as error:
             self.reason = self.reason or str(error)
-        close_waiting(self.waiting_rows, self.tally, "the run ended before it was compared")
+        close_waiting(self.waiting_rows, self.tally, "the run ended before the comparison")
         if not self.is_running:
             self.tally.count_unsent()
 
@@ -415,7 +415,7 @@ def _record_start(ledger: Ledger, frame: Frame, report: Report, clock: Clock) ->
         if plan.is_planned and sending_count:
             report.messages.append(
                 f"{count(sending_count, 'create')} of another run {agree(sending_count, 'is', 'are')} in flight or "
-                "unresolved: such a row counts as `unknown` unless the list shows its subscriber"
+                "unresolved: their rows count as `unknown` unless the list shows the subscriber"
             )
         end_dead_runs(connection, clock.now().timestamp())
         bases = frame.find_bases(ledger)

@@ -320,8 +320,8 @@ class UncountedError(Exception):
     def __init__(self, rows: dict[str, int], counted_rows: int) -> None:
         uncounted_rows = max(0, rows["read"] - counted_rows)
         super().__init__(
-            f"rows read: {rows['read']}, rows with an outcome: {counted_rows}; this report is not to be trusted"
-            + (f". Rows that count as unknown for it: {uncounted_rows}" if uncounted_rows else "")
+            f"rows read: {rows['read']}, rows with an outcome: {counted_rows}. The counts of this report are wrong"
+            + (f". Rows without an outcome, which count as unknown: {uncounted_rows}" if uncounted_rows else "")
         )
         self.rows = rows | {"unknown": rows["unknown"] + uncounted_rows}
 
@@ -371,6 +371,6 @@ def describe_fault(error: Exception) -> str:
         return f"{error.filename}: {error.strerror}. Allow it to this user, or name another place, and run again"
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return (
-        f"a fault of the program: {type(error).__name__} at {frame.filename}:{frame.lineno}. What was done is "
-        "recorded, and it can be run again. Please report it, with the traceback that CONNECTOR_DEBUG=1 shows"
+        f"a fault of the program: {type(error).__name__} at {frame.filename}:{frame.lineno}. The finished requests "
+        "are recorded, and you can run again. Please report the fault, with the traceback that CONNECTOR_DEBUG=1 shows"
     )

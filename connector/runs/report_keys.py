@@ -83,7 +83,7 @@ class Cause(TypedDict):
     """An item of the report's `causes`."""
 
     outcome: Annotated[str, "Outcome of the rows."]
-    field: Annotated[str, "Faulty field. Empty if the whole row is meant."]
+    field: Annotated[str, "Faulty field. Empty if the whole row is faulty."]
     code: Annotated[str, "Short code of the problem, for programs."]
     message: Annotated[str, "What is wrong, without personal data."]
     rows: Annotated[int, "Number of rows with this cause."]
@@ -126,7 +126,7 @@ class EmailReport(TypedDict, total=False):
     request_id: Annotated[int, "SendMessageRequestId of a sent email."]
     message_id: Annotated[str, "Message-ID of a sent email."]
     http_status: Annotated[int | None, "HTTP status of the answer, if the email is rejected or unknown."]
-    message: Annotated[str, "Answer of the service, or the reason for which no answer came."]
+    message: Annotated[str, "Answer of the service, or the reason why no answer came."]
 
 
 class ErrorReport(TypedDict):

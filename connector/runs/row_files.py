@@ -195,7 +195,7 @@ class RowFile(CloseableResource):
     def _record_failure(self, error: OSError) -> None:
         self.failure = self.failure or (
             f"the {self._name} {self._path} cannot be written to its end ({error.strerror}), so not all "
-            f"of {self._content} could be kept: make room or access, and run again"
+            f"of {self._content} could be written: make room on the disk, or change the permissions, and run again"
         )
 
 
@@ -226,7 +226,7 @@ class RejectsFile(RowFile):
         self.findings = findings or RowFindings()
         self._columns, self._run_id, self._now = select_source_columns(columns), run_id, now
         header = [*self._columns, *ADDED_COLUMNS]
-        super().__init__(path, header, "rejects file", "rows that a person should see")
+        super().__init__(path, header, "rejects file", "the rows that need attention")
 
     def write(self, problem: Problem) -> None:
         """Add one row."""
@@ -389,7 +389,7 @@ class LoadFiles(CloseableResource, RowRecorder):
         workbook_path = rejects_file_path.with_suffix(".xlsx") if is_workbook else None
         drift_file_path = state_dir / "drift" / f"{run_id}.csv"
         self._rejects = RejectsFile(rejects_file_path, columns, run_id, now, self.findings, workbook=workbook_path)
-        self._drift = RowFile(drift_file_path, tuple(DRIFT_COLUMNS), "drift file", "what the service does not have")
+        self._drift = RowFile(drift_file_path, tuple(DRIFT_COLUMNS), "drift file", "the differences from the service")
         self._known_change_count = 0  # number of changed rows that an earlier run has reported
         self._uncompared_counts = Counter[str]()  # number of rows that were not compared, by reason
 
@@ -455,18 +455,15 @@ class LoadFiles(CloseableResource, RowRecorder):
     def list_messages(self) -> Iterator[str]:
         """Yield messages about changed rows."""
         if self._known_change_count:
-            verb, comparison_subject = (
-                agree(self._known_change_count, "says", "say"),
-                agree(self._known_change_count, "it is", "they are"),
-            )
+            verb = agree(self._known_change_count, "is", "are")
             rows = count(self._known_change_count, "changed row")
             yield (
-                f"{rows} {verb} what an earlier run reported in its drift file; {comparison_subject} "
-                "compared again 7 days after that, or with --full"
+                f"{rows} {verb} in the drift file of an earlier run, and {verb} compared again 7 days after that "
+                "run, or with --full"
             )
         for reason, row_count in sorted(self._uncompared_counts.items()):
             rows = f"{count(row_count, 'changed row')} {agree(row_count, 'is', 'are')}"
-            yield f"{rows} in the drift file without a field, since not compared: {reason}"
+            yield f"{rows} in the drift file without a field, because the values were not compared: {reason}"
 
     def restart(self) -> None:
         """Delete both files, because all rows are read again."""

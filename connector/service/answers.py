@@ -117,7 +117,7 @@ def _read_success(status: int, body: bytes, key: str) -> tuple[dict[str, Any] | 
 
 
 def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def read_whole_number(value: object) -> int | None:

@@ -25,7 +25,9 @@ class Token:
         if text != text.strip():
             raise ConfigurationError("The token begins or ends with a blank or a line break; remove it.")
         if not text.isascii() or not text.isprintable():
-            raise ConfigurationError("The token holds a character that no header may carry; copy it again.")
+            raise ConfigurationError(
+                "The token contains a character that an HTTP header cannot contain; copy the token again."
+            )
         self._text = text
 
     def reveal(self) -> str:
@@ -36,7 +38,7 @@ class Token:
         return "Token(****)"
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise TypeError("A token is not pickled or copied: hand it on by the environment or a file.")
+        raise TypeError("A token cannot be pickled or copied: pass the token in the environment or in a file.")
 
 
 _BASE_URL_NAME = "The base URL (CONNECTOR_BASE_URL, or service.base_url in the job)"
@@ -74,7 +76,7 @@ class Service:
         if not template_without_token.isascii() or not (
             template_without_token.isprintable() or not template_without_token
         ):
-            raise ConfigurationError("service.authorization holds a character that no header may carry.")
+            raise ConfigurationError("service.authorization contains a character that an HTTP header cannot contain.")
         if not 0 < self.timeout_s <= 3600:
             raise ConfigurationError(f"service.timeout must be more than 0 and at most 1h, not {self.timeout_s:g}s.")
         if self.proxy not in (None, FROM_ENVIRONMENT) and not _PROXY_PATTERN.fullmatch(self.proxy or ""):
@@ -98,21 +100,21 @@ def parse_base_url(text: str) -> str:
     """
     if not text or _FORBIDDEN_CHARACTERS.search(text):
         raise ConfigurationError(
-            f"{_BASE_URL_NAME} is empty or holds a blank or a backslash; give one like https://host."
+            f"{_BASE_URL_NAME} is empty or contains a blank or a backslash; write a URL such as https://host."
         )
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError:  # `from None`, because the message may contain a part of the URL with a password
         raise ConfigurationError(
-            f"{_BASE_URL_NAME} is no URL; give one like https://host or https://host:8443."
+            f"{_BASE_URL_NAME} is not a URL; write a URL such as https://host or https://host:8443."
         ) from None
     if "@" in parts.netloc:
         raise ConfigurationError(
-            f"{_BASE_URL_NAME} carries a user name or password; take them out, the token is set apart."
+            f"{_BASE_URL_NAME} contains a user name or password; remove both, because the token is a separate setting."
         )
     if parts.scheme not in ("http", "https") or not host:
-        raise ConfigurationError(f"{_BASE_URL_NAME} must begin with https:// and name a host, like https://host.")
+        raise ConfigurationError(f"{_BASE_URL_NAME} must begin with https:// and a host, such as https://host.")
     if "?" in text or "#" in text:
         raise ConfigurationError(
             f"{_BASE_URL_NAME} ends in a query or a fragment; remove the ? or # and everything after it."

@@ -249,7 +249,7 @@ class CsvSource(CloseableResource):
             inner_line_count = count_lines(record.rstrip(b"\r\n"))
             if inner_line_count and code in _FAULTS_WITH_OTHER_LINES:
                 verb = agree(inner_line_count, "was", "were")
-                message += f"; the row takes in {count(inner_line_count, 'more line')}, which {verb} not read as a row"
+                message += f"; the row includes {count(inner_line_count, 'more line')}, which {verb} not read as a row"
             raw = show_bytes(record[:_MAX_SHOWN_BYTES]) + ("…" if len(record) > _MAX_SHOWN_BYTES else "")
             malformed_rows.append(MalformedRow(int(numbers_of_records[index]), line, raw, code, message))
         table = parsed_block.table.rename_columns(list(self.columns))
@@ -303,8 +303,8 @@ _MESSAGES = {
         'quote the whole cell, and write the quotes in it twice: "Ann""Lee, Jr"""'
     ),
     "stray_quote": (
-        'a quote closes a cell and more follows it; write a quote within a quoted cell twice, as in "Jo ""X"" Doe", or '
-        'let the other program write its file so (not \\")'
+        "a quote closes a cell, and more text follows in the cell; write a quote within a quoted cell twice, as in "
+        '"Jo ""X"" Doe", and not with a backslash (\\")'
     ),
     "unclosed_quote": "a quote is opened and never closed, and the file ends in its cell; close the quote",
     "oversized": (
@@ -343,11 +343,12 @@ def find_refusal(block: bytes, records: Records, dialect: CsvDialect) -> tuple[i
             line.count(delimiter) >= delimiter_count for line in lines_below
         ):
             problems[index] = (
-                f"has a quote that is not closed, so that it takes in {count_lines(record)} lines below it"
+                "has a quote that is not closed, so that the record includes "
+                f"{count_lines(record)} lines below the quote"
             )
     if records.is_unclosed and (line_count := count_lines(block[records.starts[-1] :].rstrip(b"\r\n"))):
         problems[len(records) - 1] = (
-            f"has a quote that is never closed, so that it takes in all {line_count} lines below it"
+            f"has a quote that is never closed, so that the record includes the last {count(line_count, 'line')}"
         )
     return min(problems.items(), default=None)
 

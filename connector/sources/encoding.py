@@ -227,8 +227,8 @@ class Utf8Stream:
         if guess.encoding is None:
             self.advised_encoding = guess.likeliest_encoding
             self.remark = (
-                f"its encoding is not certain: {guess.reason}. Rows with other than ASCII in them were not read; "
-                f"name the encoding and run it again: {advise_encoding(self.advised_encoding)}"
+                f"its encoding is not certain: {guess.reason}. Rows with characters outside ASCII were not read; "
+                f"name the encoding and run again: {advise_encoding(self.advised_encoding)}"
             )
             return "utf-8"
         if guess.encoding != "utf-8":
@@ -273,8 +273,8 @@ def decide_encoding(text: bytes) -> EncodingGuess:
     if not readings or readings[0].impossible_share > _MAX_IMPOSSIBLE_SHARE:
         return EncodingGuess(
             None,
-            reason="in no encoding of Windows or ISO are its words names; from DOS, a Mac or an old Russian program it "
-            "may be cp850, mac-roman or koi8-r",
+            reason="its words are not names in any encoding of Windows or ISO; a file of DOS, a Mac or an old "
+            "Russian program may be in cp850, mac-roman or koi8-r",
         )
     best_reading, *other_readings = readings
     lead = next(lead for number, lead in _LEAD_BY_WORD_COUNT if len(words) >= number)

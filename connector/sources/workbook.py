@@ -263,8 +263,8 @@ def _find_errors(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int, dict[
     if last_row * last_column > _MAX_CELLS:
         raise SourceError(
             f"{name}: the sheet {sheet} spans {last_row * last_column:,} cells, down to "
-            f"{_name_cell(last_row, last_column)}, and {_MAX_CELLS:,} are the most that is read: clear the "
-            "cells far from the rest, or save it as CSV"
+            f"{_name_cell(last_row, last_column)}, and at most {_MAX_CELLS:,} can be read: clear the cells far from "
+            "the table, or save the sheet as CSV"
         )
     return errors, hidden_count
 

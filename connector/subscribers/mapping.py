@@ -189,7 +189,7 @@ _ZERO_DATES = ("0000-00-00", "0000-00-00 00:00:00", "0000-00-00T00:00:00")
 
 _NAME_OR_NULL = "None"
 _UNCLEAR_MESSAGE = (
-    "is None, which may be a name, or the word of a program for a missing value. A job says which by the field's "
+    "is None, which may be a name, or the word of a program for a missing value. Decide in a job with the field's "
     'values: {"None": ""} for a missing value, or {"None": "None"} for the name'
 )
 """The text None may be a person's name. If another column of the row has a word of `_NULL_TEXTS`, None means a missing

@@ -165,7 +165,7 @@ DATE = _build_text_check(
     '"%d.%m.%Y"',
 )
 _LIFETIME_MESSAGE = "lies before 1900 or in the future: correct the date, or leave the cell empty"
-_PHONE_MESSAGE = "cannot be written as E.164 (+, country, number): it is no valid number, or has an extension"
+_PHONE_MESSAGE = "cannot be written as E.164 (+, country, number): the number is not valid, or has an extension"
 
 # The schemas
 

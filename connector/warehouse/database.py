@@ -290,14 +290,16 @@ def make_file(path: Path, create: Callable[[Path], None]) -> None:
     if path.exists():
         if not path.is_file() or not os.access(path, os.W_OK):
             # Only a file is allowed, because opening a pipe would wait for a reader.
-            raise ConfigurationError(f"{path} is not a file that may be written to: allow it, or name another place.")
+            raise ConfigurationError(
+                f"{path} cannot be written by this user: change the permissions, or name another path."
+            )
         return
     for suffix in ("-journal", "-wal", ".wal"):
         journal = path.with_name(path.name + suffix)
         if journal.exists():
             raise ConfigurationError(
-                f"{journal} belongs to a database that is gone, and would spoil a new {path.name}: move it away, or "
-                "name another place."
+                f"{journal} belongs to a deleted database, and would damage a new {path.name}: move the journal "
+                "away, or name another path."
             )
     try:
         create(path)

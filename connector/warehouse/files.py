@@ -189,7 +189,7 @@ class StandardOutput:
                     unwritten_bytes = unwritten_bytes[os.write(sys.stdout.fileno(), unwritten_bytes) :]
         except OSError as error:
             raise RunAborted(
-                f"Standard output took only a part of the export ({error.strerror}): do not use this part, and run "
+                f"Standard output received only a part of the export ({error.strerror}): do not use this part, and run "
                 "again."
             ) from error
 

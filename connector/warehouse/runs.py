@@ -179,8 +179,8 @@ def check_target(
         )
     if target_state.has_rows and not target_state.runs and not overwrite:
         raise ConfigurationError(
-            f"{target_name} has rows that the connector did not write. Export to another table, or take this one over "
-            "with --overwrite (in a job overwrite: true)."
+            f"{target_name} has rows that the connector did not write. Export to another table, or overwrite this "
+            "table with --overwrite (in a job overwrite: true)."
         )
     if target_state.runs and target_state.runs[0].mode != mode:
         raise ConfigurationError(
@@ -191,8 +191,8 @@ def check_target(
     missing_names = [name for name in columns if name.lower() not in existing_names]
     if missing_names:
         raise ConfigurationError(
-            f"{target_name} lacks {', '.join(missing_names)}, which this export has. Leave that out by --columns (in a "
-            "job columns:), export to another table, or drop this one."
+            f"{target_name} lacks {', '.join(missing_names)}, which this export has. Leave these columns out with "
+            "--columns (in a job columns:), export to another table, or drop this table."
         )
     written_names = {name.lower() for name in columns}
     needed_names = [
@@ -200,8 +200,8 @@ def check_target(
     ]
     if needed_names:
         raise ConfigurationError(
-            f"{target_name} needs a value in {', '.join(needed_names)} for each row, and this export has none. Allow "
-            "NULL there, give the column a default, or export to another table."
+            f"{target_name} needs a value in {', '.join(needed_names)} for each row, and this export has no values "
+            "for it. Allow NULL in the column, set a default for the column, or export to another table."
         )
     if target_state.referrers:
         raise ConfigurationError(
@@ -216,8 +216,8 @@ def check_filters(filters: Mapping[str, object], mode: Mode, columns: Sequence[s
     missing_names = [name for name in filters if name not in columns]
     if missing_names and mode.is_by_id:
         raise ConfigurationError(
-            f"The export is filtered by {', '.join(missing_names)}, which its columns lack. The mode {mode} needs it "
-            "to find who has gone. Add it to --columns."
+            f"The export is filtered by {', '.join(missing_names)}, which its columns lack. The mode {mode} needs "
+            "these columns to find subscribers who have left the list. Add the columns to --columns."
         )
 
 

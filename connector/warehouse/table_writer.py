@@ -152,7 +152,7 @@ class TableWriter:
             message = self._database.explain(error)
             if self._database.is_refusal(error):
                 raise ConfigurationError(
-                    f"{self} does not take a row: {message}. The table is unchanged. Change the column or the "
+                    f"{self} refused a row: {message}. The table is unchanged. Change the column or the "
                     "rule of the table, leave the column out by --columns (in a job columns:), or export to another "
                     "table."
                 ) from None

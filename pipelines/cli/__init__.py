@@ -173,7 +173,7 @@ def run(clock: Clock | None = None) -> None:
             _end(3, "standard output is closed")
         raise
     except (click.Abort, KeyboardInterrupt):
-        _end(128 + signal.SIGINT, "stopped by a signal before it had ended")
+        _end(128 + signal.SIGINT, "stopped by a signal before the command ended")
     except ConnectorError as error:
         _end(find_exit_code(error), str(error))
     except Exception as error:  # noqa: BLE001 - the last resort: an unexpected error must not exit with 1 (partial)
@@ -183,8 +183,8 @@ def run(clock: Clock | None = None) -> None:
 
 
 def _leave(exit_code: int) -> NoReturn:
-    """End the process at once, without waiting for a thread that still waits for its source. Everything is recorded and
-    shown. To unload the imported modules would take 50 ms, and 150 ms with DuckDB."""
+    """End the process at once, without waiting for a thread that still waits for its source. All results are recorded
+    and shown before. Unloading the imported modules would take 50 ms, and 150 ms with DuckDB."""
     for stream in (sys.stdout, sys.stderr):
         # If the stream is full or closed, the exit code shows it already.
         with suppress(OSError, ValueError, AttributeError):
@@ -193,7 +193,7 @@ def _leave(exit_code: int) -> NoReturn:
 
 
 def is_chosen(option: str, value: str) -> bool:
-    """Return whether the arguments of the process, which may not be valid, give the option this value."""
+    """Return whether the process arguments set the option to this value. The arguments may be invalid."""
     return f"{option}={value}" in sys.argv[1:] or (option, value) in pairwise(sys.argv[1:])
 
 

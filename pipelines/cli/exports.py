@@ -124,7 +124,7 @@ _FILE_OPTIONS = (
     type=click.Choice(EXPORT_FORMATS),
     metavar="FORMAT",
     group="File",
-    default_text="by the file's name; csv for -",
+    default_text="from the file's name; csv for -",
     help="Format of the file: csv, jsonl, parquet or excel.",
 )
 @option(
@@ -249,8 +249,8 @@ def export_command(
     """Copy the service's list to a file, a database or a Delta table.
 
     DEST is a file (.xlsx, .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz), an object such as s3://bucket/people.parquet,
-    a database URL, a Delta table such as delta://lake/subscribers, or - for standard output. With a JOB file (.yaml),
-    the export section of the job has the values of the groups Destination, Columns, File and Filters.
+    a database URL, a Delta table such as delta://lake/subscribers, or - for standard output. A JOB file (.yaml) sets
+    the values of the groups Destination, Columns, File and Filters in its export section.
     """
     from connector.service.wire import ListQuery
     from connector.settings import read_settings
@@ -265,7 +265,10 @@ def export_command(
     if is_job(Path(target)):
         find_source = click.get_current_context().get_parameter_source
         if any(find_source(name) is ParameterSource.COMMANDLINE for name in _JOB_OPTIONS):
-            raise ConfigurationError("a job brings its own table, mode and filters: leave out those options")
+            raise ConfigurationError(
+                "the job file sets the destination, columns, file format and filters. Leave out "
+                "the options of these groups"
+            )
         from connector.export import run_export
         from connector.jobs.export_planner import plan_export_job  # an export by options does not need pydantic
         from connector.jobs.reader import load_job, read_settings as read_settings_of_job
@@ -302,7 +305,7 @@ def _refuse_clash(plan: ExportPlan, output: Output) -> None:
         output.refuse_to_overwrite(destination.path, "what is exported")
     if destination.is_standard_output and output.is_json:
         raise ConfigurationError(
-            "--output json and - both write to standard output: leave one out, or write the report by --report PATH"
+            "--output json and - both write to standard output. Leave one out, or write the report with --report PATH"
         )
 
 

@@ -100,8 +100,8 @@ def init_command(
     identity = next((field for field in IDENTITIES if field in {guess.name for guess in mapped_guesses}), None)
     if identity is None:
         raise ConfigurationError(
-            "no column looks like email addresses or client_user_ids, and a job needs one of them to identify "
-            "subscribers: no job was drafted"
+            "no job was written: no column looks like email addresses or client_user_ids, and a job needs such a "
+            "column to identify subscribers"
         )
     used_columns = {column for guess in mapped_guesses for column in guess.rule.columns}
     unmapped_columns = [column for column in columns if column not in used_columns]
@@ -118,7 +118,7 @@ def init_command(
         partial.file.write(job_text.encode())
         partial.publish(is_new=True)
     load_job(target, os.environ)  # raises an error if the job cannot be loaded
-    say(f"connector: wrote {target}; try it: connector validate {target}")
+    say(f"connector: wrote {target}. To check it, run: connector validate {target}")
 
 
 def _shorten(source: str, folder: Path) -> str:
@@ -140,7 +140,9 @@ def _open_file(source: str, table: str | None, given_options: Mapping[str, str])
     if table is not None:
         raise ConfigurationError("--table is for a database, and SOURCE is a file")
     if source == STANDARD_INPUT:
-        raise ConfigurationError("a job reads its source in each run, so it cannot read standard input. Name a file")
+        raise ConfigurationError(
+            "a job cannot read standard input, because each run reads the source again. Name a file"
+        )
     return open_file_source(build_file_source(source, given_options, spell_argument=spell_option))
 
 
@@ -150,8 +152,8 @@ def _open_table(source: str, table: str | None) -> Source:
     reference = _REFERENCE.fullmatch(source)
     if reference is None and _PASSWORD.search(source):
         raise ConfigurationError(
-            "SOURCE holds a password, which would show in process lists and stand in the job: put the URL into the "
-            "environment, and write its name as SOURCE, such as '${CRM_URL}'"
+            "SOURCE contains a password, which process lists and the job file would show. Put the URL into an "
+            "environment variable, and write the variable as SOURCE, such as '${CRM_URL}'"
         )
     if reference is not None and reference[1] not in os.environ:
         raise ConfigurationError(f"{source} is not set in the environment; set {reference[1]} and run again")

@@ -108,7 +108,7 @@ def _end(report: Mapping[str, Any], output: Output) -> NoReturn:
 def _read_identity(argument: str) -> str:
     identity = (sys.stdin.read() if argument == _STDIN else argument).strip()
     if not identity or "\n" in identity:
-        input_hint = ", alone on standard input" if argument == _STDIN else ""
+        input_hint = ". Write nothing else to standard input" if argument == _STDIN else ""
         raise ConfigurationError(f"IDENTITY must be one email address or client_user_id{input_hint}")
     return identity
 
@@ -213,6 +213,6 @@ def restore_command(source: Path, output: Output) -> None:
     message = (
         f"restored: {count(keys['entries'], 'entry', 'entries')}, {count(keys['emails'], 'email')}. All campaigns are "
         "closed, because the ledger does not know which emails were sent after the backup was made. "
-        "`connector mail JOB --reopen` continues one"
+        "To continue a campaign, run: connector mail JOB --reopen"
     )
     _end({"status": "ok", **keys, "messages": [message]}, output)

@@ -147,8 +147,8 @@ def import_command(
 
 
 def _confirm(report: Report, output: Output) -> bool:
-    """Show the plan of an import, and return whether the person wants the subscribers created. If there is nobody to
-    create, nothing is asked."""
+    """Show the plan of an import, and return whether the person wants the subscribers created. If the plan creates no
+    subscriber, ask nothing and return True."""
     from pipelines.report.text import show_preview
 
     output.show(lambda console: show_preview(report.as_json(), console))
@@ -287,11 +287,11 @@ def sync_command(
     if engine is None and (workers, scheduler) != (None, None):
         raise ConfigurationError("--workers and --scheduler need --engine dask: add it, or leave them out")
     if scheduler is not None and workers is not None:
-        raise ConfigurationError("--scheduler has its own workers, and --workers starts some. Use one of the two")
+        raise ConfigurationError("--scheduler uses running workers, and --workers starts workers. Use one of the two")
     if shard is not None and engine is not None:
-        raise ConfigurationError("--engine runs all shards, and --shard one. Use one of the two")
+        raise ConfigurationError("--engine runs all shards, and --shard runs one shard. Use one of the two")
     if engine is not None and receipts is not None:  # each worker reads the destination from the job file
-        raise ConfigurationError("--receipts is for one process: with --engine set receipts.to in the job")
+        raise ConfigurationError("--receipts is for one process. With --engine, set receipts.to in the job")
     if is_dry and (shard is not None or engine is not None):
         raise ConfigurationError("--dry-run is for the whole source: leave out --shard and --engine")
 
@@ -355,13 +355,11 @@ def plan_command(
     if not is_job(target):
         if is_full or since is not None:
             raise ConfigurationError(
-                "--full and --since are for a job with a cursor, and a file has no cursor: leave them out"
+                "--full and --since are for a job with a cursor, and a file has no cursor. Leave out both options"
             )
         plan = plan_file(target, row_options, {}, is_planned=True)
     elif row_options["job_path"] is not None:
-        raise ConfigurationError(
-            f"--job: {target} is a job itself; name the file that is to be read by a job's mapping"
-        )
+        raise ConfigurationError(f"--job: {target} is a job file. Name the data file to load with the mapping of --job")
     else:
         job = load_target(target, row_options)
         settings = read_settings(os.environ, job, is_writing=False)
@@ -395,7 +393,7 @@ def validate_command(target: Path | str, row_options: Mapping[str, Any], rejects
     from pipelines.flows.validate import run_validation
 
     if rejects is not None and (rejects.exists() or not rejects.absolute().parent.is_dir()):
-        raise ConfigurationError(f"--rejects {rejects}: name a new file, in a folder that exists")
+        raise ConfigurationError(f"--rejects {rejects}: name a new file in a folder that exists")
     is_own_source = is_job(target) and row_options["job_path"] is None
     job = (
         load_target(Path(target), row_options)
@@ -441,8 +439,8 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
     type=click.Choice(["resend", "accept", "drop"]),
     group="What to retry",
     default_text="leave them held",
-    help="What to do with held creates. resend: send them again if their subscribers are proved absent; accept: accept "
-    "the subscribers that the service answered; drop: do not send them again until their rows change.",
+    help="What to do with held creates. resend: send them again if their subscribers are proved absent; accept: "
+    "accept the subscribers in the answers of the service; drop: do not send them again until their rows change.",
 )
 @only_base_options
 @job_option("Use the account, suppression list and load section of this job file.", "none")
@@ -476,7 +474,9 @@ def retry_command(
     from pipelines.flows.retries import plan_retry, run_retry
 
     if held == "resend" and load_options["on_unknown"] == "hold":
-        raise ConfigurationError("--held resend sends held creates again, and --on-unknown hold does not. Use one")
+        raise ConfigurationError(
+            "--held resend sends held creates again, and --on-unknown hold does not. Use one of the two"
+        )
     if held == "resend":
         load_options["on_unknown"] = "resend"
     if job_path is None:

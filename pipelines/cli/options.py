@@ -208,7 +208,7 @@ class SourcePath(click.Path):
     """A path or URL: returns a path as a Path, and a URL as a str."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
-        """Return a Path, or a URL unchanged: a Path would lose one of its slashes."""
+        """Return a Path, or a URL unchanged: a Path would remove one slash of the URL."""
         return value if isinstance(value, str) and "://" in value else Path(str(super().convert(value, param, ctx)))
 
 
@@ -237,7 +237,7 @@ def cursor_options(command: CommandFunction) -> CommandFunction:
 def refuse_both(is_full: bool, since: str | None) -> None:
     """Raise ConfigurationError if both `--full` and `--since` were given."""
     if is_full and since is not None:
-        raise ConfigurationError("--full reads all rows, and --since a part. Use one of the two")
+        raise ConfigurationError("--full reads all rows, and --since reads a part. Use one of the two")
 
 
 def _refuse_zero(_context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
@@ -258,7 +258,8 @@ time_limit_option = option(
 
 
 def refuse_empty(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Return the value. Raise BadParameter if it is empty: an empty value comes from a variable that is not set."""
+    """Return the value, or raise BadParameter if the value is empty: a variable that is not set causes an empty
+    value."""
     if value is not None and not value.strip():
         raise click.BadParameter("must not be empty", param=parameter)
     return value
@@ -297,7 +298,7 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
         "active",
         default=None,
         group=MAPPING_GROUP,
-        default_text="from the file's column; required without such a column",
+        default_text="from the mapped column; required if no column is mapped",
         help="Create every subscriber as active, or every subscriber as inactive.",
     ),
     option(
@@ -393,7 +394,8 @@ def _parse_mapping(assignments: tuple[str, ...]) -> dict[str, str]:
         field, separator, column = assignment.partition("=")
         if not separator or not field.strip():
             raise ConfigurationError(
-                f"--map {assignment}: write FIELD=COLUMN, for example --map email='E-mail address', or FIELD="
+                f"--map {assignment}: write FIELD=COLUMN, for example --map email='E-mail address'. FIELD= leaves "
+                "the field empty"
             )
         if field.strip() in column_by_field:
             raise ConfigurationError(f"--map {assignment}: {field.strip()} is mapped twice")

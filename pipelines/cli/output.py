@@ -55,9 +55,11 @@ _HELP = {
 
 
 def check_metrics_path(path: Path) -> None:
-    """Raise ConfigurationError unless metrics may be written there: a new file, an empty one, or earlier metrics."""
+    """Raise ConfigurationError unless the path is a new file, an empty file or a file of earlier metrics."""
     if path.suffix != ".prom":
-        raise ConfigurationError(f"--metrics {path}: name a file that ends in .prom; no other is collected")
+        raise ConfigurationError(
+            f"--metrics {path}: name a file that ends in .prom, because the exporter reads no other files"
+        )
     refuse_foreign("--metrics", path, lambda beginning: beginning.startswith(_BEGINNING))
 
 
@@ -153,7 +155,7 @@ class Output:
     def refuse_to_overwrite(self, file: Path, file_description: str) -> None:
         """Raise ConfigurationError if the report would overwrite this file. The error contains `file_description`."""
         if self.report_path is not None and self.report_path.resolve() == file.resolve():
-            raise ConfigurationError(f"--report {self.report_path}: that is {file_description}; name another file")
+            raise ConfigurationError(f"--report {self.report_path}: this path is {file_description}. Name another file")
 
     def can_ask(self) -> bool:
         """Return whether the command can ask a person: standard input and output are a terminal."""
@@ -265,7 +267,10 @@ def end(report: Mapping[str, Any], exit_code: int, output: Output, *, is_shown: 
     if (metrics := output.metrics_path) is not None:
         is_shown = _try_to_write(lambda: write_metrics(report, metrics)) and is_shown
     if not is_shown and "run_id" in report and not report.get("planned"):  # the record of this run exists
-        say(f"connector: the run itself ended as {report['status']}; see: connector status {report['run_id']}")
+        say(
+            f"connector: the run ended with the status {report['status']}. To see its report, run: connector status "
+            f"{report['run_id']}"
+        )
     sys.exit(3 if exit_code in (0, 1) and not is_shown else exit_code)
 
 
@@ -290,7 +295,7 @@ def show(report: Report, output: Output) -> bool:
 
 
 def _try_to_write(write: Callable[[], None]) -> bool:
-    """Call `write`, and return whether it succeeded. If not, show the reason on standard error."""
+    """Call `write`, and return whether the call succeeded. Show the reason of a failure on standard error."""
     try:
         write()
     except (OSError, ConnectorError) as error:

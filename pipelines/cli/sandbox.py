@@ -66,7 +66,7 @@ def sandbox_command(port: int, token: str, data: Path | None, settings: tuple[st
         if error.errno in (errno.EPIPE, errno.ENOSPC):  # standard output is closed, or the disk is full
             raise
         if error.filename is not None:
-            raise ConfigurationError(f"--data {error.filename}: {error.strerror}; name another folder") from None
+            raise ConfigurationError(f"--data {error.filename}: {error.strerror}; Name another folder") from None
         raise ConfigurationError(f"cannot serve on port {port}: {error.strerror}") from None
 
 
@@ -114,7 +114,8 @@ def demo_command(folder: Path | None, people: int, seed: int) -> None:
         console.print(f"{mark} {check.claim}: {check.details}", highlight=False, soft_wrap=True)
     is_right = all(check.is_true for check in checks)
     console.write_text(f"\nfiles: {folder}")
-    console.print("verdict: service, ledger and warehouse agree" if is_right else "verdict: THEY DO NOT AGREE")
+    agreement = "agree" if is_right else "DO NOT AGREE"
+    console.print(f"verdict: service, ledger and warehouse {agreement}")
     sys.exit(0 if is_right else 1)
 
 

@@ -57,7 +57,7 @@ class CheckReport(TypedDict):
     """The report of `check`."""
 
     status: Annotated[Literal["ok", "usage", "aborted"], "`usage`: correct what failed; `aborted`: try again later."]
-    checks: Annotated[list[CheckItem], "The checks in their order. After a wrong configuration there is no other."]
+    checks: Annotated[list[CheckItem], "The checks in their order. A wrong configuration is the only check."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class CheckResult:
 
 async def check(job_path: Path | None, environ: Mapping[str, str]) -> AsyncGenerator[CheckResult]:
     """Yield one result for each part of the job, or of the settings without a job. If the configuration cannot be read,
-    there is no other result. Nothing is created, sent or published."""
+    its result is the only result. Nothing is created, sent or published."""
     try:
         job = load_job(job_path, environ) if job_path is not None else None
         settings = read_settings(environ, job)
@@ -183,11 +183,11 @@ async def _describe_list(client: Client, retrier: Retrier) -> AsyncGenerator[tup
     shared = min(
         len(ids), len(second_ids)
     )  # the client varies the limit of a repeated request, so one page may be longer
-    order = "not by id; the same page, requested twice, came in the same order"
+    order = "not by id. Two requests for one page returned the same order"
     if len(ids) < 3:
-        order = "not known, fewer than three subscribers are listed"
+        order = "not known: the list has fewer than three subscribers"
     elif not shared or second_ids[:shared] != ids[:shared]:
-        order = "the same page, requested twice, came in two orders, or the list changed meanwhile"
+        order = "two requests for one page returned two orders, or the list changed meanwhile"
     elif ids == sorted(ids):
         order = "by id, ascending"
     elif ids == sorted(ids, reverse=True):
@@ -207,21 +207,21 @@ async def _try_filter(ask: Ask, name: str, page: ListPage) -> str:
         None,
     )
     if sample is None:
-        return "not tried, no listed subscriber has a suitable value"
+        return "not tried: no listed subscriber has a suitable value"
     made_up = await try_made_up_value(ask, name, os.urandom)
     if made_up is Control.INCONCLUSIVE:
         return "refused by the service"
     if made_up is Control.IGNORED:
-        return "ignored, the service answered a made-up value with subscribers"
+        return "ignored: the service returned subscribers for a made-up value"
     subscriber_id, value = sample
     trial = await try_sample(ask, name, (subscriber_id, value))
     if trial.control not in (Control.EXACT, Control.PARTIAL):
-        return "broken, a listed value did not find its subscriber"
+        return "broken: the filter did not find a subscriber by its listed value"
     if trial.control is Control.PARTIAL:
-        return "partial, a value found other subscribers, too"
+        return "partial: a value found other subscribers, too"
     part = await try_sample(ask, name, (subscriber_id, value[1:-1]))
     if part.control is Control.PARTIAL:
-        return "partial, a part of a value found the subscriber"
+        return "partial: a part of a value found the subscriber"
     return "exact"
 
 
@@ -236,7 +236,7 @@ async def _look_for_window(ask: Ask, total: int | None) -> str:
     """
     if total is None:
         return (
-            "not known, the list has no TotalCount. Loads and exports need --ignore-total-count, or "
+            "not known: the list has no TotalCount. Loads and exports need --ignore-total-count, or "
             "ignore_total_count in the job"
         )
     counts = await count_classes(ask, 1)
@@ -252,7 +252,7 @@ async def _look_for_window(ask: Ask, total: int | None) -> str:
             return f"no: the counts of {class_names} subscribers add up to the TotalCount, {total:,}"
     if is_window_size(total):
         return f"the list may be cut off: {total:,} is a typical limit, and nothing shows that the list goes on"
-    return f"nothing suggests it: TotalCount is {total:,}"
+    return f"nothing suggests that the list is cut off: TotalCount is {total:,}"
 
 
 def _read_ids(page: ListPage) -> list[int]:

@@ -3,9 +3,9 @@ shards.
 
 Theory of operation. The command starts a cluster on this machine, or connects to a running scheduler, and submits the
 ordinary sync of each shard as a task. A task holds no secret: token, addresses and files come from the worker's own
-environment and disk. If a worker dies, Dask begins its task again on another worker. That is safe, as every run is: the
-ledger knows the creates of the lost attempt, and the lease ends with the process. The next attempt counts subscribers
-that a lost attempt created as `exists`. Workers ignore signals: the command tells the tasks to stop.
+environment and disk. If a worker dies, Dask begins its task again on another worker. The repetition is safe: the ledger
+has the creates of the lost attempt, and the lease ends with the process. The next attempt counts subscribers that a
+lost attempt created as `exists`. Workers ignore signals, so the command stops the tasks.
 """
 
 from __future__ import annotations
@@ -130,9 +130,10 @@ async def run_sharded(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
 
 @dataclass(slots=True)
 class _ShardEnd:
-    """The end of a shard: its `report`, or the `error` that ended it, or neither if the command did not wait for it.
+    """The end of a shard: its `report`, or the `error` that ended it, or neither if the command did not wait for the
+    shard.
 
-    `attempts` is the number of attempts that began: each but the last was lost with its worker.
+    `attempts` is the number of attempts that began. Each attempt before the last was lost with its worker.
     """
 
     shard: Shard
@@ -151,8 +152,8 @@ class _ShardEnd:
 
 
 async def _run_shards(sync: ShardedSync, options: EngineOptions, stop: Stop, progress: Progress) -> Sequence[_ShardEnd]:
-    """Sync each shard by a task, and return how each ended. A signal stops the tasks in order; a second signal ends the
-    wait. Raises ConfigurationError for a scheduler that does not answer or has no workers."""
+    """Sync each shard as a task, and return the end of each shard. A signal stops the tasks cleanly, and a second
+    signal ends the wait. Raises ConfigurationError for a scheduler that does not answer or has no workers."""
     ends, run = list[_ShardEnd](), token_hex(8)
     wait_s = max(sync.request.wait_s, LEASE_S + 5.0)
     sync = replace(
@@ -193,14 +194,14 @@ async def _run_shard(end: _ShardEnd, sync: ShardedSync, client: Client, key: str
             raise
         end.error = RunAborted(
             f"shard {end.shard} was lost ({type(error).__name__}): its workers died {_MAX_DEATHS} times, no worker is "
-            "left, or the scheduler has ended. What was done is recorded. Look at the memory and the log of the "
-            "workers, then run the command again"
+            "left, or the scheduler has ended. The ledger has every create that was sent. Look at the memory and the "
+            "log of the workers, then run the command again"
         )
     logger.info("shard ends: %(shard)s, %(status)s", {"shard": str(end.shard), "status": end.status})
 
 
 async def _stop_tasks(client: Client, run: str, stop: Stop) -> None:
-    """When the command must stop, tell all tasks to stop, and repeat this, because a task may have just begun."""
+    """Wait for a stop of the command, then stop all tasks. Repeat the stop, because a task may have just begun."""
     await stop.event.wait()
     while True:
         with suppress(Exception):  # a worker has just died
@@ -311,8 +312,8 @@ def _end_sharded(report: Report, ends: Sequence[_ShardEnd], stop: Stop, *, is_in
 
 
 def _add(values: Sequence[Any]) -> Any:
-    """Return the sum of numbers. Add dictionaries by their names. Of other values, return the first, or None if there
-    is no value."""
+    """Return the sum of numbers, or the sums of dictionaries by key. For other values, return the first value. Without
+    values, return None."""
     if not values or not isinstance(values[0], int | dict):
         return values[0] if values else None
     if isinstance(values[0], int):
@@ -352,7 +353,7 @@ _stops: dict[str, Callable[[int | None, str | None], object]] = {}
 
 
 def _stop_here(run: str, number: int | None, reason: str | None) -> None:
-    """Stop the tasks of this run in this process, by a signal's number or for a reason."""
+    """Stop the tasks of this run in this process, because of a signal (`number`) or for another `reason`."""
     for key, stop in list(_stops.items()):
         if key.startswith(run):
             with suppress(RuntimeError):  # the task has just ended

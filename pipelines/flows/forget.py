@@ -60,7 +60,7 @@ def forget(
     base_name: str | None = None,
 ) -> ForgetReport:
     """Delete the entries of an identity in one base, or in all bases, and return the report. `fields` are the fields
-    that the identity may be a value of. If the answer to one of its creates is not known, nothing is deleted.
+    that may contain the identity. If the answer to one of its creates is not known, nothing is deleted.
 
     Raises ConfigurationError when the ledger does not know the base.
     """

@@ -145,7 +145,10 @@ class SourceRows:
         if self.rows["invalid"]:
             invalid_count = self.rows["invalid"]
             rows = f"{count(invalid_count, 'row')} {agree(invalid_count, 'is', 'are')}"
-            yield f"{rows} invalid and {agree(invalid_count, 'was', 'were')} not compared: connector validate says why"
+            yield (
+                f"{rows} invalid and {agree(invalid_count, 'was', 'were')} not compared. To see why, run connector "
+                "validate"
+            )
         if self._unnamed:
             yield (
                 f"{self._unnamed:,} of them have no identity or no base that can be read. Their subscribers may be "
@@ -272,7 +275,9 @@ def report_differences(
         for side, name, ids, *entry_columns in comparison.fetch(_LISTED.format(condition=condition)):
             differences.count(kind, ids[0])
             if name is None:
-                file.write(kind, base_names[side], "", ids, message=f"the service lists it without {identity}")
+                file.write(
+                    kind, base_names[side], "", ids, message=f"the service lists the subscriber without {identity}"
+                )
                 continue
             entry = _read_entry(*entry_columns)
             known_id = entry.subscriber_id if entry is not None else None
@@ -287,7 +292,7 @@ def report_differences(
         file.write("missing", base_names[side], name, [], ledger=state, message=message)
     for side, name, subscriber_id in comparison.fetch(_VANISHED):
         differences.count("vanished", subscriber_id)
-        message = "it existed when the ledger recorded it, and the service no longer lists it"
+        message = "an earlier run confirmed the subscriber, and the service no longer lists it"
         file.write("vanished", base_names[side], name or "", [subscriber_id], ledger="confirmed", message=message)
 
 

@@ -141,8 +141,8 @@ class _Reconciling:
             if not is_certain:
                 report.messages.append(
                     f"the list is not known to be complete ({certificate.reason}). So its missing, extra and "
-                    "vanished subscribers are not certain. Duplicated and drifted subscribers are certain, as far as "
-                    "they are listed"
+                    "vanished subscribers are not certain. The listed duplicated and drifted subscribers are "
+                    "certain, but more may exist"
                 )
             ((nameless_count,),) = comparison.fetch(NAMELESS)
             if nameless_count:
@@ -170,7 +170,8 @@ class _Reconciling:
             confirmed_at = ledger.find_last_confirmation(now - shown_after_s, now)
         if run_id is not None:
             self._report.messages.append(
-                f"the run {run_id} is active, or has died. Subscribers that it creates during the comparison may be "
+                f"the run {run_id} is active, or was killed. Subscribers that this run creates during the comparison "
+                "may be "
                 "counted as missing or extra"
             )
         if confirmed_at is not None:

@@ -74,7 +74,7 @@ async def run_retry(plan: RetryPlan, stop: Stop, progress: Progress) -> Report:
 
 
 def _describe_scope(plan: RetryPlan) -> RunScope:
-    base = describe_asked_base(plan.base) or "each with entries to take up"
+    base = describe_asked_base(plan.base) or "each base with entries to retry"
     settings = plan.settings
     scope_settings = {"job_file": "" if plan.job_path is None else str(plan.job_path), **describe_policy(plan.policy)}
     service, account = settings.service.base_url, settings.account
@@ -165,9 +165,8 @@ class _Retry:
                 yield f"Nothing to do: no entry of the account {self._plan.settings.account} is {states}"
         for job, number in sorted(self._owner_jobs.items()):
             yield (
-                f"{count(number, 'entry', 'entries')} of the job {job}: only a run of that job can send "
-                f"{agree(number, 'it', 'them')} again, or `connector retry --job` with the file of the job, because "
-                "the job has a suppression list"
+                f"{count(number, 'entry', 'entries')} of the job {job} cannot be sent again without the suppression "
+                "list of the job. Run the job, or run connector retry --job with the job file"
             )
         if remaining_bases:
             yield f"The run ended before it retried the entries of {describe_bases(remaining_bases)}"

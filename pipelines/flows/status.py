@@ -18,7 +18,7 @@ class OpenEntryCounts(TypedDict):
     """Entries of the ledger that a run left open, in the report of `status`."""
 
     account: Annotated[str, "Account of the entries."]
-    run_id: Annotated[str | None, "Id of the run that sent the creates last. Null if it is not on record."]
+    run_id: Annotated[str | None, "Id of the run that sent the creates last. Null if the run is not on record."]
     state: Annotated[OpenState, "State of the entries."]
     entries: Annotated[int, "Number of entries."]
 
@@ -45,11 +45,11 @@ class StatusReport(TypedDict):
     ]
     runs: Annotated[
         list[dict[str, Any]],
-        "Reports of the last runs, the latest first, or of the run RUN, with the `exit_code` of each. A run that has "
-        "not ended has fewer keys, and the `status` running or killed.",
+        "Reports of the last runs, the latest first. With RUN, only the report of this run. Each report has an "
+        "`exit_code`. A run that has not ended has fewer keys, and the `status` running or killed.",
     ]
     open_entries: Annotated[
-        list[OpenEntryCounts], "Entries of the ledger that need a retry or a person, by run and state."
+        list[OpenEntryCounts], "Entries of the ledger that need a retry or a decision, by run and state."
     ]
     problems: Annotated[list[OpenProblemCounts], "Open problems of jobs, by job, kind and field. Empty with RUN."]
     next: Annotated[list[str], "What to do next."]
@@ -70,7 +70,7 @@ def read_status(place: StateLocation, *, run_id: str | None, job: str | None, la
         chosen = [run for run in of_job if run["run_id"] == run_id]
         if not chosen:
             raise ConfigurationError(
-                f"no run {run_id} is on record in {place.state_dir}; list the runs by: connector status"
+                f"no run {run_id} is on record in {place.state_dir}. To list the runs, run: connector status"
             )
     return {**_find_open(place, chosen, runs, run_id=run_id, job=job), "runs": chosen}
 

@@ -144,7 +144,8 @@ def _read_all(
             validation.remarks.add(prepared)
             _show_valid(prepared.planned_chunk, plan.rules.identity, validation.report)
             _add_findings(prepared, plan, validation)
-            # The file has the same records as in an import: malformed and invalid ones, and duplicates that differ.
+            # The file has the same rows as the rejects file of an import: malformed rows, invalid rows, and different
+            # rows of one subscriber.
             if file is not None:
                 problems = [
                     build_malformed_problem(malformed_row, prepared.chunk.name)
@@ -162,7 +163,7 @@ def _read_all(
     except ConnectorError as error:
         return str(error)
     if validation.report.rows["read"] == 0 and plan.is_empty_refused:
-        return f"{plan.source.name} has a header and no rows: there is nothing to validate"
+        return f"{plan.source.name} has a header and no rows, so nothing was validated"
     return None
 
 

@@ -1,4 +1,4 @@
-"""What a person does next after one run or several: sentences, with a command to copy where there is one."""
+"""The next steps of a person after one run or several runs: sentences, some of them with a command to copy."""
 
 import re
 import shlex
@@ -12,7 +12,7 @@ from connector.runs.run_log import LOAD_COMMANDS, build_job_option, describe_oth
 from connector.texts import agree, count
 
 _COMMAND = re.compile(": (?=(connector|less|open) )")
-_FIELDS_NAMED = 3  # of the open problems of a run
+_NAMED_FIELD_COUNT = 3  # fields that the step for the open problems of a run names
 _UNFINISHED = ("aborted", "stopped", "killed", "locked")
 
 OpenState = Literal["sending", "unknown", "held", "rejected"]
@@ -86,13 +86,13 @@ def advise_on_runs(
     runs: Sequence[Mapping[str, Any]],
     problems: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[str]:
-    """Yield the next steps for the open entries and the open `problems`, and after the last run of each command and job
-    of the `chosen` runs, which may be a part of all `runs`. A run that was locked did nothing, so the run before it
+    """Yield the next steps for the open entries and the open `problems`, and for the last run of each command and job.
+    `chosen` are all `runs` or a part of them. A run that was locked did nothing, so the run before the locked run
     counts, too."""
     records = {run["run_id"]: run for run in runs}
     other_accounts = find_other_accounts(runs)
     for account, run in other_accounts.items():
-        if account in {each.get("account") for each in (*chosen, *open_entries)} and (
+        if account in {record.get("account") for record in (*chosen, *open_entries)} and (
             step := describe_other_account(run)
         ):
             yield step
@@ -118,8 +118,8 @@ def advise_on_runs(
             yield from _decide_held(number, owner)
         if number := numbers["rejected"]:
             yield _send_again(number) + owner
-    invalid = [problem for problem in problems if problem["kind"] == "invalid"]
-    yield from _correct_invalid(invalid, runs)
+    invalid_problems = [problem for problem in problems if problem["kind"] == "invalid"]
+    yield from _correct_invalid(invalid_problems, runs)
     seen: set[tuple[str, str, bool]] = set()
     finished_imports = [run for run in runs if run["command"] == "import" and run["status"] in ("ok", "partial")]
     imported_files = {Path(run.get("source", "")).name for run in finished_imports}
@@ -138,9 +138,9 @@ def advise_on_runs(
         if run["status"] == "usage":
             yield _correct_settings(run, f"{_name_run(run)} was refused. Correct")
         elif run["status"] in _UNFINISHED:
-            if (*key, True) not in seen or did_nothing:  # else a later run, which did nothing, has its own step
+            if (*key, True) not in seen or did_nothing:  # a later run that did nothing has its own step
                 yield _run_again(run)
-        elif run["run_id"] in {each["run_id"] for each in invalid}:
+        elif run["run_id"] in {problem["run_id"] for problem in invalid_problems}:
             continue  # the step of the open problems names the file
         elif not _has_rows_to_correct(run, open_counts[run["run_id"]]):
             continue
@@ -151,7 +151,7 @@ def advise_on_runs(
 
 
 def _correct_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a step for the invalid rows of each job, and of each run that has seen them last."""
+    """Yield a step for the invalid rows of each job, and of each run that was the last to read the rows."""
     by_run: dict[tuple[str, str], Counter[str]] = {}
     for problem in problems:
         by_run.setdefault((problem["job"], problem["run_id"]), Counter())[problem["field"] or "whole row"] += problem[
@@ -162,8 +162,9 @@ def _correct_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Mappi
     records = {run["run_id"]: run for run in runs}
     for (job, run_id), fields in by_run.items():
         run, number = records.get(run_id, {}), fields.total()
-        named = ", ".join(f"{field}: {count_of_field:,}" for field, count_of_field in fields.most_common(_FIELDS_NAMED))
-        head = f"{count(number, 'open problem')} of {job} since {since[job]} ({named})"
+        most_common = fields.most_common(_NAMED_FIELD_COUNT)
+        field_counts = ", ".join(f"{field}: {count_of_field:,}" for field, count_of_field in most_common)
+        head = f"{count(number, 'open problem')} of {job} since {since[job]} ({field_counts})"
         job_file, path = _name_job_file(run), (run.get("settings") or {}).get("job_file")
         if path and not Path(path).exists():
             yield f"{head}. {path} is gone. If the job was removed, run: connector prune --removed-job {_quote(job)}"
@@ -176,7 +177,7 @@ def _correct_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Mappi
 
 
 def _name_job_file(run: Mapping[str, Any]) -> str:
-    """Return the path of the job file, as far as the record of the run has it."""
+    """Return the path of the job file for a command, or JOB if the record of the run has no path."""
     path = (run.get("settings") or {}).get("job_file")
     return _quote(path) if path else "JOB"
 
@@ -216,9 +217,9 @@ def _send_again(number: int) -> str:
 def _run_again(run: Mapping[str, Any]) -> str:
     """Return the step after a run that did not finish."""
     what = _name_run(run)
-    if run["command"] == "send":  # a send does not know of an earlier one
+    if run["command"] == "send":  # a send does not know whether an earlier send succeeded
         return f"{what} was {run['status']}. Look whether the email arrived before you send it again."
-    again = f"{what} was {run['status']}. Nothing that is on record is done twice. Run the same command again"
+    again = f"{what} was {run['status']}. The connector repeats nothing that is on record. Run the same command again"
     job_file = _name_job_file(run)
     if run["command"] == "import" or job_file == "JOB":
         return f"{again}."
@@ -230,10 +231,9 @@ def _name_run(run: Mapping[str, Any]) -> str:
 
 
 def _has_rows_to_correct(run: Mapping[str, Any], open_count: int = 0) -> bool:
-    """Return whether the rejects file has rows that a person corrects. A load resolves its unknown creates itself.
+    """Return whether a person must correct rows of the rejects file. A later load resolves unknown creates itself.
 
-    `open_count` is the number of the run's creates that a retry sends again. The report counts those that the service
-    refused as rejected.
+    `open_count` is the number of the run's creates that a retry sends again. The report may count them as rejected.
     """
     rows = run.get("rows") or {}
     rejected = rows.get("rejected", 0) - _count_rows(run, "dropped")
@@ -251,10 +251,10 @@ def _correct_rejects(run: Mapping[str, Any]) -> str:
     options = build_job_option(run) or f" {(run.get('settings') or {}).get('options', '')}"
     if run["command"] in ("import", "sync") and options.strip():
         return f"{words}: connector import {_quote(path)}{options}"
-    if run["command"] == "import":  # of a job without a file, by the library
+    if run["command"] == "import":  # an import by the library has no options
         return f"{words} with the options of this import: connector import {_quote(path)}"
     opening = f"open {path} in Excel or LibreOffice" if path.endswith(".xlsx") else f"less {_quote(path)}"
-    return f"Rows of run {run['run_id']} need a person: {opening}"
+    return f"Rows of run {run['run_id']} need your attention: {opening}"
 
 
 def _quote(path: object) -> str:

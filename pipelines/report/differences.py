@@ -34,8 +34,9 @@ _MAX_EXAMPLES = 5  # examples of each kind in the report
 DIFFERENCE_COLUMNS = {
     "difference": "missing, extra, duplicated, drifted or vanished.",
     "base": "Name and id of the base, as far as they are known.",
-    "identity": "Email or client_user_id from the source, otherwise from the service. Empty if only the ledger has the "
-    "subscriber, because the ledger stores digests, and if the service lists the subscriber without an identity.",
+    "identity": "Email or client_user_id from the source, otherwise from the service. Empty if only the ledger has "
+    "the subscriber (the ledger stores digests), or if the service lists the subscriber without an "
+    "identity.",
     "ids": "Subscriber ids in the service. For a vanished subscriber, its former id.",
     "field": "The field that drifted.",
     "source": "The value in the source, as it would be sent.",
@@ -57,20 +58,24 @@ def explain_missing(entry: Entry | None, *, is_id_listed: bool) -> str:
         return "never sent"
     match state:
         case State.REJECTED:
-            return f"the service rejected it ({entry.status}): {entry.message or 'no message'}"
+            return f"the service rejected the create ({entry.status}): {entry.message or 'no message'}"
         case State.CONFIRMED if is_id_listed:
             return (
-                f"existed with the id {entry.subscriber_id}, which the service now lists with another identity or base"
+                f"the subscriber had the id {entry.subscriber_id}, which the service now lists with another identity "
+                "or base"
             )
         case State.CONFIRMED:
-            return f"existed with the id {entry.subscriber_id}, and the service no longer lists it"
+            return f"the subscriber had the id {entry.subscriber_id}, which the service no longer lists"
         case State.SENDING:
-            return "a run is sending it, or a run died while it was sending it"
+            return "a run is sending the create, or died while sending the create"
         case State.UNKNOWN:
-            return "it was sent, and no answer came: connector retry finds out whether it exists"
+            return (
+                "the create was sent, and no answer came. To find out whether the subscriber exists, run: "
+                "connector retry"
+            )
         case State.HELD:
             return (
-                "it was sent, and is held for your decision: connector status shows the reason. Then use "
+                "the create was sent, and is held for your decision. connector status shows the reason. Then use "
                 "connector retry --held resend, accept or drop"
             )
     assert_never(state)
@@ -125,13 +130,13 @@ class DifferenceCounts(TypedDict):
     extra: Annotated[int | None, "Listed subscribers that the source does not have."]
     duplicated: Annotated[int, "Subscribers that the service lists several times."]
     drifted: Annotated[int, "Subscribers whose values differ between the source and the service."]
-    vanished: Annotated[int | None, "Subscribers that an earlier run confirmed and that the service lists no longer."]
+    vanished: Annotated[int | None, "Subscribers that an earlier run confirmed and that the service no longer lists."]
 
 
 class DifferencesReport(TypedDict):
     """The keys that only the report of a reconciliation has."""
 
-    differences: Annotated[DifferenceCounts, "Number of differences of each kind. Null: not known."]
+    differences: Annotated[DifferenceCounts, "Number of differences of each kind. Null if the number is not known."]
     fields: Annotated[dict[str, int], "Number of drifted subscribers by field."]
     missing_by_ledger: Annotated[
         dict[str, int],

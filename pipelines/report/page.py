@@ -260,7 +260,7 @@ def _list_causes(report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**cause, "rows": f"{cause['rows']:,}", "examples": examples}
     if further_causes := causes[_MAX_CAUSES:]:
         number = sum(cause["rows"] for cause in further_causes)
-        message = f"{len(further_causes):,} further causes; the rejects file names each row's"
+        message = f"{len(further_causes):,} further causes. The rejects file has the cause of each row"
         yield {"rows": f"{number:,}", "outcome": "rows", "field": "", "message": message, "examples": []}
 
 

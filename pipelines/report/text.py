@@ -28,7 +28,7 @@ STYLES = {"ok": "green", "partial": "yellow", "running": "cyan"}
 
 _ALWAYS_SHOWN = ("read", "created", "written", "sent")
 _FURTHER_KINDS = {"unknown": ("held",)}
-"""Kinds of problems that the report counts in the same outcome."""
+"""Further kinds of problems whose rows have this outcome, by outcome."""
 
 _FILE_LABELS = {
     "rejects_file": "Rows to look at",

@@ -103,8 +103,8 @@ def test_a_subscriber_without_a_usable_id_ends_the_reading() -> None:
 REFUSALS = {
     "Check the base URL.": "301 Moved Permanently, 302 Found, 307 Temporary Redirect, 308 Permanent Redirect",
     "Check the token.": "401 Unauthorized, 403 Forbidden",
-    "Check the base URL, or run it again later.": "404 Not Found",
-    "Run it again later.": "408 Request Timeout, 429 Too Many Requests, 500 Internal Server Error",
+    "Check the base URL, or run again later.": "404 Not Found",
+    "Run again later.": "408 Request Timeout, 429 Too Many Requests, 500 Internal Server Error",
 }
 
 

@@ -203,7 +203,7 @@ def test_the_message_about_a_fault_has_the_key_the_line_and_the_next_step(
 FILE_FAULTS = [
     ("path: people.csv", "path: ''", "source.file.path: must be a path"),
     ("path: people.csv", "path: [a]", "source.file.path: "),
-    ("path: people.csv", "path: 's3://me:hunter2@box/a.csv'", "s3://***@box/a.csv: a URL may hold no credentials"),
+    ("path: people.csv", "path: 's3://me:hunter2@box/a.csv'", "s3://***@box/a.csv: a URL cannot contain credentials"),
     ("path: people.csv", "path: ftp://me:hunter2@box/a.csv", "ftp://***@box/a.csv: only objects at s3://"),
     (
         "path: people.csv",

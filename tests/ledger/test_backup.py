@@ -175,12 +175,12 @@ def test_a_target_that_cannot_be_a_backup_is_refused(source: Path, tmp_path: Pat
     for target, expected_text in (
         ("state/ledger.db", "is the ledger itself"),
         ("state/ledger-emails.db", "is the ledger itself"),
-        ("state/ledger.db.lock", "is there already"),
+        ("state/ledger.db.lock", "exists already"),
         ("link.db", "is the ledger itself"),
-        ("first.db", "first.db-wal is there already"),
-        ("second.db", "second.db-journal is there already"),
-        ("third.db", "is there already, and no file is overwritten"),
-        ("state", "is there already"),
+        ("first.db", "first.db-wal exists already"),
+        ("second.db", "second.db-journal exists already"),
+        ("third.db", "exists already, and was not overwritten"),
+        ("state", "exists already"),
         ("nowhere/backup.db", "Cannot write in .*/nowhere"),
     ):
         with pytest.raises(ConfigurationError, match=expected_text):

@@ -126,7 +126,7 @@ def test_damage_is_noticed_at_opening_if_the_last_run_did_not_finish(tmp_path: P
     with open_ledger(build_file_url(path)):
         pass
     overwrite_the_middle(path)
-    check_refused(open_ledger(build_file_url(path)), LedgerError, r"damaged \(.*put a backup in its place")
+    check_refused(open_ledger(build_file_url(path)), LedgerError, r"damaged \(.*restore a backup")
 
 
 def test_damage_is_noticed_at_opening_if_the_last_process_was_killed(tmp_path: Path) -> None:

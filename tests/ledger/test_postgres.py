@@ -68,7 +68,7 @@ def test_a_run_whose_connection_is_lost_writes_nothing_more(postgres_url: str) -
         with pytest.raises(LedgerError, match=r"terminating connection|server closed"):
             read_state(ledger, base)
         for _ in range(2):
-            with pytest.raises(LedgerError, match="the connection to it was lost"):
+            with pytest.raises(LedgerError, match="the connection to the ledger was lost"):
                 read_state(ledger, base)
         assert run_sql(postgres_url, f"SELECT pid {SESSIONS_SQL}") == []
     with open_ledger(postgres_url) as ledger:
@@ -141,7 +141,7 @@ def run_sql_outside(postgres: str, statement: str) -> None:
 
 def test_a_schema_of_another_program_is_refused_and_stays_unchanged(postgres_url: str) -> None:
     run_sql(postgres_url, "CREATE TABLE entry (note text)")
-    check_refused(open_ledger(postgres_url), LedgerError, r"tables of something else \(entry\)")
+    check_refused(open_ledger(postgres_url), LedgerError, r"tables of another program \(entry\)")
     assert run_sql(postgres_url, "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()") == [("entry",)]
 
 

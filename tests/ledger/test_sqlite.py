@@ -111,7 +111,7 @@ def test_a_database_of_another_program_is_refused_and_stays_unchanged(tmp_path: 
     connection.execute("CREATE TABLE people (email)")
     connection.commit()
     connection.close()
-    check_refused(open_ledger(build_file_url(path)), LedgerError, r"tables of something else \(people\)")
+    check_refused(open_ledger(build_file_url(path)), LedgerError, r"tables of another program \(people\)")
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("people",)]
     connection.close()

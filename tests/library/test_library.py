@@ -213,7 +213,7 @@ def test_a_rejects_file_corrected_in_pandas_is_imported(folder: Path) -> None:
 
 
 INVALID_CALLS: list[tuple[Callable[[], object], dict[str, Any], str]] = [
-    (lambda: "signups.csv", {"base_id": 7}, "nothing says is_active"),
+    (lambda: "signups.csv", {"base_id": 7}, "no column fills is_active"),
     (lambda: "signups.csv", {"base_id": 7, "active": 1}, "active must be a bool"),
     (lambda: "signups.csv", {"active": True}, "either base_id or base_name"),
     (lambda: "signups.csv", {"base_id": 7, "base_name": "News"}, "either base_id or base_name"),
@@ -258,7 +258,7 @@ def test_an_import_with_an_invalid_argument_shows_the_reason_and_creates_nobody(
     [
         ("export.yaml", {"limit": 1, "full": True}, "exports the list. Run: connector export /"),
         ("mail.yaml", {"dry_run": True}, "sends emails. Run: connector mail /"),
-        ("sync.yaml", {"full": True, "since": "1"}, "set one of them"),
+        ("sync.yaml", {"full": True, "since": "1"}, "set one of the two"),
         ("sync.yaml", {"limit": 0}, "limit must be a whole number from 1"),
         ("sync.yaml", {"since": "1"}, "has no source.sql.cursor"),
         ("signups.csv", {}, "is not a job file"),
@@ -327,7 +327,9 @@ def test_an_interrupted_import_creates_no_subscriber_twice(folder: Path, sandbox
         wait_for(lambda: sandbox.stats()["subscribers"] >= 30)
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=60)
-    assert re.fullmatch(r"the run (\S+) ended as stopped; see: connector status \1\n", output)
+    assert re.fullmatch(
+        r"the run (\S+) ended with the status stopped. To see its report, run: connector status \1\n", output
+    )
     stored_count = len(count_stored(sandbox))
     assert 30 <= stored_count < 402
     sandbox.switch(latency_ms=0)

@@ -160,7 +160,7 @@ def test_a_base_whose_subscribers_are_all_hidden_is_loaded_with_a_warning(connec
     connector.sandbox.switch(hide="unconfirmed")
     first_result = connector.import_file(write_addresses(tmp_path / "people.csv", 20))
     assert (first_result.code, first_result.rows) == (1, {"read": 20, "created": 20}), first_result.stderr
-    assert "answered and not yet seen" in first_result.stderr
+    assert "does not show the last new subscriber" in first_result.stderr
     time.sleep(0.3)  # longer than the quiet period
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 21))
     assert (result.code, result.rows) == (1, {"read": 21, "exists": 20, "created": 1}), result.stderr

@@ -119,7 +119,7 @@ def test_the_guard_of_rejected_rows_counts_the_rows_of_all_bases(connector: Conn
         "sync", write_lists(tmp_path, *rows, base=base, more_keys="guard: {max_rejected: 10%}\n")
     )
     assert result.code == 3
-    assert "guard.max_rejected: of 100 creates that were answered 11 were rejected" in result.report["messages"][0]
+    assert "guard.max_rejected: the service rejected 11 of 100 answered creates" in result.report["messages"][0]
 
 
 def test_a_column_with_more_than_1000_bases_ends_the_run_before_the_first_create(
@@ -142,9 +142,9 @@ def test_another_map_of_the_bases_has_its_own_cursor(connector: Connector, tmp_p
         job.write_text(job.read_text(encoding="utf-8").replace("{file: {path: 'people.csv'}}", f"{{sql: {cursor}}}"))
         return str(connector.run_json("sync", job).report["messages"])
 
-    assert "no cursor is kept yet" in sync("{column: list, values: {news: 7}}")
+    assert "no cursor is recorded yet" in sync("{column: list, values: {news: 7}}")
     assert "the cursor stood at 5" in sync("{column: list, values: {news: 7}}")
-    assert "no cursor is kept yet" in sync("{column: list, values: {news: 7, shop: 9}}")
+    assert "no cursor is recorded yet" in sync("{column: list, values: {news: 7, shop: 9}}")
 
 
 def test_max_rate_and_max_concurrency_hold_for_all_bases_together(connector: Connector, tmp_path: Path) -> None:

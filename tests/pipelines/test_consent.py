@@ -92,7 +92,7 @@ def test_a_load_without_a_value_of_is_active_is_refused_and_a_plan_warns(connect
     for command in ("plan", "validate"):
         result = connector.run_json(command, job)
         assert result.code == 0, result.stderr
-        expected_text = "an import of these rows is refused: nothing says is_active"
+        expected_text = "an import of these rows is refused: no column fills is_active"
         assert any(expected_text in message for message in result.report["messages"])
 
 

@@ -22,7 +22,7 @@ def test_a_base_by_id_and_then_by_name_is_one_even_while_the_list_lags(connector
     lose_three(connector, path, "--base-id", "1", base=None, drop_after=1)
     early_result = connector.import_file(path, "--limit", "3")
     assert (early_result.code, early_result.rows) == (3, {"read": 3, "unsent": 3}), early_result.stderr
-    assert "may be this one" in early_result.stderr
+    assert "may be this base" in early_result.stderr
     settled_result = connector.run_json("import", path, "--base-id", "1", "--quiet-period", "1300ms")
     assert settled_result.rows == {"read": 3, "exists": 3}
     assert set(count_stored(sandbox).values()) == {1}
@@ -41,7 +41,7 @@ def test_unknown_creates_of_earlier_runs_are_reported_without_a_row(connector: C
     lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
     result = connector.import_file(write_csv(tmp_path / "new.csv", "email", "z@x.org"), "--on-unknown", "hold")
     assert (result.code, result.rows) == (1, {"read": 1, "created": 1})
-    assert "3 unresolved creates from earlier runs" in result.stderr
+    assert "3 unresolved creates of earlier runs" in result.stderr
 
 
 def test_a_newer_row_replaces_the_body_of_an_unknown_create(connector: Connector, tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def list_expected(condition: str, command: str) -> tuple[tuple[int, ...], tuple[
         case "wrong token":
             return (2,) if sends_requests else (0,), ("heck the token",)
         case "no permission":
-            return (0,) if command in COMMANDS_WITHOUT_STATE else (2,), ("this user: allow it",)
+            return (0,) if command in COMMANDS_WITHOUT_STATE else (2,), ("this user cannot",)
         case "full disk":
             return (0, 1, 3), ("No space left on device", "disk")
         case "Ctrl-C":

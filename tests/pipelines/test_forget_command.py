@@ -17,7 +17,7 @@ DIGEST = digest_identity("email", ANN)
 
 
 def add_entries(connector: Connector, *entries: tuple[tuple[int | None, str | None], State], account: str = "") -> None:
-    """Add Ann to the ledger, in each base in a state."""
+    """Add an entry of Ann to the ledger for each base (id and name), in this state."""
     (connector.folder / "state").mkdir(exist_ok=True)
     with open_ledger(f"sqlite:///{connector.folder}/state/ledger.db") as ledger, ledger.transaction() as connection:
         run_key = start_run(connection, f"run {account}", "job", "import", 0.0)
@@ -67,13 +67,14 @@ def test_a_subscriber_with_an_unresolved_create_is_forgotten_only_in_other_bases
     assert list_forgotten(forget(connector, ANN, "--base-id", "9")) == [9]
 
 
-def test_a_subscriber_is_forgotten_in_every_base_of_the_account_or_in_the_named_one(connector: Connector) -> None:
+def test_a_subscriber_is_forgotten_in_every_base_of_the_account_or_only_in_the_named_base(connector: Connector) -> None:
     add_entries(connector, (NEWS_BASE, State.CONFIRMED), ((8, None), State.CONFIRMED), ((9, None), State.CONFIRMED))
     add_entries(connector, (NEWS_BASE, State.CONFIRMED), account="abroad")
     refused_result = forget(connector, ANN, "--base-name", "Nowhere")
-    assert (refused_result.code, "it knows: News (id 7), base 8, base 9" in refused_result.stderr) == (2, True), (
-        refused_result.stderr
-    )
+    assert (refused_result.code, "Bases in the ledger: News (id 7), base 8, base 9" in refused_result.stderr) == (
+        2,
+        True,
+    ), refused_result.stderr
     assert list_forgotten(forget(connector, ANN, "--base-name", "News")) == [7]
     result = forget(connector, ANN)
     assert (result.report["forgotten"], list_forgotten(result)) == (2, [8, 9])
@@ -81,7 +82,7 @@ def test_a_subscriber_is_forgotten_in_every_base_of_the_account_or_in_the_named_
     write_addresses(connector.folder / "people.csv", 1)
     last_keys = "source: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n"
     job.write_text(f"job: news\nservice: {{account: abroad}}\n{last_keys}", encoding="utf-8")
-    # The account has a name, so that no address of the service is needed.
+    # The job names the account, so the command needs no address of the service.
     environ_without_service = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}
     assert connector.run_json("forget", ANN, "--job", job, environ=environ_without_service).report["forgotten"] == 1
 
@@ -113,5 +114,5 @@ def test_an_identity_can_come_by_standard_input(connector: Connector) -> None:
     for stdin_text in ("\n", f"{ANN}\nb@x.org\n"):
         refused_result = connector.run_json("forget", "-", stdin=stdin_text)
         assert refused_result.is_refused
-        assert "alone on standard input" in refused_result.stderr
+        assert "Write nothing else to standard input" in refused_result.stderr
         assert "b@x.org" not in refused_result.stderr

@@ -305,4 +305,4 @@ def test_a_duplicate_in_a_base_that_is_hidden_in_two_ways_is_named(
     assert any(
         f"in the service twice (ids {existing_id} and {second_id})" in result.stderr for existing_id in existing_ids
     ), result.stderr
-    assert "not yet seen" not in result.stderr
+    assert "does not show the last new subscriber" not in result.stderr

@@ -119,7 +119,9 @@ def test_an_unknown_create_of_a_subscriber_that_unsubscribed_later_is_not_sent_a
     unsubscribe(connector, "ann@x.org")
     result_without_job = connector.run_json("retry", "--quiet-period", "200ms")
     assert result_without_job.rows == {"read": 3, "unknown": 3}
-    assert any("only a run of that job" in message for message in result_without_job.report["messages"])
+    assert any(
+        "without the suppression list of the job" in message for message in result_without_job.report["messages"]
+    )
     result = connector.run_json("retry", "--job", job)
     assert result.rows == {"read": 3, "suppressed": 1, "created": 2}, result.stderr
     assert (9, "ann@x.org") not in count_by_base(connector.sandbox)

@@ -69,7 +69,7 @@ def test_each_run_reads_from_the_largest_value_of_the_previous_run(
         True,
     )
     assert find_messages(first_result, "on (")[0].endswith(
-        "from updated_at 2000-01-01T00:00:00 on (the start: no cursor is kept yet)"
+        "from updated_at 2000-01-01T00:00:00 on (the start value: no cursor is recorded yet)"
     )
     write_people(tmp_path, *list_people_of_hours(10), ("late", f"{DATE} 06:00:00"), ("same", f"{DATE} 09:00:00"))
     second_result = connector.run_json("sync", job)

@@ -78,7 +78,7 @@ def test_a_fault_during_a_run_ends_in_a_report(connector: Connector, tmp_path: P
     report = json.loads(result.stdout)
     assert (result.returncode, report["status"], report["rows"]["read"]) == (3, "aborted", 3)
     assert "a fault of the program: KeyError" in result.stderr
-    assert "rows read: 3, rows with an outcome: 2; this report is not to be trusted" in result.stderr
+    assert "rows read: 3, rows with an outcome: 2. The counts of this report are wrong" in result.stderr
     assert (report["rows"]["unknown"], report["rows"]["unsent"]) == (2, 1)  # the run did not reach the third entry
     assert "person1@" not in result.stdout + result.stderr
     assert "Traceback" not in result.stderr
@@ -114,5 +114,5 @@ def test_a_lost_outcome_of_an_email_counts_as_unknown_and_is_reported(connector:
     result = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=60)
     rows = json.loads(result.stdout)["rows"]
     assert "the service refused the first email" in result.stderr
-    assert "this report is not to be trusted. Rows that count as unknown for it: 1" in result.stderr
+    assert "The counts of this report are wrong. Rows without an outcome, which count as unknown: 1" in result.stderr
     assert (rows["read"], rows["unknown"], rows["unsent"]) == (2, 1, 1)

@@ -61,7 +61,7 @@ def test_a_restored_backup_takes_the_place_of_a_missing_ledger(connector: Connec
 
     refused_result = connector.run_json("ledger", "restore", "copy.db")
     assert refused_result.is_refused
-    assert "ledger.db is there already, and no file is overwritten" in refused_result.stderr
+    assert "ledger.db exists already, and was not overwritten" in refused_result.stderr
     move_ledger_away(tmp_path)
     result = connector.run_json("ledger", "restore", "copy.db")
     assert (result.code, result.report["status"], result.report["entries"]) == (0, "ok", 5)

@@ -139,7 +139,7 @@ def test_the_receipt_of_a_compared_row_shows_how_the_row_was_compared(connector:
     erase_first(connector.sandbox, Email="erased@x.org")
     changed_result = sync(connector, destination.to, "erased@x.org,Anna,")
     assert (receipt := read_receipt(destination, changed_result, "erased@x.org"))[:2] == ("changed", "ledger")
-    assert "the list did not show it" in (receipt[2] or "")
+    assert "the list did not show the subscriber" in (receipt[2] or "")
     sweep_result = sync(connector, destination.to, *[row.replace("Ann", "Anna") for row in people])
     assert set(summarise(destination.read(), sweep_result).values()) == {("changed", "sweep")}
     repeated_result = sync(connector, destination.to, *[row.replace("Ann", "Anna") for row in people])

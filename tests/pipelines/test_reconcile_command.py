@@ -273,7 +273,7 @@ def test_a_reconciliation_beside_a_load_reports_the_load(connector: Connector, t
         load_process.communicate()
     assert load_process.returncode == 0
     assert result.code == 1
-    assert any("is active, or has died" in message for message in result.report["messages"])
+    assert any("is active, or was killed" in message for message in result.report["messages"])
 
 
 def test_an_unknown_create_that_took_effect_is_not_a_difference(connector: Connector, tmp_path: Path) -> None:

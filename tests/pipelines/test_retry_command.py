@@ -96,7 +96,7 @@ def test_a_retry_of_a_run_finishes_only_the_entries_of_that_run(connector: Conne
 # Other reports
 
 
-def test_a_retry_without_open_entries_says_so_and_sends_no_request(connector: Connector, tmp_path: Path) -> None:
+def test_a_retry_without_open_entries_reports_this_and_sends_no_request(connector: Connector, tmp_path: Path) -> None:
     connector.import_file(write_addresses(tmp_path / "people.csv", 3))
     requests = connector.sandbox.stats()["requests"]
     result = retry(connector)
@@ -117,7 +117,7 @@ def test_open_entries_of_another_account_are_reported(connector: Connector, tmp_
     assert read_states(connector) == [State.UNKNOWN] * 3
 
 
-def test_a_list_that_fails_ends_the_retry_with_every_entry_accounted_for(connector: Connector, tmp_path: Path) -> None:
+def test_a_list_that_fails_ends_the_retry_and_each_entry_has_an_outcome(connector: Connector, tmp_path: Path) -> None:
     path = write_addresses(tmp_path / "people.csv", 3)
     hold_three(connector, path)
     lose_three(connector, write_addresses(tmp_path / "more.csv", 3, first_index=10), base="Shop", drop_before=1)
@@ -302,7 +302,7 @@ def test_unknown_entries_of_a_job_with_a_list_are_sent_again_only_with_the_list(
     job = leave_unknown_entries_of_suppressing_job(connector, sandbox, tmp_path)
     result = retry(connector)
     assert (result.code, result.rows) == (1, {"read": 3, "unknown": 3})
-    assert any("because the job has a suppression list" in message for message in result.report["messages"])
+    assert any("without the suppression list of the job" in message for message in result.report["messages"])
     assert not any("wait for your decision" in message for message in result.report["messages"])
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.UNKNOWN] * 3)
     namesake_result = connector.import_file(write_csv(tmp_path / "news.csv", "email", "z@x.org"))

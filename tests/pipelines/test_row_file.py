@@ -29,7 +29,7 @@ def test_a_file_that_cannot_be_replaced_is_a_failure(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_cut_off_by_a_full_disk_is_a_failure(tmp_path: Path) -> None:
-    file = RowFile(tmp_path / "rows.csv", ["name"], "rejects file", "the rows that a person should see")
+    file = RowFile(tmp_path / "rows.csv", ["name"], "rejects file", "the rows that need attention")
     limits_before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits_before[1]))
@@ -39,7 +39,7 @@ def test_a_file_that_is_cut_off_by_a_full_disk_is_a_failure(tmp_path: Path) -> N
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits_before)
     assert file.failure is not None
-    assert "cannot be written to its end (File too large), so not all of the rows that a person" in file.failure
+    assert "cannot be written to its end (File too large), so not all of the rows that need attention" in file.failure
 
 
 def test_a_file_of_differences_replaces_the_file_of_a_killed_run_and_guards_formulas(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from tests.pipelines.leftovers import put_lag_on_record
 
 
 def find_unseen_messages(result: CommandResult) -> list[str]:
-    return [message for message in result.report["messages"] if "not yet seen" in message]
+    return [message for message in result.report["messages"] if "does not show the last new subscriber" in message]
 
 
 @pytest.mark.parametrize("seeded_count", [0, 30])

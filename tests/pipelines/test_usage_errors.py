@@ -178,7 +178,7 @@ CASES: list[tuple[str, str]] = [
     ("plan people.csv", "--base-id"),
     (f"plan people.csv {BASE_ID_7} --full", "cursor"),
     (f"plan job.yaml {BASE_ID_7}", "Leave out --base-id"),
-    ("plan job.yaml --job job.yaml", "a job itself"),
+    ("plan job.yaml --job job.yaml", "a job file"),
     ("plan job.yaml --encoding cp1252", "Leave out --encoding"),
     ("plan job.yaml --since 7", "no source.sql.cursor"),
     (f"plan people.csv {BASE_NAME_NEWS} --rows people.csv", "--rows"),
@@ -205,12 +205,12 @@ CASES: list[tuple[str, str]] = [
     ("reconcile export.yaml", "export"),
     ("reconcile job.yaml --to people.csv", "the connector did not write this file"),
     ("reconcile job.yaml --time-limit 0s", "time-limit"),
-    ("retry --base-name Nowhere", "knows no such base"),
+    ("retry --base-name Nowhere", "has no such base"),
     ("retry --base-id 99", "News"),
     ("retry --job none.yaml", "none.yaml"),
     ("retry --held maybe", "--held"),
     ("retry --held resend --on-unknown hold", "--held resend"),
-    ("forget a@x.org --base-name Nowhere", "it knows: News (id 1)"),
+    ("forget a@x.org --base-name Nowhere", "Bases in the ledger: News (id 1)"),
     ("forget a@x.org --identity phone", "--identity"),
     ("forget a@x.org --job none.yaml", "none.yaml"),
     ("forget '  '", "IDENTITY must be one"),
@@ -230,7 +230,7 @@ CASES: list[tuple[str, str]] = [
     (f"init plans.csv {BASE_ID_7}", "no column looks like email addresses"),
     (f"init sqlite:///crm.db {BASE_ID_7}", "--table NAME"),
     (f"init '${{NOWHERE}}' --table t {BASE_ID_7}", "set NOWHERE and run again"),
-    (f"init mysql://ann:hunter2@db/crm --table t {BASE_ID_7}", "SOURCE holds a password"),
+    (f"init mysql://ann:hunter2@db/crm --table t {BASE_ID_7}", "SOURCE contains a password"),
     ("sandbox --port 0 --set ordre=id", "'order'"),
 ]
 SETTINGS: list[tuple[Mapping[str, str | None], str, str]] = [
@@ -261,7 +261,7 @@ def folder(session_sandbox: SandboxProcess, tmp_path_factory: pytest.TempPathFac
 def check(
     sandbox: SandboxProcess, folder: Path, arguments: str, expected_text: str, environ: Mapping[str, str | None]
 ) -> None:
-    def read_files() -> dict[str, bytes]:  # to look for a base, or to be refused, a run may open the ledger
+    def read_files() -> dict[str, bytes]:  # a run may open the ledger to look for a base or to refuse an argument
         files = {name: content for name, (content, _) in read_file_states(folder).items() if not name.endswith(".lock")}
         return {
             name: content for name, content in files.items() if "ledger" in arguments or not name.startswith("state/")

@@ -126,7 +126,7 @@ class Program:
                 self.cancellable_task.uncancel()
         self.cancellable_task = None  # a second signal does not interrupt the recording
         await load.close()
-        close_waiting(session.waiting_rows, self.report.tally, "the run ended before it was compared")
+        close_waiting(session.waiting_rows, self.report.tally, "the run ended before the comparison")
         if self.report.reason is not None or self.control.is_stopping:
             self.report.tally.count_unsent()
         counts = client.counts["create"]

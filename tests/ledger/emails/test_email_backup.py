@@ -61,7 +61,7 @@ def test_a_backup_by_a_link_to_the_ledger_includes_the_emails(source: Path, tmp_
 
 def test_existing_emails_beside_the_target_are_not_overwritten(source: Path, tmp_path: Path) -> None:
     (tmp_path / "copy-emails.db").write_text("precious")
-    with pytest.raises(ConfigurationError, match=r"copy-emails\.db is there already"):
+    with pytest.raises(ConfigurationError, match=r"copy-emails\.db exists already"):
         back_up_ledger(build_file_url(source), tmp_path / "copy.db")
     assert [file.read_text() for file in tmp_path.iterdir() if file.is_file()] == ["precious"]
 

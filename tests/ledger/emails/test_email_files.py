@@ -122,7 +122,7 @@ def test_an_emails_database_of_another_program_is_refused(path: Path) -> None:
     path.parent.mkdir()
     with closing(sqlite3.connect(find_emails(path))) as connection:
         connection.execute("CREATE TABLE invoice (note TEXT)")
-    check_refused(open_emails(build_file_url(path)), LedgerError, r"tables of something else \(invoice\)")
+    check_refused(open_emails(build_file_url(path)), LedgerError, r"tables of another program \(invoice\)")
 
 
 def test_an_emails_file_that_is_not_a_database_is_refused_and_stays_unchanged(path: Path) -> None:

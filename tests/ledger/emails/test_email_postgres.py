@@ -63,7 +63,7 @@ def test_campaigns_of_two_schemas_do_not_block_each_other(postgres: str) -> None
 
 def test_a_table_of_another_program_is_refused_and_stays_unchanged(postgres_url: str) -> None:
     run_sql(postgres_url, "CREATE TABLE email (note text)")
-    check_refused(open_emails(postgres_url), LedgerError, r"tables of something else \(email\)")
+    check_refused(open_emails(postgres_url), LedgerError, r"tables of another program \(email\)")
     assert run_sql(postgres_url, TABLES_SQL) == [("email",)]
 
 
@@ -78,9 +78,9 @@ def test_a_run_whose_session_ended_writes_nothing_more(postgres_url: str) -> Non
                 with other_log.transaction():
                     assert other_log.mark_died(same_campaign) == 1
                 for _ in range(2):
-                    with pytest.raises(LedgerError, match="the connection to it was lost"):
+                    with pytest.raises(LedgerError, match="the connection to the ledger was lost"):
                         read_state(log, campaign)
-        with pytest.raises(LedgerError, match="the connection to it was lost"):
+        with pytest.raises(LedgerError, match="the connection to the ledger was lost"):
             read_state(log, campaign)
     wait_for(lambda: run_sql(postgres_url, f"SELECT pid {SESSIONS_SQL}") == [])
 

@@ -35,7 +35,7 @@ def test_an_unsubscribed_row_is_suppressed(
     assert list_recipients(mailer.sandbox) == ["bob@example.net", "cleo@example.net"]
 
 
-def test_either_column_suppresses_an_unclear_word_is_invalid_and_an_ignored_column_has_no_effect(
+def test_each_consent_column_suppresses_unless_it_is_ignored_and_an_unclear_word_is_invalid(
     mailer: Connector, tmp_path: Path
 ) -> None:
     write_people(tmp_path, "is_active,opt-out", "true,1", "false,0", "true,0", "perhaps,0")

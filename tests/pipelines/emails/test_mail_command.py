@@ -183,7 +183,7 @@ def test_an_email_with_a_429_is_sent_again_only_with_retry_limited(mailer: Conne
     write_job(tmp_path, {"retry_limited": True, "campaign": "second"})
     result = mailer.run_json("mail", "mail.yaml")
     assert (result.code, result.rows) == (0, {"read": 60, "sent": 60})
-    assert "sent again" in result.stderr
+    assert "sent them again" in result.stderr
 
 
 def test_an_email_with_a_429_that_was_not_sent_again_is_unsent(mailer: Connector, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_an_email_with_a_429_that_was_not_sent_again_is_unsent(mailer: Connector
     assert (result.code, result.rows) == (3, {"read": 3, "unsent": 3})
     assert "run again after" in result.report["messages"][-1]
     assert mailer.sandbox.stats()["requests"]["send"]["received"] == 1
-    assert "sent again" not in result.stderr
+    assert "sent them again" not in result.stderr
 
 
 def test_a_service_that_does_not_answer_leaves_at_most_three_unknown_emails(mailer: Connector, tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_a_preview_writes_emails_and_sends_none(mailer: Connector, tmp_path: Pat
     assert (tmp_path / "state" / "ledger-emails.db").read_bytes() == ledger_bytes
 
 
-def test_a_preview_as_text_says_how_many_emails_would_be_sent(mailer: Connector) -> None:
+def test_a_preview_as_text_shows_how_many_emails_would_be_sent(mailer: Connector) -> None:
     result = mailer.run("mail", "mail.yaml", "--preview", "1")
     assert "would send" in result.stdout
 

@@ -223,6 +223,6 @@ FILES_REFUSED_AT_READING = [
         f'{HEADER}\n{A}\nd,"Dan,Enns\n{A}\n',
         "line 3 has a quote that is never",
     ),
-    ("a quote too many, without rows below", f'{HEADER}\n{A}\nd,"Dan,Enns\nand more\n', "takes in all 1 lines below"),
+    ("a quote too many, without rows below", f'{HEADER}\n{A}\nd,"Dan,Enns\nand more\n', "includes the last 1 line"),
 ]
 """Files that are refused when they are read, and a part of the error."""

@@ -135,7 +135,7 @@ def test_the_lines_of_a_faulty_cell_are_not_read_as_rows(tmp_path: Path, row: st
     assert chunk.frame["a"].tolist() == ["1", "5"]
     (malformed_row,) = chunk.malformed
     assert (malformed_row.line, malformed_row.code, malformed_row.raw) == (3, "stray_quote", row)
-    assert "takes in 1 more line, which was not read as a row" in malformed_row.message
+    assert "includes 1 more line, which was not read as a row" in malformed_row.message
 
 
 @pytest.mark.parametrize(

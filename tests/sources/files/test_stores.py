@@ -96,10 +96,10 @@ def test_the_error_of_an_object_that_does_not_exist_shows_the_url(
 
 def test_the_error_of_a_url_that_cannot_be_used_shows_no_password() -> None:
     cases: list[tuple[str, str]] = [
-        ("s3://me:pass-word@bucket/a.csv", r"s3://\*\*\*@bucket/a.csv: a URL may hold no credentials"),
-        ("s3://me:pass/word@bucket/a.csv", r"s3://\*\*\*@bucket/a.csv: a URL may hold no"),
-        ("az://box/a.csv?sv=2024&sig=pass-word", "az://box/a.csv: a URL may hold no credentials"),
-        ("s3://box/a.csv?X-Amz-Signature=pass-word", "s3://box/a.csv: a URL may hold no credentials"),
+        ("s3://me:pass-word@bucket/a.csv", r"s3://\*\*\*@bucket/a.csv: a URL cannot contain credentials"),
+        ("s3://me:pass/word@bucket/a.csv", r"s3://\*\*\*@bucket/a.csv: a URL cannot contain"),
+        ("az://box/a.csv?sv=2024&sig=pass-word", "az://box/a.csv: a URL cannot contain credentials"),
+        ("s3://box/a.csv?X-Amz-Signature=pass-word", "s3://box/a.csv: a URL cannot contain credentials"),
         ("https://me:pass-word@example.com/a.csv", r"https://\*\*\*@example.com/a.csv: only objects at s3://"),
         ("postgresql://me:pass-word@host/db", r"postgresql://\*\*\*@host/db: only objects at s3://"),
         ("s3://bucket", "names no object"),

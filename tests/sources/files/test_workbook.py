@@ -173,7 +173,7 @@ def test_a_sheet_that_is_too_large_for_the_memory_is_refused_before_it_is_loaded
         page = book.add_worksheet()
         page.write(0, 0, "email")
         page.write(1_048_575, 16_383, "x")  # loading the sheet would need 512 GiB and end the process
-    expected_text = "spans 17,179,869,184 cells, down to XFD1048576, and 12,000,000 are the most"
+    expected_text = "spans 17,179,869,184 cells, down to XFD1048576, and at most 12,000,000 can be read"
     with pytest.raises(SourceError, match=expected_text):
         open_file(write(tmp_path, "a.xlsx", output.getvalue()))
 
