@@ -1,10 +1,11 @@
-"""`python -m tests.pace [--rates 5 50 500] [--plays N] [--fastest-alone] [--to FOLDER]` plays the matrix; writes table
-and picture.
+"""Plays the matrix of the pace, and writes the table and the picture of the documentation.
 
-It is 990 cells of 30 virtual minutes, each played several times, and the mean counts: near a bound, chance decides a
-single play. That takes hours of one core, and ten minutes by PyPy, nearly all of it for the 330 at 500/s;
-`--fastest-alone` plays of these the 55 alone at 20 ms.
-`--others` plays no more than the cells alone at 20 ms, with the controllers of other tools besides, and prints a table.
+`python -m tests.pace [--rates 5 50 500] [--plays N] [--fastest-alone] [--to FOLDER]` plays 990 cells of 30 virtual
+minutes each. Each cell is played several times, and the mean counts, because chance decides a single play near a bound.
+All cells take hours on one core, or ten minutes with PyPy. Most of the time is for the 330 cells at 500 requests/s.
+With `--fastest-alone`, only 55 of these 330 cells are played: the cells without another client and with 20 ms latency.
+`--others` plays only the cells without another client and with 20 ms latency. It also plays the controllers of other
+tools, and prints a table.
 """
 
 import argparse
@@ -35,7 +36,7 @@ from tests.pace.matrix import (
 )
 from tests.pace.others import Aimd, CubicRetry
 
-_PLAYS = {5.0: 12, 50.0: 12, 500.0: 4}  # of each cell: the fewer the requests, the more is left to chance
+_PLAYS = {5.0: 12, 50.0: 12, 500.0: 4}  # plays of each cell: with fewer requests, chance has more influence
 _CHANCE_PLAYS = 24
 _HEAD = """# The pace, cell by cell
 
@@ -52,39 +53,42 @@ Result = tuple[Cell, Shown]
 
 
 def play_cell(cell: Cell, plays: int | None = None) -> Result:
-    """Return the mean of a cell's plays, for a process of the pool. `plays` replaces the usual number."""
+    """Return the cell with the mean of its plays. `plays` replaces the usual number of plays."""
     seeds = range(1, 1 + (plays or _PLAYS[cell.rate]))
     return cell, average([measure(cell, play(cell, RateController(), seed)) for seed in seeds])
 
 
 def write_others(cells: Sequence[Cell]) -> str:
-    """Return in Markdown the mean and the least goodput of each controller, for each pause."""
+    """Return a Markdown table with the mean and the smallest goodput of each controller, for each pause."""
     lines = [f"| goodput: mean, least | {' | '.join(map(write_pause, PAUSES))} |", f"|---|{'---|' * len(PAUSES)}"]
     for name, build in (("this one", RateController), ("AIMD", Aimd), ("botocore, adaptive", CubicRetry)):
         goodputs = [
             [measure(cell, play(cell, build())).goodput for cell in cells if cell.pause_s == pause] for pause in PAUSES
         ]
-        lines.append(f"| {name} | {' | '.join(f'{sum(each) / len(each):.2f}, {min(each):.2f}' for each in goodputs)} |")
+        lines.append(
+            f"| {name} | {' | '.join(f'{sum(values) / len(values):.2f}, {min(values):.2f}' for values in goodputs)} |"
+        )
     return "\n".join(lines) + "\n"
 
 
 def write_pause(pause_s: float | None) -> str:
-    """As a heading."""
+    """Return the text of a pause for a heading."""
     return "none" if pause_s is None else "date" if pause_s < 0 else f"{pause_s:g} s"
 
 
 def write_limiter(cell: Cell) -> str:
-    """As the head of a line."""
+    """Return the text of a cell's limiter for the first column of a table."""
     return f"{cell.kind}, {f'{cell.span_s:g} s' if cell.span_s else 'two tokens'}"
 
 
 def write_table(results: Sequence[Result]) -> str:
-    """Return in Markdown the least and the mean of each limiter and pause, over rates and round trips."""
+    """Return a Markdown table with the range of the results of each limiter and pause, over all rates and round
+    trips."""
     lines = [
-        "| limiter | Retry-After | goodput alone | beside another | refused after a halving | doubled used (s) |",
+        "| limiter | Retry-After | goodput alone | beside a client | refused after a halving | doubled used (s) |",
         "|---|---|---|---|---|---|",
     ]
-    for (limiter, pause), group in groupby(results, key=lambda each: (write_limiter(each[0]), each[0].pause_s)):
+    for (limiter, pause), group in groupby(results, key=lambda result: (write_limiter(result[0]), result[0].pause_s)):
         cells = list(group)
         alone = [shown.goodput for cell, shown in cells if cell.scene == ALONE]
         beside = [shown.beside for cell, shown in cells if cell.scene == SHARED]
@@ -98,41 +102,41 @@ def write_table(results: Sequence[Result]) -> str:
 
 
 def write_summary(results: Sequence[Result]) -> str:
-    """Return in Markdown goodput, first minute and refusals of the cells with a steady limit, by Retry-After."""
+    """Return a Markdown table of the cells with a steady limit: goodput, first minute and refusals, by Retry-After."""
     lines = [
         "| Retry-After | cells | goodput: mean, least | first minute: mean, least, below 70 % | refused: most, > 3 % |",
         "|---|---|---|---|---|",
     ]
     alone = [(cell, shown) for cell, shown in results if cell.scene == ALONE]
     for pause in (*PAUSES, "all"):
-        mine = [shown for cell, shown in alone if pause in (cell.pause_s, "all")]
-        goodput, first = [each.goodput for each in mine], [each.first for each in mine]
-        refused = [each.refused for each in mine]
+        shown_cells = [shown for cell, shown in alone if pause in (cell.pause_s, "all")]
+        goodput, first = [shown.goodput for shown in shown_cells], [shown.first for shown in shown_cells]
+        refused = [shown.refused for shown in shown_cells]
         lines.append(
-            f"| {pause if isinstance(pause, str) else write_pause(pause)} | {len(mine)} "
-            f"| {sum(goodput) / len(mine):.3f}, {min(goodput):.3f} "
-            f"| {sum(first) / len(mine):.3f}, {min(first):.3f}, {sum(each < 0.7 for each in first)} "
-            f"| {max(refused):.1%}, {sum(each > 0.03 for each in refused)} |"
+            f"| {pause if isinstance(pause, str) else write_pause(pause)} | {len(shown_cells)} "
+            f"| {sum(goodput) / len(shown_cells):.3f}, {min(goodput):.3f} "
+            f"| {sum(first) / len(shown_cells):.3f}, {min(first):.3f}, {sum(share < 0.7 for share in first)} "
+            f"| {max(refused):.1%}, {sum(share > 0.03 for share in refused)} |"
         )
     return "\n".join(lines) + "\n"
 
 
 def write_chance(results: Sequence[tuple[Cell, tuple[float, float, int]]]) -> str:
-    """Return in Markdown what each chance cell is served, as a share of the bound."""
+    """Return a Markdown table with the served requests of each chance cell, as a share of the bound."""
     lines = ["| cell | of the bound | first minute | sent inside a pause |", "|---|---|---|---|"]
     lines += [f"| {cell} | {served:.3f} | {first:.3f} | {inside} |" for cell, (served, first, inside) in results]
     return "\n".join(lines) + "\n"
 
 
 def play_chance(cell: Cell) -> tuple[Cell, tuple[float, float, int]]:
-    """Return the mean of a chance cell's plays, for a process of the pool."""
+    """Return the chance cell with the mean of its plays."""
     plays = [measure_chance(cell, RateController(), seed) for seed in range(1, 1 + _CHANCE_PLAYS)]
-    served, first = (sum(each[index] for each in plays) / len(plays) for index in (0, 1))
-    return cell, (served, first, sum(each[2] for each in plays))
+    served, first = (sum(results[index] for results in plays) / len(plays) for index in (0, 1))
+    return cell, (served, first, sum(results[2] for results in plays))
 
 
 def write_misses(results: Sequence[Result]) -> str:
-    """Return in Markdown each cell that does not keep its promise."""
+    """Return a Markdown list of the cells that break their promise."""
     lines = [
         f"- {cell}: {'; '.join(misses)}"
         for cell, shown in results
@@ -142,8 +146,9 @@ def write_misses(results: Sequence[Result]) -> str:
 
 
 def draw(results: Sequence[Result]) -> str:
-    """As SVG: a line for each limiter, a group of squares for each pause, darker where less of the limit is used."""
-    alone = [each for each in results if each[0].scene == ALONE]
+    """Return an SVG picture with a line for each limiter and a group of squares for each pause. A square is green if
+    the limit is used, and red if much of the limit is unused."""
+    alone = [result for result in results if result[0].scene == ALONE]
     limiters = list(dict.fromkeys(write_limiter(cell) for cell, _ in alone))
     number = len({(cell.rate, cell.trip_s) for cell, _ in alone})
     group_width = number * _WIDTH + 10
@@ -167,11 +172,15 @@ def draw(results: Sequence[Result]) -> str:
 
 
 def main() -> None:
-    """Play, and write."""
+    """Play the cells, and write the page and the picture."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
-    parser.add_argument("--plays", type=int, help="plays of each cell but those of chance [default: 12, 12 and 4]")
-    parser.add_argument("--fastest-alone", action="store_true", help="of the last rate only cells alone at 20 ms")
+    parser.add_argument("--plays", type=int, help="plays of each cell, except chance cells [default: 12, 12 and 4]")
+    parser.add_argument(
+        "--fastest-alone",
+        action="store_true",
+        help="play only the cells without another client and with 20 ms latency at the highest rate",
+    )
     parser.add_argument("--others", action="store_true", help="play the controllers of other tools")
     parser.add_argument("--to", type=Path, default=Path("docs"))
     options = parser.parse_args()
@@ -191,7 +200,7 @@ def main() -> None:
         results = list(pool.map(partial(play_cell, plays=options.plays), cells, chunksize=4))
         chance = list(pool.map(play_chance, list_chance_cells()))
         rules = HEAD + "\n".join(pool.map(write_rule, range(len(RULES)))) + "\n"
-    results.sort(key=lambda each: order.index((write_limiter(each[0]), each[0].pause_s)))
+    results.sort(key=lambda result: order.index((write_limiter(result[0]), result[0].pause_s)))
     plays = options.plays or ", ".join(str(_PLAYS[rate]) for rate in options.rates)
     rates = ", ".join(f"{rate:g}" for rate in options.rates)
     head = _HEAD.format(rates=rates, plays=plays, chance_plays=_CHANCE_PLAYS)

@@ -1,4 +1,4 @@
-"""What each rule of the rate controller is worth: the matrix without the rule."""
+"""Shows the effect of each rule of the rate controller: plays cells of the matrix without the rule."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -81,8 +81,10 @@ HEAD = """| rules | goodput: mean, least, < 85 % | first: mean, < 70 % | refused
 
 
 def write_rule(index: int) -> str:
-    """Return as a line of Markdown what the cells reach without one rule: the cells at 5 and 50/s and 20 ms, six at
-    500/s and eleven at 50/s with 300 ms, those at 50/s and 300 ms beside another client, and those of chance."""
+    """Return a row of a Markdown table with the results of a sample of cells without one rule.
+
+    The sample: the cells at 5 and 50 requests/s with 20 ms latency, six cells at 500/s, eleven cells at 50/s with
+    300 ms, the cells at 50/s with 300 ms beside another client, and chance cells."""
     name, build, constant, value = RULES[index]
     alone = [cell for cell in list_cells() if cell.scene == ALONE and cell.trip_s == 0.02 and cell.rate <= 50]
     alone += [Cell(kind, span_s, 5.0, 500.0, 0.3) for kind, span_s in (LIMITERS[0], LIMITERS[5], LIMITERS[8])]
@@ -98,12 +100,12 @@ def write_rule(index: int) -> str:
 
 def _describe(cells: list[Cell], build: Callable[[], RateController]) -> str:
     shown = [measure(cell, play(cell, build())) for cell in cells]
-    goodput, first = [each.goodput for each in shown], [each.first for each in shown]
-    lost, refused = sum(each < 0.85 for each in goodput), sum(each.refused > 0.03 for each in shown)
+    goodput, first = [result.goodput for result in shown], [result.first for result in shown]
+    lost, refused = sum(share < 0.85 for share in goodput), sum(result.refused > 0.03 for result in shown)
     mean = f"{sum(goodput) / len(goodput):.3f}, {min(goodput):.3f}, {lost}"
-    return f"{mean} | {sum(first) / len(first):.3f}, {sum(each < 0.7 for each in first)} | {refused}"
+    return f"{mean} | {sum(first) / len(first):.3f}, {sum(share < 0.7 for share in first)} | {refused}"
 
 
 def _describe_chance(cells: list[Cell], build: Callable[[], RateController]) -> str:
     served = [measure_chance(cell, build(), seed=1)[0] for cell in cells]
-    return f"{sum(served) / len(served):.3f}, {min(served):.3f}, {sum(each < 0.85 for each in served)}"
+    return f"{sum(served) / len(served):.3f}, {min(served):.3f}, {sum(share < 0.85 for share in served)}"

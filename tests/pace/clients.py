@@ -1,4 +1,4 @@
-"""The controllers as the world wants them: the rate alone, and together with the limit of what is under way."""
+"""Clients of the simulated world: the rate controller alone, and together with the limit of requests in flight."""
 
 from dataclasses import dataclass, field
 from math import inf
@@ -9,7 +9,7 @@ from connector.pace.rate import RateController
 
 @dataclass(slots=True)
 class RateAlone:
-    """Only the rate holds requests back."""
+    """A client that only the rate controller limits."""
 
     rate: RateController = field(default_factory=RateController)
     allowed: float = inf
@@ -29,7 +29,7 @@ class RateAlone:
 
 @dataclass(slots=True)
 class Both:
-    """The rate, and how many are under way, as a load has them."""
+    """A client with the rate controller and the limit of requests in flight, like a load."""
 
     rate: RateController = field(default_factory=RateController)
     concurrency: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit(512))

@@ -1,5 +1,5 @@
-"""The rate controller against limiters of every shape, and against chance, on virtual time: the cells, how one cell is
-played, and what the play shows."""
+"""The rate controller against all kinds of limiters and against random refusals, on virtual time: the cells, the play
+of a cell, and the measurements of a play."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ LIMITERS = (
     *(("fixed window", window_s) for window_s in (1.0, 10.0, 60.0)),
     *(("sliding window", window_s) for window_s in (1.0, 10.0, 60.0)),
 )
-DATE = -1.0  # the date at which the limiter would serve again, in whole seconds as dates are
+DATE = -1.0  # a Retry-After with the date at which the limiter serves again, in whole seconds
 PAUSES = (None, 1.0, 5.0, 30.0, DATE)
 RATES = (5.0, 50.0, 500.0)
 ROUND_TRIPS_S = (0.02, 0.3)
@@ -27,41 +27,42 @@ SCENES = (ALONE, SHARED, CHANGED)
 
 LENGTH_S = 1800
 BEGIN_S = 900
-END_S = {"shared": 1350, "changed": 1080}  # of the other client, and of the halved limit
+END_S = {"shared": 1350, "changed": 1080}  # end of the other client, and of the halved limit
 FIRST_S = 60
 """Seconds of the first minute of a first run."""
 CHANCE_S = 300
-"""Seconds that a chance cell is played: 2,000 creates take 22 s, so the search counts as well."""
+"""The length of a play of a chance cell, in seconds. 2,000 creates take 22 s, so the search for the limit counts as
+well."""
 CHANCES = (0.001, 0.01, 0.05)
 STATUSES = (429, 503)
 NO_LIMIT = "no limit"
 FASTEST = 1000.0  # requests/s that the client of a chance cell can send
-_UNKNOWN = 16.0  # how many times the limit the first refused rate may be
-_SEARCH_S = 0.2  # a client that doubles 20 requests/s is refused after this time if the limiter saves up little
-_OTHERS = 1 / 3  # of the limit, which another client takes
-_LATE_S = 0.001  # at most, a sender's timer
-_STALLS = 0.001  # of the requests
-_JITTER = 0.1  # of the way back
+_UNKNOWN = 16.0  # the largest ratio of the first refused rate to the limit
+_SEARCH_S = 0.2  # seconds until the first refusal of a client that doubles 20 requests/s
+_OTHERS = 1 / 3  # the share of the limit that another client uses
+_LATE_S = 0.001  # the largest delay of a sender's timer
+_STALLS = 0.001  # the share of the requests that leave late
+_JITTER = 0.1  # the jitter as a share of the time of the answer
 
 
 class Controller(Protocol):
-    """What is played."""
+    """A client that can play a cell."""
 
     def admit(self, now: float) -> float:
-        """0 when a request leaves, else the seconds to wait."""
+        """Return 0 if a request may leave now, otherwise the seconds to wait."""
 
     def record_served(self, sent_at: float, now: float) -> None:
-        """It was served."""
+        """Record that the request was served."""
 
     def record_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
-        """It was refused for its rate."""
+        """Record that the request was refused because of the rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A limiter, what its refusal says, the limit (requests/s), the round trip, and what happens meanwhile.
+    """A limiter, the pause of its refusals, the limit (requests/s), the round trip, and the events during the play.
 
-    `chance` is the share of requests that is refused with `status` before the limiter sees them, whatever the rate.
+    `chance` is the share of requests that is refused at random with `status`, before the limiter counts them.
     """
 
     kind: str
@@ -81,13 +82,13 @@ class Cell:
 
     @property
     def cost_s(self) -> float:
-        """The pause that is asked for; of a date, the longest that is known before."""
+        """The pause after a refusal in seconds. For a date, the longest pause that is known before the play."""
         if self.pause_s == DATE:
             return self.span_s if self.kind == "fixed window" else 1.0
         return self.pause_s or 0.0
 
     def build(self, rate: float) -> RateLimiter:
-        """The limiter with this limit."""
+        """Return the limiter with this limit."""
         if self.kind == NO_LIMIT:
             return Unlimited()
         if self.kind == "bucket":
@@ -96,13 +97,13 @@ class Cell:
 
 
 def list_cells() -> Iterator[Cell]:
-    """The whole matrix."""
+    """Yield all cells of the matrix."""
     for (kind, span_s), pause_s, rate, trip_s, scene in product(LIMITERS, PAUSES, RATES, ROUND_TRIPS_S, SCENES):
         yield Cell(kind, span_s, pause_s, rate, trip_s, scene)
 
 
 def list_chance_cells() -> Iterator[Cell]:
-    """Cells whose refusals do not depend on the rate, with no limit or with a bucket of 500/s behind them."""
+    """Yield the cells with random refusals, without a limit or with a bucket of 500 requests/s."""
     for chance, status, pause_s, has_limit in product(CHANCES, STATUSES, (None, 1.0, 5.0), (False, True)):
         kind, span_s, rate = ("bucket", 1.0, 500.0) if has_limit else (NO_LIMIT, 0.0, FASTEST)
         yield Cell(kind, span_s, pause_s, rate, ROUND_TRIPS_S[0], chance=chance, status=status)
@@ -110,8 +111,8 @@ def list_chance_cells() -> Iterator[Cell]:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """By the second in which they were sent: what was served, what was refused, the longest pause asked for (s), and
-    what others were served; and how many left inside a pause that had been told."""
+    """The counts of a play by the second of sending: served requests, refused requests, the longest pause (s), and
+    served requests of the other client. `inside` is the number of requests that left inside a known pause."""
 
     served: list[int]
     refused: list[int]
@@ -123,16 +124,17 @@ class Played:
 def play(
     cell: Cell, controller: Controller, seed: int = 1, length_s: int = LENGTH_S, *, stall_s: float = 0.0
 ) -> Played:
-    """Send for so long all that the controller lets go; one request in a thousand leaves late by up to `stall_s`."""
+    """Send all requests that the controller allows for `length_s` seconds. One request in a thousand leaves up to
+    `stall_s` late."""
     random = Random(seed).random
     half_s, back_s, jitter_s = cell.trip_s / 2, cell.trip_s / 2, _JITTER * cell.trip_s / 2
     served, refused, others = [0] * (length_s + 1), [0] * (length_s + 1), [0] * (length_s + 1)
     paused = [0.0] * (length_s + 1)
     arrivals: deque[float] = deque()
-    answers: list[tuple[float, float, float]] = []  # a heap: answered at, sent at, the pause or one of the marks below
+    answers: list[tuple[float, float, float]] = []  # heap: answered at, sent at, pause or mark
     served_mark, failed_mark = -2.0, -3.0
     gap_s = 1 / FASTEST if cell.chance else 0.0
-    offset = 100.0 * random()  # of the limiter's clock
+    offset = 100.0 * random()  # the start of the limiter's clock
     limiter = cell.build(cell.rate)
     change_at = float(BEGIN_S) if cell.scene == CHANGED else inf
     other_at = float(BEGIN_S) if cell.scene == SHARED else inf
@@ -152,7 +154,7 @@ def play(
                 controller.record_served(sent_at, now)
                 served[int(sent_at)] += 1
             elif pause_s == failed_mark:
-                controller.record_served(sent_at, now)  # as the limiter does with a 503 that names no Retry-After
+                controller.record_served(sent_at, now)  # like `RequestLimiter` for a 503 without Retry-After
             else:
                 refused[int(sent_at)] += 1
                 if pause_s < 0:
@@ -166,7 +168,7 @@ def play(
             at = now + offset
             is_chance = cell.chance > 0 and random() < cell.chance
             wait_s = 0.0 if is_chance else limiter.admit(at)
-            back_at, pause_s = now + back_s + jitter_s * random(), -1.0  # in any order, as over many connections
+            back_at, pause_s = now + back_s + jitter_s * random(), -1.0  # answers may overtake each other
             if is_chance:
                 pause_s = cell.pause_s if cell.pause_s is not None else failed_mark if cell.status == 503 else -1.0
             elif wait_s <= 0:
@@ -195,11 +197,12 @@ def play(
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a cell has shown, as shares of what was allowed or sent.
+    """The measurements of a cell. Goodput is the share of the allowed requests that were served.
 
-    `goodput` and `refused` while nothing changes, `beside` the goodput while another client takes a third, `exceeded`
-    what was refused once a halved limit was to be kept, `used_s` how long a doubled one was not used, and `first` the
-    goodput of the first minute, as a share of what a client can surely reach that does not know the limit.
+    `goodput` and `refused`: the goodput and the share of refused requests in a steady state. `beside`: the goodput
+    while another client uses a third. `exceeded`: the share of refused requests after the limit was halved. `used_s`:
+    the seconds until a doubled limit was used. `first`: the goodput of the first minute, as a share of the best goodput
+    that is certain for a client that does not know the limit. `inside`: the number of requests inside a pause.
     """
 
     goodput: float
@@ -212,7 +215,7 @@ class Shown:
 
 
 def measure(cell: Cell, played: Played) -> Shown:
-    """What the cell has shown; it is steady from 300 s and 20 pauses on."""
+    """Return the measurements of a play. The state is steady after 300 s and 20 pauses."""
     begin = min(int(300 + 20 * cell.cost_s), BEGIN_S - 1)
     end = LENGTH_S if cell.scene == ALONE else BEGIN_S
     served, refused = sum(played.served[begin:end]), sum(played.refused[begin:end])
@@ -223,18 +226,17 @@ def measure(cell: Cell, played: Played) -> Shown:
         beside = sum(played.served[since:until]) / (cell.rate * (until - since) - sum(played.others[since:until]))
     if cell.scene == CHANGED:
         exceeded, used_s = _find_exceeded(played, cell), _find_used(played, cell)
-    first = min(sum(played.served[:FIRST_S]) / (cell.rate * FIRST_S) / find_first_bound(cell), 1.0)  # luck adds nothing
+    first = min(sum(played.served[:FIRST_S]) / (cell.rate * FIRST_S) / find_first_bound(cell), 1.0)  # at most 1
     return Shown(goodput, refused / max(served + refused, 1), beside, exceeded, used_s, first, played.inside)
 
 
 def find_first_bound(cell: Cell) -> float:
-    """Return the share of the first minute that a client can surely use that does not know the limit.
+    """Return the best goodput of the first minute that is certain for a client that does not know the limit.
 
-    The first refusal shows only that the limit lies within a factor of the refused rate. If the client is not refused
-    again, 1 / (1 + ln factor) of the remaining time is the most that is sure (docs/explanation/pace.md). The limit is
-    known after two more refusals: two ramps after equal pauses give (n2 - n1) / (t2 - t1). The first refusal does not
-    count, because the limiter was fresh. The limiter gives the requests that it has saved up, at the start and after
-    each pause.
+    The first refusal shows only that the limit lies within a factor of the refused rate. Without another refusal, the
+    client can use 1 / (1 + ln factor) of the remaining time (docs/explanation/pace.md). The limit is known after two
+    more refusals: two ramps after equal pauses give (n2 - n1) / (t2 - t1). The first refusal does not count, because
+    the limiter was fresh. The limiter allows a burst at the start and after each pause.
     """
     span_s = cell.span_s if cell.kind != "bucket" else max(cell.span_s, 2 / cell.rate)
     saved_s = min(span_s, cell.cost_s)
@@ -246,17 +248,18 @@ def find_first_bound(cell: Cell) -> float:
 
 
 def average(shown: Sequence[Shown]) -> Shown:
-    """The mean of several plays; a doubled limit that is never used counts as used at the end."""
+    """Return the mean of several plays. A doubled limit that is never used counts as used at the end."""
     means = {
-        key.name: sum(min(getattr(each, key.name), LENGTH_S) for each in shown) / len(shown) for key in fields(Shown)
+        key.name: sum(min(getattr(result, key.name), LENGTH_S) for result in shown) / len(shown)
+        for key in fields(Shown)
     }
     return Shown(**means)
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The least goodput, the most that is refused in steady state and under a halved limit, as shares, and the latest
-    time at which a doubled limit is used (s)."""
+    """The bounds of a cell: the smallest goodput, the largest share of refused requests in a steady state and after a
+    halving, and the longest time (s) until a doubled limit is used."""
 
     goodput: float
     refused: float
@@ -264,7 +267,7 @@ class Promise:
     used_s: float
 
     def list_misses(self, cell: Cell, shown: Shown) -> list[str]:
-        """Return what the cell does not keep of the promise."""
+        """Return a text for each bound that the measurements of the cell break."""
         misses = []
         if cell.scene == ALONE and shown.goodput < self.goodput - _ROUNDING:
             misses.append(f"goodput {shown.goodput:.1%} of {self.goodput:.0%}")
@@ -283,7 +286,8 @@ _ROUNDING = 0.0005
 
 
 def read_promise(cell: Cell) -> Promise:
-    """Return what is promised in a cell (docs/pace.md): a ramp takes 20 pauses and begins anew once, or six windows."""
+    """Return the promise of a cell (docs/pace.md). A doubled limit is found within two ramps of 20 pauses each, or
+    within six windows."""
     window_s = cell.span_s if cell.kind != "bucket" else 0.0
     return Promise(0.85, 0.03, 0.10, max(90.0, 40 * (cell.pause_s or 0.0), 6 * window_s))
 
@@ -292,9 +296,10 @@ _STRETCH_S = 10
 
 
 def _find_exceeded(played: Played, cell: Cell) -> float:
-    """What share was refused once the halved limit was to be kept: half a minute, or two windows where they are longer,
-    and two pauses as they were asked for after it first showed, which it does when all is used that the limiter had
-    saved."""
+    """Return the share of refused requests after the client had time to notice the halved limit.
+
+    This time begins at the first refusal after the halving, because a limiter may first allow a burst. It is half a
+    minute or two windows, whichever is longer, and two pauses."""
     end = END_S[CHANGED]
     first = next((second for second in range(BEGIN_S, end) if played.refused[second]), end)
     windows_s = 2 * cell.span_s if cell.kind != "bucket" else 0.0
@@ -304,7 +309,7 @@ def _find_exceeded(played: Played, cell: Cell) -> float:
 
 
 def _find_used(played: Played, cell: Cell) -> float:
-    """How long after the doubling the first stretch begins in which nine tenths of it are used."""
+    """Return the seconds from the doubling to the first period in which nine tenths of the doubled limit are used."""
     length_s = max(_STRETCH_S, int(cell.span_s) if cell.kind != "bucket" else 0)
     for begin in range(END_S[CHANGED], LENGTH_S - length_s):
         if sum(played.served[begin : begin + length_s]) >= 0.9 * cell.rate * length_s:

@@ -1,4 +1,4 @@
-"""The breaker: when a service that does not answer is asked again, and when no more."""
+"""The breaker: when a run asks a service that does not answer again, and when the run gives up."""
 
 from math import inf
 
@@ -15,7 +15,7 @@ def break_open(at: float = 0.0) -> Breaker:
 
 
 @pytest.mark.parametrize(("failures", "is_open"), [(0, False), (9, False), (10, True)])
-def test_it_opens_after_ten_failures_in_a_row(failures: int, is_open: bool) -> None:
+def test_the_breaker_opens_after_ten_failures_in_a_row(failures: int, is_open: bool) -> None:
     breaker = Breaker()
     for _ in range(failures):
         breaker.record_failure(0.0, 1.0)
@@ -23,7 +23,7 @@ def test_it_opens_after_ten_failures_in_a_row(failures: int, is_open: bool) -> N
     assert (breaker.wait(1.0) == 0) is not is_open
 
 
-def test_one_answer_among_failures_keeps_it_closed() -> None:
+def test_one_answer_among_failures_keeps_the_breaker_closed() -> None:
     breaker = Breaker()
     for _ in range(3):
         for _ in range(9):
@@ -32,7 +32,7 @@ def test_one_answer_among_failures_keeps_it_closed() -> None:
     assert not breaker.is_open
 
 
-def test_open_it_lets_one_probe_out_at_a_time() -> None:
+def test_an_open_breaker_allows_one_probe_at_a_time() -> None:
     breaker = break_open()
     assert breaker.wait(0.5) == 0.5
     assert breaker.wait(1.0) == 0.0
@@ -42,7 +42,7 @@ def test_open_it_lets_one_probe_out_at_a_time() -> None:
     assert breaker.wait(1.0) == 0.0
 
 
-def test_to_ask_whether_a_probe_may_leave_takes_none() -> None:
+def test_a_question_whether_a_probe_may_leave_does_not_use_the_probe() -> None:
     breaker = break_open()
     assert [breaker.wait(2.0), breaker.wait(3.0)] == [0.0, 0.0]
 
@@ -57,7 +57,7 @@ def test_each_probe_that_fails_is_followed_by_a_longer_wait() -> None:
     assert waits == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
 
 
-def test_what_left_before_it_opened_says_nothing_of_the_probe() -> None:
+def test_a_failure_of_a_request_before_the_opening_does_not_count_for_the_probe() -> None:
     breaker = break_open(at=5.0)
     breaker.record_departure(6.0)
     breaker.record_failure(4.0, 6.5)
@@ -66,7 +66,7 @@ def test_what_left_before_it_opened_says_nothing_of_the_probe() -> None:
     assert breaker.wait(7.0) == 2.0
 
 
-def test_a_probe_that_tells_nothing_is_followed_by_another() -> None:
+def test_an_inconclusive_probe_is_followed_by_another_probe() -> None:
     breaker = break_open()
     breaker.record_departure(1.0)
     breaker.record_inconclusive(1.0)
@@ -77,20 +77,20 @@ def test_a_probe_that_tells_nothing_is_followed_by_another() -> None:
     ("failures", "has_given_up"),
     [
         ([0.0, 59.0], False),
-        ([0.0, 60.0], False),  # nothing was sent in between
+        ([0.0, 60.0], False),  # no request was sent between the two failures
         ([60.0], False),
         ([0.0, 20.0, 40.0, 60.0], True),
         ([0.0, 20.0, 40.0, 70.0, 90.0], False),
     ],
 )
-def test_it_gives_up_when_nothing_was_answered_for_a_minute(failures: list[float], has_given_up: bool) -> None:
+def test_the_breaker_gives_up_after_a_minute_without_an_answer(failures: list[float], has_given_up: bool) -> None:
     breaker = Breaker()
     for at in failures:
         breaker.record_failure(at, at)
     assert breaker.has_given_up(failures[-1]) is has_given_up
 
 
-def test_an_answer_begins_the_minute_anew() -> None:
+def test_the_minute_starts_again_after_an_answer() -> None:
     breaker = Breaker()
     breaker.record_failure(0.0, 0.0)
     breaker.record_answer()

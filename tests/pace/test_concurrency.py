@@ -1,4 +1,4 @@
-"""How many may be under way: between 1 and the ceiling, more only when that is what holds requests back."""
+"""The limit of requests in flight: it is between 1 and the ceiling, and grows only if it delays requests."""
 
 import heapq
 from dataclasses import dataclass
@@ -9,7 +9,8 @@ from connector.pace.concurrency import ConcurrencyLimit
 
 
 def answer(limit: ConcurrencyLimit, trip_s: float, number: int, *, since: float = 0.0, share: float = 1.0) -> float:
-    """So many answers after `trip_s` each, `share` of the limit under way, and another sent for each; the time then."""
+    """Record `number` answers, each after `trip_s`, with `share` of the limit in flight. Return the time of the last
+    answer."""
     now = since
     for _ in range(number):
         under_way = max(1, int(share * limit.allowed))
@@ -19,12 +20,12 @@ def answer(limit: ConcurrencyLimit, trip_s: float, number: int, *, since: float 
 
 
 @pytest.mark.parametrize(("ceiling", "expected"), [(0, 1), (1, 1), (10, 10), (64, 16), (512, 16)])
-def test_it_begins_at_the_ceiling_or_below(ceiling: int, expected: int) -> None:
+def test_the_limit_begins_at_the_ceiling_or_at_16(ceiling: int, expected: int) -> None:
     assert ConcurrencyLimit(ceiling).allowed == expected
 
 
 @pytest.mark.parametrize("ceiling", [1, 5, 100, 512])
-def test_it_grows_to_the_ceiling_while_nothing_takes_longer_and_never_above(ceiling: int) -> None:
+def test_the_limit_grows_to_the_ceiling_and_not_above_while_answers_stay_fast(ceiling: int) -> None:
     limit, now, highest = ConcurrencyLimit(ceiling), 0.0, 0
 
     for _ in range(200):
@@ -34,12 +35,12 @@ def test_it_grows_to_the_ceiling_while_nothing_takes_longer_and_never_above(ceil
     assert limit.allowed == highest == ceiling
 
 
-def test_it_doubles_until_a_round_takes_long_and_grows_by_a_tenth_after_that() -> None:
+def test_the_limit_doubles_until_a_round_is_slow_and_then_grows_by_a_tenth() -> None:
     limit = ConcurrencyLimit(10_000)
 
     now = answer(limit, 0.1, 1000)
     doubled = limit.allowed
-    now = answer(limit, 0.2, 1000, since=now, share=0.5)  # a round that takes long
+    now = answer(limit, 0.2, 1000, since=now, share=0.5)  # a round with slow answers
     before = limit.allowed
     answer(limit, 0.1, 8 * before, since=now)
 
@@ -47,7 +48,7 @@ def test_it_doubles_until_a_round_takes_long_and_grows_by_a_tenth_after_that() -
     assert 1.2 * before < limit.allowed <= 1.8 * before
 
 
-def test_it_does_not_grow_when_it_is_not_what_holds_requests_back() -> None:
+def test_the_limit_does_not_grow_while_half_of_it_is_unused() -> None:
     limit = ConcurrencyLimit(512)
 
     answer(limit, 0.1, 10_000, share=0.5)
@@ -56,7 +57,7 @@ def test_it_does_not_grow_when_it_is_not_what_holds_requests_back() -> None:
 
 
 @pytest.mark.parametrize("factor", [1.5, 4, 100, 10_000])
-def test_it_falls_when_round_trips_take_long_and_never_below_one(factor: float) -> None:
+def test_the_limit_falls_while_round_trips_are_slow_and_stays_at_one_or_more(factor: float) -> None:
     limit, lowest = ConcurrencyLimit(512), 512
     now = answer(limit, 0.1, 1000)
     before = limit.allowed
@@ -69,7 +70,7 @@ def test_it_falls_when_round_trips_take_long_and_never_below_one(factor: float) 
 
 
 @pytest.mark.parametrize("noise_s", [0.0, 0.002])
-def test_milliseconds_of_noise_on_short_trips_do_not_lower_it(noise_s: float) -> None:
+def test_milliseconds_of_noise_on_short_trips_do_not_lower_the_limit(noise_s: float) -> None:
     limit = ConcurrencyLimit(128)
     now = answer(limit, 0.002, 5000)
 
@@ -78,7 +79,7 @@ def test_milliseconds_of_noise_on_short_trips_do_not_lower_it(noise_s: float) ->
     assert limit.allowed == 128
 
 
-def test_answers_of_what_was_sent_in_an_earlier_round_are_left_out() -> None:
+def test_answers_to_requests_of_an_earlier_round_do_not_count() -> None:
     limit = ConcurrencyLimit(128)
     now = answer(limit, 0.1, 5000)
 
@@ -88,8 +89,8 @@ def test_answers_of_what_was_sent_in_an_earlier_round_are_left_out() -> None:
     assert limit.allowed == 128
 
 
-def test_a_service_that_has_become_slower_gets_as_many_again() -> None:
-    """Less is served with fewer under way, so it was not they who made each other wait."""
+def test_a_service_that_became_slower_gets_the_same_limit_again() -> None:
+    """With fewer requests in flight, the service serves less. So the requests did not delay each other."""
     limit = ConcurrencyLimit(128)
     now = answer(limit, 0.05, 5000)
 
@@ -99,13 +100,14 @@ def test_a_service_that_has_become_slower_gets_as_many_again() -> None:
 
 
 def build_page_limit() -> ConcurrencyLimit:
-    """Return the limit for pages of the list: eight at first, and at least four answers in a round."""
+    """Return the limit for pages of the list. It begins at eight, and a round has at least four answers."""
     return ConcurrencyLimit(32, first=8, least=5, fewest_in_round=4)
 
 
 @dataclass(slots=True)
 class PageService:
-    """Makes pages in `latency_s`, `capacity` at a time, and refuses more than `refuses_above` requests in flight."""
+    """A service that makes a page in `latency_s`, and at most `capacity` pages at a time. It refuses a request if
+    `refuses_above` requests are in flight."""
 
     latency_s: float
     capacity: int = 1000
@@ -114,7 +116,7 @@ class PageService:
     def fetch(self, limit: ConcurrencyLimit, pages: int) -> tuple[float, int]:
         """Fetch pages in virtual time within the limit. Return the seconds, and the number of refused requests."""
         now, refused, answered = 0.0, 0, 0
-        in_flight: list[tuple[float, float, bool]] = []  # (answered at, sent at, whether refused)
+        in_flight: list[tuple[float, float, bool]] = []  # (time of the answer, time of sending, whether refused)
         free_at = [0.0] * self.capacity
         while answered < pages:
             while len(in_flight) < limit.allowed:
@@ -136,7 +138,7 @@ class PageService:
         return now, refused
 
 
-def test_pages_of_a_slow_service_are_soon_fetched_many_at_a_time() -> None:
+def test_many_pages_of_a_slow_service_are_soon_fetched_at_once() -> None:
     limit = build_page_limit()
 
     took_s, _ = PageService(latency_s=0.3).fetch(limit, 200)
@@ -146,7 +148,7 @@ def test_pages_of_a_slow_service_are_soon_fetched_many_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 8])
-def test_pages_do_not_queue_up_before_a_service_that_makes_few_at_a_time(capacity: int) -> None:
+def test_pages_do_not_wait_in_a_queue_of_a_service_with_a_small_capacity(capacity: int) -> None:
     limit = build_page_limit()
 
     took_s, _ = PageService(0.1, capacity=capacity).fetch(limit, 400)
@@ -166,7 +168,7 @@ def test_a_service_that_refuses_pages_is_kept_busy_and_seldom_refuses(refuses_ab
     assert took_s < 2 * 400 * 0.1 / refuses_above
 
 
-def test_a_refusal_of_what_left_before_the_last_fall_says_nothing_new() -> None:
+def test_a_refusal_of_a_request_from_before_the_last_fall_does_not_count() -> None:
     limit = build_page_limit()
     limit.record_refused(0.0, 1.0)
     limit.record_refused(0.5, 1.1)

@@ -1,4 +1,4 @@
-"""How many are under way where the service works on so many at once: enough to keep it busy, and no queue before it."""
+"""The number of requests in flight for a service with a capacity: enough to keep the service busy, and no queue."""
 
 from math import inf
 from statistics import median
@@ -10,17 +10,18 @@ from tests.pace.measures import add, count
 from tests.pace.world import Trip, World, run
 
 SEEDS = range(1)
-# How soon it is found (s), and how long a round trip then takes, in the median, in unloaded ones. Where four are worked
-# on at once, what is tried first waits already, and the least that is known is too much; by measuring: 1.5, 1.6, 1.9.
+# Seconds until the capacity is found, and the median round trip after that, as a multiple of the round trip without
+# load. With a capacity of four, even the first requests wait, so the shortest known round trip is too long. Measured:
+# 1.5, 1.6, 1.9.
 PROMISED = (10.0, 1.5)
 OF_FOUR = {0.02: (10.0, 1.7), 0.1: (10.0, 1.8), 0.5: (25.0, 2.2)}
-# Round trip (s), capacity, and how soon a change is followed (s): ten seconds, and where a round of sixteen answers and
-# more takes long, by measuring, six seeds: 12 and 45.
+# Round trip (s), capacity, and seconds until a change is followed. The time is ten seconds, or longer if a round of
+# sixteen answers takes long. Measured with six seeds: 12 and 45.
 FOLLOWED = [(0.02, 20, 10.0), (0.05, 50, 10.0), (0.1, 20, 15.0), (0.5, 20, 50.0)]
 
 
 def read_capacity(world: World) -> float:
-    """Requests/s: each is worked on for half a round trip."""
+    """Return the capacity in requests/s. The service works on a request for half of its round trip."""
     return world.capacity / (world.rtt_s / 2)
 
 
@@ -60,5 +61,5 @@ def test_a_thousand_requests_a_second_over_half_a_second_leave_room_in_flight() 
     world = World("bucket", [(0, 1000)], rtt_s=0.5)
 
     steady = add([count(run(Both(), world, 91, seed), 1000, 70, 90) for seed in SEEDS])
-    assert steady.goodput >= 0.93  # by measuring, 32 seeds: 0.96
+    assert steady.goodput >= 0.93  # measured with 32 seeds: 0.96
     assert steady.refusals <= 0.02

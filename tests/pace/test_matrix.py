@@ -1,4 +1,4 @@
-"""The rate controller in a sample of the matrix; `python -m tests.pace` plays all of it."""
+"""The rate controller in a sample of the matrix. `python -m tests.pace` plays the whole matrix."""
 
 import os
 
@@ -31,22 +31,22 @@ CHANGING = [cell for cell in list_cells() if cell.rate == 5 and cell.trip_s == 0
 
 
 @pytest.mark.parametrize("cell", [*SAMPLE, *FASTER, *CHANGING], ids=str)
-def test_a_limit_is_used_and_kept_and_no_request_leaves_inside_a_pause(cell: Cell) -> None:
+def test_a_limit_is_used_and_obeyed_and_no_request_leaves_inside_a_pause(cell: Cell) -> None:
     promise = read_promise(cell)
     shown = average([measure(cell, play(cell, RateController(), seed)) for seed in SEEDS])
     assert promise.list_misses(cell, shown) == []
 
 
-def test_a_window_that_began_before_the_run_is_seen_as_a_window() -> None:
+def test_a_window_that_began_before_the_run_is_recognised() -> None:
     cell = Cell("fixed window", 60.0, None, 5.0, 0.3)
     shown = measure(cell, play(cell, RateController(), seed=101))
     assert read_promise(cell).list_misses(cell, shown) == []
 
 
-def test_the_first_minute_of_a_first_run_uses_most_of_what_is_sure_without_knowing_the_limit() -> None:
+def test_the_first_minute_of_a_first_run_is_close_to_the_best_certain_result() -> None:
     first = [measure(cell, play(cell, RateController(), length_s=FIRST_S)).first for cell in [*SAMPLE, *FASTER]]
     assert sum(first) / len(first) >= 0.90
-    assert min(first) >= 0.60  # of the mean of several plays: docs/pace-table.md
+    assert min(first) >= 0.60  # docs/pace-table.md has the mean of several plays
 
 
 def test_a_search_with_many_requests_in_flight_does_not_end_far_below_the_limit() -> None:
@@ -64,27 +64,27 @@ def test_few_requests_are_refused_in_a_long_window_with_many_in_flight(cell: Cel
 
 
 @pytest.mark.parametrize("cell", [*list_chance_cells()][6:12] + [*list_chance_cells()][18:24], ids=str)
-def test_refusals_by_chance_do_not_slow_the_rate(cell: Cell) -> None:
+def test_random_refusals_do_not_lower_the_rate(cell: Cell) -> None:
     served, first, inside = measure_chance(cell, RateController(), seed=1, length_s=FIRST_S)
     assert served >= 0.85
     assert first == served
     assert inside == 0
 
 
-def test_a_search_that_chance_ends_early_is_not_slow_for_minutes() -> None:
+def test_a_search_that_a_random_refusal_ends_early_recovers_within_minutes() -> None:
     cell = Cell("bucket", 1.0, 1.0, 500.0, 0.02, chance=0.05)
     served = [measure_chance(cell, RateController(), seed)[0] for seed in range(1, 25)]
     assert sum(share > 0.6 for share in served) >= 20
 
 
-def test_a_sender_that_stands_still_for_moments_loses_little_more_than_that_time() -> None:
+def test_a_sender_that_stalls_for_moments_loses_little_more_than_these_moments() -> None:
     cell = Cell("sliding window", 1.0, 1.0, 50.0, 0.02)
     shown = measure(cell, play(cell, RateController(), stall_s=0.05))
     assert shown.goodput >= 0.93  # half a percent of the time is lost
 
 
 @pytest.mark.parametrize("pause_s", [None, 1.0, 30.0])
-def test_a_later_run_begins_at_what_an_earlier_one_found(pause_s: float | None) -> None:
+def test_a_later_run_begins_at_the_limit_of_an_earlier_run(pause_s: float | None) -> None:
     cell, first = Cell("bucket", 0.2, pause_s, 50.0, 0.02), RateController()
     play(cell, first, length_s=900)
     assert first.found is not None

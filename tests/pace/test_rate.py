@@ -1,4 +1,4 @@
-"""The rate controller, question by question; how it does as a whole is in the matrix."""
+"""Single properties of the rate controller. The matrix tests the whole controller."""
 
 from math import inf
 
@@ -11,11 +11,11 @@ from tests.pace.world import World, run
 
 TRIP_S = 0.1
 IDLE_S = 600.0
-BURST_S = 0.006  # what a sender that wakes up late may make up for
+BURST_S = 0.006  # seconds that a sender may catch up after it wakes up late
 
 
 def settle(rate: float, seconds: float = 30.0) -> RateController:
-    """A controller that has found the rate of a bucket by then."""
+    """Return a controller that has found the rate of a bucket within `seconds`."""
     client = RateAlone()
     run(client, World("bucket", [(0, rate)], TRIP_S), seconds, seed=1)
     assert 0.5 * rate <= client.rate.rate <= 1.25 * rate  # the controller may be probing, or a ramp has just begun
@@ -23,7 +23,7 @@ def settle(rate: float, seconds: float = 30.0) -> RateController:
 
 
 def count_admitted(controller: RateController, now: float) -> int:
-    """How many leave at one instant."""
+    """Return the number of requests that leave at this moment."""
     number = 0
     while controller.admit(now) == 0:
         number += 1
@@ -33,7 +33,7 @@ def count_admitted(controller: RateController, now: float) -> int:
 
 @pytest.mark.parametrize("now", [0.0, 123.4, 1e7])
 @pytest.mark.parametrize("ceiling", [inf, 50.0, 0.5])
-def test_the_second_request_leaves_by_the_first_rate_or_by_the_ceiling(now: float, ceiling: float) -> None:
+def test_the_second_request_waits_by_the_first_rate_or_by_the_ceiling(now: float, ceiling: float) -> None:
     controller = RateController(ceiling)
 
     assert controller.admit(now) == 0
@@ -55,13 +55,13 @@ def test_the_ceiling_is_never_exceeded(ceiling: float, limit: float) -> None:
 
 
 @pytest.mark.parametrize("rate", [5.0, 100.0, 2000.0])
-def test_time_in_which_nothing_was_sent_is_not_made_up_for(rate: float) -> None:
+def test_a_sender_that_was_idle_does_not_catch_up(rate: float) -> None:
     controller = settle(rate)
 
     assert count_admitted(controller, 30.0 + IDLE_S) <= 1 + 1.1 * rate * BURST_S
 
 
-def test_it_does_not_grow_before_the_limit_is_found_while_few_requests_are_sent() -> None:
+def test_the_rate_does_not_grow_while_few_requests_are_sent_and_no_limit_is_known() -> None:
     controller = RateController()
 
     for second in range(1000):
@@ -71,7 +71,7 @@ def test_it_does_not_grow_before_the_limit_is_found_while_few_requests_are_sent(
     assert controller.rate <= 30  # the first answer counts, because nothing shows yet that few requests are sent
 
 
-def test_it_does_not_grow_beyond_a_known_limit_while_few_requests_are_sent() -> None:
+def test_the_rate_does_not_grow_beyond_a_known_limit_while_few_requests_are_sent() -> None:
     controller = settle(100)
 
     for second in range(31, 1031):
@@ -81,7 +81,7 @@ def test_it_does_not_grow_beyond_a_known_limit_while_few_requests_are_sent() -> 
     assert controller.rate <= 1.4 * 100
 
 
-def test_refusals_of_what_was_sent_before_the_last_cut_change_nothing() -> None:
+def test_refusals_of_requests_from_before_the_last_cut_change_nothing() -> None:
     controller = RateController()
     world = World("bucket", [(0, 100)], rtt_s=1.0)
     rates = list[tuple[float, float]]()
@@ -105,7 +105,7 @@ def test_refusals_of_what_was_sent_before_the_last_cut_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, 4))
-def test_a_limit_that_falls_to_a_quarter_is_kept_and_used_again_when_it_has_risen(seed: int) -> None:
+def test_a_limit_that_falls_to_a_quarter_and_rises_again_is_obeyed_and_used(seed: int) -> None:
     client = RateAlone()
     world = World("bucket", [(0, 100), (30, 25), (60, 100)], TRIP_S)
 
@@ -117,7 +117,7 @@ def test_a_limit_that_falls_to_a_quarter_is_kept_and_used_again_when_it_has_rise
 
 
 @pytest.mark.parametrize("pause_s", [0.5, 30.0, 3600.0])
-def test_nothing_leaves_within_a_pause_and_one_request_does_when_it_is_over(pause_s: float) -> None:
+def test_no_request_leaves_within_a_pause_and_one_request_leaves_at_its_end(pause_s: float) -> None:
     controller = settle(100)
     controller.record_refused(29.9, 30.0, pause_s)
 
@@ -139,7 +139,7 @@ def test_a_refusal_before_any_request_is_served_delays_each_later_request_by_abo
         now += TRIP_S + pause_s
 
 
-def test_when_all_is_refused_a_probe_a_second_goes_out_and_it_goes_on_when_one_is_served() -> None:
+def test_while_all_requests_are_refused_one_probe_leaves_each_second_until_one_is_served() -> None:
     world = World("bucket", [(0, 100), (30, 1e-6), (150, 100)], TRIP_S)
 
     trips = run(RateAlone(), world, 170, seed=1)
@@ -149,7 +149,7 @@ def test_when_all_is_refused_a_probe_a_second_goes_out_and_it_goes_on_when_one_i
     assert count(trips, 100, 152, 170).goodput >= 0.2
 
 
-def test_a_short_outage_is_made_good_soon() -> None:
+def test_the_rate_recovers_soon_after_a_short_outage() -> None:
     world = World("bucket", [(0, 100), (30, 1e-6), (33, 100)], TRIP_S)
 
     trips = run(RateAlone(), world, 90, seed=1)
@@ -158,7 +158,7 @@ def test_a_short_outage_is_made_good_soon() -> None:
 
 
 @pytest.mark.parametrize("retry_after_s", [None, 1.0])
-def test_a_run_that_begins_while_all_is_refused_goes_on_from_what_the_last_one_found(
+def test_a_run_that_begins_during_an_outage_continues_at_the_limit_of_the_last_run(
     retry_after_s: float | None,
 ) -> None:
     world = World("bucket", [(0, 1e-6), (2, 100)], TRIP_S, retry_after_s=retry_after_s)
@@ -172,7 +172,7 @@ def test_a_run_that_begins_while_all_is_refused_goes_on_from_what_the_last_one_f
 @pytest.mark.parametrize("pause_s", [0.0, 1.0, 30.0])
 @pytest.mark.parametrize("days", [7, 30, 3650])
 @pytest.mark.parametrize("rate", [2.0, 100.0])
-def test_what_was_found_long_ago_holds_a_run_back_for_seconds_at_most(rate: float, days: int, pause_s: float) -> None:
+def test_a_limit_that_was_found_long_ago_slows_a_run_only_for_seconds(rate: float, days: int, pause_s: float) -> None:
     found = Found(0.95 * rate, 1.05 * rate, pause_s, 0)
     client = RateAlone(RateController(found=found, age_s=days * 86_400.0))
 
@@ -181,7 +181,7 @@ def test_what_was_found_long_ago_holds_a_run_back_for_seconds_at_most(rate: floa
     assert count(trips, rate, 0, 30).goodput >= 0.25
 
 
-def test_pages_of_the_list_before_the_first_refusal_allow_at_most_twice_their_own_rate() -> None:
+def test_pages_before_the_first_refusal_allow_at_most_twice_their_own_rate() -> None:
     controller = RateController()
     for number in range(600):  # ten pages a second, which the search does not slow down
         assert controller.reserve(number / 10) == 0
@@ -193,7 +193,7 @@ def test_pages_of_the_list_before_the_first_refusal_allow_at_most_twice_their_ow
     assert controller.found.high <= 20
 
 
-def test_a_refusal_by_chance_does_not_raise_the_lower_bound_of_a_limit() -> None:
+def test_a_random_refusal_does_not_raise_the_lower_bound_of_a_limit() -> None:
     controller = RateController(ceiling=50)
 
     def send(now: float) -> float:

@@ -1,4 +1,4 @@
-"""Whatever happens, in whatever order, the rate controller stays within its bounds."""
+"""The rate controller stays within its bounds for any events in any order."""
 
 from dataclasses import dataclass, field
 from math import inf, isfinite
@@ -9,8 +9,9 @@ from hypothesis import example, given, strategies as st
 from connector.pace.rate import RateController
 
 HAIR_S = 2e-9
-What = Literal["admit", "served", "refused"]
-Event = tuple[What, float, int, float | None]  # what, after how long (s), of which request, and the pause asked for
+EventKind = Literal["admit", "served", "refused"]
+Event = tuple[EventKind, float, int, float | None]
+"""The kind, the seconds after the last event, the index of the request, and the pause of a refusal."""
 
 delays = st.one_of(st.just(0.0), st.floats(0, 0.1), st.floats(0, 10), st.sampled_from([300.0, 1e5]))
 pauses = st.one_of(st.none(), st.sampled_from([0.0, 0.05, 1.0, 120.0]), st.floats(0, 1e4))
@@ -20,30 +21,30 @@ ceilings = st.sampled_from([inf, 1e4, 100.0, 1.0, 0.01])
 
 @dataclass(slots=True)
 class Played:
-    """What was asked of one controller: which requests are under way, and until when nothing may leave."""
+    """The state of a played controller: the requests in flight by their times, and the end of the pause."""
 
     controller: RateController
     ceiling: float
     now: float = 0.0
-    until: float = -inf
-    under_way: list[float] = field(default_factory=list)
+    pause_ends_at: float = -inf
+    sent_times: list[float] = field(default_factory=list)
 
     def play(self, event: Event) -> None:
-        what, delay_s, which, pause_s = event
+        kind, delay_s, index, pause_s = event
         self.now += delay_s
-        if what == "admit":
+        if kind == "admit":
             self._admit()
-        elif self.under_way:
-            sent_at = self.under_way.pop(which % len(self.under_way))
-            if what == "served":
+        elif self.sent_times:
+            sent_at = self.sent_times.pop(index % len(self.sent_times))
+            if kind == "served":
                 self.controller.record_served(sent_at, self.now)
             else:
                 self.controller.record_refused(sent_at, self.now, pause_s)
-                self.until = max(self.until, self.now + (pause_s or 0.0))
+                self.pause_ends_at = max(self.pause_ends_at, self.now + (pause_s or 0.0))
         assert 0 < self.controller.rate <= self.ceiling
 
     def wait(self) -> float:
-        """What a sender is told, who then waits for so long (s)."""
+        """Return the seconds that the controller makes a sender wait, and move the time forward by these seconds."""
         wait_s = self.controller.admit(self.now)
         self.now += wait_s
         return wait_s
@@ -53,29 +54,29 @@ class Played:
         assert isfinite(wait_s)
         assert wait_s >= 0
         if not wait_s:
-            assert self.now >= self.until - HAIR_S
-            self.under_way.append(self.now)
+            assert self.now >= self.pause_ends_at - HAIR_S
+            self.sent_times.append(self.now)
 
 
 @given(st.lists(events, max_size=200), ceilings, st.sampled_from([0.0, 1e6]))
 @example([("admit", 0.0, 0, None), ("refused", 0.0, 0, None)] * 20, inf, 0.0)
 @example([("admit", 0.1, 0, None), ("refused", 0.1, 0, 1.0)] * 50, 100.0, 0.0)
 @example([("admit", 0.0, 0, None), ("served", 0.0, 0, None)] * 100, inf, 1e6)
-def test_waits_are_never_negative_rates_never_beyond_the_ceiling_and_pauses_kept(
-    happened: list[Event], ceiling: float, begun_at: float
+def test_no_wait_is_negative_no_rate_exceeds_the_ceiling_and_each_pause_is_obeyed(
+    events_in_order: list[Event], ceiling: float, begun_at: float
 ) -> None:
     played = Played(RateController(ceiling), ceiling, begun_at)
 
-    for event in happened:
+    for event in events_in_order:
         played.play(event)
 
 
 @given(st.lists(events, max_size=200))
-def test_who_waits_as_long_as_told_is_let_go(happened: list[Event]) -> None:
-    """Each wait leads to a request within a few more: nobody is sent away for ever."""
+def test_a_sender_that_waits_as_long_as_it_must_may_send(events_in_order: list[Event]) -> None:
+    """A sender that waits as long as it must may send after at most five waits."""
     played = Played(RateController(), inf)
 
-    for event in happened:
+    for event in events_in_order:
         played.play(event)
 
     assert 0 in [played.wait() for _ in range(5)]

@@ -1,4 +1,4 @@
-"""A client that has no end of requests, a service with a limit, and the way between them, on virtual time."""
+"""A client with endless requests, a service with a limit, and the network between them, on virtual time."""
 
 import heapq
 import random
@@ -11,43 +11,43 @@ from typing import Protocol
 
 from connector.sandbox.faults import RateLimiter, build_limiter
 
-SHARED = "shared"  # a bucket that another client draws on as well
-_OTHERS = 0.5  # what the other client takes, as a share of what is left to us
+SHARED = "shared"  # a bucket that another client uses as well
+_OTHERS = 0.5  # the requests of the other client as a share of our limit
 _JITTER = 0.05
 _WINDOWS_BEGIN_WITHIN_S = 60.0
 _HAIR_S = 1e-12
 
-_Happening = Callable[[float, float], None]  # now, and when the request was sent
+_Happening = Callable[[float, float], None]  # the arguments: now, and the time when the request was sent
 
 
 class Client(Protocol):
-    """What the controllers look like from here."""
+    """The methods of a client that the world calls."""
 
     @property
     def allowed(self) -> float:
-        """How many requests may be under way."""
+        """The largest number of requests in flight."""
 
     def admit(self, now: float) -> float:
-        """0 when a request leaves, else the seconds to wait."""
+        """Return 0 if a request may leave now, otherwise the seconds to wait."""
 
     def note_list(self, now: float) -> None:
-        """A request of another kind has left."""
+        """Record that a request of another kind has left."""
 
     def record_served(self, sent_at: float, now: float, under_way: int) -> None:
-        """It was served."""
+        """Record that a request was served."""
 
     def record_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
-        """It was refused for its rate."""
+        """Record that a request was refused because of the rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A limit of `kind` whose rate changes at the times of `steps` ((s, requests/s), the first at 0).
+    """A service with a limit of `kind`. `steps` has the times and rates of the limit ((s, requests/s), the first at 0).
 
-    `rtt_s` is a round trip that waits for nothing, and `rtt_steps` what it becomes later ((s, s)); with a `capacity`,
-    so many requests are worked on at once, each for the second half of that time, and the others wait.
-    `faulty` is the share that is refused at random, whatever the rate. At each of `lists_at` the client sends a request
-    of another kind besides, which the same limit counts if `are_lists_limited`.
+    `rtt_s` is the round trip of a request that does not wait, and `rtt_steps` has later values ((s, s)). The service
+    works on at most `capacity` requests at once, for the second half of their round trip. Other requests wait.
+    `faulty` is the share of requests that is refused at random. At each time of `lists_at`, the client also sends a
+    request of another kind, which the same limit counts if `are_lists_limited`.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class World:
     are_lists_limited: bool = True
 
     def build(self, rate: float) -> RateLimiter:
-        """The limiter at one step."""
+        """Return the limiter with this rate."""
         if rate == inf:
             return build_limiter("bucket", 0, 0, self.window_s)
         if self.kind == SHARED:
@@ -72,7 +72,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Trip:
-    """One request: when it left and when its answer came (s), and whether it was served."""
+    """One request: the times of its sending and its answer (s), and whether the request was served."""
 
     sent_at: float
     answered_at: float
@@ -80,7 +80,7 @@ class Trip:
 
 
 def run(client: Client, world: World, seconds: float, seed: int) -> list[Trip]:
-    """Let the client send for so long; its trips in the order of their answers."""
+    """Let the client send for `seconds`. Return its trips in the order of their answers."""
     return _Run(client, world, seconds, random.Random(seed)).play()
 
 
@@ -124,7 +124,7 @@ class _Run:
         heapq.heappush(self._events, (at, next(self._number), happen, sent_at))
 
     def _send(self, now: float) -> None:
-        """Send all that may leave now, and come again when the next one may."""
+        """Send all requests that may leave now, and plan the next request."""
         while self._under_way < self._client.allowed:
             wait_s = self._client.admit(now)
             if wait_s > 0:
@@ -134,13 +134,13 @@ class _Run:
             self._add(now + self._rtt_s / 2, self._on_arrival, now)
 
     def _plan(self, now: float, due: float) -> None:
-        """Come again then, unless that is planned already."""
+        """Plan to send at the time `due`, unless this is planned already."""
         if not now < self._due <= due + _HAIR_S:
             self._due = due
             self._add(due, self._on_due)
 
     def _on_due(self, now: float, _sent_at: float) -> None:
-        if now == self._due:  # else planned anew since
+        if now == self._due:  # otherwise a later plan has replaced this plan
             self._send(now)
 
     def _on_arrival(self, now: float, sent_at: float) -> None:
