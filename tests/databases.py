@@ -47,7 +47,7 @@ class Database:
             connection.exec_driver_sql(statement)
 
     def fill(self, table: str, rows: Sequence[tuple[object, ...]]) -> None:
-        """Insert these rows into the table."""
+        """Insert these rows into a table."""
         placeholders = ", ".join("?" * len(rows[0]))
         if self.kind == "duckdb":
             with duckdb.connect(self.url.removeprefix("duckdb:///")) as connection:

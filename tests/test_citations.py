@@ -10,7 +10,7 @@ CITATION_OF_MISSING_DOCUMENT = re.compile(r"(?<!service-)\bapi\.md\b|\bdesign,?\
 
 
 def read_texts() -> dict[str, str]:
-    """Return the text of every module and page by its path. The marks at the start of comment lines are removed."""
+    """Return the text of every module and page by its path. The `#` at the start of comment lines is removed."""
     modules = [path for top in ("connector", "pipelines", "tests") for path in sorted((ROOT / top).rglob("*.py"))]
     paths = [*modules, *ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
     return {

@@ -77,7 +77,7 @@ async def test_the_result_of_work_that_completes_after_its_cancellation_is_retur
     assert await stop.until_stopped(publish(), is_cancelled_once=True) == "published"
 
 
-async def test_work_that_cleans_up_is_cancelled_once_and_other_work_again_and_again() -> None:
+async def test_work_that_cleans_up_is_cancelled_once_and_other_work_is_cancelled_repeatedly() -> None:
     async def clean_up() -> int:
         cancellations = 0
         try:
@@ -85,7 +85,7 @@ async def test_work_that_cleans_up_is_cancelled_once_and_other_work_again_and_ag
         except asyncio.CancelledError:
             cancellations += 1
         try:
-            await asyncio.sleep(1.5)  # other work is cancelled again sooner
+            await asyncio.sleep(1.5)  # longer than the time after which other work is cancelled again
         except asyncio.CancelledError:
             cancellations += 1
         return cancellations

@@ -1,4 +1,4 @@
-"""Templates: the texts that they make, the errors of wrong templates, the limits, and errors without personal data."""
+"""Templates: the texts that they make, their limits, and errors that show no personal data."""
 
 import traceback
 from html import unescape

@@ -78,8 +78,8 @@ Load = Callable[[SandboxProcess], object]
 class Chance:
     """The shares of creates that a sandbox refuses by chance, and the number of rows that are loaded."""
 
-    share: float  # of the creates that are refused
-    status: int  # of the refusals
+    share: float  # share of the creates that are refused
+    status: int  # status of the refusals
     retry_after_s: int  # 0: no Retry-After
     latency_ms: int
     rows: int
@@ -120,7 +120,7 @@ class PaceMeasurement:
     limiter: str
     retry_after: str
     goodput: float  # creates in the measured time as a share of the allowed requests
-    refused_share: float  # of the requests in the measured time
+    refused_share: float  # share of the requests in the measured time
     inside_retry_after: int  # requests that arrived inside a Retry-After
     disobedient: int  # requests inside a Retry-After, on the connection that had received this Retry-After
     created: int

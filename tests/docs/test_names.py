@@ -1,4 +1,4 @@
-"""Each option, key, column and outcome on a page is in the code, and each one of the code is on its page."""
+"""The options, keys and columns on the pages are exactly those of the code."""
 
 import re
 import tomllib

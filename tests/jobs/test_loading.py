@@ -328,7 +328,7 @@ def test_options_override_the_keys_of_a_load(tmp_path: Path) -> None:
         ("base_name", "News", "Two bases given. Use either --base-id or --base-name"),
     ],
 )
-def test_the_message_about_a_wrong_option_has_the_spelling_of_the_command_line(
+def test_the_message_about_a_wrong_option_names_the_option_as_the_command_line_does(
     argument: str, value: object, expected_text: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=expected_text):

@@ -34,7 +34,7 @@ def test_the_list_of_moves_under_test_has_exactly_the_moves_of_the_state_table()
     assert MOVES.keys() == ENTRY.transitions.keys()
 
 
-def test_a_move_follows_the_table_or_raises_and_changes_nothing(ledger: Ledger) -> None:
+def test_a_move_in_the_table_changes_the_state_and_any_other_move_changes_nothing(ledger: Ledger) -> None:
     for number, (state, move) in enumerate(product(State, MOVES)):
         check_move(ledger, add_base(ledger, number), state, move)
 

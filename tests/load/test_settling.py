@@ -63,7 +63,7 @@ class Bench:
     resent_candidates: list[Candidate] = field(default_factory=list)
     ignores_case: list[bool] = field(default_factory=list)
     body: bytes = encode_subscriber({"base_id": 7, "email": "ann@x.org"})
-    other_sentinels: tuple[Sentinel, ...] = ()  # every look shows these sentinels
+    other_sentinels: tuple[Sentinel, ...] = ()  # every look-up shows these sentinels
     loss_count: int = 0  # the number of lost batches before the first answered batch
 
     def settle(
@@ -186,7 +186,7 @@ settle the entry without a create. `Event.LOST`: the entry stays unknown."""
 @pytest.mark.parametrize(
     ("looks", "confirmed_at", "attempt_ended_at", "look_count", "events"), CASES.values(), ids=CASES
 )
-def test_looks_a_quiet_period_apart_settle_an_unknown_entry(
+def test_look_ups_a_quiet_period_apart_settle_an_unknown_entry(
     bench: Bench,
     looks: list[Look],
     confirmed_at: float | None,

@@ -18,7 +18,8 @@ from tests.pipelines.forked import CONTEXT
 
 
 def run_killed(arguments: Sequence[str], environ: Mapping[str, str], folder: Path, point: int) -> bool:
-    """Run the command, and return whether it reached the point (from 0) at which it kills itself."""
+    """Run a command that kills itself at the point with this index (from 0). Return whether the command reached the
+    point."""
     process = CONTEXT.Process(target=_run, args=(list(arguments), dict(environ), folder, point))
     process.start()
     process.join()

@@ -63,7 +63,7 @@ def read_states(connector: Connector) -> list[State]:
 
 
 def put_lag_on_record(connector: Connector, lag_s: float) -> None:
-    """Record this lag of the list, like a run that met the lag."""
+    """Record this lag of the list in the ledger, like a run that measured the lag."""
     with open_ledger(f"sqlite:///{connector.folder}/state/ledger.db") as ledger, ledger.transaction() as connection:
         record_lag(connection, connector.sandbox.base_url, lag_s)
 

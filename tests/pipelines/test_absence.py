@@ -70,7 +70,7 @@ def test_a_filter_that_returns_only_the_first_match_proves_nobody_absent(connect
 
 
 @pytest.mark.parametrize("other_count", [0, OTHER_COUNT_OF_FILTERS], ids=["sweep", "filters"])
-def test_a_list_that_shows_bases_by_id_serves_a_job_that_gives_the_id_and_no_other(
+def test_a_list_that_shows_only_ids_of_bases_serves_only_a_job_that_gives_the_id(
     connector: Connector, tmp_path: Path, other_count: int
 ) -> None:
     people = write_people(tmp_path, "true", "true", "true")

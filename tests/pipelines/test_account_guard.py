@@ -69,8 +69,9 @@ def test_every_next_step_after_another_account_names_the_token_the_address_and_f
         assert "connector forget" in (tmp_path / page).read_text()
 
 
-def test_an_unknown_is_not_sent_again_into_another_account(connector: Connector, tmp_path: Path) -> None:
-    """The run has no new rows, and the filter by Id is ignored: the sweep for the unknown finds the other account."""
+def test_an_unknown_create_is_not_sent_again_into_another_account(connector: Connector, tmp_path: Path) -> None:
+    """The run has no new rows, and the service ignores the filter by Id. So the sweep for the unknown create finds the
+    other account."""
     sandbox = connector.sandbox
     assert connector.import_file(write_addresses(tmp_path / "people.csv", 30)).code == 0
     sandbox.switch(drop_before=1)

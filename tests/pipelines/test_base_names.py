@@ -66,7 +66,7 @@ def test_a_name_that_the_service_may_take_for_another_base_is_refused_before_the
     ("listed_name", "requested_name"),
     [("News", "Newsletter"), ("Kunden", "Kunden 2025"), ("Newsletter Nord", "Newsletter Süd")],
 )
-def test_a_new_base_is_created_beside_one_whose_name_is_not_similar(
+def test_a_new_base_is_created_beside_a_base_whose_name_is_not_similar(
     connector: Connector, tmp_path: Path, listed_name: str, requested_name: str
 ) -> None:
     people = write_addresses(tmp_path / "people.csv", 3)

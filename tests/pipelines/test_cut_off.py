@@ -1,4 +1,5 @@
-"""Result windows, which cap TotalCount and pages alike: no create and no forgetting relies on a list cut off."""
+"""Result windows, which limit both TotalCount and pages: no create and no certificate relies on a list that is cut
+off."""
 
 import sqlite3
 from contextlib import closing
@@ -21,7 +22,8 @@ def import_anew(connector: Connector, path: Path, *options: str) -> CommandResul
 
 @pytest.fixture
 def people(connector: Connector, tmp_path: Path) -> Path:
-    """A job's file of subscribers that the service has. All are alike, so that counts of classes prove nothing."""
+    """A file of subscribers that exist in the service. All have the same classes, so that counts of classes prove
+    nothing."""
     path = tmp_path / "people.csv"
     write_csv(path, "email,name", *(f"person{index}@x.org,Ann" for index in range(EXISTING_COUNT)))
     assert connector.run_json("sync", write_job(tmp_path)).rows == {"read": EXISTING_COUNT, "created": EXISTING_COUNT}

@@ -16,7 +16,9 @@ def test_unknown_creates_are_settled_by_their_own_identity_field(connector: Conn
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
-def test_a_base_by_id_and_then_by_name_is_one_even_while_the_list_lags(connector: Connector, tmp_path: Path) -> None:
+def test_a_base_given_by_id_and_then_by_name_is_one_base_even_while_the_list_lags(
+    connector: Connector, tmp_path: Path
+) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
     sandbox.switch(list_lag_ms=2500)
     lose_three(connector, path, "--base-id", "1", base=None, drop_after=1)
@@ -28,7 +30,7 @@ def test_a_base_by_id_and_then_by_name_is_one_even_while_the_list_lags(connector
     assert set(count_stored(sandbox).values()) == {1}
 
 
-def test_unknown_creates_in_a_base_whose_id_nobody_knows_stop_no_import_into_another_base(
+def test_unknown_creates_in_a_base_without_a_known_id_do_not_stop_an_import_into_another_base(
     connector: Connector, tmp_path: Path
 ) -> None:
     assert connector.import_file(write_addresses(tmp_path / "people.csv", 3)).code == 0
@@ -62,7 +64,7 @@ def test_a_name_of_two_bases_is_refused_and_the_id_of_one_is_accepted(connector:
         write_addresses(tmp_path / "other.csv", 3, first_index=2),
     )
     connector.run_json("import", first_file, "--base-name", "Base 2")  # the first base: the sandbox gives it the id 1
-    connector.run_json("import", second_file, "--base-id", "2")  # a new one, which the sandbox calls "Base 2" as well
+    connector.run_json("import", second_file, "--base-id", "2")  # a second base, which the sandbox also calls "Base 2"
     result_of_base_name = connector.run_json("import", first_file, "--base-name", "Base 2")
     assert result_of_base_name.is_refused
     assert "ids 1, 2" in result_of_base_name.stderr

@@ -32,12 +32,12 @@ COLUMNS = ["identity", "field", "service", "source", "_row", "_file", "_outcome"
 
 
 def sync(connector: Connector, *lines: str, job: str = JOB) -> CommandResult:
-    """Sync a file of these people: email, name, segments, zip."""
+    """Sync a file with these rows of email, name, segments and zip."""
     return connector.run_json("sync", write_people(connector, *lines, job=job))
 
 
 def write_people(connector: Connector, *lines: str, job: str = JOB) -> Path:
-    """Write the job and its file of these people."""
+    """Write the job, and its file with these rows."""
     write_csv(connector.folder / "people.csv", "email,name,segments,zip", *lines)
     return write_job(connector.folder, job)
 
@@ -114,7 +114,7 @@ def test_a_changed_row_is_compared_with_the_current_values_of_the_service(connec
 
 
 @pytest.mark.parametrize("people_count", [30, 250], ids=["by look-ups", "by one listing"])
-def test_a_sync_after_an_import_by_other_columns_reports_the_one_real_change_alone(
+def test_a_sync_after_an_import_of_other_columns_reports_only_the_real_change(
     connector: Connector, people_count: int
 ) -> None:
     rows = [f"p{index}@x.org,Ann {index},Lee,true" for index in range(people_count)]

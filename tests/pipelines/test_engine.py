@@ -111,7 +111,7 @@ def test_one_report_has_the_sums_of_all_shards(postgres_connector: Connector, tm
     assert runs[0]["rows"] == result.report["rows"]
 
 
-def test_an_incremental_run_whose_worker_died_is_partial_and_says_so(
+def test_an_incremental_run_whose_worker_died_is_partial_and_reports_the_death(
     postgres_connector: Connector, tmp_path: Path
 ) -> None:
     """An attempt that is lost after its end has moved the cursor, so the next attempt reads fewer rows."""
@@ -154,7 +154,7 @@ def test_a_killed_command_leaves_no_process_and_the_next_command_continues(
     assert has_everyone_once(postgres_connector, people_count)
 
 
-def test_the_first_signal_stops_the_shards_in_order_and_the_second_at_once(
+def test_the_first_signal_stops_the_shards_cleanly_and_the_second_stops_them_at_once(
     postgres_connector: Connector, tmp_path: Path
 ) -> None:
     write_job(tmp_path)
@@ -184,7 +184,7 @@ def test_the_first_signal_stops_the_shards_in_order_and_the_second_at_once(
     wait_for(lambda: not any(is_alive(pid) for pid in children))
 
 
-def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_in_order(
+def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_with_a_report(
     postgres_connector: Connector, tmp_path: Path
 ) -> None:
     write_job(tmp_path, person_count=300)

@@ -112,7 +112,7 @@ def test_a_suppression_list_may_be_a_workbook_or_several_files(connector: Connec
     assert connector.run_json("sync", job).rows == {"read": 3, "suppressed": 2, "created": 1}
 
 
-def test_a_job_of_csv_takes_a_corrected_rejects_file_that_was_saved_as_a_workbook(
+def test_a_job_for_csv_imports_a_corrected_rejects_file_that_was_saved_as_a_workbook(
     connector: Connector, tmp_path: Path
 ) -> None:
     write(tmp_path, "people.csv", "email;name;is_active\nann@x.org;Ann;true\nbob x.org;Bob;true\n")

@@ -131,7 +131,7 @@ def test_a_file_is_read_by_the_format_of_the_job_and_a_rejects_file_by_its_own(
     assert connector.run_json("import", rejects, "--job", job).rows == {"read": 1, "created": 1}
 
 
-def test_the_report_file_is_readable_by_its_owner_alone(connector: Connector, tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_report_file(connector: Connector, tmp_path: Path) -> None:
     report_path = tmp_path / "report.json"
     report_path.touch(mode=0o644)
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 3), "--report", str(report_path))

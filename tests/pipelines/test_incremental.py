@@ -41,7 +41,7 @@ def write_job(
 
 
 def write_people(folder: Path, *rows: tuple[object, object]) -> None:
-    """Add people: (name, updated_at)."""
+    """Add people to the table. Each person is a pair (name, updated_at)."""
     with closing(sqlite3.connect(folder / "crm.db")) as database, database:
         database.execute("create table if not exists people (email, updated_at)")
         database.executemany("insert into people values (? || '@example.com', ?)", rows)

@@ -79,7 +79,7 @@ def test_the_draft_has_the_encoding_and_the_delimiter_of_the_file(connector: Con
     assert list_stored(connector.sandbox)["a@x.org"]["FirstName"] == "Zoë"
 
 
-def test_without_an_output_file_standard_output_holds_the_job_alone(connector: Connector, tmp_path: Path) -> None:
+def test_without_an_output_file_standard_output_has_only_the_job(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", *PEOPLE)
     result = connector.run("init", "people.csv", "--base-id", "7")
     (tmp_path / "job.yaml").write_text(result.stdout, encoding="utf-8")

@@ -43,7 +43,7 @@ def test_an_import_that_is_killed_at_random_moments_loses_and_repeats_no_create(
 
 
 @pytest.mark.parametrize(("signal_number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_the_run_in_order_and_the_next_run_continues(
+def test_a_signal_stops_the_run_cleanly_and_the_next_run_continues(
     connector: Connector, tmp_path: Path, signal_number: signal.Signals, code: int
 ) -> None:
     sandbox = connector.sandbox

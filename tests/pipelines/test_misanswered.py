@@ -13,7 +13,9 @@ def write_tagged(folder: Path) -> Path:
     return write_csv(folder / "people.csv", "email,is_active", *ROWS)
 
 
-def test_a_base_that_is_answered_as_another_gets_one_wrong_create_only(connector: Connector, tmp_path: Path) -> None:
+def test_a_base_that_is_answered_as_another_base_gets_only_one_wrong_create(
+    connector: Connector, tmp_path: Path
+) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 5)
     sandbox.switch(base_alias="News=Other")
     first_result = connector.import_file(path)
@@ -32,7 +34,7 @@ def test_a_base_that_is_answered_as_another_gets_one_wrong_create_only(connector
     assert set(count_stored(sandbox).values()) == {1}
 
 
-def test_a_base_that_was_answered_as_another_is_tried_again_with_held_resend(
+def test_a_base_that_was_answered_as_another_base_is_tried_again_with_held_resend(
     connector: Connector, tmp_path: Path
 ) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)

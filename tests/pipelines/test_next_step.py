@@ -34,7 +34,7 @@ def test_the_last_line_of_a_sync_imports_the_corrected_rejects(connector: Connec
     assert count_stored(connector.sandbox).total() == 2
 
 
-def test_the_last_line_of_the_plan_of_a_file_says_how_to_carry_the_plan_out(
+def test_the_last_line_of_the_plan_of_a_file_shows_how_to_carry_out_the_plan(
     connector: Connector, tmp_path: Path
 ) -> None:
     write_csv(tmp_path / "people.csv", "Who;Opt in", "ann@example.com;yes")

@@ -51,7 +51,7 @@ def test_a_list_without_total_count_is_refused_with_the_next_step(connector: Con
 
 
 @pytest.mark.parametrize("switches", [{"hide": "inactive"}, {"result_window": 20}, {"lost_shard": 1}])
-def test_nobody_is_created_twice_where_a_list_without_total_count_leaves_subscribers_out(
+def test_nobody_is_created_twice_if_a_list_without_total_count_leaves_subscribers_out(
     connector: Connector, tmp_path: Path, switches: dict[str, object]
 ) -> None:
     fill(connector, 20, "--active")

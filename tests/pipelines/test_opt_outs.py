@@ -29,7 +29,7 @@ def write_people(connector: Connector, *lines: str, job: str = JOB) -> Path:
 
 
 def sync(connector: Connector, *lines: str, job: str = JOB, options: tuple[str, ...] = ()) -> CommandResult:
-    """Sync a file of these people: email, name, active."""
+    """Sync a file with these rows of email, name and activity."""
     return connector.run_json("sync", write_people(connector, *lines, job=job), *options)
 
 
@@ -244,7 +244,7 @@ load: {{quiet_period: 200ms}}
 
 
 def write_table(folder: Path, *rows: tuple[str, str, str, str]) -> None:
-    """Write people: email, active, base, changed_at."""
+    """Write a database with these rows of email, activity, base and changed_at."""
     with closing(sqlite3.connect(folder / "crm.db")) as database, database:
         database.execute(
             "CREATE TABLE IF NOT EXISTS people (email TEXT PRIMARY KEY, active TEXT, base TEXT, changed_at TEXT)"

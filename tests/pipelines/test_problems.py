@@ -1,4 +1,4 @@
-"""Problems of a job: a row that needs a person, until a later run of the job reads the row in order."""
+"""Problems of a job: a row is a problem until a later run of the job reads the row without a fault."""
 
 import csv
 import sqlite3
@@ -50,7 +50,7 @@ def read_backlog(connector: Connector) -> dict[tuple[str, str, str], int]:
     return {(problem["job"], problem["kind"], problem["field"]): problem["problems"] for problem in status["problems"]}
 
 
-def test_a_row_is_a_problem_until_a_run_reads_it_in_order(connector: Connector) -> None:
+def test_a_row_is_a_problem_until_a_run_reads_the_row_without_a_fault(connector: Connector) -> None:
     nights = [
         sync(connector, VALID_ROW),
         sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY),
@@ -80,7 +80,7 @@ def test_with_fail_on_new_a_known_problem_does_not_make_a_run_fail(connector: Co
     assert [night.report["status"] for night in nights] == ["partial", "ok", "partial", "ok"]
 
 
-def test_a_row_that_has_left_the_source_is_no_problem_after_a_run_over_the_whole_source(connector: Connector) -> None:
+def test_a_row_that_left_the_source_is_not_a_problem_after_a_run_over_the_whole_source(connector: Connector) -> None:
     sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS)
     limited_result = sync(connector, VALID_ROW, options=("--limit", "1"))
     assert read_problem_counts(limited_result) == (0, 0, 2)

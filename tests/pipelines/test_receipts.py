@@ -97,7 +97,7 @@ def summarise(rows: list[ReceiptRow], run: CommandResult) -> dict[str, tuple[str
 @pytest.mark.parametrize(
     "destination", ["sqlite", "duckdb", "postgresql", "parquet", "csv", "csv.gz", "jsonl", "delta"], indirect=True
 )
-def test_each_destination_of_exports_takes_the_receipts_of_each_run(
+def test_each_destination_of_exports_can_store_the_receipts_of_each_run(
     connector: Connector, destination: Destination
 ) -> None:
     first_result = sync(connector, destination.to, "ann@x.org,Ann,", "bob@x.org,Bob,")
@@ -183,7 +183,7 @@ def test_a_held_create_has_a_receipt_in_each_run_until_a_retry_finds_its_subscri
     ]  # fmt: skip
 
 
-def test_receipts_that_could_not_be_written_come_with_the_next_run(connector: Connector, tmp_path: Path) -> None:
+def test_receipts_that_could_not_be_written_are_written_by_the_next_run(connector: Connector, tmp_path: Path) -> None:
     destination = Destination("sqlite", tmp_path, "")
     with closing(sqlite3.connect(tmp_path / "warehouse.db")) as database, database:
         database.execute("CREATE TABLE subscriber_receipts (id)")
@@ -242,7 +242,7 @@ def test_the_library_writes_receipts_as_the_commands_do(connector: Connector, tm
 
 
 @pytest.mark.parametrize("destination", ["sqlite", "duckdb", "postgresql", "parquet"], indirect=True)
-def test_a_run_that_is_killed_at_any_point_leaves_its_receipts_to_the_next(
+def test_the_next_run_writes_the_receipts_of_a_run_that_was_killed_at_any_point(
     connector: Connector, destination: Destination
 ) -> None:
     connector.sandbox.switch(required="FirstName", error_status=422, error_after=0.2, seed=5)

@@ -17,10 +17,10 @@ def test_each_base_is_compared_separately(connector: Connector, tmp_path: Path) 
     assert reconcile(connector, job).code == 0
     list_count = count_requests(sandbox, "list")
 
-    erase_first(sandbox, BaseId=11)  # cem, of the club
-    plant(sandbox, "bob@x.org", {"Id": 7}, IsActive=True)  # who is in the shop by the source
-    plant(sandbox, "ann@x.org", {"Id": 9})  # a second time, and not active
-    plant(sandbox, "ann@x.org", {"Id": 5})  # a base that no row may name
+    erase_first(sandbox, BaseId=11)  # cem, in the club
+    plant(sandbox, "bob@x.org", {"Id": 7}, IsActive=True)  # the source has bob in the shop
+    plant(sandbox, "ann@x.org", {"Id": 9})  # the second ann@x.org, and inactive
+    plant(sandbox, "ann@x.org", {"Id": 5})  # a base that the job does not have
     rows = (*ROWS[:3], "cem@x.org,news", "cem@x.org,club", "dan@x.org,nwes")
     result = reconcile(connector, write_lists(tmp_path, *rows))
 

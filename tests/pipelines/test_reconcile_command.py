@@ -130,8 +130,8 @@ def test_the_identity_may_be_the_client_user_id(connector: Connector, tmp_path: 
     job = write_job(tmp_path, text=JOB_BY_NUMBER)
     write_csv(tmp_path / "people.csv", "number,email", "a1,Ann@X.org", "b2,bob@x.org", "c3,cem@x.org")
     assert connector.run_json("sync", job).rows["created"] == 3
-    plant(connector.sandbox, "ann@x.org", ClientUserId="A1")  # another key: its case counts
-    plant(connector.sandbox, "dan@x.org")  # without one
+    plant(connector.sandbox, "ann@x.org", ClientUserId="A1")  # another client_user_id, because its case counts
+    plant(connector.sandbox, "dan@x.org")  # without a client_user_id
     write_csv(tmp_path / "people.csv", "number,email", "a1,ann@x.org", "b2,bert@x.org", "c3,cem@x.org")
     result = reconcile(connector, job)
     assert find_differences(result) == {"extra": 2, "drifted": 1}
@@ -216,7 +216,7 @@ def test_an_incomplete_list_shows_nobody_as_missing_or_extra(connector: Connecto
     assert {line["difference"] for line in read_lines(tmp_path)} <= {"duplicated", "drifted"}
     (message,) = [message for message in result.report["messages"] if "is not known to be complete" in message]
     assert "its missing, extra and vanished subscribers are not certain" in message
-    sandbox.switch(max_limit=1000)  # one page holds all in any order
+    sandbox.switch(max_limit=1000)  # one page has all subscribers, in any order
     assert find_differences(reconcile(connector, job)) == {"extra": 1}
 
 

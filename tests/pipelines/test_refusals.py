@@ -38,7 +38,7 @@ def test_a_corrected_row_whose_refused_create_took_effect_is_not_created_again(
 
 
 @pytest.mark.parametrize("status", [401, 402])
-def test_a_refusal_of_the_account_or_the_token_is_sent_again_though_its_row_is_not_read_again(
+def test_a_create_that_was_refused_for_the_account_or_the_token_is_sent_again_without_its_row(
     status: int, connector: Connector, tmp_path: Path
 ) -> None:
     sandbox = connector.sandbox
@@ -52,7 +52,9 @@ def test_a_refusal_of_the_account_or_the_token_is_sent_again_though_its_row_is_n
     assert count_stored(sandbox) == {"a@x.org": 1, "b@x.org": 1, "c@x.org": 1}
 
 
-def test_a_retry_sends_a_create_that_the_account_was_refused_again(connector: Connector, tmp_path: Path) -> None:
+def test_a_retry_sends_a_create_again_that_was_refused_because_of_the_account(
+    connector: Connector, tmp_path: Path
+) -> None:
     """`status` counts such a create as unresolved, and does not ask for a correction of its row."""
     sandbox = connector.sandbox
     sandbox.switch(required="FirstName", error_status=403)
@@ -69,8 +71,11 @@ def test_a_retry_sends_a_create_that_the_account_was_refused_again(connector: Co
     assert count_stored(sandbox) == {"a@x.org": 1, "b@x.org": 1}
 
 
-def test_creates_refused_by_chance_are_sent_again_without_a_quiet_period(connector: Connector, tmp_path: Path) -> None:
-    """Three 429 amid 200 creates, and a list of several pages: two readings of the list prove the three absent."""
+def test_creates_that_were_refused_at_random_are_sent_again_without_a_quiet_period(
+    connector: Connector, tmp_path: Path
+) -> None:
+    """Three of 200 creates get a 429, and the list has several pages. Two readings of the list prove the three
+    absent."""
     connector.sandbox.switch(blocked_from=100, blocked_creates=3, blocked_status=429, max_limit=50)
     path = write_addresses(tmp_path / "people.csv", 200)
     result = connector.import_file(path, "--quiet-period", "10m", "--time-limit", "20s")
@@ -156,7 +161,7 @@ def test_a_rejected_row_is_sent_again_only_after_its_correction(connector: Conne
 
 
 def test_the_rejects_of_a_file_come_in_the_order_of_the_file(connector: Connector, tmp_path: Path) -> None:
-    """The rows of a long file are sent in the order that suits the ledger."""
+    """The rows of a long file are sent in the order of their digests, which is faster for the ledger."""
     connector.sandbox.switch(required="FirstName")
     rows = [f"a{index}@x.org,{'' if index % 20 == 7 else 'Ann'}" for index in range(2500)]
     result = connector.import_file(write_csv(tmp_path / "people.csv", "email,first_name", *rows))
@@ -164,7 +169,7 @@ def test_the_rejects_of_a_file_come_in_the_order_of_the_file(connector: Connecto
 
 
 def test_a_refused_create_that_the_list_shows_late_exists_in_the_next_run(connector: Connector, tmp_path: Path) -> None:
-    """The first run has looked before the list showed the subscribers."""
+    """The look-up of the first run is earlier than the moment when the list shows the subscribers."""
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 5)
     sandbox.switch(executed_status=1, executed_statuses=["422"], list_lag_ms=2000)
     assert connector.import_file(path).rows == {"read": 5, "rejected": 5}

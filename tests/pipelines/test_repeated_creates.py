@@ -20,7 +20,9 @@ def test_creates_that_are_executed_twice_end_the_run_after_the_first(
     assert f"1 subscriber of this run is in the service twice (ids {first_id} and {second_id})" in result.stderr
 
 
-def test_some_creates_that_are_executed_twice_are_named_at_the_end(connector: Connector, tmp_path: Path) -> None:
+def test_a_few_creates_that_are_executed_twice_are_named_at_the_end_of_the_run(
+    connector: Connector, tmp_path: Path
+) -> None:
     path = tmp_path / "people.csv"
     assert connector.import_file(write_addresses(path, 5)).code == 0
     connector.sandbox.switch(repeat=0.2, seed=3)
@@ -30,7 +32,9 @@ def test_some_creates_that_are_executed_twice_are_named_at_the_end(connector: Co
     assert f"{duplicate_count} subscribers of this run are in the service twice" in result.stderr
 
 
-def test_creates_that_are_executed_twice_are_noticed_though_the_list_lags(connector: Connector, tmp_path: Path) -> None:
+def test_creates_that_are_executed_twice_are_noticed_although_the_list_lags(
+    connector: Connector, tmp_path: Path
+) -> None:
     connector.sandbox.switch(repeat=1, list_lag_ms=500)
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 5), "--quiet-period", "1s")
     assert result.code == 1, result.stderr

@@ -38,7 +38,7 @@ class Echo(BaseHTTPRequestHandler):
         self._answer(400, {"success": False, "message": f"no right with {self.headers['Authorization']}"})
 
     def log_message(self, *_: object) -> None:
-        """Be silent."""
+        """Write no log."""
 
     def _answer(self, status: int, value: object) -> None:
         body = json.dumps(value).encode()

@@ -69,7 +69,7 @@ def test_status_shows_a_killed_import_its_open_entries_and_the_command_that_reso
     assert report_after_retry["open_entries"] == []
 
 
-def test_each_run_is_on_record_with_its_report_for_its_owner_alone(connector: Connector, tmp_path: Path) -> None:
+def test_each_run_is_recorded_with_a_report_that_only_its_owner_can_read(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", "email", "ann@x.org", "no address")
     import_report = connector.import_file(path).report
     export_report = connector.run_json("export", tmp_path / "out.csv").report
@@ -212,7 +212,7 @@ def test_two_runs_that_begin_at_the_same_moment_have_a_record_each(tmp_path: Pat
 
 
 @pytest.mark.parametrize("hours", [-2000, 2000])
-def test_a_clock_that_jumps_costs_no_row_and_makes_no_subscriber_twice(
+def test_a_clock_that_jumps_loses_no_row_and_creates_no_subscriber_twice(
     connector: Connector, tmp_path: Path, hours: int
 ) -> None:
     path = write_addresses(tmp_path / "people.csv", 20)

@@ -1,4 +1,4 @@
-"""`time_limit` and `--time-limit`: a run past its time limit ends in order, and the next run continues."""
+"""`time_limit` and `--time-limit`: a run past its time limit stops cleanly, and the next run continues."""
 
 from pathlib import Path
 
@@ -11,10 +11,10 @@ from tests.pipelines.planned import write_job
 
 PEOPLE_COUNT = 60
 TIME_LIMIT_OPTIONS = ("--time-limit", "3s")
-"""Half of the time that the rows take at their rate, and enough for the start on a busy machine."""
+"""Half of the seconds that the rows take at their rate. This is enough for the start on a busy machine."""
 
 
-def test_a_load_past_its_time_limit_ends_in_order_and_the_next_run_continues(
+def test_a_load_past_its_time_limit_stops_cleanly_and_the_next_run_continues(
     connector: Connector, tmp_path: Path
 ) -> None:
     write_addresses(tmp_path / "people.csv", PEOPLE_COUNT)

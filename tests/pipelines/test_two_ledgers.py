@@ -1,4 +1,5 @@
-"""Two runs with different ledgers that load into one base at the same time: the list shows each the other's creates."""
+"""Two runs with different ledgers that load into one base at the same time: the list shows each run the creates of the
+other run."""
 
 import os
 import signal
@@ -50,7 +51,7 @@ def test_a_subscriber_that_two_ledgers_created_counts_as_an_arrival(connector: C
     assert message.startswith("2 subscribers came into the base")
 
 
-def test_a_load_alone_reports_no_arrival_and_an_unchanged_load_sends_one_request(
+def test_a_load_without_another_program_reports_no_arrival_and_an_unchanged_load_sends_one_request(
     connector: Connector, tmp_path: Path
 ) -> None:
     people = write_addresses(tmp_path / "people.csv", 30)

@@ -31,7 +31,7 @@ def test_a_run_waits_for_a_list_that_lags_less_than_the_quiet_period(connector: 
     assert (result.code, find_unseen_messages(result)) == (0, []), result.stderr
 
 
-def test_a_lag_that_is_shorter_than_the_one_on_record_does_not_change_the_exit_code(
+def test_a_lag_that_is_shorter_than_the_lag_on_record_does_not_change_the_exit_code(
     connector: Connector, tmp_path: Path
 ) -> None:
     path = tmp_path / "people.csv"

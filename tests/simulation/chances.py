@@ -254,8 +254,8 @@ class _Builder:
     def _add_result_window(self, scenario: Scenario, random: Random, sizes: Sequence[int]) -> Scenario:
         """Let a result window cut the list off (architecture 7, rule 7), now or after some creates.
 
-        Many persons exist before the first night, some of them beyond the window. Sizes that are not typical for
-        windows need a service with filters, which shows more subscribers than the window.
+        Many persons exist before the first night, some of them beyond the window. If the size of the window is not
+        typical, the service has filters, which show more subscribers than the window.
         """
         window, is_homogeneous = random.choice(sizes), random.random() < 0.3
         additional_count = window + random.choice((-20, -5, 0, 1, 20, 150)) - len(scenario.strangers)

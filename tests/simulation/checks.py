@@ -57,7 +57,7 @@ def no_create_leaves_for_a_person_whom_the_list_showed_before(truth: Truth) -> I
 def no_create_leaves_on_old_knowledge(truth: Truth) -> Iterator[str]:
     """Check that no create leaves for a person whom the list has shown for longer than `load.fresh` (architecture 4.7).
 
-    The exception is that of `no_create_leaves_for_a_person_whom_the_list_showed_before`.
+    `no_create_leaves_for_a_person_whom_the_list_showed_before` has the exception.
     """
     fresh_s = truth.world.scenario.policy.fresh_s
     for played_night in truth.world.played_nights:
@@ -264,9 +264,12 @@ def _is_rejected_without_reason(truth: Truth, person: int, entry: EntryValues) -
 def no_person_whom_we_created_stays_rejected(truth: Truth) -> Iterator[str]:
     """Check that the look-up of refused rows has found each subscriber whose create took effect (architecture 4.8).
 
-    Exceptions: a list that lags, because the look-up may come too early; a subscriber that another program created
-    after the refusal; a subscriber that the service stored so late that the create was sent again; a person who is
-    suppressed in the last night, because no row of a suppressed person is looked up.
+    Exceptions:
+
+    - A list that lags, because the look-up may come too early.
+    - A subscriber that another program created after the refusal.
+    - A subscriber that the service stored so late that the create was sent again.
+    - A person who is suppressed in the last night, because no row of a suppressed person is looked up.
     """
     last_night = truth.world.played_nights[-1]
     if truth.world.scenario.lag_s:
@@ -285,9 +288,11 @@ def no_person_whom_we_created_stays_rejected(truth: Truth) -> Iterator[str]:
 def the_night_after_a_finished_calm_night_sends_nothing(truth: Truth) -> Iterator[str]:
     """Check that no create leaves in the last night if the night before was calm and finished, and left no unknowns.
 
-    Exceptions: rows that the service does not accept, because their values may have changed; rejected entries if
-    refusals may pass, because the one that the calm night tried may be suppressed or changed; rejected entries if no
-    request shows created subscribers, because the service may refuse them as duplicates.
+    Exceptions:
+
+    - Rows that the service does not accept, because their values may have changed.
+    - Rejected entries if refusals may pass. The row that the calm night tried may be suppressed or changed now.
+    - Rejected entries if no request shows created subscribers. The service may have refused them as duplicates.
     """
     *_, night_before, last_night = truth.world.played_nights
     is_settled = all(entry.state is not State.UNKNOWN for entry in night_before.ledger.values())

@@ -162,7 +162,7 @@ class Network:
 
 
 def _is_refusal(raw_answer: RawAnswer) -> bool:
-    """Return whether an answer is a definite 4xx, or has `success: false` and a status that is no 5xx and no
+    """Return whether an answer is a definite 4xx, or has `success: false` and a status that is neither a 5xx nor a
     redirect."""
     try:
         answer = orjson.loads(raw_answer.body)

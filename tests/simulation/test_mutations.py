@@ -1,4 +1,4 @@
-"""The simulation fails if one of the ten precautions of architecture 4.1 to 4.9 is taken out of the program."""
+"""The simulation fails if one of the ten precautions of architecture 4.1 to 4.9 is removed from the program."""
 
 import shutil
 from collections.abc import Iterator
@@ -13,19 +13,21 @@ from tests.simulation.simulate import EXCEPTION_CLAIM, simulate_seeds
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 200
-"""Three times as many as a mutation needs now: the events of a seed change with every change of the program."""
+"""The number of seeds for each mutation: three times the number that is needed now, because each change of the program
+changes the events of a seed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A replacement of a text that is once in a file of `connector/`."""
+    """A replacement of a text that occurs once in a file of `connector/`."""
 
     file: str
     old_text: str
     new_text: str
 
     def apply(self, root: Path) -> None:
-        """Change the copy of the program at `root`. Raise ValueError if the file does not contain `old` once."""
+        """Change the copy of the program at `root`. Raise ValueError if the file does not contain `old_text` exactly
+        once."""
         path = root / "connector" / self.file
         text = path.read_text(encoding="utf-8")
         if (count := text.count(self.old_text)) != 1:

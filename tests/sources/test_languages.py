@@ -89,7 +89,7 @@ def count_results(rows: int) -> Counter[str]:
     return counts
 
 
-def test_at_least_95_percent_of_the_files_are_read_correctly_and_hardly_any_wrongly() -> None:
+def test_at_least_95_percent_of_the_files_are_read_correctly_and_very_few_wrongly() -> None:
     counts_by_rows = {rows: count_results(rows) for rows in (3, 10, 40)}
     total_counts = sum(counts_by_rows.values(), Counter[str]())
     shares = {kind: total_counts[kind] / total_counts.total() for kind in ("right", "wrong")}

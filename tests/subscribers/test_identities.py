@@ -1,4 +1,6 @@
-"""Identities: their normal form, their spellings, the suppression list, and duplicates within a run."""
+"""Identities: their normal form, their spellings, the suppression list, and duplicates within a run.
+
+A trait of a text is a difference from a plain text, such as capitals, a plus or a letter beyond ASCII."""
 
 from typing import Any
 

@@ -29,7 +29,7 @@ def test_the_list_of_moves_under_test_has_exactly_the_moves_of_the_state_table()
     assert MOVES.keys() == EMAIL.transitions.keys()
 
 
-def test_a_move_follows_the_table_or_raises_and_changes_nothing(log: EmailLog) -> None:
+def test_a_move_in_the_table_changes_the_state_and_any_other_move_changes_nothing(log: EmailLog) -> None:
     for state, move in product(EmailState, MOVES):
         check_move(log, add_campaign(log, f"{state} {move}"), state, move)
 

@@ -110,7 +110,7 @@ class FakeList:
 
 
 def build_crowd(person_count: int, first_id: int = 1, email: str = "p{}@crowd.org") -> list[dict[str, Any]]:
-    """Return people of another base, with consecutive ids. Their emails are of the plain class, unless `email` is
+    """Return people of another base, with consecutive ids. Their emails have only plain characters, unless `email` is
     another pattern."""
     base = {"Id": 1, "Name": "Others"}
     ids: Sequence[int] = range(first_id, first_id + person_count)

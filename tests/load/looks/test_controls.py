@@ -1,4 +1,5 @@
-"""Controls of filters: the spelling classes for which a filter passes or fails."""
+"""Controls of filters: the classes of values for which a filter passes or fails. A class is a set of unusual
+characters, such as capitals or a plus."""
 
 from pathlib import Path
 from typing import Any

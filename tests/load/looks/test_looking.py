@@ -189,7 +189,7 @@ def test_a_sentinel_counts_only_if_both_ways_that_prove_an_absence_show_the_sent
     assert result.latest_seen_at == NO_SENTINEL  # a sentinel counts only in the second sweep
 
 
-def test_a_subscriber_in_other_capitals_is_found_with_in_any_spelling(tmp_path: Path) -> None:
+def test_a_subscriber_in_other_capitals_is_found_if_the_key_allows_any_spelling(tmp_path: Path) -> None:
     fake = FakeList(build_crowd(LONG_LIST_COUNT))
     fake.add(60_000, "Ann@X.org")
     assert set(look(fake, tmp_path, "ann@x.org", ignores_case=True).found_ids) == {compute_identity("ann@x.org")}
@@ -228,7 +228,7 @@ def test_the_first_estimate_reads_one_page_unless_a_listing_came_before(tmp_path
     run_with_fake(fake, tmp_path / "again", list_first)
 
 
-def test_the_estimate_of_a_sweep_in_id_order_is_right_by_one_request(tmp_path: Path) -> None:
+def test_the_estimate_of_a_sweep_in_id_order_differs_by_at_most_one_request(tmp_path: Path) -> None:
     for number in (0, 1, 999, 1000, 1001, 5000, LONG_LIST_COUNT):
         fake = FakeList(build_crowd(number))
 

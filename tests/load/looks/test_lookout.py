@@ -24,7 +24,7 @@ def test_both_identities_of_a_subscriber_become_samples() -> None:
     }
 
 
-def test_a_subscriber_that_no_filter_can_find_is_no_sample() -> None:
+def test_a_subscriber_that_no_filter_can_find_is_not_a_sample() -> None:
     cases: list[dict[str, Any]] = [
         {"Id": 1},
         {"Id": 1, "Email": None, "ClientUserId": ""},

@@ -40,7 +40,7 @@ def test_a_complete_sweep_decides_every_key_with_its_ids(tmp_path: Path) -> None
     assert result.absent_identities == {compute_identity("bob@x.org")}
 
 
-def test_a_listing_keeps_the_values_of_the_subscribers_of_its_keys(tmp_path: Path) -> None:
+def test_a_listing_keeps_the_values_of_the_subscribers_that_are_looked_up(tmp_path: Path) -> None:
     fake = FakeList(build_crowd(3000))
     fake.add(5001, "ann@x.org")
 
@@ -175,7 +175,7 @@ def test_a_listing_records_only_the_subscribers_of_the_base(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
-def test_a_listing_without_an_unverified_entry_ends_the_run_and_records_nothing(
+def test_a_listing_that_shows_no_unverified_entry_ends_the_run_and_records_nothing(
     tmp_path: Path, is_listed: bool
 ) -> None:
     """The list must show the identity of an entry. The Id of the entry with another identity is not enough."""

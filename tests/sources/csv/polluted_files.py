@@ -4,7 +4,7 @@ The kinds of pollution come from Pollock (Vitagliano et al., VLDB 2023), which f
 our own. `test_malformed` has stray quotes and records that are too large, `test_source` has columns without a name.
 
 An unclear row is rejected with its line, and an unclear file is refused, so that no value moves into another column. If
-a file is not read as its author meant it, `reason` has the reason.
+the source reads a file in another way than its author meant, `reason` has the reason.
 """
 
 from dataclasses import dataclass
