@@ -25,7 +25,7 @@ CSV_DELIMITERS: tuple[CsvDelimiter, ...] = get_args(CsvDelimiter)
 
 HELD_DECISIONS = {
     "resend": "send the creates again if their subscribers are proved absent",
-    "accept": "accept the subscribers that the service answered",
+    "accept": "accept the subscribers in the answers of the service",
     "drop": "send nothing until the rows change",
 }
 """The values of `retry --held`, and what each of them does."""

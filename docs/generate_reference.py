@@ -106,7 +106,8 @@ def build_pages() -> dict[str, str]:
         ),
         "report.md": _build_page(
             "Reports and exit codes",
-            "This page is for you if a program or a dashboard reads what a run did. `--output json`, or `--json` for "
+            "This page is for you if a program or a dashboard reads the results of runs. `--output json`, or "
+            "`--json` for "
             "short, prints the report as one JSON object. `--report FILE` writes the report to a file: as a page if "
             "the name ends in `.html`, otherwise as JSON. Each run also keeps its report in `runs/` of the state "
             "folder.",
@@ -175,8 +176,8 @@ def _describe_tables() -> Iterator[str]:
     )
     yield (
         "An empty field of the service is an empty text, and NULL where the service returns null. Times are in UTC. "
-        "In SQLite a time is an ISO 8601 text and a list is a JSON array. In any other database, the types are those "
-        "that SQLAlchemy has for it, and a list is a JSON text.\n"
+        "In SQLite a time is an ISO 8601 text and a list is a JSON array. Any other database has "
+        "the types of its SQLAlchemy dialect, and a list is a JSON text.\n"
     )
     yield "## Columns of the run\n"
     run_kinds = {name: kind for name, kind in read_kinds(SCHEMA).items() if name in RUN_COLUMN_MEANINGS}
@@ -345,8 +346,8 @@ REPORTS: Mapping[str, tuple[type, str]] = {
         Report,
         (
             "`import`, `sync`, `plan`, `retry`, `export`, `reconcile`, `mail` and `send` have these keys. In the "
-            "names, `[]` stands for an item of a list, and `*` for any name. The default is the value of a key in a "
-            "run that has nothing to report there; such a run leaves some keys out."
+            "names, `[]` stands for an item of a list, and `*` for any name. The default is the value of a key if "
+            "the run has nothing to report under this key. Some keys are left out instead."
         ),
     ),
     "Further keys of `reconcile`": (
@@ -359,15 +360,15 @@ REPORTS: Mapping[str, tuple[type, str]] = {
     ),
     "`check`": (CheckReport, "`check` has one item for each check."),
     "`status`": (StatusReport, "`status` has the reports of runs, and the open entries and problems."),
-    "`explain`": (ExplanationReport, "`explain` has an entry for each base that knows the subscriber."),
+    "`explain`": (ExplanationReport, "`explain` has an entry for each base in which the ledger has the subscriber."),
     "`forget`": (ForgetReport, "`forget` has the number of deleted entries."),
     "`ledger backup`, `ledger copy` and `ledger restore`": (LedgerReport, "The three commands have these keys:"),
     "`prune`": (PruneReport, "`prune` lists the files that it deleted."),
     "Errors": (
         ErrorReport,
         (
-            "If a command could not begin, the JSON has these two keys. `connector status` shows the start of a job "
-            "all the same."
+            "If a command could not begin, the JSON has these two keys. `connector status` shows such a start of a "
+            "job, too."
         ),
     ),
 }
@@ -378,7 +379,7 @@ _EXIT_CODES = {
     "1": "Partial: rows are invalid, rejected or unknown; subscribers opted out and are still active; a certificate is "
     "incomplete; `validate` found invalid rows; or `reconcile` found differences. With `fail_on: new`, rows and "
     "opt-outs count only if their problem is new.",
-    "2": "Usage or configuration, found before any create; also a token that the service refuses.",
+    "2": "Wrong usage or configuration, found before any create. Also a token that the service refuses.",
     "3": "Aborted: a guard stopped the run, or the service or a database failed for now, for example because it "
     "refuses connections. Run the command again.",
     "4": "Another run holds the lock.",

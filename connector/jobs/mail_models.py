@@ -158,7 +158,8 @@ class MessageFile(BaseModel):
     from_: Person | None = Field(
         default=None,
         alias="from",
-        description="Sender, as hello@example.com or News <hello@example.com>. Without this key, the option --from.",
+        description="Sender, such as hello@example.com or News <hello@example.com>. Without this key, the option "
+        "--from.",
     )
     to: People = Field(
         default=(), description="Recipients: one address, or a list of addresses. Without this key, the option --to."

@@ -94,7 +94,7 @@ class FiltersReport(TypedDict, total=False):
         "subscribers, too; ignored: not filtered; by_case: capitals must match; broken: matching subscribers "
         "missing; untold: not known.",
     ]
-    sent: Annotated[str | None, "Filter that was sent. Null: the whole list was read."]
+    sent: Annotated[str | None, "Filter that was sent. Null if the whole list was read."]
     missed: Annotated[int, "Number of subscribers that only the list without the filter shows."]
 
 
@@ -113,8 +113,8 @@ class Certificate:
     sweeps: Annotated[int, "Number of sweeps: readings of the list from its start to its end."]
     pages: Annotated[int, "Number of pages, without pages that were fetched ahead and dropped."]
     distinct: Annotated[int, "Number of different subscriber ids in the last sweep."]
-    total_first: Annotated[int | None, "TotalCount of the first answer. Null if the answer has none."]
-    total_last: Annotated[int | None, "TotalCount of the last answer. Null if the answer has none."]
+    total_first: Annotated[int | None, "TotalCount of the first answer. Null if the answer has no TotalCount."]
+    total_last: Annotated[int | None, "TotalCount of the last answer. Null if the answer has no TotalCount."]
     appeared: Annotated[int, "At least this many subscribers appeared on the list during the reading."]
     vanished: Annotated[int, "At least this many subscribers vanished from the list during the reading."]
     filters: Annotated[Mapping[str, Any], "Filters of the export. Empty if the reading had no filters.", FiltersReport]

@@ -64,15 +64,13 @@ class ExplainedEntry:
         "Run that sent the create last, or that looked up its refusal last. Null if only the list has shown the "
         "subscriber.",
     ]
-    http_status: Annotated[int | None, "HTTP status of the service's last answer to the create. Null without one."]
-    message: Annotated[str | None, "Message of the service's last answer to the create. Null without one."]
+    http_status: Annotated[int | None, "HTTP status of the service's last answer to the create, or null."]
+    message: Annotated[str | None, "Message of the service's last answer to the create, or null."]
     altered_fields: Annotated[list[str], "Fields that the service stored with another value than was sent."]
-    reported_at: Annotated[
-        str | None, "Time when a run reported a row that differs from the service. Null if there is none."
-    ]
+    reported_at: Annotated[str | None, "Time when a run reported a row that differs from the service, or null."]
     opted_out_in: Annotated[
         str | None,
-        "Job whose row says inactive while the service shows the subscriber as active. Null if there is none.",
+        "Job whose row says inactive while the service shows the subscriber as active, or null.",
     ]
 
 

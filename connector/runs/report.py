@@ -149,7 +149,7 @@ class Report:
     )
     activity: Annotated[
         dict[str, int] | None,
-        "The created subscribers of a load, or the valid ones of `validate`. Left out by other commands, and if "
+        "The created subscribers of a load, or the valid subscribers of `validate`. Left out by other commands, and if "
         "shards were started again.",
         Activity | None,
     ] = None
@@ -171,7 +171,7 @@ class Report:
     drift_file: Annotated[str | None, "Path of the drift file. Null if the run wrote none."] = None
     receipts: Annotated[
         dict[str, Any] | None,
-        "The receipts of the run. Null if no receipts are asked for.",
+        "The receipts of the run. Null if the run writes no receipts.",
         ReceiptCounts | None,
     ] = None
     opt_outs: Annotated[
@@ -200,7 +200,7 @@ class Report:
     reconciled: Annotated[
         dict[str, Any] | None, "Further keys of the JSON, if the run compared a source with the list."
     ] = None
-    email: Annotated[dict[str, Any] | None, "What the service answered to `send`.", EmailReport] = None
+    email: Annotated[dict[str, Any] | None, "Answer of the service to `send`.", EmailReport] = None
     signal: Annotated[int | None, "Number of the signal that stopped the run. The JSON does not have it."] = None
 
     def as_json(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypedDict
 class LoadRowCounts(TypedDict):
     """The `rows` of import, sync, plan and retry: the outcomes in the order in which they are decided."""
 
-    read: Annotated[int, "Rows that the run read. The other numbers sum up to it."]
+    read: Annotated[int, "Rows that the run read: the sum of the other numbers."]
     invalid: Annotated[int, "The row failed validation. It is in the rejects file."]
     duplicate: Annotated[
         int,
@@ -34,7 +34,7 @@ class LoadRowCounts(TypedDict):
 class MailRowCounts(TypedDict):
     """The `rows` of mail and send."""
 
-    read: Annotated[int, "Rows that the run read. The other numbers sum up to it."]
+    read: Annotated[int, "Rows that the run read: the sum of the other numbers."]
     sent: Annotated[int, "The service accepted the email. In a preview: the email would be sent."]
     already_sent: Annotated[int, "An earlier run of the campaign sent the email."]
     invalid: Annotated[int, "The row failed validation. It is in the rejects file."]
@@ -57,7 +57,7 @@ class ExportRowCounts(TypedDict):
 class CheckedRowCounts(TypedDict):
     """The `rows` of validate and reconcile."""
 
-    read: Annotated[int, "Rows of the source. The other numbers sum up to it."]
+    read: Annotated[int, "Rows of the source: the sum of the other numbers."]
     valid: Annotated[int, "The row is valid, and no earlier row has its identity."]
     invalid: Annotated[int, "The row failed validation."]
     duplicate: Annotated[int, "Another row of the same identity and base is used."]

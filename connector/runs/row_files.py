@@ -44,7 +44,7 @@ DRIFT_COLUMNS = {
     "gives the reason; opted_out: the row says inactive, and the service shows the subscriber as active; or "
     "zip_omitted: created without the zip code, which is not a plain number.",
     "_run_id": "The id of the run.",
-    "_at": "When the line was written.",
+    "_at": "Time when the line was written.",
 }
 
 

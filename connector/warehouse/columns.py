@@ -51,8 +51,9 @@ values that do not fit their column's type."""
 
 RUN_COLUMN_MEANINGS: Final = {
     RUN_ID: "Id of the run that last wrote the row.",
-    EXPORTED_AT: "Start of the export that last wrote the row. With `upsert` and `history`, of its last change.",
-    INVALID: "JSON object with the values of the row that broke their column's type. The column is NULL then.",
+    EXPORTED_AT: "Start of the export that last wrote the row. With `upsert` and `history`: start of the export that "
+    "last changed the row.",
+    INVALID: "JSON object with the values that do not fit the type of their column. The column is NULL in this row.",
 }
 """The meaning of each column that is not a field, for the reference."""
 

@@ -123,7 +123,9 @@ class LedgerReport(TypedDict):
     """The report of `ledger backup`, `ledger copy` and `ledger restore`."""
 
     status: Annotated[Literal["ok", "aborted", "locked"], "Whether the command copied the ledger."]
-    target: Annotated[NotRequired[str | None], "Only in `backup`: path of the backup. Null if the command made none."]
+    target: Annotated[
+        NotRequired[str | None], "Only in `backup`: path of the backup. Null if the command made no backup."
+    ]
     source: Annotated[NotRequired[str], "Only in `restore`: path of the backup."]
     entries: Annotated[int, "Number of entries that were copied."]
     emails: Annotated[int, "Number of emails whose records were copied."]

@@ -1,4 +1,5 @@
-"""The flow of `connector validate`: extract, map and validate, and sum up what is wrong. No service, no ledger."""
+"""The flow of `connector validate`: extract, map and validate the rows, and count the faults. It needs no service and
+no ledger."""
 
 import dataclasses
 from collections import defaultdict
@@ -33,7 +34,7 @@ class FaultExample(TypedDict):
     """A row in the `faults` of the report."""
 
     row: Annotated[int, "Number of the row in its file, from 1."]
-    value: Annotated[str, "Text of the cells that the field is read from. It is not masked."]
+    value: Annotated[str, "Text of the cells that the field is read from. The text is not masked."]
 
 
 @dataclass(slots=True)
@@ -41,7 +42,7 @@ class ValidationFinding:
     """One kind of fault: an item of the report's `faults`. The text after the type of a field is its description in the
     reference."""
 
-    field: Annotated[str, "Faulty field. Empty if the whole row is meant."]
+    field: Annotated[str, "Faulty field. Empty if the whole row is faulty."]
     code: Annotated[str, "Short code of the fault, for programs."]
     message: Annotated[str, "What is wrong."]
     rows: Annotated[int, "Number of rows with this fault."] = 0

@@ -41,7 +41,8 @@ DIFFERENCE_COLUMNS = {
     "field": "The field that drifted.",
     "source": "The value in the source, as it would be sent.",
     "service": "The value in the service.",
-    "ledger": "The state in the ledger: none, sending, unknown, held, rejected or confirmed. Empty if it was not read.",
+    "ledger": "The state in the ledger: none, sending, unknown, held, rejected or confirmed. Empty if the entry was "
+    "not read.",
     "message": "The explanation, with the service's message for a refusal.",
 }
 

@@ -85,7 +85,7 @@ def test_a_subscriber_is_explained_beside_the_run_that_sends_it_and_after_its_ki
         process.communicate()
     (entry_after_kill,) = explain(connector).report["entries"]
     assert (entry_during_run["state"], entry_during_run["run"]["status"]) == ("sending", "running")
-    assert entry_during_run["next_step"].startswith("Wait until the run")
+    assert entry_during_run["next_step"].startswith("Wait until the active run")
     assert (entry_after_kill["state"], entry_after_kill["evidence"], entry_after_kill["run"]["status"]) == (
         "sending",
         None,
