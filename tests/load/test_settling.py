@@ -1,4 +1,4 @@
-"""Tests of the rule of absence (architecture 4.5): the settler runs on a virtual clock and with fake looks."""
+"""Tests of the rule of absence (architecture 4.5): the settler runs on a virtual clock and with fake look-ups."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -37,29 +37,29 @@ SENTINEL_ID = 99
 
 
 @dataclass
-class Look:
+class FakeLookUp:
     """The result of one fake look-up of Ann."""
 
     found_ids: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
-    is_complete: bool = True  # the look can prove that Ann is absent
+    is_complete: bool = True  # the look-up can prove that Ann is absent
     is_sentinel_seen: bool = True
 
 
-EMPTY_LOOK = Look()
-INCOMPLETE_LOOK = Look(is_complete=False)
-LAGGING_LOOK = Look(is_sentinel_seen=False)
-FINDING_LOOK = Look({ANN: (5,)})
+EMPTY_LOOK_UP = FakeLookUp()
+INCOMPLETE_LOOK_UP = FakeLookUp(is_complete=False)
+LAGGING_LOOK_UP = FakeLookUp(is_sentinel_seen=False)
+FINDING_LOOK_UP = FakeLookUp({ANN: (5,)})
 
 
 @dataclass
 class Bench:
-    """A settler whose looks come from a list, and whose creates are only recorded."""
+    """A settler whose look-ups come from a list, and whose creates are only recorded."""
 
     ledger: Ledger
     base: Base
-    looks: list[Look]
+    look_ups: list[FakeLookUp]
     now: float = 1000.0
-    look_times: list[float] = field(default_factory=list)
+    look_up_times: list[float] = field(default_factory=list)
     resent_candidates: list[Candidate] = field(default_factory=list)
     ignores_case: list[bool] = field(default_factory=list)
     body: bytes = encode_subscriber({"base_id": 7, "email": "ann@x.org"})
@@ -92,7 +92,7 @@ class Bench:
             self.outcomes.add_unresolved(ANN, unresolved_create)
         settler = Settler(session, RunMode.LOAD, self.outcomes, EarlierRefusals(session), self._create)
         await settler.read_lag()
-        # `look_up` ends the run after the last look.
+        # `look_up` ends the run after the last look-up.
         with pytest.MonkeyPatch.context() as monkeypatch, suppress(RunAborted):
             monkeypatch.setattr(resolution, "look_up_keys", self._look_up_all)
             await settler.settle()
@@ -107,11 +107,11 @@ class Bench:
     def look_up(self, access: ListAccess, keys: Sequence[LookupKey]) -> LookupResult:
         assert [replace(key, ignores_case=False) for key in keys] == [LookupKey(ANN, "email", "ann@x.org")]
         self.ignores_case.append(keys[0].ignores_case)
-        if not self.looks:
-            access.control.request_stop("the bench has no more looks")
-            return build_result(INCOMPLETE_LOOK, self.now, access)
-        self.look_times.append(self.now)
-        return build_result(self.looks.pop(0), self.now, access)
+        if not self.look_ups:
+            access.control.request_stop("the bench has no more look-ups")
+            return build_result(INCOMPLETE_LOOK_UP, self.now, access)
+        self.look_up_times.append(self.now)
+        return build_result(self.look_ups.pop(0), self.now, access)
 
     async def _create(self, fetch: FetchItems[Candidate]) -> None:
         while batch := await fetch(10):
@@ -133,7 +133,7 @@ class Bench:
             return self.ledger.find_entries(self.base, [ANN])[ANN].state
 
 
-def build_result(look: Look, now: float, access: ListAccess) -> LookupResult:
+def build_result(look: FakeLookUp, now: float, access: ListAccess) -> LookupResult:
     sentinels = frozenset(sentinel for sentinel in access.sentinels if sentinel.confirmed_at < now)
     visible_sentinels = (
         sentinels
@@ -156,48 +156,48 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield Bench(ledger, base, [])
 
 
-CASES: dict[str, tuple[list[Look], float | None, float | None, int, list[Event]]] = {
-    "an incomplete look that finds the subscriber confirms the entry": (
-        [Look({ANN: (5,)}, is_complete=False)], None, None, 1, [Event.FOUND],
+CASES: dict[str, tuple[list[FakeLookUp], float | None, float | None, int, list[Event]]] = {
+    "an incomplete look-up that finds the subscriber confirms the entry": (
+        [FakeLookUp({ANN: (5,)}, is_complete=False)], None, None, 1, [Event.FOUND],
     ),
-    "two complete looks after the sentinel prove the absence": (
-        [EMPTY_LOOK] * 3, 1001.0, None, 3, [],
+    "two complete look-ups after the sentinel prove the absence": (
+        [EMPTY_LOOK_UP] * 3, 1001.0, None, 3, [],
     ),
-    "the quiet period begins at the end of the attempt": ([EMPTY_LOOK] * 2, 991.0, 960.0, 2, []),
-    "the subscriber is not sent again if the last look finds the subscriber": (
-        [EMPTY_LOOK, EMPTY_LOOK, FINDING_LOOK], 1001.0, None, 3, [Event.FOUND],
+    "the quiet period begins at the end of the attempt": ([EMPTY_LOOK_UP] * 2, 991.0, 960.0, 2, []),
+    "the subscriber is not sent again if the last look-up finds the subscriber": (
+        [EMPTY_LOOK_UP, EMPTY_LOOK_UP, FINDING_LOOK_UP], 1001.0, None, 3, [Event.FOUND],
     ),
-    "two complete looks prove nothing if an incomplete look lies between them": (
-        [EMPTY_LOOK, EMPTY_LOOK, INCOMPLETE_LOOK, EMPTY_LOOK, EMPTY_LOOK], 1001.0, None, 5, [],
+    "two complete look-ups prove nothing if an incomplete look-up lies between them": (
+        [EMPTY_LOOK_UP, EMPTY_LOOK_UP, INCOMPLETE_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP], 1001.0, None, 5, [],
     ),
-    "incomplete looks leave the entry unknown": ([INCOMPLETE_LOOK] * 10, 1001.0, None, 5, [Event.LOST]),
-    "looks without the later sentinel prove no absence": (
-        [*[LAGGING_LOOK] * 4, EMPTY_LOOK], 1001.0, None, 5, [],
+    "incomplete look-ups leave the entry unknown": ([INCOMPLETE_LOOK_UP] * 10, 1001.0, None, 5, [Event.LOST]),
+    "look-ups without the later sentinel prove no absence": (
+        [*[LAGGING_LOOK_UP] * 4, EMPTY_LOOK_UP], 1001.0, None, 5, [],
     ),
-    # The look at 1030 s does not show the sentinel of 950 s: the lag is at least 80 s, and 1000 s + 2 × 80 s = 1160 s.
+    # The look-up at 1030 s does not show the sentinel of 950 s. So the lag is at least 80 s: 1000 s + 2 × 80 s = 1160.
     "twice the lag must pass if the sentinel is older than the attempt": (
-        [LAGGING_LOOK, LAGGING_LOOK, *[EMPTY_LOOK] * 10], 950.0, None, 7, [],
+        [LAGGING_LOOK_UP, LAGGING_LOOK_UP, *[EMPTY_LOOK_UP] * 10], 950.0, None, 7, [],
     ),
 }  # fmt: skip
-"""Each case: the looks, the time of the sentinel, the end of the attempt, the expected number of looks, the events that
-settle the entry without a create. `Event.LOST`: the entry stays unknown."""
+"""Each case: the look-ups, the time of the sentinel, the end of the attempt, the expected number of look-ups, the
+events that settle the entry without a create. `Event.LOST`: the entry stays unknown."""
 
 
 @pytest.mark.parametrize(
-    ("looks", "confirmed_at", "attempt_ended_at", "look_count", "events"), CASES.values(), ids=CASES
+    ("look_ups", "confirmed_at", "attempt_ended_at", "look_up_count", "events"), CASES.values(), ids=CASES
 )
 def test_look_ups_a_quiet_period_apart_settle_an_unknown_entry(
     bench: Bench,
-    looks: list[Look],
+    look_ups: list[FakeLookUp],
     confirmed_at: float | None,
     attempt_ended_at: float | None,
-    look_count: int,
+    look_up_count: int,
     events: list[Event],
 ) -> None:
-    bench.looks = list(looks)
+    bench.look_ups = list(look_ups)
     unresolved_create = None if attempt_ended_at is None else UnresolvedCreate(attempt_ended_at=attempt_ended_at)
     bench.settle(confirmed_at=confirmed_at, unresolved_create=unresolved_create)
-    assert bench.look_times == [1000.0 + QUIET_S * number for number in range(look_count)]
+    assert bench.look_up_times == [1000.0 + QUIET_S * number for number in range(look_up_count)]
     assert bench.state is {(): State.CONFIRMED, (Event.FOUND,): State.CONFIRMED}.get(tuple(events), State.UNKNOWN)
     assert [dict(candidate.sent) for candidate in bench.resent_candidates] == (
         [] if events else [{"base_id": 7, "email": "ann@x.org"}]
@@ -210,9 +210,9 @@ def test_look_ups_a_quiet_period_apart_settle_an_unknown_entry(
 def test_a_sentinel_of_another_class_proves_no_absence(bench: Bench, is_active: bool, base_id: int) -> None:
     other_sentinel = Sentinel(1001.0, 98, "email", "other@x.org", is_active=is_active, base_id=base_id)
     bench.other_sentinels = (other_sentinel,)
-    bench.looks = [*[LAGGING_LOOK] * 4, EMPTY_LOOK]
+    bench.look_ups = [*[LAGGING_LOOK_UP] * 4, EMPTY_LOOK_UP]
     bench.settle(confirmed_at=1001.0)
-    assert len(bench.look_times) == 5  # only the fifth look shows the sentinel of the entry's class
+    assert len(bench.look_up_times) == 5  # only the fifth look-up shows the sentinel of the entry's class
     assert len(bench.resent_candidates) == 1
 
 
@@ -220,27 +220,34 @@ def test_twice_the_recorded_lag_must_pass_if_there_is_no_sentinel(bench: Bench) 
     with bench.ledger.transaction() as connection:
         record_lag(connection, bench.base.account, 45.0)
         record_lag(connection, bench.base.account, 5.0)
-    bench.looks = [EMPTY_LOOK] * 10
+    bench.look_ups = [EMPTY_LOOK_UP] * 10
     bench.settle()
-    assert bench.look_times == [1000.0, 1030.0, 1060.0, 1090.0]
+    assert bench.look_up_times == [1000.0, 1030.0, 1060.0, 1090.0]
     assert len(bench.resent_candidates) == 1
 
 
 def test_a_run_records_the_largest_lag_for_the_next_run(bench: Bench) -> None:
-    bench.looks = [LAGGING_LOOK, LAGGING_LOOK, *[EMPTY_LOOK] * 10]
+    bench.look_ups = [LAGGING_LOOK_UP, LAGGING_LOOK_UP, *[EMPTY_LOOK_UP] * 10]
     bench.settle(confirmed_at=950.0)
     with bench.ledger.transaction() as connection:
         assert read_largest_lag(connection, bench.base.account) == 80.0
 
 
 def test_an_entry_of_an_earlier_run_is_looked_up_in_every_spelling(bench: Bench) -> None:
-    bench.looks = [EMPTY_LOOK, EMPTY_LOOK, EMPTY_LOOK]
+    bench.look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
     bench.settle(confirmed_at=1001.0)
     assert bench.ignores_case == [True] * 3
 
 
 def test_a_create_of_this_run_is_looked_up_in_other_spellings_only_after_known_until(bench: Bench) -> None:
-    bench.looks = [INCOMPLETE_LOOK, INCOMPLETE_LOOK, INCOMPLETE_LOOK, INCOMPLETE_LOOK, EMPTY_LOOK, EMPTY_LOOK]
+    bench.look_ups = [
+        INCOMPLETE_LOOK_UP,
+        INCOMPLETE_LOOK_UP,
+        INCOMPLETE_LOOK_UP,
+        INCOMPLETE_LOOK_UP,
+        EMPTY_LOOK_UP,
+        EMPTY_LOOK_UP,
+    ]
     bench.settle(
         confirmed_at=1001.0,
         unresolved_create=UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True, known_until=1060.0),
@@ -253,7 +260,7 @@ def test_an_entry_of_a_run_with_hold_is_held_by_a_later_run(bench: Bench) -> Non
         run_key = start_run(connection, "holding", "job", "import", 0.0, is_holding=True)
         bench.ledger.mark_absent(bench.base, run_key, [Intent(ANN, b"f" * 8, bench.body)])
         bench.ledger.mark_lost(bench.base, [ANN])
-    bench.looks = [EMPTY_LOOK, EMPTY_LOOK, EMPTY_LOOK]
+    bench.look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
     bench.settle(confirmed_at=1001.0)
     assert (bench.state, bench.resent_candidates) == (State.HELD, [])
 
@@ -286,27 +293,27 @@ def test_an_entry_that_is_lost_too_often_is_held(
     """The limit is five creates of this run. Creates that were not sent, and creates of an earlier run, do not
     count."""
     lose_five_times(bench)
-    bench.looks = [EMPTY_LOOK, EMPTY_LOOK, EMPTY_LOOK]
+    bench.look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
     bench.settle(confirmed_at=1001.0, unresolved_create=unresolved_create)
     assert bench.state is state
 
 
 def test_lost_creates_of_an_earlier_run_do_not_count_as_lost_creates_of_this_run(bench: Bench) -> None:
     lose_five_times(bench)
-    bench.looks, bench.loss_count = [EMPTY_LOOK] * 6, 1
+    bench.look_ups, bench.loss_count = [EMPTY_LOOK_UP] * 6, 1
     bench.settle(confirmed_at=1001.0)
     assert (bench.state, len(bench.resent_candidates)) == (State.CONFIRMED, 2)
 
 
 def test_a_create_of_an_earlier_run_is_rejected_after_this_run_has_lost_the_create_five_times(bench: Bench) -> None:
     lose_five_times(bench)
-    bench.looks, bench.loss_count = [EMPTY_LOOK] * 20, 20
+    bench.look_ups, bench.loss_count = [EMPTY_LOOK_UP] * 20, 20
     bench.settle(confirmed_at=1001.0)
     assert (bench.state, len(bench.resent_candidates)) == (State.REJECTED, 5)
 
 
 def test_a_run_with_hold_holds_an_unknown_entry(bench: Bench) -> None:
-    bench.looks = [EMPTY_LOOK, EMPTY_LOOK, EMPTY_LOOK]
+    bench.look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
     bench.settle(hold=True, confirmed_at=1001.0)
     assert (bench.state, bench.resent_candidates) == (State.HELD, [])
     assert bench.tally.leftovers == {Leftover.HELD: 1}

@@ -101,7 +101,7 @@ def test_refusals_of_requests_from_before_the_last_cut_change_nothing() -> None:
     run(Watched(controller), world, 15, seed=1)
 
     assert rates
-    assert late > 50, "half a second's overshoot comes back after the cut"
+    assert late > 50, "the refusals of half a second arrive after the cut"
 
 
 @pytest.mark.parametrize("seed", range(1, 4))

@@ -94,7 +94,7 @@ def test_an_unknown_create_is_not_sent_again_into_another_account(connector: Con
     ],
     ids=[
         "a lag without filters",
-        "a lag as long as an earlier one",
+        "a lag as long as an earlier lag",
         "one subscriber vanishes after each page",
     ],
 )

@@ -121,7 +121,7 @@ UNREADABLE_ROWS = {
     "an unquoted title": "Dr., ann@x.org,Ann,DE,no",
     "a stray quote": '"Ann "X" Lee",ann@x.org,DE,no',
     "an undecodable byte": "ann@x.org,Ann,D\xff,no",
-    "a country that is none": "ann@x.org,Ann,Narnia,paused",
+    "a country that does not exist": "ann@x.org,Ann,Narnia,paused",
 }
 
 

@@ -30,7 +30,7 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
     "JSON safe in HTML": lambda text: "".join(f"\\u{ord(sign):04x}" if not sign.isalnum() else sign for sign in text),
     "JSON in JSON": lambda text: json.dumps(json.dumps(text))[3:-3],
     "HTML": html.escape,
-    "HTML but for quotes": lambda text: html.escape(text, quote=False),
+    "HTML except quotes": lambda text: html.escape(text, quote=False),
     "HTML by numbers": lambda text: "".join(f"&#{ord(sign)};" for sign in text),
     "HTML by hexadecimals": lambda text: "".join(f"&#x{ord(sign):X};" for sign in text),
     "HTML by names": lambda text: text.replace('"', "&quot;").replace("+", "&plus;").replace("/", "&sol;"),

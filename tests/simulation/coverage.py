@@ -60,7 +60,7 @@ _LEDGER_CHANGES = ("lost", "restored")
 _MOVE_LABELS = (
     "held",
     "answered with another base or identity",
-    "given up by the suppression list",
+    "withdrawn because of the suppression list",
     "unknown after a refusal",
 )
 
@@ -131,7 +131,7 @@ def _count_nights(truth: Truth) -> Counter[Key]:
         moves = Counter((move.earlier_state, move.later_state) for person, move in played_night.moves if person)
         counts["entries", "held"] += moves[State.UNKNOWN, State.HELD]
         counts["entries", "answered with another base or identity"] += moves[State.SENDING, State.HELD]
-        counts["entries", "given up by the suppression list"] += moves[State.UNKNOWN, State.NONE]
+        counts["entries", "withdrawn because of the suppression list"] += moves[State.UNKNOWN, State.NONE]
         counts["entries", "unknown after a refusal"] += moves[State.REJECTED, State.UNKNOWN]
     return counts
 

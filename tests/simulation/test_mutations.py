@@ -134,7 +134,7 @@ MUTATIONS = (
         first_seed=52,
     ),
     Mutation(
-        "4.9 a base that was answered as another is forgotten",
+        "4.9 a base that was answered as another base is forgotten",
         (Edit("load/checks.py", "    if not base.is_misanswered:\n", "    if base:\n"),),
         first_seed=2,
     ),
