@@ -10,7 +10,7 @@ from tests.pipelines.conftest import Connector
 SCRIPT = Path(__file__).parents[2] / "docs" / "capture_reports.py"
 
 
-def test_the_page_of_outputs_is_what_the_commands_print(sandbox: SandboxProcess, tmp_path: Path) -> None:
+def test_the_page_of_outputs_has_the_current_output_of_the_commands(sandbox: SandboxProcess, tmp_path: Path) -> None:
     connector, script = Connector(sandbox, tmp_path), runpy.run_path(str(SCRIPT))
 
     def run(arguments: Sequence[str]) -> str:

@@ -99,7 +99,7 @@ def test_the_commands_of_a_page_run_as_printed(page: Path, server: SandboxProces
     folder.mkdir()
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("CONNECTOR_", "XDG_"))}
     for name in re.findall(r"\]\(([^/)]+\.xlsx)\)", page.read_text(encoding="utf-8")):
-        shutil.copy(page.parent / name, folder)  # the page tells its reader to download this file
+        shutil.copy(page.parent / name, folder)  # readers of the page download this file
     script = "set -x\n" + "\n".join(build_script(read_page(page), server.base_url.rpartition(":")[2]))
     with (
         serve_programs({programs / "connector": run_without_waits, programs / "python": interpret}),

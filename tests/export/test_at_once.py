@@ -53,7 +53,9 @@ def finish_export(writer: Writer, number: int, filters: dict[str, Any] | None = 
         writer.discard()
 
 
-def test_a_run_that_began_earlier_does_not_overwrite_a_later_run_whatever_the_clocks_show(table: Destination) -> None:
+def test_a_run_that_began_earlier_does_not_overwrite_a_later_run_even_if_the_clocks_are_wrong(
+    table: Destination,
+) -> None:
     earlier_writer, later_writer = begin_export(table, 9), begin_export(table, 2)
     finish_export(later_writer, 2)
     with pytest.raises(RunAborted, match=r"began later \(number 2, this one is 1\)"):

@@ -109,7 +109,7 @@ def read_files(path: Path) -> dict[str, bytes]:
 
 
 def leave_journal(path: Path) -> None:
-    """Kill a process after its commit: only the WAL holds the rows."""
+    """Kill a process after its commit: only the WAL has the rows."""
     script = (
         "import os, sys\nfrom connector.ledger.records import find_or_add_base\n"
         "from connector.ledger.opening import open_ledger\n"

@@ -69,7 +69,7 @@ def test_the_body_of_an_entry_is_erased_after_the_last_state_that_needs_the_body
 
 
 def create_and_confirm(ledger: Ledger, create_count: int) -> None:
-    """Record `create_count` creates as a run does: 64 intents in a commit, with the answers to the previous intents."""
+    """Record `create_count` creates like a run: each commit has 64 intents, and the answers to the previous intents."""
     base = add_base(ledger)
     identities = [
         (index * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128).to_bytes(16, "big") for index in range(create_count)

@@ -6,7 +6,8 @@ from tests.paging.simulated import ORDERS, SimulatedList
 
 
 def build_small_world(seed: int) -> SimulatedList:
-    """Build a list with few rows, tiny pages and every fault. In such a list, chance looks most like a proof."""
+    """Build a list with few rows, tiny pages and every fault. In a list of this kind, a false proof by chance is most
+    likely."""
     random = Random(seed)
     limit = random.choice((1, 2, 5, 16, 20, 40, 100))
     change_rate = random.choice((0, 0, 0.05, 0.3, 1.0)) if limit > 4 else random.choice((0, 0.05))

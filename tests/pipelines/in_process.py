@@ -45,9 +45,9 @@ def run_in_process(
 
 @contextmanager
 def _replace_state(arguments: list[str], environ: Mapping[str, str]) -> Iterator[None]:
-    """Give the process these arguments and environment, and take the log handlers of pytest away. Afterwards restore
-    them, and all that a command sets for its process: standard input, logging, the temporary folder and the thresholds
-    of the garbage collector."""
+    """Set the arguments and the environment of the process, and remove the log handlers of pytest. Afterwards restore
+    them, and also the settings of a process that a command changes: standard input, logging, the temporary folder and
+    the thresholds of the garbage collector."""
     root_logger, thresholds = logging.getLogger(), gc.get_threshold()
     saved_state = dict(os.environ), sys.argv, sys.stdin, logging.lastResort, tempfile.tempdir, root_logger.handlers
     os.environ.clear()

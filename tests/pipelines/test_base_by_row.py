@@ -12,7 +12,7 @@ from tests.pipelines.conftest import Connector, has_stored, wait_for, wait_for_r
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.lists import count_by_base, write_lists, write_parts
 
-TOO_LARGE = 2**53  # the sandbox knows no such id
+TOO_LARGE = 2**53  # the sandbox has no subscriber or base with this id
 
 
 def test_rows_go_to_the_bases_that_their_cells_name(connector: Connector, tmp_path: Path) -> None:

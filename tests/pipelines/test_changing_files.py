@@ -136,7 +136,9 @@ def upload(file_path: Path) -> Iterator[None]:
 
 
 def test_an_upload_in_progress_is_refused_before_the_first_create(connector: Connector, tmp_path: Path) -> None:
-    file_path = write_addresses(tmp_path / "people.csv", 10_000)  # so many that the upload goes on while they are read
+    file_path = write_addresses(
+        tmp_path / "people.csv", 10_000
+    )  # enough rows that the upload continues during the reading
     with upload(file_path):
         for command in (
             ("import", file_path, "--base-id", "7", "--quiet-period", "200ms"),

@@ -59,7 +59,7 @@ def test_a_job_is_refused_until_it_maps_or_ignores_the_column(connector: Connect
     assert connector.run_json("plan", job).report["messages"] == ["columns not used: unsubscribed"]
 
 
-def test_rows_that_are_all_created_inactive_need_no_mapping_of_the_column(connector: Connector, tmp_path: Path) -> None:
+def test_an_import_as_inactive_needs_no_mapping_of_the_column(connector: Connector, tmp_path: Path) -> None:
     people = write_csv(tmp_path / "people.csv", *PEOPLE)
     assert connector.run_json("import", people, "--base-id", "7", "--inactive").rows == {"read": 3, "created": 3}
 

@@ -141,9 +141,7 @@ def test_an_unreadable_row_prevents_the_create_of_its_subscriber_as_active(
     assert [(cause["code"], cause["rows"]) for cause in causes] == [("overruled", 1)]
 
 
-def test_an_invalid_row_without_activity_or_with_active_prevents_no_create(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_an_invalid_row_that_does_not_say_inactive_prevents_no_create(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, *ROWS, "ann@x.org,Ann,Narnia,yes", "bob@x.org,Bob,DE,")
     result = connector.run_json("sync", write_job(tmp_path))
     assert (result.code, result.rows) == (1, {"read": 4, "invalid": 2, "created": 2}), result.stderr

@@ -53,7 +53,8 @@ def read_fields(result: CommandResult) -> list[tuple[str, str, str, str]]:
 
 
 def edit_in_the_service(connector: Connector, email: str, **values: object) -> None:
-    """Change a subscriber by a create of an existing identity, which the service takes for an update."""
+    """Change a subscriber. With the switch `upsert`, the service treats a create of an existing identity as an
+    update."""
     connector.sandbox.switch(duplicates="upsert")
     plant(connector.sandbox, email, {"Id": 7}, **values)
 

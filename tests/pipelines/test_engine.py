@@ -161,7 +161,7 @@ def test_the_first_signal_stops_the_shards_cleanly_and_the_second_stops_them_at_
     postgres_connector.sandbox.switch(latency_ms=300)
     process = start(postgres_connector)
     wait_for_creates(postgres_connector, 100)
-    for worker in (process.pid, *list_workers(process.pid)):  # as a terminal does, and a system that stops a service
+    for worker in (process.pid, *list_workers(process.pid)):  # a terminal and systemd send the signal to all processes
         os.kill(worker, signal.SIGINT)
     result = close_process(process)
     assert (result.code, result.report["status"]) == (130, "stopped"), result.stderr

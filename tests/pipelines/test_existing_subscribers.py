@@ -47,7 +47,7 @@ def test_a_service_that_moves_subscribers_between_bases_is_stopped_after_three(
     assert all("Customers" in row["_message"] and row["email"] in row["_message"] for row in rejects)
 
 
-def test_a_move_between_bases_is_noticed_by_the_ledger_alone(connector: Connector, tmp_path: Path) -> None:
+def test_the_ledger_is_enough_to_notice_a_move_between_bases(connector: Connector, tmp_path: Path) -> None:
     """The list lags, so only the ledger has the customers."""
     connector.sandbox.switch(merge_by="Email", merge_within="account", list_lag_ms=600_000)
     customers_path = write_addresses(tmp_path / "customers.csv", CUSTOMER_COUNT)

@@ -1,4 +1,4 @@
-"""`connector explain IDENTITY`: what the ledger and the records of runs know of one subscriber."""
+"""`connector explain IDENTITY`: the facts that the ledger and the records of runs have about one subscriber."""
 
 from pathlib import Path
 
@@ -113,7 +113,7 @@ def test_a_subscriber_in_two_bases_has_an_entry_for_each(connector: Connector, t
     assert entries[0]["subscriber_id"] != entries[1]["subscriber_id"]
 
 
-def test_a_subscriber_who_opted_out_is_to_be_deactivated_in_the_service(connector: Connector, tmp_path: Path) -> None:
+def test_explain_advises_to_deactivate_a_subscriber_who_opted_out(connector: Connector, tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     for activity in ("true", "false"):
         write_csv(path, "email,is_active", f"{ANN},{activity}")
@@ -144,7 +144,7 @@ def test_explain_ends_with_exit_code_1_if_the_ledger_does_not_know_the_subscribe
     assert "does not know this subscriber" in connector.run("explain", "bob@example.com").stdout
 
 
-def test_a_subscriber_who_was_only_ever_invalid_is_explained_by_its_problem(connector: Connector) -> None:
+def test_a_subscriber_whose_rows_were_always_invalid_is_explained_by_its_problem(connector: Connector) -> None:
     write_csv(connector.folder / "people.csv", "email,birthday", f"{ANN},31.02.1990")
     job = write_job(connector.folder, JOB)
     run = connector.run_json("sync", job).report
@@ -166,7 +166,9 @@ def test_the_next_step_names_the_job_that_owns_the_entry(connector: Connector) -
     assert entry["next_step"].endswith(f"connector retry --rejected --job {job}")
 
 
-def test_a_subscriber_who_is_created_in_one_base_and_invalid_in_another_has_both(connector: Connector) -> None:
+def test_explain_shows_a_subscriber_that_is_created_in_one_base_and_invalid_in_another_base(
+    connector: Connector,
+) -> None:
     write_csv(connector.folder / "people.csv", "email,birthday,list", f"{ANN},,7", f"{ANN},31.02.1990,9")
     connector.run_json("sync", write_job(connector.folder, JOB.replace("{id: 7}", "{column: list}")))
     explanation = explain(connector).report
@@ -218,7 +220,7 @@ RUN_ID = "20261126T020000-0a1b2c"
 
 
 def add_entry(ledger: Ledger, entry_case: str) -> None:
-    """Add Ann in the state of the case."""
+    """Add Ann to the ledger in the state that the test needs."""
     digest = digest_identity("email", ANN)
     with ledger.transaction() as connection:
         run_key = start_run(connection, RUN_ID, "crm", "sync", 1_795_658_400.0)

@@ -1,4 +1,4 @@
-"""The help of each command reads at 80 columns, and each of its options stands alone; options may precede a command."""
+"""The help of each command fits 80 columns, and the text of each option is complete. Options may precede a command."""
 
 import re
 from collections.abc import Iterator

@@ -277,7 +277,7 @@ def test_a_lost_create_in_an_empty_hidden_base_is_found(connector: Connector, tm
     assert count_stored(connector.sandbox).total() == 1
 
 
-def test_a_base_that_filters_show_costs_two_more_requests_and_an_unchanged_run_none(
+def test_a_base_that_filters_show_costs_two_more_requests_and_no_request_in_an_unchanged_run(
     connector: Connector, tmp_path: Path
 ) -> None:
     people = prepare_base(connector, tmp_path, "--base-id 7", OTHER_COUNT_OF_FILTERS)

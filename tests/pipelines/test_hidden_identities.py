@@ -10,7 +10,7 @@ ROWS_WITHOUT_EMAIL, MASKED_EMAILS = {"rows_omit": "Email"}, {"emails_in_rows": "
 
 
 def load(connector: Connector, numbers: range, identity: str, *options: str) -> CommandResult:
-    """Import people who have the identity alone."""
+    """Import people who have no values except the identity."""
     value_template = "person{}@example.com" if identity == "email" else "{}"
     path = write_csv(connector.folder / "people.csv", identity, *(value_template.format(number) for number in numbers))
     return connector.run_json(

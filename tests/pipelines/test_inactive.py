@@ -41,7 +41,7 @@ def test_a_row_is_not_created_active_whose_identity_is_inactive_in_another_base(
     assert plan_result.rows == {"read": 3, "suppressed": 1, "created": 2}
     result = connector.run_json("sync", job)
     assert (result.code, result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2}), result.stderr
-    # By filters, the list is read as well: a filter that shows base 7 alone does not prove absence from base 9.
+    # With filters, the list is read as well: a filter that shows only base 7 does not prove absence from base 9.
     assert result.report["requests"]["list"]["sent"] < 80
     assert {(9, "bob@x.org"), (9, "eve@x.org")} <= set(count_by_base(connector.sandbox))
     assert (9, "ann@x.org") not in count_by_base(connector.sandbox)

@@ -81,7 +81,7 @@ def test_each_run_reads_from_the_largest_value_of_the_previous_run(
     assert count_stored(connector.sandbox).total() == 5
 
 
-def test_a_lookback_reads_late_rows_but_none_before_the_start(connector: Connector, tmp_path: Path) -> None:
+def test_a_lookback_reads_late_rows_and_no_row_before_the_start(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, *list_people_of_hours(9), *list_people_of_hours(5))
     job = write_job(tmp_path, start=f"{DATE}T06:30:00", lookback=", lookback: 2h")
     assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}

@@ -15,7 +15,7 @@ def write_people(folder: Path, people_count: int, *names: str) -> None:
     write_csv(folder / "people.csv", "email,name", *rows)
 
 
-def test_a_ledger_that_moved_to_postgresql_knows_what_was_created(connector: Connector, tmp_path: Path) -> None:
+def test_a_ledger_that_moved_to_postgresql_knows_the_created_subscribers(connector: Connector, tmp_path: Path) -> None:
     with open_postgres() as database:
         job = write_job(tmp_path)
         write_people(tmp_path, 20)

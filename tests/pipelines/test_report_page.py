@@ -101,7 +101,7 @@ def test_the_page_of_an_export_shows_the_certificate_without_filter_values(
     assert "person1" not in page_text + json.dumps({**report, "certificate": None})
 
 
-def test_the_health_page_shows_each_job_and_what_is_open(connector: Connector, tmp_path: Path) -> None:
+def test_the_health_page_shows_each_job_and_its_open_entries(connector: Connector, tmp_path: Path) -> None:
     people = write_addresses(tmp_path / "people.csv", 3)
     for path in (people, people, write_csv(tmp_path / "later.csv", "email", "no address")):
         connector.import_file(path)

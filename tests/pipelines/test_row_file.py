@@ -1,4 +1,4 @@
-"""Files of rows, such as the rejects file: restarts, full disks and permissions."""
+"""Files of rows, for example the rejects file: restarts, full disks and permissions."""
 
 import resource
 from pathlib import Path

@@ -64,7 +64,7 @@ def test_help_and_usage_errors_import_no_library(connector: Connector) -> None:
 
 
 @pytest.mark.parametrize(("target", "expected_libraries"), [("out.csv", []), ("duckdb:///w.db", ["duckdb"])])
-def test_an_export_by_options_imports_what_its_destination_needs(
+def test_an_export_by_options_imports_only_the_libraries_that_its_destination_needs(
     connector: Connector, target: str, expected_libraries: list[str]
 ) -> None:
     connector.sandbox.seed(20, base_name="News")

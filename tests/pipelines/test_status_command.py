@@ -316,7 +316,7 @@ def test_a_job_whose_ledger_must_exist_sends_nothing_without_it(connector: Conne
     assert [connector.run("sync", name).code for name in ("job.yaml", "strict.yaml")] == [0, 0]
 
 
-# `--metrics`: the last run of each job for Prometheus, in a file that holds nothing else
+# `--metrics`: the last run of each job for Prometheus, in a file that contains only metrics
 
 SAMPLE_PATTERN = re.compile(r'(connector_last_run_[a-z_]+)\{((?:[a-z]+="(?:[^"\\]|\\.)*",?)+)\} ([0-9.e+]+)')
 

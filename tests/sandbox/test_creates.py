@@ -203,7 +203,7 @@ def test_a_base_can_be_the_alias_of_another_by_name_or_by_id(calls: Calls) -> No
     assert answered_value == [new_base, base_9, new_base, {"Id": 10, "Name": "OLD"}]
     assert [
         subscriber["Base"] for subscriber in calls.read_page()["Subscribers"]
-    ] == answered_value  # stored there, too
+    ] == answered_value  # the stored value is the same
     calls.sandbox.switch(base_names="folded")
     assert calls.create(base={"Name": "OLD"}).json["Subscriber"]["Base"] == new_base
 

@@ -351,6 +351,6 @@ def test_a_date_in_retry_after_is_compared_with_the_date_of_the_answer() -> None
 
 
 @given(st.text())
-def test_any_retry_after_is_read_as_at_most_a_day_or_none(value: str) -> None:
+def test_any_retry_after_is_read_as_none_or_as_a_time_of_at_most_a_day(value: str) -> None:
     seconds = parse_retry_after({"Retry-After": value, "Date": value}, NOW)
     assert seconds is None or 0.0 <= seconds <= 86_400.0

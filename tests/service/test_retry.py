@@ -100,7 +100,7 @@ async def test_a_create_whose_answer_was_lost_is_never_sent_again() -> None:
         faults.garbage,
     ]
     for fault in cases:
-        waits, timeout_s = Waits(), 1.0 if fault is faults.hang else 10.0  # half of the timeout is for the connection
+        waits, timeout_s = Waits(), 1.0 if fault is faults.hang else 10.0  # a connection may take half of the timeout
         async with serve(fault) as server, open_client(Service(server.base_url, TOKEN, timeout_s=timeout_s)) as client:
             assert isinstance(await build_retrier(waits).send(*build_create_call(client)), Ambiguous)
             assert (len(server.requests), server.connection_count, waits.seconds) == (1, 1, [])

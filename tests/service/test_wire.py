@@ -212,7 +212,7 @@ def test_query_parameters_have_the_names_and_formats_of_service_api_md() -> None
     )
 
 
-def test_false_zero_and_empty_are_parameters_and_none_is_not() -> None:
+def test_false_zero_and_empty_values_are_sent_as_parameters_and_none_is_left_out() -> None:
     query = build_list(ListQuery(id=0, is_active=False, gender="")).query
     assert query[2:] == (("Id", "0"), ("IsActive", "0"), ("Gender", ""))
 

@@ -11,7 +11,7 @@ from tests.simulation.story import tell_story
 
 
 def main(arguments: list[str]) -> int:
-    """Play the seeds, and return 1 if a seed failed, else 0."""
+    """Play the seeds, and return 1 if a seed failed, otherwise 0."""
     ledgers = Ledgers()
     if len(arguments) == 1:
         seed = int(arguments[0])

@@ -139,8 +139,8 @@ def _count_nights(truth: Truth) -> Counter[Key]:
 def _count_late_events(truth: Truth) -> tuple[int, int, int]:
     """Return three counts of the subscribers that our requests stored.
 
-    They are the subscribers that a list request came too early to show, the subscribers that the service stored late
-    but inside the quiet period, and the subscribers that the service stored after the quiet period.
+    The three counts: subscribers that a list request did not show because they were too new, subscribers that the
+    service stored late but inside the quiet period, and subscribers that the service stored after the quiet period.
     """
     hidden_count = inside_count = outside_count = 0
     read_at = [call.arrived_at for call in truth.world.record.calls if call.operation == "list" and call.arrived_at]

@@ -39,7 +39,7 @@ def build_small_scenarios() -> list[SmallScenario]:
         _build("losses", 3, (lossy_storm,)),
         _build("unknowns of an earlier night", 4, (lossy_storm, None)),
         _build("a base by its name", 5, (lossy_storm,), is_by_name=True, has_base=False),
-        _build("a service that refuses and creates", 3, (false_refusals,), refused_count=2),
+        _build("a service that creates subscribers and answers with a refusal", 3, (false_refusals,), refused_count=2),
         _build(
             "refused and created, listed the next night",
             3,
@@ -71,7 +71,8 @@ def _build(
     settings: Mapping[str, object] | None = None,
     calm_gap_s: float = 1.0,
 ) -> SmallScenario:
-    """Return a scenario with a night for each of `storms` and two calm nights. The last night with a storm is to die.
+    """Return a scenario with a night for each of `storms` and two calm nights. The process of the last night with a
+    storm dies.
 
     Earlier nights are killed while their requests are under way. The first `refused_count` people have no last name, so
     that the service refuses them.

@@ -215,7 +215,7 @@ def test_a_service_that_does_not_answer_leaves_at_most_three_unknown_emails(mail
     assert "example.net" in read_rejects(result)[0]["_message"]
 
 
-def test_a_preview_writes_emails_and_sends_none(mailer: Connector, tmp_path: Path) -> None:
+def test_a_preview_writes_emails_and_sends_no_email(mailer: Connector, tmp_path: Path) -> None:
     result = mailer.run_json("mail", "mail.yaml", "--preview", "2")
 
     assert (result.code, result.rows, result.report["planned"]) == (0, {"read": 3, "sent": 3}, True)

@@ -83,7 +83,7 @@ def test_every_field_of_the_interface_arrives(mailer: Connector, tmp_path: Path)
     assert "dan@example.net" in json.dumps(sent_email.entry), "Bcc"
 
 
-def test_a_dry_run_writes_the_email_and_sends_none(mailer: Connector, tmp_path: Path) -> None:
+def test_a_dry_run_writes_the_email_and_sends_no_email(mailer: Connector, tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(PNG)
     result = mailer.run_json("send", *ARGUMENTS, "--attach", "a.bin", "--dry-run", "--eml", "out.eml")
 
