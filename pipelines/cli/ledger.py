@@ -139,8 +139,8 @@ def backup_command(target: Path, output: Output) -> None:
     """Copy the ledger to the new file TARGET.
 
     The copy is consistent even while a run is active. The record of sent emails goes to a second file, for example
-    copy-emails.db beside copy.db. To use the backup, run `connector ledger restore`. A backup does not contain what was
-    sent later.
+    copy-emails.db beside copy.db. To use the backup, run `connector ledger restore`. A backup does not contain later
+    creates and emails.
     """
     from connector.ledger.copies import back_up_ledger
     from connector.ledger.sqlite import find_emails
@@ -199,7 +199,7 @@ def restore_command(source: Path, output: Output) -> None:
 
     The command overwrites nothing. If a ledger exists, first move the ledger and the record of sent emails away.
 
-    A backup does not contain what was sent later. The next load looks up later subscribers in the service. Emails
+    A backup does not contain later creates and emails. The next load looks up later subscribers in the service. Emails
     cannot be looked up, so `connector mail` refuses every campaign until you run the campaign with --reopen.
     """
     from connector.ledger.copies import restore_ledger

@@ -358,7 +358,7 @@ def output_declarations(command: CommandFunction) -> CommandFunction:
             "verbosity",
             count=True,
             group=OUTPUT_GROUP,
-            help="Log to standard error what the command does; -vv logs each request.",
+            help="Log the steps of the command to standard error; -vv logs each request.",
         ),
         option(
             "--log-format",

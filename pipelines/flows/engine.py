@@ -305,7 +305,7 @@ def _end_sharded(report: Report, ends: Sequence[_ShardEnd], stop: Stop, *, is_in
         shards = f"{agree(len(restarted_indexes), 'shard', 'shards')} {', '.join(restarted_indexes)}"
         count_notice = "Subscribers that the lost attempts created count as exists"
         if is_incremental:  # an attempt that was lost after its end has moved the cursor
-            count_notice += ", or are not counted. Rows that the lost attempts read may be missing from the counts"
+            count_notice += ", or do not count. Rows of the lost attempts may be missing from the counts"
             codes.append(EXIT_CODES["partial"])
         report.messages.append(f"workers died, and {shards} began again. {count_notice}")
     end_run(report, stop, _STATUS_OF[pick_worst(codes)], stop.clock.now())

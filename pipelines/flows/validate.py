@@ -78,7 +78,7 @@ class Validation:
 
     def list_findings(self) -> list[ValidationFinding]:
         """Return the kinds of faults, the most frequent first."""
-        fields = ("", *NAMES)  # faults of whole rows come before those of fields
+        fields = ("", *NAMES)  # faults of whole rows come before faults of fields
         return sorted(
             self.findings.values(), key=lambda finding: (-finding.rows, fields.index(finding.field), finding.code)
         )

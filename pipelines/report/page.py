@@ -44,11 +44,11 @@ _OPTION = re.compile(r"(?<!\S)(--[a-z][a-z-]*)")
 _STATUS_MESSAGES = {
     "ok": "All went well.",
     "partial": "The run finished. Some rows or subscribers need your attention.",
-    "aborted": "The run ended early. What it did is recorded.",
-    "stopped": "The run was stopped. What it did is recorded.",
+    "aborted": "The run ended early. The finished work is recorded.",
+    "stopped": "The run was stopped. The finished work is recorded.",
     "locked": "The run did not start, because another run held the ledger.",
     "running": "The run is active.",
-    "killed": "The run was killed. What it did is recorded.",
+    "killed": "The run was killed. The finished work is recorded.",
     "usage": "Nothing was sent. Correct what the message names.",
     "planned": "Nothing was sent or written.",
 }
