@@ -10,7 +10,7 @@ from connector.ledger.entries import Ledger
 from connector.ledger.records import find_job_of_run, find_or_add_base, list_bases
 from connector.ledger.store import Base
 from connector.load.base_load import Loader, SortedChunk
-from connector.load.checks import describe_unlisted_create, find_unseen
+from connector.load.checks import describe_unlisted_create, find_unlisted_create
 from connector.load.lookups import look_up_keys
 from connector.load.presence import AccountPresence, BasePresence
 from connector.load.session import RunMode, Session
@@ -126,7 +126,7 @@ class BaseLoads:
                 with self._count_and_name(base_load):
                     chunk = await base_load.loader.sort(part)
                 # The chunk may name one base both by its id and by its name.
-                chunk.is_unsure = any(other_load is base_load for other_load, _ in chunks)
+                chunk.is_outdated = any(other_load is base_load for other_load, _ in chunks)
                 chunks.append((base_load, chunk))
             tasks = [base_load.loader.plan_lookup(chunk) for base_load, chunk in chunks]
             await self._account.look_up([task for task in tasks if task is not None])
@@ -200,7 +200,7 @@ class BaseLoads:
         base_id = sentinels[-1].base_id if sentinels else None
         owner_sessions = [base_load.session for base_load in created_loads if base_load.base.service_id == base_id]
         session = owner_sessions[0] if owner_sessions else created_loads[-1].session
-        last_sentinel = await find_unseen(session)
+        last_sentinel = await find_unlisted_create(session)
         if last_sentinel is None:
             return None
         return describe_unlisted_create(
@@ -279,14 +279,14 @@ class BaseLoads:
             if look_up_index and not await control.sleep(self._run.frame.plan.policy.quiet_period_s):
                 return
             loads_by_access = {id(base_load.session.access): base_load for base_load in self._base_loads}
-            groups = [await base_load.loader.settler.begin_look() for base_load in self._base_loads]
+            groups = [await base_load.loader.settler.begin_look_up() for base_load in self._base_loads]
             async for part in look_up_keys(groups):
                 base_load = loads_by_access[id(part.access)]
                 with self._count_and_name(base_load):
-                    await base_load.loader.settler.record_look(part)
+                    await base_load.loader.settler.record_look_up(part)
             for base_load in self._base_loads:
                 with self._count_and_name(base_load):
-                    await base_load.loader.settler.end_look()
+                    await base_load.loader.settler.end_look_up()
             control.check()
             if not any(base_load.loader.settler.has_unsettled for base_load in self._base_loads):
                 return

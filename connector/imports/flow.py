@@ -27,7 +27,7 @@ from connector.imports.suppression import read_suppression
 from connector.ledger.entries import Ledger
 from connector.ledger.records import find_or_add_base, find_rows_read
 from connector.ledger.store import Base
-from connector.load.session import Limits, LoadGuard, RunMode, Tally, is_excess
+from connector.load.session import Limits, LoadGuard, RunMode, Tally, exceeds_share
 from connector.outcomes import Outcome
 from connector.progress import Progress
 from connector.runs.frame import Frame, Run, run_in_frame
@@ -86,7 +86,7 @@ def _check_guards(
         if not may_be_empty:
             yield "guard: the source is empty; find out why, or remove the guard section from the job"
         return
-    if guard.max_invalid is not None and is_excess(invalid_count, guard.max_invalid, read_count):
+    if guard.max_invalid is not None and exceeds_share(invalid_count, guard.max_invalid, read_count):
         yield (
             f"guard.max_invalid: {invalid_count:,} of {count(read_count, 'row')} {agree(invalid_count, 'is', 'are')} "
             f"invalid ({show_share(invalid_count / read_count)}), and "
@@ -97,7 +97,9 @@ def _check_guards(
             f"guard.max_creates: {create_count:,} would be created, and {guard.max_creates:,} are allowed; check "
             "whether this is the right source, or raise the guard"
         )
-    if last_row_count is not None and is_excess(last_row_count - source_row_count, guard.max_shrink, last_row_count):
+    if last_row_count is not None and exceeds_share(
+        last_row_count - source_row_count, guard.max_shrink, last_row_count
+    ):
         yield (
             f"guard.max_shrink: {count(source_row_count, 'row')} {agree(source_row_count, 'was', 'were')} read, "
             f"{show_share(1 - source_row_count / last_row_count)} fewer than by the last run "
@@ -340,7 +342,7 @@ class _Load:
         self._remarks.add(prepared_chunk)
         run.problems.record_valid_rows(prepared_chunk)
         run.rows.begin_chunk(prepared_chunk)
-        tally.add_taken(prepared_chunk.invalid_count)
+        tally.add_started(prepared_chunk.invalid_count)
         for malformed_row in prepared_chunk.chunk.malformed:
             tally.report(build_malformed_problem(malformed_row, prepared_chunk.chunk.name))
         for problem in build_invalid_problems(prepared_chunk.chunk, prepared_chunk.faults):

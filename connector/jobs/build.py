@@ -69,7 +69,7 @@ def build_policy(load: Load, rules: ValidationRules, suppress: Suppress | None =
         on_unknown=load.on_unknown,
         quiet_period_s=load.quiet_period_s,
         fresh_s=load.fresh_s,
-        is_looking=load.look == "auto",
+        looks_up_first=load.look == "auto",
         is_suppressing_inactive=suppress is not None and suppress.inactive,
         allow_truncated=load.allow_truncated,
         ignores_total_count=load.ignore_total_count,

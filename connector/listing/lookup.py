@@ -172,7 +172,7 @@ async def _is_case_blind(access: ListAccess) -> bool | None:
     return all(trial.is_proof for trial in trials) if trials else None
 
 
-async def find_visibility(
+async def find_visible_sentinels(
     access: ListAccess, check: FilterCheck, started_at: float, fields: Collection[str]
 ) -> Visibility:
     """Return the sentinels that the filters of these fields show, and the largest lag of the fields.
@@ -362,7 +362,7 @@ class _FilterLookup:
         visibility, check = Visibility(), await self._check()
         if self._may_help(check):
             fields = sorted({question.key.field for question in self.questions})
-            visibility = await find_visibility(access, check, started_at, fields)  # before any other look-up
+            visibility = await find_visible_sentinels(access, check, started_at, fields)  # before any other look-up
         for start in range(0, len(self.questions), ASKED_TOGETHER):
             if not self._may_help(check):
                 break

@@ -22,7 +22,7 @@ from connector.load.candidates import (
     read_body,
     read_rows,
 )
-from connector.load.checks import guard_account, record_shown, refuse_misanswered, refuse_similar_base
+from connector.load.checks import record_shown, refuse_misanswered, refuse_similar_base, verify_account
 from connector.load.creates import Creator, plan_creates
 from connector.load.new_rows import MistakenIds, find_inactive
 from connector.load.outcomes import Outcomes, UnresolvedCreate
@@ -52,7 +52,7 @@ class SortedChunk:
     planned_chunk: PlannedChunk
     create_states: dict[int, State]  # indexes of the rows to create, with the states of their entries
     held_entries: dict[int, Entry]  # the HELD or REJECTED entries of rows, by index
-    is_unsure: bool = False  # whether a look-up may have found some of the rows since they were sorted
+    is_outdated: bool = False  # whether a look-up may have found some of the rows since they were sorted
 
 
 class Loader:
@@ -68,7 +68,7 @@ class Loader:
         self._create: Create = self._creator.create if is_loading else partial(plan_creates, session, self._outcomes)
         self.settler = Settler(session, mode, self._outcomes, self._refusals, self._create)
         self._mistaken_ids = MistakenIds(session)
-        self._is_clear = False  # whether no unresolved entry can be of a new row (`_clear_unresolved`)
+        self._is_free_of_conflicts = False  # whether no unresolved entry can be of a new row (`_settle_conflicts`)
 
     async def begin(self, *, refuses_misanswered: bool = True) -> None:
         """Check that the ledger's base and account are the right ones, and choose the earlier refusals that this run
@@ -81,7 +81,7 @@ class Loader:
         if refuses_misanswered:
             refuse_misanswered(session.journal.base)
         await self.settler.read_lag()
-        session.access.unverified_entries = await guard_account(session)  # a sweep verifies these
+        session.access.unverified_entries = await verify_account(session)  # a sweep verifies these
         await self._refusals.begin()
         self._outcomes.add_earlier_refusals(
             session.retried_refusals, self._refusals.find_recent(session.retried_refusals.values())
@@ -113,7 +113,7 @@ class Loader:
         """Return the look-up that the new rows of the chunk need, or None if no look-up is needed."""
         if not chunk.create_states or self.presence.covers(chunk.planned_chunk):
             return None
-        chunk.is_unsure = True
+        chunk.is_outdated = True
         return LookupTask(self.presence, chunk.planned_chunk, self._list_keys(chunk))
 
     async def create_new(self, chunk: SortedChunk) -> None:
@@ -123,12 +123,12 @@ class Loader:
         """
         session, planned_chunk = self._session, chunk.planned_chunk
         while chunk.create_states and not session.control.is_stopping:
-            if chunk.is_unsure or not (self._is_clear and self.presence.covers(planned_chunk)):
+            if chunk.is_outdated or not (self._is_free_of_conflicts and self.presence.covers(planned_chunk)):
                 await self.presence.look_up(planned_chunk, self._list_keys(chunk))
-                await self._clear_unresolved()
+                await self._settle_conflicts()
                 await self._sort_again(chunk)
             await self._refuse_rows(chunk)
-            if chunk.create_states and session.policy.is_looking:
+            if chunk.create_states and session.policy.looks_up_first:
                 refuse_similar_base(session)
             stream = CandidateStream(
                 planned_chunk, list(chunk.create_states), chunk.create_states, session.policy.identity
@@ -137,7 +137,7 @@ class Loader:
             await self._create(self._fetch_while_known(planned_chunk, stream, base))
             if stream.unfetched_indexes and not session.limits.allow(1):
                 session.control.request_stop(session.limits.describe_creates())
-            unsent_indexes = [*self._find_stale(planned_chunk, chunk.create_states), *stream.unfetched_indexes]
+            unsent_indexes = [*self._find_expired_rows(planned_chunk, chunk.create_states), *stream.unfetched_indexes]
             chunk.create_states = {index: chunk.create_states[index] for index in unsent_indexes}
             if session.journal.base.key != base.key:  # an answer has taught the base's Id: use the entries of that base
                 await self._sort_again(chunk)
@@ -146,9 +146,9 @@ class Loader:
     def hold(self, chunk: SortedChunk) -> None:
         """Hold the rows whose entries are HELD or REJECTED. Their outcome is reported after the last look-up of the
         run."""
-        self._session.tally.add_taken(len(chunk.held_entries))
+        self._session.tally.add_started(len(chunk.held_entries))
         for entry, row in zip(
-            chunk.held_entries.values(), self._read(chunk.planned_chunk, chunk.held_entries), strict=True
+            chunk.held_entries.values(), self._read_rows(chunk.planned_chunk, chunk.held_entries), strict=True
         ):
             is_unchecked = entry.state is State.REJECTED and self._refusals.is_unchecked(row.identity, entry)
             self._outcomes.hold(_build_problem(row, entry), row, is_unchecked=is_unchecked)
@@ -172,7 +172,7 @@ class Loader:
         )
 
     async def _sort_again(self, chunk: SortedChunk) -> None:
-        chunk.is_unsure = False
+        chunk.is_outdated = False
         chunk.create_states, chunk.held_entries = await self._sort(
             chunk.planned_chunk, [*chunk.create_states, *chunk.held_entries]
         )
@@ -190,7 +190,7 @@ class Loader:
         has_entry_by_identity = await journal.ask(lambda ledger: ledger.find_changed_identities(base, digests))
         pairs = zip(indexes, digests, strict=True) if has_entry_by_identity else ()  # otherwise no row has changed
         changed_rows = [(index, *digest) for index, digest in pairs if digest[0] in has_entry_by_identity]
-        self._count_rows(Outcome.EXISTS, planned_chunk, _leave_out(indexes, [index for index, _, _ in changed_rows]))
+        self._count_rows(Outcome.EXISTS, planned_chunk, _exclude(indexes, [index for index, _, _ in changed_rows]))
         identities_with_entry = [identity for _, identity, _ in changed_rows if has_entry_by_identity[identity]]
         entries = await journal.find_entries(identities_with_entry) if identities_with_entry else {}
         create_states: dict[int, State] = {}
@@ -236,8 +236,8 @@ class Loader:
             del chunk.create_states[index]
         new_indexes = [index for index, state in chunk.create_states.items() if state is State.NONE]
         problems = await self._mistaken_ids.find_problems(planned_chunk, new_indexes, self.presence.listing_rows)
-        tally.add_taken(len(problems))
-        for index, row in zip(problems, self._read(planned_chunk, problems), strict=True):
+        tally.add_started(len(problems))
+        for index, row in zip(problems, self._read_rows(planned_chunk, problems), strict=True):
             tally.report(Problem(row.source, Outcome.INVALID, "", *problems[index]))
             del chunk.create_states[index]
 
@@ -255,14 +255,14 @@ class Loader:
         if not entries:
             return
         session = self._session
-        session.tally.add_taken(len(entries))
-        rows = zip(entries.values(), self._read(planned_chunk, entries), strict=True)
+        session.tally.add_started(len(entries))
+        rows = zip(entries.values(), self._read_rows(planned_chunk, entries), strict=True)
         session.waiting_rows.add(session.journal, [(row, self._find_reason(entry, row)) for entry, row in rows])
 
     def _find_reason(self, entry: Entry, row: LoadRow) -> CompareReason:
         """Return the reason to compare a row with the service."""
         age_s = self._session.clock.now().timestamp() - (entry.reported_at or 0.0)
-        is_recent = 0 <= age_s < _REPORTED_FOR_S  # a later time is from a clock that was ahead
+        is_recent = 0 <= age_s < _REPORTED_FOR_S  # a negative age comes from a clock that was ahead
         if entry.reported == row.fingerprint and is_recent and entry.opted_out is None:
             return CompareReason.REPORTED
         return CompareReason.FIRST if entry.fingerprint is None else CompareReason.CHANGED
@@ -274,7 +274,7 @@ class Loader:
         if not unchanged_entries:
             return
         self._count_rows(Outcome.EXISTS, planned_chunk, list(unchanged_entries))
-        rows = self._read(planned_chunk, unchanged_entries)
+        rows = self._read_rows(planned_chunk, unchanged_entries)
         inactive_rows = [row for row in rows if row.values.get("is_active") is False]
         session.waiting_rows.add(session.journal, [(row, CompareReason.OPTED_OUT) for row in inactive_rows])
         ended_identities = [
@@ -285,7 +285,7 @@ class Loader:
         base = session.journal.base
         await session.journal.ask(lambda ledger: ledger.clear_opt_outs(base, ended_identities))
 
-    def _find_stale(self, planned_chunk: PlannedChunk, indexes: Collection[int]) -> list[int]:
+    def _find_expired_rows(self, planned_chunk: PlannedChunk, indexes: Collection[int]) -> list[int]:
         """Return the indexes of rows whose existence check expired before they were sent."""
         stale_identities = self._outcomes.pop_stale()
         if not stale_identities:
@@ -296,9 +296,9 @@ class Loader:
     def _add_unresolved(self, planned_chunk: PlannedChunk, entries: Mapping[int, Entry]) -> None:
         """Add rows whose entries are unknown. All of them are settled before one of them is sent."""
         session = self._session
-        session.tally.add_taken(len(entries))
+        session.tally.add_started(len(entries))
         changed_rows: dict[int, UnresolvedCreate] = {}
-        for (index, entry), row in zip(entries.items(), self._read(planned_chunk, entries), strict=True):
+        for (index, entry), row in zip(entries.items(), self._read_rows(planned_chunk, entries), strict=True):
             unresolved_create = UnresolvedCreate(
                 session.clock.monotonic(), row, attempts=entry.attempts, is_refused=entry.state is State.REJECTED
             )
@@ -313,7 +313,7 @@ class Loader:
         for unresolved_create, candidate in zip(changed_rows.values(), candidates, strict=True):
             unresolved_create.newer_candidate = candidate
 
-    def _read(self, planned_chunk: PlannedChunk, indexes: Iterable[int]) -> list[LoadRow]:
+    def _read_rows(self, planned_chunk: PlannedChunk, indexes: Iterable[int]) -> list[LoadRow]:
         return read_rows(planned_chunk, list(indexes), self._session.policy.identity)
 
     def _fetch_while_known(
@@ -334,14 +334,14 @@ class Loader:
 
     # Unresolved entries that may have the subscriber of a new row
 
-    async def _clear_unresolved(self) -> None:
+    async def _settle_conflicts(self) -> None:
         """Settle unresolved entries that may be a new row's subscriber, or raise RunAborted.
 
         Such an entry may have another identity field (email, client_user_id), or may be in another record of this base,
         which had only the id or only the name of the base.
         """
         session = self._session
-        if self._is_clear:
+        if self._is_free_of_conflicts:
             return
         if await self._has_unresolved_of_another_kind():
             await self.settler.settle()
@@ -366,14 +366,14 @@ class Loader:
                 "same. Run again with the id or the name that came first, or resolve the creates with connector "
                 "retry (add --held resend or --held drop for held creates)"
             )
-        self._is_clear = True
+        self._is_free_of_conflicts = True
 
     async def _has_unresolved_of_another_kind(self) -> bool:
         base, identity = self._session.journal.base, self._session.policy.identity
         return await self._session.journal.ask(lambda ledger: ledger.has_unknown_of_another_field(base, identity))
 
 
-def _leave_out(indexes: list[int], excluded_indexes: Collection[int]) -> list[int]:
+def _exclude(indexes: list[int], excluded_indexes: Collection[int]) -> list[int]:
     """Return the indexes without the excluded ones."""
     if not excluded_indexes:
         return indexes

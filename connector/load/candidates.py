@@ -19,7 +19,7 @@ from connector.service.wire import decode_subscriber, encode_subscriber, plan_en
 from connector.states import State
 from connector.subscribers.identity import split_digests
 
-_READ_AT_ONCE = 1024  # rows that are read from their columns together: enough for speed, few enough for memory
+_READ_BATCH_ROWS = 1024  # rows that are read from their columns together: enough for speed, few enough for memory
 
 RUN_ENDING_STATUSES = frozenset({401, 403, 404, 405})
 """Statuses that end the run if they refuse the first create: the refusal is about the token or the address."""
@@ -27,26 +27,26 @@ RUN_ENDING_STATUSES = frozenset({401, 403, 404, 405})
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: a frozen candidate takes three times as long to create
 class Candidate:
-    """A subscriber to be created. `sent` has the values of the request's body, by field name."""
+    """A subscriber to be created. `sent_values` has the values of the request's body, by field name."""
 
     intent: Intent
-    sent: dict[str, object]
+    sent_values: dict[str, object]
     read_source: Callable[[], Row] = lambda: Row(0, "", (), ())  # an entry of an earlier run has no row
     entry_state: State = State.NONE  # the state before the create: NONE, REJECTED, or UNKNOWN and proved absent
     earlier_refusal: tuple[int, str] | None = None  # the status and the message of an earlier refusal of this create
-    known_until: float = inf  # the time (monotonic) until which the look-up is fresh (architecture 4.7)
+    valid_until: float = inf  # the time (monotonic) until which the look-up is fresh (architecture 4.7)
     omission: Omission | None = None
     sent_at: float = -inf  # the time of the latest request (monotonic)
 
     @property
     def name(self) -> str:
         """The identity in normal form."""
-        return normalise_identity(self.intent.field, str(self.sent[self.intent.field]))
+        return normalise_identity(self.intent.field, str(self.sent_values[self.intent.field]))
 
 
 Create = Callable[[FetchItems[Candidate]], Awaitable[None]]
-"""A function that sends or plans all candidates of a `FetchItems`, until it returns no candidate or the run must
-stop."""
+"""A function that sends or plans candidates. The argument returns the next candidates. The function ends when the
+argument returns no candidate, or when the run must stop."""
 
 
 def extract_row(chunk: Chunk, position: int) -> Row:
@@ -97,8 +97,8 @@ class _Cells:
 
 
 class CandidateStream:
-    """The chosen rows of a chunk as candidates. They are built a few at a time, because an answer may teach the base's
-    Id meanwhile."""
+    """The chosen rows of a chunk as candidates. Only a few candidates are built at a time, because an answer may show
+    the base's Id meanwhile."""
 
     def __init__(
         self,
@@ -109,11 +109,11 @@ class CandidateStream:
     ) -> None:
         """`indexes` are the indexes of the chosen rows in `planned_chunk.subscribers`. `entry_states` are the states of
         their entries by index. `identity` is the field of the identity."""
-        self._planned, self._indexes, self._identity = planned_chunk, indexes, identity
+        self._planned_chunk, self._indexes, self._identity = planned_chunk, indexes, identity
         self._entry_states = entry_states
         self._fetched_count = 0
         self._cells = self._read(0, 0)
-        self._cells_begin = 0  # the number of chosen rows before the first row of the cells
+        self._first_cells_index = 0  # the number of chosen rows before the first row of the cells
         self._plan = plan_encoding([*self._cells.columns, "base_id", "base_name"])
 
     @property
@@ -121,21 +121,21 @@ class CandidateStream:
         """The indexes of the rows that were not fetched."""
         return self._indexes[self._fetched_count :]
 
-    def fetch(self, max_count: int, base: Base, known_until: float = inf) -> list[Candidate]:
+    def fetch(self, max_count: int, base: Base, valid_until: float = inf) -> list[Candidate]:
         """Return the next candidates, at most `max_count`, or an empty list at the end. They may be sent until
-        `known_until` (monotonic)."""
+        `valid_until` (monotonic)."""
         begin = self._fetched_count
         end = min(begin + max_count, len(self._indexes))
-        if end > self._cells_begin + len(self._cells.rows):
-            self._cells_begin = begin
-            self._cells = self._read(begin, max(end, begin + _READ_AT_ONCE))
+        if end > self._first_cells_index + len(self._cells.rows):
+            self._first_cells_index = begin
+            self._cells = self._read(begin, max(end, begin + _READ_BATCH_ROWS))
         self._fetched_count = end
         name, value = ("base_id", base.service_id) if base.service_id is not None else ("base_name", base.name)
         base_reference: dict[str, object] = {name: value}
-        return [self._build(number, base_reference, known_until) for number in range(begin, end)]
+        return [self._build(number, base_reference, valid_until) for number in range(begin, end)]
 
     def _read(self, begin: int, end: int) -> _Cells:
-        planned_chunk, indexes = self._planned, list(self._indexes[begin:end])
+        planned_chunk, indexes = self._planned_chunk, list(self._indexes[begin:end])
         subscribers = planned_chunk.subscribers.iloc[indexes]
         columns = [name for name in subscribers.columns if name in BY_NAME]
         values = [pa.array(subscribers[name], from_pandas=True).to_pylist() for name in columns]
@@ -149,18 +149,18 @@ class CandidateStream:
             find_omissions(planned_chunk, indexes, self._identity),
         )
 
-    def _build(self, number: int, base_reference: dict[str, object], known_until: float) -> Candidate:
+    def _build(self, number: int, base_reference: dict[str, object], valid_until: float) -> Candidate:
         """Return the candidate of the chosen row with this number (0 = first)."""
-        row_index, cells = number - self._cells_begin, self._cells
-        sent = base_reference.copy()
+        row_index, cells = number - self._first_cells_index, self._cells
+        sent_values = base_reference.copy()
         for name, cell in zip(cells.columns, cells.rows[row_index], strict=True):
             if cell is not None:
-                sent[name] = cell
-        body = encode_subscriber(sent, self._plan)
+                sent_values[name] = cell
+        body = encode_subscriber(sent_values, self._plan)
         intent = Intent(cells.identities[row_index], cells.fingerprints[row_index], body, self._identity)
-        read_source = partial(extract_row, self._planned.chunk, cells.positions[row_index])
+        read_source = partial(extract_row, self._planned_chunk.chunk, cells.positions[row_index])
         entry_state, omission = self._entry_states[self._indexes[number]], cells.omissions[row_index]
-        return Candidate(intent, sent, read_source, entry_state, known_until=known_until, omission=omission)
+        return Candidate(intent, sent_values, read_source, entry_state, valid_until=valid_until, omission=omission)
 
 
 class CandidateList:
@@ -179,7 +179,7 @@ class CandidateList:
         """Return the next candidates, at most `max_count`. Return an empty list at the end, or after their existence
         check has expired."""
         candidates = self._candidates[self._fetched_count : self._fetched_count + max_count]
-        if candidates and self._monotonic() > candidates[0].known_until:
+        if candidates and self._monotonic() > candidates[0].valid_until:
             return []
         self._fetched_count += len(candidates)
         return list(candidates)
@@ -228,8 +228,10 @@ def read_rows(planned_chunk: PlannedChunk, indexes: Sequence[int], identity: str
 
 def build_row(candidate: Candidate, source: Row) -> LoadRow:
     """Return the row of a create."""
-    intent, sent = candidate.intent, candidate.sent
-    return LoadRow(source, intent.identity, str(sent[intent.field]), intent.fingerprint, sent, candidate.omission)
+    intent, sent_values = candidate.intent, candidate.sent_values
+    return LoadRow(
+        source, intent.identity, str(sent_values[intent.field]), intent.fingerprint, sent_values, candidate.omission
+    )
 
 
 def describe_held(message: str | None) -> str:

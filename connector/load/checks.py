@@ -33,8 +33,8 @@ from connector.texts import agree, count
 
 _GUARD_COUNT = 4  # known subscribers that are looked up to verify the account
 _MAX_SHOWN_BASES = 3  # bases of a run in which a created subscriber is looked up at the end
-_MAX_TWINS = 20  # subscribers in the message on twins
-_LOOK_SHARES = (0.0, 0.1, 1.0)
+_MAX_SHOWN_DUPLICATES = 20  # subscribers in the message about subscribers that exist twice
+_LOOK_UP_TIME_SHARES = (0.0, 0.1, 1.0)
 """Times of the look-ups after the answer, as shares of the quiet period. Most lists lag by less than three seconds."""
 
 
@@ -70,7 +70,7 @@ def refuse_similar_base(session: Session) -> None:
             )
 
 
-async def guard_account(session: Session) -> tuple[ConfirmedEntry, ...]:
+async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     """Look one known subscriber up by Id. If the list does not show the subscriber, look up to eight more: up to four
     that the list has shown before, and up to four others.
 
@@ -78,8 +78,8 @@ async def guard_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     answer a create with a provisional Id.
 
     Return the subscribers whose look-up was inconclusive: the run's first complete sweep must show one of them. Return
-    an empty tuple if the account is verified. Raises EmptiedError if all subscribers are gone, by Id and by identity,
-    and ListFailed if the service does not answer.
+    an empty tuple if the account is verified. Raises EmptiedError if look-ups by Id and by identity show none of the
+    subscribers, and ListFailed if the service does not answer.
     """
     journal, start = session.journal, session.access.draw(IDENTITY_BYTES)
     base, run_key = journal.base, journal.run_key
@@ -92,13 +92,13 @@ async def guard_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     shows_identities = False
     for known_entry in known_entries:
         rows = await _list_by_id(session, known_entry)
-        is_there = _find_in_rows(session, known_entry, rows)
+        is_listed = _find_in_rows(session, known_entry, rows)
         shows_identities |= not rows or any(shows_identity(row, session.policy.identity) for row in rows)
-        if is_there and len(shown_entries) < _GUARD_COUNT:
+        if is_listed and len(shown_entries) < _GUARD_COUNT:
             await journal.ask(partial(Ledger.record_shown, base=base, identities=[known_entry.identity]))
-        if is_there is not False:
-            return () if is_there else tuple(shown_entries)
-    if not shown_entries and known_entries and not shows_identities and session.policy.is_looking:
+        if is_listed is not False:
+            return () if is_listed else tuple(shown_entries)
+    if not shown_entries and known_entries and not shows_identities and session.policy.looks_up_first:
         raise ConfigurationError(
             f"the list shows subscriber {known_entries[0].subscriber_id}, which an earlier run created, without its "
             f"{session.policy.identity}, so the connector cannot find out which subscribers exist. Nothing was sent. "
@@ -111,17 +111,17 @@ async def guard_account(session: Session) -> tuple[ConfirmedEntry, ...]:
         lambda ledger: ledger.find_confirmed_entries(base, start, _GUARD_COUNT, before_run_key=run_key)
     )
     known_entries = list(dict.fromkeys([*shown_entries, *more_entries]))
-    is_there = await _ask_for_any(session, known_entries)
-    if is_there is False and await find_hidden_base(session.access):
+    is_listed = await _ask_for_any(session, known_entries)
+    if is_listed is False and await find_hidden_base(session.access):
         return tuple(shown_entries)  # the filter Id shows no subscriber of a hidden base
-    if is_there is False and await _does_answer_by_id(session):
+    if is_listed is False and await _is_id_filter_working(session):
         await wait_until_listed(session.access, shown_entries)
-        is_there = await _ask_for_any(session, known_entries)
-        if is_there is False:
+        is_listed = await _ask_for_any(session, known_entries)
+        if is_listed is False:
             session.access.unverified_entries = tuple(known_entries)
             await list_account([session.access])  # raises EmptiedError if the list has none of their identities
             return session.access.unverified_entries
-    return () if is_there else tuple(shown_entries)
+    return () if is_listed else tuple(shown_entries)
 
 
 async def record_shown(session: Session) -> None:
@@ -140,7 +140,7 @@ async def record_shown(session: Session) -> None:
     for known_entry in await journal.ask(find):
         session.canaries.shown_base_count += 1
         with suppress(ListFailed):
-            if await _is_there(session, known_entry):
+            if await _is_listed(session, known_entry):
                 await journal.ask(partial(Ledger.record_shown, base=base, identities=[known_entry.identity]))
 
 
@@ -159,13 +159,13 @@ async def _ask_for_any(session: Session, known_entries: Sequence[ConfirmedEntry]
     """Return whether one of `known_entries` exists, or None if the filter by Id is inconclusive. Return True if
     `known_entries` is empty."""
     for known_entry in known_entries:
-        is_there = await _is_there(session, known_entry)
-        if is_there is not False:
-            return is_there
+        is_listed = await _is_listed(session, known_entry)
+        if is_listed is not False:
+            return is_listed
     return not known_entries
 
 
-async def _is_there(session: Session, known_entry: ConfirmedEntry) -> bool | None:
+async def _is_listed(session: Session, known_entry: ConfirmedEntry) -> bool | None:
     """Return whether the list shows the id in the base with this identity, or None if the answer is inconclusive."""
     return _find_in_rows(session, known_entry, await _list_by_id(session, known_entry))
 
@@ -183,7 +183,7 @@ def _find_in_rows(session: Session, known_entry: ConfirmedEntry, rows: Sequence[
     return any(may_be_in_base(row, {known_entry.identity}, session.journal.base.service_id) for row in matching_rows)
 
 
-async def _does_answer_by_id(session: Session) -> bool:
+async def _is_id_filter_working(session: Session) -> bool:
     """Return whether the filter Id finds a subscriber of the list. Return True if the list is empty."""
     page = await _fetch(session, ListQuery(limit=1))
     if not page.subscribers:
@@ -199,13 +199,13 @@ async def _fetch(session: Session, query: ListQuery) -> ListPage:
     return await session.control.until_stopped(fetch_page(session.access.client, session.access.retrier, query))
 
 
-def describe_twins(twin_ids: Collection[tuple[int, ...]]) -> Iterator[str]:
+def describe_duplicates(duplicate_ids: Collection[tuple[int, ...]]) -> Iterator[str]:
     """Yield a message on subscribers of the run that exist twice. Each tuple has the ids of one subscriber."""
-    if not twin_ids:
+    if not duplicate_ids:
         return
-    ids_text = "; ".join(" and ".join(map(str, ids)) for ids in sorted(twin_ids)[:_MAX_TWINS])
-    number = len(twin_ids)
-    more_text = f"; and {number - _MAX_TWINS:,} more" if number > _MAX_TWINS else ""
+    ids_text = "; ".join(" and ".join(map(str, ids)) for ids in sorted(duplicate_ids)[:_MAX_SHOWN_DUPLICATES])
+    number = len(duplicate_ids)
+    more_text = f"; and {number - _MAX_SHOWN_DUPLICATES:,} more" if number > _MAX_SHOWN_DUPLICATES else ""
     yield (
         f"{count(number, 'subscriber')} of this run {agree(number, 'is', 'are')} in the service twice (ids "
         f"{ids_text}{more_text}). A proxy or the service has executed creates twice, or another program has created "
@@ -213,19 +213,19 @@ def describe_twins(twin_ids: Collection[tuple[int, ...]]) -> Iterator[str]:
     )
 
 
-async def find_unseen(session: Session) -> Sentinel | None:
+async def find_unlisted_create(session: Session) -> Sentinel | None:
     """Return the last subscriber that the run has created, if the list does not show the subscriber even after a quiet
     period. Return None if the list shows the subscriber, or if the look-ups are inconclusive. Raises RunAborted and
     LedgerError."""
     access = session.access
-    if not access.sentinels or not session.policy.is_looking:
+    if not access.sentinels or not session.policy.looks_up_first:
         return None
     last_sentinel = access.sentinels[-1]
-    for share in _LOOK_SHARES:
+    for share in _LOOK_UP_TIME_SHARES:
         wait_s = last_sentinel.confirmed_at + share * session.policy.quiet_period_s - session.clock.monotonic()
         if share and not await session.control.wait(wait_s, "until the list should show the last new subscriber"):
             return None
-        ids = await _look(session, last_sentinel, is_thorough=share == _LOOK_SHARES[-1])
+        ids = await _look_up_sentinel(session, last_sentinel, is_thorough=share == _LOOK_UP_TIME_SHARES[-1])
         if ids:
             identities = [digest_identity(last_sentinel.field, last_sentinel.value)]
             await access.journal.ask(partial(Ledger.record_shown, base=access.journal.base, identities=identities))
@@ -254,7 +254,7 @@ def describe_unlisted_create(session: Session, last_sentinel: Sentinel, created_
     return message, True
 
 
-async def _look(session: Session, sentinel: Sentinel, *, is_thorough: bool) -> set[int] | None:
+async def _look_up_sentinel(session: Session, sentinel: Sentinel, *, is_thorough: bool) -> set[int] | None:
     """Look the subscriber up by the identity, then by the Id. Return the ids under which the list shows the subscriber,
     or None if the look-ups are inconclusive.
 
@@ -266,7 +266,7 @@ async def _look(session: Session, sentinel: Sentinel, *, is_thorough: bool) -> s
     is_inconclusive = bool(session.access.state.hidden_classes)  # the list may hide several classes at once
     for query in queries:
         ids, certain_ids = await find_ids(session.access, sentinel, query)
-        session.tally.record_twins(certain_ids)
+        session.tally.record_duplicates(certain_ids)
         if ids:
             return ids
         is_inconclusive |= ids is None

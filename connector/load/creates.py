@@ -33,12 +33,13 @@ from connector.service.wire import (
 from connector.states import Event, State
 from connector.texts import agree, count
 
-_MAX_UNKNOWN_CANARIES = 3  # first creates without a usable answer; then the run ends
-_MAX_REFUSED_CANARIES = 20  # first creates that are refused alike; then the run ends
-_MAX_EXISTING = 3  # answered subscribers that existed before; then the run ends
-# Number of first creates that are sent in small rounds. A round has a quarter of the number of earlier creates, or one.
+_MAX_UNKNOWN_CANARIES = 3  # the run ends after this number of first creates without a usable answer
+_MAX_REFUSED_CANARIES = 20  # the run ends after this number of first creates with refusals of one kind
+_MAX_EXISTING = 3  # the run ends after this number of answers with subscribers that existed before
+# The number of first creates that are sent in small rounds. The first round has one create. Each later round has a
+# quarter of the number of earlier creates, but at least one.
 _CAREFUL_CREATES = 512
-_PLANNED_AT_ONCE = 1024  # candidates of a plan between two checks for signals
+_PLAN_BATCH_SIZE = 1024  # candidates of a plan between two checks for signals
 _MAX_LOST_IN_A_ROW = 100  # unreadable answers in a row, which is more than a short fault of a server causes
 _MOVE_BY_REASON = {
     GiveUpReason.STOPPED: Move(Event.NOT_SENT, message=GiveUpReason.STOPPED.value),
@@ -63,7 +64,8 @@ class Creator:
         self._session, self._outcomes = session, outcomes
         self._base_canaries = Canaries()
         self._open_count = 0  # creates that were fetched and have not ended
-        self._harmless_count = 0  # creates that have ended after the last answer with an existing subscriber
+        # The number of creates that have ended after the last answer with an existing subscriber.
+        self._ended_count_since_existing = 0
         self._have_all_ended = asyncio.Event()
         self._limited_moves: dict[bytes, Move] = {}  # by identity: creates that got a 429 and are sent again
         self._answered_base: tuple[int, str] | None = None  # the base in the answer to the first accepted create
@@ -75,8 +77,8 @@ class Creator:
         )
 
     async def create(self, fetch: FetchItems[Candidate]) -> None:
-        """Send all candidates that `fetch` returns, until it returns no candidate or the run must stop. After a stop, a
-        request in flight ends within the grace period, or is lost."""
+        """Send all candidates that `fetch` returns, until `fetch` returns no candidate or the run must stop. After a
+        stop, a request in flight ends within the grace period, or is lost."""
         control = self._session.control
         control.activity = "creating"
         known_ids = self._session.access.known_ids
@@ -91,26 +93,29 @@ class Creator:
         If creates may move or merge existing subscribers, return small rounds. A round ends before the next round
         begins, so that few subscribers are moved before the answers show the moves."""
         if self.is_proved:
-            await self._end_if_repeated()
+            await self._stop_if_repeated()
             if self._session.control.is_stopping:
                 return []
-        if self._harmless_count < _CAREFUL_CREATES and self._session.access.known_ids.has_earlier_subscribers:
+        if (
+            self._ended_count_since_existing < _CAREFUL_CREATES
+            and self._session.access.known_ids.has_earlier_subscribers
+        ):
             while self._open_count:
                 self._have_all_ended.clear()
                 await self._have_all_ended.wait()
             if self._session.control.is_stopping:
                 return []
-            max_count = min(max_count, max(1, self._harmless_count // 4))
+            max_count = min(max_count, max(1, self._ended_count_since_existing // 4))
         candidates = await fetch(max_count)
         self._open_count += len(candidates)
         return candidates
 
-    async def _end_if_repeated(self) -> None:
+    async def _stop_if_repeated(self) -> None:
         """Look the first new subscriber of the run up. End the run if the list shows the subscriber twice. If the list
         does not show the subscriber yet, a later call looks again. Raises RunAborted."""
         session, first_sentinel = self._session, self._session.canaries.first_sentinel
-        delays_s = session.canaries.look_delays_s
-        if first_sentinel is None or not delays_s or not session.policy.is_looking:
+        delays_s = session.canaries.look_up_delays_s
+        if first_sentinel is None or not delays_s or not session.policy.looks_up_first:
             return
         if session.clock.monotonic() < first_sentinel.confirmed_at + delays_s[0]:
             return
@@ -120,7 +125,7 @@ class Creator:
         )
         if ids:
             delays_s.clear()
-        session.tally.record_twins(certain_ids)
+        session.tally.record_duplicates(certain_ids)
         if len(certain_ids) > 1:
             session.control.request_stop(
                 "the list shows the first new subscriber twice. A proxy or the service executes requests twice, or "
@@ -131,20 +136,20 @@ class Creator:
         """Return the time (monotonic) until which the candidate may be sent.
 
         Until then the look-up of its subscriber is fresh, and the run holds its lease of the ledger."""
-        return min(candidate.known_until, self._session.journal.sends_until)
+        return min(candidate.valid_until, self._session.journal.sends_until)
 
     async def commit_intents(self, candidates: Sequence[Candidate]) -> None:
         """Write the intents of these candidates, and return only after they are durable."""
         self._session.access.known_ids.begin_creating()
-        # Rows with UNKNOWN entries already count as taken.
+        # Rows with UNKNOWN entries already count as started.
         new_count = sum(candidate.entry_state is not State.UNKNOWN for candidate in candidates)
-        self._session.tally.add_taken(new_count)
+        self._session.tally.add_started(new_count)
         try:
-            names = [str(candidate.sent[candidate.intent.field]) for candidate in candidates]
+            names = [str(candidate.sent_values[candidate.intent.field]) for candidate in candidates]
             intents = [(candidate.entry_state, candidate.intent) for candidate in candidates]
             await self._session.journal.commit_intents(intents, names)
         except Exception:  # the intents are not durable, so no create leaves
-            self._session.tally.remove_taken(new_count)
+            self._session.tally.remove_started(new_count)
             raise
 
     async def attempt(self, candidate: Candidate) -> CreateAnswer:
@@ -178,22 +183,22 @@ class Creator:
         """Return the meaning of the answer, or None if the create had no effect and must be sent again."""
         move = classify_answer(answer, candidate, self._session.journal.base, self._session.access.asked_name)
         if isinstance(answer, Created):
-            move = await self._verify(answer, move)
+            move = await self._check_answered_subscriber(answer, move)
         if move.event is Event.NOT_SENT:
             return None
         if move.may_pass:
-            self._end_if_refusals_last(move)
+            self._stop_if_refusals_continue(move)
             if not self.is_proved:  # the base may be the cause of all refusals
-                self._watch_first(candidate, answer, move)
-        if move.is_limited and self._session.policy.is_looking:
+                self._stop_on_first_failures(candidate, answer, move)
+        if move.is_limited and self._session.policy.looks_up_first:
             return move
         if move.status == TOO_MANY_REQUESTS and move.is_limited:  # without look-ups, the refusal is believed
             self._limited_moves[candidate.intent.identity] = move
             return None
         move.may_pass = False
-        self._watch(move)
+        self._stop_on_faults(move)
         if not self.is_proved:
-            self._watch_first(candidate, answer, move)
+            self._stop_on_first_failures(candidate, answer, move)
         return move
 
     def finish(self, candidate: Candidate, move: Move) -> None:
@@ -201,14 +206,14 @@ class Creator:
         session, field = self._session, candidate.intent.field
         self._limited_moves.pop(candidate.intent.identity, None)
         if move.event is Event.ANSWERED and move.subscriber_id is not None:
-            now, value = session.control.clock.monotonic(), str(candidate.sent[field])
+            now, value = session.control.clock.monotonic(), str(candidate.sent_values[field])
             base_id = self._answered_base[0] if self._answered_base else session.journal.base.service_id
-            is_active = candidate.sent.get("is_active") is True
+            is_active = candidate.sent_values.get("is_active") is True
             sentinel = Sentinel(now, move.subscriber_id, field, value, candidate.sent_at, is_active, base_id)
             session.access.sentinels.append(sentinel)
             session.canaries.first_sentinel = session.canaries.first_sentinel or sentinel
         session.journal.record(candidate.intent.identity, choose_recorded_move(candidate, move))
-        self._harmless_count = 0 if move.is_known else self._harmless_count + 1
+        self._ended_count_since_existing = 0 if move.is_known else self._ended_count_since_existing + 1
         self._open_count -= 1
         if not self._open_count:
             self._have_all_ended.set()
@@ -233,20 +238,20 @@ class Creator:
             await journal.learn_base(*self._answered_base)
         await journal.flush()
 
-    async def _verify(self, answer: Created, move: Move) -> Move:
+    async def _check_answered_subscriber(self, answer: Created, move: Move) -> Move:
         """Return the move after look-ups in the service and the ledger: an answered subscriber that existed before the
         create is held."""
         session = self._session
         known_subscriber = await find_known(session.access, answer.subscriber_id)
-        if not self.is_proved and move.event is Event.ANSWERED and session.policy.is_looking:
-            await self._end_if_unreadable(answer.subscriber_id)
+        if not self.is_proved and move.event is Event.ANSWERED and session.policy.looks_up_first:
+            await self._stop_if_unreadable(answer.subscriber_id)
         if known_subscriber is None or move.event is not Event.ANSWERED:
             return move
         subscriber_id, description = known_subscriber.subscriber_id, _describe_known(known_subscriber)
         message = f"the service answered with subscriber {subscriber_id}, {description}"
         return Move(Event.MISANSWERED, subscriber_id, answer.status, message, is_known=True)
 
-    async def _end_if_unreadable(self, subscriber_id: int) -> None:
+    async def _stop_if_unreadable(self, subscriber_id: int) -> None:
         """End the run if no row of the list has shown the identity field, not even the row of this new subscriber:
         look-ups could find nobody."""
         access, field = self._session.access, self._session.policy.identity
@@ -261,7 +266,7 @@ class Creator:
                 "create without looking, which creates existing subscribers a second time"
             )
 
-    def _end_if_refusals_last(self, move: Move) -> None:
+    def _stop_if_refusals_continue(self, move: Move) -> None:
         """End the run if, after accepted creates, all answers of a minute are refusals of one kind. If the service
         refuses the token, end the run after 20 refusals in a row."""
         session = self._session
@@ -280,12 +285,12 @@ class Creator:
                 "refused rows again, and the others if the service accepts that row"
             )
 
-    def _watch(self, move: Move) -> None:
+    def _stop_on_faults(self, move: Move) -> None:
         """End the run if too many answers in a row are unusable, if the service redirects, or if an answer has another
         base or too many existing subscribers."""
         control, canaries = self._session.control, self._session.canaries
         if move.is_known:
-            self._watch_existing(move)
+            self._stop_on_existing(move)
         if move.answered_base is not None:
             control.request_stop(f"{move.message}. {_NEXT_STEP}")
         if move.event in (Event.ANSWERED, Event.REFUSED, Event.MISANSWERED):
@@ -302,7 +307,7 @@ class Creator:
                 "run again when the service works; the next run first looks up the creates that were sent"
             )
 
-    def _watch_existing(self, move: Move) -> None:
+    def _stop_on_existing(self, move: Move) -> None:
         """End the run after three answers with existing subscribers, or after one if no create was accepted before."""
         existing_ids = self._session.canaries.existing_ids
         existing_ids.append(move.subscriber_id or 0)
@@ -315,11 +320,11 @@ class Creator:
                 "these subscribers in the service before you run again"
             )
 
-    def _watch_first(self, candidate: Candidate, answer: CreateAnswer, move: Move) -> None:
+    def _stop_on_first_failures(self, candidate: Candidate, answer: CreateAnswer, move: Move) -> None:
         """End the run after too many failed creates before the first accepted create of the run, or of this base."""
         session = self._session
         canaries = self._base_canaries if session.canaries.is_answered else session.canaries
-        # A second refusal of the same row proves little.
+        # A second refusal of the same row does not count, because the row may be the cause.
         is_second_refusal = candidate.entry_state is State.UNKNOWN and candidate.earlier_refusal is not None
         if move.event is Event.ANSWERED and isinstance(answer, Created):
             self.is_proved = session.canaries.is_answered = True
@@ -360,9 +365,9 @@ class Creator:
 
 async def plan_creates(session: Session, outcomes: Outcomes, fetch: FetchItems[Candidate]) -> None:
     """Count all candidates that `fetch` returns as created. Send nothing, and record nothing in the ledger."""
-    while not session.control.is_stopping and (batch := await fetch(_PLANNED_AT_ONCE)):
+    while not session.control.is_stopping and (batch := await fetch(_PLAN_BATCH_SIZE)):
         for candidate in batch:
-            session.tally.add_taken(candidate.entry_state is not State.UNKNOWN)
+            session.tally.add_started(candidate.entry_state is not State.UNKNOWN)
             outcomes.record(candidate, Move(Event.ANSWERED))
         await asyncio.sleep(0)
 
@@ -410,7 +415,7 @@ def classify_answer(
         lacking_field = "base" if has_same_base is None else candidate.intent.field
         message = f"{beginning} without its {lacking_field} (service-api.md 4.2)"
         return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, message)
-    altered_fields = find_altered_fields(candidate.sent, answer.subscriber)
+    altered_fields = find_altered_fields(candidate.sent_values, answer.subscriber)
     return Move(Event.ANSWERED, answer.subscriber_id, answer.status, altered_fields=altered_fields)
 
 
@@ -435,7 +440,7 @@ def _has_same_identity(answer: Created, candidate: Candidate) -> bool | None:
     """Return whether the answer has the identity that was sent, or None if the answer lacks the identity."""
     field = candidate.intent.field
     text = answer.read(field)
-    if text is None or text == candidate.sent[field]:  # in nearly all cases, no normal form is needed
+    if text is None or text == candidate.sent_values[field]:  # in nearly all cases, no normal form is needed
         return None if text is None else True
     return isinstance(text, str) and normalise_identity(field, text) == candidate.name
 

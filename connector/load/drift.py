@@ -63,7 +63,7 @@ async def compare_waiting(sessions: Sequence[Session], waiting_rows: WaitingRows
     indexes = list(range(len(waiting_rows))) if is_full else waiting_rows.new_indexes
     try:
         await comparison.compare(indexes)
-        await comparison.end()
+        await comparison.record_and_report()
     finally:
         comparison.close()
 
@@ -148,17 +148,17 @@ class _Comparison:
         try:
             await self._find_ids(indexes)
             self._compare_shown()
-            is_looked_up = len(self._ids) <= _MAX_LOOKED_UP and await self._look_up()
+            is_looked_up = len(self._ids) <= _MAX_LOOKED_UP and await self._compare_by_id()
             if not is_looked_up or await self._may_miss_opt_outs():
                 await self._find_ids(range(len(self._waiting)))
-                await self._list()
+                await self._compare_by_listing()
         except ListFailed as failure:
             self._reason = f"the list could not be read: {failure}"
 
     async def _find_ids(self, indexes: Sequence[int]) -> None:
         """Read the ids of these rows' subscribers from the ledger."""
         ids, indexes_with_id = list[int](), list[int]()
-        for part in _split(indexes):
+        for part in _split_into_batches(indexes):
             rows = [self._waiting.read(index) for index in part]
             for index, entry in zip(part, await self._find_entries(rows), strict=True):
                 self._asked_mask[index] = True
@@ -196,13 +196,13 @@ class _Comparison:
     def _compare_shown(self) -> None:
         """Compare the rows whose subscribers earlier look-ups of this run have shown. Keep only the other rows."""
         shown_subscribers = self._session.access.state.shown_subscribers
-        for part in _split(self._ids.tolist()):
+        for part in _split_into_batches(self._ids.tolist()):
             wire_objects = [shown_subscribers.read(subscriber_id) for subscriber_id in part]
             self.receive_rows([wire for wire in wire_objects if wire is not None])
         open_mask = self._verdicts[self._indexes] == 0
         self._ids, self._indexes = self._ids[open_mask], self._indexes[open_mask]
 
-    async def _look_up(self) -> bool:
+    async def _compare_by_id(self) -> bool:
         """Look each subscriber up by Id, the first one alone. Return False if the service ignores this filter."""
         session, ids = self._session, self._ids.tolist()
         if not ids:
@@ -229,7 +229,7 @@ class _Comparison:
             return True
         return bool(unseen_indexes) and bool(await record_hidden_classes(self._session.access))
 
-    async def _list(self) -> None:
+    async def _compare_by_listing(self) -> None:
         session = self._session
         session.control.activity = f"comparing {len(self._ids):,} rows with the list"
         self._is_listed = True
@@ -255,7 +255,7 @@ class _Comparison:
             self._activities[self._indexes[self._activities[self._indexes] == 0]] = _GONE
 
     def start_sweep(self, number: int) -> None:
-        """Do nothing: a second sweep shows the same subscribers again."""
+        """Do nothing, because a second sweep shows the same subscribers again."""
 
     def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Compare the subscribers of a page with their waiting rows."""
@@ -291,10 +291,10 @@ class _Comparison:
             ]
             self._difference_indexes[index] = self._differences.add([difference])
 
-    async def end(self) -> None:
+    async def record_and_report(self) -> None:
         """Record the findings in the ledger, and then report the outcomes, a few thousand rows at a time."""
         waiting_rows = self._waiting
-        for part in _split(range(len(waiting_rows))):
+        for part in _split_into_batches(range(len(waiting_rows))):
             rows = [waiting_rows.read(index) for index in part]
             for session, indexes in self._split_by_session(rows):
                 await self._record(session, [(part[index], rows[index].row) for index in indexes])
@@ -364,7 +364,7 @@ class _Comparison:
             tally.report_change(Change(row.source, row.name, is_known=True))
 
 
-def _split(indexes: Sequence[int]) -> Iterator[Sequence[int]]:
+def _split_into_batches(indexes: Sequence[int]) -> Iterator[Sequence[int]]:
     return (indexes[begin : begin + _COMMIT_ROWS] for begin in range(0, len(indexes), _COMMIT_ROWS))
 
 

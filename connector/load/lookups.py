@@ -202,23 +202,23 @@ async def _look_up_some(
         remaining_groups = [KeyGroup(access, later_keys), *remaining_groups]
     if way is Way.FILTER_AS_SENT:
         keys_as_sent = [replace(key, ignores_case=False) for key in keys]
-        result = await look_up_by_filter(access, keys_as_sent, remaining_count)
+        result = await try_look_up_by_filters(access, keys_as_sent, remaining_count)
         return [LookupPart(access, keys, result, is_as_sent=any(key.ignores_case for key in keys))], remaining_groups
-    result = await look_up_by_filter(access, keys, remaining_count)
+    result = await try_look_up_by_filters(access, keys, remaining_count)
     if tried_ways == {Way.FILTER} and not _shows_latest_sentinel(access, result):
         result = replace(result, absent_identities=frozenset())
     return [LookupPart(access, keys, result)], remaining_groups
 
 
-async def look_for(access: ListAccess, keys: Sequence[LookupKey]) -> LookupResult:
+async def look_up_all(access: ListAccess, keys: Sequence[LookupKey]) -> LookupResult:
     """Look the keys up, and return one result for all keys. Raises as `look_up_keys` does."""
     result: LookupResult | None = None
     async for part in look_up_keys([KeyGroup(access, keys)]):
-        result = part.result if result is None else _join(result, part.result)
+        result = part.result if result is None else _join_results(result, part.result)
     return build_inconclusive(access) if result is None else result
 
 
-async def look_up_by_filter(access: ListAccess, keys: Sequence[LookupKey], remaining_count: int) -> LookupResult:
+async def try_look_up_by_filters(access: ListAccess, keys: Sequence[LookupKey], remaining_count: int) -> LookupResult:
     """Look the keys up by filters. `remaining_count` is the number of keys that remain to be looked up, including
     these.
 
@@ -248,8 +248,8 @@ def build_inconclusive(access: ListAccess) -> LookupResult:
 
 
 def _shows_latest_sentinel(access: ListAccess, result: LookupResult) -> bool:
-    """Return whether the filters showed this run's latest sentinel, or proved a lag. Otherwise the filters prove nobody
-    absent."""
+    """Return whether the filters showed this run's latest sentinel, or proved a lag. If not, the filters do not prove
+    absence."""
     latest_confirmed_at = max(
         (sentinel.confirmed_at for sentinel in access.sentinels if sentinel.confirmed_at < result.started_at),
         default=_NEVER,
@@ -257,8 +257,9 @@ def _shows_latest_sentinel(access: ListAccess, result: LookupResult) -> bool:
     return result.latest_seen_at >= latest_confirmed_at or result.lag_s > 0
 
 
-def _join(first_result: LookupResult, second_result: LookupResult) -> LookupResult:
-    """Join two results. If a look-up proves an identity absent, only the sentinels count that this look-up showed."""
+def _join_results(first_result: LookupResult, second_result: LookupResult) -> LookupResult:
+    """Join two results. If look-ups prove identities absent, the result has only the sentinels that each of these
+    look-ups showed."""
     sentinel_sets = [result.seen_sentinels for result in (first_result, second_result) if result.absent_identities]
     return LookupResult(
         {**first_result.found_ids, **second_result.found_ids},

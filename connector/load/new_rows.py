@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from connector.listing.access import LookupKey
 from connector.listing.base_reader import SweptRows, build_reader
-from connector.load.lookups import look_for
+from connector.load.lookups import look_up_all
 from connector.load.session import Session
 from connector.rows import PlannedChunk
 from connector.states import find_traits
@@ -67,7 +67,7 @@ class MistakenIds:
         `listing_rows` is the listing whose subscribers were recorded, or None if filters have looked the rows up.
         """
         policy = self._session.policy
-        if policy.identity != _FIELD or not policy.is_looking:
+        if policy.identity != _FIELD or not policy.looks_up_first:
             return {}
         texts = dict(zip(new_indexes, planned_chunk.subscribers[_FIELD].iloc[list(new_indexes)].tolist(), strict=True))
         known_ids = await self._find_spellings(list(texts.values()), is_listed=listing_rows is not None)
@@ -146,7 +146,7 @@ class MistakenIds:
             keys = [
                 LookupKey(identity, "email", email, ignores_case=True) for identity, email in email_by_identity.items()
             ]
-            found_ids = {identity: ids[0] for identity, ids in (await look_for(access, keys)).found_ids.items()}
+            found_ids = {identity: ids[0] for identity, ids in (await look_up_all(access, keys)).found_ids.items()}
         if not found_ids:
             return {}
         account, ids = journal.base.account, list(found_ids.values())
@@ -188,5 +188,5 @@ class MistakenIds:
         if not text_by_identity:
             return set()
         keys = [LookupKey(identity, _FIELD, text) for identity, text in text_by_identity.items()]
-        result = await look_for(self._session.access, keys)
+        result = await look_up_all(self._session.access, keys)
         return {text_by_identity[identity] for identity in result.found_ids}

@@ -1,8 +1,8 @@
 """The outcomes of the rows of one base (architecture 4), and the rows that wait for an outcome.
 
-Two kinds of rows wait. An *unresolved* row was sent, and it is not known whether the create took effect. A *held row*
-was refused or its entry is HELD, and a later look-up of the run may still show its subscriber. Rows of a source and
-entries of earlier runs are treated alike.
+Two kinds of rows wait. An *unresolved* row was sent, and the effect of the create is not known. A *held row* was
+refused or has a HELD entry, and a later look-up of the run may still show its subscriber. Rows of a source and entries
+of earlier runs are treated alike.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ class UnresolvedCreate:
     status: int | None = None  # the status of the last answer
     message: str = ""  # the message of the last answer
     is_of_this_run: bool = False  # whether this run sent the create, after a look-up had shown the subscriber absent
-    known_until: float = -inf  # the time until which a create may rely on the last look-up of the subscriber
+    valid_until: float = -inf  # the time until which a create may rely on the last look-up of the subscriber
     is_refused: bool = False  # whether the last attempt got a refusal; in this run: a 429, or a refusal that may pass
     is_recorded: bool = False  # whether the entry is REJECTED in the ledger; the next look-up makes the entry UNKNOWN
     first_missed_at: float | None = None  # the beginning of the first look-up that did not find the subscriber
@@ -45,7 +45,7 @@ class UnresolvedCreate:
     attempts: int | None = None
     """The ledger's number of attempts at the last look-up. A larger number means that another load of the run has sent
     the create again."""
-    has_existed: bool = False  # whether the found subscriber existed before the create
+    has_existed_before: bool = False  # whether the found subscriber existed before the create
     unprovable_reason: str = ""  # the reason why no look-up can prove the subscriber absent
     owner_job: str | None = None
     """The only job that may send the create again, because this run lacks the job's suppression list."""
@@ -58,7 +58,7 @@ class UnresolvedCreate:
     @property
     def may_be_foreign(self) -> bool:
         """Whether the found subscriber may come from another create than the create of this entry."""
-        return self.has_existed or self.is_limited
+        return self.has_existed_before or self.is_limited
 
     @property
     def kind(self) -> str:
@@ -76,7 +76,7 @@ class UnresolvedCreate:
         self.is_of_this_run = True
         self.is_refused = self.is_recorded = move.is_limited  # both False after a lost attempt
         self.uncounted_attempts += move.is_limited and not move.may_pass
-        self.known_until = candidate.known_until
+        self.valid_until = candidate.valid_until
         self.attempt_ended_at, self.first_missed_at = now, None
         self.status, self.message = move.status, move.message
 
@@ -85,7 +85,7 @@ class UnresolvedCreate:
 class _HeldRow:
     """A row that is reported as `problem` at the end of the run, unless a later look-up shows its subscriber.
 
-    `is_of_this_run` and `known_until` have the meaning that they have in `UnresolvedCreate`.
+    `is_of_this_run` and `valid_until` have the meaning that they have in `UnresolvedCreate`.
     """
 
     problem: Problem
@@ -93,7 +93,7 @@ class _HeldRow:
     is_of_this_run: bool = False
     is_unchecked: bool = False  # whether the subscriber has not been looked up after the refusal
     refused_at: float | None = None  # monotonic; None: this run did not send the create, or it was not refused
-    known_until: float = -inf
+    valid_until: float = -inf
 
     @property
     def kind(self) -> str:
@@ -161,14 +161,14 @@ class Outcomes:
                 held_row.problem.http_status,
                 held_row.problem.message,
                 is_of_this_run=True,
-                known_until=held_row.known_until,
+                valid_until=held_row.valid_until,
                 is_refused=True,
                 is_recorded=True,
             )
 
-    def hold_believed(self) -> None:
-        """Hold the unresolved rows whose entry is REJECTED in the ledger, if the run now believes their refusal, which
-        means that the refusal is about the rows and will not pass."""
+    def hold_believed_refusals(self) -> None:
+        """Hold the unresolved rows whose entry is REJECTED in the ledger, if the run believes the refusals of their
+        kind: these refusals are about the rows, and will not pass."""
         for identity, unresolved_create in list(self.unresolved_creates.items()):
             row = unresolved_create.row
             if (
@@ -198,7 +198,7 @@ class Outcomes:
             case Event.ANSWERED:
                 omission = candidate.omission if self._mode is RunMode.LOAD else None  # a plan sends and omits nothing
                 tally.reactivated_count += identity in session.access.inactive_identities.reactivated
-                tally.report_created(candidate.read_source, candidate.sent, omission)
+                tally.report_created(candidate.read_source, candidate.sent_values, omission)
             case Event.REFUSED if not move.is_limited:
                 self._hold_refused(candidate, candidate.read_source(), move)
             case Event.LOST | Event.REFUSED:
@@ -207,8 +207,8 @@ class Outcomes:
                     build_row(candidate, candidate.read_source()),
                     move.status,
                     move.message,
-                    is_of_this_run=session.policy.is_looking,
-                    known_until=candidate.known_until,
+                    is_of_this_run=session.policy.looks_up_first,
+                    valid_until=candidate.valid_until,
                     is_refused=move.is_limited,
                     is_recorded=move.is_limited,
                     uncounted_attempts=int(move.is_limited and not move.may_pass),
@@ -216,7 +216,7 @@ class Outcomes:
             case Event.MISANSWERED:
                 self._hold_misanswered(candidate, candidate.read_source(), move, attempts=1)
             case Event.NOT_SENT:
-                tally.remove_taken()
+                tally.remove_started()
                 if move.is_stale:
                     self._stale_identities.add(identity)
                     session.limits.sent_count -= 1
@@ -281,16 +281,16 @@ class Outcomes:
             _HeldRow(
                 _build_rejected(source, move.status, move.message),
                 build_row(candidate, source),
-                is_of_this_run=self._session.policy.is_looking,
+                is_of_this_run=self._session.policy.looks_up_first,
                 is_unchecked=True,
                 refused_at=self._session.clock.monotonic(),
-                known_until=candidate.known_until,
+                valid_until=candidate.valid_until,
             )
         )
 
     def _hold_misanswered(self, candidate: Candidate, source: Row, move: Move, *, attempts: int) -> None:
         problem = Problem(source, Outcome.UNKNOWN, "", "held", describe_held(move.message), move.status, attempts)
-        is_created_by_run = self._session.policy.is_looking and not move.is_known
+        is_created_by_run = self._session.policy.looks_up_first and not move.is_known
         self._hold(_HeldRow(problem, build_row(candidate, source), is_of_this_run=is_created_by_run))
 
     def list_unchecked(self) -> list[LoadRow]:
@@ -301,11 +301,12 @@ class Outcomes:
 
     async def update(self) -> None:
         """Give the held rows, and the rows that are no longer unresolved, the outcome that follows from the ledger."""
-        await self._end_held_rows()
-        await self._end_resolved()
+        await self._report_held_rows()
+        await self._report_resolved()
 
-    async def _end_held_rows(self) -> None:
-        """Report all held rows: by their entry if a listing has shown the subscriber, otherwise as problems."""
+    async def _report_held_rows(self) -> None:
+        """Report all held rows. If a listing has shown the subscriber, the entry of the row decides the outcome. All
+        other held rows are problems."""
         session = self._session
         entries = await self._session.journal.find_entries([held_row.row.identity for held_row in self._held_rows])
         confirmed_ids = {
@@ -322,10 +323,10 @@ class Outcomes:
             for held_row in held_rows
             if held_row.is_of_this_run and held_row.row.identity in confirmed_ids
         ]
-        if created_digests:  # the service refused these creates and has executed them all the same
+        if created_digests:  # the service has executed these creates although it refused them
             base = session.journal.base
             await session.journal.ask(lambda ledger: ledger.record_equal(base, created_digests))
-        # Only after the writes, so that no row loses its outcome if the ledger fails.
+        # The rows are removed only after the writes, so that no row loses its outcome if the ledger fails.
         self._held_rows = self._held_rows[len(held_rows) :]
         for held_row in sorted(held_rows, key=lambda held_row: (held_row.row.source.file, held_row.row.source.number)):
             entry, problem = entries.get(held_row.row.identity), held_row.problem
@@ -339,7 +340,7 @@ class Outcomes:
                 attempts = entry.attempts if entry is not None else problem.attempts
                 session.tally.report(replace(problem, attempts=attempts))
 
-    async def _end_resolved(self) -> None:
+    async def _report_resolved(self) -> None:
         """Report the unresolved entries that are no longer UNKNOWN. If the ledger has joined two records of one base, a
         listing may have shown the subscribers, or the load of the other record got refusals."""
         for identity, entry in (await self._session.journal.find_entries(list(self.unresolved_creates))).items():
@@ -412,7 +413,7 @@ class Outcomes:
     def record_found(self, identity: bytes, ids: Sequence[int]) -> None:
         """Record that a look-up found the subscriber of an unresolved entry. `ids` are all Ids of the subscriber."""
         tally, unresolved_create = self._session.tally, self.unresolved_creates.pop(identity)
-        tally.record_twins(ids)
+        tally.record_duplicates(ids)
         if len(ids) > 1:
             ids_text = ", ".join(map(str, ids))
             tally.add_message(
@@ -469,7 +470,7 @@ class Outcomes:
     def _report_settled(self, row: LoadRow, unresolved_create: UnresolvedCreate, reason: CompareReason | None) -> None:
         """Report a row whose unresolved create was found. After a 429 the row is compared, because a create with a 429
         rarely takes effect. If the subscriber existed before the create, the row counts as existing or changed."""
-        if unresolved_create.has_existed:
+        if unresolved_create.has_existed_before:
             self._session.journal.record_receipt(row.identity, row.name, ReceiptKind.EXISTED)
             self._report_found(row, CompareReason.FIRST, is_of_this_run=False)
         elif unresolved_create.is_limited:

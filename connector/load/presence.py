@@ -1,4 +1,4 @@
-"""Looks up which subscribers exist already, and until when a create may rely on the result (architecture 4.7).
+"""Looks up which subscribers exist already, and how long a create may rely on the result (architecture 4.7).
 
 The rows of a chunk are looked up for all their bases together: by filters, or by one sweep of the account's list. The
 result of the sweep also serves the bases of later chunks.
@@ -34,8 +34,8 @@ from connector.load.lookups import (
     LookupProgress,
     Way,
     choose_way,
-    look_up_by_filter,
     split_keys,
+    try_look_up_by_filters,
 )
 from connector.load.session import Session
 from connector.paging.certificate import describe_hidden
@@ -56,11 +56,11 @@ class BasePresence:
         self.session = session
         self.account = AccountPresence() if account is None else account
         self.account.bases.append(self)
-        self.valid_until = _NEVER if session.policy.is_looking else _ALWAYS  # monotonic
+        self.valid_until = _NEVER if session.policy.looks_up_first else _ALWAYS  # monotonic
         self._chunk: PlannedChunk | None = None  # the covered chunk; None: a listing covers every chunk
         self.listing_rows: SweptRows | None = None  # the listing whose subscribers were recorded
         self.unlisted_count = 0  # confirmed subscribers of the base that the last complete listing lacks
-        self._may_be_hidden = session.policy.is_looking  # True until `find_hidden_base` has a result
+        self._may_be_hidden = session.policy.looks_up_first  # True until `find_hidden_base` has a result
 
     @property
     def access(self) -> ListAccess:
@@ -69,7 +69,7 @@ class BasePresence:
 
     @property
     def needs_sweep(self) -> bool:
-        """Whether the base's Id is unknown or the account is not verified: only a listing can settle both."""
+        """Whether the base's Id is unknown or the account is not verified. Only a listing can settle both."""
         return self.session.journal.base.service_id is None or bool(self.access.unverified_entries)
 
     def covers(self, planned_chunk: PlannedChunk) -> bool:
@@ -87,15 +87,15 @@ class BasePresence:
     def cover(self, planned_chunk: PlannedChunk | None, began_at: float) -> None:
         """Cover this chunk (None: all rows) by a look-up that began at `began_at` (monotonic). Raises RunAborted if the
         look-up is too old for a create."""
-        self.valid_until = self.session.policy.known_until(began_at, self.session.clock.monotonic())
+        self.valid_until = self.session.policy.valid_until(began_at, self.session.clock.monotonic())
         self._chunk = planned_chunk
 
     def forget(self) -> None:
         """Drop the result of the last look-up, because subscribers may have been created after it."""
-        if self.session.policy.is_looking:
+        if self.session.policy.looks_up_first:
             self.valid_until = _NEVER
 
-    def _record_twins_of_first(self, rows: SweptRows) -> None:
+    def _record_duplicates_of_first(self, rows: SweptRows) -> None:
         """Record the ids of the first new subscriber of the run, if a listing shows the subscriber twice in a hidden
         base. The list showed the base only after the answer to that create had the Id of the base."""
         first_sentinel, base_id = self.session.canaries.first_sentinel, self.session.journal.base.service_id
@@ -106,7 +106,7 @@ class BasePresence:
         ids = {
             subscriber_id for page in pages for listed_identity, subscriber_id in page if listed_identity == identity
         }
-        self.session.tally.record_twins(ids)
+        self.session.tally.record_duplicates(ids)
 
     async def record(self, listing: Listing, *, start: int = 0) -> None:
         """Record the subscribers of the base that a listing shows. `start` is an earlier `size` of the rows: record
@@ -119,7 +119,7 @@ class BasePresence:
             self.unlisted_count = counts.unlisted_count
         if counts.duplicate_count:
             base = self.session.journal.base
-            self._record_twins_of_first(listing.rows)
+            self._record_duplicates_of_first(listing.rows)
             self.session.tally.add_message(
                 f"identities that are in the base {describe_other(base.service_id, base.name)} more than once already: "
                 f"{counts.duplicate_count:,}. The interface of the service cannot remove subscribers: remove them on "
@@ -139,7 +139,7 @@ class BasePresence:
         return self.is_hidden
 
     async def look_up(self, planned_chunk: PlannedChunk, keys: Sequence[LookupKey]) -> None:
-        """Look up the keys of a chunk's rows in this base alone. Raises as `AccountPresence.learn` does."""
+        """Look up the keys of a chunk's rows in this base alone. Raises as `AccountPresence.look_up` does."""
         await self.account.look_up([LookupTask(self, planned_chunk, keys)])
 
 
@@ -172,13 +172,13 @@ class AccountPresence:
         tasks = [task for task in tasks if not task.base.covers(task.planned_chunk)]
         for task in tasks:
             if task.base.is_hidden:
-                await self._list_hidden(task)
+                await self._read_hidden_base(task)
         tasks = [task for task in tasks if not task.base.is_hidden]
         if not tasks:
             return
         if not self._is_listing_fresh(tasks):
-            await self._read_on(tasks[0].base.session)
-        tasks = await self._rely_on_listing(tasks)
+            await self._renew_listing(tasks[0].base.session)
+        tasks = await self._cover_by_listing(tasks)
         progress = LookupProgress(
             request_count=self._filter_request_count, needs_sweep=any(task.base.needs_sweep for task in tasks)
         )
@@ -187,7 +187,7 @@ class AccountPresence:
             way = await choose_way(groups, progress, is_sweep_too_slow=self._listing_duration_s is not None)
             if way is Way.NONE:
                 raise RunAborted(self._explain_inconclusive(tasks))
-            tasks = await (self._list(tasks) if way is Way.SWEEP else self._look_up_by_filter(tasks, way))
+            tasks = await (self._read_listing(tasks) if way is Way.SWEEP else self._look_up_by_filter(tasks, way))
             progress = replace(progress, tried_ways=progress.tried_ways | {way})
 
     # By filters
@@ -203,7 +203,7 @@ class AccountPresence:
             began_at = session.clock.monotonic() if task.began_at is None else task.began_at
             keys = [replace(key, ignores_case=False) for key in task.keys] if is_as_sent else task.keys
             self._filter_request_count += count_requests(keys)
-            result = await look_up_by_filter(session.access, keys, len(keys))
+            result = await try_look_up_by_filters(session.access, keys, len(keys))
             await self._record_found(task.base, [(identity, ids[0]) for identity, ids in result.found_ids.items()])
             if is_as_sent and result.absent_identities:
                 session.tally.add_message(LOOKED_UP_AS_SENT)
@@ -211,7 +211,7 @@ class AccountPresence:
             if inconclusive_keys:
                 remaining_tasks.append(replace(task, keys=inconclusive_keys, began_at=began_at))
             elif await task.base.detect_hidden():
-                await self._list_hidden(task)
+                await self._read_hidden_base(task)
             else:
                 task.base.cover(task.planned_chunk, began_at)
         return remaining_tasks
@@ -235,7 +235,7 @@ class AccountPresence:
             return False
         return not _is_too_old(tasks[0].base.session, listing.began_at)
 
-    async def _read_on(self, session: Session) -> None:
+    async def _renew_listing(self, session: Session) -> None:
         """Renew the listing: read on from its end. Drop the listing if it cannot be renewed."""
         listing, self._listing = self._listing, None
         if listing is None or listing.end is None or any(base.access.unverified_entries for base in self.bases):
@@ -250,7 +250,7 @@ class AccountPresence:
                 await base.record(listing, start=start)
                 base.cover(None, began_at)
 
-    async def _list(self, tasks: Sequence[LookupTask]) -> list[LookupTask]:
+    async def _read_listing(self, tasks: Sequence[LookupTask]) -> list[LookupTask]:
         """Read the list for all bases. Return the tasks that the listing does not cover."""
         session = tasks[0].base.session
         keys = [key for task in tasks for key in task.keys]
@@ -265,10 +265,10 @@ class AccountPresence:
         self._listing = listing
         if _is_too_old(session, listing.began_at):
             self._listing_duration_s = session.clock.monotonic() - listing.began_at
-            await self._read_on(session)
-        return await self._rely_on_listing(tasks)
+            await self._renew_listing(session)
+        return await self._cover_by_listing(tasks)
 
-    async def _rely_on_listing(self, tasks: Sequence[LookupTask]) -> list[LookupTask]:
+    async def _cover_by_listing(self, tasks: Sequence[LookupTask]) -> list[LookupTask]:
         """Cover the bases that the listing serves. Return the tasks that the listing does not cover."""
         remaining_tasks = list[LookupTask]()
         for task in tasks:
@@ -279,7 +279,7 @@ class AccountPresence:
             if base.listing_rows is not listing.rows:
                 await base.record(listing)
             if await base.detect_hidden(is_swept=True):
-                await self._list_hidden(task)
+                await self._read_hidden_base(task)
             else:
                 base.cover(None, listing.began_at)
         return remaining_tasks
@@ -305,7 +305,7 @@ class AccountPresence:
             for identity, ids in ids_by_identity.items():
                 entry = entries.get(identity)
                 if entry is not None and entry.attempts > 0:
-                    base.session.tally.record_twins(ids)
+                    base.session.tally.record_duplicates(ids)
                     newcomer_count += len(ids) - 1
                 else:
                     newcomer_count += len(ids - answered_ids)
@@ -317,7 +317,7 @@ class AccountPresence:
     def _shown_accesses(self) -> list[ListAccess]:
         return [base.access for base in self.bases if not base.is_hidden]
 
-    async def _list_hidden(self, task: LookupTask) -> None:
+    async def _read_hidden_base(self, task: LookupTask) -> None:
         """Read a hidden base separately, and cover the base. Raises RunAborted if the reading is incomplete."""
         base = task.base
         listing = await list_account([base.access], task.keys)
@@ -334,7 +334,7 @@ class AccountPresence:
 
     async def _contradicts_absence(self, tasks: Sequence[LookupTask], listed_count: int) -> bool:
         """Return whether look-ups find at least two subscribers that the listing lacks."""
-        absent_keys, found_count = await self._find_absent(tasks), 0
+        absent_keys, found_count = await self._choose_absent_keys(tasks), 0
         for part in (absent_keys[:_ABSENT_LOOK_UPS], absent_keys[_ABSENT_LOOK_UPS : 2 * _ABSENT_LOOK_UPS]):
             found_count += await self._record_shown(part)
             if found_count != 1:  # a single subscriber may be a newcomer
@@ -348,7 +348,7 @@ class AccountPresence:
         )
         return True
 
-    async def _find_absent(self, tasks: Sequence[LookupTask]) -> list[tuple[BasePresence, LookupKey]]:
+    async def _choose_absent_keys(self, tasks: Sequence[LookupTask]) -> list[tuple[BasePresence, LookupKey]]:
         """Return some keys, evenly spread over the chunk, whose subscribers the listing did not show."""
         keys = [(task.base, key) for task in tasks for key in task.keys]
         sample, absent_keys = keys[:: max(1, len(keys) // _ABSENT_SAMPLE_ROWS)], list[tuple[BasePresence, LookupKey]]()
@@ -400,5 +400,5 @@ def _is_too_old(session: Session, began_at: float) -> bool:
 
 
 def _find_answered_ids(base: Base, ids: Sequence[int], ledger: Ledger) -> set[int]:
-    """Return those of the ids that answers to creates of this ledger contained, for any identity."""
+    """Return the ids, among `ids`, that answers to creates of this ledger contained for any identity."""
     return {holder.subscriber_id for holder in ledger.find_holders(base.account, ids) if holder.run_key is not None}

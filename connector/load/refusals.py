@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from connector.ledger.entries import NOT_FINAL_STATUSES, Entry, Ledger, Refusal, UnfinishedEntry
 from connector.ledger.records import RefusingRun, find_refusing_runs
 from connector.listing.access import LookupKey
-from connector.load.lookups import look_for
+from connector.load.lookups import look_up_all
 from connector.load.session import Session
 from connector.pace.refusals import LEAST_ALIKE
 from connector.rows import LoadRow
@@ -56,7 +56,7 @@ class EarlierRefusals:
         self._refusing_runs |= {run.run_key: run for run in await session.journal.ask(write)}
 
     def _choose(self, refusals: Sequence[Refusal]) -> None:
-        """Choose the refusals that this run sends again, and those that it withholds."""
+        """Choose the refusals whose creates this run sends again, and the refusals whose creates the run withholds."""
         session, refusals_by_kind = self._session, defaultdict[str, list[Refusal]](list)
         for refusal in refusals:
             refusals_by_kind[refusal_kind(refusal.status, refusal.message)].append(refusal)
@@ -76,7 +76,7 @@ class EarlierRefusals:
                 session.retried_refusals[refusal.identity] = refusal
                 session.withheld_refusals.pop(refusal.identity, None)
 
-    async def release(self, *, is_resending_all: bool = False) -> dict[bytes, Refusal]:
+    async def release_withheld(self, *, is_resending_all: bool = False) -> dict[bytes, Refusal]:
         """Move the withheld refusals whose kind has passed to UNKNOWN, and return them by identity. Raises LedgerError.
 
         With `is_resending_all`, move the refusals that are not final, too, because a person wants all of them sent
@@ -136,10 +136,10 @@ class EarlierRefusals:
 
         Raises ListFailed and RunAborted as a look-up does.
         """
-        if not rows or not self._session.policy.is_looking:
+        if not rows or not self._session.policy.looks_up_first:
             return
         keys = [LookupKey(row.identity, self._session.policy.identity, row.name) for row in rows]
-        result = await look_for(self._session.access, keys)
+        result = await look_up_all(self._session.access, keys)
         journal, field = self._session.journal, self._session.policy.identity
         found_pairs = [(identity, ids[0]) for identity, ids in result.found_ids.items()]
         excluded_identities = {*result.found_ids, *self._recent_identities}

@@ -3,10 +3,11 @@
 - A subscriber is present if a look-up shows the subscriber.
 - A subscriber is absent if two look-ups in a row do not find the subscriber. The first look-up begins a quiet period
   after the attempt ended (or after this run found the entry), the second look-up a quiet period later.
-- The second look-up must show a sentinel: a subscriber that was confirmed after the attempt. A create that had taken
-  effect would show as well. Without a sentinel, twice the largest lag on record for the account must have passed.
+- The second look-up must show a sentinel: a subscriber that was confirmed after the attempt. If the create had taken
+  effect, the look-up would also show its subscriber. Without a sentinel, twice the largest lag on record for the
+  account must have passed.
 - The service has finished a create that got a 429. So one look-up is enough if it shows a subscriber whose create left
-  after the 429. A list of several pages is read twice for that, without a wait between the readings.
+  after the 429. A list of several pages is read twice in this case, without a wait between the readings.
 - A subscriber that another program may have created is looked up in any spelling (architecture 4.7).
 
 Absent creates are sent again, held, or given up if their subscriber is suppressed now. The next round of look-ups
@@ -34,13 +35,13 @@ from connector.states import Event, FinalAbsenceEvent, State
 _MAX_ATTEMPTS = 5  # creates of one identity, each lost and proved absent: at 2 % loss, a chance of 3 in a billion
 # the beginning of the message, before the refusal's message
 _PROVED_MESSAGE = "look-ups showed that no attempt took effect"
-_PAUSE_S = 1.0  # seconds of rest after a create was refused again
-_MAX_FRUITLESS_LOOKS = 20  # look-ups in a row that settle no entry; then the remaining entries stay unknown
-_MAX_BLIND_LOOKS = 5  # inconclusive look-ups in a row: the list cannot be read, and the filters do not work
+_PAUSE_S = 1.0  # seconds to wait after a create was refused again
+_MAX_FRUITLESS_LOOK_UPS = 20  # after this number of look-ups in a row that settle no entry, the entries stay unknown
+_MAX_INCONCLUSIVE_LOOK_UPS = 5  # after this number of inconclusive look-ups in a row, the entries stay unknown
 
 
 @dataclass(slots=True)
-class _Look:
+class _LookUp:
     """One look-up of unresolved entries."""
 
     entries: dict[bytes, UnfinishedEntry]  # by identity
@@ -61,7 +62,7 @@ class Settler:
         self._session, self._mode = session, mode
         self.outcomes, self.refusals, self.create = outcomes, refusals, create
         self._last_result: LookupResult  # the result of the last part of the last look-up
-        self._look = _Look({}, 0.0)
+        self._look_up = _LookUp({}, 0.0)
         self._selected_identities: Collection[bytes] | None = None  # of the entries to settle; None: all entries
         self._is_resending_held = False
 
@@ -91,13 +92,13 @@ class Settler:
         """
         control, is_loading = self._session.control, self._mode is RunMode.LOAD
         if not is_loading and not control.is_stopping:
-            await self._look_once()
+            await self._look_up_once()
         has_more = is_loading
         while has_more and not control.is_stopping:
             self.outcomes.reopen_passing()
             await self._settle_unknown()
             has_more = is_releasing and await self.release()
-        self.outcomes.hold_believed()
+        self.outcomes.hold_believed_refusals()
         if is_loading and not control.is_stopping:
             await self.refusals.look_up(self.outcomes.list_unchecked())
         await self.outcomes.update()
@@ -109,49 +110,49 @@ class Settler:
 
         With `is_resending_all`, also add the refusals that are not final. Raises LedgerError.
         """
-        released_refusals = await self.refusals.release(is_resending_all=is_resending_all)
+        released_refusals = await self.refusals.release_withheld(is_resending_all=is_resending_all)
         self.outcomes.add_earlier_refusals(released_refusals, self.refusals.find_recent(released_refusals.values()))
         return bool(released_refusals)
 
     async def _settle_unknown(self) -> None:
-        """Look up and settle until no entry is left, or until look-ups settle nothing. The remaining entries stay
-        UNKNOWN."""
-        fruitless_count = blind_count = 0
+        """Look up and settle entries until no entry remains, or until look-ups settle no entry. The remaining entries
+        stay UNKNOWN."""
+        fruitless_count = inconclusive_count = 0
         is_due = True
-        while fruitless_count < _MAX_FRUITLESS_LOOKS and blind_count < _MAX_BLIND_LOOKS:
+        while fruitless_count < _MAX_FRUITLESS_LOOK_UPS and inconclusive_count < _MAX_INCONCLUSIVE_LOOK_UPS:
             unknown_entries = await self._read_unknown()
-            if not unknown_entries or not (is_due or await self._wait_for_next_look(unknown_entries)):
+            if not unknown_entries or not (is_due or await self._wait_for_next_look_up(unknown_entries)):
                 return
-            await self._look_once()
-            await self.end_look()
+            await self._look_up_once()
+            await self.end_look_up()
             if self._session.control.is_stopping:
                 return
-            look = self._look
-            blind_count = 0 if look.is_conclusive else blind_count + 1
-            fruitless_count = 0 if look.absent_entries or look.found_count else fruitless_count + 1
+            look_up = self._look_up
+            inconclusive_count = 0 if look_up.is_conclusive else inconclusive_count + 1
+            fruitless_count = 0 if look_up.absent_entries or look_up.found_count else fruitless_count + 1
             is_due = bool(
-                look.absent_entries
+                look_up.absent_entries
             )  # look again without a wait, because the list may already show these creates
 
-    async def _look_once(self) -> None:
+    async def _look_up_once(self) -> None:
         """Settle the entries that one look-up finds. Send nothing: the other entries stay unknown."""
-        async for part in look_up_keys([await self.begin_look()]):
-            await self.record_look(part)
+        async for part in look_up_keys([await self.begin_look_up()]):
+            await self.record_look_up(part)
 
     # One look-up
 
-    async def begin_look(self) -> KeyGroup:
-        """Begin a look-up of the unknown entries, and return their keys. Then call `record_look` for each part of the
-        result, and `end_look`."""
+    async def begin_look_up(self) -> KeyGroup:
+        """Begin a look-up of the unknown entries, and return their keys. Then call `record_look_up` for each part of
+        the result, and `end_look_up`."""
         unknown_entries = await self._read_unknown()
         now, policy = self._session.clock.monotonic(), self._session.policy
-        self._look = _Look({entry.identity: entry for entry in unknown_entries}, now)
+        self._look_up = _LookUp({entry.identity: entry for entry in unknown_entries}, now)
         keys = list[LookupKey]()
         for entry in unknown_entries:
             unresolved_create = self.outcomes.unresolved_creates[entry.identity]
-            is_fresh = unresolved_create.is_of_this_run and now <= unresolved_create.known_until
-            # After `known_until`, another program may have created the subscriber in another spelling.
-            keys.append(build_entry_key(entry, ignores_case=policy.is_looking and not is_fresh))
+            is_fresh = unresolved_create.is_of_this_run and now <= unresolved_create.valid_until
+            # After `valid_until`, another program may have created the subscriber in another spelling.
+            keys.append(build_entry_key(entry, ignores_case=policy.looks_up_first and not is_fresh))
         return KeyGroup(self._session.access, keys)
 
     async def _read_unknown(self) -> list[UnfinishedEntry]:
@@ -189,7 +190,7 @@ class Settler:
             unknown_entries.append(entry)
         return unknown_entries
 
-    async def _wait_for_next_look(self, unknown_entries: Sequence[UnfinishedEntry]) -> bool:
+    async def _wait_for_next_look_up(self, unknown_entries: Sequence[UnfinishedEntry]) -> bool:
         """Wait until a quiet period has passed for all entries: after the attempt, or after the look-up that first did
         not find the subscriber. Do not wait if a second sweep can prove an entry absent at once."""
         wait_s = 0.0
@@ -223,14 +224,14 @@ class Settler:
             sentinel.subscriber_id in session.access.state.swept_sentinel_ids for sentinel in later_sentinels
         )
 
-    async def record_look(self, part: LookupPart) -> None:
+    async def record_look_up(self, part: LookupPart) -> None:
         """Confirm the entries that a part of a look-up found, and record that it did not find the other entries."""
         if part.is_as_sent and part.result.absent_identities:
             self._session.tally.add_message(LOOKED_UP_AS_SENT)
-        look, result = self._look, part.result
+        look_up, result = self._look_up, part.result
         await self._confirm_found(result)
         missed_entries = list[UnfinishedEntry]()
-        for entry in [look.entries[key.identity] for key in part.keys]:
+        for entry in [look_up.entries[key.identity] for key in part.keys]:
             if entry.identity in result.found_ids:
                 ids = result.found_ids[entry.identity]
                 self.outcomes.record_found(entry.identity, ids)
@@ -244,10 +245,10 @@ class Settler:
             ):
                 unresolved_create.first_missed_at = result.started_at
             missed_entries.append(entry)
-        look.ended_at = self._session.clock.monotonic()
-        look.found_count += len(part.keys) - len(missed_entries)
-        look.absent_entries += await self._find_absent(missed_entries)
-        look.is_conclusive |= bool(result.found_ids or result.absent_identities)
+        look_up.ended_at = self._session.clock.monotonic()
+        look_up.found_count += len(part.keys) - len(missed_entries)
+        look_up.absent_entries += await self._find_absent(missed_entries)
+        look_up.is_conclusive |= bool(result.found_ids or result.absent_identities)
 
     async def _confirm_found(self, result: LookupResult) -> None:
         """Move the entries that the look-up found to CONFIRMED, and record the lag of the list."""
@@ -260,12 +261,12 @@ class Settler:
         }
         existing_ids = await find_existing_ids(access, is_of_this_run_by_id)
         for identity, subscriber_id in found_pairs:
-            unresolved_by_identity[identity].has_existed |= subscriber_id in existing_ids
+            unresolved_by_identity[identity].has_existed_before |= subscriber_id in existing_ids
         foreign_pairs = [pair for pair in found_pairs if unresolved_by_identity[pair[0]].may_be_foreign]
-        our_pairs = [pair for pair in found_pairs if not unresolved_by_identity[pair[0]].may_be_foreign]
+        created_pairs = [pair for pair in found_pairs if not unresolved_by_identity[pair[0]].may_be_foreign]
 
         def write(ledger: Ledger) -> None:
-            ledger.mark_found(base, State.UNKNOWN, our_pairs)
+            ledger.mark_found(base, State.UNKNOWN, created_pairs)
             ledger.mark_found(base, State.UNKNOWN, foreign_pairs, is_ours=False)
             if result.lag_s > access.lag.largest_lag_s:
                 record_lag(ledger.connection, base.account, result.lag_s)
@@ -324,13 +325,13 @@ class Settler:
             return find_latest_time(sentinels) > unresolved_create.attempt_ended_at
         return result.started_at >= unresolved_create.attempt_ended_at + 2 * session.access.lag.largest_lag_s
 
-    async def end_look(self) -> None:
+    async def end_look_up(self) -> None:
         """Send the entries again that are proved absent, or suppress, hold or reject them.
 
         All entries are looked up before any entry is sent again. Otherwise new sentinels, which the list may not show
         yet, would prevent the proof of absence of the remaining entries.
         """
-        absent_entries, base, outcomes = self._look.absent_entries, self._session.journal.base, self.outcomes
+        absent_entries, base, outcomes = self._look_up.absent_entries, self._session.journal.base, self.outcomes
         if not absent_entries or self._session.control.is_stopping:
             return
         entries_by_event: dict[FinalAbsenceEvent | Literal[Event.ABSENT] | None, list[UnfinishedEntry]] = {}
@@ -365,10 +366,11 @@ class Settler:
         await self._session.journal.ask(write, record)
         entries_to_send = entries_by_event.get(Event.ABSENT, [])
         await self._send_again(entries_to_send, base)
-        await self._refuse_believed(entries_to_send, base)
+        await self._reject_believed_refusals(entries_to_send, base)
 
     def _choose_event(self, entry: UnfinishedEntry) -> FinalAbsenceEvent | Literal[Event.ABSENT] | None:
-        """Return the event for an absent entry, or None if only another job may decide, by its suppression list."""
+        """Return the event for an absent entry, or None if only the job with the suppression list may decide the
+        event."""
         session, unresolved_create = self._session, self.outcomes.unresolved_creates[entry.identity]
         if entry.suppressed_by not in (None, session.job):
             return None
@@ -395,7 +397,7 @@ class Settler:
         subscriber is a sentinel for the other entries, which wait for the next look-up. Entries whose refusal may pass
         are also sent one at a time, until one of their kind is created, or the run believes the refusals of this kind.
         """
-        session, began_at, passing_refusals = self._session, self._look.began_at, self._session.passing_refusals
+        session, began_at, passing_refusals = self._session, self._look_up.began_at, self._session.passing_refusals
         kinds = {entry.identity: self.outcomes.unresolved_creates[entry.identity].kind for entry in absent_entries}
 
         def has_sentinel(entry: UnfinishedEntry, time: float) -> bool:
@@ -444,7 +446,7 @@ class Settler:
             candidates.append(
                 replace(
                     rebuild_candidate(intent, self._read_newest(entry), base, State.UNKNOWN),
-                    known_until=session.policy.known_until(self._look.began_at, self._look.ended_at),
+                    valid_until=session.policy.valid_until(self._look_up.began_at, self._look_up.ended_at),
                     earlier_refusal=(unresolved_create.status or 0, unresolved_create.message)
                     if is_same_create
                     else None,
@@ -452,7 +454,7 @@ class Settler:
             )
         await self.create(CandidateList(candidates, session.clock.monotonic).fetch)
 
-    async def _refuse_believed(self, absent_entries: Sequence[UnfinishedEntry], base: Base) -> None:
+    async def _reject_believed_refusals(self, absent_entries: Sequence[UnfinishedEntry], base: Base) -> None:
         """Reject the entries that were not sent again because the run believes the refusals of their kind."""
         believed_entries = list[UnfinishedEntry]()
         for entry in absent_entries:
@@ -477,7 +479,7 @@ class Settler:
     def _read_newest(self, entry: UnfinishedEntry) -> dict[str, object]:
         """Return the values of the changed row, or the values in the ledger if the row has not changed."""
         newer_candidate = self.outcomes.unresolved_creates[entry.identity].newer_candidate
-        values = read_body(entry) if newer_candidate is None else newer_candidate.sent
+        values = read_body(entry) if newer_candidate is None else newer_candidate.sent_values
         return {name: value for name, value in values.items() if value is not None}
 
 
@@ -500,9 +502,11 @@ def read_intent(entry: UnfinishedEntry) -> Intent:
     return Intent(entry.identity, entry.fingerprint, entry.body, entry.field)
 
 
-def rebuild_candidate(intent: Intent, sent: dict[str, object], base: Base, entry_state: State) -> Candidate:
+def rebuild_candidate(intent: Intent, sent_values: dict[str, object], base: Base, entry_state: State) -> Candidate:
     """Return a candidate from an entry of the ledger. If the base's Id is known, replace Base.Name by Base.Id
     (architecture 4.9)."""
     if base.service_id is not None:
-        sent = {name: value for name, value in sent.items() if name != "base_name"} | {"base_id": base.service_id}
-    return Candidate(replace(intent, body=encode_subscriber(sent)), sent, entry_state=entry_state)
+        sent_values = {name: value for name, value in sent_values.items() if name != "base_name"} | {
+            "base_id": base.service_id
+        }
+    return Candidate(replace(intent, body=encode_subscriber(sent_values)), sent_values, entry_state=entry_state)

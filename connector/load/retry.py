@@ -21,8 +21,8 @@ from connector.outcomes import Outcome
 from connector.rows import LoadRow, Row, write_cell
 from connector.states import State
 
-Held = Literal["leave", "resend", "accept", "drop"]
-"""What a person has decided to do with held entries. `leave`: nothing is decided yet."""
+HeldDecision = Literal["leave", "resend", "accept", "drop"]
+"""The decision of a person about held entries. `leave`: no decision yet."""
 
 _DROPPED_MESSAGE = "dropped by connector retry --held drop. A run sends the create again after a change of its row"
 
@@ -33,12 +33,12 @@ class RetrySelection:
 
     run_id: str | None = None  # only entries that this run sent last; None: of any run
     is_rejected: bool = False  # rejected entries, too, and not only unknown and held entries
-    held_decision: Held = "leave"
+    held_decision: HeldDecision = "leave"
 
     @property
     def refuses_misanswered(self) -> bool:
-        """Whether the retry refuses a base if the service answered a create in the base with another base. A retry that
-        only looks up, or that sends held entries again, does not refuse the base."""
+        """Whether the retry refuses a base for which the service has answered a create with another base. A retry that
+        only looks up, or that sends held entries again, does not refuse such a base."""
         return self.is_rejected and self.held_decision != "resend"
 
     def choose_mode(self, base: Base) -> RunMode:
@@ -47,7 +47,7 @@ class RetrySelection:
         is_sending = self.held_decision == "resend" or self.is_rejected or not base.is_misanswered
         return RunMode.LOAD if is_sending else RunMode.PLAN
 
-    def concerns(self, entry: UnfinishedEntry) -> bool:
+    def is_selected(self, entry: UnfinishedEntry) -> bool:
         """Return whether the entry is of the selected run."""
         return self.run_id in (None, entry.run_id)
 
@@ -94,7 +94,7 @@ class _Retry:
             case State.HELD:
                 await self._decide_held()
             case State.REJECTED:
-                return  # sent after all other entries are settled
+                return  # `send_rejected` sends these entries after all other entries are settled
             case State.NONE | State.SENDING | State.CONFIRMED:
                 return
             case _:
@@ -104,13 +104,13 @@ class _Retry:
         """Add the unknown entries to the entries to settle, each with its row, and each once."""
         unresolved_create = self._settler.outcomes.unresolved_creates
         added_identities = {identity for identity, entry in unresolved_create.items() if entry.row is not None}
-        for entry in await self._find(State.UNKNOWN, added_identities):
-            self._settle_later(entry)
+        for entry in await self._find_selected(State.UNKNOWN, added_identities):
+            self._add_unresolved(entry)
 
     async def _decide_held(self) -> None:
         """Reopen, drop or accept the held entries, by the selection. By default, confirm the held entries that a
         look-up finds."""
-        held_entries, journal = await self._find(State.HELD), self._session.journal
+        held_entries, journal = await self._find_selected(State.HELD), self._session.journal
         identities = [entry.identity for entry in held_entries]
         if self._selection.held_decision == "resend":
             await self._reopen(held_entries)
@@ -151,7 +151,7 @@ class _Retry:
 
         await journal.ask(write)
         for entry in our_entries:
-            self._settle_later(entry)
+            self._add_unresolved(entry)
         for entry in held_entries:
             if entry.suppressed_by not in (None, session.job):
                 message = (
@@ -162,7 +162,7 @@ class _Retry:
     async def send_rejected(self) -> None:
         """Look the rejected entries up, and send absent entries again. An entry that the list may not show yet is
         settled later."""
-        rejected_entries, journal = await self._find(State.REJECTED), self._session.journal
+        rejected_entries, journal = await self._find_selected(State.REJECTED), self._session.journal
         recent_entries, unsent_entries = list[UnfinishedEntry](), list[UnfinishedEntry]()
         for entry in rejected_entries:
             is_recent = self._settler.refusals.may_not_show_yet(entry)
@@ -170,12 +170,12 @@ class _Retry:
         identities = [entry.identity for entry in recent_entries]
         await journal.ask(lambda ledger: ledger.mark_unresolved(journal.base, identities))
         for entry in recent_entries:
-            self._settle_later(entry)
+            self._add_unresolved(entry)
         while unsent_entries and not self._session.control.is_stopping:
             began_at = self._session.clock.monotonic()
             absent_entries = await self._find_unlisted(unsent_entries, State.REJECTED, needs_proof=True)
-            known_until = self._session.policy.known_until(began_at, self._session.clock.monotonic())
-            built_candidates = [self._build(entry, known_until) for entry in absent_entries]
+            valid_until = self._session.policy.valid_until(began_at, self._session.clock.monotonic())
+            built_candidates = [self._build_candidate(entry, valid_until) for entry in absent_entries]
             candidates = CandidateList(
                 [candidate for candidate in built_candidates if candidate is not None], self._session.clock.monotonic
             )
@@ -185,14 +185,14 @@ class _Retry:
             )
             unsent_entries = [entry for entry in unsent_entries if entry.identity in unsent_identities]
 
-    async def _find(self, state: State, added_identities: Collection[bytes] = ()) -> list[UnfinishedEntry]:
+    async def _find_selected(self, state: State, added_identities: Collection[bytes] = ()) -> list[UnfinishedEntry]:
         """Return the selected entries in this state without the added ones, and count them as read."""
         base = self._session.journal.base
         entries = await self._session.journal.ask(lambda ledger: ledger.find_unfinished_entries(base, state))
         selected_entries = [
             entry
             for entry in entries
-            if self._selection.concerns(entry)
+            if self._selection.is_selected(entry)
             if entry.identity not in self._dropped_identities and entry.identity not in added_identities
         ]
         self._session.tally.read_count += len(selected_entries)
@@ -227,31 +227,31 @@ class _Retry:
                 )
         return [entry for entry in unlisted_entries if entry.identity in absent_identities]
 
-    def _build(self, entry: UnfinishedEntry, known_until: float) -> Candidate | None:
+    def _build_candidate(self, entry: UnfinishedEntry, valid_until: float) -> Candidate | None:
         """Return a create of a rejected entry. If a suppression list forbids the create, report the outcome and return
         None."""
         session = self._session
-        sent = {name: value for name, value in read_body(entry).items() if value is not None}
+        sent_values = {name: value for name, value in read_body(entry).items() if value is not None}
         if entry.suppressed_by not in (None, session.job):
             self._reject(
                 entry, f"only the job {entry.suppressed_by}, which has a suppression list, may send the create again"
             )
             return None
-        if session.is_suppressed(entry.identity, sent):
+        if session.is_suppressed(entry.identity, sent_values):
             self._session.tally.count(Outcome.SUPPRESSED, 1)
             return None
-        candidate = rebuild_candidate(read_intent(entry), sent, session.journal.base, State.REJECTED)
+        candidate = rebuild_candidate(read_intent(entry), sent_values, session.journal.base, State.REJECTED)
         refusal = entry.status or 0, entry.message or ""
         read_source = partial(self._write_row, entry)
-        return Candidate(candidate.intent, candidate.sent, read_source, State.REJECTED, refusal, known_until)
+        return Candidate(candidate.intent, candidate.sent_values, read_source, State.REJECTED, refusal, valid_until)
 
-    def _settle_later(self, entry: UnfinishedEntry) -> None:
+    def _add_unresolved(self, entry: UnfinishedEntry) -> None:
         if self._selected_identities is not None:
             self._selected_identities.add(entry.identity)
-        self._session.tally.add_taken()
+        self._session.tally.add_started()
         self._record_receipt(entry)
-        sent = {name: value for name, value in read_body(entry).items() if value is not None}
-        row = LoadRow(self._write_row(entry), entry.identity, "", b"", sent)
+        sent_values = {name: value for name, value in read_body(entry).items() if value is not None}
+        row = LoadRow(self._write_row(entry), entry.identity, "", b"", sent_values)
         unresolved_create = UnresolvedCreate(self._session.clock.monotonic(), row, is_refused=entry.status is not None)
         self._settler.outcomes.add_unresolved(entry.identity, unresolved_create)
 
@@ -264,7 +264,7 @@ class _Retry:
         self._report(entry, Outcome.REJECTED, "rejected", message, entry.status)
 
     def _report(self, entry: UnfinishedEntry, outcome: Outcome, code: str, message: str, status: int | None) -> None:
-        self._session.tally.add_taken()
+        self._session.tally.add_started()
         self._session.tally.report(Problem(self._write_row(entry), outcome, "", code, message, status, entry.attempts))
 
     def _write_row(self, entry: UnfinishedEntry) -> Row:

@@ -24,8 +24,8 @@ from connector.rows import Chunk, LoadRow, Omission, Row
 from connector.spool import SpooledValues
 from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES, Suppression, join_digests
 
-_SHORTEST_FRESH_S = 1.0  # a shorter `load.fresh` has the effect of this value
-_ENOUGH_ROWS = 100  # a share of fewer rows proves little
+_SHORTEST_FRESH_S = 1.0  # the least `load.fresh`; a smaller value is raised to this value
+_ENOUGH_ROWS = 100  # the least number of rows for which the share of a guard is computed
 _ENOUGH_OF_ALL = 10  # this number of rows is enough if all of them count against the guard
 
 
@@ -76,7 +76,7 @@ class RunMode(Enum):
 
 
 class Leftover(Enum):
-    """What a run did with an unresolved entry of an earlier run without the row of the entry. The values are codes of
+    """The result for an unresolved entry of an earlier run whose row this run has not read. The values are codes of
     problems."""
 
     HELD = "held"
@@ -207,7 +207,7 @@ class Tally:
 
     recorder: RowRecorder = field(default_factory=RowRecorder)
     read_count: int = 0  # rows of a source, or entries of a retry
-    taken_count: int = 0  # rows that the load has decided, sent or set aside: each of them must get an outcome
+    started_count: int = 0  # rows whose processing has begun; each of them must get an outcome
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     settled_found_count: int = 0  # unknown creates whose subscriber was found
     settled_absent_count: int = 0  # unknown creates whose subscriber was proved absent
@@ -221,21 +221,21 @@ class Tally:
     """The number of opt-outs that were not looked up, by the reason."""
     altered_fields: Counter[str] = field(default_factory=Counter)
     """The number of creates that the service has altered, by field."""
-    twin_ids: set[tuple[int, ...]] = field(default_factory=set)  # the ids of each subscriber that exists twice
+    duplicate_ids: set[tuple[int, ...]] = field(default_factory=set)  # the ids of each subscriber that exists twice
     messages: list[str] = field(default_factory=list)
     row_messages: list[str] = field(default_factory=list)  # messages about rows; `restart` removes them
 
-    def add_taken(self, row_count: int = 1) -> None:
+    def add_started(self, row_count: int = 1) -> None:
         """Add rows that get their outcome later. Call this method before the create of such a row may leave."""
-        self.taken_count += row_count
+        self.started_count += row_count
 
-    def remove_taken(self, row_count: int = 1) -> None:
-        """Remove taken rows whose creates have not left."""
-        self.taken_count -= row_count
+    def remove_started(self, row_count: int = 1) -> None:
+        """Remove started rows whose creates have not left."""
+        self.started_count -= row_count
 
     def count(self, outcome: Outcome, row_count: int = 1) -> None:
         """Add rows that have this outcome."""
-        self.taken_count += row_count
+        self.started_count += row_count
         self.outcomes[outcome] += row_count
 
     def count_positions(self, outcome: Outcome, chunk: Chunk, positions: npt.NDArray[np.int64]) -> None:
@@ -245,7 +245,7 @@ class Tally:
             self.recorder.write_numbers(outcome, chunk.name, chunk.numbers[positions].tolist())
 
     def count_row(self, outcome: Outcome, read_source: Callable[[], Row]) -> None:
-        """Count the outcome of a taken row. `read_source` is called only if the recorder needs all rows."""
+        """Count the outcome of a started row. `read_source` is called only if the recorder needs all rows."""
         self.outcomes[outcome] += 1
         if self.recorder.needs_all_rows:
             row = read_source()
@@ -254,7 +254,7 @@ class Tally:
     def restart(self) -> None:
         """Reset the counts of rows before the load, because the survey has counted the same rows. All other findings of
         the survey stay."""
-        self.taken_count = self.active_count = 0
+        self.started_count = self.active_count = 0
         self.samples.clear()
         self.reactivated_count = self.opt_out_count = 0
         self.unchecked_opt_outs.clear()
@@ -263,17 +263,17 @@ class Tally:
         self.row_messages.clear()
 
     def count_unsent(self) -> None:
-        """Give the outcome UNSENT to the rows that were read and not taken. A taken row without an outcome does not get
-        this outcome, because its create may have left."""
-        self.outcomes[Outcome.UNSENT] += self.read_count - self.taken_count
+        """Give the outcome UNSENT to the rows that were read and not started. A started row without an outcome does not
+        get this outcome, because its create may have left."""
+        self.outcomes[Outcome.UNSENT] += self.read_count - self.started_count
 
     def report(self, problem: Problem) -> None:
-        """Count and report a taken row that needs a person."""
+        """Count and report a started row that needs a person."""
         self.outcomes[problem.outcome] += 1
         self.recorder.write(problem)
 
     def report_change(self, change: Change) -> None:
-        """Count and report a taken row with the outcome CHANGED."""
+        """Count and report a started row with the outcome CHANGED."""
         self.outcomes[Outcome.CHANGED] += 1
         self.recorder.write_change(change)
 
@@ -285,15 +285,16 @@ class Tally:
         self.recorder.write_opt_out(opt_out)
 
     def report_created(
-        self, read_source: Callable[[], Row], sent: Mapping[str, object], omission: Omission | None
+        self, read_source: Callable[[], Row], sent_values: Mapping[str, object], omission: Omission | None
     ) -> None:
-        """Count a taken row with the outcome CREATED and the sent values. Report the zip code that the create omits."""
+        """Count a started row with the outcome CREATED and the sent values. Report the zip code that the create
+        omits."""
         self.count_row(Outcome.CREATED, read_source)
         if self.recorder.needs_all_rows:
-            self.recorder.write_created(read_source(), sent)
-        self.active_count += sent.get("is_active") is True
+            self.recorder.write_created(read_source(), sent_values)
+        self.active_count += sent_values.get("is_active") is True
         if len(self.samples) < SAMPLE_COUNT:
-            self.samples.append(dict(sent))
+            self.samples.append(dict(sent_values))
         if omission is not None:
             self.recorder.write_omission(omission)
 
@@ -302,11 +303,11 @@ class Tally:
         if message not in self.messages:
             self.messages.append(message)
 
-    def record_twins(self, ids: Collection[int]) -> None:
+    def record_duplicates(self, ids: Collection[int]) -> None:
         """Record the ids under which the list shows one subscriber of the run in one base. Several ids are
         duplicates."""
         if len(ids) > 1:
-            self.twin_ids.add(tuple(sorted(ids)))
+            self.duplicate_ids.add(tuple(sorted(ids)))
 
     def add_row_message(self, message: str) -> None:
         """Add a message about rows to the report, unless the report has it already. A load clears such messages of its
@@ -322,13 +323,13 @@ class LoadPolicy(ListPolicy):
     max_rate: float = inf  # requests/s
     on_unknown: Literal["resend", "hold"] = "resend"
     grace_s: float = 8.0  # for requests in flight when a run is stopped; `docker stop` kills after 10 s
-    is_looking: bool = True  # look before creating (architecture 4.7); `load.look: none` turns it off
+    looks_up_first: bool = True  # look before creating (architecture 4.7); `load.look: none` turns it off
 
     def expires_at(self, began_at: float) -> float:
         """Return the time (monotonic) until which a create may rely on a look-up that began at `began_at`."""
-        return began_at + max(self.fresh_s, _SHORTEST_FRESH_S) if self.is_looking else inf
+        return began_at + max(self.fresh_s, _SHORTEST_FRESH_S) if self.looks_up_first else inf
 
-    def known_until(self, began_at: float, ended_at: float) -> float:
+    def valid_until(self, began_at: float, ended_at: float) -> float:
         """Return the time (monotonic) until which a row may be created after a look-up that did not find its
         subscriber.
 
@@ -344,7 +345,7 @@ class LoadPolicy(ListPolicy):
         return expires_at
 
 
-def is_excess(count: int, allowed_share: float | None, row_count: int) -> bool:
+def exceeds_share(count: int, allowed_share: float | None, row_count: int) -> bool:
     """Return whether `count` of `row_count` rows exceed the share of a guard (0 to 1; None: no limit) (architecture 8).
 
     If there are fewer than 100 rows, the share is exceeded only if all rows count and there are at least 10.
@@ -407,7 +408,7 @@ class Limits:
 
     def _find_excess(self, undecided_count: int = 0) -> str | None:
         rejected_count = self.rejected_count - undecided_count
-        if self.max_rejected is None or not is_excess(rejected_count, self.max_rejected, self.answered_count):
+        if self.max_rejected is None or not exceeds_share(rejected_count, self.max_rejected, self.answered_count):
             return None
         return (
             f"guard.max_rejected: the service rejected {self.rejected_count:,} of {self.answered_count:,} answered "
@@ -429,7 +430,7 @@ class Canaries:
     existing_ids: list[int] = field(default_factory=list)  # answered subscribers that existed before
     shown_base_count: int = 0  # bases in which a created subscriber was looked up at the end of the load
     first_sentinel: Sentinel | None = None  # the first subscriber that the run has created
-    look_delays_s: list[float] = field(default_factory=lambda: [0.0, 2.0, 10.0, 30.0])
+    look_up_delays_s: list[float] = field(default_factory=lambda: [0.0, 2.0, 10.0, 30.0])
     """Times after the answer at which the first subscriber is looked up, until the list shows the subscriber."""
 
 
@@ -483,14 +484,14 @@ class Session:
             if sentinel.confirmed_at > time and sentinel.is_active is is_active and sentinel.base_id == base_id
         }
 
-    def is_suppressed(self, identity: bytes, sent: Mapping[str, object]) -> bool:
+    def is_suppressed(self, identity: bytes, sent_values: Mapping[str, object]) -> bool:
         """Return whether a create must not be sent again: the job's suppression list has the subscriber, or the
         service's list shows the subscriber as inactive and the job suppresses inactive subscribers."""
-        if self.suppression is not None and self.suppression.has_subscriber(sent):
+        if self.suppression is not None and self.suppression.has_subscriber(sent_values):
             return True
         inactive_identities = self.access.inactive_identities
         digests = join_digests([identity], IDENTITY_BYTES)
-        if not inactive_identities.build_digest_mask(digests)[0] or sent.get("is_active") is not True:
+        if not inactive_identities.build_digest_mask(digests)[0] or sent_values.get("is_active") is not True:
             return False
         if not self.policy.is_suppressing_inactive:
             inactive_identities.reactivated.add(identity)

@@ -28,7 +28,7 @@ from connector.ledger.emails import Campaign, EmailLog
 from connector.ledger.opening import open_emails, open_existing_emails, start_pace
 from connector.ledger.records import read_list_size, record_list_size
 from connector.ledger.schema import email_meta
-from connector.load.session import Problem, is_excess
+from connector.load.session import Problem, exceeds_share
 from connector.mail.campaign import (
     Addressee,
     CampaignSender,
@@ -158,7 +158,7 @@ async def _check_and_send(run: _Run, log: EmailLog, campaign: Campaign) -> None:
             await _check(run, spool)
             _check_list(log, run.plan, run.check, is_recorded=True)
             invalid_count, read_count = run.check.outcomes[MailOutcome.INVALID], run.check.read_count
-            if run.plan.max_invalid is not None and is_excess(invalid_count, run.plan.max_invalid, read_count):
+            if run.plan.max_invalid is not None and exceeds_share(invalid_count, run.plan.max_invalid, read_count):
                 reason = (
                     f"{invalid_count:,} of {count(read_count, 'row')} {agree(invalid_count, 'is', 'are')} invalid, "
                     f"and guard.max_invalid allows {run.plan.max_invalid:.1%}. Nothing was sent. "

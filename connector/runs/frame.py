@@ -29,7 +29,7 @@ from connector.ledger.records import (
 from connector.ledger.schema import meta
 from connector.ledger.store import Base, Store
 from connector.listing.access import KnownIds, ListAccess, ListLag, LookupState
-from connector.load.checks import describe_twins
+from connector.load.checks import describe_duplicates
 from connector.load.drift import close_waiting, compare_waiting
 from connector.load.session import Canaries, Limits, LoadPolicy, Session, Tally, WaitingRows
 from connector.outcomes import Outcome, needs_person
@@ -465,9 +465,9 @@ def _end_report(run: Run) -> None:
         is_partial = any(number for outcome, number in outcomes.items() if needs_person(outcome)) or bool(
             tally.opt_out_count
         )
-    report.messages += describe_twins(tally.twin_ids)
+    report.messages += describe_duplicates(tally.duplicate_ids)
     is_partial = is_partial or any(number and leftover.needs_person for leftover, number in tally.leftovers.items())
     is_partial = is_partial or run.is_attention_needed
-    is_partial = is_partial or bool(tally.twin_ids)
+    is_partial = is_partial or bool(tally.duplicate_ids)
     status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"
     end_run(report, run.stop, status, run.clock.now(), reason)

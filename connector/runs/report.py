@@ -73,7 +73,7 @@ def describe_policy(policy: "LoadPolicy") -> dict[str, str]:
         "quiet_period": show_duration(policy.quiet_period_s),
         "max_rate": describe_rate(policy.max_rate),
         "max_concurrency": f"{policy.max_concurrency}",
-        "look": "" if policy.is_looking else "none",
+        "look": "" if policy.looks_up_first else "none",
         "allow_truncated": "yes" if policy.allow_truncated else "",
         "ignore_total_count": "yes" if policy.ignores_total_count else "",
     }

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from connector.imports.plan import LoadPlan
     from connector.jobs.models import Job
-    from connector.load.retry import Held
+    from connector.load.retry import HeldDecision
     from connector.runs.report import Report
     from connector.shards import Shard
     from pipelines.flows.validate import ValidationFinding
@@ -451,7 +451,7 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
 def retry_command(
     run_id: str | None,
     is_rejected: bool,
-    held: Held | None,
+    held: HeldDecision | None,
     job_path: Path | None,
     base_id: int | None,
     base_name: str | None,

@@ -109,7 +109,7 @@ class _Retry:
             entries = [
                 entry
                 for entry in unfinished_entries
-                if plan.selection.concerns(entry) and (plan.selection.is_rejected or not entry.is_final)
+                if plan.selection.is_selected(entry) and (plan.selection.is_rejected or not entry.is_final)
             ]
             self._owner_jobs.update(
                 entry.suppressed_by for entry in entries if entry.suppressed_by not in (None, plan.owner_job)
@@ -150,7 +150,7 @@ class _Retry:
         """Return whether a selected entry is held now."""
         bases = list_bases(ledger.connection, self._plan.settings.account)
         held = [entry for base in bases for entry in ledger.find_unfinished_entries(base, State.HELD)]
-        return any(self._plan.selection.concerns(entry) for entry in held)
+        return any(self._plan.selection.is_selected(entry) for entry in held)
 
     def _remark(self, run: Run, remaining_bases: list[Base], *, has_held_entries: bool) -> Iterator[str]:
         """Yield messages that add to the counts."""

@@ -19,11 +19,11 @@ from tests.load.sessions import BASE, VirtualTime, build_session, compute_identi
 CREATE_COUNT = 5
 
 
-def build_candidate(number: int, known_until: float = float("inf")) -> Candidate:
+def build_candidate(number: int, valid_until: float = float("inf")) -> Candidate:
     email = f"person{number}@x.org"
     sent_fields: dict[str, object] = {"base_id": BASE, "email": email}
     intent = Intent(compute_identity(email), b"f" * 8, encode_subscriber(sent_fields))
-    return Candidate(intent, sent_fields, entry_state=State.NONE, known_until=known_until)
+    return Candidate(intent, sent_fields, entry_state=State.NONE, valid_until=valid_until)
 
 
 class Service:
@@ -60,7 +60,7 @@ class Recorder(Outcomes):
 
     def record(self, candidate: Candidate, move: Move) -> None:
         """Keep the move."""
-        self._moves[str(candidate.sent["email"])] = move
+        self._moves[str(candidate.sent_values["email"])] = move
 
 
 def create_all(folder: Path, candidates: list[Candidate], answers: dict[str, Refused | NotSent]) -> dict[str, Move]:
@@ -90,7 +90,7 @@ def test_a_refusal_that_needs_a_request_for_the_list_delays_no_other_create(tmp_
 
 @pytest.mark.parametrize("index", [0, 2])  # the canary, and a later create
 def test_a_create_that_was_not_sent_in_time_is_looked_up_again(tmp_path: Path, index: int) -> None:
-    candidates = [build_candidate(number, known_until=VirtualTime().now + 30) for number in range(CREATE_COUNT)]
+    candidates = [build_candidate(number, valid_until=VirtualTime().now + 30) for number in range(CREATE_COUNT)]
     email = f"person{index}@x.org"
     moves = create_all(tmp_path, candidates, {email: NotSent("connection refused")})
     assert (moves[email].event, moves[email].is_stale) == (Event.NOT_SENT, True)

@@ -199,7 +199,7 @@ def test_look_ups_a_quiet_period_apart_settle_an_unknown_entry(
     bench.settle(confirmed_at=confirmed_at, unresolved_create=unresolved_create)
     assert bench.look_up_times == [1000.0 + QUIET_S * number for number in range(look_up_count)]
     assert bench.state is {(): State.CONFIRMED, (Event.FOUND,): State.CONFIRMED}.get(tuple(events), State.UNKNOWN)
-    assert [dict(candidate.sent) for candidate in bench.resent_candidates] == (
+    assert [dict(candidate.sent_values) for candidate in bench.resent_candidates] == (
         [] if events else [{"base_id": 7, "email": "ann@x.org"}]
     )
     assert bench.tally.settled_found_count == events.count(Event.FOUND)
@@ -250,7 +250,7 @@ def test_a_create_of_this_run_is_looked_up_in_other_spellings_only_after_known_u
     ]
     bench.settle(
         confirmed_at=1001.0,
-        unresolved_create=UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True, known_until=1060.0),
+        unresolved_create=UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True, valid_until=1060.0),
     )
     assert bench.ignores_case == [False, False, False, True, True, True]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
-from connector.load.retry import Held, RetrySelection
+from connector.load.retry import HeldDecision, RetrySelection
 from connector.load.session import LoadPolicy
 from connector.subscribers.identity import Suppression, digest_identity
 from tests.simulation.people import People, Person
@@ -203,7 +203,7 @@ class _Builder:
         chance, nights = random.random(), scenario.nights
         if chance < 0.05:
             settings["base_alias"] = f"{BASE_NAME}=Other,{BASE_ID}={_OTHER_BASE}"
-            held_choices: tuple[Held, ...] = ("leave", "drop")
+            held_choices: tuple[HeldDecision, ...] = ("leave", "drop")
             nights = tuple(self._calm(night, random.choice(held_choices), nights[0]) for night in nights)
         elif chance < 0.1 and self._people.identity == "email":
             settings |= {
@@ -279,7 +279,7 @@ class _Builder:
             wire |= {"IsActive": random.random() < 0.7, "Gender": random.choice(("male", "female", ""))}
         return wire
 
-    def _calm(self, night: Night, held_action: Held, first_night: Night) -> Night:
+    def _calm(self, night: Night, held_action: HeldDecision, first_night: Night) -> Night:
         retry = None if night.retry is None else RetrySelection(held_decision=held_action)
         return replace(
             night,

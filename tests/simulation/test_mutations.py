@@ -120,7 +120,7 @@ MUTATIONS = (
     ),
     Mutation(
         "4.7 no subscriber is looked up before the create",
-        (Edit("load/presence.py", "_NEVER if session.policy.is_looking else _ALWAYS", "_ALWAYS"),),
+        (Edit("load/presence.py", "_NEVER if session.policy.looks_up_first else _ALWAYS", "_ALWAYS"),),
     ),
     Mutation(
         "4.8 refused rows are not looked up at the end of the run",

@@ -11,7 +11,7 @@ import pytest
 from connector.listing.access import KeyGroup, LookupKey, LookupResult
 from connector.listing.base_list import list_account
 from connector.listing.pages import ListFailed
-from connector.load.lookups import KeysCost, SweepCost, estimate_keys, estimate_sweep, look_for, look_up_keys
+from connector.load.lookups import KeysCost, SweepCost, estimate_keys, estimate_sweep, look_up_all, look_up_keys
 from connector.load.session import Session
 from connector.service.wire import Ambiguous, ListQuery, Refused
 from tests.load.looks import fake_list
@@ -24,7 +24,7 @@ LONG_LIST_COUNT = 20_000  # a sweep of this many subscribers takes about 22 requ
 
 def look(fake: FakeList, folder: Path, *texts: str, ignores_case: bool = False, **options: Any) -> LookupResult:
     keys = [build_key(text, ignores_case=ignores_case) for text in texts]
-    return run_with_fake(fake, folder, lambda session: look_for(session.access, keys), **options)
+    return run_with_fake(fake, folder, lambda session: look_up_all(session.access, keys), **options)
 
 
 def has_swept(fake: FakeList) -> bool:
@@ -83,9 +83,9 @@ def test_filters_that_the_service_ignores_are_not_used_again_and_a_sweep_decides
     fake = FakeList(build_crowd(LONG_LIST_COUNT), fake_list.matches_everything)
 
     async def look_twice(session: Session) -> int:
-        assert (await look_for(session.access, [build_key("bob@x.org")])).absent_identities
+        assert (await look_up_all(session.access, [build_key("bob@x.org")])).absent_identities
         fake.queries.clear()
-        assert (await look_for(session.access, [build_key("bob@x.org")])).absent_identities
+        assert (await look_up_all(session.access, [build_key("bob@x.org")])).absent_identities
         return len(fake.queries) - fake.page_count
 
     assert run_with_fake(fake, tmp_path, look_twice) == 0
@@ -110,11 +110,11 @@ def test_after_an_inconclusive_sweep_the_run_uses_filters_first(tmp_path: Path) 
     async def look_twice(session: Session) -> None:
         keys = [build_key("ann@x.org"), *(build_key(f"bob{number}@x.org") for number in range(50))]
         for _ in range(2):
-            result = await look_for(session.access, keys)
+            result = await look_up_all(session.access, keys)
             assert set(result.found_ids) == {keys[0].identity}
             assert result.absent_identities == {key.identity for key in keys[1:]}
         page_count = fake.page_count
-        assert (await look_for(session.access, keys)).absent_identities
+        assert (await look_up_all(session.access, keys)).absent_identities
         assert fake.page_count == page_count
 
     run_with_fake(fake, tmp_path, look_twice)
@@ -134,9 +134,9 @@ def test_a_text_for_which_the_filter_fails_is_looked_up_by_a_sweep(answer: Ambig
     )
 
     async def look_twice(session: Session) -> int:
-        assert (await look_for(session.access, [build_key("bob@x.org")])).absent_identities
+        assert (await look_up_all(session.access, [build_key("bob@x.org")])).absent_identities
         fake.queries.clear()
-        assert (await look_for(session.access, [build_key("bob@x.org")])).absent_identities
+        assert (await look_up_all(session.access, [build_key("bob@x.org")])).absent_identities
         return len(fake.queries) - fake.page_count
 
     assert run_with_fake(fake, tmp_path, look_twice) == 0  # the run does not use the filter again
@@ -166,7 +166,7 @@ def test_a_sweep_shows_a_sentinel_of_another_class_that_no_filter_finds(tmp_path
     fake.add(60_000, "wit ness@x.org")  # it was sent with a plus
 
     async def look_twice(session: Session) -> list[float]:
-        return [(await look_for(session.access, [build_key("bob@x.org")])).latest_seen_at for _ in range(2)]
+        return [(await look_up_all(session.access, [build_key("bob@x.org")])).latest_seen_at for _ in range(2)]
 
     sentinels = (build_sentinel(900.0, 60_000, "wit+ness@x.org"),)
     assert run_with_fake(fake, tmp_path, look_twice, sentinels=sentinels) == [NO_SENTINEL, 900.0]
@@ -268,7 +268,7 @@ def test_simultaneous_look_ups_have_separate_results(tmp_path: Path) -> None:
     fake.add(60_000, "q3@x.org")
 
     async def look_together(session: Session) -> list[LookupResult]:
-        return await asyncio.gather(*(look_for(session.access, [key]) for key in build_keys(20)))
+        return await asyncio.gather(*(look_up_all(session.access, [key]) for key in build_keys(20)))
 
     results = run_with_fake(fake, tmp_path, look_together)
     assert [bool(result.found_ids) for result in results] == [number == 3 for number in range(20)]

@@ -7,7 +7,7 @@ import pytest
 
 from connector.listing.access import LookupKey
 from connector.listing.lookup import look_up_by_filters
-from connector.load.lookups import look_for
+from connector.load.lookups import look_up_all
 from connector.sandbox import SandboxProcess
 from tests.load.sessions import BASE, build_key, run_with_sandbox
 from tests.sandbox.calls import Calls
@@ -54,7 +54,7 @@ def test_listed_subscribers_are_found_and_others_are_proved_absent_with_any_filt
     sandbox.switch(filters=filters, order=order)
     listed_keys, absent_keys = build_keys(1), build_keys(2)
 
-    result = run_with_sandbox(sandbox, tmp_path, lambda session: look_for(session.access, listed_keys + absent_keys))
+    result = run_with_sandbox(sandbox, tmp_path, lambda session: look_up_all(session.access, listed_keys + absent_keys))
 
     assert result.found_ids == {key.identity: (ids[key.value],) for key in listed_keys}
     assert result.absent_identities == {key.identity for key in absent_keys}

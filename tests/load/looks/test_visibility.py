@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from connector.listing.access import Sentinel, Visibility, read_visibility
-from connector.listing.lookup import FilterCheck, find_visibility
+from connector.listing.lookup import FilterCheck, find_visible_sentinels
 from connector.paging.certificate import Certificate, Order, Reason, Verdict
 from connector.subscribers.identity import classify
 from tests.load.looks.fake_list import FakeList
@@ -55,7 +55,10 @@ def test_a_subscriber_that_is_confirmed_during_a_sweep_is_no_sign_of_lag() -> No
 
 def find_sentinels(fake: FakeList, folder: Path, *sentinels: Sentinel, check: FilterCheck = PASSED_CHECK) -> Visibility:
     return run_with_fake(
-        fake, folder, lambda session: find_visibility(session.access, check, 1000.0, ["email"]), sentinels=sentinels
+        fake,
+        folder,
+        lambda session: find_visible_sentinels(session.access, check, 1000.0, ["email"]),
+        sentinels=sentinels,
     )
 
 
@@ -68,7 +71,7 @@ def test_a_sentinel_of_one_field_proves_nothing_for_another_field(tmp_path: Path
         return run_with_fake(
             fake,
             tmp_path / folder,
-            lambda session: find_visibility(session.access, PASSED_CHECK, 1000.0, fields),
+            lambda session: find_visible_sentinels(session.access, PASSED_CHECK, 1000.0, fields),
             sentinels=(sentinel,),
         )
 
