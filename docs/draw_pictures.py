@@ -69,7 +69,7 @@ def draw(lines: Iterable[Text], path: Path, *, title: str) -> None:
     console = Console(record=True, width=_WIDTH, file=sys.stderr)
     for line in lines:
         console.print(line)
-    path.write_text(console.export_svg(title=title), encoding="utf-8")
+    path.write_text(console.export_svg(title=title, unique_id=path.stem), encoding="utf-8")
 
 
 def draw_preview() -> None:
