@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from connector.ledger.entries import Entry, Intent, Ledger, Move
 from connector.ledger.receipts import PendingReceipt, ReceiptKind, record_pending
-from connector.ledger.records import learn_base, mark_misanswered_base
+from connector.ledger.records import mark_misanswered_base, record_base_id
 from connector.ledger.store import Base
 from connector.states import Event, State
 
@@ -67,7 +67,7 @@ class Commits:
         self._running: _RunningStep | None = None
 
     @property
-    def sends_until(self) -> float:
+    def send_deadline(self) -> float:
         """The time (monotonic) until which requests may leave: the end of the lease, or infinity without a lease."""
         lease = self._ledger.store.lease
         return inf if lease is None else lease.until
@@ -97,9 +97,9 @@ class Commits:
                 _set_answer(running_step.request, running_step.result.result)
             else:
                 request = self._queue.popleft()
-                _set_answer(request, partial(self._carry_out, request.step))
+                _set_answer(request, partial(self._run_transaction, request.step))
 
-    def _carry_out(self, step: Step[T]) -> T:
+    def _run_transaction(self, step: Step[T]) -> T:
         with self._ledger.transaction():
             result = step(self._ledger)
         logger.debug("commit: the ledger is durable")
@@ -109,7 +109,11 @@ class Commits:
         while self._running is None and self._queue:
             request = self._queue.popleft()
             try:
-                commit = self._prepare(request.step) if self._ledger.is_file else partial(self._carry_out, request.step)
+                commit = (
+                    self._prepare(request.step)
+                    if self._ledger.is_file
+                    else partial(self._run_transaction, request.step)
+                )
             except BaseException as error:  # noqa: BLE001 - the error belongs to the caller
                 request.answer.set_exception(error)
             else:
@@ -157,9 +161,9 @@ class LedgerWriter:
         self._moves: dict[Event, list[tuple[bytes, Move]]] = defaultdict(list)
 
     @property
-    def sends_until(self) -> float:
+    def send_deadline(self) -> float:
         """The time (monotonic) until which requests may leave, unless a commit renews the lease earlier."""
-        return self._commits.sends_until
+        return self._commits.send_deadline
 
     async def ask(self, step: Step[T], after_commit: AfterCommit[T] = lambda _: None) -> T:
         """Write the recorded moves and run one step, inside one transaction. Return the result of `Commits.ask`."""
@@ -221,11 +225,11 @@ class LedgerWriter:
         if self._moves or self._receipts:
             await self.ask(lambda _ledger: None)
 
-    async def learn_base(self, service_id: int, name: str) -> None:
+    async def record_base_id(self, service_id: int, name: str) -> None:
         """Record the base's id and name in the answer of the service. If the ledger has a base with only this name, the
         entries of that base move to this base."""
         base = self.base
-        await self.ask(lambda ledger: learn_base(ledger.connection, base, service_id, name), self._set_base)
+        await self.ask(lambda ledger: record_base_id(ledger.connection, base, service_id, name), self._set_base)
 
     def _set_base(self, base: Base) -> None:
         self.base = base

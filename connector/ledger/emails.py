@@ -134,7 +134,7 @@ class EmailLog:
         return Campaign(*campaign[:3]) if campaign else None
 
     def has_campaign_history(self) -> bool:
-        """Return whether any campaign was ever recorded or restored here. A new ledger has none."""
+        """Return whether any campaign was ever recorded or restored in this ledger."""
         restored_at = self.connection.execute(_FIND_RESTORED_AT).scalar_one_or_none()
         return restored_at is not None or self.connection.execute(_FIND_ANY_CAMPAIGN).first() is not None
 

@@ -1,10 +1,10 @@
-"""The ledger for a plan or a reconciliation. It needs no lock, works while another run writes the ledger, and never
-writes to the ledger.
+"""The ledger for a plan or a reconciliation. Opening this ledger takes no lock, and is possible while another run
+writes the ledger. Nothing is written to the ledger.
 
-A plan runs the code of a load, which records the results of its look-ups and reads the records again. These records go
-into a database in memory. At the start, this database gets the account's bases, problems and unfinished entries, all
-runs and all cursors. There may be millions of other entries. They are read from the ledger when the plan asks for their
-identities.
+A plan runs the code of a load, which records the results of its look-ups and reads the records again. These records are
+written to a database in memory. At the start, this database gets the account's bases, problems and unfinished entries,
+all runs and all cursors. The ledger may have millions of other entries. Such an entry is read from the ledger when the
+plan asks for its identity.
 """
 
 import sqlite3
@@ -128,8 +128,8 @@ class PlannedLedger(Ledger):
         )
 
     def _find_base_lines(self, base: Base) -> list[Base]:
-        """Return the lines that the real ledger had for this base at the start of the plan. In memory, these lines may
-        be joined into one now."""
+        """Return the lines that the real ledger had for this base at the start of the plan. The database in memory may
+        have joined these lines into one line."""
         normal_name = None if base.name is None else fold_base_name(base.name)
         return [
             line

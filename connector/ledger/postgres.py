@@ -244,14 +244,18 @@ def hold_lease(
     lease: Lease | None = None
     token = token_hex(8)
 
-    def try_take() -> bool:
+    def try_acquire() -> bool:
         nonlocal lease
-        lease = _try_take_lease(store, key, shard, token)
+        lease = _try_acquire_lease(store, key, shard, token)
         return lease is not None
 
     lock_name = name if shard.is_whole else f"shard {shard} of {name}"
     wait_for_lock(
-        lock_name, try_take, lambda: _describe_holder(store, shard), max(wait_s, _SESSION_END_S), is_stopped=is_stopped
+        lock_name,
+        try_acquire,
+        lambda: _describe_holder(store, shard),
+        max(wait_s, _SESSION_END_S),
+        is_stopped=is_stopped,
     )
     store.lease = lease
     try:
@@ -267,7 +271,7 @@ def hold_lease(
             connection.execute(_DELETE_LEASE, {"id": lease.lease_id if lease is not None else None})
 
 
-def _try_take_lease(store: Store, key: int, shard: Shard, token: str) -> Lease | None:
+def _try_acquire_lease(store: Store, key: int, shard: Shard, token: str) -> Lease | None:
     """Return a new lease, or None while an overlapping lease is held."""
     monotonic = system_clock().monotonic
     asked_at = monotonic()

@@ -62,7 +62,7 @@ def count_unsettled_elsewhere(connection: Connection, base: Base) -> int:
     return int(connection.execute(query, values).scalar_one())
 
 
-def learn_base(connection: Connection, base: Base, service_id: int, name: str) -> Base:
+def record_base_id(connection: Connection, base: Base, service_id: int, name: str) -> Base:
     """Join the lines of a base into one line, after the service has answered with the id and the name of the base. All
     entries move to this line."""
     known_base = find_or_add_base(connection, base.account, service_id, name)
@@ -119,8 +119,7 @@ def record_found_limit(connection: Connection, account: str, found: Found, at: f
 
 
 def _fold_name(name: str | None) -> dict[str, str | None]:
-    """Return the normal form of the name, and also the normal form in ledgers that were created before December
-    2026."""
+    """Return the normal form of the name, and the different normal form that ledgers from before December 2026 have."""
     if name is None:
         return {"folded": None, "folded_before": None}
     return {"folded": fold_base_name(name), "folded_before": name.strip().casefold()}
@@ -170,8 +169,8 @@ def end_dead_runs(connection: Connection, at: float) -> None:
 
 
 def find_open_run(connection: Connection) -> str | None:
-    """Return the id of the latest run without a recorded end, or None. This run goes on, or has died and no other run
-    has started since."""
+    """Return the id of the latest run without a recorded end, or None. This run is still active, or has died, and no
+    other run has started since."""
     run_id: str | None = connection.execute(_FIND_OPEN_RUN).scalar_one_or_none()
     return run_id
 

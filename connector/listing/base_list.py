@@ -133,7 +133,7 @@ async def record_base(access: ListAccess, rows: SweptRows, *, start: int = 0) ->
         listed_base for listed_base in rows.bases if reader.is_of_base({"Id": listed_base[0], "Name": listed_base[1]})
     ]
     if our_bases and journal.base.service_id is None and reader.service_id is not None:
-        await journal.learn_base(reader.service_id, access.asked_name or "")
+        await journal.record_base_id(reader.service_id, access.asked_name or "")
     base, digests, ids, unrecorded_pairs = journal.base, array("Q"), array("q"), list[tuple[bytes, int]]()
     for pairs in (page_pairs for base in our_bases for page_pairs in rows.read(base, start=start)):
         digests.frombytes(b"".join(digest[:_DIGEST_BYTES] for digest, _ in pairs))

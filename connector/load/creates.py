@@ -136,7 +136,7 @@ class Creator:
         """Return the time (monotonic) until which the candidate may be sent.
 
         Until then the look-up of its subscriber is fresh, and the run holds its lease of the ledger."""
-        return min(candidate.valid_until, self._session.journal.sends_until)
+        return min(candidate.valid_until, self._session.journal.send_deadline)
 
     async def commit_intents(self, candidates: Sequence[Candidate]) -> None:
         """Write the intents of these candidates, and return only after they are durable."""
@@ -235,7 +235,7 @@ class Creator:
         answer."""
         journal = self._session.journal
         if self._answered_base not in (None, (journal.base.service_id, journal.base.name)):
-            await journal.learn_base(*self._answered_base)
+            await journal.record_base_id(*self._answered_base)
         await journal.flush()
 
     async def _check_answered_subscriber(self, answer: Created, move: Move) -> Move:

@@ -293,7 +293,7 @@ class CampaignSender:
             case Refused(status, answer_message):
                 self._unrecorded_outcomes.refused_emails.append((recipient, status, answer_message))
                 self._report(letter, SendVerdict(MailOutcome.REJECTED, status, answer_message))
-                self._watch_refused(status, answer_message)
+                self._stop_on_refusals(status, answer_message)
             case NotSent(answer_message):
                 self._unrecorded_outcomes.not_sent_recipients.append(recipient)
                 self._report(letter, SendVerdict(MailOutcome.UNSENT, None, answer_message))
@@ -305,7 +305,7 @@ class CampaignSender:
                 self._report(letter, SendVerdict(MailOutcome.UNKNOWN, status, answer_message))
                 # At a rate limit, the run goes on, because the service will accept slower emails.
                 if not (self.is_proved and is_rate_limit(status, retry_after_s)):
-                    self._watch_unknown(status, answer_message)
+                    self._stop_on_unknown(status, answer_message)
 
     def give_up(self, letter: Letter, reason: GiveUpReason) -> None:
         """Report the outcome of an email without an answer, and store it for the next commit."""
@@ -325,7 +325,7 @@ class CampaignSender:
         self.unreported_count -= 1
         self._on_verdict(letter, verdict)
 
-    def _watch_refused(self, status: int, answer_message: str) -> None:
+    def _stop_on_refusals(self, status: int, answer_message: str) -> None:
         answer = f"{status}: {answer_message}"
         if status == TOO_MANY_REQUESTS:
             self._control.request_stop(
@@ -348,7 +348,7 @@ class CampaignSender:
                     "cause"
                 )
 
-    def _watch_unknown(self, status: int | None, answer_message: str) -> None:
+    def _stop_on_unknown(self, status: int | None, answer_message: str) -> None:
         self._unknown_count += 1
         if status in _REDIRECT_STATUSES:
             self._control.request_stop(

@@ -36,7 +36,7 @@ from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRule
 from connector.templates import TemplateError
 from connector.texts import agree, count
 
-# Who is inactive in the service
+# The addresses that are inactive in the service
 
 
 _UNREADABLE_MESSAGE = (
@@ -50,7 +50,7 @@ _NOTHING_SENT_MESSAGE = (
 )
 
 
-class _Sink:
+class _InactiveAddressSink:
     """A sink that collects the addresses of rows that are not active. It keeps the addresses of earlier sweeps, because
     an address that was inactive a moment ago must get no email."""
 
@@ -79,7 +79,7 @@ async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> I
     Raises RunAborted if the list is incomplete or shows no email, and ConfigurationError if no row of the first page
     has an IsActive that can be read, or if the service refuses the token.
     """
-    sink, retrier, query = _Sink(), Retrier(), ListQuery(limit=MAX_LIMIT)
+    sink, retrier, query = _InactiveAddressSink(), Retrier(), ListQuery(limit=MAX_LIMIT)
     try:
         rows = (await stop.until_stopped(fetch_page(client, retrier, query))).subscribers
         if rows and not any(isinstance(row.get("IsActive"), bool) for row in rows):
@@ -131,7 +131,7 @@ _RULES = ValidationRules(identity="email")
 
 @dataclass(slots=True)
 class MailCheck:
-    """The results of a check: the outcomes of rows for which no email can be sent, and messages for a person."""
+    """The results of a check: the outcomes of rows that get no email, and messages for a person."""
 
     outcomes: Counter[MailOutcome] = field(default_factory=Counter)
     messages: list[str] = field(default_factory=list)
@@ -247,8 +247,9 @@ def _check_chunk(
     inactive_recipients: InactiveIdentities,
     unclear_recipients: InactiveIdentities,
 ) -> None:
-    """Check the rows of one chunk. `consent_columns` are the columns that show who wants no email. A row shows each of
-    `inactive_recipients` as inactive. A row may show each of `unclear_recipients` as inactive."""
+    """Check the rows of one chunk. `consent_columns` show whether a person wants email. `inactive_recipients` are the
+    recipients that a row of the source shows as inactive. `unclear_recipients` are the recipients for whom a row is
+    malformed, or has no clear value in a consent column."""
     chunk = prepared_chunk.chunk
     problems = [build_malformed_problem(row, chunk.name) for row in chunk.malformed]
     problems += build_invalid_problems(chunk, prepared_chunk.faults)
@@ -258,17 +259,17 @@ def _check_chunk(
     check.outcomes[MailOutcome.INVALID] += len(problems)
     for problem in problems:
         on_problem(problem)
-    planned_rows = prepared_chunk.planned_chunk
+    planned_chunk = prepared_chunk.planned_chunk
     is_inactive, positions = (
-        inactive_recipients.build_digest_mask(planned_rows.identities),
-        planned_rows.subscribers.index.to_numpy(),
+        inactive_recipients.build_digest_mask(planned_chunk.identities),
+        planned_chunk.subscribers.index.to_numpy(),
     )
     inactive_count = int(np.count_nonzero(is_inactive))
     check.inactive_count += inactive_count
     check.outcomes[MailOutcome.SUPPRESSED] += inactive_count
     positions, is_unclear = (
         positions[~is_inactive],
-        unclear_recipients.build_digest_mask(planned_rows.identities[~is_inactive]),
+        unclear_recipients.build_digest_mask(planned_chunk.identities[~is_inactive]),
     )
     problems = [
         Problem(row, Outcome.INVALID, "is_active", "flag", f"{_UNCLEAR_MESSAGE}: {', '.join(consent_columns)}")

@@ -155,7 +155,7 @@ async def _check_and_send(run: _Run, log: EmailLog, campaign: Campaign) -> None:
         log.mark_died(campaign)
     try:
         with MailRows() as spool:
-            await _check(run, spool)
+            await _check_in_thread(run, spool)
             _check_list(log, run.plan, run.check, is_recorded=True)
             invalid_count, read_count = run.check.outcomes[MailOutcome.INVALID], run.check.read_count
             if run.plan.max_invalid is not None and exceeds_share(invalid_count, run.plan.max_invalid, read_count):
@@ -201,7 +201,7 @@ def _check_list(log: EmailLog, plan: MailPlan, check: MailCheck, *, is_recorded:
             record_list_size(log.connection, email_meta, account, suppression)
 
 
-async def _check(run: _Run, spool: MailRows) -> None:
+async def _check_in_thread(run: _Run, spool: MailRows) -> None:
     """Check all rows in a thread, so that signals are handled during the check."""
     run.progress.follow(lambda: f"checking: {spool.row_count:,} emails can be sent so far")
     now, is_stopped = run.report.started_at, run.stop.event.is_set
@@ -237,7 +237,7 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: MailRows) -
                 run.progress.follow(lambda: "reading who is inactive in the service")
                 inactive = await read_inactive_addresses(client, run.clock, run.stop)
             run.progress.follow(describe)
-            await mailer.send(_Letters(run, mailer, spool, inactive).take)
+            await mailer.send(_Letters(run, mailer, spool, inactive).fetch)
         finally:
             run.report.copy_request_counts(client)
             run.is_token_refused, run.unreported_count = mailer.is_token_refused, mailer.unreported_count
@@ -261,13 +261,15 @@ class _Letters:
         self._texts, self._now = run.plan.texts, run.report.started_at
         self._run, self._mailer, self._inactive = run, mailer, inactive
         self._batches = spool.read(_BATCH_ROWS)
-        self._sendable = deque[Addressee]()
+        self._sendable_addressees = deque[Addressee]()
 
-    async def take(self, max_count: int) -> list[Letter]:
+    async def fetch(self, max_count: int) -> list[Letter]:
         """Return the next emails, at most `max_count`, or an empty list at the end. Raises LedgerError."""
         letters: list[Letter] = []
         while not letters and await self._look_up():
-            addressees = [self._sendable.popleft() for _ in range(min(max_count, len(self._sendable)))]
+            addressees = [
+                self._sendable_addressees.popleft() for _ in range(min(max_count, len(self._sendable_addressees)))
+            ]
             for addressee in addressees:
                 message = self._texts.compose(addressee.row, self._now)
                 letters.append(Letter(addressee.row, addressee.recipient, addressee.address, message))
@@ -275,14 +277,14 @@ class _Letters:
 
     async def _look_up(self) -> bool:
         """Look up rows until at least one recipient may get an email. Return False at the end of the rows."""
-        while not self._sendable and (batch := next(self._batches, None)) is not None:
+        while not self._sendable_addressees and (batch := next(self._batches, None)) is not None:
             people = [_find_addressee(self._texts, row) for row in batch]
             recipients = join_digests([person.recipient for person in people], IDENTITY_BYTES)
             is_inactive = self._inactive.build_digest_mask(recipients)
             self._run.check.outcomes[MailOutcome.SUPPRESSED] += int(is_inactive.sum())
-            self._sendable += self._mailer.look_up(list(compress(people, ~is_inactive)))
+            self._sendable_addressees += self._mailer.look_up(list(compress(people, ~is_inactive)))
             await asyncio.sleep(0)
-        return bool(self._sendable)
+        return bool(self._sendable_addressees)
 
 
 def _find_addressee(texts: MailTexts, row: Row) -> Addressee:
@@ -370,9 +372,8 @@ async def preview(plan: MailPlan, folder: Path, email_count: int, stop: Stop, pr
 
 
 async def send_sample(plan: MailPlan, recipient: Recipient, stop: Stop) -> Report:
-    """Send the email of the first row to `recipient` instead. Send it at once, and record nothing. Rows for which no
-    email can be sent are skipped. Raises ConfigurationError if there is no such row. Raises the errors of
-    `check_rows`."""
+    """Send the email of the first valid row to `recipient` at once, and record nothing. Raises ConfigurationError if no
+    row is valid. Raises the errors of `check_rows`."""
     now = stop.clock.now()
     with plan.source, MailRows() as spool:
         await asyncio.to_thread(check_rows, plan, now, spool, MailCheck(), lambda _: None, stop.event.is_set)

@@ -1,1 +1,1 @@
-"""What a command does, from its plan to its report."""
+"""The flows of the commands. A flow reads the plan of a command, does the work, and returns the report."""

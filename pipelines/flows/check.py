@@ -34,7 +34,7 @@ from connector.warehouse.runs import ExportStart
 from pipelines.flows.validate import run_validation
 
 _MAX_ROWS = 100  # rows of the source show a wrong mapping
-_ATTEMPTS, _MAX_RETRY_S = 2, 5.0  # few and short, because a person waits
+_ATTEMPTS, _MAX_RETRY_S = 2, 5.0  # few attempts and short waits, because a person waits for the result
 
 
 _FILTERS = ("email", "client_user_id")
@@ -122,7 +122,7 @@ def _read_source(job: Job, settings: Settings) -> str:
 
 
 async def _ask_service(settings: Settings) -> AsyncGenerator[CheckResult]:
-    """Yield whether the service accepts the token, and what a few requests show of its list."""
+    """Yield whether the service accepts the token, and the properties of the list that a few requests show."""
     try:
         async with open_client(build_service(settings, 1)) as client:
             retrier = Retrier(_ATTEMPTS, _MAX_RETRY_S)
@@ -171,9 +171,9 @@ async def _describe_list(client: Client, retrier: Retrier) -> AsyncGenerator[tup
     page = await fetch_page(client, retrier, ListQuery())
     if len(_read_ids(page)) < len(page.subscribers):
         raise ListFailed(NO_WHOLE_ID)
-    of_total = f" of {page.total_count:,}" if page.total_count is not None else ""
+    total_text = f" of {page.total_count:,}" if page.total_count is not None else ""
     limit = f"; the limit of a page is {page.limit:,}" if page.limit is not None else ""
-    yield "page size", f"a page held {len(page.subscribers):,}{of_total} subscribers{limit}"
+    yield "page size", f"a page held {len(page.subscribers):,}{total_text} subscribers{limit}"
 
     async def ask(query: ListQuery) -> ListPage | None:
         return await try_page(client, retrier, query)

@@ -55,22 +55,22 @@ if TYPE_CHECKING:
 _ANSWER_S = 5.0  # seconds to wait for the answer of a running scheduler
 _START_S = 60.0  # seconds to wait until a scheduler that this command starts is ready, on a busy machine
 _STOP_AGAIN_S = 0.5
-_CLOSE_S = 2.0  # seconds for workers to end; then they are killed
-_MAX_DEATHS = 50  # workers that may die during one task; after that many deaths the task is the cause
+_CLOSE_S = 2.0  # seconds after which workers that have not ended are killed
+_MAX_DEATHS = 50  # workers that may die during one task; if more workers die, the task is the cause
 _PRELOADED = ["distributed", "pipelines.flows.engine", "psycopg", "pandera.pandas", "uvloop"]
 _ERROR_TYPES: tuple[type[ConnectorError], ...] = (ConfigurationError, SourceError, LockedError, LedgerError)
 _SUMMED_FIELDS = (
     "rows", "settled", "activity", "opt_outs", "receipts", "problems", "echo", "changed_fields", "requests"
 )  # fmt: skip
-_STATUS_OF: Mapping[int, Status] = {0: "ok", 1: "partial", 3: "aborted", 4: "locked"}
+_STATUS_BY_EXIT_CODE: Mapping[int, Status] = {0: "ok", 1: "partial", 3: "aborted", 4: "locked"}
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """The workers of the shards: those of a `scheduler` (its address), or `workers` processes on this machine. Each
-    worker has one shard."""
+    """The workers of the shards: the workers of a running scheduler with the address `scheduler`, or `workers`
+    processes on this machine. Each worker has one shard."""
 
     scheduler: str | None = None
     workers: int = 1
@@ -98,7 +98,7 @@ class ShardedSync:
 
 
 def digest_job(path: Path) -> str:
-    """Return a digest of a job's file. Raises ConfigurationError when the file cannot be read."""
+    """Return a digest of a job's file. Raises ConfigurationError if the file cannot be read."""
     try:
         return blake2b(path.read_bytes(), digest_size=16).hexdigest()
     except OSError as error:
@@ -124,7 +124,7 @@ async def run_sharded(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
     with record_report(report, settings.state_dir, settings.retention_s, stop.clock.now):
         ends = await _run_shards(sync, options, stop, progress)
         stop.is_recording = True
-        _end_sharded(report, ends, stop, is_incremental=plan.increment is not None)
+        _write_sharded_report(report, ends, stop, is_incremental=plan.increment is not None)
     return report
 
 
@@ -168,7 +168,7 @@ async def _run_shards(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
                     f"{options.scheduler}"
                 )
             ends += [_ShardEnd(Shard(index, len(workers))) for index in range(1, len(workers) + 1)]
-            progress.follow(lambda: _describe(ends))
+            progress.follow(lambda: _describe_progress(ends))
             async with run_beside(_stop_tasks(client, run, stop)):
                 await asyncio.gather(*(_run_shard(end, sync, client, f"{run}-{end.shard.index}") for end in ends))
     except asyncio.CancelledError:
@@ -178,7 +178,7 @@ async def _run_shards(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
     return ends
 
 
-def _describe(ends: Sequence[_ShardEnd]) -> str:
+def _describe_progress(ends: Sequence[_ShardEnd]) -> str:
     ended_count = sum(end.report is not None or end.error is not None for end in ends)
     return f"{ended_count} of {count(len(ends), 'shard')} ended"
 
@@ -205,7 +205,7 @@ async def _stop_tasks(client: Client, run: str, stop: Stop) -> None:
     await stop.event.wait()
     while True:
         with suppress(Exception):  # a worker has just died
-            await client.run(_stop_here, run, stop.signal, stop.reason, on_error="ignore")
+            await client.run(_stop_local_tasks, run, stop.signal, stop.reason, on_error="ignore")
         await asyncio.sleep(_STOP_AGAIN_S)
 
 
@@ -254,7 +254,8 @@ async def _close(resource: Any) -> None:
 
 
 def _start_fork_server() -> None:
-    """Start the process that forks the workers. It and the workers ignore signals, which a terminal sends to all."""
+    """Start the process that forks the workers. This process and the workers ignore signals, because a terminal sends a
+    signal to all processes."""
     signals = (signal.SIGINT, signal.SIGTERM)
     os.environ["DASK_LOGGING__DISTRIBUTED"] = "critical"
     forkserver.set_forkserver_preload(_PRELOADED)
@@ -281,7 +282,7 @@ def _configure(folder: str) -> dict[str, Any]:
 # One report
 
 
-def _end_sharded(report: Report, ends: Sequence[_ShardEnd], stop: Stop, *, is_incremental: bool) -> None:
+def _write_sharded_report(report: Report, ends: Sequence[_ShardEnd], stop: Stop, *, is_incremental: bool) -> None:
     """End the report of all shards with the sums of their reports and the worst of their statuses.
 
     Raises the ConfigurationError of a shard if no shard has sent a create.
@@ -289,7 +290,7 @@ def _end_sharded(report: Report, ends: Sequence[_ShardEnd], stop: Stop, *, is_in
     reports = [end.report for end in ends if end.report is not None]
     for name in _SUMMED_FIELDS:
         values = [getattr(item, name) for item in (report, *reports)]
-        setattr(report, name, _add([value for value in values if value is not None]))
+        setattr(report, name, _add_values([value for value in values if value is not None]))
     if len(reports) < len(ends):
         report.activity = None
     report.causes = _add_causes(cause for shard_report in reports for cause in shard_report.causes)
@@ -308,10 +309,10 @@ def _end_sharded(report: Report, ends: Sequence[_ShardEnd], stop: Stop, *, is_in
             count_notice += ", or do not count. Rows of the lost attempts may be missing from the counts"
             codes.append(EXIT_CODES["partial"])
         report.messages.append(f"workers died, and {shards} began again. {count_notice}")
-    end_run(report, stop, _STATUS_OF[pick_worst(codes)], stop.clock.now())
+    end_run(report, stop, _STATUS_BY_EXIT_CODE[pick_worst(codes)], stop.clock.now())
 
 
-def _add(values: Sequence[Any]) -> Any:
+def _add_values(values: Sequence[Any]) -> Any:
     """Return the sum of numbers, or the sums of dictionaries by key. For other values, return the first value. Without
     values, return None."""
     if not values or not isinstance(values[0], int | dict):
@@ -319,7 +320,7 @@ def _add(values: Sequence[Any]) -> Any:
     if isinstance(values[0], int):
         return sum(values)
     names = dict.fromkeys(chain.from_iterable(values))
-    return {name: _add([value[name] for value in values if name in value]) for name in names}
+    return {name: _add_values([value[name] for value in values if name in value]) for name in names}
 
 
 def _add_causes(causes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -333,12 +334,12 @@ def _add_causes(causes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _merge_messages(ends: Sequence[_ShardEnd]) -> Iterator[str]:
     """Yield each message of the shards once, with the numbers of its shards, and then the files of each shard."""
-    indexes_of: dict[str, list[str]] = {}
+    indexes_by_message: dict[str, list[str]] = {}
     for end in ends:
         messages = [str(end.error)] if end.error is not None else end.report.messages if end.report else []
         for message in dict.fromkeys(messages):
-            indexes_of.setdefault(message, []).append(str(end.shard.index))
-    for message, indexes in indexes_of.items():
+            indexes_by_message.setdefault(message, []).append(str(end.shard.index))
+    for message, indexes in indexes_by_message.items():
         yield f"{agree(len(indexes), 'shard', 'shards')} {', '.join(indexes)}: {message}"
     for end in ends:
         files = (end.report.rejects_file, end.report.drift_file) if end.report is not None else ()
@@ -352,7 +353,7 @@ _stops: dict[str, Callable[[int | None, str | None], object]] = {}
 """The function that stops a task of this process, by the key of the task."""
 
 
-def _stop_here(run: str, number: int | None, reason: str | None) -> None:
+def _stop_local_tasks(run: str, number: int | None, reason: str | None) -> None:
     """Stop the tasks of this run in this process, because of a signal (`number`) or for another `reason`."""
     for key, stop in list(_stops.items()):
         if key.startswith(run):
@@ -361,7 +362,7 @@ def _stop_here(run: str, number: int | None, reason: str | None) -> None:
 
 
 def _work(sync: ShardedSync, shard: Shard, key: str) -> tuple[Report | None, ConnectorError | None]:
-    """Sync one shard in a thread of a worker; return the report, or the error."""
+    """Sync one shard in a thread of a worker, and return the report or the error."""
     import uvloop
     from distributed import get_worker
 

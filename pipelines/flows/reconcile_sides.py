@@ -14,7 +14,7 @@ from connector.imports.base_loads import describe_base, refuse_too_many
 from connector.imports.plan import LoadPlan
 from connector.imports.remarks import Remarks
 from connector.ledger.entries import Entry, Ledger
-from connector.ledger.records import find_or_add_base, learn_base
+from connector.ledger.records import find_or_add_base, record_base_id
 from connector.ledger.store import Base
 from connector.listing.base_reader import BaseReader
 from connector.reconcile import Comparison, Integers, ListedBase
@@ -31,14 +31,14 @@ from pipelines.report.differences import DifferenceFile, Differences, explain_mi
 _ENTRY_BATCH_SIZE = 10_000
 
 ROWS = ("read", "valid", "invalid", "duplicate", "suppressed")
-"""The counts of source rows in the report. The last four add up to the first."""
+"""The counts of source rows in the report. The sum of the last four counts is the first count."""
 
 
 # Bases
 
 
 class Sides:
-    """The bases that are compared, numbered from 0 in the order of their first `find`.
+    """The bases that are compared, numbered from 0 in the order of their first `find_side`.
 
     `listed_bases` are the bases of the list. `bases` has the ledger's base of each side, and `listed_sides` has pairs
     (index in `listed_bases`, side).
@@ -50,7 +50,7 @@ class Sides:
         self.bases: list[Base] = []
         self.listed_sides: list[tuple[int, int]] = []
 
-    def find(self, base_ref: BaseRef) -> int:
+    def find_side(self, base_ref: BaseRef) -> int:
         """Return the number of a base, and record in the ledger the id and the name that the list has for the base.
 
         Raises RunAborted if another base has the name now, ConfigurationError if several bases have the name.
@@ -78,7 +78,7 @@ class Sides:
             ]
             name, service_id = name or self._find_name(indexes), reader.service_id
             if service_id is not None and name is not None and (base.service_id, base.name) != (service_id, name):
-                base = learn_base(connection, base, service_id, name)
+                base = record_base_id(connection, base, service_id, name)
         return base, indexes
 
     def _find_name(self, indexes: Sequence[int]) -> str | None:
@@ -111,12 +111,12 @@ class SourceRows:
         self.rows = dict.fromkeys(ROWS, 0)
         self._unnamed = 0
         if isinstance(plan.rows.base, BaseRef):
-            sides.find(plan.rows.base)
+            sides.find_side(plan.rows.base)
         for base in (plan.rows.base.values or {}).values() if isinstance(plan.rows.base, BaseColumn) else ():
-            sides.find(base)
+            sides.find_side(base)
 
     def add_chunk(self, prepared: PreparedChunk) -> None:
-        """Add a chunk that was prepared without the suppression list. Raises the errors of `Sides.find`."""
+        """Add a chunk that was prepared without the suppression list. Raises the errors of `Sides.find_side`."""
         planned_chunk, identity = prepared.planned_chunk, self._plan.rows.rules.identity
         is_suppressed = find_suppressed(
             self._suppression, planned_chunk.subscribers, planned_chunk.identities, identity
@@ -136,7 +136,7 @@ class SourceRows:
         self.rows["duplicate"] += len(prepared.repeated_positions)
         self.rows["suppressed"] += int(np.count_nonzero(is_suppressed))
 
-    def remark(self) -> Iterator[str]:
+    def list_messages(self) -> Iterator[str]:
         """Yield the messages about the rows."""
         yield from self._remarks.messages
         yield from self._remarks.describe_cells(self._plan.rows.mapping)
@@ -175,7 +175,7 @@ class SourceRows:
             return np.zeros(rows, dtype=np.int64)
         numbers = np.full(len(bases.bases) + 1, -1, dtype=np.int64)  # the last number is for the index -1
         for index in np.unique(bases.indices[bases.indices >= 0]).tolist():
-            numbers[index] = self._sides.find(bases.bases[index])
+            numbers[index] = self._sides.find_side(bases.bases[index])
         if isinstance(self._plan.rows.base, BaseColumn):
             refuse_too_many(self._plan.rows.base, len(self._sides.bases))
         return numbers[bases.indices]
@@ -238,7 +238,7 @@ ORDER BY position NULLS LAST, vanished.side, vanished.digest
 CONFIRMED = f"""
 SELECT side, count(*), count(id) FROM joined WHERE state = {int(State.CONFIRMED)} GROUP BY side
 """
-"""Side, number of confirmed entries, and how many of them are listed in the base."""
+"""The side, the number of its confirmed entries, and the number of confirmed entries that are listed in the base."""
 
 NAMELESS = "SELECT count(*) FROM joined WHERE digest IS NULL"
 """The number of listed subscribers without an identity."""

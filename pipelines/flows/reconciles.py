@@ -69,7 +69,7 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
     report = start_report("reconcile", load.rows.job, clock.now(), describe_load(load))
     report.rows = dict.fromkeys(ROWS, 0)
     source_rows = SpooledRows(load.rows.source, load.rows.rules.identity)
-    reconciliation = _Reconciling(plan, source_rows, report, stop, progress)
+    reconciliation = _Reconciliation(plan, source_rows, report, stop, progress)
     with closing(source_rows), record_report(report, settings.state_dir, settings.retention_s, clock.now):
         try:
             pace = await start_pace(settings, load.policy.max_rate, clock, stop)
@@ -90,7 +90,7 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
     return report
 
 
-class _Reconciling:
+class _Reconciliation:
     """One reconciliation in progress."""
 
     def __init__(
@@ -115,7 +115,7 @@ class _Reconciling:
             report.messages += messages
         await self._read_source()
         report.messages += self._source_rows.messages
-        await self._look_at_other_runs(ledger)
+        await self._wait_for_other_runs(ledger)
         with Comparison(identity, names) as comparison:
             certificate = await self._read_list(ledger, client, comparison)
             report.certificate = certificate.as_report()
@@ -157,9 +157,9 @@ class _Reconciling:
                         f"{describe_base(sides.bases[side])}: none of the {known_count:,} subscribers that the ledger "
                         f"knows is listed: {OTHER_ACCOUNT}"
                     )
-            report.messages += source.remark()
+            report.messages += source.list_messages()
 
-    async def _look_at_other_runs(self, ledger: Ledger) -> None:
+    async def _wait_for_other_runs(self, ledger: Ledger) -> None:
         """Report a run that is active. Wait until the list shows the subscribers that a run has just confirmed: for a
         quiet period, or for the largest lag on record."""
         now = self._clock.now().timestamp()

@@ -123,13 +123,13 @@ class _Retry:
         """Resolve and finish the entries of each base, until a base ends the run. Add the messages to the report."""
         remaining_bases = list(run.bases)
         while remaining_bases and run.is_running:
-            await self._finish(run, remaining_bases.pop(0))
+            await self._retry_base(run, remaining_bases.pop(0))
         has_held_entries = run.is_running and await run.commits.ask(self._has_held_entry)
-        remarks = self._remark(run, remaining_bases, has_held_entries=has_held_entries)
+        remarks = self._list_messages(run, remaining_bases, has_held_entries=has_held_entries)
         run.report.messages += [*run.tally.messages, *run.tally.row_messages, *remarks]
         run.report.messages += [*describe_reactivated(run.tally), *describe_leftovers(run.tally)]
 
-    async def _finish(self, run: Run, base: Base) -> None:
+    async def _retry_base(self, run: Run, base: Base) -> None:
         session = run.open_session(base, base.name if base.service_id is None else None)
         selection = self._plan.selection
         loader = Loader(session, selection.choose_mode(base))
@@ -152,7 +152,7 @@ class _Retry:
         held = [entry for base in bases for entry in ledger.find_unfinished_entries(base, State.HELD)]
         return any(self._plan.selection.is_selected(entry) for entry in held)
 
-    def _remark(self, run: Run, remaining_bases: list[Base], *, has_held_entries: bool) -> Iterator[str]:
+    def _list_messages(self, run: Run, remaining_bases: list[Base], *, has_held_entries: bool) -> Iterator[str]:
         """Yield messages that add to the counts."""
         if not run.bases:
             states = "unknown, held or rejected" if self._plan.selection.is_rejected else "unknown or held"

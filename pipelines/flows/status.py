@@ -1,4 +1,5 @@
-"""The last runs, what they left open, and the next steps. Nothing is locked, so a run may be active meanwhile."""
+"""The last runs, the entries and problems that the runs left open, and the next steps. Nothing is locked, so a run may
+be active meanwhile."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -55,30 +56,30 @@ class StatusReport(TypedDict):
     next: Annotated[list[str], "What to do next."]
 
 
-def read_status(place: StateLocation, *, run_id: str | None, job: str | None, last: int) -> StatusReport:
+def read_status(location: StateLocation, *, run_id: str | None, job: str | None, last: int) -> StatusReport:
     """Return the report of `status` for the last runs, the latest first. `job` selects the runs of one job, and
     `run_id` selects one run.
 
     If the ledger cannot be read, the first next step has the reason. Raises ConfigurationError if no such run is on
     record.
     """
-    runs = list(list_runs(place.state_dir))
-    of_job = (run for run in runs if job in (None, run["job"]))
+    runs = list(list_runs(location.state_dir))
+    runs_of_job = (run for run in runs if job in (None, run["job"]))
     if run_id is None:
-        chosen = list(islice(of_job, last))
+        selected_runs = list(islice(runs_of_job, last))
     else:
-        chosen = [run for run in of_job if run["run_id"] == run_id]
-        if not chosen:
+        selected_runs = [run for run in runs_of_job if run["run_id"] == run_id]
+        if not selected_runs:
             raise ConfigurationError(
-                f"no run {run_id} is on record in {place.state_dir}. To list the runs, run: connector status"
+                f"no run {run_id} is on record in {location.state_dir}. To list the runs, run: connector status"
             )
-    return {**_find_open(place, chosen, runs, run_id=run_id, job=job), "runs": chosen}
+    return {**_read_open_work(location, selected_runs, runs, run_id=run_id, job=job), "runs": selected_runs}
 
 
-def read_health(place: StateLocation, *, job: str | None, last: int) -> dict[str, Any]:
+def read_health(location: StateLocation, *, job: str | None, last: int) -> dict[str, Any]:
     """Return the values of the page of `status`. For each job and command, it has the last runs, the latest first, and
     the time of the last success. If the ledger cannot be read, the first next step has the reason."""
-    runs = list(list_runs(place.state_dir))
+    runs = list(list_runs(location.state_dir))
     jobs: dict[tuple[str, str], dict[str, Any]] = {}
     for run in runs:
         if job not in (None, run["job"]):
@@ -89,13 +90,13 @@ def read_health(place: StateLocation, *, job: str | None, last: int) -> dict[str
             group["runs"].append(run)
         if run["status"] == "ok" and group["last_succeeded_at"] is None:
             group["last_succeeded_at"] = run.get("finished_at") or run["started_at"]
-    chosen = [run for group in jobs.values() for run in group["runs"]]
-    return {"jobs": list(jobs.values()), **_find_open(place, chosen, runs, job=job)}
+    selected_runs = [run for group in jobs.values() for run in group["runs"]]
+    return {"jobs": list(jobs.values()), **_read_open_work(location, selected_runs, runs, job=job)}
 
 
-def _find_open(
-    place: StateLocation,
-    chosen: Sequence[dict[str, Any]],
+def _read_open_work(
+    location: StateLocation,
+    selected_runs: Sequence[dict[str, Any]],
     runs: Sequence[dict[str, Any]],
     *,
     run_id: str | None = None,
@@ -106,13 +107,13 @@ def _find_open(
     problems of this job count."""
     report: StatusReport = {"status": "ok", "runs": [], "open_entries": [], "problems": [], "next": []}
     try:
-        counted_entries = count_open_entries(place.ledger_url)
+        counted_entries = count_open_entries(location.ledger_url)
         backlog = None
         if run_id is None:
-            backlog = read_ledger(place.ledger_url, lambda ledger: read_backlog(ledger.connection))
+            backlog = read_ledger(location.ledger_url, lambda ledger: read_backlog(ledger.connection))
     except LedgerError as error:
         reason = f"Open creates and problems are not known, because the ledger cannot be read: {error}"
-        return {**report, "status": "aborted", "next": [reason, *advise_on_runs(chosen, [], runs)]}
+        return {**report, "status": "aborted", "next": [reason, *advise_on_runs(selected_runs, [], runs)]}
     report["open_entries"] = [
         {
             "account": open_entry.account,
@@ -125,7 +126,7 @@ def _find_open(
         if job in (None, open_entry.job) or not open_entry.job  # a retry without a job has taken up the entries
     ]
     report["problems"] = [_describe_backlog(group) for group in backlog or () if job in (None, group.job)]
-    report["next"] = list(advise_on_runs(chosen, report["open_entries"], runs, report["problems"]))
+    report["next"] = list(advise_on_runs(selected_runs, report["open_entries"], runs, report["problems"]))
     return report
 
 

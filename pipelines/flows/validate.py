@@ -107,19 +107,19 @@ def run_validation(plan: RowsPlan, rejects: Path | None, clock: Clock) -> Valida
             columns_and_run_id = plan.source.columns, report.run_id
             workbook = rejects if is_workbook else None
             file = stack.enter_context(RejectsFile(path, *columns_and_run_id, clock.now, workbook=workbook))
-        reason = _read_all(plan, source_rows, validation, file, clock)
+        reason = _check_rows(plan, source_rows, validation, file, clock)
         report.messages += source_rows.messages
     if file is not None:
         report.rejects_file = file.path
         report.messages += [file.failure] if reason and file.failure else []
         reason = reason or file.failure
-    report.messages += _remark(plan, validation)
+    report.messages += _list_messages(plan, validation)
     status: Status = "aborted" if reason else "partial" if counts["invalid"] else "ok"
     end_report(report, status, clock.now(), reason)
     return validation
 
 
-def _read_all(
+def _check_rows(
     plan: RowsPlan, source_rows: SpooledRows, validation: Validation, file: RejectsFile | None, clock: Clock
 ) -> str | None:
     """Read all rows. Return the reason if they could not be read to the end, otherwise None."""
@@ -143,7 +143,7 @@ def _read_all(
                 - len(prepared.suppressed_positions)
             )
             validation.remarks.add(prepared)
-            _show_valid(prepared.planned_chunk, plan.rules.identity, validation.report)
+            _count_valid(prepared.planned_chunk, plan.rules.identity, validation.report)
             _add_findings(prepared, plan, validation)
             # The file has the same rows as the rejects file of an import: malformed rows, invalid rows, and different
             # rows of one subscriber.
@@ -168,7 +168,7 @@ def _read_all(
     return None
 
 
-def _show_valid(planned_chunk: PlannedChunk, identity: str, report: Report) -> None:
+def _count_valid(planned_chunk: PlannedChunk, identity: str, report: Report) -> None:
     """Count the active and inactive subscribers of a chunk, and keep the values of the first ones."""
     subscribers, activity = planned_chunk.subscribers, report.activity or {}
     active = int(subscribers["is_active"].eq(True).sum()) if "is_active" in subscribers else 0
@@ -187,10 +187,10 @@ def _add_findings(prepared: PreparedChunk, plan: RowsPlan, validation: Validatio
         finding = findings.setdefault(("", malformed_row.code), kind)
         finding.rows += 1
         finding.add_example(malformed_row.number, malformed_row.raw)
-    by_kind: dict[tuple[str, str], list[Fault]] = defaultdict(list)
+    finding_by_kind: dict[tuple[str, str], list[Fault]] = defaultdict(list)
     for fault in prepared.faults:
-        by_kind[fault.field, fault.code].append(fault)
-    for (name, code), faults in by_kind.items():
+        finding_by_kind[fault.field, fault.code].append(fault)
+    for (name, code), faults in finding_by_kind.items():
         finding = findings.setdefault((name, code), ValidationFinding(name, code, faults[0].message))
         finding.rows += len(faults)
         rule = plan.mapping.rules.get(name)
@@ -204,7 +204,7 @@ def _add_findings(prepared: PreparedChunk, plan: RowsPlan, validation: Validatio
             finding.add_example(int(chunk.numbers[int(str(index))]), _CELL_SEPARATOR.join(map(str, row)))
 
 
-def _remark(plan: RowsPlan, validation: Validation) -> Iterator[str]:
+def _list_messages(plan: RowsPlan, validation: Validation) -> Iterator[str]:
     """Yield messages that add to the counts."""
     yield from validation.remarks.messages
     if not plan.has_activity_rule:

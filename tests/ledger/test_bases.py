@@ -9,8 +9,8 @@ from connector.ledger.entries import Ledger
 from connector.ledger.records import (
     count_unsettled_elsewhere,
     find_or_add_base,
-    learn_base,
     list_bases,
+    record_base_id,
 )
 from connector.states import State
 from tests.ledger.moves import INTENT, add_base, move_to, read_body, read_state
@@ -19,7 +19,7 @@ from tests.ledger.moves import INTENT, add_base, move_to, read_body, read_state
 def test_a_base_has_one_record_by_id_and_by_name(ledger: Ledger) -> None:
     base_by_name = add_base(ledger, None, "News")
     with ledger.transaction() as connection:
-        learned_base = learn_base(connection, base_by_name, 7, "News")
+        learned_base = record_base_id(connection, base_by_name, 7, "News")
         assert list_bases(connection, "account") == [learned_base]
         assert list_bases(connection, "other") == []
     assert add_base(ledger, 7) == learned_base
@@ -37,7 +37,7 @@ def test_a_learned_id_merges_the_two_records_of_a_base(ledger: Ledger) -> None:
         move_to(ledger, base_by_name, state_by_name)
         move_to(ledger, base_by_id, state_by_id)
         with ledger.transaction() as connection:
-            learned_base = learn_base(connection, base_by_name, number, f"News {number}")
+            learned_base = record_base_id(connection, base_by_name, number, f"News {number}")
         assert read_state(ledger, learned_base) is expected, (state_by_name, state_by_id)
         assert read_body(ledger, learned_base) == (None if expected in (State.CONFIRMED, State.NONE) else INTENT.body)
 
@@ -45,8 +45,8 @@ def test_a_learned_id_merges_the_two_records_of_a_base(ledger: Ledger) -> None:
 def test_a_base_that_was_renamed_in_the_service_keeps_its_record(ledger: Ledger) -> None:
     base = add_base(ledger, 7)
     with ledger.transaction() as connection:
-        learn_base(connection, base, 7, "News")
-        renamed_base = learn_base(connection, base, 7, "Letters")
+        record_base_id(connection, base, 7, "News")
+        renamed_base = record_base_id(connection, base, 7, "Letters")
         assert list_bases(connection, "account") == [renamed_base]
     assert add_base(ledger, None, "Letters").key == base.key
 
@@ -63,7 +63,7 @@ def test_a_name_that_several_bases_have_is_refused(ledger: Ledger) -> None:
     for service_id in (1, 2):
         base = add_base(ledger, service_id)
         with ledger.transaction() as connection:
-            learn_base(connection, base, service_id, "News")
+            record_base_id(connection, base, service_id, "News")
     with pytest.raises(ConfigurationError, match="ids 1, 2"):
         add_base(ledger, None, "News")
 
@@ -75,7 +75,7 @@ def test_unsettled_entries_of_a_record_that_may_be_the_same_base_are_counted(led
     with ledger.transaction() as connection:
         assert count_unsettled_elsewhere(connection, base_by_id) == 1
         assert count_unsettled_elsewhere(connection, base_by_name) == 0
-        merged_base = learn_base(connection, base_by_name, 7, "News")
+        merged_base = record_base_id(connection, base_by_name, 7, "News")
         assert count_unsettled_elsewhere(connection, merged_base) == 0
 
 
@@ -84,5 +84,5 @@ def test_a_base_whose_name_is_stored_escaped_is_found(ledger: Ledger, name: str)
     base = add_base(ledger, None, name)
     assert add_base(ledger, None, name) == base
     with ledger.transaction() as connection:
-        learned_base = learn_base(connection, base, 7, name)
+        learned_base = record_base_id(connection, base, 7, name)
     assert add_base(ledger, None, name) == learned_base

@@ -14,11 +14,11 @@ from connector.ledger.opening import open_ledger, read_ledger
 from connector.ledger.planned import open_planned_ledger
 from connector.ledger.records import (
     find_or_add_base,
-    learn_base,
     list_bases,
     move_cursor,
     read_cursor,
     read_largest_lag,
+    record_base_id,
     record_lag,
 )
 from connector.states import State
@@ -151,7 +151,7 @@ def test_entries_of_a_base_name_are_found_after_the_plan_learns_the_id(ledger_ur
             ledger.mark_intended(base_by_name, RUN, [Intent(identity, b"f" * 8, b"{}") for identity in (ANN, BOB)])
             ledger.mark_answered(base_by_name, [(ANN, 1)])
     with open_planned_ledger(ledger_url, ACCOUNT) as planned_ledger, planned_ledger.transaction() as connection:
-        base = learn_base(connection, find_or_add_base(connection, ACCOUNT, service_id, "News"), 7, "NEWS")
+        base = record_base_id(connection, find_or_add_base(connection, ACCOUNT, service_id, "News"), 7, "NEWS")
         assert planned_ledger.find_changed_identities(base, [(ANN, b"f" * 8), (BOB, b"f" * 8)]) == {BOB: True}
         assert [entry[0] for entry in planned_ledger.list_entries(base, "email", b"", 9)] == [ANN, BOB]
 

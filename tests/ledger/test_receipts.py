@@ -12,7 +12,7 @@ from connector.ledger.receipts import (
     read_receipts,
     record_pending,
 )
-from connector.ledger.records import find_or_add_base, finish_run, learn_base, start_run
+from connector.ledger.records import find_or_add_base, finish_run, record_base_id, start_run
 from connector.states import State
 
 IDENTITY = b"i" * 16
@@ -93,7 +93,7 @@ def test_the_receipts_of_a_base_name_move_to_the_base_with_the_learned_id(ledger
         base = find_or_add_base(connection, "main", None, "News")
         ledger.mark_intended(base, run_key, [Intent(IDENTITY, b"f" * 8, b"{}")])
         record_pending(ledger, run_key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.SENT, "ann@x.org")])
-        merged_base = learn_base(connection, base, 7, "News")
+        merged_base = record_base_id(connection, base, 7, "News")
         ledger.mark_answered(merged_base, [(IDENTITY, 9)])
         assert [receipt.service_id for receipt in read_receipts(connection, run_key, FIRST_PLACE, 10)[0]] == [9]
 

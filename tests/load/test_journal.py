@@ -50,7 +50,7 @@ def test_the_writer_knows_the_learned_base_after_its_task_was_cancelled(tmp_path
             journal.record(first_candidate.intent.identity, Move(Event.ANSWERED, subscriber_id=5))
             may_continue = threading.Event()
             executor.submit(may_continue.wait, TIMEOUT_S)
-            learn_task = asyncio.ensure_future(journal.learn_base(BASE, "News"))
+            learn_task = asyncio.ensure_future(journal.record_base_id(BASE, "News"))
             await asyncio.sleep(0)
             learn_task.cancel()
             may_continue.set()

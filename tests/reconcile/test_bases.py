@@ -37,7 +37,7 @@ def find_base(
 ) -> tuple[tuple[int | None, str | None], list[int]]:
     """Return the base of the reference, and the indexes of this base among the listed bases."""
     sides = Sides(listed, ledger, "main")
-    assert sides.find(base_ref) == 0
+    assert sides.find_side(base_ref) == 0
     return (sides.bases[0].service_id, sides.bases[0].name), [index for index, _ in sides.listed_sides]
 
 
@@ -50,7 +50,7 @@ def test_the_ledger_records_the_id_and_the_name_of_a_listed_base(ledger: Ledger,
 def test_two_spellings_of_the_name_of_a_base_are_one_side(ledger: Ledger) -> None:
     sides = Sides([SHOP, NEWS, (7, "news ")], ledger, "main")
     base_refs = (BaseRef(name="News"), BaseRef(name="Shop"), BaseRef(name="news"), BaseRef(name="News"))
-    assert [sides.find(base_ref) for base_ref in base_refs] == [0, 1, 0, 0]
+    assert [sides.find_side(base_ref) for base_ref in base_refs] == [0, 1, 0, 0]
     assert sides.listed_sides == [(1, 0), (2, 0), (0, 1)]
 
 

@@ -50,7 +50,7 @@ def read_differences(
     with tempfile.TemporaryDirectory() as folder, open_ledger(f"sqlite:///{folder}/ledger.db") as ledger:
         sides = Sides(comparison.bases, ledger, "main")
         for base_id in base_ids:
-            sides.find(BaseRef(base_id))
+            sides.find_side(BaseRef(base_id))
         comparison.assign_bases(sides.listed_sides)
         comparison.join()
         path = Path(folder) / "differences.csv"
