@@ -17,7 +17,7 @@ from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules, normalise_header
 from connector.subscribers.validation import validate_rows
 
-# The least shares of valid cells. They are below 1, because a real file has a few wrong cells.
+# The least shares of valid cells. The shares are below 1, because a real file has a few wrong cells.
 _MIN_SURE_SHARE, _MIN_LIKELY_SHARE, _MIN_UNSURE_SHARE = (
     0.95,
     0.8,
@@ -59,11 +59,11 @@ _FIRST_LINE = "# Drafted by `connector init`. Check the guesses below, then run:
 
 @dataclass(frozen=True, slots=True)
 class GuessedField:
-    """The guess for a field: the rule, the `sureness` (sure, likely or unsure) with its reason, and sample cells."""
+    """The guess for a field: the rule, the `confidence` (sure, likely or unsure) with its reason, and sample cells."""
 
     name: str
     rule: ColumnRule
-    sureness: str
+    confidence: str
     reason: str
     samples: tuple[str, ...]
 
@@ -88,7 +88,7 @@ def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
     rule_by_field = {**mapping.rules, **_guess_consent(frame, mapping)}
     guesses = {name: _rate_guess(frame, name, rule, "its header", today) for name, rule in rule_by_field.items()}
     for guess in list(_guess_by_contents(frame, columns, guesses, today)):
-        if guess.name not in guesses or guesses[guess.name].sureness == "unsure":
+        if guess.name not in guesses or guesses[guess.name].confidence == "unsure":
             guesses[guess.name] = guess
     ordered_guesses = [
         guesses[name] for name in FieldMapping({name: guess.rule for name, guess in guesses.items()}).rules
@@ -98,11 +98,11 @@ def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
     return tuple(
         alternative
         for guess in ordered_guesses
-        for alternative in _offer_split(frame, guess, mapping.whole_name_column, today)
+        for alternative in _add_split_guesses(frame, guess, mapping.whole_name_column, today)
     )
 
 
-def _offer_split(
+def _add_split_guesses(
     frame: pd.DataFrame, guess: GuessedField, whole_name_column: str, today: date
 ) -> Iterator[GuessedField]:
     """Yield the guess. If its column has whole names, also yield two unsure guesses with templates that split such
@@ -110,7 +110,7 @@ def _offer_split(
     if guess.name not in ("first_name", "last_name") or guess.rule.columns != (whole_name_column,):
         yield guess
         return
-    yield replace(_as_likely(guess), reason=f"{guess.reason}; whole names are sent unsplit")
+    yield replace(_limit_to_likely(guess), reason=f"{guess.reason}; whole names are sent unsplit")
     name = (
         whole_name_column
         if _PLAIN_WORD.fullmatch(whole_name_column)
@@ -120,19 +120,18 @@ def _offer_split(
         rule = ColumnRule(template=f"{{{{ {name} | {part} }}}}")
         split_guess = _rate_guess(frame, field, rule, "its cells", today)
         reason = f"splits clear names; use this line instead of `{guess.name}: {write_rule(guess.rule)}`"
-        yield replace(split_guess, sureness="unsure", reason=reason)
+        yield replace(split_guess, confidence="unsure", reason=reason)
 
 
 def _guess_consent(frame: pd.DataFrame, mapping: FieldMapping) -> dict[str, ColumnRule]:
-    """If a column shows who wants no email and `mapping` does not use the column, return the rule of is_active for the
-    column."""
+    """Return the rule of is_active for a consent column that `mapping` does not use, or no rule."""
     column = next(iter(find_consent_columns(frame, mapping, ())), None)
     return {} if column is None else {"is_active": build_consent_rule(column)}
 
 
 def propose_cursor(frame: pd.DataFrame) -> tuple[str, str] | None:
-    """Return a column with the time of each row's last change, and a start before all its values. Return None if there
-    is no such column."""
+    """Return a column with the time of each row's last change, and a start before all its values. Return None if no
+    column has such times."""
     column_by_header = {normalise_header(str(column)): str(column) for column in frame.columns}
     for column in (column_by_header[header] for header in _CURSOR_HEADERS if header in column_by_header):
         cells = frame[column].dropna().str.strip()
@@ -153,16 +152,18 @@ def measure_validity(frame: pd.DataFrame, name: str, rule: ColumnRule, today: da
 
 def _rate_guess(frame: pd.DataFrame, name: str, rule: ColumnRule, evidence: str, today: date) -> GuessedField:
     """Return the guess for a field. The cells refine its rule, and the share of valid cells decides its sureness."""
-    rule, doubt = _refine(frame, name, rule, today)
+    rule, doubt = _refine_rule(frame, name, rule, today)
     share = measure_validity(frame, name, rule, today)
     reason = f"{share.valid_count} of {share.filled_count} cells fit" if share.filled_count else "all cells are empty"
-    sureness = "sure" if share.share >= _MIN_SURE_SHARE else "likely" if share.share >= _MIN_UNSURE_SHARE else "unsure"
+    confidence = (
+        "sure" if share.share >= _MIN_SURE_SHARE else "likely" if share.share >= _MIN_UNSURE_SHARE else "unsure"
+    )
     if doubt:
-        sureness, reason = "unsure", f"{reason}; {doubt}"
-    return GuessedField(name, rule, sureness, f"by {evidence}; {reason}", _pick_samples(frame, name, rule))
+        confidence, reason = "unsure", f"{reason}; {doubt}"
+    return GuessedField(name, rule, confidence, f"by {evidence}; {reason}", _pick_samples(frame, name, rule))
 
 
-def _refine(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> tuple[ColumnRule, str]:
+def _refine_rule(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> tuple[ColumnRule, str]:
     """Return the rule with the values, the separator or the date format that the cells show. Also return a doubt about
     the rule, or ""."""
     if rule.column is None:
@@ -213,35 +214,35 @@ def _guess_by_contents(
         if not len(cells):
             continue
         if _do_most_match(cells, "@") and measure_validity(frame, "email", rule, today).share >= _MIN_LIKELY_SHARE:
-            yield _as_likely(_rate_guess(frame, "email", rule, "its cells", today))
+            yield _limit_to_likely(_rate_guess(frame, "email", rule, "its cells", today))
         elif "tags" not in guesses and _do_most_match(cells, _LIST_CELL):
-            yield _as_likely(_rate_guess(frame, "tags", rule, "its cells", today))
+            yield _limit_to_likely(_rate_guess(frame, "tags", rule, "its cells", today))
         elif header in _GENDER_HEADERS or set(cells.str.lower()) in ({"m", "f"}, {"male", "female"}):
-            yield _as_likely(_rate_guess(frame, "gender", rule, "its cells", today))
+            yield _limit_to_likely(_rate_guess(frame, "gender", rule, "its cells", today))
         elif header in _BIRTH_HEADERS and _do_most_match(cells, _DATE_CELL):
-            guess = _as_likely(_rate_guess(frame, "birthday", rule, "its cells", today))
+            guess = _limit_to_likely(_rate_guess(frame, "birthday", rule, "its cells", today))
             if measure_validity(frame, "birthday", guess.rule, today).share >= _MIN_LIKELY_SHARE:
                 yield guess
         elif _do_most_match(cells, _PHONE_CELL):
             # If neither the header nor a + shows phones, the cells may be customer numbers or zip codes.
             if _PHONE_HEADER.search(header) or cells.str.startswith("+").mean() >= _MIN_UNSURE_SHARE:
-                yield _as_likely(_rate_guess(frame, "phone", rule, "its cells", today))
+                yield _limit_to_likely(_rate_guess(frame, "phone", rule, "its cells", today))
         elif (
             header in _COUNTRY_HEADERS
             and measure_validity(frame, "address_country", rule, today).share >= _MIN_UNSURE_SHARE
         ):
-            yield _as_likely(_rate_guess(frame, "address_country", rule, "its cells", today))
+            yield _limit_to_likely(_rate_guess(frame, "address_country", rule, "its cells", today))
 
 
 def _do_most_match(cells: "pd.Series[str]", pattern: str) -> bool:
-    """Return whether most cells match the pattern. This test is fast, and a validation takes 30 ms."""
+    """Return whether most cells match the pattern. This test is fast. A validation would take 30 ms."""
     return bool(cells.str.contains(pattern, regex=True).mean() >= _MIN_LIKELY_SHARE)
 
 
-def _as_likely(guess: GuessedField) -> GuessedField:
+def _limit_to_likely(guess: GuessedField) -> GuessedField:
     """Return the guess with at most the sureness `likely`, because cells without a known header never make a guess
     sure."""
-    return replace(guess, sureness="likely") if guess.sureness == "sure" else guess
+    return replace(guess, confidence="likely") if guess.confidence == "sure" else guess
 
 
 def _pick_samples(frame: pd.DataFrame, name: str, rule: ColumnRule) -> tuple[str, ...]:
@@ -296,7 +297,7 @@ def draft_job(
         "  fields:",
         *_write_fields(guesses),
     ]
-    if not any(guess.name == "is_active" and guess.sureness != "unsure" for guess in guesses):
+    if not any(guess.name == "is_active" and guess.confidence != "unsure" for guess in guesses):
         lines.append(
             "    # is_active: {value: true}  # or a column. sync needs this line: the service's default is inactive"
         )
@@ -328,8 +329,8 @@ def write_rule(rule: ColumnRule) -> str:
 
 def _write_fields(guesses: Sequence[GuessedField]) -> Iterator[str]:
     for guess in guesses:
-        mark = "# " if guess.sureness == "unsure" else ""
-        comment = "" if guess.sureness == "sure" else f"  # {guess.sureness}: {guess.reason}"
+        mark = "# " if guess.confidence == "unsure" else ""
+        comment = "" if guess.confidence == "sure" else f"  # {guess.confidence}: {guess.reason}"
         yield f"    {mark}{guess.name}: {write_rule(guess.rule)}{comment}"
 
 

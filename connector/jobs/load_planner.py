@@ -185,7 +185,7 @@ def choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
 
 
 def build_mapping(subscriber: JobSubscriber) -> FieldMapping:
-    """Return the mapping of the job's `fields`. Headers add no columns to it."""
+    """Return the mapping of the job's `fields`, without columns that only their headers would map."""
     rules = (subscriber.fields_ or {}).items()
     return FieldMapping({name: build_column_rule(rule) for name, rule in rules if rule is not None})
 

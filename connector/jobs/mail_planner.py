@@ -19,7 +19,7 @@ from connector.settings import Settings
 from connector.sources.files import refuse_missing_columns
 from connector.templates import Template, compile_template
 
-_MAX_BODY_BYTES = 50_000_000  # a larger file of a body is refused
+_MAX_BODY_BYTES = 50_000_000  # the maximum size of a file with the body of an email
 _MAX_TEMPLATE_LENGTH = 1_000_000  # mail programs truncate even shorter HTML bodies (Gmail: after 102 kB)
 
 _DEFAULT_RATE = 20.0

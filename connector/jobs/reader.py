@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 Keys = tuple[str | int, ...]
-"""The path of a value in a document. It starts with the outermost key. For an item of a list, it has the index from
-0."""
+"""The path of a value in a document. The path starts with the outermost key. For an item of a list, the path has the
+index of the item (from 0)."""
 
 _NULL_TAG = "tag:yaml.org,2002:null"
 _STANDARD_TAG = "tag:yaml.org,2002:"
@@ -144,7 +144,7 @@ def _read_mapping(node: yaml.MappingNode, keys: Keys, lines: dict[Keys, int], fa
     return values
 
 
-def fill_in(document: Document, environ: Mapping[str, str]) -> Document:
+def replace_references(document: Document, environ: Mapping[str, str]) -> Document:
     """Return the document with each `${NAME}` in a value replaced. A name that is not set is a fault.
 
     A replacement is only a text. YAML keys or another `${NAME}` in the replacement have no effect.
@@ -264,7 +264,7 @@ def read_job_head(path: Path, environ: Mapping[str, str]) -> tuple[str, Notify |
     """Return the name and the `notify` section of a job, even if the job file cannot be loaded. If the name cannot be
     read, return the name of the file instead. If `notify` cannot be read, return None instead."""
     try:
-        values = fill_in(parse_document(read_text(path, "job file")), environ).values
+        values = replace_references(parse_document(read_text(path, "job file")), environ).values
     except ConfigurationError:
         return path.stem, None
     name, notify = values.get("job"), values.get("notify")
@@ -276,7 +276,7 @@ def load_model(path: Path, model: type[Model], environ: Mapping[str, str], file_
     """Return the file at `path` as a `model`. `file_kind` names the kind of file in errors. Raises the errors of
     `load_job`."""
     document = parse_document(read_text(path, file_kind))
-    filled_document = fill_in(document, environ) if document.values else document
+    filled_document = replace_references(document, environ) if document.values else document
     faults = list(filled_document.faults)
     value, model_faults = validate_values(
         model, filled_document.values, document.values, document.lines, path.absolute().parent

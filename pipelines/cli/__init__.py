@@ -67,7 +67,7 @@ class Commands(Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name, or None."""
+        """Return the command with this name, or None."""
         if cmd_name not in COMMANDS:
             return None
         module, _, name = COMMANDS[cmd_name].partition(":")
@@ -87,7 +87,7 @@ class Commands(Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; the error for an unknown name suggests similar ones."""
+        """Find the command. The error for an unknown name suggests similar names."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -131,12 +131,12 @@ def main() -> None:
     try:
         run()
     except SystemExit as end:
-        _leave(end.code if isinstance(end.code, int) else 3)
+        _exit_at_once(end.code if isinstance(end.code, int) else 3)
 
 
 def run(clock: Clock | None = None) -> None:
-    """Run the command of `sys.argv`, and raise SystemExit with its exit code: an expected error becomes one line on
-    stderr, never a traceback. Runs read the time from `clock`, by default the machine's."""
+    """Run the command of `sys.argv`, and raise SystemExit with its exit code. An expected error is shown as one line on
+    stderr, and never as a traceback. Runs read the time from `clock`, by default the machine's clock."""
     # Closed standard streams are opened on /dev/null. Otherwise files and sockets would get their numbers.
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD_STREAM:
         pass
@@ -156,10 +156,10 @@ def run(clock: Clock | None = None) -> None:
         cli.main(prog_name="connector", standalone_mode=False, obj=clock)
     except click.ClickException as error:
         if is_chosen("--log-format", "json"):
-            from pipelines.cli.logs import say, start_logging
+            from pipelines.cli.logs import show_message, start_logging
 
             start_logging(0, "json")
-            say(error.format_message())
+            show_message(error.format_message())
         else:
             from connector.texts import make_visible
             from pipelines.cli.logs import write_stderr
@@ -167,24 +167,24 @@ def run(clock: Clock | None = None) -> None:
             usage_message = io.StringIO()
             error.show(usage_message)
             write_stderr(make_visible(usage_message.getvalue()))
-        _end(error.exit_code, error.format_message(), is_shown=True)
+        _exit_with_message(error.exit_code, error.format_message(), is_shown=True)
     except SystemExit:
         if sys.stdout is not stdout:  # click replaces a stream whose reader has gone, and ends silently with 1
-            _end(3, "standard output is closed")
+            _exit_with_message(3, "standard output is closed")
         raise
     except (click.Abort, KeyboardInterrupt):
-        _end(128 + signal.SIGINT, "stopped by a signal before the command ended")
+        _exit_with_message(128 + signal.SIGINT, "stopped by a signal before the command ended")
     except ConnectorError as error:
-        _end(find_exit_code(error), str(error))
+        _exit_with_message(find_exit_code(error), str(error))
     except Exception as error:  # noqa: BLE001 - the last resort: an unexpected error must not exit with 1 (partial)
         from connector.runs.report import describe_fault
 
-        _end(3, describe_fault(error))
+        _exit_with_message(3, describe_fault(error))
 
 
-def _leave(exit_code: int) -> NoReturn:
-    """End the process at once, without waiting for a thread that still waits for its source. All results are recorded
-    and shown before. Unloading the imported modules would take 50 ms, and 150 ms with DuckDB."""
+def _exit_at_once(exit_code: int) -> NoReturn:
+    """End the process at once, without waiting for a thread that still waits for its source. All results have been
+    recorded and shown. Unloading the imported modules would take 50 ms, and 150 ms with DuckDB."""
     for stream in (sys.stdout, sys.stderr):
         # If the stream is full or closed, the exit code shows it already.
         with suppress(OSError, ValueError, AttributeError):
@@ -197,14 +197,14 @@ def is_chosen(option: str, value: str) -> bool:
     return f"{option}={value}" in sys.argv[1:] or (option, value) in pairwise(sys.argv[1:])
 
 
-def _end(exit_code: int, message: str, *, is_shown: bool = False) -> NoReturn:
+def _exit_with_message(exit_code: int, message: str, *, is_shown: bool = False) -> NoReturn:
     """End the process without a report. Write the message to stderr, and with `--output json` also a JSON object to
     stdout."""
-    from pipelines.cli.logs import say
+    from pipelines.cli.logs import show_message
     from pipelines.cli.output import write_json_stdout
 
     if not is_shown:
-        say(f"connector: {message}")
+        show_message(f"connector: {message}")
     if is_chosen("--output", "json") or "--json" in sys.argv[1:]:
         with suppress(ConnectorError):  # standard output is closed or full, which the exit code shows already
             write_json_stdout({"status": _STATUSES.get(exit_code, "stopped"), "message": message})

@@ -39,7 +39,7 @@ def option(*names: str, group: str, default_text: str = "", **attributes: Any) -
 
 
 def write_rows(formatter: click.HelpFormatter, sections: Mapping[str, Iterable[tuple[str, str]]]) -> None:
-    """Write each section under its title; the texts of all sections begin in one column."""
+    """Write each section under its title. The texts of all sections begin in the same column."""
     tables = {title: list(rows) for title, rows in sections.items()}
     lengths = [len(name) for rows in tables.values() for name, _ in rows]
     width = max((length for length in lengths if length <= _FIRST_COLUMN), default=_FIRST_COLUMN)
@@ -56,10 +56,10 @@ def _keep_on_one_line(default_match: re.Match[str]) -> str:
 
 
 def group_options(command: click.Command, context: click.Context) -> dict[str, list[tuple[str, str]]]:
-    """Return the help records of a command's options by group, in the order of the command's options; the groups
-    Run and Output are the last.
+    """Return the help records of a command's options by group, in the order of the command's options. The groups Run
+    and Output are the last groups.
 
-    An option without a group, such as --help, joins the last group.
+    An option without a group, such as --help, is in the last group.
     """
     groups: dict[str, list[tuple[str, str]]] = {}
     group = "Options"
@@ -86,7 +86,7 @@ class Group(click.Group):
     command_class = Command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Move options that precede the command behind the name of the command: `-v sync` is `sync -v`."""
+        """Move options that precede the name of the command behind the name: `-v sync` is read as `sync -v`."""
         takes_value = {name: not (param.is_flag or param.count) for param in self.params if isinstance(param, Option)
                        for name in param.opts} | {"-vv": False}  # fmt: skip
         command_index = 0

@@ -14,7 +14,7 @@ from connector.choices import IDENTITIES
 from connector.errors import ConfigurationError
 from connector.texts import is_unicode
 from pipelines.cli.help import Command, option
-from pipelines.cli.logs import say
+from pipelines.cli.logs import show_message
 from pipelines.cli.options import OUTPUT_GROUP, PATH, base_options, format_options
 from pipelines.cli.output import get_clock, write_json_stdout, write_stdout
 
@@ -89,14 +89,18 @@ def init_command(
     with _open_table(source, table) if is_table else _open_file(source, table, given_options) as rows:
         frame, columns = _read_beginning(rows), select_source_columns(rows.columns)
     guesses = guess_fields(frame[list(columns)], get_clock().now().date())
-    _show(guesses, len(frame))
+    _show_guesses(guesses, len(frame))
     path = target if target is not None else Path("job.yaml")
     if is_table:
         source_keys = [("sql", ""), ("url", source), ("table", table or "")]
     else:
-        source_keys = [("file", ""), ("path", _shorten(source, path.absolute().parent)), *given_options.items()]
+        source_keys = [
+            ("file", ""),
+            ("path", _write_source_path(source, path.absolute().parent)),
+            *given_options.items(),
+        ]
     name = path.stem if target is not None else table or Path(source).stem
-    mapped_guesses = [guess for guess in guesses if guess.sureness != "unsure"]
+    mapped_guesses = [guess for guess in guesses if guess.confidence != "unsure"]
     identity = next((field for field in IDENTITIES if field in {guess.name for guess in mapped_guesses}), None)
     if identity is None:
         raise ConfigurationError(
@@ -118,10 +122,10 @@ def init_command(
         partial.file.write(job_text.encode())
         partial.publish(is_new=True)
     load_job(target, os.environ)  # raises an error if the job cannot be loaded
-    say(f"connector: wrote {target}. To check it, run: connector validate {target}")
+    show_message(f"connector: wrote {target}. To check it, run: connector validate {target}")
 
 
-def _shorten(source: str, folder: Path) -> str:
+def _write_source_path(source: str, folder: Path) -> str:
     """Return the path of the source for a job file in this folder: relative if the source is in the folder, otherwise
     absolute."""
     from connector.stores import is_store_url
@@ -166,13 +170,13 @@ def _read_beginning(source: Source) -> pd.DataFrame:
     """Return up to 1,000 rows, without records that cannot be read as rows. Show the messages of the source."""
     for chunk in source.chunks():
         for message in chunk.messages:
-            say(message)
+            show_message(message)
         if len(chunk.frame):
             return chunk.frame.head(_MAX_ROWS)
     raise ConfigurationError(f"{source.name} has no rows: there is nothing to guess from")
 
 
-def _show(guesses: Sequence[GuessedField], rows: int) -> None:
+def _show_guesses(guesses: Sequence[GuessedField], rows: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -184,8 +188,8 @@ def _show(guesses: Sequence[GuessedField], rows: int) -> None:
     table = Table("field", "how", "sure?", "why", "such as", title=f"guessed from {count(rows, 'row')}")
     for guess in guesses:
         samples = "\n".join(show_value(sample, _SAMPLE_LENGTH) for sample in guess.samples)
-        sureness = Text(guess.sureness, style=_STYLES[guess.sureness])
-        table.add_row(guess.name, Text(write_rule(guess.rule)), sureness, Text(guess.reason), Text(samples))
+        confidence = Text(guess.confidence, style=_STYLES[guess.confidence])
+        table.add_row(guess.name, Text(write_rule(guess.rule)), confidence, Text(guess.reason), Text(samples))
     PlainConsole(stderr=True).print(table)
 
 

@@ -14,11 +14,11 @@ from connector.choices import IDENTITIES
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.texts import count
 from pipelines.cli.help import Command, Group, option
-from pipelines.cli.logs import say
+from pipelines.cli.logs import show_message
 from pipelines.cli.options import (
     MAPPING_GROUP,
+    base_filter_options,
     job_option,
-    only_base_options,
     output_declarations,
     wait_option,
 )
@@ -62,7 +62,7 @@ def explain_command(identity: str, output: Output) -> None:
     default_text="either",
     help="Field of IDENTITY: email or client_user_id.",
 )
-@only_base_options
+@base_filter_options
 @job_option("Use the account of this job file.", "the account of CONNECTOR_BASE_URL")
 @wait_option
 @output_options
@@ -93,15 +93,17 @@ def forget_command(
     account = account or read_base_url(os.environ, service.base_url if service is not None else None)
     fields = (field,) if field is not None else IDENTITIES
     ledger_url = read_state(os.environ).ledger_url
-    _end(run_forget(ledger_url, account, _read_identity(identity), fields, base_id, base_name, wait_s), output)
+    _exit_with_report(
+        run_forget(ledger_url, account, _read_identity(identity), fields, base_id, base_name, wait_s), output
+    )
 
 
-def _end(report: Mapping[str, Any], output: Output) -> NoReturn:
+def _exit_with_report(report: Mapping[str, Any], output: Output) -> NoReturn:
     """Show the messages of a report, and end the process with the exit code of its status."""
     from connector.runs.report import EXIT_CODES
 
     if not output.is_quiet or report["status"] != "ok":
-        say("\n".join(report["messages"]))
+        show_message("\n".join(report["messages"]))
     end(report, EXIT_CODES[report["status"]], output)
 
 
@@ -153,14 +155,14 @@ def backup_command(target: Path, output: Output) -> None:
     try:
         copy_result = back_up_ledger(read_state(os.environ).ledger_url, target)
     except LedgerError as error:
-        _end({"status": "aborted", **keys, "messages": [str(error)]}, output)
+        _exit_with_report({"status": "aborted", **keys, "messages": [str(error)]}, output)
     copies = (
         (target, copy_result.entries, "entry", "entries"),
         (find_emails(target), copy_result.emails, "email", "emails"),
     )
     messages = [f"{path}: {count(number, *nouns)}" for path, number, *nouns in copies if number is not None]
     keys = {"target": str(target), "entries": copy_result.entries or 0, "emails": copy_result.emails or 0}
-    _end({"status": "ok", **keys, "messages": messages}, output)
+    _exit_with_report({"status": "ok", **keys, "messages": messages}, output)
 
 
 @ledger_group.command("copy")
@@ -183,12 +185,12 @@ def copy_command(url: str, output: Output) -> None:
         entries, emails = copy_ledger(read_state(os.environ).ledger_url, url, at=get_clock().now())
     except (LockedError, LedgerError) as error:
         status = "locked" if isinstance(error, LockedError) else "aborted"
-        _end({"status": status, **keys, "messages": [str(error)]}, output)
+        _exit_with_report({"status": status, **keys, "messages": [str(error)]}, output)
     message = (
         f"copied: {count(entries, 'entry', 'entries')}, {count(emails, 'email')}. "
         "Set CONNECTOR_LEDGER to the URL of the copy. The old ledger is closed"
     )
-    _end({"status": "ok", "entries": entries, "emails": emails, "messages": [message]}, output)
+    _exit_with_report({"status": "ok", "entries": entries, "emails": emails, "messages": [message]}, output)
 
 
 @ledger_group.command("restore")
@@ -210,11 +212,11 @@ def restore_command(source: Path, output: Output) -> None:
         ledger_url = read_state(os.environ).ledger_url
         restore_result = restore_ledger(ledger_url, source, at=get_clock().now())
     except LedgerError as error:
-        _end({"status": "aborted", **keys, "messages": [str(error)]}, output)
+        _exit_with_report({"status": "aborted", **keys, "messages": [str(error)]}, output)
     keys |= {"entries": restore_result.entries or 0, "emails": restore_result.emails or 0}
     message = (
         f"restored: {count(keys['entries'], 'entry', 'entries')}, {count(keys['emails'], 'email')}. All campaigns are "
         "closed, because the ledger does not know which emails were sent after the backup was made. "
         "To continue a campaign, run: connector mail JOB --reopen"
     )
-    _end({"status": "ok", **keys, "messages": [message]}, output)
+    _exit_with_report({"status": "ok", **keys, "messages": [message]}, output)

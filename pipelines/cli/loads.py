@@ -25,6 +25,7 @@ from pipelines.cli.options import (
     SHARD,
     SourcePath,
     allow_truncated_option,
+    base_filter_options,
     cursor_options,
     dry_run_option,
     file_options,
@@ -32,7 +33,6 @@ from pipelines.cli.options import (
     is_job,
     job_option,
     limit_option,
-    only_base_options,
     receipts_option,
     refuse_both,
     sending_options,
@@ -442,7 +442,7 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
     help="What to do with held creates. resend: send them again if their subscribers are proved absent; accept: "
     "accept the subscribers in the answers of the service; drop: do not send them again until their rows change.",
 )
-@only_base_options
+@base_filter_options
 @job_option("Use the account, suppression list and load section of this job file.", "none")
 @sending_options
 @wait_option

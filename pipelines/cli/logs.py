@@ -66,7 +66,7 @@ class _StderrHandler(logging.Handler):
 
 
 def is_utf8(stream: TextIO | None) -> bool:
-    """Return whether a stream can show all characters: it is in UTF-8, closed, or in memory."""
+    """Return whether a stream can show all characters. This is true for a stream in UTF-8, in memory, or closed."""
     encoding = getattr(stream, "encoding", None)
     return encoding is None or codecs.lookup(encoding).name == "utf-8"
 
@@ -80,8 +80,8 @@ def catch_warnings() -> None:
 
 
 def start_logging(verbosity: int, form: str) -> None:
-    """Start the log. Verbosity 0: warnings only; 1: also runs, look-ups, refusals and pauses; 2: also each page, batch
-    and commit. `form` is text or json."""
+    """Start the log. `form` is text or json. With `verbosity` 0, only warnings are logged. With 1, runs, look-ups,
+    refusals and pauses are also logged. With 2, each page, batch and commit is also logged."""
     handler = _StderrHandler()
     handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
     for name in _NAMES:
@@ -115,7 +115,7 @@ def is_logging() -> bool:
     return logging.getLogger(_NAMES[0]).isEnabledFor(logging.INFO)
 
 
-def say(message: str) -> None:
+def show_message(message: str) -> None:
     """Show a message on standard error. If the log is JSON, the message is a line of the log, so that all lines are
     JSON."""
     handlers = logging.getLogger(_NAMES[0]).handlers

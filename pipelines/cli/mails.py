@@ -14,7 +14,7 @@ import click
 from connector.atomic_file import create_private
 from connector.errors import ConfigurationError
 from pipelines.cli.help import Command, option
-from pipelines.cli.logs import say
+from pipelines.cli.logs import show_message
 from pipelines.cli.options import PATH, RUN_GROUP, limit_option, refuse_empty, time_limit_option, wait_option
 from pipelines.cli.output import (
     Output,
@@ -110,7 +110,7 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
         _write_new(path, write_eml(message))
         report = {"command": "send", "planned": True, "eml": str(path), "request": _show_request(message)}
         if not output.is_quiet:
-            say(f"nothing was sent; the email was written to {path}")
+            show_message(f"nothing was sent; the email was written to {path}")
         end(report, 0, replace(output, is_json=output.is_json or not output.is_quiet))
     settings = read_settings(os.environ, None)
     finish(run_flow(lambda stop, progress: run_send(message, settings, stop, progress), output), output)

@@ -108,7 +108,7 @@ def base_options(command: CommandFunction) -> CommandFunction:
     return _add_base_options(command, id_help, name_help, default_text="none")
 
 
-def only_base_options(command: CommandFunction) -> CommandFunction:
+def base_filter_options(command: CommandFunction) -> CommandFunction:
     """Add `--base-id` and `--base-name`, which limit a command to one base."""
     id_help, name_help = "Use only the base with this id.", "Use only the base with this name."
     return _add_base_options(command, id_help, name_help, default_text="every base")
@@ -160,7 +160,7 @@ def format_options(command: CommandFunction) -> CommandFunction:
 
 
 def add_options(command: CommandFunction, *options: Callable[[CommandFunction], CommandFunction]) -> CommandFunction:
-    """Add these options to a command; the help shows them in this order."""
+    """Add these options to a command. The help shows the options in this order."""
     return reduce(lambda decorated_command, option: option(decorated_command), reversed(options), command)
 
 
@@ -205,15 +205,15 @@ def sending_options(command: CommandFunction) -> CommandFunction:
 
 
 class SourcePath(click.Path):
-    """A path or URL: returns a path as a Path, and a URL as a str."""
+    """The type of a path or URL. A path is returned as a Path, and a URL as a str."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
-        """Return a Path, or a URL unchanged: a Path would remove one slash of the URL."""
+        """Return a Path, or a URL unchanged, because a Path would remove one slash of the URL."""
         return value if isinstance(value, str) and "://" in value else Path(str(super().convert(value, param, ctx)))
 
 
 def cursor_options(command: CommandFunction) -> CommandFunction:
-    """Add `--full` and `--since`, given to the command as `is_full` and `since`."""
+    """Add `--full` and `--since`. The command gets their values as `is_full` and `since`."""
     return add_options(
         command,
         option(
@@ -235,7 +235,7 @@ def cursor_options(command: CommandFunction) -> CommandFunction:
 
 
 def refuse_both(is_full: bool, since: str | None) -> None:
-    """Raise ConfigurationError if both `--full` and `--since` were given."""
+    """Raise ConfigurationError if both `--full` and `--since` are set."""
     if is_full and since is not None:
         raise ConfigurationError("--full reads all rows, and --since reads a part. Use one of the two")
 
@@ -258,8 +258,7 @@ time_limit_option = option(
 
 
 def refuse_empty(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Return the value, or raise BadParameter if the value is empty: a variable that is not set causes an empty
-    value."""
+    """Return the value. Raises BadParameter for an empty value, which comes from a variable that is not set."""
     if value is not None and not value.strip():
         raise click.BadParameter("must not be empty", param=parameter)
     return value

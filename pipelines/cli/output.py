@@ -20,7 +20,7 @@ import click
 from connector.atomic_file import TargetKind, read_target_kind, refuse_foreign, write_whole
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.texts import escape_json
-from pipelines.cli.logs import catch_warnings, is_logging, is_utf8, log_runs, say, start_logging, write_stderr
+from pipelines.cli.logs import catch_warnings, is_logging, is_utf8, log_runs, show_message, start_logging, write_stderr
 from pipelines.cli.options import CommandFunction, metrics_option, output_declarations
 from pipelines.report.page import is_report, write_page
 
@@ -267,7 +267,7 @@ def end(report: Mapping[str, Any], exit_code: int, output: Output, *, is_shown: 
     if (metrics := output.metrics_path) is not None:
         is_shown = _try_to_write(lambda: write_metrics(report, metrics)) and is_shown
     if not is_shown and "run_id" in report and not report.get("planned"):  # the record of this run exists
-        say(
+        show_message(
             f"connector: the run ended with the status {report['status']}. To see its report, run: connector status "
             f"{report['run_id']}"
         )
@@ -281,7 +281,7 @@ def show(report: Report, output: Output) -> bool:
     if output.is_quiet and report.status == "ok":
         return True
     for message in report.messages:
-        say(message)
+        show_message(message)
     if output.is_json:
         return True
     from pipelines.report.advice import advise_on_run
@@ -300,7 +300,7 @@ def _try_to_write(write: Callable[[], None]) -> bool:
         write()
     except (OSError, ConnectorError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        say(f"connector: the report could not be written: {reason}")
+        show_message(f"connector: the report could not be written: {reason}")
         return False
     return True
 
@@ -337,7 +337,7 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
     report.messages += failures
     if output.is_quiet and report.status == "ok":  # otherwise the report shows the failure
         for failure in failures:
-            say(failure)
+            show_message(failure)
     return report
 
 
@@ -369,5 +369,5 @@ def _end_start(path: Path, error: ConnectorError) -> str:
 
     run_id, messages = uvloop.run(end_start())
     for message in messages:
-        say(message)
+        show_message(message)
     return run_id

@@ -14,7 +14,7 @@ import click
 from connector.errors import ConfigurationError
 from connector.texts import count
 from pipelines.cli.help import Command, option
-from pipelines.cli.logs import say
+from pipelines.cli.logs import show_message
 from pipelines.cli.options import DURATION, OUTPUT_GROUP, PATH
 from pipelines.cli.output import Output, check_page_path, end, get_clock, output_options, write_page_file
 
@@ -156,7 +156,7 @@ def prune_command(age_s: float, removed_job: str | None, output: Output) -> None
     deleted = prune(state.state_dir, get_clock().now().timestamp() - age_s)
     messages.append(f"{count(len(deleted), 'file')} deleted in {state.state_dir}")
     if not output.is_quiet:
-        say("\n".join(messages))
+        show_message("\n".join(messages))
     end({"status": "ok", "deleted": [str(path) for path in deleted], "messages": messages}, 0, output)
 
 

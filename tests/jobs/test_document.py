@@ -2,7 +2,7 @@
 
 import pytest
 
-from connector.jobs.reader import fill_in, parse_document
+from connector.jobs.reader import parse_document, replace_references
 
 
 def test_unquoted_values_of_the_yaml_stay_texts() -> None:
@@ -74,12 +74,12 @@ ENVIRON = {"X": "one", "Y": "two", "E": "", "NESTED": "${X}", "KEYS": "{b: [1, 2
 
 @pytest.mark.parametrize(("text", "value"), REFERENCES)
 def test_a_reference_is_replaced_by_the_text_of_the_variable(text: str, value: object) -> None:
-    document = fill_in(parse_document(text), ENVIRON)
+    document = replace_references(parse_document(text), ENVIRON)
     assert document.values == {"a": value}
     assert document.faults == ()
 
 
 @pytest.mark.parametrize("text", ["a: ${}", "a: ${A-B}", "a: ${X", "a: ${ X }", "a: ${1X}"])
 def test_a_reference_with_an_invalid_name_is_refused(text: str) -> None:
-    (fault,) = fill_in(parse_document(text), ENVIRON).faults
+    (fault,) = replace_references(parse_document(text), ENVIRON).faults
     assert "starts the name of an environment variable" in fault.message

@@ -77,7 +77,7 @@ def test_a_draft_maps_the_columns_like_an_import_does(path: Path) -> None:
     drafted_rules = {
         guessed_field.name: guessed_field.rule
         for guessed_field in guess_fields(frame, TODAY)
-        if guessed_field.sureness != "unsure"
+        if guessed_field.confidence != "unsure"
     }
     # Found by the cells, not by the header.
     activity_rule = {"is_active": drafted_rules["is_active"]} if "is_active" in drafted_rules else {}

@@ -30,7 +30,7 @@ def guess_one(header: str, cells: list[str]) -> GuessedField | None:
 
 
 @pytest.mark.parametrize(
-    ("header", "cells", "name", "rule", "sureness"),
+    ("header", "cells", "name", "rule", "confidence"),
     [
         ("First Name", ["Ann", "Bo"], "first_name", {}, "sure"),
         ("Phone", ["", ""], "phone", {}, "sure"),
@@ -55,11 +55,11 @@ def guess_one(header: str, cells: list[str]) -> GuessedField | None:
     ],
 )  # fmt: skip
 def test_a_column_is_mapped_by_its_header_and_its_cells(
-    header: str, cells: list[str], name: str, rule: dict[str, object], sureness: str
+    header: str, cells: list[str], name: str, rule: dict[str, object], confidence: str
 ) -> None:
     guessed_field = guess_one(header, cells)
     assert guessed_field is not None
-    assert (guessed_field.name, guessed_field.sureness) == (name, sureness)
+    assert (guessed_field.name, guessed_field.confidence) == (name, confidence)
     assert guessed_field.rule == ColumnRule(column=header, **rule)  # type: ignore[arg-type] # as it is written above
 
 
@@ -83,15 +83,15 @@ def test_a_column_of_other_values_is_not_mapped(header: str, cells: list[str]) -
 def test_addresses_are_found_under_any_header() -> None:
     guesses = guess_columns(Kontakt=[*EMAILS, "none"], Plan=["a"] * 5)
     assert list(guesses) == ["email"]
-    assert (guesses["email"].rule.column, guesses["email"].sureness) == ("Kontakt", "likely")
+    assert (guesses["email"].rule.column, guesses["email"].confidence) == ("Kontakt", "likely")
     assert guesses["email"].reason == "by its cells; 4 of 5 cells fit"
     assert guesses["email"].samples == tuple(EMAILS[:3])
 
 
 def test_cells_overrule_a_header_that_they_contradict() -> None:
     guesses = guess_columns(Email=["yes", "no", "yes", "no"], Kontakt=EMAILS)
-    assert (guesses["email"].rule.column, guesses["email"].sureness) == ("Kontakt", "likely")
-    assert guess_columns(Email=["yes", "no"])["email"].sureness == "unsure"
+    assert (guesses["email"].rule.column, guesses["email"].confidence) == ("Kontakt", "likely")
+    assert guess_columns(Email=["yes", "no"])["email"].confidence == "unsure"
 
 
 @pytest.mark.parametrize("header", ["Name", "Full Name", "\"Name'", "{{Name}}"])
@@ -99,7 +99,7 @@ def test_whole_names_are_mapped_unsplit_with_two_unsure_templates_that_split_the
     cells = ["Ann Mary Lee", "Dr. Bo Vos", "Cher"]
     frame = pd.DataFrame({"email": EMAILS[:3], header: cells}, dtype="str")
     _, unsplit_field, *split_fields = guess_fields(frame, TODAY)
-    assert (unsplit_field.name, unsplit_field.rule, unsplit_field.sureness) == (
+    assert (unsplit_field.name, unsplit_field.rule, unsplit_field.confidence) == (
         "first_name",
         ColumnRule(column=header),
         "likely",
@@ -108,7 +108,7 @@ def test_whole_names_are_mapped_unsplit_with_two_unsure_templates_that_split_the
         frame, FieldMapping({guessed_field.name: guessed_field.rule for guessed_field in split_fields})
     ).frame
     assert names.fillna("").to_numpy().tolist() == [["Ann Mary Lee", ""], ["Bo", "Vos"], ["Cher", ""]]
-    assert [guessed_field.sureness for guessed_field in split_fields] == ["unsure", "unsure"]
+    assert [guessed_field.confidence for guessed_field in split_fields] == ["unsure", "unsure"]
     assert [guessed_field.samples[1] for guessed_field in split_fields] == ["Dr. Bo Vos → Bo", "Dr. Bo Vos → Vos"]
     assert len(guess_fields(frame.assign(first_name="a"), TODAY)) == 2
 
