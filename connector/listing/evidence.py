@@ -31,6 +31,7 @@ from connector.listing.findings import (
     contradicts,
     decide_partition,
     find_hidden,
+    find_hidden_ids,
     find_present_ids,
     find_side,
     list_unshown,
@@ -290,18 +291,28 @@ def _choose_missing_ids(ids: IdArray, step: int, seed: bytes) -> list[int]:
 
 
 def _plan_second_looks(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
-    """Return second look-ups of unlisted ids that exist, and readings of each end beyond which ids exist."""
+    """Return second look-ups of unlisted ids that exist, and readings of each end beyond which ids exist.
+
+    A subscriber beyond the end whom only a request for a class or a base has shown is either hidden or a newcomer. The
+    end of the list shows which."""
     asked_questions = [answer.question for answer in answers]
     questions = []
     for subscriber_id in sorted(find_present_ids(suspect, answers, Topic.MISSING)):
         question = _build_id_question(Topic.MISSING, subscriber_id, 1)
         questions += [question] if question not in asked_questions else []
-    if suspect.certificate.order in (Order.ID, Order.ID_DESC) and not any(
-        question.topic is Topic.END for question in asked_questions
-    ):
+    has_end = suspect.certificate.order in (Order.ID, Order.ID_DESC) or not len(suspect.ids)
+    if has_end and not any(question.topic is Topic.END for question in asked_questions):
         sides = {
             find_side(suspect, subscriber_id) for subscriber_id in find_present_ids(suspect, answers, Topic.BEYOND)
         }
+        filtered_answers = [answer for answer in answers if answer.question.topic in (Topic.PART, Topic.COMBINATION)]
+        hidden_ids = {
+            subscriber_id
+            for answer in filtered_answers
+            for subscriber_id in find_hidden_ids(suspect, answer, answers).tolist()
+        }
+        if any(find_side(suspect, hidden_id) == "above" for hidden_id in hidden_ids):
+            sides.add("above")
         if max(read_totals(answers), default=0) > (suspect.certificate.total_last or 0):
             sides.add("above")  # the list has grown, and newcomers have the largest ids
         for side in sorted(sides):

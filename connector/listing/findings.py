@@ -131,6 +131,22 @@ def read_unlisted_ids(suspect: Suspect, answer: Answer) -> IdArray:
     return unlisted_ids
 
 
+def find_newcomers(suspect: Suspect, answers: Sequence[Answer]) -> IdArray:
+    """Return the ids above the largest listed id that the list shows without further filters, ascending. Their
+    subscribers were added after the reading, and the list does not hide them."""
+    unfiltered_answers = [answer for answer in answers if answer.question.topic in (Topic.WHOLE, Topic.END)]
+    unlisted_ids = [read_unlisted_ids(suspect, answer) for answer in unfiltered_answers]
+    ids: IdArray = np.unique(np.concatenate([np.empty(0, np.int64), *unlisted_ids]))
+    return ids[ids > suspect.ids[-1]] if len(suspect.ids) else ids
+
+
+def find_hidden_ids(suspect: Suspect, answer: Answer, answers: Sequence[Answer]) -> IdArray:
+    """Return the ids in one of the answers that neither the reading nor a later page of the list shows, ascending."""
+    unlisted_ids, newcomers = read_unlisted_ids(suspect, answer), find_newcomers(suspect, answers)
+    hidden_ids: IdArray = unlisted_ids[~mark_contained(newcomers, unlisted_ids)]
+    return hidden_ids
+
+
 def read_totals(answers: Sequence[Answer]) -> list[int]:
     """Return the TotalCounts of the whole list."""
     whole_answers = [answer for answer in answers if answer.question.topic is Topic.WHOLE]
@@ -139,7 +155,7 @@ def read_totals(answers: Sequence[Answer]) -> list[int]:
 
 def find_side(suspect: Suspect, subscriber_id: int) -> str:
     """Return the side of the listed ids on which an id lies."""
-    return "below" if subscriber_id < int(suspect.ids[0]) else "above"
+    return "below" if len(suspect.ids) and subscriber_id < int(suspect.ids[0]) else "above"
 
 
 def compute_step(ids: IdArray) -> int:
@@ -258,21 +274,21 @@ def _find_unlisted_values(suspect: Suspect, name: str, answers: Sequence[Answer]
     for value in dict.fromkeys(answer.question.value for answer in part_answers):
         answers_for_value = [answer for answer in part_answers if answer.question.value == value]
         is_unlisted = all(
-            _read_count(suspect, answer) is not None and _shows_only_unlisted(suspect, answer)
+            _read_count(suspect, answer) is not None and _shows_only_hidden(suspect, answer, answers)
             for answer in answers_for_value
         )
         values += [value] if is_unlisted and not listed_counts.get(value) else []
     return values
 
 
-def _shows_only_unlisted(suspect: Suspect, answer: Answer) -> bool:
-    """Return whether all rows of a part are unlisted, and at least one of them is not a newcomer. This is the case if
-    there are several rows, or if a row has an id between listed ids."""
-    unlisted_ids, ids = read_unlisted_ids(suspect, answer), suspect.ids
-    if not len(unlisted_ids) or len(unlisted_ids) < len(read_ids(answer)):
+def _shows_only_hidden(suspect: Suspect, answer: Answer, answers: Sequence[Answer]) -> bool:
+    """Return whether no page of the list shows a row of this part, and at least one row is not a newcomer. This is the
+    case if there are several rows, or if a row has an id between listed ids."""
+    hidden_ids, ids = find_hidden_ids(suspect, answer, answers), suspect.ids
+    if not len(hidden_ids) or len(hidden_ids) < len(read_ids(answer)):
         return False
-    is_inside = len(ids) > 1 and bool(((unlisted_ids > ids[0]) & (unlisted_ids < ids[-1])).any())
-    return is_inside or len(unlisted_ids) >= _LEAST_UNSEEN
+    is_inside = len(ids) > 1 and bool(((hidden_ids > ids[0]) & (hidden_ids < ids[-1])).any())
+    return is_inside or len(hidden_ids) >= _LEAST_UNSEEN
 
 
 def read_rounds(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[RoundCounts]:
@@ -345,7 +361,7 @@ def _decide_combinations(suspect: Suspect, answers: Sequence[Answer]) -> Finding
         is_covered = any(set(combination) <= set(classes) for combination in combinations)
         if is_covered or not classes or page is None:
             continue
-        unlisted_ids = read_unlisted_ids(suspect, answer)
+        unlisted_ids = find_hidden_ids(suspect, answer, answers)
         if len(unlisted_ids) and are_as_asked({**suspect.filters, **dict(classes)}, page.subscribers):
             unlisted_count += len(unlisted_ids)
             combinations.append(classes)

@@ -1,19 +1,20 @@
 """A list is not cut off if other runs create subscribers while evidence is gathered."""
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
 from connector.listing.evidence import plan_questions
-from connector.listing.findings import Answer, Suspect, decide_evidence
+from connector.listing.findings import Answer, Suspect, decide_evidence, find_hidden
 from connector.paging.certificate import Certificate, Meaning, Order, Reason, Verdict
 from connector.service.wire import ListPage, ListQuery
 
 AT = datetime(2026, 11, 26, tzinfo=UTC)
 
 
-def build_suspect(ids: list[int], order: Order) -> Suspect:
+def build_suspect(ids: list[int], order: Order, load_base_id: int = 7) -> Suspect:
     certificate = Certificate(
         Verdict.COMPLETE, Reason.ID_ORDER, order, 1, 1, len(ids), len(ids), len(ids), 0, 0, {}, AT, AT
     )
@@ -23,20 +24,39 @@ def build_suspect(ids: list[int], order: Order) -> Suspect:
         "base_id": {7: len(ids)},
     }
     return Suspect(
-        certificate, ListQuery(limit=1000), {}, np.array(sorted(ids), dtype=np.int64), class_counts=class_counts
+        certificate,
+        ListQuery(limit=1000),
+        {},
+        np.array(sorted(ids), dtype=np.int64),
+        class_counts=class_counts,
+        base_ids=[load_base_id],
     )
 
 
-def answer_all(suspect: Suspect, listed_ids: list[int], *, finds_ids: bool = True) -> list[Answer]:
-    """Answer every question about the reading, for a service that lists these ids. `finds_ids`: the filter Id works."""
+def answer_all(
+    suspect: Suspect,
+    listed_ids: list[int],
+    *,
+    finds_ids: bool = True,
+    base_8_ids: Collection[int] = (),
+    hides_base_8: bool = False,
+) -> list[Answer]:
+    """Answer every question about the reading, for a service that lists these ids. `finds_ids`: the filter Id works.
+    The subscribers of `base_8_ids` are in base 8, the others in base 7. With `hides_base_8` the service shows them only
+    to a request with this BaseId."""
     answers: list[Answer] = []
     while questions := plan_questions(suspect, answers):
         for question in questions:
             query = question.query
             ids = [listed_id for listed_id in listed_ids if query.id is None or (query.id == listed_id and finds_ids)]
             ids = ids if query.gender in (None, "") and query.is_active is not False else []
+            bases = {subscriber_id: 8 if subscriber_id in base_8_ids else 7 for subscriber_id in ids}
+            if query.base_id is not None:
+                ids = [subscriber_id for subscriber_id in ids if bases[subscriber_id] == query.base_id]
+            elif hides_base_8:
+                ids = [subscriber_id for subscriber_id in ids if bases[subscriber_id] == 7]
             rows = [
-                {"Id": subscriber_id, "Gender": "", "IsActive": True, "Base": {"Id": 7}}
+                {"Id": subscriber_id, "Gender": "", "IsActive": True, "Base": {"Id": bases[subscriber_id]}}
                 for subscriber_id in ids[query.offset : query.offset + query.limit]
             ]
             answers.append(Answer(question, ListPage(rows, len(ids), query.offset, query.limit)))
@@ -52,6 +72,25 @@ def test_newcomers_beyond_the_largest_id_do_not_contradict_a_list(size: int, ord
     suspect = build_suspect(read_ids, order)
     findings = decide_evidence(suspect, answer_all(suspect, present_ids))
     assert not [finding for finding in findings if finding.meaning is Meaning.CONTRADICTS]
+
+
+@pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
+@pytest.mark.parametrize("size", [0, 1, 10, 2500])
+@pytest.mark.parametrize("newcomer_count", [1, 2, 40])
+def test_the_first_subscribers_of_a_base_do_not_make_a_hidden_base(
+    newcomer_count: int, size: int, order: Order
+) -> None:
+    newcomer_ids = list(range(size + 1, size + newcomer_count + 1))
+    read_ids, present_ids = list(range(1, size + 1)), list(range(1, size + newcomer_count + 1))
+    if order is Order.ID_DESC:
+        read_ids, present_ids = read_ids[::-1], present_ids[::-1]
+    suspect = build_suspect(read_ids, order, load_base_id=8)
+    for hides_base_8 in (False, True):
+        answers = answer_all(suspect, present_ids, base_8_ids=newcomer_ids, hides_base_8=hides_base_8)
+        assert (("base_id", 8) in find_hidden(suspect, answers)) is hides_base_8
+        findings = decide_evidence(suspect, answers)
+        if size:  # an empty list that has subscribers at its second reading is read again
+            assert any(finding.meaning is Meaning.CONTRADICTS for finding in findings) is hides_base_8
 
 
 def test_look_ups_by_id_prove_the_end_of_a_list_only_if_the_filter_id_works() -> None:
