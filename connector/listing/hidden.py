@@ -13,7 +13,7 @@ from typing import Any
 
 from connector.fields import BY_NAME
 from connector.listing.access import ListAccess, ListLag, LookupState
-from connector.listing.base_reader import build_reader
+from connector.listing.base_reader import BaseReader, build_reader
 from connector.listing.controls import Ask, are_as_asked
 from connector.listing.evidence import ask_combinations, ask_together, combine_classes
 from connector.listing.findings import PARTITIONS, Question, Topic
@@ -52,7 +52,7 @@ async def find_hidden_base(access: ListAccess, *, is_swept: bool = False) -> boo
     older_rows = [row for row in rows if row["Id"] not in sentinels_by_id]
     if not older_rows:
         older_rows = await access.control.until_stopped(_ask_for_classes(access, service_id))
-    if not older_rows:
+    if not older_rows or (is_swept and await _shows_base(access, reader)):
         return False
     name, path = access.policy.identity, BY_NAME[access.policy.identity].path[0]
     sample = next((row for row in older_rows if row.get(path)), None)
@@ -72,6 +72,23 @@ async def find_hidden_base(access: ListAccess, *, is_swept: bool = False) -> boo
         subscribers_of_other_bases=state.subscribers_of_other_bases,
     )
     return True
+
+
+async def _shows_base(access: ListAccess, reader: BaseReader) -> bool:
+    """Return whether the first or the last page of the list shows a subscriber of the base. Other runs may have created
+    the first subscribers of the base after the sweep. Record the result."""
+    access.state.stats = None  # the stats of the sweep are older
+    stats = await read_stats(access)
+    rows = await access.control.until_stopped(_read_end(access, stats.total or 0))
+    bases = [*({"Id": base_id, "Name": name} for base_id, name in stats.bases), *(row.get("Base") for row in rows)]
+    access.is_base_shown = any(reader.is_of_base(base) for base in bases)
+    return access.is_base_shown
+
+
+async def _read_end(access: ListAccess, total: int) -> Sequence[dict[str, Any]]:
+    """Return the last subscribers of a list with this TotalCount."""
+    offset = max(0, total - _HIDDEN_SAMPLE_ROWS)
+    return (await ask(access, ListQuery(offset=offset, limit=_HIDDEN_SAMPLE_ROWS))).rows
 
 
 async def _ask_for_base(access: ListAccess, base_id: int) -> Sequence[dict[str, Any]]:
