@@ -288,8 +288,9 @@ def make_file(path: Path, create: Callable[[Path], None]) -> None:
     deleted database is there, because the journal would damage a new database.
     """
     if path.exists():
-        if not path.is_file() or not os.access(path, os.W_OK):
-            # Only a file is allowed, because opening a pipe would wait for a reader.
+        if not path.is_file():  # opening a pipe would wait for a reader
+            raise ConfigurationError(f"{path} is not a file. Name another path.")
+        if not os.access(path, os.W_OK):
             raise ConfigurationError(
                 f"{path} cannot be written by this user: change the permissions, or name another path."
             )
