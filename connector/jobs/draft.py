@@ -151,7 +151,7 @@ def measure_validity(frame: pd.DataFrame, name: str, rule: ColumnRule, today: da
 
 
 def _rate_guess(frame: pd.DataFrame, name: str, rule: ColumnRule, evidence: str, today: date) -> GuessedField:
-    """Return the guess for a field. The cells refine its rule, and the share of valid cells decides its sureness."""
+    """Return the guess for a field. The cells refine its rule, and the share of valid cells decides its confidence."""
     rule, doubt = _refine_rule(frame, name, rule, today)
     share = measure_validity(frame, name, rule, today)
     reason = f"{share.valid_count} of {share.filled_count} cells fit" if share.filled_count else "all cells are empty"
@@ -240,7 +240,7 @@ def _do_most_match(cells: "pd.Series[str]", pattern: str) -> bool:
 
 
 def _limit_to_likely(guess: GuessedField) -> GuessedField:
-    """Return the guess with at most the sureness `likely`, because cells without a known header never make a guess
+    """Return the guess with at most the confidence `likely`, because cells without a known header never make a guess
     sure."""
     return replace(guess, confidence="likely") if guess.confidence == "sure" else guess
 
