@@ -12,6 +12,7 @@ import yaml
 
 from connector.sandbox import SandboxProcess
 from pipelines.demo import draw_data, write_crm
+from tests.docs.test_pages import read_blocks
 from tests.pipelines.conftest import ROOT, count_stored
 
 CONFIGS = ROOT / "configs"
@@ -116,3 +117,23 @@ def test_the_dockerfile_copies_and_installs_existing_files() -> None:
     assert f'ENTRYPOINT ["{next(iter(project["project"]["scripts"]))}"]' in lines
     (minor_version,) = re.findall(r"FROM python:3\.(\d+)", "\n".join(lines))
     assert f"Programming Language :: Python :: 3.{minor_version}" in project["project"]["classifiers"]
+
+
+def test_the_workflow_that_tests_a_job_runs_beside_a_sandbox_that_loses_answers(machine: Path, tmp_path: Path) -> None:
+    steps = yaml.safe_load((CONFIGS / "github-actions-test.yml").read_text())["jobs"]["test"]["steps"]
+    blocks = [block for block in read_blocks(ROOT / "docs/how-to/testing.md") if block.name is not None]
+    for block in blocks:
+        (tmp_path / str(block.name)).write_text(block.text)
+    with SandboxProcess(token="sandbox") as sandbox:
+        sandbox.switch(drop_after=0.1)
+        environ = {
+            "PATH": f"{machine}/opt/connector/bin:/usr/bin:/bin",
+            "CONNECTOR_BASE_URL": sandbox.base_url,
+            "CONNECTOR_TOKEN": "sandbox",
+            "CONNECTOR_STATE_DIR": str(tmp_path / "state"),
+        }
+        for step in steps[4:]:
+            program = [sys.executable] if step.get("shell") == "python" else ["bash", "-e"]
+            subprocess.run([*program, "-c", step["run"]], cwd=tmp_path, env=environ, check=True)
+        assert [step["run"].split()[1] for step in steps[4:8]] == ["validate", "plan", "sync", "sync"]
+        assert count_stored(sandbox) == {"ann@example.com": 1, "bob@example.com": 1}
