@@ -73,10 +73,10 @@ def _correct_settings(run: Mapping[str, Any], beginning: str) -> str:
 def _deactivate(run: Mapping[str, Any]) -> str:
     """Return the step for opt-outs, which only a person can end."""
     number = run["opt_outs"]
-    where = f": less {_quote(run['drift_file'])}" if run.get("drift_file") else ""
+    file_hint = f": less {_quote(run['drift_file'])}" if run.get("drift_file") else ""
     return (
         f"{count(number, 'subscriber')} opted out in the source of {run['job']} and {agree(number, 'is', 'are')} still "
-        f"active in the service. Deactivate {agree(number, 'the subscriber', 'them')} there{where}"
+        f"active in the service. Deactivate {agree(number, 'the subscriber', 'them')} there{file_hint}"
     )
 
 
@@ -120,14 +120,14 @@ def advise_on_runs(
             yield _send_again(number) + owner
     invalid_problems = [problem for problem in problems if problem["kind"] == "invalid"]
     yield from _correct_invalid(invalid_problems, runs)
-    seen: set[tuple[str, str, bool]] = set()
+    seen_keys: set[tuple[str, str, bool]] = set()
     finished_imports = [run for run in runs if run["command"] == "import" and run["status"] in ("ok", "partial")]
     imported_files = {Path(run.get("source", "")).name for run in finished_imports}
     for run in chosen:
         key, did_nothing = (run["job"], run["command"]), run["status"] in ("locked", "usage")
-        if not seen.isdisjoint({(*key, False), (*key, did_nothing)}):
+        if not seen_keys.isdisjoint({(*key, False), (*key, did_nothing)}):
             continue
-        seen.add((*key, did_nothing))
+        seen_keys.add((*key, did_nothing))
         job_file = (run.get("settings") or {}).get("job_file")
         if job_file and not Path(job_file).exists() and run["status"] != "usage":
             continue  # the job was removed, so no command with its file works
@@ -138,7 +138,7 @@ def advise_on_runs(
         if run["status"] == "usage":
             yield _correct_settings(run, f"{_name_run(run)} was refused. Correct")
         elif run["status"] in _UNFINISHED:
-            if (*key, True) not in seen or did_nothing:  # a later run that did nothing has its own step
+            if (*key, True) not in seen_keys or did_nothing:  # a later run that did nothing has its own step
                 yield _run_again(run)
         elif run["run_id"] in {problem["run_id"] for problem in invalid_problems}:
             continue  # the step of the open problems names the file
@@ -170,8 +170,8 @@ def _correct_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Mappi
             yield f"{head}. {path} is gone. If the job was removed, run: connector prune --removed-job {_quote(job)}"
         elif (rejects := run.get("rejects_file")) and Path(rejects).exists():
             rows = agree(number, "the row", "the rows")
-            how = f"Correct {rows} in the source, or correct the rejects file and import it"
-            yield f"{head}. {how}: connector import {_quote(rejects)} --job {job_file}"
+            correction = f"Correct {rows} in the source, or correct the rejects file and import it"
+            yield f"{head}. {correction}: connector import {_quote(rejects)} --job {job_file}"
         else:
             yield f"{head}. Correct the source, and run the job again: connector sync {job_file}"
 
@@ -216,10 +216,12 @@ def _send_again(number: int) -> str:
 
 def _run_again(run: Mapping[str, Any]) -> str:
     """Return the step after a run that did not finish."""
-    what = _name_run(run)
+    run_name = _name_run(run)
     if run["command"] == "send":  # a send does not know whether an earlier send succeeded
-        return f"{what} was {run['status']}. Look whether the email arrived before you send it again."
-    again = f"{what} was {run['status']}. The connector repeats nothing that is on record. Run the same command again"
+        return f"{run_name} was {run['status']}. Look whether the email arrived before you send it again."
+    again = (
+        f"{run_name} was {run['status']}. The connector repeats nothing that is on record. Run the same command again"
+    )
     job_file = _name_job_file(run)
     if run["command"] == "import" or job_file == "JOB":
         return f"{again}."

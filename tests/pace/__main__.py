@@ -26,7 +26,7 @@ from tests.pace.matrix import (
     ROUND_TRIPS_S,
     SHARED,
     Cell,
-    Shown,
+    Measurements,
     average,
     list_cells,
     list_chance_cells,
@@ -49,7 +49,7 @@ cells at 50/s with 300 ms, and of the chance cells (mean, least, below 85 %). "B
 300 ms beside another client, with pauses of 5 and 30 s."""
 _WIDTH, _HEIGHT, _LEFT, _TOP = 36, 22, 150, 40
 
-Result = tuple[Cell, Shown]
+Result = tuple[Cell, Measurements]
 
 
 def play_cell(cell: Cell, plays: int | None = None) -> Result:
@@ -90,10 +90,10 @@ def write_table(results: Sequence[Result]) -> str:
     ]
     for (limiter, pause), group in groupby(results, key=lambda result: (write_limiter(result[0]), result[0].pause_s)):
         cells = list(group)
-        alone = [shown.goodput for cell, shown in cells if cell.scene == ALONE]
-        beside = [shown.beside for cell, shown in cells if cell.scene == SHARED]
-        exceeded = [shown.exceeded for cell, shown in cells if cell.scene == CHANGED]
-        used = [shown.used_s for cell, shown in cells if cell.scene == CHANGED]
+        alone = [measurements.goodput for cell, measurements in cells if cell.scene == ALONE]
+        beside = [measurements.beside for cell, measurements in cells if cell.scene == SHARED]
+        exceeded = [measurements.exceeded for cell, measurements in cells if cell.scene == CHANGED]
+        used = [measurements.used_s for cell, measurements in cells if cell.scene == CHANGED]
         lines.append(
             f"| {limiter} | {write_pause(pause)} | {min(alone):.3f} to {max(alone):.3f} | "
             f"{min(beside):.2f} to {max(beside):.2f} | {max(exceeded):.1%} | {min(used):.0f} to {max(used):.0f} |"
@@ -107,15 +107,18 @@ def write_summary(results: Sequence[Result]) -> str:
         "| Retry-After | cells | goodput: mean, least | first minute: mean, least, below 70 % | refused: most, > 3 % |",
         "|---|---|---|---|---|",
     ]
-    alone = [(cell, shown) for cell, shown in results if cell.scene == ALONE]
+    alone = [(cell, measurements) for cell, measurements in results if cell.scene == ALONE]
     for pause in (*PAUSES, "all"):
-        shown_cells = [shown for cell, shown in alone if pause in (cell.pause_s, "all")]
-        goodput, first = [shown.goodput for shown in shown_cells], [shown.first for shown in shown_cells]
-        refused = [shown.refused for shown in shown_cells]
+        pause_measurements = [measurements for cell, measurements in alone if pause in (cell.pause_s, "all")]
+        goodput, first = (
+            [measurements.goodput for measurements in pause_measurements],
+            [measurements.first for measurements in pause_measurements],
+        )
+        refused = [measurements.refused for measurements in pause_measurements]
         lines.append(
-            f"| {pause if isinstance(pause, str) else write_pause(pause)} | {len(shown_cells)} "
-            f"| {sum(goodput) / len(shown_cells):.3f}, {min(goodput):.3f} "
-            f"| {sum(first) / len(shown_cells):.3f}, {min(first):.3f}, {sum(share < 0.7 for share in first)} "
+            f"| {pause if isinstance(pause, str) else write_pause(pause)} | {len(pause_measurements)} "
+            f"| {sum(goodput) / len(pause_measurements):.3f}, {min(goodput):.3f} "
+            f"| {sum(first) / len(pause_measurements):.3f}, {min(first):.3f}, {sum(share < 0.7 for share in first)} "
             f"| {max(refused):.1%}, {sum(share > 0.03 for share in refused)} |"
         )
     return "\n".join(lines) + "\n"
@@ -139,8 +142,8 @@ def write_misses(results: Sequence[Result]) -> str:
     """Return a Markdown list of the cells that break their promise."""
     lines = [
         f"- {cell}: {'; '.join(misses)}"
-        for cell, shown in results
-        if (misses := read_promise(cell).list_misses(cell, shown))
+        for cell, measurements in results
+        if (misses := read_promise(cell).list_misses(cell, measurements))
     ]
     return "\n".join(lines) + "\n"
 
@@ -159,13 +162,15 @@ def draw(results: Sequence[Result]) -> str:
         y = _TOP + line * _HEIGHT
         parts.append(f'<text x="4" y="{y + 15}">{limiter}</text>')
         for index, pause in enumerate(PAUSES):
-            cells = [shown for cell, shown in alone if write_limiter(cell) == limiter and cell.pause_s == pause]
-            for place, shown in enumerate(cells):
-                x = _LEFT + index * group_width + place * _WIDTH
-                share = min(max((shown.goodput - 0.7) / 0.3, 0.0), 1.0)
+            cells = [
+                measurements for cell, measurements in alone if write_limiter(cell) == limiter and cell.pause_s == pause
+            ]
+            for column, measurements in enumerate(cells):
+                x = _LEFT + index * group_width + column * _WIDTH
+                share = min(max((measurements.goodput - 0.7) / 0.3, 0.0), 1.0)
                 fill = f"hsl({120 * share:.0f},55%,65%)"
                 parts.append(f'<rect x="{x}" y="{y}" width="{_WIDTH - 2}" height="{_HEIGHT - 2}" fill="{fill}"/>')
-                parts.append(f'<text x="{x + 4}" y="{y + 14}">{100 * shown.goodput:.0f}</text>')
+                parts.append(f'<text x="{x + 4}" y="{y + 14}">{100 * measurements.goodput:.0f}</text>')
     width, height = _LEFT + len(PAUSES) * group_width, _TOP + len(limiters) * _HEIGHT + 4
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
     return head + 'font-size="11">\n' + "\n".join(parts) + "\n</svg>\n"

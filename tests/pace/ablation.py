@@ -99,9 +99,9 @@ def write_rule(index: int) -> str:
 
 
 def _describe(cells: list[Cell], build: Callable[[], RateController]) -> str:
-    shown = [measure(cell, play(cell, build())) for cell in cells]
-    goodput, first = [result.goodput for result in shown], [result.first for result in shown]
-    lost, refused = sum(share < 0.85 for share in goodput), sum(result.refused > 0.03 for result in shown)
+    measurements = [measure(cell, play(cell, build())) for cell in cells]
+    goodput, first = [result.goodput for result in measurements], [result.first for result in measurements]
+    lost, refused = sum(share < 0.85 for share in goodput), sum(result.refused > 0.03 for result in measurements)
     mean = f"{sum(goodput) / len(goodput):.3f}, {min(goodput):.3f}, {lost}"
     return f"{mean} | {sum(first) / len(first):.3f}, {sum(share < 0.7 for share in first)} | {refused}"
 

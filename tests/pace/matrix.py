@@ -117,7 +117,7 @@ class Played:
     served: list[int]
     refused: list[int]
     paused: list[float]
-    others: list[int]
+    other_served: list[int]
     inside: int
 
 
@@ -128,7 +128,7 @@ def play(
     `stall_s` late."""
     random = Random(seed).random
     half_s, back_s, jitter_s = cell.trip_s / 2, cell.trip_s / 2, _JITTER * cell.trip_s / 2
-    served, refused, others = [0] * (length_s + 1), [0] * (length_s + 1), [0] * (length_s + 1)
+    served, refused, other_served = [0] * (length_s + 1), [0] * (length_s + 1), [0] * (length_s + 1)
     paused = [0.0] * (length_s + 1)
     arrivals: deque[float] = deque()
     answers: list[tuple[float, float, float]] = []  # heap: answered at, sent at, pause or mark
@@ -144,7 +144,7 @@ def play(
         answer_at = answers[0][0] if answers else inf
         now = min(send_at, arrive_at, answer_at, other_at)
         if now > length_s:
-            return Played(served[:-1], refused[:-1], paused[:-1], others[:-1], inside)
+            return Played(served[:-1], refused[:-1], paused[:-1], other_served[:-1], inside)
         if now >= change_at:
             limiter = cell.build(cell.rate / 2 if change_at == BEGIN_S else cell.rate)
             change_at = END_S[CHANGED] if change_at == BEGIN_S else inf
@@ -189,14 +189,14 @@ def play(
                 send_at = now + gap_s
                 inside += now < paused_until - 1e-6
         else:
-            others[int(now)] += limiter.admit(now + offset) <= 0
+            other_served[int(now)] += limiter.admit(now + offset) <= 0
             other_at = now + (0.5 + random()) / (cell.rate * _OTHERS)
             if other_at >= END_S[SHARED]:
                 other_at = inf
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Measurements:
     """The measurements of a cell. Goodput is the share of the allowed requests that were served.
 
     `goodput` and `refused`: the goodput and the share of refused requests in a steady state. `beside`: the goodput
@@ -214,7 +214,7 @@ class Shown:
     inside: float
 
 
-def measure(cell: Cell, played: Played) -> Shown:
+def measure(cell: Cell, played: Played) -> Measurements:
     """Return the measurements of a play. The state is steady after 300 s and 20 pauses."""
     begin = min(int(300 + 20 * cell.cost_s), BEGIN_S - 1)
     end = LENGTH_S if cell.scene == ALONE else BEGIN_S
@@ -223,11 +223,11 @@ def measure(cell: Cell, played: Played) -> Shown:
     beside, exceeded, used_s = goodput, 0.0, 0.0
     if cell.scene == SHARED:
         since, until = BEGIN_S + int(30 + 2 * cell.cost_s), END_S[SHARED]
-        beside = sum(played.served[since:until]) / (cell.rate * (until - since) - sum(played.others[since:until]))
+        beside = sum(played.served[since:until]) / (cell.rate * (until - since) - sum(played.other_served[since:until]))
     if cell.scene == CHANGED:
         exceeded, used_s = _find_exceeded(played, cell), _find_used(played, cell)
     first = min(sum(played.served[:FIRST_S]) / (cell.rate * FIRST_S) / find_first_bound(cell), 1.0)  # at most 1
-    return Shown(goodput, refused / max(served + refused, 1), beside, exceeded, used_s, first, played.inside)
+    return Measurements(goodput, refused / max(served + refused, 1), beside, exceeded, used_s, first, played.inside)
 
 
 def find_first_bound(cell: Cell) -> float:
@@ -247,13 +247,13 @@ def find_first_bound(cell: Cell) -> float:
     return min((span_s + saved_s + max(once_s / (1 + log(factor)), known_s)) / FIRST_S, 1.0)
 
 
-def average(shown: Sequence[Shown]) -> Shown:
+def average(measurements: Sequence[Measurements]) -> Measurements:
     """Return the mean of several plays. A doubled limit that is never used counts as used at the end."""
     means = {
-        key.name: sum(min(getattr(result, key.name), LENGTH_S) for result in shown) / len(shown)
-        for key in fields(Shown)
+        key.name: sum(min(getattr(result, key.name), LENGTH_S) for result in measurements) / len(measurements)
+        for key in fields(Measurements)
     }
-    return Shown(**means)
+    return Measurements(**means)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,19 +266,19 @@ class Promise:
     exceeded: float
     used_s: float
 
-    def list_misses(self, cell: Cell, shown: Shown) -> list[str]:
+    def list_misses(self, cell: Cell, measurements: Measurements) -> list[str]:
         """Return a text for each bound that the measurements of the cell break."""
         misses = []
-        if cell.scene == ALONE and shown.goodput < self.goodput - _ROUNDING:
-            misses.append(f"goodput {shown.goodput:.1%} of {self.goodput:.0%}")
-        if cell.scene == ALONE and shown.refused > self.refused + _ROUNDING:
-            misses.append(f"refused {shown.refused:.1%}, {self.refused:.0%} promised")
-        if shown.exceeded > self.exceeded + _ROUNDING:
-            misses.append(f"refused after a halving {shown.exceeded:.1%}, {self.exceeded:.0%} promised")
-        if shown.used_s > self.used_s:
-            misses.append(f"doubled limit used after {shown.used_s:.0f} s, {self.used_s:.0f} s promised")
-        if shown.inside:
-            misses.append(f"{shown.inside:g} sent inside a pause")
+        if cell.scene == ALONE and measurements.goodput < self.goodput - _ROUNDING:
+            misses.append(f"goodput {measurements.goodput:.1%} of {self.goodput:.0%}")
+        if cell.scene == ALONE and measurements.refused > self.refused + _ROUNDING:
+            misses.append(f"refused {measurements.refused:.1%}, {self.refused:.0%} promised")
+        if measurements.exceeded > self.exceeded + _ROUNDING:
+            misses.append(f"refused after a halving {measurements.exceeded:.1%}, {self.exceeded:.0%} promised")
+        if measurements.used_s > self.used_s:
+            misses.append(f"doubled limit used after {measurements.used_s:.0f} s, {self.used_s:.0f} s promised")
+        if measurements.inside:
+            misses.append(f"{measurements.inside:g} sent inside a pause")
         return misses
 
 

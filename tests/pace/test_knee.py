@@ -25,7 +25,7 @@ def read_capacity(world: World) -> float:
     return world.capacity / (world.rtt_s / 2)
 
 
-def answered(trips: list[Trip], since: float, until: float) -> list[Trip]:
+def select_answered(trips: list[Trip], since: float, until: float) -> list[Trip]:
     return [trip for trip in trips if since <= trip.answered_at < until]
 
 
@@ -36,7 +36,7 @@ def test_a_service_is_kept_busy_without_a_queue(rtt_s: float, capacity: int, see
     found_s, patience = OF_FOUR[rtt_s] if capacity == 4 else PROMISED
     length_s = max(4.0, 20 * rtt_s)
 
-    trips = answered(run(Both(), world, found_s + length_s, seed), found_s, found_s + length_s)
+    trips = select_answered(run(Both(), world, found_s + length_s, seed), found_s, found_s + length_s)
 
     assert len(trips) >= 0.95 * read_capacity(world) * length_s
     assert median(trip.answered_at - trip.sent_at for trip in trips) <= patience * rtt_s
@@ -53,7 +53,7 @@ def test_a_service_that_becomes_four_times_slower_and_fast_again_is_kept_busy(
     trips = run(Both(), world, end, seed)
 
     for since, factor in ((0, 1), (slow, 4), (fast, 1)):
-        busy = answered(trips, since + within_s, since + 2 * within_s)
+        busy = select_answered(trips, since + within_s, since + 2 * within_s)
         assert len(busy) >= 0.9 * read_capacity(world) / factor * within_s
 
 

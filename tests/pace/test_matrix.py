@@ -33,14 +33,14 @@ CHANGING = [cell for cell in list_cells() if cell.rate == 5 and cell.trip_s == 0
 @pytest.mark.parametrize("cell", [*SAMPLE, *FASTER, *CHANGING], ids=str)
 def test_a_limit_is_used_and_obeyed_and_no_request_leaves_inside_a_pause(cell: Cell) -> None:
     promise = read_promise(cell)
-    shown = average([measure(cell, play(cell, RateController(), seed)) for seed in SEEDS])
-    assert promise.list_misses(cell, shown) == []
+    measurements = average([measure(cell, play(cell, RateController(), seed)) for seed in SEEDS])
+    assert promise.list_misses(cell, measurements) == []
 
 
 def test_a_window_that_began_before_the_run_is_recognised() -> None:
     cell = Cell("fixed window", 60.0, None, 5.0, 0.3)
-    shown = measure(cell, play(cell, RateController(), seed=101))
-    assert read_promise(cell).list_misses(cell, shown) == []
+    measurements = measure(cell, play(cell, RateController(), seed=101))
+    assert read_promise(cell).list_misses(cell, measurements) == []
 
 
 def test_the_first_minute_of_a_first_run_is_close_to_the_best_certain_result() -> None:
@@ -79,8 +79,8 @@ def test_a_search_that_a_random_refusal_ends_early_recovers_within_minutes() -> 
 
 def test_a_sender_that_stalls_for_moments_loses_little_more_than_these_moments() -> None:
     cell = Cell("sliding window", 1.0, 1.0, 50.0, 0.02)
-    shown = measure(cell, play(cell, RateController(), stall_s=0.05))
-    assert shown.goodput >= 0.93  # half a percent of the time is lost
+    measurements = measure(cell, play(cell, RateController(), stall_s=0.05))
+    assert measurements.goodput >= 0.93  # half a percent of the time is lost
 
 
 @pytest.mark.parametrize("pause_s", [None, 1.0, 30.0])

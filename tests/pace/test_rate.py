@@ -48,8 +48,8 @@ def test_the_ceiling_is_never_exceeded(ceiling: float, limit: float) -> None:
     trips = run(client, World("bucket", [(0, limit)], TRIP_S), 60, seed=1)
 
     for second in range(59):
-        sent = sum(second <= trip.sent_at < second + 1 for trip in trips)
-        assert sent <= ceiling * (1 + BURST_S) + 1
+        sent_count = sum(second <= trip.sent_at < second + 1 for trip in trips)
+        assert sent_count <= ceiling * (1 + BURST_S) + 1
     assert client.rate.rate <= ceiling
     assert count(trips, min(ceiling, limit), 20, 59).goodput >= 0.95
 
@@ -85,15 +85,15 @@ def test_refusals_of_requests_from_before_the_last_cut_change_nothing() -> None:
     controller = RateController()
     world = World("bucket", [(0, 100)], rtt_s=1.0)
     rates = list[tuple[float, float]]()
-    late = 0
+    late_refusal_count = 0
 
     class Watched(RateAlone):
         def record_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
-            nonlocal late
+            nonlocal late_refusal_count
             before = self.rate.rate
             super().record_refused(sent_at, now, retry_after_s)
             if rates and sent_at < rates[-1][0]:
-                late += 1
+                late_refusal_count += 1
                 assert self.rate.rate == before
             elif self.rate.rate != before:
                 rates.append((now, self.rate.rate))
@@ -101,7 +101,7 @@ def test_refusals_of_requests_from_before_the_last_cut_change_nothing() -> None:
     run(Watched(controller), world, 15, seed=1)
 
     assert rates
-    assert late > 50, "the refusals of half a second arrive after the cut"
+    assert late_refusal_count > 50, "the refusals of half a second arrive after the cut"
 
 
 @pytest.mark.parametrize("seed", range(1, 4))

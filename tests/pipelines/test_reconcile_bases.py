@@ -24,7 +24,7 @@ def test_each_base_is_compared_separately(connector: Connector, tmp_path: Path) 
     rows = (*ROWS[:3], "cem@x.org,news", "cem@x.org,club", "dan@x.org,nwes")
     result = reconcile(connector, write_lists(tmp_path, *rows))
 
-    assert count_requests(sandbox, "list") <= list_count + 6 + MAX_REQUESTS  # a listing, its evidence; the erasing
+    assert count_requests(sandbox, "list") <= list_count + 6 + MAX_REQUESTS  # listing, evidence, erasing
     reported_differences = {
         (line["difference"], line["base"].rpartition("(")[2], line["identity"]) for line in read_lines(tmp_path)
     }
