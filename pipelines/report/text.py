@@ -28,7 +28,7 @@ STYLES = {"ok": "green", "partial": "yellow", "running": "cyan"}
 
 _ALWAYS_SHOWN = ("read", "created", "written", "sent")
 _FURTHER_KINDS = {"unknown": ("held",)}
-"""Further kinds of problems whose rows have this outcome, by outcome."""
+"""Outcomes whose rows can have problems of other kinds, with these kinds."""
 
 _FILE_LABELS = {
     "rejects_file": "Rows to look at",

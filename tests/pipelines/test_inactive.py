@@ -28,7 +28,7 @@ def write_job(folder: Path, suppress_key: str = SUPPRESS_INACTIVE, load_keys: st
 
 
 @pytest.mark.parametrize("other_count", [0, OTHER_COUNT_OF_FILTERS], ids=["sweep", "filters"])
-def test_a_row_is_not_created_active_whose_identity_is_inactive_in_another_base(
+def test_a_row_is_not_created_as_active_if_its_identity_is_inactive_in_another_base(
     connector: Connector, tmp_path: Path, other_count: int
 ) -> None:
     if other_count:
@@ -74,7 +74,7 @@ def fill_base(connector: Connector) -> None:
 
 
 @pytest.mark.parametrize(("activity_form", "filters"), [("omit", "ignored"), ("letter", "exact")])
-def test_a_job_that_suppresses_inactive_subscribers_takes_a_missing_activity_for_inactive(
+def test_a_job_that_suppresses_inactive_subscribers_treats_a_missing_activity_as_inactive(
     connector: Connector, tmp_path: Path, activity_form: str, filters: str
 ) -> None:
     fill_base(connector)

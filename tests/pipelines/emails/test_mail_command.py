@@ -139,7 +139,7 @@ def test_invalid_duplicate_and_suppressed_rows_get_no_email(mailer: Connector, t
 @pytest.mark.parametrize(
     ("row_count", "invalid_count", "is_guarded"), [(2, 1, False), (10, 9, False), (10, 10, True), (100, 11, True)]
 )
-def test_a_guard_counts_a_share_from_100_rows_on_and_all_rows_from_10_on(
+def test_a_guard_applies_to_a_share_of_at_least_100_rows_or_to_all_of_at_least_10_rows(
     mailer: Connector, tmp_path: Path, row_count: int, invalid_count: int, is_guarded: bool
 ) -> None:
     rows = (f"{'nobody' if index < invalid_count else f'p{index}@example.net'},P,1" for index in range(row_count))
