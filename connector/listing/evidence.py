@@ -74,7 +74,7 @@ async def ask_unlisted_entries(
     ask: Ask, unlisted_entry_ids: Sequence[int], answers: Sequence[Answer], concurrency: int
 ) -> list[Answer]:
     """Look up some of the ledger's subscribers that the reading lacks, although hidden classes were read separately.
-    Make no more requests than MOST_REQUESTS allow after `answers`."""
+    Make no more requests than MAX_REQUESTS allow after `answers`."""
     asked_ids = {answer.question.value for answer in answers if answer.question.topic is Topic.UNLISTED_ENTRY}
     questions = [
         _build_id_question(Topic.UNLISTED_ENTRY, subscriber_id)
@@ -127,7 +127,7 @@ def draw_absent_values(filters: Collection[str], draw: Draw) -> dict[str, object
 
 
 def plan_questions(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
-    """Return the next questions, or no question if the answers decide. Return no more than MOST_REQUESTS allow.
+    """Return the next questions, or no question if the answers decide. Return no more than MAX_REQUESTS allow.
 
     The order is: counts, repeated counts if the counts contradict, look-ups by Id, second look-ups of ids that exist,
     combinations of classes, and look-ups of more ledger entries. If the list changes, counts may have to be repeated
@@ -237,7 +237,7 @@ def combine_classes(classes: Sequence[HiddenClass], min_size: int = 1) -> list[t
 
 
 def _plan_look_ups(suspect: Suspect, request_count: int) -> list[Question]:
-    """Return look-ups of ids, and of a few ledger entries. Return no more than MOST_REQUESTS allow after
+    """Return look-ups of ids, and of a few ledger entries. Return no more than MAX_REQUESTS allow after
     `request_count` requests."""
     questions = _plan_ids(suspect)[: MAX_REQUESTS - request_count]
     remaining_count = max(0, MAX_REQUESTS - _RESERVED_REQUESTS - request_count - len(questions))

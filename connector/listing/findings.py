@@ -131,7 +131,7 @@ def read_unlisted_ids(suspect: Suspect, answer: Answer) -> IdArray:
     return unlisted_ids
 
 
-def find_newcomers(suspect: Suspect, answers: Sequence[Answer]) -> IdArray:
+def find_newcomer_ids(suspect: Suspect, answers: Sequence[Answer]) -> IdArray:
     """Return the ids above the largest listed id that the list shows without further filters, ascending. Their
     subscribers were added after the reading, and the list does not hide them."""
     unfiltered_answers = [answer for answer in answers if answer.question.topic in (Topic.WHOLE, Topic.END)]
@@ -142,8 +142,8 @@ def find_newcomers(suspect: Suspect, answers: Sequence[Answer]) -> IdArray:
 
 def find_hidden_ids(suspect: Suspect, answer: Answer, answers: Sequence[Answer]) -> IdArray:
     """Return the ids in one of the answers that neither the reading nor a later page of the list shows, ascending."""
-    unlisted_ids, newcomers = read_unlisted_ids(suspect, answer), find_newcomers(suspect, answers)
-    hidden_ids: IdArray = unlisted_ids[~mark_contained(newcomers, unlisted_ids)]
+    unlisted_ids, newcomer_ids = read_unlisted_ids(suspect, answer), find_newcomer_ids(suspect, answers)
+    hidden_ids: IdArray = unlisted_ids[~mark_contained(newcomer_ids, unlisted_ids)]
     return hidden_ids
 
 

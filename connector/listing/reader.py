@@ -108,7 +108,7 @@ async def read_list(
     - `query.limit` is the size of a page; `query.offset` must be 0 (ValueError).
     - `form` is the form of the sink's rows, by default wire objects.
     - `now` returns the time with its zone; `monotonic` returns seconds, which measure the latency.
-    - `max_concurrency`: at most this many requests are in flight, and at most MOST_IN_FLIGHT.
+    - `max_concurrency`: at most this many requests are in flight, and at most MAX_IN_FLIGHT.
     - `reads_ahead`: fetch pages ahead while the list does not change, as far as latency and refusals allow.
     - `ignore_total_count`: a list is complete even if its TotalCount, and nothing else, disagrees.
     - `allow_truncated`: a list that may be cut off is complete if no evidence contradicts.
