@@ -12,6 +12,7 @@ from connector.ledger.entries import ConfirmedEntry
 from connector.load.presence import AccountPresence, BasePresence, LookupTask
 from connector.load.session import LoadPolicy, Session
 from connector.rows import PlannedChunk
+from connector.service.wire import ListQuery
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import FakeList, build_crowd
 from tests.load.sessions import VirtualTime, build_key, open_other_base, read_recorded_ids, run_with_fake
@@ -89,6 +90,39 @@ def test_a_base_that_the_list_hides_is_read_separately(tmp_path: Path) -> None:
         assert all(task.base.covers(task.planned_chunk) for task in tasks)
         assert read_recorded_ids(shop_presence.session.journal, "ann2@x.org", "bob@x.org") == [50_002, None]
         assert "shows no subscribers of the base 8 unless a request asks for them" in session.tally.messages[0]
+
+    run_with_fake(fake, tmp_path, look)
+
+
+@pytest.mark.parametrize("crowd_size", [50, 2500])
+@pytest.mark.parametrize("request_number", [1, 2])
+def test_a_base_is_not_hidden_if_another_run_creates_its_first_subscriber_after_the_sweep(
+    request_number: int, crowd_size: int, tmp_path: Path
+) -> None:
+    fake = FakeList(build_crowd(crowd_size))
+    fill(fake, 7)
+    shop_request_count = 0
+
+    def add_newcomers(query: ListQuery) -> None:
+        nonlocal shop_request_count
+        if len(fake.queries) == 3 and len(fake.people) == crowd_size + 1:
+            fake.add(55_000, "eve@x.org")  # the list changes during the sweep
+        if query.base_id == SHOP:
+            shop_request_count += 1
+            if shop_request_count == request_number:
+                fake.add(60_000, "bob@x.org", base={"Id": SHOP, "Name": "Base 8"})
+
+    fake.on_request = add_newcomers
+
+    async def look(session: Session) -> None:
+        news_presence, shop_presence = build_presences(session, SHOP)
+        tasks = [build_task(presence, *add_many()) for presence in (news_presence, shop_presence)]
+        await news_presence.account.look_up(tasks)
+        assert (shop_request_count >= request_number, shop_presence.is_hidden, session.tally.messages) == (
+            True,
+            False,
+            [],
+        )
 
     run_with_fake(fake, tmp_path, look)
 
