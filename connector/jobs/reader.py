@@ -206,7 +206,9 @@ def _explain_error(error: ErrorDetails, keys: Keys, model: type[BaseModel], writ
             return f"must be a whole number{shown_value}"
         case "bool_type" | "bool_parsing":
             return f"must be true or false{shown_value}"
-        case "string_type" | "string_too_short":
+        case "string_too_short":
+            return "must not be empty"
+        case "string_type":
             return f"must be text{shown_value}"
         case "tuple_type" | "list_type":
             return f"must be a list, such as [email]{shown_value}"

@@ -31,8 +31,8 @@ def check_field_name(name: str) -> str:
     if known_field is not None and known_field.is_of_base:
         raise ValueError(f"{name} is not a field of a subscriber: set the base under subscriber.base")
     close_names = [known_field.name] if known_field is not None else get_close_matches(name, _SENT_NAMES, n=1)
-    hint = f"did you mean {close_names[0]}? " if close_names else ""
-    raise ValueError(f"there is no such field; {hint}The fields: {', '.join(_SENT_NAMES)}")
+    hint = f"; did you mean {close_names[0]}?" if close_names else "."
+    raise ValueError(f"there is no such field{hint} Allowed here: {', '.join(_SENT_NAMES)}")
 
 
 def _read_null_as_empty(value: Any) -> Any:

@@ -48,7 +48,7 @@ FIELD_FAULTS = [  # the text of the fields, and a part of the message
     ),
     ("email: {value: a@x.com}", "email: this field identifies a subscriber, and one value for many rows"),
     ("email: {column: e, trim: false}", "email: trim: false is for texts only; remove it"),
-    ("email: e\n    tags: {column: t, split: ''}", "tags.split: must be text, not ''"),
+    ("email: e\n    tags: {column: t, split: ''}", "tags.split: must not be empty"),
     ("email: e\n    tags: {column: t, trim: false}", "tags: trim: false is for texts"),
     ("email: e\n    phone: {column: t, e164: Germany}", "phone.e164.region: must be two letters, such as DE"),
     ("email: e\n    phone: {column: t, e164: {region: DE, otherwise: drop}}", "otherwise: must be reject or keep, not"),
