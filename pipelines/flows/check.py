@@ -57,7 +57,9 @@ class CheckReport(TypedDict):
     """The report of `check`."""
 
     status: Annotated[Literal["ok", "usage", "aborted"], "`usage`: correct what failed; `aborted`: try again later."]
-    checks: Annotated[list[CheckItem], "The checks in their order. If the configuration is wrong, the list has only this check."]
+    checks: Annotated[
+        list[CheckItem], "The checks in their order. If the configuration is wrong, the list has only this check."
+    ]
 
 
 @dataclass(frozen=True, slots=True)

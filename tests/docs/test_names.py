@@ -15,7 +15,7 @@ from pipelines.cli import cli
 from tests.docs.test_pages import PAGES, ROOT, read_blocks
 
 _OPTIONS_OF_OTHER_PROGRAMS = {
-    *("--help", "--clear", "--rm", "--now"),
+    *("--help", "--clear", "--rm", "--now", "--no-deps"),
     *("--chance",),
     *("--vars", "--project-dir", "--profiles-dir"),
     *("--nthreads", "--nworkers"),
