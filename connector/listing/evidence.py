@@ -294,33 +294,37 @@ def _plan_second_looks(suspect: Suspect, answers: Sequence[Answer]) -> list[Ques
     """Return second look-ups of unlisted ids that exist, and readings of each end beyond which ids exist.
 
     A subscriber beyond the end whom only a request for a class or a base has shown is either hidden or a newcomer. The
-    end of the list shows which."""
+    end of the list, read after that request, shows which."""
     asked_questions = [answer.question for answer in answers]
     questions = []
     for subscriber_id in sorted(find_present_ids(suspect, answers, Topic.MISSING)):
         question = _build_id_question(Topic.MISSING, subscriber_id, 1)
         questions += [question] if question not in asked_questions else []
-    has_end = suspect.certificate.order in (Order.ID, Order.ID_DESC) or not len(suspect.ids)
-    if has_end and not any(question.topic is Topic.END for question in asked_questions):
-        sides = {
+    if suspect.certificate.order not in (Order.ID, Order.ID_DESC) and len(suspect.ids):
+        return questions
+    sides = set[str]()
+    if not any(question.topic is Topic.END for question in asked_questions):
+        sides |= {
             find_side(suspect, subscriber_id) for subscriber_id in find_present_ids(suspect, answers, Topic.BEYOND)
         }
-        filtered_answers = [answer for answer in answers if answer.question.topic in (Topic.PART, Topic.COMBINATION)]
-        hidden_ids = {
-            subscriber_id
-            for answer in filtered_answers
-            for subscriber_id in find_hidden_ids(suspect, answer, answers).tolist()
-        }
-        if any(find_side(suspect, hidden_id) == "above" for hidden_id in hidden_ids):
-            sides.add("above")
         if max(read_totals(answers), default=0) > (suspect.certificate.total_last or 0):
             sides.add("above")  # the list has grown, and newcomers have the largest ids
-        for side in sorted(sides):
-            is_tail = side == ("above" if suspect.certificate.order is Order.ID else "below")
-            overlap_rows = min(_OVERLAP_ROWS, suspect.page_rows // 2)
-            offset = max(0, suspect.certificate.distinct - overlap_rows) if is_tail else 0
-            query = replace(suspect.query, offset=offset, limit=MAX_LIMIT - 1)
-            questions += [Question(Topic.END, query, side)] * _END_READINGS
+    end_indexes = [index for index, question in enumerate(asked_questions) if question.topic is Topic.END]
+    later_answers = answers[max(end_indexes, default=-1) + 1 :]
+    hidden_ids = {
+        subscriber_id
+        for answer in later_answers
+        if answer.question.topic in (Topic.PART, Topic.COMBINATION)
+        for subscriber_id in find_hidden_ids(suspect, answer, answers).tolist()
+    }
+    if any(find_side(suspect, hidden_id) == "above" for hidden_id in hidden_ids):
+        sides.add("above")
+    for side in sorted(sides):
+        is_tail = side == ("above" if suspect.certificate.order is Order.ID else "below")
+        overlap_rows = min(_OVERLAP_ROWS, suspect.page_rows // 2)
+        offset = max(0, suspect.certificate.distinct - overlap_rows) if is_tail else 0
+        query = replace(suspect.query, offset=offset, limit=MAX_LIMIT - 1)
+        questions += [Question(Topic.END, query, side)] * _END_READINGS
     return questions
 
 

@@ -40,14 +40,20 @@ def answer_all(
     finds_ids: bool = True,
     base_8_ids: Collection[int] = (),
     hides_base_8: bool = False,
+    added_per_answer: int = 0,
 ) -> list[Answer]:
     """Answer every question about the reading, for a service that lists these ids. `finds_ids`: the filter Id works.
     The subscribers of `base_8_ids` are in base 8, the others in base 7. With `hides_base_8` the service shows them only
-    to a request with this BaseId."""
+    to a request with this BaseId. `added_per_answer`: so many subscribers are added to base 8 before each answer."""
     answers: list[Answer] = []
+    listed_ids, base_8_ids = list(listed_ids), set(base_8_ids)
     while questions := plan_questions(suspect, answers):
         for question in questions:
             query = question.query
+            added_ids = range(len(listed_ids) + 1, len(listed_ids) + added_per_answer + 1)
+            is_descending = suspect.certificate.order is Order.ID_DESC
+            listed_ids = [*added_ids[::-1], *listed_ids] if is_descending else [*listed_ids, *added_ids]
+            base_8_ids |= set(added_ids)
             ids = [listed_id for listed_id in listed_ids if query.id is None or (query.id == listed_id and finds_ids)]
             ids = ids if query.gender in (None, "") and query.is_active is not False else []
             bases = {subscriber_id: 8 if subscriber_id in base_8_ids else 7 for subscriber_id in ids}
@@ -91,6 +97,20 @@ def test_the_first_subscribers_of_a_base_do_not_make_a_hidden_base(
         findings = decide_evidence(suspect, answers)
         if size:  # an empty list that has subscribers at its second reading is read again
             assert any(finding.meaning is Meaning.CONTRADICTS for finding in findings) is hides_base_8
+
+
+@pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
+@pytest.mark.parametrize("size", [0, 1, 10, 2500])
+@pytest.mark.parametrize("added_per_answer", [1, 2, 5])
+def test_a_base_that_grows_while_evidence_is_gathered_is_hidden_only_if_the_list_hides_it(
+    added_per_answer: int, size: int, order: Order
+) -> None:
+    ids = list(range(1, size + 1))
+    suspect = build_suspect(ids[::-1] if order is Order.ID_DESC else ids, order, load_base_id=8)
+    listed_ids = ids[::-1] if order is Order.ID_DESC else ids
+    for hides_base_8 in (False, True):
+        answers = answer_all(suspect, listed_ids, hides_base_8=hides_base_8, added_per_answer=added_per_answer)
+        assert (("base_id", 8) in find_hidden(suspect, answers)) is hides_base_8
 
 
 def test_look_ups_by_id_prove_the_end_of_a_list_only_if_the_filter_id_works() -> None:
