@@ -1,7 +1,8 @@
-"""The claims about every night and about the end of a scenario. They compare the truth log, the ledger and the report.
+"""Claims about every run of a job and about the end of a scenario. They compare the truth log, the ledger and the
+report.
 
-Each claim is a function that yields a text for each contradiction. Its docstring lists the exceptions with their
-reasons.
+Each claim is a function that yields a text for each contradiction. The docstring of the claim lists the exceptions with
+their reasons.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,14 +11,14 @@ from itertools import pairwise
 from connector.pace.refusals import LEAST_ALIKE
 from connector.states import ENTRY, State
 from tests.simulation import report_checks
+from tests.simulation.simulation import EntryValues
 from tests.simulation.truth import Truth
-from tests.simulation.world import EntryValues
 
-_MAX_ATTEMPTS = 5  # lost creates of one identity, each proved absent, before the entry is held for a person
+_MAX_ATTEMPTS = 5  # lost creates of one identity, each proved absent, before a person must decide about the entry
 
 _RETRY_S = 70.0  # without a connection, a create is retried for a minute
 
-_MOVES = {(earlier, later) for (earlier, _), later in ENTRY.transitions.items()}
+_ALLOWED_STATE_CHANGES = {(earlier, later) for (earlier, _), later in ENTRY.transitions.items()}
 
 Claim = Callable[[Truth], Iterator[str]]
 
@@ -30,7 +31,7 @@ def no_person_is_stored_twice_by_our_creates(truth: Truth) -> Iterator[str]:
     for person in truth.persons:
         stored_by_number = {
             subscriber.call.number: subscriber
-            for subscriber in truth.find_ours(person)
+            for subscriber in truth.find_created_by_us(person)
             if subscriber.call and not subscriber.is_update
         }
         for number in sorted(stored_by_number)[:-1]:
@@ -39,41 +40,48 @@ def no_person_is_stored_twice_by_our_creates(truth: Truth) -> Iterator[str]:
 
 
 def no_create_leaves_for_a_person_whom_the_list_showed_before(truth: Truth) -> Iterator[str]:
-    """Check that no create leaves for a person whom the list showed when the night began (architecture 4.7).
+    """Check that no create is sent for a person whom the list showed at the start of the run (architecture 4.7).
 
-    It does not matter which program created the subscriber. Exception: a night whose report warns that subscribers in
+    It does not matter which program created the subscriber. Exception: a run whose report warns that subscribers in
     other capitals may be created again.
     """
-    for played_night in truth.world.played_nights:
+    for run_result in truth.simulation.run_results:
         for person in truth.persons:
-            is_listed = any(subscriber.shown_at <= played_night.began_at for subscriber in truth.find_stored(person))
-            is_listed = is_listed and not truth.is_hidden_by_spelling(played_night, person)
-            for call in truth.find_calls(person, played_night.number) if is_listed else ():
+            is_listed = any(
+                subscriber.shown_at <= run_result.started_at for subscriber in truth.find_stored_subscribers(person)
+            )
+            is_listed = is_listed and not truth.is_hidden_by_spelling(run_result, person)
+            for call in truth.find_calls(person, run_result.number) if is_listed else ():
                 yield (
-                    f"person {person} was listed when night {played_night.number} began, and was sent by {call.number}"
+                    f"the list showed person {person} at the start of run {run_result.number}, and request "
+                    f"{call.number} created the person again"
                 )
 
 
 def no_create_leaves_on_old_knowledge(truth: Truth) -> Iterator[str]:
-    """Check that no create leaves for a person whom the list has shown for longer than `load.fresh` (architecture 4.7).
+    """Check that no create is sent for a person whom the list has shown for longer than `load.fresh` (architecture
+    4.7).
 
     `no_create_leaves_for_a_person_whom_the_list_showed_before` has the exception.
     """
-    fresh_s = truth.world.scenario.policy.fresh_s
-    for played_night in truth.world.played_nights:
+    fresh_s = truth.simulation.scenario.policy.fresh_s
+    for run_result in truth.simulation.run_results:
         for person in truth.persons:
-            shown_at = min((subscriber.shown_at for subscriber in truth.find_stored(person)), default=float("inf"))
-            if truth.is_hidden_by_spelling(played_night, person):
+            shown_at = min(
+                (subscriber.shown_at for subscriber in truth.find_stored_subscribers(person)), default=float("inf")
+            )
+            if truth.is_hidden_by_spelling(run_result, person):
                 continue
-            for call in truth.find_calls(person, played_night.number):
+            for call in truth.find_calls(person, run_result.number):
                 listed_s = call.sent_at - shown_at
                 if listed_s > max(fresh_s, 1.0) + _RETRY_S:
-                    yield f"person {person} had been listed for {listed_s:.0f} s when {call.number} left"
+                    yield f"the list had shown person {person} for {listed_s:.0f} s when request {call.number} left"
 
 
 def no_create_is_repeated_before_two_quiet_periods_have_passed(truth: Truth) -> Iterator[str]:
-    """Check the time between two creates of a person. Exceptions: a definite refusal, and a ledger that was changed."""
-    quiet_s = truth.world.scenario.quiet_s
+    """Check that two quiet periods lie between two creates of a person. Exceptions: a definite refusal, and a ledger
+    that was lost or restored."""
+    quiet_s = truth.simulation.scenario.quiet_s
     for person in truth.persons:
         calls = truth.find_calls(person)
         for first_call, second_call in pairwise(calls):
@@ -84,14 +92,15 @@ def no_create_is_repeated_before_two_quiet_periods_have_passed(truth: Truth) -> 
                 and not truth.is_forgotten(first_call, second_call)
             ):
                 yield (
-                    f"person {person} was sent by {first_call.number}, and {waited_s:.2f} s later again "
-                    f"by {second_call.number}"
+                    f"request {first_call.number} sent person {person}, and request {second_call.number} sent the "
+                    f"person again {waited_s:.2f} s later"
                 )
 
 
 def no_create_in_doubt_is_repeated_under_hold(truth: Truth) -> Iterator[str]:
-    """Check the job's choice `hold`. Exceptions: a ledger that was changed, and a retry that releases held entries."""
-    if truth.world.scenario.policy.on_unknown != "hold":
+    """Check that a job with `on_unknown: hold` sends no unknown create again. Exceptions: a ledger that was lost or
+    restored, and a retry that releases held entries."""
+    if truth.simulation.scenario.policy.on_unknown != "hold":
         return
     for person in truth.persons:
         calls = truth.find_calls(person)
@@ -99,34 +108,37 @@ def no_create_in_doubt_is_repeated_under_hold(truth: Truth) -> Iterator[str]:
             is_excused = truth.is_forgotten(first_call, second_call) or truth.is_released(first_call, second_call)
             if truth.is_in_doubt(first_call) and not is_excused:
                 yield (
-                    f"person {person} must be held after {first_call.number}, and was sent again by "
-                    f"{second_call.number}"
+                    f"person {person} must be held after request {first_call.number}, and request {second_call.number} "
+                    "sent the person again"
                 )
 
 
 def no_create_leaves_for_a_suppressed_person(truth: Truth) -> Iterator[str]:
-    """Check that a night sends nothing for the persons on its suppression list, also nothing unfinished."""
-    for played_night in truth.world.played_nights:
-        for person in sorted(played_night.night.suppressed_persons):
-            for call in truth.find_calls(person, played_night.number):
-                yield f"person {person} is on the list of night {played_night.number}, and was sent by {call.number}"
+    """Check that a run sends no create for the persons on its suppression list, also not for an unfinished entry."""
+    for run_result in truth.simulation.run_results:
+        for person in sorted(run_result.job_run.suppressed_persons):
+            for call in truth.find_calls(person, run_result.number):
+                yield (
+                    f"person {person} is on the suppression list of run {run_result.number}, and request {call.number} "
+                    "sent the person"
+                )
 
 
 def every_confirmed_person_is_stored_with_the_confirmed_id(truth: Truth) -> Iterator[str]:
-    """Check the confirmed ids after every night, also after a night that died.
+    """Check the confirmed ids after every run, also after a run that was killed.
 
     Exceptions: answers with a provisional Id, and a service that has stored nothing.
     """
-    for played_night in truth.world.played_nights if not truth.has_provisional_ids else ():
-        for person, entry in played_night.ledger.items():
+    for run_result in truth.simulation.run_results if not truth.has_provisional_ids else ():
+        for person, entry in run_result.entries_after.items():
             ids = {
                 subscriber.subscriber_id
-                for subscriber in truth.find_stored(person)
-                if subscriber.stored_at <= played_night.ended_at
+                for subscriber in truth.find_stored_subscribers(person)
+                if subscriber.stored_at <= run_result.ended_at
             }
             if entry.state is State.CONFIRMED and entry.subscriber_id not in ids and not truth.is_discarded(person):
                 yield (
-                    f"after night {played_night.number} person {person} is confirmed as {entry.subscriber_id}, "
+                    f"after run {run_result.number} person {person} is confirmed as {entry.subscriber_id}, "
                     f"which is not one of {ids}"
                 )
 
@@ -136,48 +148,50 @@ def every_create_leaves_after_its_intent_is_durable(truth: Truth) -> Iterator[st
     for person in truth.persons:
         for call in truth.find_calls(person):
             if not call.has_intent:
-                yield f"person {person} was sent by {call.number}, and no commit had stored the intent"
+                yield f"request {call.number} sent person {person}, and no commit had stored the intent"
 
 
 def a_base_that_is_answered_as_another_gets_at_most_one_wrong_subscriber(truth: Truth) -> Iterator[str]:
-    """Check that all nights together create at most one subscriber in the wrong base (architecture 4.9)."""
+    """Check that the runs of a scenario together create at most one subscriber in the wrong base (architecture 4.9)."""
     our_subscribers = [
         subscriber
-        for subscriber in truth.world.record.stored_subscribers
+        for subscriber in truth.simulation.record.stored_subscribers
         if subscriber.call is not None and subscriber.person
     ]
     wrong_subscribers = [
-        subscriber for subscriber in our_subscribers if subscriber.base_id != truth.world.find_base(subscriber.person)
+        subscriber
+        for subscriber in our_subscribers
+        if subscriber.base_id != truth.simulation.find_base(subscriber.person)
     ]
-    if "base_alias" in truth.world.scenario.settings and len(wrong_subscribers) > 1:
+    if "base_alias" in truth.simulation.scenario.settings and len(wrong_subscribers) > 1:
         yield f"{len(wrong_subscribers)} subscribers were stored in another base"
 
 
 def every_create_in_doubt_has_an_entry(truth: Truth) -> Iterator[str]:
-    """Check after every night that a create that may have had an effect has an entry, even if the process died."""
-    for played_night in truth.world.played_nights:
+    """Check after every run that a create that may have had an effect has an entry, even if the process was killed."""
+    for run_result in truth.simulation.run_results:
         for person in truth.persons:
-            doubtful_calls = [call for call in truth.find_calls(person, played_night.number) if truth.is_in_doubt(call)]
-            if doubtful_calls and person not in played_night.ledger:
+            doubtful_calls = [call for call in truth.find_calls(person, run_result.number) if truth.is_in_doubt(call)]
+            if doubtful_calls and person not in run_result.entries_after:
                 yield (
-                    f"after night {played_night.number} the ledger has no entry of person {person}, sent by "
-                    f"{doubtful_calls[-1].number}"
+                    f"after run {run_result.number} the ledger has no entry of person {person}, which request "
+                    f"{doubtful_calls[-1].number} sent"
                 )
 
 
-def every_move_of_an_entry_is_in_the_table(truth: Truth) -> Iterator[str]:
-    """Check the moves against the table in `connector/states.py`, which has no move from a state to itself."""
-    for played_night in truth.world.played_nights:
-        for person, move in played_night.moves:
-            if (move.earlier_state, move.later_state) not in _MOVES:
+def every_state_change_of_an_entry_is_allowed(truth: Truth) -> Iterator[str]:
+    """Check the changes of state against the table in `connector/states.py`."""
+    for run_result in truth.simulation.run_results:
+        for person, state_change in run_result.state_changes:
+            if (state_change.earlier_state, state_change.later_state) not in _ALLOWED_STATE_CHANGES:
                 yield (
-                    f"night {played_night.number}: person {person} went from {move.earlier_state.name} to "
-                    f"{move.later_state.name}"
+                    f"run {run_result.number}: the entry of person {person} went from "
+                    f"{state_change.earlier_state.name} to {state_change.later_state.name}"
                 )
 
 
-def the_last_night_finishes(truth: Truth) -> Iterator[str]:
-    """Check that the last night, which has no storm, finishes. These services are excepted:
+def the_last_run_finishes(truth: Truth) -> Iterator[str]:
+    """Check that the last run, in which no fault is injected, finishes. Exceptions:
 
     - The list cannot be read whole, so no absence can be proved.
     - Refusals are unclear, and the first three answers of this kind end the run.
@@ -187,48 +201,55 @@ def the_last_night_finishes(truth: Truth) -> Iterator[str]:
     - Replicas contradict each other, or lack a shard of the list.
     - The list leaves out subscribers with old ids.
     """
-    last_night = truth.world.played_nights[-1]
-    report_text = last_night.report.describe() if last_night.report is not None else ""
+    last_run = truth.simulation.run_results[-1]
+    report_text = last_run.report.describe() if last_run.report is not None else ""
     is_slow = "load.fresh" in report_text
     is_list_incomplete = "leaves others out" in report_text or "could not be read whole" in report_text
-    replica_switches = truth.world.scenario.settings.keys() & {"replica_lags_ms", "lost_shard"}
+    replica_switches = truth.simulation.scenario.settings.keys() & {"replica_lags_ms", "lost_shard"}
     is_contradictory = is_list_incomplete and (bool(replica_switches) or truth.hides_old_ids)
-    is_unable = truth.is_list_unreadable or truth.has_unclear_refusals or truth.world.scenario.is_misanswering
+    cannot_settle = truth.is_list_unreadable or truth.has_unclear_refusals or truth.simulation.scenario.is_misanswering
     hides_created_subscribers = truth.shows_nobody_created and "has not shown yet" in report_text
-    is_excused = is_slow or is_contradictory or is_unable or hides_created_subscribers
-    if not (last_night.is_finished or is_excused):
-        yield f"night {last_night.number} was calm and did not finish: {report_text or 'the process died'}"
+    is_excused = is_slow or is_contradictory or cannot_settle or hides_created_subscribers
+    if not (last_run.is_finished or is_excused):
+        yield (
+            f"run {last_run.number} had no injected faults and did not finish: "
+            f"{report_text or 'the process was killed'}"
+        )
 
 
 def no_person_is_lost(truth: Truth) -> Iterator[str]:
-    """Check that each person of the last night's rows is confirmed, rejected with a reason, or held with a reason.
+    """Check that each person of the last run's rows is confirmed, rejected with a reason, or held with a reason.
 
-    A held entry needs the job's choice `hold`, five lost creates, or an answer about somebody else. Exceptions:
+    An entry is held with a reason if the job has `on_unknown: hold`, after five lost creates, or after an answer about
+    another person. Exceptions:
 
     - An entry may stay unknown if the list cannot be read whole or lacks a shard at random, if no request shows created
       subscribers, if answers have provisional Ids, or if the service answered creates with success and stored nothing.
-      Then no subscriber proves how much the list lags.
+      Then no subscriber shows how much the list lags.
     - If no request shows created subscribers, an entry may be held, because nothing proves the subscriber absent.
-    - In the same services, a refused entry may stay rejected. If the list is only unreadable, this is excused for
-      addresses with capitals or outside of ASCII, because there may be no control with such a spelling.
-    - Fewer than 20 entries may stay rejected after refusals that passed, or any number if the service requires a field:
-      then their refusals have the same words as refusals for the row.
+    - With these services, a refused entry may stay rejected. If the list can only not be read whole, this exception
+      covers addresses with capitals or non-ASCII letters, because the list may have no control with such a spelling.
+    - Fewer than 20 entries may stay rejected after temporary refusals. If the service requires a field, any number may
+      stay rejected, because the messages of these refusals equal the messages about a row.
     """
-    last_night = truth.world.played_nights[-1]
-    persons_in_rows = {row.person for portion in last_night.night.portions for row in portion.rows}
-    is_hold = truth.world.scenario.policy.on_unknown == "hold"
+    last_run = truth.simulation.run_results[-1]
+    persons_in_rows = {row.person for prepared_chunk in last_run.job_run.prepared_chunks for row in prepared_chunk.rows}
+    holds_unknown_creates = truth.simulation.scenario.policy.on_unknown == "hold"
     wrongly_rejected, has_sentinels = list[int](), not (truth.shows_nobody_created or truth.has_provisional_ids)
-    lacks_shards = "lost_shard" in truth.world.scenario.settings
+    lacks_shards = "lost_shard" in truth.simulation.scenario.settings
     has_discarded = any(map(truth.is_discarded, truth.persons))
     proves_no_absence = truth.is_list_unreadable or lacks_shards or has_discarded or not has_sentinels
-    for person in sorted(persons_in_rows | last_night.ledger.keys()) if last_night.is_finished else ():
-        entry = last_night.ledger.get(person)
+    for person in sorted(persons_in_rows | last_run.entries_after.keys()) if last_run.is_finished else ():
+        entry = last_run.entries_after.get(person)
         if entry is None:
-            yield f"person {person} has no entry after a finished night"
+            yield f"person {person} has no entry after a finished run"
         elif entry.state in (State.SENDING, State.UNKNOWN) and not proves_no_absence:
             yield f"person {person} is still {entry.state.name}"
         elif entry.state is State.HELD and not (
-            is_hold or entry.attempts >= _MAX_ATTEMPTS or truth.is_misdirected(person) or truth.shows_nobody_created
+            holds_unknown_creates
+            or entry.attempt_count >= _MAX_ATTEMPTS
+            or truth.is_misdirected(person)
+            or truth.shows_nobody_created
         ):
             yield f"person {person} is held without a reason"
         elif (
@@ -237,12 +258,12 @@ def no_person_is_lost(truth: Truth) -> Iterator[str]:
             and has_sentinels
             and _is_rejected_without_reason(truth, person, entry)
         ):
-            spellings = truth.world.scenario.people.persons[person].spellings
+            spellings = truth.simulation.scenario.people.persons[person].spellings
             is_plain = all(spelling.isascii() and spelling == spelling.lower() for spelling in spellings)
             if is_plain or not truth.is_list_unreadable:
                 wrongly_rejected.append(person)
     if not truth.has_passing_refusals or (
-        len(wrongly_rejected) >= LEAST_ALIKE and not truth.world.scenario.settings.get("required")
+        len(wrongly_rejected) >= LEAST_ALIKE and not truth.simulation.scenario.settings.get("required")
     ):
         yield from (f"person {person} counts as rejected without a reason" for person in wrongly_rejected)
 
@@ -250,15 +271,25 @@ def no_person_is_lost(truth: Truth) -> Iterator[str]:
 def _is_rejected_without_reason(truth: Truth, person: int, entry: EntryValues) -> bool:
     """Return whether a rejected entry has no reason.
 
-    Reasons are: the row is wrong, the person is stored, the creates reached their maximum, or a user has dropped the
-    entry (`connector retry --held drop`).
+    The reasons are: the row is wrong, the person is stored, five creates were lost, or a user has dropped the entry
+    (`connector retry --held drop`).
     """
-    moves = [
-        move for played_night in truth.world.played_nights for number, move in played_night.moves if number == person
+    state_changes = [
+        state_change
+        for run_result in truth.simulation.run_results
+        for number, state_change in run_result.state_changes
+        if number == person
     ]
-    if any((move.earlier_state, move.later_state) == (State.HELD, State.REJECTED) for move in moves):
+    if any(
+        (state_change.earlier_state, state_change.later_state) == (State.HELD, State.REJECTED)
+        for state_change in state_changes
+    ):
         return False
-    return truth.is_acceptable(person) and not truth.find_stored(person) and entry.attempts < _MAX_ATTEMPTS
+    return (
+        truth.is_acceptable(person)
+        and not truth.find_stored_subscribers(person)
+        and entry.attempt_count < _MAX_ATTEMPTS
+    )
 
 
 def no_person_whom_we_created_stays_rejected(truth: Truth) -> Iterator[str]:
@@ -268,46 +299,49 @@ def no_person_whom_we_created_stays_rejected(truth: Truth) -> Iterator[str]:
 
     - A list that lags, because the look-up may come too early.
     - A subscriber that another program created after the refusal.
-    - A subscriber that the service stored so late that the create was sent again.
-    - A person who is suppressed in the last night, because no row of a suppressed person is looked up.
+    - A subscriber that the service stored after the run had sent the create again.
+    - A person who is suppressed in the last run, because no row of a suppressed person is looked up.
     """
-    last_night = truth.world.played_nights[-1]
-    if truth.world.scenario.lag_s:
+    last_run = truth.simulation.run_results[-1]
+    if truth.simulation.scenario.lag_s:
         return
-    for person, entry in last_night.ledger.items() if last_night.is_finished else ():
-        if person in last_night.night.suppressed_persons:
+    for person, entry in last_run.entries_after.items() if last_run.is_finished else ():
+        if person in last_run.job_run.suppressed_persons:
             continue
         listed_subscribers = [
-            subscriber for subscriber in truth.find_ours(person) if subscriber.shown_at <= last_night.began_at
+            subscriber for subscriber in truth.find_created_by_us(person) if subscriber.shown_at <= last_run.started_at
         ]
         our_subscribers = [subscriber for subscriber in listed_subscribers if truth.is_covered(subscriber)]
-        if entry.state is State.REJECTED and our_subscribers and not truth.is_hidden_by_spelling(last_night, person):
+        if entry.state is State.REJECTED and our_subscribers and not truth.is_hidden_by_spelling(last_run, person):
             yield f"person {person} counts as rejected, and is stored as {our_subscribers[0].subscriber_id}"
 
 
-def the_night_after_a_finished_calm_night_sends_nothing(truth: Truth) -> Iterator[str]:
-    """Check that no create leaves in the last night if the night before was calm and finished, and left no unknowns.
+def the_run_after_a_finished_run_without_faults_sends_nothing(truth: Truth) -> Iterator[str]:
+    """Check that the last run sends no create if the previous run had no faults, finished, and left no unknown entry.
 
     Exceptions:
 
     - Rows that the service does not accept, because their values may have changed.
-    - Rejected entries if refusals may pass. The row that the calm night tried may be suppressed or changed now.
+    - Rejected entries if refusals may be temporary. The row that the previous run tried may be suppressed or changed
+      now.
     - Rejected entries if no request shows created subscribers. The service may have refused them as duplicates.
     """
-    *_, night_before, last_night = truth.world.played_nights
-    is_settled = all(entry.state is not State.UNKNOWN for entry in night_before.ledger.values())
+    *_, previous_run, last_run = truth.simulation.run_results
+    is_settled = all(entry.state is not State.UNKNOWN for entry in previous_run.entries_after.values())
     if (
-        not (night_before.is_finished and is_settled and night_before.night.storm is None)
-        or last_night.night.ledger != "kept"
+        not (previous_run.is_finished and is_settled and previous_run.job_run.fault_period is None)
+        or last_run.job_run.ledger_accident != "none"
     ):
         return
-    if {row.person for portion in last_night.night.portions for row in portion.rows} - night_before.ledger.keys():
+    if {
+        row.person for prepared_chunk in last_run.job_run.prepared_chunks for row in prepared_chunk.rows
+    } - previous_run.entries_after.keys():
         return
-    rejected_persons = {person for person, entry in night_before.ledger.items() if entry.state is State.REJECTED}
+    rejected_persons = {person for person, entry in previous_run.entries_after.items() if entry.state is State.REJECTED}
     is_rejected_excused = truth.has_passing_refusals or truth.shows_nobody_created
     for person in set(truth.persons) - (rejected_persons if is_rejected_excused else set()):
-        for call in truth.find_calls(person, last_night.number) if truth.is_acceptable(person) else ():
-            yield f"person {person} had an outcome, and was sent again by {call.number}"
+        for call in truth.find_calls(person, last_run.number) if truth.is_acceptable(person) else ():
+            yield f"person {person} had an outcome, and request {call.number} sent the create again"
 
 
 CLAIMS: tuple[Claim, ...] = (
@@ -321,15 +355,15 @@ CLAIMS: tuple[Claim, ...] = (
     every_create_leaves_after_its_intent_is_durable,
     a_base_that_is_answered_as_another_gets_at_most_one_wrong_subscriber,
     every_create_in_doubt_has_an_entry,
-    every_move_of_an_entry_is_in_the_table,
-    the_last_night_finishes,
+    every_state_change_of_an_entry_is_allowed,
+    the_last_run_finishes,
     no_person_is_lost,
     no_person_whom_we_created_stays_rejected,
-    the_night_after_a_finished_calm_night_sends_nothing,
+    the_run_after_a_finished_run_without_faults_sends_nothing,
     *report_checks.CLAIMS,
 )
 
 
-def find_faults(truth: Truth) -> list[str]:
+def find_contradictions(truth: Truth) -> list[str]:
     """Return the contradictions of all claims, each with the name of its claim."""
     return [f"{claim.__name__}: {fault}" for claim in CLAIMS for fault in claim(truth)]

@@ -1,5 +1,5 @@
-"""Plays seeds with changed copies of the program. Each copy runs in a fork of a process that has imported the libraries
-of the program, and no module of the program."""
+"""Simulates seeds with changed copies of the program. Each copy runs in a fork of a process that has imported the
+libraries of the program, and no module of the program."""
 
 import json
 import os
@@ -26,7 +26,7 @@ _LIBRARIES = (
 
 
 @dataclass(frozen=True)
-class PlayResult:
+class CopyResult:
     """The exit code and the output of `python -m tests.simulation` in a copy."""
 
     returncode: int
@@ -35,13 +35,13 @@ class PlayResult:
 
 
 class CopyRunner:
-    """The process that forks for each copy."""
+    """The process that is forked for each copy."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
-    def play(self, folder: Path, first_seed: int, count: int) -> PlayResult:
-        """Play `count` seeds from `first_seed` on with the copy in this folder, until a seed fails."""
+    def simulate_seeds_in_copy(self, folder: Path, first_seed: int, count: int) -> CopyResult:
+        """Simulate `count` seeds from `first_seed` on with the copy in this folder, until a seed fails."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         arguments = [str(first_seed), str(first_seed + count), "--stop"]
@@ -49,7 +49,7 @@ class CopyRunner:
         self._process.stdin.flush()
         returncode = int(self._process.stdout.readline())
         output_paths = (folder / name for name in ("stdout", "stderr"))
-        return PlayResult(returncode, *(path.read_text(encoding="utf-8") for path in output_paths))
+        return CopyResult(returncode, *(path.read_text(encoding="utf-8") for path in output_paths))
 
 
 @contextmanager
@@ -69,11 +69,11 @@ def _serve() -> None:
         folder, arguments = json.loads(line)
         child = os.fork()
         if child == 0:
-            _play(Path(folder), arguments)
+            _run_program(Path(folder), arguments)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 
-def _play(folder: Path, arguments: list[str]) -> None:
+def _run_program(folder: Path, arguments: list[str]) -> None:
     """Run the program in the forked process, and exit."""
     os.chdir(folder)
     sys.path[0] = str(folder)

@@ -1,20 +1,20 @@
-"""Counts how many seeds, and how many requests, have reached each phase and each setting.
+"""Counts how many seeds and how many requests have met each fault, each setting and each kind of end.
 
-The counts come from events, in the service's counts and in the truth log, and not from the plan of a scenario.
+The counts come from what happened (the service's counts and the truth log), and not from the input of a scenario.
 """
 
 from collections import Counter
 from dataclasses import dataclass, field
 
 from connector.states import State
-from tests.simulation.calls import Call
-from tests.simulation.chances import DUPLICATES, ERROR_SHAPES, FILTERS, ORDERS
 from tests.simulation.network import MIXED_UP_ENDING
+from tests.simulation.random_scenarios import DUPLICATES, ERROR_SHAPES, FILTERS, ORDERS
+from tests.simulation.requests import Call
 from tests.simulation.truth import Truth
 
 Key = tuple[str, str]
 
-_PHASES = {  # the label of each fault that the sandbox counts
+_FAULT_LABELS = {  # the label of each fault that the sandbox counts
     "drop_before": "connection lost before storing",
     "drop_after": "connection lost after storing",
     "cut_answer": "cut in the middle of an answer",
@@ -39,11 +39,11 @@ _REQUEST_ENDINGS = {
     "307": "redirect",
     "time-out": "time-out",
     "not sent": "no connection",
-    "died": "under way when the process died",
+    "killed": "under way when the process was killed",
     MIXED_UP_ENDING: "answers mixed up",
     "cancelled": "under way at a second signal",
 }
-_STANCES = (
+_RARE_SETTINGS = (
     "base_alias",
     "alter_identity",
     "base_names",
@@ -55,9 +55,9 @@ _STANCES = (
     "lost_shard",
 )
 _LATE_EVENTS = ("late visibility", "late execution inside the quiet period", "late execution outside the quiet period")
-_NIGHT_ENDINGS = ("died", "stopped by a signal", "ended early", "came to its end")
+_RUN_ENDINGS = ("killed", "stopped by a signal", "ended early", "came to its end")
 _LEDGER_CHANGES = ("lost", "restored")
-_MOVE_LABELS = (
+_STATE_CHANGE_LABELS = (
     "held",
     "answered with another base or identity",
     "withdrawn because of the suppression list",
@@ -65,74 +65,81 @@ _MOVE_LABELS = (
 )
 
 KEYS: tuple[Key, ...] = (
-    *(("phase", name) for name in (*_PHASES.values(), *_REQUEST_ENDINGS.values(), *_LATE_EVENTS)),
+    *(("fault", name) for name in (*_FAULT_LABELS.values(), *_REQUEST_ENDINGS.values(), *_LATE_EVENTS)),
     *(("duplicates", name) for name in DUPLICATES),
     *(("filters", name) for name in FILTERS),
     *(("order", name) for name in ORDERS),
-    *(("stance", name) for name in _STANCES),
+    *(("setting", name) for name in _RARE_SETTINGS),
     *(("error shape", name) for name in ERROR_SHAPES),
-    *(("night", name) for name in _NIGHT_ENDINGS),
+    *(("end of run", name) for name in _RUN_ENDINGS),
     *(("ledger", name) for name in _LEDGER_CHANGES),
-    *(("entries", name) for name in _MOVE_LABELS),
+    *(("entries", name) for name in _STATE_CHANGE_LABELS),
 )
 
 
 @dataclass(slots=True)
 class Coverage:
-    """The counts of all seeds: `seeds` has the number of seeds that reached a key, `hits` the number of events."""
+    """The counts of all seeds: `seed_counts` has the number of seeds with at least one event of a key, and `hit_counts`
+    has the number of events."""
 
-    seeds: Counter[Key] = field(default_factory=Counter)
+    seed_counts: Counter[Key] = field(default_factory=Counter)
     hit_counts: Counter[Key] = field(default_factory=Counter)
 
     def add(self, truth: Truth) -> None:
         """Add the counts of one seed."""
         counts = _count(truth)
         self.hit_counts.update(counts)
-        self.seeds.update(key for key, count in counts.items() if count)
+        self.seed_counts.update(key for key, count in counts.items() if count)
 
     def list_missing_keys(self) -> list[Key]:
-        """Return the keys that no seed has reached."""
-        return [key for key in KEYS if not self.seeds[key]]
+        """Return the keys without an event in any seed."""
+        return [key for key in KEYS if not self.seed_counts[key]]
 
     def list_rows(self) -> list[tuple[str, str, int, int]]:
-        """Return a row for each key: group, name, number of seeds, number of hits."""
-        return [(*key, self.seeds[key], self.hit_counts[key]) for key in KEYS]
+        """Return a row for each key: group, name, number of seeds, number of events."""
+        return [(*key, self.seed_counts[key], self.hit_counts[key]) for key in KEYS]
 
 
 def _count(truth: Truth) -> Counter[Key]:
-    world, calls = truth.world, truth.world.record.calls
-    settings, faults = world.scenario.settings, world.far_end.state.stats.faults
-    counts = _count_nights(truth)
-    counts.update({("phase", name): faults[fault] for fault, name in _PHASES.items()})
+    simulation, calls = truth.simulation, truth.simulation.record.calls
+    settings, faults = simulation.scenario.settings, simulation.service.state.stats.faults
+    counts = _count_runs(truth)
+    counts.update({("fault", name): faults[fault] for fault, name in _FAULT_LABELS.items()})
     counts.update(
-        {("phase", name): sum(call.ending == ending for call in calls) for ending, name in _REQUEST_ENDINGS.items()}
+        {("fault", name): sum(call.ending == ending for call in calls) for ending, name in _REQUEST_ENDINGS.items()}
     )
-    counts.update({("phase", name): count for name, count in zip(_LATE_EVENTS, _count_late_events(truth), strict=True)})
+    counts.update({("fault", name): count for name, count in zip(_LATE_EVENTS, _count_late_events(truth), strict=True)})
     counts["duplicates", str(settings["duplicates"])] += sum(_finds_person_stored(truth, call) for call in calls)
     counts["filters", str(settings["filters"])] += sum(
         "Email=" in call.query or "UserId=" in call.query for call in calls
     )
     counts["order", str(settings["order"])] += sum((call.operation, call.ending) == ("list", "200") for call in calls)
-    counts.update({("stance", name): sum(call.has_left for call in calls) for name in _STANCES if name in settings})
+    counts.update(
+        {("setting", name): sum(call.has_left for call in calls) for name in _RARE_SETTINGS if name in settings}
+    )
     counts["error shape", str(settings["error_shape"])] += sum(call.ending[:1] in ("4", "5") for call in calls)
     return counts
 
 
-def _count_nights(truth: Truth) -> Counter[Key]:
+def _count_runs(truth: Truth) -> Counter[Key]:
     counts = Counter[Key]()
-    for played_night in truth.world.played_nights:
-        if played_night.report is None:
-            counts["night", "died"] += 1
-        elif played_night.report.is_stopped:
-            counts["night", "stopped by a signal"] += 1
+    for run_result in truth.simulation.run_results:
+        if run_result.report is None:
+            counts["end of run", "killed"] += 1
+        elif run_result.report.is_stopped:
+            counts["end of run", "stopped by a signal"] += 1
         else:
-            counts["night", "came to its end" if played_night.is_finished else "ended early"] += 1
-        counts["ledger", played_night.night.ledger] += 1
-        moves = Counter((move.earlier_state, move.later_state) for person, move in played_night.moves if person)
-        counts["entries", "held"] += moves[State.UNKNOWN, State.HELD]
-        counts["entries", "answered with another base or identity"] += moves[State.SENDING, State.HELD]
-        counts["entries", "withdrawn because of the suppression list"] += moves[State.UNKNOWN, State.NONE]
-        counts["entries", "unknown after a refusal"] += moves[State.REJECTED, State.UNKNOWN]
+            counts["end of run", "came to its end" if run_result.is_finished else "ended early"] += 1
+        counts["ledger", run_result.job_run.ledger_accident] += 1
+        state_changes = Counter(
+            (state_change.earlier_state, state_change.later_state)
+            for person, state_change in run_result.state_changes
+            if person
+        )
+        counts["entries", "held"] += state_changes[State.UNKNOWN, State.HELD]
+        counts["entries", "answered with another base or identity"] += state_changes[State.SENDING, State.HELD]
+        counts["entries", "withdrawn because of the suppression list"] += state_changes[State.UNKNOWN, State.NONE]
+        counts["entries", "unknown after a refusal"] += state_changes[State.REJECTED, State.UNKNOWN]
     return counts
 
 
@@ -143,16 +150,18 @@ def _count_late_events(truth: Truth) -> tuple[int, int, int]:
     service stored late but inside the quiet period, and subscribers that the service stored after the quiet period.
     """
     hidden_count = inside_count = outside_count = 0
-    read_at = [call.arrived_at for call in truth.world.record.calls if call.operation == "list" and call.arrived_at]
-    for subscriber in truth.world.record.stored_subscribers:
+    read_times = [
+        call.arrived_at for call in truth.simulation.record.calls if call.operation == "list" and call.arrived_at
+    ]
+    for subscriber in truth.simulation.record.stored_subscribers:
         if subscriber.call is None or not subscriber.person:
             continue
         hidden_count += subscriber.shown_at > subscriber.stored_at and any(
-            subscriber.stored_at < at < subscriber.shown_at for at in read_at
+            subscriber.stored_at < at < subscriber.shown_at for at in read_times
         )
         late_s = subscriber.stored_at - truth.find_quiet_start(subscriber.call)
-        inside_count += 0 < late_s <= truth.world.scenario.quiet_s
-        outside_count += late_s > truth.world.scenario.quiet_s
+        inside_count += 0 < late_s <= truth.simulation.scenario.quiet_s
+        outside_count += late_s > truth.simulation.scenario.quiet_s
     return hidden_count, inside_count, outside_count
 
 
@@ -162,5 +171,5 @@ def _finds_person_stored(truth: Truth, call: Call) -> bool:
         return False
     return any(
         subscriber.stored_at < call.arrived_at and subscriber.call is not call
-        for subscriber in truth.find_stored(call.person)
+        for subscriber in truth.find_stored_subscribers(call.person)
     )

@@ -1,6 +1,7 @@
 """A real ledger in memory, by SQLite and SQLAlchemy. The ledger outlives the processes that write it.
 
-Each process has its own connection. When a process dies, its open transaction is rolled back, and it writes no more.
+Each process has its own connection. When a process is killed, its open transaction is rolled back, and the process
+writes nothing more.
 """
 
 import sqlite3
@@ -17,13 +18,13 @@ from connector.ledger.opening import wrap_connection
 from connector.ledger.store import Store as LedgerStore
 from connector.shards import WHOLE, Shard
 from connector.states import State
-from tests.simulation.process import DiedError, Life
+from tests.simulation.process import KilledError, ProcessState
 
 _ENTRIES_SQL = "SELECT identity, state, subscriber_id, fingerprint, attempts FROM entry ORDER BY identity"
 
-# Triggers that record each move of an entry in the transaction of the move, so that a rollback removes the record. An
-# entry that does not exist is in state 0.
-_RECORD_MOVES_SQL = """
+# Triggers that record each change of an entry's state in the same transaction, so that a rollback removes the record.
+# An entry that does not exist is in state 0.
+_RECORD_STATE_CHANGES_SQL = """
 CREATE TEMP TABLE move (identity BLOB, earlier INTEGER, later INTEGER);
 CREATE TEMP TRIGGER added AFTER INSERT ON main.entry BEGIN
   INSERT INTO move VALUES (NEW.identity, 0, NEW.state); END;
@@ -35,8 +36,8 @@ CREATE TEMP TRIGGER dropped AFTER DELETE ON main.entry BEGIN
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """A move of an entry from one state to another."""
+class StateChange:
+    """The change of an entry from one state to another."""
 
     identity: bytes
     earlier_state: State
@@ -49,7 +50,7 @@ class Store:
     def __init__(self, image: bytes) -> None:
         self.database = sqlite3.connect(":memory:", isolation_level=None)
         self.database.deserialize(image)
-        self.database.executescript("PRAGMA foreign_keys = ON;" + _RECORD_MOVES_SQL)
+        self.database.executescript("PRAGMA foreign_keys = ON;" + _RECORD_STATE_CHANGES_SQL)
 
     def copy(self) -> bytes:
         """Return the content of the database as a backup has it."""
@@ -59,11 +60,11 @@ class Store:
         """Return (identity, state, subscriber_id, fingerprint, attempts) of every entry."""
         return self.database.execute(_ENTRIES_SQL).fetchall()
 
-    def pop_moves(self) -> list[Move]:
-        """Return the moves since the last call, and forget them."""
+    def pop_state_changes(self) -> list[StateChange]:
+        """Return the changes of state since the last call, and delete their record."""
         rows = self.database.execute("SELECT identity, earlier, later FROM move ORDER BY rowid").fetchall()
         self.database.execute("DELETE FROM move")
-        return [Move(identity, State(earlier), State(later)) for identity, earlier, later in rows]
+        return [StateChange(identity, State(earlier), State(later)) for identity, earlier, later in rows]
 
     def read_largest_lag(self) -> float:
         """Return the largest lag of the list that the ledger has recorded, in seconds."""
@@ -75,33 +76,33 @@ class Store:
 
 
 class ProcessConnection:
-    """The connection of one process to the database, with the methods of Python's DB-API. A dead process cannot use
-    it."""
+    """The connection of one process to the database, with the methods of Python's DB-API. A killed process
+    cannot use the connection."""
 
-    def __init__(self, database: sqlite3.Connection, life: Life) -> None:
+    def __init__(self, database: sqlite3.Connection, process_state: ProcessState) -> None:
         self._database = database
-        self._life = life
+        self._process_state = process_state
 
     def cursor(self) -> sqlite3.Cursor:
         """Return a cursor."""
-        return self._require_life().cursor()
+        return self._require_running().cursor()
 
     def commit(self) -> None:
-        """Commit. A process may die just before or just after the commit."""
-        database = self._require_life()
-        if not database.in_transaction:  # SQLAlchemy asks its first questions outside of a transaction
+        """Commit. The process may be killed just before or just after the commit."""
+        database = self._require_running()
+        if not database.in_transaction:  # the first queries of SQLAlchemy are outside of a transaction
             return
         try:
-            self._life.record_commit(is_done=False)
-        except DiedError:
+            self._process_state.record_commit(is_done=False)
+        except KilledError:
             database.rollback()
             raise
         database.commit()
-        self._life.record_commit(is_done=True)
+        self._process_state.record_commit(is_done=True)
 
     def rollback(self) -> None:
-        """Roll back. The transaction of a dead process has been rolled back already."""
-        if not self._life.is_over:
+        """Roll back. The transaction of a killed process has been rolled back already."""
+        if not self._process_state.has_ended:
             self._database.rollback()
 
     def close(self) -> None:
@@ -110,9 +111,9 @@ class ProcessConnection:
     def create_function(self, *_: Any, **__: Any) -> None:
         """Do nothing: SQLAlchemy registers functions that no statement of the ledger uses."""
 
-    def _require_life(self) -> sqlite3.Connection:
-        if self._life.is_over:
-            raise DiedError
+    def _require_running(self) -> sqlite3.Connection:
+        if self._process_state.has_ended:
+            raise KilledError
         return self._database
 
 
@@ -129,17 +130,17 @@ class Ledgers:
         return Store(image or self._empty_image)
 
     @contextmanager
-    def open(self, store: Store, life: Life, shard: Shard = WHOLE) -> Iterator[Ledger]:
+    def open(self, store: Store, process_state: ProcessState, shard: Shard = WHOLE) -> Iterator[Ledger]:
         """Yield the ledger for one process. At the end of the process, its open transaction is rolled back."""
         try:
-            with self._connect(store, life) as connection:
+            with self._connect(store, process_state) as connection:
                 yield Ledger(LedgerStore(connection, "memory"), shard)
         finally:
-            life.is_over = True
+            process_state.has_ended = True
             store.database.rollback()
 
-    def _connect(self, store: Store, life: Life) -> Connection:
-        self._next_connection = ProcessConnection(store.database, life)
+    def _connect(self, store: Store, process_state: ProcessState) -> Connection:
+        self._next_connection = ProcessConnection(store.database, process_state)
         return self._engine.connect()
 
     def _build_engine(self) -> Engine:
@@ -155,7 +156,7 @@ class Ledgers:
 
     def _build_empty_image(self) -> bytes:
         database = sqlite3.connect(":memory:", isolation_level=None)
-        self._next_connection = ProcessConnection(database, Life())
+        self._next_connection = ProcessConnection(database, ProcessState())
         with self._engine.connect() as connection:
             wrap_connection(connection, "memory")
         image = database.serialize()

@@ -1,4 +1,4 @@
-"""The network between a process and the service, in place of sockets: latency, lost connections and time-outs.
+"""The network between a process and the service, which replaces sockets: latency, lost connections and time-outs.
 
 Its answers are those of the real transport in the same case (`test_network.py` compares them).
 """
@@ -16,9 +16,9 @@ import orjson
 from connector.sandbox import connection
 from connector.sandbox.connection import Ending, Response
 from connector.service.wire import Ambiguous, NotSent, RawAnswer, Request
-from tests.simulation.calls import Call
-from tests.simulation.far_end import TOKEN, SimulatedService
-from tests.simulation.process import Life
+from tests.simulation.process import ProcessState
+from tests.simulation.requests import Call
+from tests.simulation.service import TOKEN, SimulatedService
 from tests.simulation.timeline import Timeline
 
 _CUT_ANSWERS = {
@@ -34,16 +34,18 @@ MIXED_UP_ENDING = "the answer to another create"
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
+class NetworkFaults:
     """Faults of the network."""
 
     latency_s: float = 0.05  # the largest latency in each direction
-    refused_share: float = 0.0  # of the requests that get no connection
-    delayed_share: float = 0.0  # of the requests that take up to `delay_s`
+    refused_share: float = 0.0  # share of the requests that get no connection
+    delayed_share: float = 0.0  # share of the requests that take up to `delay_s`
     delay_s: float = 0.0  # may be longer than the timeout of the process
-    mixed_up_share: float = 0.0  # of the creates that get the answer to another create
+    mixed_up_share: float = 0.0  # share of the creates that get the answer to another create
     error_status: int = 0  # replaces the status of a 5xx answer, unless it is 0
-    lost_persons: frozenset[int] = frozenset()  # the connection of their creates is cut before the service reads it
+    lost_persons: frozenset[int] = (
+        frozenset()
+    )  # the connection is cut before the service reads a create of these persons
 
 
 class Connection:
@@ -52,13 +54,13 @@ class Connection:
     def __init__(
         self,
         timeline: Timeline,
-        life: Life,
+        process_state: ProcessState,
         call: Call,
         answer_future: "asyncio.Future[RawAnswer | Ambiguous]",
         distort: Callable[[RawAnswer], RawAnswer],
     ) -> None:
         self._timeline = timeline
-        self._life = life
+        self._process_state = process_state
         self._call = call
         self._answer_future = answer_future
         self._distort = distort
@@ -74,10 +76,10 @@ class Connection:
     def close(self, ending: str) -> None:
         """Close the connection for the process, even if a response is still under way."""
         self.is_gone = True
-        self._call.end(self._timeline.now_s, "died" if self._life.is_over else ending)
+        self._call.end(self._timeline.now_s, "killed" if self._process_state.has_ended else ending)
 
     def _arrive(self, response: Response, ending: Ending) -> None:
-        if self.is_gone or self._life.is_over:
+        if self.is_gone or self._process_state.has_ended:
             return
         raw_answer: RawAnswer | Ambiguous | None = _CUT_ANSWERS.get(ending)
         if raw_answer is None:
@@ -96,49 +98,58 @@ class Network:
     def __init__(
         self,
         timeline: Timeline,
-        far_end: SimulatedService,
-        life: Life,
+        service: SimulatedService,
+        process_state: ProcessState,
         record_call: Callable[[Request], Call],
         random: Random,
         timeout_s: float,
     ) -> None:
-        self.weather = Weather()
-        self._timeline, self._far_end, self._life, self._record_call = timeline, far_end, life, record_call
+        self.network_faults = NetworkFaults()
+        self._timeline, self._service, self._process_state, self._record_call = (
+            timeline,
+            service,
+            process_state,
+            record_call,
+        )
         self._random, self._timeout_s = random, timeout_s
         self._latest_answer: tuple[int, RawAnswer] | None = None  # the person and the answer of the latest create
 
     async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
         """Make one attempt, as `connector.service.transport.Transport.send` does."""
-        call, weather, random = self._record_call(request), self.weather, self._random
-        request_latency_s, return_latency_s = (random.uniform(0.1, 1.0) * weather.latency_s for _ in range(2))
-        if weather.refused_share and random.random() < weather.refused_share:
+        call, network_faults, random = self._record_call(request), self.network_faults, self._random
+        request_latency_s, return_latency_s = (random.uniform(0.1, 1.0) * network_faults.latency_s for _ in range(2))
+        if network_faults.refused_share and random.random() < network_faults.refused_share:
             call.end(self._timeline.now_s, "not sent")
             await asyncio.sleep(request_latency_s)
             return NotSent("no connection to the service: Connection refused")
-        if call.operation == "create" and call.person in weather.lost_persons:
+        if call.operation == "create" and call.person in network_faults.lost_persons:
             await asyncio.sleep(request_latency_s)
             call.end(self._timeline.now_s, "cut")
             return _CUT_ANSWERS[Ending.CUT]
-        if weather.delayed_share and random.random() < weather.delayed_share:
-            request_latency_s += random.uniform(0.3, 1.0) * weather.delay_s
+        if network_faults.delayed_share and random.random() < network_faults.delayed_share:
+            request_latency_s += random.uniform(0.3, 1.0) * network_faults.delay_s
         answer_future: asyncio.Future[RawAnswer | Ambiguous] = asyncio.get_running_loop().create_future()
         connection_to_service = Connection(
-            self._timeline, self._life, call, answer_future, partial(self._distort, call, weather)
+            self._timeline, self._process_state, call, answer_future, partial(self._distort, call, network_faults)
         )
         connection_to_service.return_latency_s = return_latency_s
         self._timeline.call_later(
-            request_latency_s, partial(self._far_end.receive, call, _encode(request), connection_to_service)
+            request_latency_s, partial(self._service.receive, call, _encode(request), connection_to_service)
         )
         return await self._wait(connection_to_service, answer_future)
 
-    def _distort(self, call: Call, weather: Weather, raw_answer: RawAnswer) -> RawAnswer:
+    def _distort(self, call: Call, network_faults: NetworkFaults, raw_answer: RawAnswer) -> RawAnswer:
         """Return the answer after the faults of the network."""
-        if weather.error_status and raw_answer.status in _SERVER_ERRORS:
-            return RawAnswer(weather.error_status, raw_answer.headers, raw_answer.body)
+        if network_faults.error_status and raw_answer.status in _SERVER_ERRORS:
+            return RawAnswer(network_faults.error_status, raw_answer.headers, raw_answer.body)
         if call.operation != "create" or raw_answer.status not in _CREATED_STATUSES:
             return raw_answer
         other_answer, self._latest_answer = self._latest_answer, (call.person, raw_answer)
-        if other_answer is None or other_answer[0] == call.person or self._random.random() >= weather.mixed_up_share:
+        if (
+            other_answer is None
+            or other_answer[0] == call.person
+            or self._random.random() >= network_faults.mixed_up_share
+        ):
             return raw_answer
         call.end(self._timeline.now_s, MIXED_UP_ENDING)
         return other_answer[1]
@@ -168,9 +179,9 @@ def _is_refusal(raw_answer: RawAnswer) -> bool:
         answer = orjson.loads(raw_answer.body)
     except orjson.JSONDecodeError:
         answer = None
-    is_stated = isinstance(answer, dict) and answer.get("success") is False and raw_answer.status < 500
-    is_definite = 400 <= raw_answer.status < 500 and raw_answer.status not in _UNCERTAIN_4XX
-    return (is_definite or is_stated) and not 300 <= raw_answer.status < 400
+    is_failure_in_body = isinstance(answer, dict) and answer.get("success") is False and raw_answer.status < 500
+    is_definite_4xx = 400 <= raw_answer.status < 500 and raw_answer.status not in _UNCERTAIN_4XX
+    return (is_definite_4xx or is_failure_in_body) and not 300 <= raw_answer.status < 400
 
 
 def _encode(request: Request) -> connection.Request:

@@ -1,6 +1,6 @@
 """The people of a simulation. Each person has a number, and the person's addresses and ids contain the number.
 
-So the checks recognise a person without the code of the program that compares identities.
+So the checks recognise a person without the code of the product that compares identities.
 """
 
 import re
@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 _NUMBER = re.compile(r"\d+")
-_LOCALS = ("{n}", "ann{n}", "{n}", "joann{n}+news", "Ann.Lee{n}", "BOB{n}", "jörg{n}", "o-hara{n}", "łukasz+{n}")
+_LOCAL_PARTS = ("{n}", "ann{n}", "{n}", "joann{n}+news", "Ann.Lee{n}", "BOB{n}", "jörg{n}", "o-hara{n}", "łukasz+{n}")
 _DOMAINS = ("x.org", "x.org", "x.org", "Example.com", "bücher.example", "xx.org")
 _SPELLINGS_OF_O = ("ö", "o\u0308")  # two encodings of one letter
 
@@ -22,7 +22,7 @@ class Person:
     number: int
     spellings: tuple[str, ...]  # ways to write the email address, all of one identity
     client_user_id: str
-    accepted_from: int  # the first night in which the rows have every required field
+    accepted_from: int  # the number of the first run whose rows have every required field
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class People:
     _number_by_client_user_id: dict[str, int] = field(default_factory=dict)
 
     def add(self, random: Random, *, accepted_from: int = 0, twin_person: Person | None = None) -> Person:
-        """Add and return a person. With `twin`, the ids of the two persons differ only in their case."""
+        """Add and return a person. With `twin_person`, the ids of the two persons differ only in their case."""
         number = len(self.persons) + 1
         client_user_id = f"u{number}"
         if twin_person is not None and twin_person.client_user_id.upper() not in self._number_by_client_user_id:
@@ -44,17 +44,17 @@ class People:
         self._number_by_client_user_id[client_user_id] = number
         return person
 
-    def find_person(self, wire: Mapping[str, Any]) -> int:
-        """Return the number of the person that a subscriber in the service's JSON is, or 0 for anybody else."""
+    def find_person(self, subscriber_object: Mapping[str, Any]) -> int:
+        """Return the number of the person to whom a subscriber in the service's JSON belongs, or 0 for anybody else."""
         if self.identity == "client_user_id":
-            return self._number_by_client_user_id.get(str(wire.get("ClientUserId") or "").strip(), 0)
-        local_part = str(wire.get("Email") or "").partition("@")[0]
+            return self._number_by_client_user_id.get(str(subscriber_object.get("ClientUserId") or "").strip(), 0)
+        local_part = str(subscriber_object.get("Email") or "").partition("@")[0]
         match = _NUMBER.search(local_part)
         return int(match[0]) if match and int(match[0]) in self.persons else 0
 
 
 def _spell(number: int, random: Random) -> tuple[str, ...]:
-    local_part = random.choice(_LOCALS).format(n=number)
+    local_part = random.choice(_LOCAL_PARTS).format(n=number)
     domain = random.choice(_DOMAINS)
     address = f"{local_part}@{domain}"
     spellings = [address, address.lower(), address.upper(), f" {address}"]

@@ -1,6 +1,6 @@
-"""A process that can die: an event loop on virtual time that can end at any step, commit or moment.
+"""A process that can be killed: an event loop on virtual time that can end at any step, commit or time.
 
-After the death, no action of the process reaches its ledger or the service.
+After the kill, no action of the process reaches its ledger or the service.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from tests.simulation.timeline import Timeline
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_MAX_STEPS = 400_000  # 100 times the steps of the longest night: more steps mean that the process never ends
+_MAX_STEPS = 400_000  # 100 times the steps of the longest run: with more steps, the process never ends
 _MAX_CLOSINGS = 100  # of one task: one for each coroutine, and one for each await in a finally block
 
 
-class DiedError(BaseException):
-    """The process is dead. The class is not an `Exception`, so that the program does not catch it and continue."""
+class KilledError(BaseException):
+    """The process was killed. The class is not an `Exception`, so that the program does not catch it and continue."""
 
 
 class StuckError(Exception):
@@ -31,39 +31,42 @@ class StuckError(Exception):
 
 
 @dataclass(slots=True)
-class Life:
-    """The progress of a process, and the point at which it dies."""
+class ProcessState:
+    """The progress of a process, and the point at which it is killed."""
 
-    at_step: int | None = None  # die before this step
-    at_commit: int | None = None  # die at this commit
-    is_after: bool = False  # die after the commit instead of before it
+    kill_at_step: int | None = None  # kill the process before this step
+    kill_at_commit: int | None = None  # kill the process at this commit
+    kills_after_commit: bool = False  # after the commit instead of before it
     step_count: int = 0
     commit_count: int = 0
-    is_over: bool = False
+    has_ended: bool = False
     on_commit: Callable[[int], None] | None = None  # called with the number of each commit after the commit
 
     def record_step(self) -> None:
-        """Count a step, and end the life at its last step."""
+        """Count a step, and kill the process at `kill_at_step`."""
         self.step_count += 1
-        if self.step_count == self.at_step:
-            self.is_over = True
+        if self.step_count == self.kill_at_step:
+            self.has_ended = True
 
     def record_commit(self, *, is_done: bool) -> None:
-        """Count a commit before (`is_done` false) and after it. Raise DiedError at the commit where the life ends."""
+        """Count a commit. The method is called before (`is_done` false) and after each commit.
+
+        Raise KilledError at `kill_at_commit`.
+        """
         self.commit_count += not is_done
         if is_done and self.on_commit is not None:
             self.on_commit(self.commit_count)
-        if self.commit_count == self.at_commit and is_done == self.is_after:
-            self.is_over = True
-            raise DiedError
+        if self.commit_count == self.kill_at_commit and is_done == self.kills_after_commit:
+            self.has_ended = True
+            raise KilledError
 
 
 class Process(asyncio.BaseEventLoop):  # only an event loop can run coroutines
     """An event loop on the timeline. It has no threads, sockets and signals: code that needs one of them fails."""
 
-    def __init__(self, timeline: Timeline, life: Life) -> None:
+    def __init__(self, timeline: Timeline, process_state: ProcessState) -> None:
         super().__init__()
-        self.life = life
+        self.process_state = process_state
         self._timeline = timeline
         self._ready_handles: deque[asyncio.Handle] = deque()
         self._failure: BaseException | None = None
@@ -75,7 +78,7 @@ class Process(asyncio.BaseEventLoop):  # only an event loop can run coroutines
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """Add a step behind the steps that are waiting."""
+        """Add a step after the waiting steps."""
         handle = asyncio.Handle(callback, args, self, context)
         self._ready_handles.append(handle)
         return handle
@@ -91,20 +94,20 @@ class Process(asyncio.BaseEventLoop):  # only an event loop can run coroutines
     def call_at(
         self, due_at: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Add a step at the time `when`."""
+        """Add a step at the time `due_at`."""
         handle = asyncio.TimerHandle(due_at, callback, args, self, context)
         self._timeline.call_at(due_at, partial(self._resume, handle))
         return handle
 
     def run(self, main: Coroutine[Any, Any, T]) -> T | None:
-        """Return the result of `main`, or None if the process dies. Raise StuckError if the process never ends."""
+        """Return the result of `main`, or None if the process is killed. Raise StuckError if the process never ends."""
         asyncio.set_event_loop(None)
         asyncio.events._set_running_loop(self)  # every running event loop does this
         try:
             task = self.create_task(main)
-            while not (task.done() or self.life.is_over):
+            while not (task.done() or self.process_state.has_ended):
                 self._run_step()
-            if not self.life.is_over:
+            if not self.process_state.has_ended:
                 self._cancel_remaining_tasks()
                 return task.result()
             return None
@@ -118,28 +121,28 @@ class Process(asyncio.BaseEventLoop):  # only an event loop can run coroutines
             if not self._timeline.advance():
                 raise StuckError("the process waits for something that will never happen")
             return
-        if self.life.step_count >= _MAX_STEPS:
+        if self.process_state.step_count >= _MAX_STEPS:
             raise StuckError(f"the process has not ended after {_MAX_STEPS} steps")
         handle = self._ready_handles.popleft()
         if not handle.cancelled():
-            self.life.record_step()
-            if not self.life.is_over:
+            self.process_state.record_step()
+            if not self.process_state.has_ended:
                 handle._run()
-            if self._failure is not None and not self.life.is_over:
+            if self._failure is not None and not self.process_state.has_ended:
                 raise self._failure
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """End the process if a callback has failed. Log the failure of a task that no other task has read."""
         if "handle" in context:
             self._failure = context.get("exception")
-        elif not self.life.is_over:
+        elif not self.process_state.has_ended:
             super().call_exception_handler(context)
 
     def _cancel_remaining_tasks(self) -> None:
         """Cancel the tasks that the main coroutine has left running, as `asyncio.run` does."""
         for task in self._list_tasks():
             task.cancel()
-        while self._ready_handles and not self.life.is_over:
+        while self._ready_handles and not self.process_state.has_ended:
             self._run_step()
 
     def _list_tasks(self) -> "list[asyncio.Task[Any]]":
@@ -147,15 +150,15 @@ class Process(asyncio.BaseEventLoop):  # only an event loop can run coroutines
         return sorted(asyncio.all_tasks(self), key=lambda task: int(task.get_name().partition("-")[2]))
 
     def _resume(self, handle: asyncio.TimerHandle) -> None:
-        if not (handle.cancelled() or self.life.is_over):
+        if not (handle.cancelled() or self.process_state.has_ended):
             self._ready_handles.append(handle)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Do nothing: a cancelled timer is ignored at its time."""
 
     def _close_coroutines(self) -> None:
-        """Close the coroutines of a dead process. Their finally blocks run, but reach neither ledger nor service."""
-        self.life.is_over = True
+        """Close the coroutines of a killed process. Their finally blocks run, but reach neither ledger nor service."""
+        self.process_state.has_ended = True
         for task in self._list_tasks():
             task._log_destroy_pending = False  # type: ignore[attr-defined] # asyncio.gather does the same
             for _ in range(_MAX_CLOSINGS):
@@ -163,7 +166,7 @@ class Process(asyncio.BaseEventLoop):  # only an event loop can run coroutines
                 if not open_coroutines:
                     break
                 with suppress(
-                    Exception, DiedError
+                    Exception, KilledError
                 ):  # the coroutine awaits once more, or fails because the ledger is gone
                     open_coroutines[-1].close()
         self._ready_handles.clear()

@@ -1,6 +1,6 @@
 """The program that a process of the simulation runs: like a run of `connector/runs/frame.py`, but without files.
 
-An exception that is not part of a run's normal ends is a fault, and is not caught.
+The program catches only the exceptions with which a run may end. Any other exception is a fault.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ from connector.service.retry import Retrier
 from connector.service.settings import Service, Token
 from connector.settings import Settings
 from connector.subscribers.rules import BaseColumn, RowBases
-from tests.simulation.rows import Portion
-from tests.simulation.scenario import BASE_ID, BASE_NAME, Night
+from tests.simulation.rows import PreparedChunk
+from tests.simulation.scenario import BASE_ID, BASE_NAME, JobRun
 from tests.simulation.timeline import Timeline
 
 JOB = "job"
@@ -47,13 +47,13 @@ _ACCOUNT = "simulated"
 class Report(RowRecorder):
     """The report of a run."""
 
-    portion_count: int = 0  # loaded chunks
+    chunk_count: int = 0  # loaded chunks
     tally: Tally = field(init=False)
     problems: list[Problem] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     reason: str | None = None  # why the run ended early
     is_stopped: bool = False
-    attempts: int = 0  # creates that the client has sent
+    attempt_count: int = 0  # creates that the client has sent
     limited_count: int = 0  # creates that were answered 429
 
     def __post_init__(self) -> None:
@@ -67,9 +67,9 @@ class Report(RowRecorder):
 
     def describe(self) -> str:
         """Return the counts and the reason in one line."""
-        sums = ", ".join(f"{number} {outcome}" for outcome, number in self.tally.outcomes.items() if number)
+        counts_text = ", ".join(f"{number} {outcome}" for outcome, number in self.tally.outcomes.items() if number)
         ending = "; stopped" * self.is_stopped + (f"; {self.reason}" if self.reason else "")
-        return f"{self.tally.read_count} read: {sums}{ending}"
+        return f"{self.tally.read_count} read: {counts_text}{ending}"
 
 
 class _Run(Run):
@@ -85,7 +85,7 @@ class _Run(Run):
 
 @dataclass(slots=True)
 class Program:
-    """One run of the job. Call `run` once."""
+    """One run of the job. Call `run` only once."""
 
     number: int
     ledger: Ledger
@@ -93,7 +93,7 @@ class Program:
     sender: RequestSender
     timeline: Timeline
     policy: LoadPolicy
-    night: Night
+    job_run: JobRun
     random: Random
     report: Report = field(default_factory=Report)
     control: Stop = field(init=False)
@@ -106,7 +106,7 @@ class Program:
         """Open the ledger, load, settle, close, and record the end of the run."""
         client = Client(self.sender, str, self._clock)
         session = self._open_session(client)
-        retry = self.night.retry
+        retry = self.job_run.retry
         load = Loader(session, retry.choose_mode(session.journal.base)) if retry else self._open_base_loads(session)
         self.cancellable_task = asyncio.current_task()
         try:
@@ -130,7 +130,7 @@ class Program:
         if self.report.reason is not None or self.control.is_stopping:
             self.report.tally.count_unsent()
         counts = client.counts["create"]
-        self.report.attempts, self.report.limited_count = counts.sent, counts.limited
+        self.report.attempt_count, self.report.limited_count = counts.sent, counts.limited
         with self.ledger.transaction() as connection:
             status = "aborted" if self.report.reason is not None else "stopped" if self.control.is_stopping else "ok"
             finish_run(connection, session.journal.run_key, status, self.timeline.read_wall())
@@ -152,17 +152,17 @@ class Program:
 
     async def _load(self, loads: BaseLoads) -> None:
         await loads.begin()
-        for portion in self.night.portions:
-            self._count_portion(portion)
-            bases = self._choose_bases(portion) if self.night.is_by_row else None
-            await loads.load(portion.planned_chunk, bases)
+        for prepared_chunk in self.job_run.prepared_chunks:
+            self._count_chunk(prepared_chunk)
+            bases = self._choose_bases(prepared_chunk) if self.job_run.is_by_row else None
+            await loads.load(prepared_chunk.planned_chunk, bases)
             if self.control.is_stopping:
                 return
         await loads.settle()
 
-    def _choose_bases(self, portion: Portion) -> RowBases:
-        bases = self.night.bases
-        base_indexes = [row.person % len(bases) for row in portion.rows]
+    def _choose_bases(self, prepared_chunk: PreparedChunk) -> RowBases:
+        bases = self.job_run.bases
+        base_indexes = [row.person % len(bases) for row in prepared_chunk.rows]
         base_refs = tuple(BaseRef(service_id=base) for base in bases)
         return RowBases(np.array(base_indexes, dtype=np.int64), base_refs)
 
@@ -190,28 +190,30 @@ class Program:
         )
 
         run.random = self.random
-        if self.night.is_by_row:
+        if self.job_run.is_by_row:
             return BaseLoads(run, BaseColumn("list"))
-        return BaseLoads(run, BaseRef(name=BASE_NAME) if self.night.is_by_name else BaseRef(service_id=BASE_ID))
+        return BaseLoads(run, BaseRef(name=BASE_NAME) if self.job_run.is_by_name else BaseRef(service_id=BASE_ID))
 
     def _open_session(self, client: Client) -> Session:
-        policy, suppression = self._choose_policy(), self.night.suppression
-        base_id, base_name = (None, BASE_NAME) if self.night.is_by_name else (BASE_ID, None)
+        policy, suppression = self._choose_policy(), self.job_run.suppression
+        base_id, base_name = (None, BASE_NAME) if self.job_run.is_by_name else (BASE_ID, None)
         with self.ledger.transaction() as connection:
             self.ledger.mark_died()
             end_dead_runs(connection, self.timeline.read_wall())
             base = find_or_add_base(connection, _ACCOUNT, base_id, base_name)
-            suppressed_by = None if suppression is None else suppression.job
+            suppressing_job = None if suppression is None else suppression.job
             at = self.timeline.read_wall()
             is_holding = policy.on_unknown == "hold"
-            run_key = start_run(connection, f"run-{self.number}", JOB, "sync", at, suppressed_by, is_holding=is_holding)
+            run_key = start_run(
+                connection, f"run-{self.number}", JOB, "sync", at, suppressing_job, is_holding=is_holding
+            )
         access = ListAccess(
             self.control,
             client,
             Retrier(clock=self._clock, rng=self.random),
             LedgerWriter(self.commits, base, run_key),
             policy,
-            base_name if self.night.retry is None or base.service_id is None else None,
+            base_name if self.job_run.retry is None or base.service_id is None else None,
             draw=self.random.randbytes,
         )
         session = Session(access, policy, self.report.tally, job=JOB, suppression=suppression)
@@ -220,11 +222,11 @@ class Program:
 
     def _choose_policy(self) -> LoadPolicy:
         """Return the policy of the job. A retry has no job file: the ledger shows which entries must be held."""
-        return self.policy if self.night.retry is None else replace(self.policy, on_unknown="resend")
+        return self.policy if self.job_run.retry is None else replace(self.policy, on_unknown="resend")
 
-    def _count_portion(self, portion: Portion) -> None:
-        self.report.tally.read_count += portion.read_count
-        self.report.portion_count += 1
-        self.report.tally.count(Outcome.INVALID, portion.invalid_count)
-        self.report.tally.count(Outcome.DUPLICATE, portion.duplicate_count)
-        self.report.tally.count(Outcome.SUPPRESSED, portion.suppressed_count)
+    def _count_chunk(self, prepared_chunk: PreparedChunk) -> None:
+        self.report.tally.read_count += prepared_chunk.read_count
+        self.report.chunk_count += 1
+        self.report.tally.count(Outcome.INVALID, prepared_chunk.invalid_count)
+        self.report.tally.count(Outcome.DUPLICATE, prepared_chunk.duplicate_count)
+        self.report.tally.count(Outcome.SUPPRESSED, prepared_chunk.suppressed_count)

@@ -7,43 +7,43 @@ from connector.outcomes import Outcome
 from connector.states import State
 from tests.simulation.program import Report
 from tests.simulation.rows import ValidRow
+from tests.simulation.simulation import EntryValues, RunResult
 from tests.simulation.truth import Truth
-from tests.simulation.world import EntryValues, PlayedNight
 
 _UNKNOWN_STATES = (State.UNKNOWN, State.HELD)
 
 
 def the_outcomes_add_up_to_the_rows_read(truth: Truth) -> Iterator[str]:
-    """Check that each row read has exactly one outcome."""
-    for played_night, report in _list_reports(truth):
+    """Check that each row that was read has exactly one outcome."""
+    for run_result, report in _list_reports(truth):
         row_count = sum(report.tally.outcomes.values())
         if row_count != report.tally.read_count:
-            yield f"night {played_night.number} read {report.tally.read_count} rows, and {row_count} have an outcome"
+            yield f"run {run_result.number} read {report.tally.read_count} rows, and {row_count} have an outcome"
 
 
 def the_created_count_is_the_number_of_new_subscribers(truth: Truth) -> Iterator[str]:
     """Check the count of created rows.
 
-    A row counts if a create of the night stored its person. A row may count if its create was lost and another program
+    A row counts if a create of the run stored its person. A row may count if its create was lost and another program
     created the person meanwhile, because the connector cannot tell the two cases apart. A row never counts if the
-    service merged or moved a subscriber that was listed before the night.
+    service merged or moved a subscriber that was listed before the run.
     """
-    for played_night, report in _list_reports(truth):
+    for run_result, report in _list_reports(truth):
         certain_count, possible_count = 0, 0
-        for row, entry in _list_confirmed(truth, played_night, report):
-            calls = truth.find_calls(row.person, played_night.number)
+        for row, entry in _list_confirmed(truth, run_result, report):
+            calls = truth.find_calls(row.person, run_result.number)
             stored_subscribers = [
                 subscriber
                 for call in calls
                 for subscriber in call.stored_subscribers
-                if subscriber.stored_at <= played_night.ended_at
+                if subscriber.stored_at <= run_result.ended_at
             ]
             moved_subscribers = [
                 subscriber.previous_version
                 for subscriber in stored_subscribers
                 if subscriber.is_moved and subscriber.previous_version is not None
             ]
-            if any(moved_subscriber.shown_at <= played_night.began_at for moved_subscriber in moved_subscribers):
+            if any(moved_subscriber.shown_at <= run_result.started_at for moved_subscriber in moved_subscribers):
                 continue
             is_stored = any(not subscriber.is_moved for subscriber in stored_subscribers)
             has_row_values = entry.fingerprint == row.fingerprint
@@ -52,7 +52,7 @@ def the_created_count_is_the_number_of_new_subscribers(truth: Truth) -> Iterator
         reported_count = report.tally.outcomes[Outcome.CREATED]
         if not certain_count <= reported_count <= certain_count + possible_count:
             yield (
-                f"night {played_night.number} reports {reported_count} created, but stored {certain_count} to "
+                f"run {run_result.number} reports {reported_count} created, but stored {certain_count} to "
                 f"{certain_count + possible_count}"
             )
 
@@ -61,17 +61,18 @@ def the_changed_count_is_the_number_of_different_rows(truth: Truth) -> Iterator[
     """Check the count of changed rows against the fingerprints of the ledger, and the sum of created, exists and
     changed.
 
-    In a finished night, every confirmed row is in this sum. A retry also settles entries that it moves from REJECTED to
+    In a finished run, every confirmed row is in this sum. A retry also settles entries that it moves from REJECTED to
     UNKNOWN. It compares no values, and its found entries have no fingerprint if they were held or rejected before.
-    Exception: rows without a fingerprint in a night whose report says that some rows were not compared.
+    Exception: rows without a fingerprint in a run whose report says that some rows were not compared.
     """
-    for played_night, report in _list_reports(truth):
+    for run_result, report in _list_reports(truth):
         reopened_count = sum(
-            (move.earlier_state, move.later_state) == (State.REJECTED, State.UNKNOWN) for _, move in played_night.moves
+            (state_change.earlier_state, state_change.later_state) == (State.REJECTED, State.UNKNOWN)
+            for _, state_change in run_result.state_changes
         )
-        additional_count = reopened_count if played_night.night.retry is not None else 0
-        confirmed_rows = _list_confirmed(truth, played_night, report)
-        is_retry = played_night.night.retry is not None
+        additional_count = reopened_count if run_result.job_run.retry is not None else 0
+        confirmed_rows = _list_confirmed(truth, run_result, report)
+        is_retry = run_result.job_run.retry is not None
         different_count = sum(
             entry.fingerprint != row.fingerprint and not (is_retry and entry.fingerprint is None)
             for row, entry in confirmed_rows
@@ -82,17 +83,17 @@ def the_changed_count_is_the_number_of_different_rows(truth: Truth) -> Iterator[
         reported_count = outcomes[Outcome.CHANGED]
         present_count = sum(outcomes[outcome] for outcome in (Outcome.CREATED, Outcome.EXISTS, Outcome.CHANGED))
         if reported_count > different_count or (
-            played_night.is_finished and reported_count < different_count - excused_count
+            run_result.is_finished and reported_count < different_count - excused_count
         ):
             yield (
-                f"night {played_night.number} reports {reported_count} changed, and {different_count} rows "
+                f"run {run_result.number} reports {reported_count} changed, and {different_count} rows "
                 "differ from what was sent"
             )
         if present_count > len(confirmed_rows) + additional_count or (
-            played_night.is_finished and present_count < len(confirmed_rows)
+            run_result.is_finished and present_count < len(confirmed_rows)
         ):
             yield (
-                f"night {played_night.number} reports {present_count} present rows, and {len(confirmed_rows)} "
+                f"run {run_result.number} reports {present_count} present rows, and {len(confirmed_rows)} "
                 "entries are confirmed"
             )
 
@@ -103,18 +104,18 @@ def every_changed_row_is_reported_with_its_fields(truth: Truth) -> Iterator[str]
     The names can differ. If client_user_id is the identity, the spelling of the email can differ as well.
     """
     may_change = {"first_name", "last_name"}
-    if truth.world.scenario.people.identity == "client_user_id":
+    if truth.simulation.scenario.people.identity == "client_user_id":
         may_change.add("email")
-    if any(night.newcomers for night in truth.world.scenario.nights):
-        may_change.add("client_user_id")  # subscribers of other programs may have none
-    for played_night, report in _list_reports(truth):
+    if any(job_run.foreign_creates for job_run in truth.simulation.scenario.job_runs):
+        may_change.add("client_user_id")  # subscribers of other programs may have no client_user_id
+    for run_result, report in _list_reports(truth):
         if len(report.changes) != report.tally.outcomes[Outcome.CHANGED]:
             yield (
-                f"night {played_night.number} reports the fields of {len(report.changes)} changed rows, and "
+                f"run {run_result.number} reports the fields of {len(report.changes)} changed rows, and "
                 f"counts {report.tally.outcomes[Outcome.CHANGED]}"
             )
         if len({(change.row.file, change.row.number) for change in report.changes}) != len(report.changes):
-            yield f"night {played_night.number} reports a changed row twice"
+            yield f"run {run_result.number} reports a changed row twice"
         impossible_fields = {name for change in report.changes for name, _, _ in change.fields} - may_change
         equal_fields = [name for change in report.changes for name, earlier, later in change.fields if earlier == later]
         rows_without_fields = [
@@ -122,70 +123,72 @@ def every_changed_row_is_reported_with_its_fields(truth: Truth) -> Iterator[str]
         ]
         if impossible_fields or equal_fields or rows_without_fields:
             yield (
-                f"night {played_night.number} reports wrong differences: {impossible_fields}, {equal_fields}, "
+                f"run {run_result.number} reports wrong differences: {impossible_fields}, {equal_fields}, "
                 f"{rows_without_fields}"
             )
 
 
 def unknown_rows_are_those_of_unknown_and_held_entries(truth: Truth) -> Iterator[str]:
-    """Check the rows reported as unknown. In an unfinished night, an unknown entry may be missing if nothing was
+    """Check the rows reported as unknown. In an unfinished run, an unknown entry may be missing if nothing was
     sent."""
-    for played_night, report in _list_reports(truth):
+    for run_result, report in _list_reports(truth):
         reported_persons = _list_problems(truth, report, Outcome.UNKNOWN)
-        for row in _list_loaded_rows(played_night, report):
-            entry = played_night.ledger.get(row.person)
+        for row in _list_loaded_rows(run_result, report):
+            entry = run_result.entries_after.get(row.person)
             is_in_doubt = entry is not None and entry.state in _UNKNOWN_STATES
-            is_sent = any(truth.is_in_doubt(call) for call in truth.find_calls(row.person, played_night.number))
+            is_sent = any(truth.is_in_doubt(call) for call in truth.find_calls(row.person, run_result.number))
             if row.person in reported_persons and not is_in_doubt:
-                yield f"night {played_night.number} reports person {row.person} as unknown: {entry}"
-            elif row.person not in reported_persons and is_in_doubt and (played_night.is_finished or is_sent):
-                yield f"night {played_night.number} does not report person {row.person} as unknown: {entry}"
+                yield f"run {run_result.number} reports person {row.person} as unknown: {entry}"
+            elif row.person not in reported_persons and is_in_doubt and (run_result.is_finished or is_sent):
+                yield f"run {run_result.number} does not report person {row.person} as unknown: {entry}"
 
 
 def rejected_rows_are_those_of_rejected_entries(truth: Truth) -> Iterator[str]:
     """Check the rows reported as rejected.
 
-    Exceptions: an unfinished night may not have reached the row, and a retry may report the row as suppressed.
+    Exceptions: an unfinished run may not have reached the row, and a retry may report the row as suppressed.
     """
-    for played_night, report in _list_reports(truth):
+    for run_result, report in _list_reports(truth):
         reported_persons = _list_problems(truth, report, Outcome.REJECTED)
-        for row in _list_loaded_rows(played_night, report):
-            entry = played_night.ledger.get(row.person)
+        for row in _list_loaded_rows(run_result, report):
+            entry = run_result.entries_after.get(row.person)
             is_rejected = entry is not None and entry.state is State.REJECTED
             if row.person in reported_persons and not is_rejected:
-                yield f"night {played_night.number} reports person {row.person} as rejected: {entry}"
+                yield f"run {run_result.number} reports person {row.person} as rejected: {entry}"
             elif (
-                played_night.is_finished
+                run_result.is_finished
                 and is_rejected
-                and row.person not in reported_persons | played_night.night.suppressed_persons
+                and row.person not in reported_persons | run_result.job_run.suppressed_persons
             ):
-                yield f"night {played_night.number} does not report person {row.person} as rejected: {entry}"
+                yield f"run {run_result.number} does not report person {row.person} as rejected: {entry}"
 
 
 def no_person_reported_as_rejected_was_created_by_us(truth: Truth) -> Iterator[str]:
-    """Check, in finished nights and for lists that do not lag, that none of our creates of a rejected person was
+    """Check, in finished runs and for lists that do not lag, that none of our creates of a rejected person was
     stored.
 
-    If the list lags, the next night finds the subscriber. Exception: a held entry that was dropped in the night.
+    If the list lags, the next run finds the subscriber. Exception: a held entry that the run dropped.
     """
-    if truth.world.scenario.lag_s:
+    if truth.simulation.scenario.lag_s:
         return
-    for played_night, report in _list_reports(truth):
-        moves = played_night.moves
+    for run_result, report in _list_reports(truth):
+        state_changes = run_result.state_changes
         dropped_persons = {
-            person for person, move in moves if (move.earlier_state, move.later_state) == (State.HELD, State.REJECTED)
+            person
+            for person, state_change in state_changes
+            if (state_change.earlier_state, state_change.later_state) == (State.HELD, State.REJECTED)
         }
         rejected_persons = _list_problems(truth, report, Outcome.REJECTED) - dropped_persons
-        visible_persons = {row for row in rejected_persons if not truth.is_hidden_by_spelling(played_night, row)}
-        for person in sorted(visible_persons) if played_night.is_finished else ():
+        visible_persons = {row for row in rejected_persons if not truth.is_hidden_by_spelling(run_result, row)}
+        for person in sorted(visible_persons) if run_result.is_finished else ():
             our_subscribers = [
                 subscriber
-                for subscriber in truth.find_ours(person)
-                if subscriber.stored_at <= played_night.ended_at and truth.is_covered(subscriber)
+                for subscriber in truth.find_created_by_us(person)
+                if subscriber.stored_at <= run_result.ended_at and truth.is_covered(subscriber)
             ]
             if our_subscribers:
                 yield (
-                    f"night {played_night.number} reports person {person} as rejected: stored as "
+                    f"run {run_result.number} reports person {person} as rejected: stored as "
                     f"{our_subscribers[0].subscriber_id}"
                 )
 
@@ -193,35 +196,36 @@ def no_person_reported_as_rejected_was_created_by_us(truth: Truth) -> Iterator[s
 def no_unsent_row_was_sent(truth: Truth) -> Iterator[str]:
     """Check that a row counts as unsent only if none of its creates left, apart from creates that were refused.
 
-    In a finished night, only entries that were dropped count as unsent.
+    In a finished run, only entries that were dropped count as unsent.
     """
-    for played_night, report in _list_reports(truth):
-        rows = _list_loaded_rows(played_night, report)
+    for run_result, report in _list_reports(truth):
+        rows = _list_loaded_rows(run_result, report)
         unsent_row_count = sum(
-            not any(map(truth.is_in_doubt, truth.find_calls(row.person, played_night.number))) for row in rows
+            not any(map(truth.is_in_doubt, truth.find_calls(row.person, run_result.number))) for row in rows
         )
         reported_count = report.tally.outcomes[Outcome.UNSENT]
         if reported_count > unsent_row_count:
             yield (
-                f"night {played_night.number} reports {reported_count} unsent, and "
+                f"run {run_result.number} reports {reported_count} unsent, and "
                 f"{len(rows) - unsent_row_count} of {len(rows)} were sent"
             )
         dropped_count = sum(
-            (move.earlier_state, move.later_state) == (State.HELD, State.NONE) for _, move in played_night.moves
+            (state_change.earlier_state, state_change.later_state) == (State.HELD, State.NONE)
+            for _, state_change in run_result.state_changes
         )
-        if played_night.is_finished and reported_count != dropped_count:
+        if run_result.is_finished and reported_count != dropped_count:
             yield (
-                f"night {played_night.number} finished with {reported_count} unsent rows and "
+                f"run {run_result.number} finished with {reported_count} unsent rows and "
                 f"{dropped_count} dropped entries"
             )
 
 
 def created_subscribers_have_the_values_of_their_rows(truth: Truth) -> Iterator[str]:
-    """Check the first names of the subscribers that a night has created. A retry has no rows."""
-    for played_night, report in _list_reports(truth):
-        for row, entry in _list_confirmed(truth, played_night, report):
+    """Check the first names of the subscribers that a run has created. A retry has no rows."""
+    for run_result, report in _list_reports(truth):
+        for row, entry in _list_confirmed(truth, run_result, report):
             has_row_values = row.first_name and entry.fingerprint == row.fingerprint
-            for call in truth.find_calls(row.person, played_night.number) if has_row_values else ():
+            for call in truth.find_calls(row.person, run_result.number) if has_row_values else ():
                 for subscriber in call.stored_subscribers:
                     if subscriber.subscriber_id == entry.subscriber_id and subscriber.first_name != row.first_name:
                         yield (
@@ -230,72 +234,94 @@ def created_subscribers_have_the_values_of_their_rows(truth: Truth) -> Iterator[
                         )
 
 
-def the_settled_counts_are_the_moves_out_of_unknown(truth: Truth) -> Iterator[str]:
-    """Check the counts of found and absent entries against the moves out of UNKNOWN.
+def the_settled_counts_are_the_entries_that_left_unknown(truth: Truth) -> Iterator[str]:
+    """Check the counts of found and absent entries against the entries that left the state UNKNOWN.
 
-    Found are the moves to CONFIRMED. Absent are the other moves. Exceptions:
+    An entry that went to CONFIRMED was found. An entry that went to another state was absent. Exceptions:
 
     - An entry that was refused or held, and is found, may count as found.
     - An entry that is merged with another entry, because two records turn out to be one base, may count as either.
-    - An entry that the run did not come to send may be missing in the absent count, because its look-up was too old.
+    - An entry that the run did not send may be missing in the absent count, because its look-up had expired.
     - An entry that goes from REJECTED to UNKNOWN and back may be missing in the absent count.
     - If no request shows created subscribers, an entry that is held may be missing in the absent count, because nothing
       proves the subscriber absent.
     """
-    for played_night, report in _list_reports(truth):
-        moves = Counter((move.earlier_state, move.later_state) for _, move in played_night.moves)
-        found_count, merged_count = moves[State.UNKNOWN, State.CONFIRMED], moves[State.UNKNOWN, State.NONE]
-        sending_count = moves[State.UNKNOWN, State.SENDING]
-        absent_count = sending_count + moves[State.UNKNOWN, State.HELD] + moves[State.UNKNOWN, State.REJECTED]
-        excused_count = sending_count - _count_sent_again(truth, played_night) + _count_rejected_again(played_night)
+    for run_result, report in _list_reports(truth):
+        state_changes = Counter(
+            (state_change.earlier_state, state_change.later_state) for _, state_change in run_result.state_changes
+        )
+        found_count, merged_count = (
+            state_changes[State.UNKNOWN, State.CONFIRMED],
+            state_changes[State.UNKNOWN, State.NONE],
+        )
+        sending_count = state_changes[State.UNKNOWN, State.SENDING]
+        absent_count = (
+            sending_count + state_changes[State.UNKNOWN, State.HELD] + state_changes[State.UNKNOWN, State.REJECTED]
+        )
+        excused_count = sending_count - _count_sent_again(truth, run_result) + _count_rejected_again(run_result)
         if truth.shows_nobody_created:
-            excused_count += moves[State.UNKNOWN, State.HELD]
+            excused_count += state_changes[State.UNKNOWN, State.HELD]
         settled_counts = report.tally.settled_found_count, report.tally.settled_absent_count
-        other_found_count = merged_count + moves[State.REJECTED, State.CONFIRMED] + moves[State.HELD, State.CONFIRMED]
+        other_found_count = (
+            merged_count + state_changes[State.REJECTED, State.CONFIRMED] + state_changes[State.HELD, State.CONFIRMED]
+        )
         if not found_count <= settled_counts[0] <= found_count + other_found_count:
-            yield f"night {played_night.number} reports {settled_counts[0]} found, and {found_count} entries moved so"
+            yield (
+                f"run {run_result.number} reports {settled_counts[0]} found, and {found_count} entries went from "
+                "UNKNOWN to CONFIRMED"
+            )
         if not absent_count - excused_count <= settled_counts[1] <= absent_count + merged_count:
-            yield f"night {played_night.number} reports {settled_counts[1]} absent, and {absent_count} entries moved so"
+            yield (
+                f"run {run_result.number} reports {settled_counts[1]} absent, and {absent_count} entries went from "
+                "UNKNOWN to another state"
+            )
 
 
-def _count_rejected_again(played_night: PlayedNight) -> int:
+def _count_rejected_again(run_result: RunResult) -> int:
     """Return the number of entries that went from REJECTED to UNKNOWN and back."""
     reopened_persons, returned_persons = (
-        {person for person, move in played_night.moves if (move.earlier_state, move.later_state) == move_states}
-        for move_states in ((State.REJECTED, State.UNKNOWN), (State.UNKNOWN, State.REJECTED))
+        {
+            person
+            for person, state_change in run_result.state_changes
+            if (state_change.earlier_state, state_change.later_state) == state_pair
+        }
+        for state_pair in ((State.REJECTED, State.UNKNOWN), (State.UNKNOWN, State.REJECTED))
     )
     return len(reopened_persons & returned_persons)
 
 
-def _count_sent_again(truth: Truth, played_night: PlayedNight) -> int:
-    """Return the least number of repeated creates that left in the night."""
-    sending_moves = [
-        (person, move.earlier_state is State.UNKNOWN)
-        for person, move in played_night.moves
-        if move.later_state is State.SENDING
+def _count_sent_again(truth: Truth, run_result: RunResult) -> int:
+    """Return the smallest possible number of creates that the run sent again."""
+    sends = [
+        (person, state_change.earlier_state is State.UNKNOWN)
+        for person, state_change in run_result.state_changes
+        if state_change.later_state is State.SENDING
     ]
-    repeated_moves, first_moves = (
-        Counter(person for person, is_repeated in sending_moves if is_repeated is expected)
-        for expected in (True, False)
+    repeated_sends, first_sends = (
+        Counter(person for person, is_repeated in sends if is_repeated is expected) for expected in (True, False)
     )
     calls = [
-        call for call in truth.world.record.calls if (call.night, call.operation) == (played_night.number, "create")
+        call
+        for call in truth.simulation.record.calls
+        if (call.run_number, call.operation) == (run_result.number, "create")
     ]
     sent_calls = Counter(call.person for call in calls if call.has_left and call.ending != "429")
-    return sum(((sent_calls - first_moves) & repeated_moves).values())
+    return sum(((sent_calls - first_sends) & repeated_sends).values())
 
 
 def the_report_counts_every_request(truth: Truth) -> Iterator[str]:
     """Check the number of creates that were sent, and the number of creates that were answered 429."""
-    for played_night, report in _list_reports(truth):
+    for run_result, report in _list_reports(truth):
         calls = [
-            call for call in truth.world.record.calls if (call.night, call.operation) == (played_night.number, "create")
+            call
+            for call in truth.simulation.record.calls
+            if (call.run_number, call.operation) == (run_result.number, "create")
         ]
-        limited = sum(call.ending == "429" for call in calls)
-        if (report.attempts, report.limited_count) != (len(calls), limited):
+        limited_count = sum(call.ending == "429" for call in calls)
+        if (report.attempt_count, report.limited_count) != (len(calls), limited_count):
             yield (
-                f"night {played_night.number} counts {report.attempts} ({report.limited_count}), made "
-                f"{len(calls)} ({limited})"
+                f"run {run_result.number} reports {report.attempt_count} creates, {report.limited_count} of them "
+                f"answered 429; the network counted {len(calls)} creates, {limited_count} of them answered 429"
             )
 
 
@@ -309,42 +335,44 @@ CLAIMS: tuple[Callable[[Truth], Iterator[str]], ...] = (
     no_person_reported_as_rejected_was_created_by_us,
     no_unsent_row_was_sent,
     created_subscribers_have_the_values_of_their_rows,
-    the_settled_counts_are_the_moves_out_of_unknown,
+    the_settled_counts_are_the_entries_that_left_unknown,
     the_report_counts_every_request,
 )
 
 
-def _list_reports(truth: Truth) -> list[tuple[PlayedNight, Report]]:
-    """Return the nights whose process did not die, with their reports."""
+def _list_reports(truth: Truth) -> list[tuple[RunResult, Report]]:
+    """Return the runs whose process was not killed, with their reports."""
     return [
-        (played_night, played_night.report)
-        for played_night in truth.world.played_nights
-        if played_night.report is not None
+        (run_result, run_result.report) for run_result in truth.simulation.run_results if run_result.report is not None
     ]
 
 
-def _list_loaded_rows(played_night: PlayedNight, report: Report) -> list[ValidRow]:
+def _list_loaded_rows(run_result: RunResult, report: Report) -> list[ValidRow]:
     """Return the rows of the loaded chunks, one for each person. For a retry, return a row for each entry that it
     settles."""
-    retry = played_night.night.retry
+    retry = run_result.job_run.retry
     if retry is None:
-        return [row for portion in played_night.night.portions[: report.portion_count] for row in portion.rows]
+        return [
+            row
+            for prepared_chunk in run_result.job_run.prepared_chunks[: report.chunk_count]
+            for row in prepared_chunk.rows
+        ]
     states = {*_UNKNOWN_STATES, State.SENDING, *((State.REJECTED,) if retry.is_rejected else ())}
     reopened_persons = {
         person
-        for person, move in played_night.moves
-        if (move.earlier_state, move.later_state) == (State.REJECTED, State.UNKNOWN)
+        for person, state_change in run_result.state_changes
+        if (state_change.earlier_state, state_change.later_state) == (State.REJECTED, State.UNKNOWN)
     }
     entries = [
         (person, entry)
-        for person, entry in played_night.entries_before.items()
+        for person, entry in run_result.entries_before.items()
         if entry.state in states or person in reopened_persons
     ]
     return [ValidRow(person, b"", entry.fingerprint or b"", "") for person, entry in entries]
 
 
-def _list_confirmed(truth: Truth, played_night: PlayedNight, report: Report) -> list[tuple[ValidRow, EntryValues]]:
-    entries = ((row, played_night.ledger.get(row.person)) for row in _list_loaded_rows(played_night, report))
+def _list_confirmed(truth: Truth, run_result: RunResult, report: Report) -> list[tuple[ValidRow, EntryValues]]:
+    entries = ((row, run_result.entries_after.get(row.person)) for row in _list_loaded_rows(run_result, report))
     return [(row, entry) for row, entry in entries if entry is not None and entry.state is State.CONFIRMED]
 
 
@@ -352,5 +380,5 @@ def _list_problems(truth: Truth, report: Report, outcome: Outcome) -> set[int]:
     """Return the persons of the rows that the report lists with this outcome."""
     rows = [problem.row for problem in report.problems if problem.outcome is outcome]
     cells = [dict(zip(row.columns, row.cells, strict=True)) for row in rows]
-    recognise = truth.world.scenario.people.find_person
-    return {recognise({"Email": cell["email"], "ClientUserId": cell["client_user_id"]}) for cell in cells}
+    find_person = truth.simulation.scenario.people.find_person
+    return {find_person({"Email": cell["email"], "ClientUserId": cell["client_user_id"]}) for cell in cells}

@@ -1,8 +1,7 @@
-"""The source of a night: rows of a file that the product maps, validates and plans.
+"""The source of a run: rows of a file that the product maps, validates and plans.
 
-All nights of a seed are validated together. This saves most of the time. This is correct, because the validation of a
-row does not depend on other rows.
-"""
+The rows of all runs are validated together, which saves most of the time. The result is the same, because the
+validation of a row does not depend on other rows."""
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
@@ -46,7 +45,7 @@ _MAPPING = FieldMapping({name: ColumnRule(name) for name in _COLUMNS if name != 
 
 @dataclass(frozen=True, slots=True)
 class ValidRow:
-    """A valid row, the first row of its identity in the night."""
+    """A valid row: the first row of its identity in the run."""
 
     person: int
     identity: bytes
@@ -55,8 +54,8 @@ class ValidRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
-    """A chunk of a night that is ready to be loaded, with its counts. `rows` has the rows of `planned_chunk`."""
+class PreparedChunk:
+    """A chunk of a run that is ready to be loaded, with its counts. `rows` has the rows of `planned_chunk`."""
 
     planned_chunk: PlannedChunk
     read_count: int
@@ -68,14 +67,14 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The input of a night: the rows of each chunk, and the suppression list of the job."""
+    """The input of a run: the rows of each chunk, and the suppression list of the job."""
 
     chunks: Sequence[Sequence[Cells]]
     suppression: Suppression | None = None
 
 
-def prepare_nights(sources: Sequence[Source], identity: str) -> list[tuple[Portion, ...]]:
-    """Return the prepared chunks of each night. `identity` is the identity field of the job."""
+def prepare_runs(sources: Sequence[Source], identity: str) -> list[tuple[PreparedChunk, ...]]:
+    """Return the prepared chunks of each run. `identity` is the identity field of the job."""
     cell_tuples = [astuple(cells) for source in sources for chunk in source.chunks for cells in chunk]
     frame = pd.DataFrame(cell_tuples, columns=list(_COLUMNS)).astype({"person": "str"})
     valid_rows = validate_rows(
@@ -84,9 +83,9 @@ def prepare_nights(sources: Sequence[Source], identity: str) -> list[tuple[Porti
     identities = compute_identities(valid_rows[identity], identity)
     fingerprints = compute_fingerprints(valid_rows, identity)
     row_indexes = valid_rows.index.to_numpy()
-    nights, start = [], 0
+    job_runs, start = [], 0
     for source in sources:
-        seen_identities, first_number, portions = SeenIdentities(), 1, []
+        seen_identities, first_number, prepared_chunks = SeenIdentities(), 1, []
         for chunk in source.chunks:
             rows = slice(start, start + len(chunk))
             valid_slice = slice(*np.searchsorted(row_indexes, (rows.start, rows.stop)))
@@ -108,10 +107,10 @@ def prepare_nights(sources: Sequence[Source], identity: str) -> list[tuple[Porti
                 int(duplicate_mask.sum()),
                 int(suppressed_mask.sum()),
             )
-            portions.append(Portion(planned_chunk, *counts, _list_rows(planned_chunk, chunk)))
+            prepared_chunks.append(PreparedChunk(planned_chunk, *counts, _list_rows(planned_chunk, chunk)))
             start, first_number = rows.stop, first_number + len(chunk)
-        nights.append(tuple(portions))
-    return nights
+        job_runs.append(tuple(prepared_chunks))
+    return job_runs
 
 
 def _find_suppressed_rows(suppression: Suppression | None, identities: Digests) -> Mask:

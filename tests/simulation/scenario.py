@@ -1,4 +1,4 @@
-"""The input of a simulation: the behaviour of the service, the people, and the nights of a job."""
+"""The input of a simulation: the behaviour of the service, the people, and the runs of one job."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,60 +8,60 @@ from connector.load.retry import RetrySelection
 from connector.load.session import LoadPolicy
 from connector.shards import WHOLE, Shard
 from connector.subscribers.identity import Suppression
-from tests.simulation.network import Weather
+from tests.simulation.network import NetworkFaults
 from tests.simulation.people import People
-from tests.simulation.rows import Portion
+from tests.simulation.rows import PreparedChunk
 
 BASE_ID = 7
 BASE_NAME = "News"
 
 
 @dataclass(frozen=True, slots=True)
-class Storm:
-    """Faults from `after_s` to `until_s` of a night: switches of the sandbox, and faults of the network."""
+class FaultPeriod:
+    """Faults from `after_s` to `until_s` seconds of a run: switches of the sandbox, and faults of the network."""
 
     switches: Mapping[str, object] = field(default_factory=dict)
-    weather: Weather = field(default_factory=Weather)
+    network_faults: NetworkFaults = field(default_factory=NetworkFaults)
     after_s: float = 0.0
     until_s: float = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """The end of a night: by itself (all None), by the death of the process, or by one or two signals."""
+class RunEnding:
+    """How a run ends: by itself (all values are None), because its process is killed, or after one or two signals."""
 
-    at_step: int | None = None
-    at_commit: int | None = None
-    is_after: bool = False  # die after the commit instead of before it
-    die_at_s: float | None = None
+    kill_at_step: int | None = None
+    kill_at_commit: int | None = None
+    kills_after_commit: bool = False  # after the commit instead of before it
+    kill_at_s: float | None = None
     first_signal_at_s: float | None = None  # the time of the first signal
     second_signal_at_s: float | None = None  # the time of the second signal
 
 
 @dataclass(frozen=True, slots=True)
-class Newcomer:
-    """A subscriber whom another program creates. `comes_at_s` is the time after the start of the
-    night, and is negative before the start."""
+class ForeignCreate:
+    """A subscriber whom another program creates. `created_at_s` counts from the start of the run, and is negative
+    before the start."""
 
-    comes_at_s: float
-    wire: Mapping[str, object]
+    created_at_s: float
+    subscriber_object: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Night:
+class JobRun:
     """One run of the job, `gap_s` after the previous run. With `retry`, the run has no source and finishes old
     entries."""
 
-    portions: tuple[Portion, ...]
+    prepared_chunks: tuple[PreparedChunk, ...]
     gap_s: float = 60.0
     is_by_name: bool = False  # the job gives the name of the base instead of its id
-    storm: Storm | None = None
-    ending: Ending = field(default_factory=Ending)
-    newcomers: tuple[Newcomer, ...] = ()
+    fault_period: FaultPeriod | None = None
+    ending: RunEnding = field(default_factory=RunEnding)
+    foreign_creates: tuple[ForeignCreate, ...] = ()
     suppressed_persons: frozenset[int] = frozenset()  # the persons on the job's suppression list
     suppression: Suppression | None = None
     retry: RetrySelection | None = None
-    ledger: Literal["kept", "lost", "restored"] = "kept"  # restored: as before the previous night
+    ledger_accident: Literal["none", "lost", "restored"] = "none"  # restored: a copy from before the previous run
     is_by_row: bool = False  # each row names its base
     bases: tuple[int, ...] = ()  # the ids of the bases of the rows; each person has one of them
     shard: Shard = WHOLE  # the portions have only rows of this shard
@@ -75,13 +75,13 @@ class Scenario:
     settings: Mapping[str, object]  # switches of the sandbox that do not change
     people: People
     policy: LoadPolicy
-    nights: tuple[Night, ...]
+    job_runs: tuple[JobRun, ...]
     timeout_s: float = 30.0
     latency_s: float = 0.05
     commit_s: float = 0.005
     has_base: bool = True
     base_name: str = BASE_NAME  # the spelling of the service
-    strangers: tuple[Mapping[str, object], ...] = ()  # subscribers who exist before the first night
+    existing_subscribers: tuple[Mapping[str, object], ...] = ()  # subscribers who exist before the first run
 
     @property
     def quiet_s(self) -> float:
@@ -103,6 +103,6 @@ class Scenario:
 
     @property
     def is_misanswering(self) -> bool:
-        """Whether the service answers creates with another base or identity than the create had, or merges
+        """Whether the service answers a create with another base or identity than the create had, or merges
         subscribers."""
         return any(name in self.settings for name in ("base_alias", "alter_identity", "merge_by"))

@@ -4,40 +4,40 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
-from tests.simulation.process import DiedError, Life
+from tests.simulation.process import KilledError, ProcessState
 from tests.simulation.timeline import Timeline
 
 
 class SlowDisk(Executor):
-    """An executor of one thread. Each task takes `seconds`. After the death of the process, no task is done."""
+    """An executor of one thread. Each task takes `seconds`. After a kill of the process, no task is executed."""
 
-    def __init__(self, timeline: Timeline, life: Life, seconds: float) -> None:
-        self._timeline, self._life, self._seconds = timeline, life, seconds
+    def __init__(self, timeline: Timeline, process_state: ProcessState, seconds: float) -> None:
+        self._timeline, self._process_state, self._seconds = timeline, process_state, seconds
 
-    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        """Do the work after `seconds`, or as soon as the result is asked for."""
-        result = _Result(lambda: work(*args, **kwargs), self._life)
-        self._timeline.call_later(self._seconds, result.do_work)
+    def submit(self, task: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        """Execute the task after `seconds`, or as soon as a caller reads the result."""
+        result = _TaskResult(lambda: task(*args, **kwargs), self._process_state)
+        self._timeline.call_later(self._seconds, result.run_task)
         return result
 
 
-class _Result(Future[Any]):
-    def __init__(self, work: Callable[[], Any], life: Life) -> None:
+class _TaskResult(Future[Any]):
+    def __init__(self, task: Callable[[], Any], process_state: ProcessState) -> None:
         super().__init__()
-        self._work, self._life = work, life
+        self._task, self._process_state = task, process_state
 
-    def do_work(self) -> None:
-        """Do the work, unless it is done or the process is dead."""
-        if self.done() or self._life.is_over:
+    def run_task(self) -> None:
+        """Execute the task, unless the task is done or the process was killed."""
+        if self.done() or self._process_state.has_ended:
             return
         try:
-            self.set_result(self._work())
+            self.set_result(self._task())
         except BaseException as error:  # noqa: BLE001 - the caller that asks for the result gets the exception
             self.set_exception(error)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the exception of the work, which is done now if necessary. Raise DiedError if the process is dead."""
-        self.do_work()
+        """Execute the task if necessary, and return its exception. Raise KilledError if the process was killed."""
+        self.run_task()
         if not self.done():
-            raise DiedError
+            raise KilledError
         return super().exception(timeout)

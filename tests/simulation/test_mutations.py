@@ -12,7 +12,7 @@ from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.simulate import EXCEPTION_CLAIM, simulate_seeds
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 200
+SEED_COUNT_PER_MUTATION = 200
 """The number of seeds for each mutation: three times the number that is needed now, because each change of the program
 changes the events of a seed."""
 
@@ -59,7 +59,7 @@ MUTATIONS = (
         ),
     ),
     Mutation(
-        "4.3 the creates that a dead run was sending are forgotten",
+        "4.3 the creates that a killed run was sending are forgotten",
         (
             Edit(
                 "ledger/entries.py",
@@ -70,7 +70,7 @@ MUTATIONS = (
         first_seed=12,
     ),
     Mutation(
-        "4.4 the suppression list is not asked before a create is sent again",
+        "4.4 a create is sent again without a check of the suppression list",
         (Edit(_RESOLUTION, "session.is_suppressed(entry.identity, self._read_newest(entry))", "False"),),
         first_seed=352,
     ),
@@ -114,7 +114,7 @@ MUTATIONS = (
         first_seed=406,
     ),
     Mutation(
-        "4.6 the choice hold is ignored",
+        "4.6 on_unknown: hold is ignored",
         (Edit(_RESOLUTION, "if is_holding and not unresolved_create.is_refused:", "if False:"),),
         first_seed=36,
     ),
@@ -154,11 +154,11 @@ def test_a_seed_fails_without_the_precaution(mutation: Mutation, copy_runner: Co
     (tmp_path / "tests" / "__init__.py").touch()
     for edit in mutation.edits:
         edit.apply(tmp_path)
-    result = copy_runner.play(tmp_path, mutation.first_seed, SEEDS)
-    assert result.returncode == 1, "the simulation noticed nothing"
+    result = copy_runner.simulate_seeds_in_copy(tmp_path, mutation.first_seed, SEED_COUNT_PER_MUTATION)
+    assert result.returncode == 1, "no seed failed"
     assert result.stdout.startswith("python -m tests.simulation "), result.stderr
     assert EXCEPTION_CLAIM not in result.stdout, f"the mutation is a fault of another kind: {result.stdout}"
     seed = int(result.stdout.split()[3])
-    assert [result.faults for result in simulate_seeds(range(seed, seed + 1), Ledgers())] == [[]], (
+    assert [result.contradictions for result in simulate_seeds(range(seed, seed + 1), Ledgers())] == [[]], (
         "the seed fails without the mutation too"
     )

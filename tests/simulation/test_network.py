@@ -12,11 +12,11 @@ from connector.sandbox import SandboxProcess
 from connector.service.client import Client, open_client
 from connector.service.settings import Service, Token
 from connector.service.wire import Ambiguous, Created, NotSent, Refused
-from tests.simulation.calls import Call, EventRecord
-from tests.simulation.far_end import SimulatedService
-from tests.simulation.network import Network, Weather
+from tests.simulation.network import Network, NetworkFaults
 from tests.simulation.people import People
-from tests.simulation.process import Life, Process
+from tests.simulation.process import Process, ProcessState
+from tests.simulation.requests import Call, EventRecord
+from tests.simulation.service import SimulatedService
 from tests.simulation.timeline import Timeline
 
 BODY = b'{"Subscriber":{"Base":{"Id":7},"Email":"ann1@x.org","FirstName":"Ann"}}'
@@ -41,8 +41,8 @@ FAULTS: dict[str, dict[str, object]] = {
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[SandboxProcess]:
-    with SandboxProcess() as running:
-        yield running
+    with SandboxProcess() as sandbox_process:
+        yield sandbox_process
 
 
 def send_over_sockets(sandbox: SandboxProcess, switches: dict[str, object]) -> Answer:
@@ -56,26 +56,26 @@ def send_over_sockets(sandbox: SandboxProcess, switches: dict[str, object]) -> A
     return asyncio.run(send())
 
 
-def send_in_simulation(switches: dict[str, object], weather: Weather) -> Answer | None:
-    timeline, life = Timeline(), Life()
+def send_in_simulation(switches: dict[str, object], network_faults: NetworkFaults) -> Answer | None:
+    timeline, process_state = Timeline(), ProcessState()
     record = EventRecord()
-    far_end = SimulatedService(timeline, switches, People("email"), record)
+    service = SimulatedService(timeline, switches, People("email"), record)
     call = Call(1, 1, "create", 0, "", timeline.now_s, record.add_line)
-    network = Network(timeline, far_end, life, lambda request: call, Random(1), TIMEOUT_S)
-    network.weather = weather
+    network = Network(timeline, service, process_state, lambda request: call, Random(1), TIMEOUT_S)
+    network.network_faults = network_faults
 
     async def send() -> Answer:
         return await Client(network, str, Clock(timeline.read, timeline.read_date, asyncio.sleep)).create_subscriber(
             BODY
         )
 
-    return Process(timeline, life).run(send())
+    return Process(timeline, process_state).run(send())
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_simulated_network_and_real_sockets_return_the_same_answer(sandbox: SandboxProcess, name: str) -> None:
     simulated_answer, real_answer = (
-        send_in_simulation(FAULTS[name], Weather()),
+        send_in_simulation(FAULTS[name], NetworkFaults()),
         send_over_sockets(sandbox, FAULTS[name]),
     )
     if isinstance(real_answer, Refused) and isinstance(
@@ -95,6 +95,6 @@ def test_a_create_for_a_missing_service_counts_as_not_sent() -> None:
         async with open_client(service) as client:
             return await client.create_subscriber(BODY)
 
-    real_answer, simulated_answer = asyncio.run(send()), send_in_simulation({}, Weather(refused_share=1.0))
+    real_answer, simulated_answer = asyncio.run(send()), send_in_simulation({}, NetworkFaults(refused_share=1.0))
     assert isinstance(real_answer, NotSent)
     assert isinstance(simulated_answer, NotSent)

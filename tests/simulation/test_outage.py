@@ -9,25 +9,25 @@ import pytest
 
 from connector.load.session import LoadPolicy
 from tests.simulation.memory_ledger import Ledgers
-from tests.simulation.network import Weather
+from tests.simulation.network import NetworkFaults
 from tests.simulation.people import People
-from tests.simulation.rows import Cells, Source, prepare_nights
-from tests.simulation.scenario import Night, Scenario, Storm
+from tests.simulation.rows import Cells, Source, prepare_runs
+from tests.simulation.scenario import FaultPeriod, JobRun, Scenario
 from tests.simulation.simulate import Result, simulate
 
 PERSON_COUNT = 400
 OUTAGE_AFTER_S = 2.0
 OUTAGES = {
-    "refuses connections": Storm(weather=Weather(refused_share=1.0), after_s=OUTAGE_AFTER_S),
-    "fails before it stores": Storm({"error_before": 1.0}, after_s=OUTAGE_AFTER_S),
-    "fails after it has stored": Storm({"error_after": 1.0}, after_s=OUTAGE_AFTER_S),
-    "hangs": Storm({"hang_after": 1.0}, after_s=OUTAGE_AFTER_S),
-    "cuts connections": Storm({"drop_before": 1.0}, after_s=OUTAGE_AFTER_S),
+    "refuses connections": FaultPeriod(network_faults=NetworkFaults(refused_share=1.0), after_s=OUTAGE_AFTER_S),
+    "fails before it stores": FaultPeriod({"error_before": 1.0}, after_s=OUTAGE_AFTER_S),
+    "fails after it has stored": FaultPeriod({"error_after": 1.0}, after_s=OUTAGE_AFTER_S),
+    "hangs": FaultPeriod({"hang_after": 1.0}, after_s=OUTAGE_AFTER_S),
+    "cuts connections": FaultPeriod({"drop_before": 1.0}, after_s=OUTAGE_AFTER_S),
 }
 
 
-def play(storm: Storm, person_count: int = PERSON_COUNT, max_rate: float = inf) -> Result:
-    """Play a night with the storm, and a night after it."""
+def simulate_runs(fault_period: FaultPeriod, person_count: int = PERSON_COUNT, max_rate: float = inf) -> Result:
+    """Simulate a run with these faults, and a run without faults after it."""
     people = People("email")
     for _ in range(person_count):
         people.add(Random(3))
@@ -35,50 +35,51 @@ def play(storm: Storm, person_count: int = PERSON_COUNT, max_rate: float = inf) 
         number: replace(person, spellings=(f"{number}@x.org",)) for number, person in people.persons.items()
     }
     rows = [Cells(person.number, person.spellings[0], "", "Ann", "Lee") for person in people.persons.values()]
-    portions = prepare_nights([Source([rows])] * 2, "email")
-    nights = (Night(portions[0], 1.0, storm=storm), Night(portions[1], 3600.0))
+    prepared_chunks = prepare_runs([Source([rows])] * 2, "email")
+    job_runs = (JobRun(prepared_chunks[0], 1.0, fault_period=fault_period), JobRun(prepared_chunks[1], 3600.0))
     scenario = Scenario(
         seed=3,
         settings={"latency_ms": 50, "rate": 50, "duplicates": "accept"},
         people=people,
         policy=LoadPolicy(quiet_period_s=10.0, max_rate=max_rate),
-        nights=nights,
+        job_runs=job_runs,
     )
     return simulate(scenario, Ledgers())
 
 
 @pytest.mark.parametrize("outage", OUTAGES)
 def test_a_run_ends_within_two_minutes_of_an_outage_and_the_next_run_finishes(outage: str) -> None:
-    result = play(OUTAGES[outage])
-    first_night, second_night = result.world.played_nights
-    assert first_night.report is not None
-    assert second_night.report is not None
-    assert "run again" in (first_night.report.reason or "")
-    assert first_night.ended_at - first_night.began_at - OUTAGE_AFTER_S <= 120
+    result = simulate_runs(OUTAGES[outage])
+    first_run, second_run = result.simulation.run_results
+    assert first_run.report is not None
+    assert second_run.report is not None
+    assert "run again" in (first_run.report.reason or "")
+    assert first_run.ended_at - first_run.started_at - OUTAGE_AFTER_S <= 120
     assert (
         0
-        < sum(1 for subscriber in result.world.record.stored_subscribers if subscriber.stored_at < first_night.ended_at)
+        < sum(
+            1 for subscriber in result.simulation.record.stored_subscribers if subscriber.stored_at < first_run.ended_at
+        )
         < PERSON_COUNT
     )
-    assert (second_night.report.reason, result.faults) == (None, [])
+    assert (second_run.report.reason, result.contradictions) == (None, [])
 
 
 def test_an_outage_of_half_a_minute_does_not_end_the_run() -> None:
-    storm = replace(OUTAGES["refuses connections"], until_s=OUTAGE_AFTER_S + 30.0)
-    result = play(storm)
-    first_night = result.world.played_nights[0]
-    assert first_night.report is not None
-    assert (first_night.report.reason, result.faults) == (None, [])
+    fault_period = replace(OUTAGES["refuses connections"], until_s=OUTAGE_AFTER_S + 30.0)
+    result = simulate_runs(fault_period)
+    first_run = result.simulation.run_results[0]
+    assert first_run.report is not None
+    assert (first_run.report.reason, result.contradictions) == (None, [])
 
 
 def test_only_single_probes_leave_during_an_outage() -> None:
-    result = play(OUTAGES["fails before it stores"])
-    first_night = result.world.played_nights[0]
+    result = simulate_runs(OUTAGES["fails before it stores"])
+    first_run = result.simulation.run_results[0]
     probes = [
         call
-        for call in result.world.record.calls
-        if call.operation == "create"
-        and first_night.began_at + OUTAGE_AFTER_S + 5 < call.sent_at < first_night.ended_at
+        for call in result.simulation.record.calls
+        if call.operation == "create" and first_run.started_at + OUTAGE_AFTER_S + 5 < call.sent_at < first_run.ended_at
     ]
     assert 3 <= len(probes) <= 12
     assert all(next_probe.sent_at - probe.sent_at > 0.9 for probe, next_probe in pairwise(probes))
@@ -86,22 +87,22 @@ def test_only_single_probes_leave_during_an_outage() -> None:
 
 @pytest.mark.parametrize("outage", OUTAGES)
 def test_a_run_that_may_send_one_create_in_five_seconds_ends_in_an_outage(outage: str) -> None:
-    storm = replace(OUTAGES[outage], after_s=15.0)
-    result = play(storm, 60, max_rate=0.2)
-    first_night, second_night = result.world.played_nights
-    assert first_night.report is not None
-    assert second_night.report is not None
-    assert "run again" in (first_night.report.reason or "")
-    assert first_night.ended_at - first_night.began_at - 15.0 <= 180
-    assert (second_night.report.reason, result.faults) == (None, [])
+    fault_period = replace(OUTAGES[outage], after_s=15.0)
+    result = simulate_runs(fault_period, 60, max_rate=0.2)
+    first_run, second_run = result.simulation.run_results
+    assert first_run.report is not None
+    assert second_run.report is not None
+    assert "run again" in (first_run.report.reason or "")
+    assert first_run.ended_at - first_run.started_at - 15.0 <= 180
+    assert (second_run.report.reason, result.contradictions) == (None, [])
 
 
 @pytest.mark.parametrize("outage", ["refuses connections", "hangs"])
 def test_a_service_that_is_down_from_the_start_ends_the_run_within_two_minutes(outage: str) -> None:
-    storm = replace(OUTAGES[outage], switches={**OUTAGES[outage].switches, "list_error": 1.0}, after_s=0.0)
-    first_night, second_night = play(storm).world.played_nights
-    assert first_night.report is not None
-    assert second_night.report is not None
-    assert first_night.report.reason is not None
-    assert first_night.ended_at - first_night.began_at <= 120
-    assert second_night.report.reason is None
+    fault_period = replace(OUTAGES[outage], switches={**OUTAGES[outage].switches, "list_error": 1.0}, after_s=0.0)
+    first_run, second_run = simulate_runs(fault_period).simulation.run_results
+    assert first_run.report is not None
+    assert second_run.report is not None
+    assert first_run.report.reason is not None
+    assert first_run.ended_at - first_run.started_at <= 120
+    assert second_run.report.reason is None

@@ -1,6 +1,6 @@
-"""Nights that are drawn from seeds: loader, ledger and service on virtual time, with faults and deaths at any moment.
+"""Random scenarios: loader, ledger and service on virtual time, with faults, and with kills at any time.
 
-A failure shows the command that plays its seed again and prints the story.
+A failure shows the command that simulates its seed again and prints the trace.
 """
 
 import json
@@ -13,7 +13,7 @@ import pytest
 from tests.simulation.coverage import Coverage
 from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.simulate import simulate_seeds
-from tests.simulation.story import tell_story
+from tests.simulation.trace import format_trace
 from tests.simulation.truth import Truth
 
 DEFAULT_SEED_COUNT = 100
@@ -21,9 +21,9 @@ SEED_COUNT = int(os.environ.get("CONNECTOR_TEST_SEEDS", DEFAULT_SEED_COUNT))
 _RARE_SEEDS = (115, 116, 155, 229, 356, 9231, 20130, 40310, 43256)
 """Seeds with events that no other seed has: a create that is executed twice, a create that is executed after the quiet
 period, a 429 whose create took effect, a create that updates an existing subscriber, an entry that the suppression list
-gives up, a lag that the ledger does not know, a hidden class while requests for other classes fail, an outage during
-the requests for hidden classes, and a retry that sends refusals whose kind passes."""
-_MAX_FAILURES = 10  # failures after which the test stops
+withdraws, a lag that the ledger does not know, a hidden class while requests for other classes fail, an outage during
+the requests for hidden classes, and a retry that sends refused creates again after a temporary refusal."""
+_MAX_FAILURES = 10  # the test stops after this many failures
 
 
 def test_every_claim_holds_and_the_seeds_reach_every_phase_and_setting(
@@ -32,20 +32,23 @@ def test_every_claim_holds_and_the_seeds_reach_every_phase_and_setting(
     ledgers, coverage, failures = Ledgers(), Coverage(), list[str]()
     blocks = (range(SEED_COUNT), *(range(seed, seed + 1) for seed in _RARE_SEEDS if seed >= SEED_COUNT))
     for result in chain.from_iterable(simulate_seeds(seeds, ledgers) for seeds in blocks):
-        failures += [f"python -m tests.simulation {result.world.scenario.seed}  # {fault}" for fault in result.faults]
-        coverage.add(Truth(result.world))
+        failures += [
+            f"python -m tests.simulation {result.simulation.scenario.seed}  # {fault}"
+            for fault in result.contradictions
+        ]
+        coverage.add(Truth(result.simulation))
         if len(failures) >= _MAX_FAILURES:
             break
     assert failures == [], "\n".join(failures)
     record_property("simulated", json.dumps([SEED_COUNT, coverage.list_rows()]))
     if SEED_COUNT < DEFAULT_SEED_COUNT:
-        pytest.skip(f"{SEED_COUNT} seeds do not have to reach every phase and setting")
+        pytest.skip(f"{SEED_COUNT} seeds are too few to reach every fault and setting")
     assert coverage.list_missing_keys() == []
 
 
 def test_a_seed_has_the_same_story_twice() -> None:
     ledgers = Ledgers()
-    first_stories, second_stories = (
-        [tell_story(result) for result in simulate_seeds(range(4), ledgers)] for _ in range(2)
+    first_traces, second_traces = (
+        [format_trace(result) for result in simulate_seeds(range(4), ledgers)] for _ in range(2)
     )
-    assert first_stories == second_stories
+    assert first_traces == second_traces

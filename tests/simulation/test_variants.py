@@ -1,6 +1,6 @@
 """The claims of the simulation hold for rows that name their base, and for runs of shards.
 
-The runs of a night's shards follow each other at once, so that each run finds the entries of the other runs.
+The shards of a run follow each other at once, so that each shard finds the entries of the other shards.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from connector.shards import Shard
-from tests.simulation.chances import build_scenarios
 from tests.simulation.memory_ledger import Ledgers
-from tests.simulation.rows import Portion
-from tests.simulation.scenario import BASE_ID, Night, Scenario
+from tests.simulation.random_scenarios import build_scenarios
+from tests.simulation.rows import PreparedChunk
+from tests.simulation.scenario import BASE_ID, JobRun, Scenario
 from tests.simulation.simulate import simulate
 from tests.simulation.test_seeds import SEED_COUNT
 
@@ -23,7 +23,7 @@ _GAP_S = 1.0
 _MAX_SHOWN_FAILURES = 10
 
 
-def build_by_row(seeds: range) -> Iterator[Scenario]:
+def build_with_bases_in_rows(seeds: range) -> Iterator[Scenario]:
     """Yield the scenarios of these seeds with a base in each row.
 
     The function leaves out three kinds of scenarios:
@@ -33,52 +33,72 @@ def build_by_row(seeds: range) -> Iterator[Scenario]:
     - scenarios whose base is answered as another base, because a list can then show one person in two bases of the run.
     """
 
-    def change(night: Night) -> Night:
-        # Without newcomers, because the newcomers of a seed belong to one base.
-        return replace(night, is_by_row=True, bases=_BASES, newcomers=())
+    def change(job_run: JobRun) -> JobRun:
+        # Other programs create nobody, because their creates belong to one base.
+        return replace(job_run, is_by_row=True, bases=_BASES, foreign_creates=())
 
     for scenario in build_scenarios(seeds):
         is_alias = "base_alias" in scenario.settings
-        if scenario.has_base and not is_alias and not any(night.retry for night in scenario.nights):
-            yield replace(scenario, nights=tuple(change(night) for night in scenario.nights))
+        if scenario.has_base and not is_alias and not any(job_run.retry for job_run in scenario.job_runs):
+            yield replace(scenario, job_runs=tuple(change(job_run) for job_run in scenario.job_runs))
 
 
 def build_sharded(seeds: range) -> Iterator[Scenario]:
     """Yield the scenarios of these seeds in shards, without scenarios whose base has no id yet and scenarios with
     retries."""
     for scenario in build_scenarios(seeds):
-        if scenario.has_base and not any(night.retry or night.is_by_name for night in scenario.nights):
-            counts = (_SHARD_COUNTS[index % len(_SHARD_COUNTS)] for index in range(len(scenario.nights)))
-            nights = [run for night, count in zip(scenario.nights, counts, strict=True) for run in divide(night, count)]
-            yield replace(scenario, nights=tuple(nights))
+        if scenario.has_base and not any(job_run.retry or job_run.is_by_name for job_run in scenario.job_runs):
+            counts = (_SHARD_COUNTS[index % len(_SHARD_COUNTS)] for index in range(len(scenario.job_runs)))
+            job_runs = [
+                run
+                for job_run, count in zip(scenario.job_runs, counts, strict=True)
+                for run in divide_into_shards(job_run, count)
+            ]
+            yield replace(scenario, job_runs=tuple(job_runs))
 
 
-def divide(night: Night, count: int) -> Iterator[Night]:
-    """Yield the runs of all shards of a night. Events between two nights happen before the first run."""
+def divide_into_shards(job_run: JobRun, count: int) -> Iterator[JobRun]:
+    """Yield a run for each shard. Events before the original run happen before the first shard."""
     for index in range(1, count + 1):
         shard = Shard(index, count)
-        shard_portions = tuple(select(portion, shard) for portion in night.portions)
+        shard_chunks = tuple(select_rows_of_shard(prepared_chunk, shard) for prepared_chunk in job_run.prepared_chunks)
         if index == 1:
-            yield replace(night, portions=shard_portions, shard=shard)
+            yield replace(job_run, prepared_chunks=shard_chunks, shard=shard)
         else:
-            yield replace(night, portions=shard_portions, shard=shard, gap_s=_GAP_S, newcomers=(), ledger="kept")
+            yield replace(
+                job_run,
+                prepared_chunks=shard_chunks,
+                shard=shard,
+                gap_s=_GAP_S,
+                foreign_creates=(),
+                ledger_accident="none",
+            )
 
 
-def select(portion: Portion, shard: Shard) -> Portion:
+def select_rows_of_shard(prepared_chunk: PreparedChunk, shard: Shard) -> PreparedChunk:
     """Return the rows of a shard. The first shard also has the rows whose outcome needs no ledger."""
-    planned_chunk = portion.planned_chunk.select(np.flatnonzero(shard.contains(portion.planned_chunk.identities)))
-    shard_rows = tuple(row for row in portion.rows if shard.holds(row.identity))
+    planned_chunk = prepared_chunk.planned_chunk.select(
+        np.flatnonzero(shard.contains(prepared_chunk.planned_chunk.identities))
+    )
+    shard_rows = tuple(row for row in prepared_chunk.rows if shard.holds(row.identity))
     if shard.index > 1:
-        return Portion(planned_chunk, len(shard_rows), 0, 0, 0, shard_rows)
-    rows_of_other_shards = len(portion.rows) - len(shard_rows)
+        return PreparedChunk(planned_chunk, len(shard_rows), 0, 0, 0, shard_rows)
+    rows_of_other_shards = len(prepared_chunk.rows) - len(shard_rows)
     return replace(
-        portion, planned_chunk=planned_chunk, read_count=portion.read_count - rows_of_other_shards, rows=shard_rows
+        prepared_chunk,
+        planned_chunk=planned_chunk,
+        read_count=prepared_chunk.read_count - rows_of_other_shards,
+        rows=shard_rows,
     )
 
 
-@pytest.mark.parametrize(("build", "seeds"), [(build_by_row, SEED_COUNT // 10), (build_sharded, SEED_COUNT // 5)])
+@pytest.mark.parametrize(
+    ("build", "seeds"), [(build_with_bases_in_rows, SEED_COUNT // 10), (build_sharded, SEED_COUNT // 5)]
+)
 def test_every_claim_holds(build: Callable[[range], Iterator[Scenario]], seeds: int) -> None:
     ledgers = Ledgers()
     results = (simulate(scenario, ledgers) for scenario in build(range(seeds)))
-    failures = [f"seed {result.world.scenario.seed}: {fault}" for result in results for fault in result.faults]
+    failures = [
+        f"seed {result.simulation.scenario.seed}: {fault}" for result in results for fault in result.contradictions
+    ]
     assert failures == [], "\n".join([f"{len(failures)} failures:", *failures[:_MAX_SHOWN_FAILURES]])

@@ -1,6 +1,6 @@
 """The service of a simulation: the code of the sandbox, in the same process and on virtual time.
 
-Each stored subscriber is traced to its request. The service outlives the processes that call it.
+Each stored subscriber is recorded with the request that created it. The service outlives the processes that call it.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,8 +13,8 @@ from connector.sandbox.service import Peer, Sandbox, Service
 from connector.sandbox.subscriber import RejectedError
 from connector.sandbox.switches import SandboxSettings, change_settings
 from connector.sandbox.truth import Fate
-from tests.simulation.calls import Call, EventRecord, StoredSubscriber
 from tests.simulation.people import People
+from tests.simulation.requests import Call, EventRecord, StoredSubscriber
 from tests.simulation.timeline import Timeline
 
 TOKEN = "a-token-of-the-simulation"
@@ -27,11 +27,13 @@ class SimulatedService:
         self._timeline = timeline
         self._people = people
         self._record = record
-        stance = change_settings(SandboxSettings(), settings)
-        self.state = Sandbox(stance, TOKEN, None, timeline.read, timeline.read_wall)
+        sandbox_settings = change_settings(SandboxSettings(), settings)
+        self.state = Sandbox(sandbox_settings, TOKEN, None, timeline.read, timeline.read_wall)
         self._service = Service(self.state, cast("Any", self._call_later))
-        lag_s = (stance.list_lag_ms + max(stance.replica_lags_ms, default=0.0)) / 1000
-        self._lag_s = float("inf") if "unconfirmed" in stance.hide else lag_s  # no request shows created subscribers
+        lag_s = (sandbox_settings.list_lag_ms + max(sandbox_settings.replica_lags_ms, default=0.0)) / 1000
+        self._lag_s = (
+            float("inf") if "unconfirmed" in sandbox_settings.hide else lag_s
+        )  # no request shows created subscribers
         self._current_call: Call | None = None
         self._traced_count = 0
         self._latest_by_id: dict[int, StoredSubscriber] = {}
@@ -41,16 +43,16 @@ class SimulatedService:
         call.arrived_at = self._timeline.now_s
         self._serve(call, lambda: self._service.receive(request, peer))
 
-    def create_by_other_program(self, wire: Mapping[str, object]) -> None:
+    def create_by_other_program(self, subscriber_object: Mapping[str, object]) -> None:
         """Create a subscriber as another program does."""
         try:
-            self.state.create_subscriber(orjson.dumps({"Subscriber": wire}), Fate.UNASKED)
+            self.state.create_subscriber(orjson.dumps({"Subscriber": subscriber_object}), Fate.UNASKED)
         except RejectedError:
             return  # the service has the subscriber already and refuses the other program
         self._trace(None)
 
     def _call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
-        """Call `callback` later. Its effects count as effects of the request that is being served now."""
+        """Call `callback` later. The effects of `callback` count as effects of the request that is being served now."""
         call = self._current_call
         self._timeline.call_later(delay_s, lambda: self._serve(call, callback))
 
@@ -82,14 +84,14 @@ class SimulatedService:
             )
 
     def _build_stored(self, event: Mapping[str, Any], call: Call | None) -> StoredSubscriber:
-        now, wire = self._timeline.now_s, event["subscriber"]
+        now, subscriber_object = self._timeline.now_s, event["subscriber"]
         return StoredSubscriber(
             stored_at=now,
             shown_at=now + self._lag_s,
             subscriber_id=event["id"],
             base_id=event["base_id"],
-            person=self._people.find_person(wire),
-            first_name=wire.get("FirstName") or "",
+            person=self._people.find_person(subscriber_object),
+            first_name=subscriber_object.get("FirstName") or "",
             fate=event["answered"],
             is_update=event["kind"] == "updated",
             call=call,

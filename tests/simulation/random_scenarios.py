@@ -9,18 +9,18 @@ from typing import Literal
 from connector.load.retry import HeldDecision, RetrySelection
 from connector.load.session import LoadPolicy
 from connector.subscribers.identity import Suppression, digest_identity
+from tests.simulation.fault_periods import JobTimes, draw_fault_period
 from tests.simulation.people import People, Person
 from tests.simulation.program import JOB
-from tests.simulation.rows import Cells, Source, prepare_nights
-from tests.simulation.scenario import BASE_ID, BASE_NAME, Ending, Newcomer, Night, Scenario, Storm
-from tests.simulation.storms import Setting, build_storm
+from tests.simulation.rows import Cells, Source, prepare_runs
+from tests.simulation.scenario import BASE_ID, BASE_NAME, FaultPeriod, ForeignCreate, JobRun, RunEnding, Scenario
 
 DUPLICATES = ("accept", "reject_409", "reject_400", "reject_200", "upsert")
 FILTERS = ("exact", "icase", "partial", "ignored")
 ORDERS = ("id", "id_desc", "email", "shuffled")
 ERROR_SHAPES = ("plain", "nested", "html", "empty")
 
-_CALM_NIGHTS = 2  # the first must settle and create everything that remains, the second must find nothing to do
+_FINAL_RUN_COUNT = 2  # runs without faults: the first must finish the work, the second must find nothing to do
 _OTHER_BASE = 9
 _LETTERS = "abcdefghijklm"
 
@@ -30,43 +30,43 @@ def build_scenarios(seeds: Iterable[int]) -> list[Scenario]:
 
     The rows of all seeds are validated together, because that takes as long for a hundred seeds as for one seed.
     """
-    drafts = [_Builder(seed).build_draft() for seed in seeds]
+    drafts = [_ScenarioBuilder(seed).build_draft() for seed in seeds]
     scenario_by_seed: dict[int, Scenario] = {}
     for identity in ("email", "client_user_id"):
         drafts_of_identity = [draft for draft in drafts if draft.scenario.policy.identity == identity]
         sources = [
-            Source(chunks, night.suppression)
+            Source(chunks, job_run.suppression)
             for draft in drafts_of_identity
-            for chunks, night in zip(draft.chunks, draft.scenario.nights, strict=True)
+            for chunks, job_run in zip(draft.chunks, draft.scenario.job_runs, strict=True)
         ]
-        prepared = iter(prepare_nights(sources, identity))
+        prepared = iter(prepare_runs(sources, identity))
         for draft in drafts_of_identity:
-            nights = tuple(replace(night, portions=next(prepared)) for night in draft.scenario.nights)
-            scenario_by_seed[draft.scenario.seed] = replace(draft.scenario, nights=nights)
+            job_runs = tuple(replace(job_run, prepared_chunks=next(prepared)) for job_run in draft.scenario.job_runs)
+            scenario_by_seed[draft.scenario.seed] = replace(draft.scenario, job_runs=job_runs)
     return [scenario_by_seed[draft.scenario.seed] for draft in drafts]
 
 
-def _execute_and_refuse(night: Night, share: float, statuses: list[str]) -> Night:
-    """Return the night with a share of creates that take effect and are answered as refused."""
-    if night.storm is None:
-        return night
-    switches = {**night.storm.switches, "executed_status": share, "executed_statuses": statuses}
-    return replace(night, storm=replace(night.storm, switches=switches))
+def _add_false_refusals(job_run: JobRun, share: float, statuses: list[str]) -> JobRun:
+    """Return the run with a share of creates that the service executes and answers with a refusal."""
+    if job_run.fault_period is None:
+        return job_run
+    switches = {**job_run.fault_period.switches, "executed_status": share, "executed_statuses": statuses}
+    return replace(job_run, fault_period=replace(job_run.fault_period, switches=switches))
 
 
-def _add_switches(storm: Storm, switches: Mapping[str, object]) -> Storm:
-    return replace(storm, switches={**storm.switches, **switches})
+def _add_switches(fault_period: FaultPeriod, switches: Mapping[str, object]) -> FaultPeriod:
+    return replace(fault_period, switches={**fault_period.switches, **switches})
 
 
 @dataclass(frozen=True, slots=True)
-class _Draft:
-    """A scenario without the rows of its nights, and these rows by night and chunk."""
+class _ScenarioDraft:
+    """A scenario without the rows of its runs, and the rows of each run in chunks."""
 
     scenario: Scenario
     chunks: list[list[list[Cells]]]
 
 
-class _Builder:
+class _ScenarioBuilder:
     """Draws the parts of a scenario one after the other. Later parts depend on earlier parts."""
 
     def __init__(self, seed: int) -> None:
@@ -78,62 +78,70 @@ class _Builder:
         self._timeout_s = random.choice((30.0, 30.0, 10.0))
         self._lag_s = self._draw_lag()
         self._has_refusals = random.random() < 0.4
-        self._settings = self._draw_behaviour(identity)
+        self._settings = self._draw_settings(identity)
         self._naming = random.choice(("id", "name", "name", "both"))
         self._has_base = self._naming != "name" or random.random() < 0.5
-        self._storm_count = random.choice((1, 1, 2, 3))
+        self._faulty_run_count = random.choice((1, 1, 2, 3))
         self._refusal_random = Random(f"{seed} refusals")
         self._is_refusing = self._refusal_random.random() < 0.12
         self._draw_people()
 
-    def build_draft(self) -> _Draft:
+    def build_draft(self) -> _ScenarioDraft:
         """Draw all parts and return the draft of the scenario."""
-        nights = [self._draw_night() for _ in range(self._storm_count)]
-        chunks = [self._write_rows(self._choose_persons(number), number) for number in range(1, self._storm_count + 1)]
+        job_runs = [self._draw_run() for _ in range(self._faulty_run_count)]
+        chunks = [
+            self._write_rows(self._choose_persons(number), number) for number in range(1, self._faulty_run_count + 1)
+        ]
         if self._naming != "both" and self._random.random() < 0.3:
-            nights.append(replace(self._draw_night(), storm=None, newcomers=(), retry=self._draw_retry()))
+            job_runs.append(replace(self._draw_run(), fault_period=None, foreign_creates=(), retry=self._draw_retry()))
             chunks.append([])
-        for index in range(_CALM_NIGHTS):
-            # If the naming is "both", the first calm night gives the name of the base, and the second gives the id.
+        for index in range(_FINAL_RUN_COUNT):
+            # If the naming is "both", the first of these runs gives the name of the base, and the second gives the id.
             is_by_name = self._naming == "name" or (self._naming == "both" and index == 0)
-            nights.append(Night((), max(self._draw_gap(), self._lag_s + 1.0), is_by_name))
-            chunks.append(self._write_rows(list(self._people.persons.values()), self._storm_count + 1))
+            job_runs.append(JobRun((), max(self._draw_gap(), self._lag_s + 1.0), is_by_name))
+            chunks.append(self._write_rows(list(self._people.persons.values()), self._faulty_run_count + 1))
         scenario = Scenario(
             seed=self._seed,
             settings=self._settings,
             people=self._people,
             policy=self._policy,
-            nights=tuple(self._suppress(self._change_ledger(nights))),
+            job_runs=tuple(self._suppress(self._change_ledger(job_runs))),
             timeout_s=self._timeout_s,
             latency_s=self._random.choice((0.01, 0.05, 0.2)),
             commit_s=Random(f"{self._seed} commit").choice((0.0, 0.003, 0.03, 0.3)),
             has_base=self._has_base,
-            strangers=tuple(self._draw_stranger() for _ in range(self._random.choice((0, 1, 1, 25, 45, 60, 200)))),
+            existing_subscribers=tuple(
+                self._draw_existing_subscriber() for _ in range(self._random.choice((0, 1, 1, 25, 45, 60, 200)))
+            ),
         )
-        return _Draft(
-            self._add_proxy(self._add_habits(self._add_lasting_refusals(self._add_rare_behaviour(scenario)))), chunks
+        return _ScenarioDraft(
+            self._add_proxy(self._add_list_behaviour(self._add_lasting_refusals(self._add_rare_behaviour(scenario)))),
+            chunks,
         )
 
     def _add_proxy(self, scenario: Scenario) -> Scenario:
-        """Let a proxy repeat creates, or let the service answer creates without storing them, in some seeds.
+        """In some seeds, let a proxy repeat creates, or let the service answer creates without storing them.
 
-        This needs a service that stores duplicates: no service that refuses, updates, merges or hides a second create.
+        Only a service that stores duplicates is changed. Other services refuse, update, merge or hide a second create.
         """
         random, settings = Random(f"{self._seed} proxy"), scenario.settings
         chance = random.random()
         if chance >= 0.08 or scenario.is_misanswering or settings["duplicates"] != "accept" or "hide" in settings:
             return scenario
         switches = {"repeat" if chance < 0.04 else "discard": random.choice((0.1, 0.5, 1.0))}
-        nights = tuple(
-            night if night.storm is None else replace(night, storm=_add_switches(night.storm, switches))
-            for night in scenario.nights
+        job_runs = tuple(
+            job_run
+            if job_run.fault_period is None
+            else replace(job_run, fault_period=_add_switches(job_run.fault_period, switches))
+            for job_run in scenario.job_runs
         )
-        return replace(scenario, nights=nights)
+        return replace(scenario, job_runs=job_runs)
 
-    def _add_habits(self, scenario: Scenario) -> Scenario:
-        """Add habits of the list in some seeds, for example filters that return only the first match, or a cache.
+    def _add_list_behaviour(self, scenario: Scenario) -> Scenario:
+        """In some seeds, let the list behave in an unusual way: filters return only the first match, or a cache
+        answers.
 
-        The cache obeys Cache-Control. A cache that ignores it would repeat answers of an earlier night.
+        The cache obeys Cache-Control. A cache that ignores Cache-Control would repeat answers of an earlier run.
         """
         random, settings = Random(f"{self._seed} habits"), dict(scenario.settings)
         chance = random.random()
@@ -145,16 +153,16 @@ class _Builder:
             settings["base_in_rows"] = "id"
         if scenario.is_misanswering or "hide" in settings or "result_window" in settings:
             return replace(scenario, settings=settings)
-        has_filters, stranger_count = settings["filters"] != "ignored", len(scenario.strangers)
+        has_filters, existing_count = settings["filters"] != "ignored", len(scenario.existing_subscribers)
         chance = random.random()
         if chance < 0.02:
             settings["provisional_ids"] = True
-        elif chance < 0.04 and all(night.ledger == "kept" for night in scenario.nights):
+        elif chance < 0.04 and all(job_run.ledger_accident == "none" for job_run in scenario.job_runs):
             settings["hide"] = ["unconfirmed"]  # without the ledger, nothing shows who was created
         elif chance < 0.06:
             settings["lost_shard"] = random.choice((0.05, 0.2, 0.5))
-        elif chance < 0.1 and has_filters and stranger_count >= 25:  # otherwise no request shows the subscribers
-            hidden_count = random.randint(1, stranger_count - 10)
+        elif chance < 0.1 and has_filters and existing_count >= 25:  # otherwise no request shows the subscribers
+            hidden_count = random.randint(1, existing_count - 10)
             settings |= {"hide": ["old_ids"], "old_ids_below": 100_001 + hidden_count * int(str(settings["id_step"]))}
         elif chance < 0.12 and has_filters:
             settings["hide"] = ["inactive", random.choice(("unspecified", "male"))]
@@ -163,18 +171,20 @@ class _Builder:
         return replace(scenario, settings=settings)
 
     def _add_lasting_refusals(self, scenario: Scenario) -> Scenario:
-        """Let the service refuse creates in some seeds: all for a while, those beyond a limit or a quota, or single
-        ones."""
+        """In some seeds, let the service refuse creates: all creates for a while, the creates beyond a limit or a
+        quota, or single creates."""
         if not self._is_refusing or scenario.is_misanswering:
             return scenario
         switches, shape = self._draw_refusals(), scenario.settings["error_shape"]
         if shape not in ("plain", "nested"):  # without a JSON body, only the status shows a refusal
             switches |= {name: 400 for name in switches if name.endswith("_status") and switches[name] == 200}
-        nights = tuple(
-            night if night.storm is None else replace(night, storm=_add_switches(night.storm, switches))
-            for night in scenario.nights
+        job_runs = tuple(
+            job_run
+            if job_run.fault_period is None
+            else replace(job_run, fault_period=_add_switches(job_run.fault_period, switches))
+            for job_run in scenario.job_runs
         )
-        return replace(scenario, nights=nights)
+        return replace(scenario, job_runs=job_runs)
 
     def _draw_refusals(self) -> dict[str, object]:
         random = self._refusal_random
@@ -196,21 +206,23 @@ class _Builder:
     def _add_rare_behaviour(self, scenario: Scenario) -> Scenario:
         """Add a rare behaviour in some seeds. It has its own random generator, so that it does not change other seeds.
 
-        If the service answers with another base or identity than was sent, no answer is lost, because no client can
-        look for a subscriber that was stored with other values.
+        If the service answers with another base or identity than was sent, the runs have no faults: if an answer were
+        lost, no client could find a subscriber that was stored with other values.
         """
         random, settings = Random(f"{self._seed} astray"), dict(scenario.settings)
-        chance, nights = random.random(), scenario.nights
+        chance, job_runs = random.random(), scenario.job_runs
         if chance < 0.05:
             settings["base_alias"] = f"{BASE_NAME}=Other,{BASE_ID}={_OTHER_BASE}"
             held_choices: tuple[HeldDecision, ...] = ("leave", "drop")
-            nights = tuple(self._calm(night, random.choice(held_choices), nights[0]) for night in nights)
+            job_runs = tuple(
+                self._remove_faults(job_run, random.choice(held_choices), job_runs[0]) for job_run in job_runs
+            )
         elif chance < 0.1 and self._people.identity == "email":
             settings |= {
                 "alter_identity": True,
                 "duplicates": "accept",
             }  # otherwise the service refuses two emails that it alters to the same email
-            nights = tuple(self._calm(night, "leave", nights[0]) for night in nights)
+            job_runs = tuple(self._remove_faults(job_run, "leave", job_runs[0]) for job_run in job_runs)
         elif chance < 0.2 and self._has_base:
             spellings = (("folded", "NEWS"), ("folded", " news"), ("escaped", "Ne&#119;s"), ("accent_blind", "NEWS"))
             settings["base_names"], base_name = random.choice(spellings)
@@ -221,7 +233,7 @@ class _Builder:
         elif chance < 0.5:
             statuses = random.choice((["401"], ["403", "404"], ["405"], ["200"], ["401", "409"]))
             share = random.uniform(0.02, 0.3)
-            nights = tuple(_execute_and_refuse(night, share, statuses) for night in nights)
+            job_runs = tuple(_add_false_refusals(job_run, share, statuses) for job_run in job_runs)
         elif chance < 0.54:
             sizes = (1000, 1023, 1024) if settings["filters"] == "ignored" else (1000, 1024, 1013, 1150)
             return self._add_result_window(scenario, random, sizes)
@@ -232,63 +244,75 @@ class _Builder:
         elif chance > 0.97:
             settings["list_omits"] = ["TotalCount"]
             return replace(scenario, settings=settings, policy=replace(scenario.policy, ignores_total_count=True))
-        return replace(scenario, settings=settings, nights=nights)
+        return replace(scenario, settings=settings, job_runs=job_runs)
 
     def _merge(self, scenario: Scenario, random: Random) -> Scenario:
         """Let the service merge subscribers with the same address, in the account or in a base.
 
-        Many persons exist in another base before the first night. There are no other newcomers, because a newcomer
-        could move a person out of our base again.
-        """
+        Many persons exist in another base before the first run. Other programs create nobody later, because a later
+        create could move a person out of our base again."""
         merge_scope = "account" if self._people.identity == "email" else random.choice(("base", "account"))
         settings = {**scenario.settings, "duplicates": "accept", "merge_by": ["Email"], "merge_within": merge_scope}
-        first_night, *later_nights = (replace(night, newcomers=()) for night in scenario.nights)
-        share, newcomers = random.choice((0.1, 0.5, 0.9)), list[Newcomer]()
+        first_run, *later_runs = (replace(job_run, foreign_creates=()) for job_run in scenario.job_runs)
+        share, foreign_creates = random.choice((0.1, 0.5, 0.9)), list[ForeignCreate]()
         for person in self._people.persons.values():
             if random.random() < share:
-                wire = {"Base": {"Id": _OTHER_BASE}, "Email": person.spellings[0].strip(), "LastName": "Customer"}
-                newcomers.append(Newcomer(-self._lag_s - 0.1, wire))
-        first_night = replace(first_night, newcomers=tuple(newcomers), gap_s=max(first_night.gap_s, self._lag_s + 0.2))
-        return replace(scenario, settings=settings, nights=(first_night, *later_nights))
+                subscriber_object = {
+                    "Base": {"Id": _OTHER_BASE},
+                    "Email": person.spellings[0].strip(),
+                    "LastName": "Customer",
+                }
+                foreign_creates.append(ForeignCreate(-self._lag_s - 0.1, subscriber_object))
+        first_run = replace(
+            first_run, foreign_creates=tuple(foreign_creates), gap_s=max(first_run.gap_s, self._lag_s + 0.2)
+        )
+        return replace(scenario, settings=settings, job_runs=(first_run, *later_runs))
 
     def _add_result_window(self, scenario: Scenario, random: Random, sizes: Sequence[int]) -> Scenario:
         """Let a result window cut the list off (architecture 7, rule 7), now or after some creates.
 
-        Many persons exist before the first night, some of them beyond the window. If the size of the window is not
+        Many persons exist before the first run, some of them beyond the window. If the size of the window is not
         typical, the service has filters, which show more subscribers than the window.
         """
         window, is_homogeneous = random.choice(sizes), random.random() < 0.3
-        additional_count = window + random.choice((-20, -5, 0, 1, 20, 150)) - len(scenario.strangers)
-        more_strangers = tuple(self._draw_base_stranger(random, is_homogeneous) for _ in range(additional_count))
+        additional_count = window + random.choice((-20, -5, 0, 1, 20, 150)) - len(scenario.existing_subscribers)
+        more_subscribers = tuple(self._draw_subscriber_of_base(random, is_homogeneous) for _ in range(additional_count))
         settings = {**scenario.settings, "result_window": window, "max_limit": 1000}
-        first_night, *later_nights = scenario.nights
+        first_run, *later_runs = scenario.job_runs
         persons = list(self._people.persons.values())
-        first_night = replace(
-            first_night, newcomers=(*first_night.newcomers, *self._draw_newcomers(persons, first_night.gap_s, 0.5))
+        first_run = replace(
+            first_run,
+            foreign_creates=(*first_run.foreign_creates, *self._draw_foreign_creates(persons, first_run.gap_s, 0.5)),
         )
-        strangers = (*scenario.strangers, *more_strangers)
-        return replace(scenario, settings=settings, strangers=strangers, nights=(first_night, *later_nights))
+        existing_subscribers = (*scenario.existing_subscribers, *more_subscribers)
+        return replace(
+            scenario, settings=settings, existing_subscribers=existing_subscribers, job_runs=(first_run, *later_runs)
+        )
 
-    def _draw_base_stranger(self, random: Random, is_homogeneous: bool) -> Mapping[str, object]:
-        """Return a stranger in our base. Homogeneous strangers are all active and have no gender."""
+    def _draw_subscriber_of_base(self, random: Random, is_homogeneous: bool) -> Mapping[str, object]:
+        """Return an existing subscriber of our base. Homogeneous subscribers are all active and have no gender."""
         local_part = "".join(random.choices(_LETTERS, k=12))
         base = {"Id": BASE_ID} if self._has_base else {"Name": BASE_NAME}
-        wire: dict[str, object] = {"Base": base, "Email": f"{local_part}@x.org", "ClientUserId": f"c-{local_part}"}
-        wire |= {"LastName": "Stranger", "IsActive": True}
+        subscriber_object: dict[str, object] = {
+            "Base": base,
+            "Email": f"{local_part}@x.org",
+            "ClientUserId": f"c-{local_part}",
+        }
+        subscriber_object |= {"LastName": "Stranger", "IsActive": True}
         if not is_homogeneous:
-            wire |= {"IsActive": random.random() < 0.7, "Gender": random.choice(("male", "female", ""))}
-        return wire
+            subscriber_object |= {"IsActive": random.random() < 0.7, "Gender": random.choice(("male", "female", ""))}
+        return subscriber_object
 
-    def _calm(self, night: Night, held_action: HeldDecision, first_night: Night) -> Night:
-        retry = None if night.retry is None else RetrySelection(held_decision=held_action)
+    def _remove_faults(self, job_run: JobRun, held_decision: HeldDecision, first_run: JobRun) -> JobRun:
+        retry = None if job_run.retry is None else RetrySelection(held_decision=held_decision)
         return replace(
-            night,
-            storm=None,
-            ending=Ending(),
-            newcomers=(),
-            ledger="kept",
+            job_run,
+            fault_period=None,
+            ending=RunEnding(),
+            foreign_creates=(),
+            ledger_accident="none",
             retry=retry,
-            is_by_name=first_night.is_by_name,
+            is_by_name=first_run.is_by_name,
         )
 
     # the behaviour of the service
@@ -310,7 +334,7 @@ class _Builder:
         )
         return self._random.uniform(least_share, largest_share) * quiet_s
 
-    def _draw_behaviour(self, identity: str) -> dict[str, object]:
+    def _draw_settings(self, identity: str) -> dict[str, object]:
         random = self._random
         other_identity = "client_user_id" if identity == "email" else "email"
         error_shape = random.choice(ERROR_SHAPES)
@@ -338,8 +362,7 @@ class _Builder:
         }
 
     def _draw_rate(self, error_shape: str) -> dict[str, object]:
-        """Return a rate limit in some seeds, but not for errors without text: there a 429 looks like any other
-        error."""
+        """Return a rate limit in some seeds, but not if errors have no text: then a 429 looks like any other error."""
         is_limited = self._random.random() < 0.15 and error_shape != "empty"
         return {"rate": self._random.choice((5, 40)), "burst": 10} if is_limited else {}
 
@@ -347,8 +370,8 @@ class _Builder:
 
     def _draw_people(self) -> None:
         random = self._random
-        additional_count = 45 if self._is_refusing else 0  # only a kind of refusal that many creates get may pass
-        for _ in range(random.randint(10, 24) + 6 * (self._storm_count - 1) + additional_count):
+        additional_count = 45 if self._is_refusing else 0  # a refusal counts as temporary only if many creates get it
+        for _ in range(random.randint(10, 24) + 6 * (self._faulty_run_count - 1) + additional_count):
             accepted_from = 0
             if self._has_refusals and random.random() < 0.15:
                 accepted_from = random.choice((99, 99, 2))
@@ -357,78 +380,82 @@ class _Builder:
             twin_person = random.choice(persons) if is_twin else None
             self._people.add(random, accepted_from=accepted_from, twin_person=twin_person)
 
-    def _draw_stranger(self) -> Mapping[str, object]:
+    def _draw_existing_subscriber(self) -> Mapping[str, object]:
         """Return a subscriber who is not a person of the scenario. The address has no digits."""
         local_part = "".join(self._random.choices(_LETTERS, k=9))
-        base = {"Id": _OTHER_BASE} if self._random.random() < 0.3 else self._name_base()
+        base = {"Id": _OTHER_BASE} if self._random.random() < 0.3 else self._build_base_reference()
         return {"Base": base, "Email": f"{local_part}@x.org", "ClientUserId": f"c-{local_part}", "LastName": "Stranger"}
 
-    def _name_base(self) -> dict[str, object]:
+    def _build_base_reference(self) -> dict[str, object]:
         return {"Id": BASE_ID} if self._has_base and self._random.random() < 0.5 else {"Name": BASE_NAME}
 
-    def _draw_newcomers(self, persons: list[Person], gap_s: float, share: float) -> list[Newcomer]:
-        """Return newcomers for a share of the persons. Most newcomers come before the night and are listed in the
-        night."""
-        random, newcomers = self._random, []
+    def _draw_foreign_creates(self, persons: list[Person], gap_s: float, share: float) -> list[ForeignCreate]:
+        """Return creates of other programs for a share of the persons. The list shows most of them before the run
+        starts."""
+        random, foreign_creates = self._random, []
         for person in persons:
             if random.random() >= share:
                 continue
-            comes_at_s = random.uniform(0.0, 3.0)
+            created_at_s = random.uniform(0.0, 3.0)
             if random.random() < 0.8:
-                comes_at_s = -random.uniform(self._lag_s + 0.1, max(gap_s, self._lag_s + 0.2))
-            base = {"Id": _OTHER_BASE} if random.random() < 0.2 else self._name_base()
-            wire: dict[str, object] = {"Base": base, "FirstName": "Other", "LastName": "Way"}
+                created_at_s = -random.uniform(self._lag_s + 0.1, max(gap_s, self._lag_s + 0.2))
+            base = {"Id": _OTHER_BASE} if random.random() < 0.2 else self._build_base_reference()
+            subscriber_object: dict[str, object] = {"Base": base, "FirstName": "Other", "LastName": "Way"}
             if self._people.identity == "email" or random.random() < 0.5:
-                wire["Email"] = random.choice(person.spellings).strip()
+                subscriber_object["Email"] = random.choice(person.spellings).strip()
             if self._people.identity == "client_user_id" or random.random() < 0.5:
-                wire["ClientUserId"] = person.client_user_id
-            newcomers += [Newcomer(comes_at_s, wire)] * (2 if random.random() < 0.1 else 1)
-        return newcomers
+                subscriber_object["ClientUserId"] = person.client_user_id
+            foreign_creates += [ForeignCreate(created_at_s, subscriber_object)] * (2 if random.random() < 0.1 else 1)
+        return foreign_creates
 
-    # the nights
+    # the runs
 
-    def _draw_night(self) -> Night:
+    def _draw_run(self) -> JobRun:
         random = self._random
         gap_s = max(self._draw_gap(), self._lag_s + 1.0 if random.random() < 0.5 else 0.0)
         persons = list(self._people.persons.values())
-        setting = Setting(self._policy.quiet_period_s, self._timeout_s, self._lag_s)
-        return Night(
-            portions=(),
+        job_times = JobTimes(self._policy.quiet_period_s, self._timeout_s, self._lag_s)
+        return JobRun(
+            prepared_chunks=(),
             gap_s=gap_s,
             is_by_name=self._naming == "name" or (self._naming == "both" and random.random() < 0.5),
-            storm=build_storm(random, setting) if random.random() < 0.9 else None,
+            fault_period=draw_fault_period(random, job_times) if random.random() < 0.9 else None,
             ending=self._draw_ending(),
-            newcomers=tuple(self._draw_newcomers(persons, gap_s, random.choice((0.0, 0.05, 0.3)))),
+            foreign_creates=tuple(self._draw_foreign_creates(persons, gap_s, random.choice((0.0, 0.05, 0.3)))),
         )
 
     def _draw_retry(self) -> RetrySelection:
-        held_action: Literal["leave", "resend", "drop"] = self._random.choice(("leave", "leave", "resend", "drop"))
-        return RetrySelection(is_rejected=self._random.random() < 0.4, held_decision=held_action)
+        held_decision: Literal["leave", "resend", "drop"] = self._random.choice(("leave", "leave", "resend", "drop"))
+        return RetrySelection(is_rejected=self._random.random() < 0.4, held_decision=held_decision)
 
     def _draw_gap(self) -> float:
         return self._random.choice((0.5, 5.0, 60.0, 3600.0))
 
-    def _draw_ending(self) -> Ending:
+    def _draw_ending(self) -> RunEnding:
         random, chance = self._random, self._random.random()
         if chance < 0.12:
-            return Ending(at_step=int(10 ** random.uniform(0.7, 2.7)))
+            return RunEnding(kill_at_step=int(10 ** random.uniform(0.7, 2.7)))
         if chance < 0.2:
-            return Ending(at_commit=random.randint(1, 14), is_after=random.random() < 0.5)
-        at_s = 0.02 * 5000 ** random.random()  # 20 ms to 100 s: as often during the creates as during the settling
+            return RunEnding(kill_at_commit=random.randint(1, 14), kills_after_commit=random.random() < 0.5)
+        at_s = (
+            0.02 * 5000 ** random.random()
+        )  # from 20 ms to 100 s, more often early: while creates are sent, or while unknown creates are resolved
         if chance < 0.28:
-            return Ending(die_at_s=at_s)
+            return RunEnding(kill_at_s=at_s)
         if chance < 0.35:
-            return Ending(first_signal_at_s=at_s)
+            return RunEnding(first_signal_at_s=at_s)
         if chance < 0.42:
-            return Ending(first_signal_at_s=at_s, second_signal_at_s=at_s + random.choice((0.0, 0.01, 0.1, 3.0)))
+            return RunEnding(first_signal_at_s=at_s, second_signal_at_s=at_s + random.choice((0.0, 0.01, 0.1, 3.0)))
         if chance < 0.45:
-            return Ending(first_signal_at_s=at_s, die_at_s=at_s + random.choice((0.01, 0.1, 3.0)))
-        return Ending()
+            return RunEnding(first_signal_at_s=at_s, kill_at_s=at_s + random.choice((0.01, 0.1, 3.0)))
+        return RunEnding()
 
     def _choose_persons(self, number: int) -> list[Person]:
-        """Return most of the persons that the source has in this night. Each night, the source has new persons."""
+        """Return most of the persons that the source has in this run. In each run, the source has new persons."""
         share = self._random.choice((0.6, 0.9, 1.0))
-        persons = [person for person in self._people.persons.values() if person.number % self._storm_count < number]
+        persons = [
+            person for person in self._people.persons.values() if person.number % self._faulty_run_count < number
+        ]
         return [person for person in persons if self._random.random() < share]
 
     def _write_rows(self, persons: list[Person], number: int) -> list[list[Cells]]:
@@ -453,29 +480,31 @@ class _Builder:
             client_user_id = ""
         return Cells(person.number, email, client_user_id, first_name, last_name)
 
-    def _change_ledger(self, nights: list[Night]) -> list[Night]:
-        """Lose the ledger, or restore an older copy, in some seeds.
+    def _change_ledger(self, job_runs: list[JobRun]) -> list[JobRun]:
+        """In some seeds, lose the ledger or restore an older copy before a run.
 
-        This happens only if the service no longer executes or hides earlier creates: no client could know of these.
+        By then, the service has executed all earlier creates and the list shows them. No client could know of others.
         """
-        if self._lag_s or len(nights) < 2 or self._random.random() >= 0.2:
-            return nights
-        night_index = self._random.randrange(1, len(nights))
-        ledger: Literal["lost", "restored"] = self._random.choice(("lost", "restored"))
-        nights[night_index] = replace(nights[night_index], ledger=ledger, gap_s=max(nights[night_index].gap_s, 1000.0))
-        return nights
+        if self._lag_s or len(job_runs) < 2 or self._random.random() >= 0.2:
+            return job_runs
+        run_index = self._random.randrange(1, len(job_runs))
+        ledger_accident: Literal["lost", "restored"] = self._random.choice(("lost", "restored"))
+        job_runs[run_index] = replace(
+            job_runs[run_index], ledger_accident=ledger_accident, gap_s=max(job_runs[run_index].gap_s, 1000.0)
+        )
+        return job_runs
 
-    def _suppress(self, nights: list[Night]) -> list[Night]:
-        """Add a suppression list to the job in some seeds. The list grows from night to night."""
+    def _suppress(self, job_runs: list[JobRun]) -> list[JobRun]:
+        """Add a suppression list to the job in some seeds. The list grows from run to run."""
         if self._random.random() >= 0.4:
-            return nights
+            return job_runs
         field, suppressed_persons = self._people.identity, set[int]()
-        for night_index, night in enumerate(nights):
+        for run_index, job_run in enumerate(job_runs):
             suppressed_persons |= {number for number in self._people.persons if self._random.random() < 0.15}
             persons = [self._people.persons[number] for number in sorted(suppressed_persons)]
             texts = [person.spellings[0] if field == "email" else person.client_user_id for person in persons]
             suppression = Suppression(JOB, field, [digest_identity(field, text) for text in texts])
-            nights[night_index] = replace(
-                night, suppressed_persons=frozenset(suppressed_persons), suppression=suppression
+            job_runs[run_index] = replace(
+                job_run, suppressed_persons=frozenset(suppressed_persons), suppression=suppression
             )
-        return nights
+        return job_runs

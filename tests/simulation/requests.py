@@ -30,10 +30,10 @@ class StoredSubscriber:
 
 @dataclass(slots=True)
 class Call:
-    """One request of a process, with its times: it left, it reached the service, and it ended for the process."""
+    """One request of a process, and the times at which it left, reached the service, and ended for the process."""
 
     number: int
-    night: int
+    run_number: int
     operation: Operation
     person: int  # the person of a create, or 0
     query: str  # the query of a list request: filters and page
@@ -42,7 +42,7 @@ class Call:
     has_intent: bool = True  # whether a commit had stored the intent when the request left
     arrived_at: float | None = None
     ended_at: float | None = None
-    ending: str = ""  # for the process: a status, `cut`, `time-out`, `cancelled`, `died` or `not sent`
+    ending: str = ""  # as the process sees it: a status, `cut`, `time-out`, `cancelled`, `killed` or `not sent`
     is_refusal: bool = False  # whether the answer is a refusal (architecture 2)
     stored_subscribers: list[StoredSubscriber] = field(default_factory=list)
 
@@ -60,12 +60,12 @@ class Call:
 
 @dataclass(slots=True)
 class EventRecord:
-    """All events in their order. `story_lines` are for a person."""
+    """All events in their order. `trace_lines` are for a person who reads the trace."""
 
     calls: list[Call] = field(default_factory=list)
     stored_subscribers: list[StoredSubscriber] = field(default_factory=list)
-    story_lines: list[tuple[float, str]] = field(default_factory=list)
+    trace_lines: list[tuple[float, str]] = field(default_factory=list)
 
     def add_line(self, time: float, text: str) -> None:
-        """Add a line to the story."""
-        self.story_lines.append((time, text))
+        """Add a line to the trace."""
+        self.trace_lines.append((time, text))

@@ -1,0 +1,117 @@
+"""Draws the faults of a run: one to four faults, for the whole run or for a part of the run."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from random import Random
+
+from tests.simulation.network import NetworkFaults
+from tests.simulation.scenario import FaultPeriod
+
+_OTHER_HOST_URL = "https://elsewhere.example"
+
+
+@dataclass(frozen=True, slots=True)
+class JobTimes:
+    """The times on which a fault may depend: the quiet period and the timeout of the job, and the lag of the list."""
+
+    quiet_s: float
+    timeout_s: float
+    lag_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One injected fault: the switches of the sandbox and the faults of the network that cause it."""
+
+    switches: dict[str, object]
+    network_faults: NetworkFaults = NetworkFaults()  # noqa: RUF009 - a frozen value
+
+
+def _build_switch(name: str) -> Callable[[Random, float, JobTimes], Fault]:
+    return lambda random, share, job_times: Fault({name: share})
+
+
+def _build_error_status(status: int) -> Callable[[Random, float, JobTimes], Fault]:
+    return lambda random, share, job_times: Fault(
+        {"error_before": share / 2, "error_after": share / 2}, NetworkFaults(error_status=status)
+    )
+
+
+def _build_late_execution(min_periods: float, max_periods: float) -> Callable[[Random, float, JobTimes], Fault]:
+    """Return a fault that cuts connections. The service executes the creates after a random number of quiet periods."""
+    return lambda random, share, job_times: Fault(
+        {"drop_before": share, "late_ms": 1000 * job_times.quiet_s * random.uniform(min_periods, max_periods)}
+    )
+
+
+def _build_delay(random: Random, share: float, job_times: JobTimes) -> Fault:
+    longest_s = job_times.timeout_s + job_times.quiet_s * random.choice((0.5, 1.0, 1.0, 2.5))
+    return Fault({}, NetworkFaults(delayed_share=share, delay_s=longest_s))
+
+
+# Each fault: name, group, function. A run has at most one fault of a group, because a group is one switch.
+FAULTS: tuple[tuple[str, str, Callable[[Random, float, JobTimes], Fault]], ...] = (
+    ("drop_before", "drop", _build_switch("drop_before")),
+    ("late inside", "drop", _build_late_execution(0.05, 0.95)),
+    ("late outside", "drop", _build_late_execution(1.2, 4.0)),
+    ("drop_after", "drop_after", _build_switch("drop_after")),
+    ("cut_answer", "cut_answer", _build_switch("cut_answer")),
+    ("error_before", "error", _build_switch("error_before")),
+    ("error_after", "error", _build_switch("error_after")),
+    ("408", "error", _build_error_status(408)),
+    ("409", "error", _build_error_status(409)),
+    ("hang_after", "hang_after", _build_switch("hang_after")),
+    ("garbage_after", "garbage_after", _build_switch("garbage_after")),
+    ("created_422", "created_422", _build_switch("created_422")),
+    ("refuse", "refuse", _build_switch("refuse")),
+    ("created_429", "created_429", _build_switch("created_429")),
+    ("wrong_answer", "wrong_answer", _build_switch("wrong_answer")),
+    ("refused", "refused", lambda random, share, job_times: Fault({}, NetworkFaults(refused_share=share))),
+    ("delayed", "delayed", _build_delay),
+    ("mixed_up", "mixed_up", lambda random, share, job_times: Fault({}, NetworkFaults(mixed_up_share=share))),
+    ("list_error", "list_error", _build_switch("list_error")),
+    ("redirect", "redirect", lambda random, share, job_times: Fault({"redirect_to": _OTHER_HOST_URL})),
+)
+# The weights of faults that are drawn less or more often than others. Faults that end a run at once are drawn less.
+# Faults that test the rule of absence (architecture 4.5) are drawn more.
+_WEIGHTS = {
+    "redirect": 0.3,
+    "wrong_answer": 0.4,
+    "mixed_up": 1.0,
+    "late inside": 3.0,
+    "delayed": 2.0,
+    "created_422": 0.6,
+}
+
+
+def draw_fault_period(random: Random, job_times: JobTimes) -> FaultPeriod:
+    """Return a period with one to four faults, which together affect 2 % to 40 % of the requests."""
+    faults = _draw_faults(random, job_times)
+    switches: dict[str, object] = {}
+    network_faults = NetworkFaults()
+    for fault in faults:
+        switches |= fault.switches
+        changed_values = {name: value for name, value in asdict(fault.network_faults).items() if value}
+        network_faults = replace(network_faults, **changed_values)
+    if random.random() < 0.25:
+        switches["fault_operations"] = ["create", "list"]
+    if "refuse" in switches:
+        switches["refuse_retry_after_s"] = random.choice((0, 1, 1, 5, 100))
+    after_s = random.choice((0.0, 0.0, 0.0, random.uniform(0.0, 2.0)))
+    duration_s = random.choice((float("inf"), float("inf"), random.uniform(0.5, 3.0), random.uniform(1.0, 60.0)))
+    if "redirect_to" in switches:
+        after_s, duration_s = random.uniform(0.0, 1.5), random.uniform(0.2, 2.0)
+    return FaultPeriod(switches, network_faults, after_s, after_s + duration_s)
+
+
+def _draw_faults(random: Random, job_times: JobTimes) -> list[Fault]:
+    shuffled_faults = sorted(
+        FAULTS, key=lambda fault: random.random() ** (1 / _WEIGHTS.get(fault[0], 1.0)), reverse=True
+    )
+    count = random.choice((1, 2, 2, 3, 4))
+    total_share = random.uniform(0.02, 0.4)
+    faults_by_group: dict[str, Fault] = {}
+    for _, group, build in shuffled_faults:
+        if len(faults_by_group) < count and group not in faults_by_group:
+            faults_by_group[group] = build(random, total_share / count, job_times)
+    return list(faults_by_group.values())

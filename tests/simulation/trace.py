@@ -1,0 +1,35 @@
+"""The trace of a seed for a person: the scenario, and then every event with its time."""
+
+from tests.simulation.scenario import JobRun, Scenario
+from tests.simulation.simulate import Result
+
+
+def format_trace(result: Result) -> str:
+    """Return the trace, with one line for each event."""
+    simulation = result.simulation
+    lines = [*_describe_scenario(simulation.scenario), ""]
+    lines += [f"{time:12.3f}  {text}" for time, text in simulation.record.trace_lines]
+    lines += ["", *(result.contradictions or ["every claim holds"])]
+    return "\n".join(lines)
+
+
+def _describe_scenario(scenario: Scenario) -> list[str]:
+    settings_text = ", ".join(f"{name}={value}" for name, value in scenario.settings.items())
+    policy = f"policy: {scenario.policy}, a commit takes {scenario.commit_s} s"
+    lines = [f"seed {scenario.seed}", f"service: {settings_text}", policy]
+    lines += [
+        f"person {person.number}: {person.spellings[0]}, {person.client_user_id}, accepted from run number "
+        f"{person.accepted_from}"
+        for person in scenario.people.persons.values()
+    ]
+    lines += [f"run {number}: {_describe_run(job_run)}" for number, job_run in enumerate(scenario.job_runs, 1)]
+    return lines
+
+
+def _describe_run(job_run: JobRun) -> str:
+    rows = " | ".join(
+        " ".join(str(row.person) for row in prepared_chunk.rows) for prepared_chunk in job_run.prepared_chunks
+    )
+    naming = "name" if job_run.is_by_name else "id"
+    faults = (f"gap {job_run.gap_s:.1f} s", f"by {naming}", job_run.ending, job_run.fault_period, f"people {rows}")
+    return f"{', '.join(map(str, faults))}, suppressed {sorted(job_run.suppressed_persons)}"
