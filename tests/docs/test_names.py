@@ -15,7 +15,7 @@ from pipelines.cli import cli
 from tests.docs.test_pages import PAGES, ROOT, read_blocks
 
 _OPTIONS_OF_OTHER_PROGRAMS = {
-    *("--help", "--clear", "--rm", "--now", "--no-deps"),
+    *("--help", "--clear", "--rm", "--user", "--now", "--no-deps"),
     *("--chance",),
     *("--vars", "--project-dir", "--profiles-dir"),
     *("--nthreads", "--nworkers"),
@@ -112,6 +112,6 @@ def test_lines_that_a_page_quotes_from_a_file_are_in_the_file() -> None:
     quotations = re.findall(
         r"From\s`(configs/[\w.-]+)`:\n\n```text\n(.*?)```", TEXTS["docs/how-to/unattended.md"], re.DOTALL
     )
-    assert len(quotations) == 4
+    assert len(quotations) == 3
     files = {file: (ROOT / file).read_text("utf-8").splitlines() for file, _ in quotations}
     assert [line for file, text in quotations for line in text.splitlines() if line not in files[file]] == []

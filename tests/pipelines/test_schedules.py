@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tomllib
@@ -13,6 +14,7 @@ import yaml
 from connector.sandbox import SandboxProcess
 from pipelines.demo import draw_data, write_crm
 from tests.docs.test_pages import read_blocks
+from tests.pipelines import docker_stand_in
 from tests.pipelines.conftest import ROOT, count_stored
 
 CONFIGS = ROOT / "configs"
@@ -117,6 +119,37 @@ def test_the_dockerfile_copies_and_installs_existing_files() -> None:
     assert f'ENTRYPOINT ["{next(iter(project["project"]["scripts"]))}"]' in lines
     (minor_version,) = re.findall(r"FROM python:3\.(\d+)", "\n".join(lines))
     assert f"Programming Language :: Python :: 3.{minor_version}" in project["project"]["classifiers"]
+
+
+def test_the_image_imports_a_file_as_its_page_shows(machine: Path, tmp_path: Path) -> None:
+    page_blocks = [block.text for block in read_blocks(ROOT / "docs/how-to/unattended.md")]
+    build_text, file_text, environment_text = (text for text in page_blocks if "docker " in text)
+    (machine / "docker").write_text(f'#!/bin/sh\nexec "{sys.executable}" "{docker_stand_in.__file__}" "$@"\n')
+    (machine / "docker").chmod(0o755)
+    folder = tmp_path / "folder"
+    (folder / "inbox").mkdir(parents=True)
+    (folder / "inbox/people.csv").write_text("email\nann@example.com\nbob@example.com\n")
+    (folder / "token").write_text("sandbox\n")
+    with SandboxProcess(token="sandbox") as sandbox:
+        environ = {
+            "PATH": f"{machine}:/usr/bin:/bin",
+            "CONNECTOR_BASE_URL": sandbox.base_url,
+            "DOCKER_IMAGES": str(tmp_path / "images.json"),
+            "DOCKER_PROGRAMS": str(machine / "opt/connector/bin"),
+        }
+
+        def run(text: str, place: Path, **variables: str) -> None:
+            subprocess.run(["bash", "-e", "-c", text], cwd=place, env=environ | variables, check=True)
+
+        run(build_text, ROOT)
+        run(file_text, folder)
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) & 0o077 for path in folder.rglob("*")}
+        assert modes.keys() >= {"token", "inbox", "people.csv", "state", "ledger.db"}
+        assert set(modes.values()) == {0}
+        (folder / "token").unlink()
+        (folder / "inbox/people.csv").write_text("email\nann@example.com\ncem@example.com\n")
+        run(environment_text, folder, CONNECTOR_TOKEN="sandbox")
+        assert count_stored(sandbox) == {"ann@example.com": 1, "bob@example.com": 1, "cem@example.com": 1}
 
 
 def test_the_workflow_that_tests_a_job_runs_beside_a_sandbox_that_loses_answers(machine: Path, tmp_path: Path) -> None:
