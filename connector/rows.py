@@ -22,7 +22,7 @@ class MalformedRow:
     """A record that cannot be a row of a frame: it has too many or too few cells, bytes that cannot be decoded, a NUL
     byte or a stray quote."""
 
-    number: int  # the record number, as in `Chunk.numbers`
+    number: int  # the number of the record, as in `Chunk.numbers`
     line: int | None  # the line on which the record starts (1 = first line of the file); None: the source has no lines
     raw: str  # the record as text
     code: str  # the kind of the fault; a code never changes its meaning, so that programs can use the code
@@ -34,8 +34,11 @@ class Chunk:
     """Some consecutive records of a source.
 
     `frame` has the source's columns in their order, as pandas `str`, on a RangeIndex from 0, and may be empty. A value
-    is missing only if it is missing in the source (NULL). `numbers` (int64, one for each row of the frame) are record
-    numbers from 1, which count malformed records too, or numbers of the source (rows of a sheet, lines of a file).
+    is missing only if it is missing in the source (NULL).
+
+    `numbers` (int64, one for each row of the frame) are the numbers by which a person finds the rows. A row of a CSV
+    file or of a workbook has the number that a spreadsheet program shows, so the header is row 1. A line of JSON Lines
+    has the number of the line. Other sources count their rows from 1. Malformed records have numbers, too.
     """
 
     frame: "pd.DataFrame"
@@ -88,7 +91,8 @@ class PlannedChunk:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the source, for a report to a person: record number (1 = first), file, and unchanged cells."""
+    """A row of the source, for a report to a person: its number as in `Chunk.numbers`, its file, and its unchanged
+    cells."""
 
     number: int
     file: str

@@ -74,7 +74,7 @@ class Activity(TypedDict):
 class CauseExample(TypedDict):
     """A row in the report's `causes`."""
 
-    row: Annotated[int, "Number of the row in its file, from 1."]
+    row: Annotated[int, "Number of the row. In a CSV file or a workbook: the number that a spreadsheet program shows."]
     file: Annotated[str, "Name of the source or file."]
     value: Annotated[str, "Masked text of the cell that caused the problem."]
 

@@ -37,7 +37,7 @@ DRIFT_COLUMNS = {
     "field": "The field that differs; empty if the row could not be compared.",
     "service": "The value in the service, if the row was compared.",
     "source": "The value in the source, as it would be sent.",
-    "_row": "The row's number in the source, from 1; empty for an opt-out whose row the run has not read.",
+    "_row": "The row's number in the source; empty for an opt-out whose row the run has not read.",
     "_file": "The name of the source.",
     "_outcome": "The outcome of the row.",
     "_code": "changed; not_compared: the values could not be compared with the service, and a message of the report "

@@ -68,7 +68,7 @@ def build_chunk(
     *,
     advice: str = "",
 ) -> Chunk:
-    """Return a chunk with the columns `texts`. `numbers` are the record numbers of all rows.
+    """Return a chunk with the columns `texts`. `numbers` are the numbers of all rows.
 
     A row is malformed if a value in a used column cannot be text. If `used_columns` is None, all columns are used.
     `show` takes the index of a row and returns the row as text. `advice` is the end of each message.

@@ -1,8 +1,8 @@
 """Reads a CSV file as a source, block by block. Memory is limited by the size of a block.
 
-A block ends at the end of a record, and pyarrow parses each block. This module numbers the records, and reports the
-malformed records. The other records are read. A file is refused if a record may hide other rows, or has spaces before a
-quote.
+A block ends at the end of a record, and pyarrow parses each block. This module numbers the records as a spreadsheet
+program numbers its rows, and reports the malformed records. The other records are read. A file is refused if a record
+may hide other rows, or has spaces before a quote.
 
 pyarrow's streaming reader is not used, because it reads 32 blocks ahead in threads. These threads crash the interpreter
 if the interpreter ends first (measured, pyarrow 26).
@@ -64,13 +64,11 @@ _Failures = dict[int, tuple[str, str]]
 @dataclass(frozen=True, slots=True)
 class ParsedBlock:
     """A block after parsing. `table` has the rows as large_string columns. `indices` has the index of each row's
-    record. `failures` has the malformed records. `is_record` is the mask of the records that have a number: blank lines
-    and lines of only delimiters have none."""
+    record. `failures` has the malformed records. Blank lines and lines of only delimiters are in neither of them."""
 
     table: pa.Table
     indices: npt.NDArray[np.int64]
     failures: _Failures
-    is_record: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,7 @@ class CsvSource(CloseableResource):
             )
         chosen_delimiter = delimiter or hinted_delimiter or decide_delimiter(text, is_whole_file=is_whole_file)
         title_count = count_titles(text, chosen_delimiter)
-        self.columns, header_size = self._read_header(
+        self.columns, header_size, self._header_number = self._read_header(
             head[byte_count_above:], chosen_delimiter, title_count, lines_above, is_whole_file=is_whole_file
         )
         self._bytes_above_rows = head[: byte_count_above + header_size]  # the header and the lines above the header
@@ -143,7 +141,7 @@ class CsvSource(CloseableResource):
 
     def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
-        messages, record_number = tuple(self._messages), 0
+        messages, previous_number = tuple(self._messages), self._header_number
         used_indices = [
             index for index, column in enumerate(self.columns) if used_columns is None or column in used_columns
         ]
@@ -160,20 +158,20 @@ class CsvSource(CloseableResource):
                 parsed_block = parse_block(block, records, self._dialect, used_indices)
             except (SourceError, pa.ArrowInvalid) as error:
                 raise ContentError(f"{self.name}: cannot be read on from line {line}: {error}") from error
-            share_after, row_count, block_record_count = (
+            share_after, row_count, block_row_count = (
                 self._input.file.tell() / file_size,
                 0,
-                max(int(parsed_block.is_record.sum()), 1),
+                max(len(parsed_block.indices) + len(parsed_block.failures), 1),
             )
-            for chunk in self._build_chunks(block, records, parsed_block, line, record_number):
+            for chunk in self._build_chunks(block, records, parsed_block, line, previous_number):
                 row_count += len(chunk.numbers) + len(chunk.malformed)
                 yield replace(
                     chunk,
                     messages=messages,
-                    share=share_before + (share_after - share_before) * row_count / block_record_count,
+                    share=share_before + (share_after - share_before) * row_count / block_row_count,
                 )
                 messages = ()
-            share_before, record_number = share_after, record_number + int(parsed_block.is_record.sum())
+            share_before, previous_number = share_after, previous_number + len(records)
 
     def close(self) -> None:
         """Release the file. A second call does nothing."""
@@ -181,8 +179,9 @@ class CsvSource(CloseableResource):
 
     def _read_header(
         self, head: bytes, delimiter: str, title_count: int, lines_above: int, *, is_whole_file: bool
-    ) -> tuple[tuple[str, ...], int]:
-        """Return the names of the columns, and the offset at which the first row begins."""
+    ) -> tuple[tuple[str, ...], int, int]:
+        """Return the names of the columns, the offset at which the first row begins, and the number of the header in a
+        spreadsheet program. Such a program counts titles and blank lines, and does not show a `sep=` line."""
         records = find_records(head, delimiter, is_last=is_whole_file)
         filled_indices = np.flatnonzero(~find_blank(head, records, delimiter))
         if len(filled_indices) <= title_count:
@@ -204,7 +203,7 @@ class CsvSource(CloseableResource):
                 f"{self.name}: its header is not {self._stream.encoding} (byte 0x{record[error.start]:02X}); "
                 f"name the file's encoding: {advise_encoding(self._stream.advised_encoding)}"
             ) from None
-        return columns, int(records.next_starts[index])
+        return columns, int(records.next_starts[index]), index + 1
 
     def _read_blocks(self) -> Iterator[tuple[int, bytes, Records]]:
         """Yield the number of the first line, the bytes and the records of each block. A block ends at the end of a
@@ -238,9 +237,9 @@ class CsvSource(CloseableResource):
         self, block: bytes, records: Records, parsed_block: ParsedBlock, line: int, previous_number: int
     ) -> Iterator[Chunk]:
         """Yield the records of a block in chunks of at most `_MAX_CHUNK_ROWS` rows. `previous_number` is the number of
-        the last record before the block."""
-        numbers_of_records = previous_number + np.cumsum(parsed_block.is_record)
-        numbers = numbers_of_records[parsed_block.indices]
+        the last record before the block. Blank lines have numbers, too."""
+        first_number = previous_number + 1
+        numbers = first_number + parsed_block.indices
         malformed_rows, previous_start = [], 0
         for index, (code, message) in sorted(parsed_block.failures.items()):
             start, stop = int(records.starts[index]), int(records.stops[index])
@@ -251,7 +250,7 @@ class CsvSource(CloseableResource):
                 verb = agree(inner_line_count, "was", "were")
                 message += f"; the row includes {count(inner_line_count, 'more line')}, which {verb} not read as a row"
             raw = show_bytes(record[:_MAX_SHOWN_BYTES]) + ("…" if len(record) > _MAX_SHOWN_BYTES else "")
-            malformed_rows.append(MalformedRow(int(numbers_of_records[index]), line, raw, code, message))
+            malformed_rows.append(MalformedRow(first_number + index, line, raw, code, message))
         table = parsed_block.table.rename_columns(list(self.columns))
         starts = range(0, max(1, table.num_rows), _MAX_CHUNK_ROWS)
         for start in starts:
@@ -276,15 +275,16 @@ def open_csv(
     above the header (lines of a single cell) are left out. A delimiter after the last cell of each row is also left
     out.
 
-        A record is malformed in these cases:
+    A record is malformed in these cases:
 
     - The record has more or fewer cells than the header.
     - A used column has an undecodable byte or a NUL byte.
     - A quote closes before the end of its cell, or is ambiguous.
     - The record is longer than a MiB.
 
-    Blank lines (also with spaces and tabs) and lines with only the delimiters of the header are not records. A quote
-    within quotes is written twice. A backslash has no special meaning.
+    Blank lines (also with spaces and tabs) and lines with only the delimiters of the header are not records, but they
+    count: a record has the number of its row in a spreadsheet program, where the header is row 1. A quote within quotes
+    is written twice. A backslash has no special meaning.
 
     The `messages` of the first chunk name the parts that were left out, and a detected encoding. If the encoding is not
     certain, rows with bytes beyond ASCII are malformed. `chunk_bytes` is the size of a block (default: about 30,000
@@ -391,7 +391,7 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
     harmless_indices = _find_harmless_records(table, indices, undecodable_failures, used_indices)
     failures |= {index: problem for index, problem in undecodable_failures.items() if index not in harmless_indices}
     is_row = ~np.isin(indices, list(failures))
-    return ParsedBlock(table.filter(pa.array(is_row)), indices[is_row], failures, ~is_blank)
+    return ParsedBlock(table.filter(pa.array(is_row)), indices[is_row], failures)
 
 
 def _select_parseable(

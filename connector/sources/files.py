@@ -155,7 +155,7 @@ class MatchedFiles(CloseableResource):
     """Several files of rows, opened by `open_files`. `columns` has each column of any file once, in the order of the
     files.
 
-    If a file lacks a column, its rows have no value in this column. Record numbers begin again in each file.
+    If a file lacks a column, its rows have no value in this column. Row numbers begin again in each file.
     """
 
     def __init__(self, name: str, paths: Sequence[str], opener: Callable[[str], Source]) -> None:

@@ -33,7 +33,7 @@ _CELL_SEPARATOR = " | "  # between the cells of several columns
 class FaultExample(TypedDict):
     """A row in the `faults` of the report."""
 
-    row: Annotated[int, "Number of the row in its file, from 1."]
+    row: Annotated[int, "Number of the row. In a CSV file or a workbook: the number that a spreadsheet program shows."]
     value: Annotated[str, "Text of the cells that the field is read from. The text is not masked."]
 
 

@@ -88,7 +88,7 @@ class Differences:
 
     A missing subscriber whose entry is confirmed also counts as vanished. `missing_by_ledger` has the number of missing
     subscribers by the state of their entries, and `fields` the number of drifted subscribers by field. `examples` are
-    subscriber ids, and record numbers of the source for missing subscribers.
+    subscriber ids, and row numbers of the source for missing subscribers.
     """
 
     is_certain: bool = False
@@ -99,7 +99,7 @@ class Differences:
     file: str | None = None
 
     def count(self, kind: str, example: int) -> None:
-        """Count a difference of this kind. `example` is a subscriber id or a record number."""
+        """Count a difference of this kind. `example` is a subscriber id or a row number."""
         self.counts[kind] += 1
         if len(self.examples[kind]) < _MAX_EXAMPLES:
             self.examples[kind].append(example)
@@ -146,7 +146,7 @@ class DifferencesReport(TypedDict):
     ]
     examples: Annotated[
         dict[str, list[int]],
-        "Up to five examples of each kind: record numbers of missing rows, otherwise subscriber ids.",
+        "Up to five examples of each kind: numbers of missing rows, otherwise subscriber ids.",
     ]
     differences_file: Annotated[str | None, "Path of the file of `--to`. Null without `--to`."]
 

@@ -38,8 +38,8 @@ def write_people(folder: Path, *rows: str) -> None:
 @pytest.mark.parametrize(
     ("rows", "used_row"),
     [
-        (("ann@x.org,Ann,DE,no", *ROWS), 1),
-        ((*ROWS, "ANN@x.org,A,DE,no", "ann@x.org,B,DE,no"), 3),
+        (("ann@x.org,Ann,DE,no", *ROWS), 2),
+        ((*ROWS, "ANN@x.org,A,DE,no", "ann@x.org,B,DE,no"), 4),
     ],
     ids=["first", "the first of two"],
 )
@@ -107,7 +107,7 @@ def test_an_invalid_inactive_row_prevents_the_create_of_its_subscriber(connector
     assert list_activity(connector) == {"bob@x.org": True, "cem@x.org": False}
     (message,) = find_messages(result, "an invalid row that says inactive")
     expected_text = (
-        "3 subscribers have an invalid row that says inactive, or that cannot be read (rows 3, 4, 9), so no other row"
+        "3 subscribers have an invalid row that says inactive, or that cannot be read (rows 4, 5, 10), so no other row"
     )
     assert message.startswith(expected_text)
     causes = [cause for cause in result.report["causes"] if cause["outcome"] == "duplicate"]
@@ -136,7 +136,7 @@ def test_an_unreadable_row_prevents_the_create_of_its_subscriber_as_active(
     assert (result.code, result.rows) == (1, {"read": 3, "invalid": 1, "duplicate": 1, "created": 1}), result.stderr
     assert list_activity(connector) == {"bob@x.org": True}
     (message,) = find_messages(result, "that cannot be read (row")
-    assert f"(row {3 if is_last else 1})" in message
+    assert f"(row {4 if is_last else 2})" in message
     causes = [cause for cause in result.report["causes"] if cause["outcome"] == "duplicate"]
     assert [(cause["code"], cause["rows"]) for cause in causes] == [("overruled", 1)]
 
@@ -195,7 +195,7 @@ def test_an_inactive_row_has_no_precedence_over_a_row_for_another_base(connector
         (7, "ann@x.org", True), (9, "ann@x.org", False), (7, "bob@x.org", False),
     }  # fmt: skip
     assert find_messages(result, "disagree") == [
-        "2 subscribers have rows that disagree on is_active: the inactive row is used (rows 2, 5)"
+        "2 subscribers have rows that disagree on is_active: the inactive row is used (rows 3, 6)"
     ]
 
 
@@ -207,7 +207,7 @@ def test_the_inactive_row_may_be_in_any_of_several_files(connector: Connector, t
     assert result.rows == {"read": 4, "created": 3, "duplicate": 1}
     assert list_activity(connector) == {"ann@x.org": False, "bob@x.org": True, "cem@x.org": True}
     (message,) = find_messages(result, "disagree")
-    assert message.endswith(f"the inactive row is used (row 2 of {tmp_path}/2.csv)")
+    assert message.endswith(f"the inactive row is used (row 3 of {tmp_path}/2.csv)")
 
 
 def test_a_limit_ends_the_reading_if_no_column_holds_the_activity(connector: Connector, tmp_path: Path) -> None:

@@ -91,9 +91,9 @@ def test_rejects_of_several_files_name_the_file_and_the_row(connector: Connector
         (row["_file"], row["_row"], row["email"], row["name"], row["colour"]) for row in read_rejects(result)
     ]
     assert sorted(reject_rows) == [
-        (str(inbox_folder / "2026-01.csv.gz"), "2", "nobody", "Ann", "blue"),
-        (str(inbox_folder / "2026-02.csv"), "2", "", "", ""),
-        (str(inbox_folder / "2026-02.csv"), "3", "nobody", "Cem", ""),
+        (str(inbox_folder / "2026-01.csv.gz"), "3", "nobody", "Ann", "blue"),
+        (str(inbox_folder / "2026-02.csv"), "3", "", "", ""),
+        (str(inbox_folder / "2026-02.csv"), "4", "nobody", "Cem", ""),
     ]
 
 

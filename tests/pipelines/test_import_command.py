@@ -67,12 +67,12 @@ def test_each_row_of_a_file_with_faults_has_one_outcome_and_its_faults_in_the_re
     assert list(rejects[0]) == [*INVALID_LINES[0].split(","), *ADDED_COLUMNS]
     faults_by_row = {row["_row"]: (row["_outcome"], row["_field"], row["Colour"]) for row in rejects}
     assert faults_by_row == {
-        "2": ("invalid", "email", "blue"),
-        "3": ("invalid", "email; birthday", ""),
-        "4": ("invalid", "", ""),
-        "6": ("duplicate", "email", ""),
+        "3": ("invalid", "email", "blue"),
+        "4": ("invalid", "email; birthday", ""),
+        "5": ("invalid", "", ""),
+        "7": ("duplicate", "email", ""),
     }
-    reject = next(row for row in rejects if row["_row"] == "4")
+    reject = next(row for row in rejects if row["_row"] == "5")
     assert reject["_raw"] == "dan@example.com,Dan"
     assert "line 5" in reject["_message"]
     for expected_text in ("1 zip code is not a plain number", "columns not used: Colour"):

@@ -43,9 +43,9 @@ def test_each_fault_is_counted_with_examples_of_original_values(connector: Conne
     assert (result.code, result.report["status"], result.report["command"]) == (1, "partial", "validate")
     assert result.rows == {"read": 7, "valid": 1, "invalid": 4, "duplicate": 2}
     assert list_faults(result) == [
-        ("gender", "gender", 3, [(2, "m"), (3, "f")]),
-        ("", "ragged", 1, [(4, "ragged@x.org")]),
-        ("email", "email", 1, [(2, "bob")]),
+        ("gender", "gender", 3, [(3, "m"), (4, "f")]),
+        ("", "ragged", 1, [(5, "ragged@x.org")]),
+        ("email", "email", 1, [(3, "bob")]),
     ]
     assert result.report["unmapped_columns"] == ["Plan"]
     assert (result.report["rejects_file"], result.report["job"]) == (None, "people")
@@ -76,9 +76,9 @@ def test_a_job_is_validated_with_its_mapping(connector: Connector, tmp_path: Pat
     result = validate(connector, "job.yaml")
     assert result.rows == {"read": 1 + len(INVALID_ROWS), "valid": 1, "invalid": len(INVALID_ROWS)}
     faults = {(name, code): examples for name, code, _, examples in list_faults(result)}
-    assert faults["custom_field1", "template"] == [(7, "7 | ")]
-    assert faults["phone", "phone"] == [(4, "call me")]
-    assert faults["birthday", "date"] == [(6, "31-02-1990"), (8, "30-30-1990")]
+    assert faults["custom_field1", "template"] == [(8, "7 | ")]
+    assert faults["phone", "phone"] == [(5, "call me")]
+    assert faults["birthday", "date"] == [(7, "31-02-1990"), (9, "30-30-1990")]
     result_by_file = validate(connector, "people.csv", "--job", "job.yaml")
     assert list_faults(result_by_file) == list_faults(result)
 
@@ -113,7 +113,7 @@ def test_a_file_without_a_fault_is_ok(connector: Connector, tmp_path: Path) -> N
 def test_validate_reads_options_like_an_import(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", *PEOPLE)
     result = validate(connector, path, "--map", "gender=", "--zip", "reject", "--limit", "3", "--inactive")
-    assert list_faults(result) == [("email", "email", 1, [(2, "bob")]), ("address_zip", "zip", 1, [(3, "02134")])]
+    assert list_faults(result) == [("email", "email", 1, [(3, "bob")]), ("address_zip", "zip", 1, [(4, "02134")])]
     result_by_key = validate(connector, path, "--identity", "client_user_id", "--map", "client_user_id=Plan")
     assert result_by_key.rows["duplicate"] == 2
 
@@ -136,7 +136,7 @@ def test_the_table_shows_escape_sequences_of_cells_as_text(connector: Connector,
     result = connector.run("validate", path, environ=ENVIRON_WITHOUT_SERVICE)
     assert result.code == 1
     assert "\x1b" not in result.stdout
-    assert "row 1: \\x1b[31mred" in result.stdout
-    assert "row 2: [bold]x[/]" in result.stdout
+    assert "row 2: \\x1b[31mred" in result.stdout
+    assert "row 3: [bold]x[/]" in result.stdout
     assert f"{'y' * 60}…" in result.stdout
     assert "Email is not an email address" in result.stdout

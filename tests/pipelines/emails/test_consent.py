@@ -59,7 +59,7 @@ def test_one_unsubscribed_row_suppresses_its_recipient(mailer: Connector, tmp_pa
     assert mailer.run_json("mail", "mail.yaml", "--preview", "2").rows == expected_counts
     limited_result = mailer.run_json("mail", "mail.yaml", "--limit", "1")
     assert limited_result.rows == {"read": 1, "suppressed": 1}, (
-        "row 3 suppresses its recipient, although the limit leaves row 3 out"
+        "row 4 suppresses its recipient, although the limit leaves row 4 out"
     )
     result = mailer.run_json("mail", "mail.yaml")
     assert (result.code, result.rows) == (0, expected_counts), result.stderr

@@ -123,7 +123,7 @@ def test_invalid_duplicate_and_suppressed_rows_get_no_email(mailer: Connector, t
     suppress = {"file": {"path": "gone.csv", "column": "email"}}
     write_job(tmp_path, suppress=suppress)
     preview_result = mailer.run_json("mail", "mail.yaml", "--preview", "1")
-    assert "row 4 is invalid: Email." in preview_result.stderr
+    assert "row 5 is invalid: Email." in preview_result.stderr
     assert "Bcc" not in preview_result.stderr + preview_result.stdout
 
     result = mailer.run_json("mail", "mail.yaml")

@@ -13,10 +13,10 @@ def test_a_row_with_a_wrong_number_of_cells_is_reported_with_its_number_and_line
     path = write(tmp_path, 'a,b\n1,"x\ny"\n\nshort\n3,4\n5,6,7\n8,9\n')
     (chunk,) = read(path)
     assert chunk.frame.to_numpy().tolist() == [["1", "x\ny"], ["3", "4"], ["8", "9"]]
-    assert chunk.numbers.tolist() == [1, 3, 5]
+    assert chunk.numbers.tolist() == [2, 5, 7]
     short_row, long_row = chunk.malformed
-    assert (short_row.number, short_row.line, short_row.raw, short_row.code) == (2, 5, "short", "ragged")
-    assert (long_row.number, long_row.line, long_row.raw, long_row.code) == (4, 7, "5,6,7", "ragged")
+    assert (short_row.number, short_row.line, short_row.raw, short_row.code) == (4, 5, "short", "ragged")
+    assert (long_row.number, long_row.line, long_row.raw, long_row.code) == (6, 7, "5,6,7", "ragged")
     assert "1 cells where the header has 2" in short_row.message
 
 
@@ -24,8 +24,8 @@ def test_a_byte_that_cannot_be_decoded_rejects_only_its_row(tmp_path: Path) -> N
     path = write(tmp_path, "a,b\nMüller,1\n".encode() + b"M\xfcller,2\nragged\xff,1,2\n" + "Ω,3\n".encode())
     (chunk,) = read(path)
     assert chunk.frame["a"].tolist() == ["Müller", "Ω"]
-    assert chunk.numbers.tolist() == [1, 4]
-    assert [(row.number, row.line, row.code) for row in chunk.malformed] == [(2, 3, "encoding"), (3, 4, "encoding")]
+    assert chunk.numbers.tolist() == [2, 5]
+    assert [(row.number, row.line, row.code) for row in chunk.malformed] == [(3, 3, "encoding"), (4, 4, "encoding")]
     assert chunk.malformed[0].raw == r"M\xfcller,2"
     assert "0xFC" in chunk.malformed[0].message
     assert "--encoding cp1252, or source.file.encoding in a job" in chunk.malformed[0].message
@@ -58,9 +58,9 @@ def test_a_byte_that_is_not_text_rejects_its_row_only_in_a_used_column(
             emails = [row for chunk in chunks for row in chunk.frame["email"].tolist()]
             numbers = [number for chunk in chunks for number in chunk.numbers.tolist()]
             assert emails == [f"{letter}@x.org" for letter in people]
-            assert numbers == ["abcd".index(letter) + 1 for letter in people]
+            assert numbers == ["abcd".index(letter) + 2 for letter in people]
             assert [row.number for chunk in chunks for row in chunk.malformed] == [
-                number for number in (1, 2, 3, 4) if number not in numbers
+                number for number in (2, 3, 4, 5) if number not in numbers
             ]
 
 
@@ -71,7 +71,7 @@ def test_a_fault_that_may_shift_cells_rejects_its_row_even_in_an_unused_column(t
     with open_csv(path) as source:
         (chunk,) = source.chunks(["email"])
     assert chunk.frame["email"].tolist() == ["d@x.org"]
-    assert [row.number for row in chunk.malformed] == [1, 2, 3]
+    assert [row.number for row in chunk.malformed] == [2, 3, 4]
 
 
 def test_the_reported_text_of_a_malformed_row_has_no_control_characters(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_quote_that_is_open_at_the_end_of_the_last_line_rejects_this_row(tmp_p
     (chunk,) = read(write(tmp_path, 'a,b\n1,2\n3,"Ann'))
     assert chunk.frame.to_numpy().tolist() == [["1", "2"]]
     assert [(row.number, row.line, row.code, row.raw) for row in chunk.malformed] == [
-        (2, 3, "unclosed_quote", '3,"Ann')
+        (3, 3, "unclosed_quote", '3,"Ann')
     ]
 
 
@@ -157,8 +157,8 @@ def test_a_cell_with_text_after_its_closing_quote_rejects_only_its_row(
     malformed_rows = [row for chunk in chunks for row in chunk.malformed]
     later_line = 6 + stray_text.count("\n")
     assert [(row.number, row.line, row.code) for row in malformed_rows] == [
-        (2, 4, "stray_quote"),
-        (4, later_line, "stray_quote"),
+        (3, 4, "stray_quote"),
+        (5, later_line, "stray_quote"),
     ]
     assert {row.raw for row in malformed_rows} == {stray_text}
     assert "twice" in malformed_rows[0].message
@@ -169,7 +169,7 @@ def test_a_record_that_is_too_large_is_reported_with_its_first_characters(tmp_pa
     cell = "x" * (1 << 20)
     (chunk,) = read(write(tmp_path, f"a,b\n1,2\n3,{cell}\n5,6\n"))
     (row,) = chunk.malformed
-    assert (row.number, row.line, row.code, row.raw) == (2, 3, "oversized", f"3,{cell[: (1 << 16) - 2]}…")
+    assert (row.number, row.line, row.code, row.raw) == (3, 3, "oversized", f"3,{cell[: (1 << 16) - 2]}…")
     assert "longer than 1024 KiB" in row.message
     largest_cell = "y" * ((1 << 20) - 2)
     assert read(write(tmp_path, f"a,b\n1,{largest_cell}\n"))[0].frame["b"].tolist() == [largest_cell]
@@ -180,7 +180,7 @@ def test_malformed_rows_are_in_the_chunk_of_the_rows_around_them(tmp_path: Path)
     chunks = read(write(tmp_path, content), chunk_bytes=1 << 20)
     assert max(len(chunk.frame) for chunk in chunks) == 50_000
     numbers = [number for chunk in chunks for number in chunk.numbers.tolist()]
-    assert sorted(numbers + [row.number for chunk in chunks for row in chunk.malformed]) == list(range(1, 120_001))
+    assert sorted(numbers + [row.number for chunk in chunks for row in chunk.malformed]) == list(range(2, 120_002))
     for earlier_chunk, later_chunk in pairwise(chunks):
         assert max(row.number for row in earlier_chunk.malformed) < min(later_chunk.numbers)
 
@@ -189,4 +189,4 @@ def test_a_file_with_only_malformed_rows_is_read_as_empty_frames(tmp_path: Path)
     (chunk,) = read(write(tmp_path, "a,b\n1\n2\n"))
     assert chunk.frame.shape == (0, 2)
     assert [str(dtype) for dtype in chunk.frame.dtypes] == ["str", "str"]
-    assert [row.number for row in chunk.malformed] == [1, 2]
+    assert [row.number for row in chunk.malformed] == [2, 3]

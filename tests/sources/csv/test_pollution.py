@@ -89,7 +89,7 @@ def test_a_row_that_does_not_end_with_the_delimiter_is_rejected_and_no_cell_is_s
         assert [
             (malformed_row.number, malformed_row.line, malformed_row.code, malformed_row.raw)
             for malformed_row in malformed_rows
-        ] == [(10, 11, "ragged", row)]
+        ] == [(11, 11, "ragged", row)]
 
 
 @pytest.mark.parametrize(

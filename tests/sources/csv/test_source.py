@@ -14,7 +14,7 @@ def test_a_cell_is_read_as_unchanged_text(tmp_path: Path) -> None:
     (chunk,) = read(path)
     assert chunk.frame.to_numpy().tolist() == [["007", "+31612345678", " 1.50 ", ""], ["NULL", "NA", "nan", ""]]
     assert [str(dtype) for dtype in chunk.frame.dtypes] == ["str"] * 4
-    assert chunk.numbers.tolist() == [1, 2]
+    assert chunk.numbers.tolist() == [2, 3]
     assert chunk.numbers.dtype == "int64"
     assert chunk.frame.index.tolist() == [0, 1]
     assert chunk.name == str(path)
@@ -34,6 +34,21 @@ def test_the_delimiter_is_guessed_by_its_number_of_cells_unless_the_options_have
     assert read_rows(write(tmp_path, "a|b|c;d\n1|2|3;4\n")) == [["1", "2", "3;4"]]
     assert read_rows(write(tmp_path, "a:b\n1:2\n"), delimiter=":") == [["1", "2"]]
     assert read_rows(write(tmp_path, "a\tb\n1\t2\n"), delimiter="tab") == [["1", "2"]]
+
+
+@pytest.mark.parametrize("chunk_bytes", [None, 1, 30])
+def test_a_row_has_the_number_that_a_spreadsheet_program_shows_for_it(tmp_path: Path, chunk_bytes: int | None) -> None:
+    """Titles, the header, blank lines and lines of delimiters are rows of a spreadsheet. A `sep=` line is not."""
+    rows = ["Contacts", "", "name,note", "row 4,", "", "  ", 'row 7,"two\n\nlines"', ",", "row 9,a,b", "row 10,"]
+    for line_above in ("", "sep=,\r\n"):
+        chunks = read(write(tmp_path, line_above + "\r\n".join(rows)), chunk_bytes=chunk_bytes)
+        names = {
+            number: name
+            for chunk in chunks
+            for number, name in zip(chunk.numbers.tolist(), chunk.frame["name"], strict=True)
+        }
+        assert names == {4: "row 4", 7: "row 7", 10: "row 10"}
+        assert [(row.number, row.raw) for chunk in chunks for row in chunk.malformed] == [(9, "row 9,a,b")]
 
 
 def test_the_delimiter_line_of_excel_is_not_the_header(tmp_path: Path) -> None:
@@ -74,14 +89,14 @@ def test_a_line_with_only_blanks_is_not_a_record(tmp_path: Path, delimiter: str)
     path = write(tmp_path, "\n".join(lines).replace(",", delimiter))
     (chunk,) = read(path)
     assert chunk.frame.to_numpy().tolist() == [["1", "2", "3"], ["4", "5", " "]]
-    assert chunk.numbers.tolist() == [1, 3]
-    assert [(row.number, row.line, row.code) for row in chunk.malformed] == [(2, 7, "ragged")]
+    assert chunk.numbers.tolist() == [4, 9]
+    assert [(row.number, row.line, row.code) for row in chunk.malformed] == [(7, 7, "ragged")]
 
 
 def test_a_delimiter_does_not_count_as_a_blank(tmp_path: Path) -> None:
     (chunk,) = read(write(tmp_path, "a\tb\tc\n1\t2\t3\n\t\n\t\t\n"))
-    assert chunk.numbers.tolist() == [1]
-    assert [(row.number, row.code) for row in chunk.malformed] == [(2, "ragged")]
+    assert chunk.numbers.tolist() == [2]
+    assert [(row.number, row.code) for row in chunk.malformed] == [(3, "ragged")]
     (comma_chunk,) = read(write(tmp_path, "a,b\n1,2\n\t \t\n"))
     assert comma_chunk.malformed == ()
 
@@ -89,7 +104,7 @@ def test_a_delimiter_does_not_count_as_a_blank(tmp_path: Path) -> None:
 def test_a_byte_that_the_named_encoding_does_not_have_rejects_its_row(tmp_path: Path) -> None:
     (chunk,) = read(write(tmp_path, b"a,b\n1,\x81\n2,\xe9\n"), encoding="cp1252")
     assert chunk.frame.to_numpy().tolist() == [["2", "é"]]
-    assert [(row.number, row.code, row.raw) for row in chunk.malformed] == [(1, "encoding", "1,\ufffd")]
+    assert [(row.number, row.code, row.raw) for row in chunk.malformed] == [(2, "encoding", "1,\ufffd")]
     assert "source.file.encoding in a job" in chunk.malformed[0].message
 
 
@@ -106,7 +121,7 @@ def test_a_byte_order_mark_after_the_first_bytes_stays_in_the_text(tmp_path: Pat
 
 
 def test_numbers_and_lines_continue_over_chunks(tmp_path: Path) -> None:
-    content = "a,b\n" + "".join(f'{n},"x\n"\n' if n % 5 else f"ragged {n}\n\n" for n in range(1, 1001))
+    content = "a,b\n" + "".join(f'{n},"x\n"\n' if n % 5 else f"ragged {n}\n" for n in range(2, 1002))
     chunks = read(write(tmp_path, content), chunk_bytes=500)
     assert len(chunks) > 5
     for chunk in chunks:

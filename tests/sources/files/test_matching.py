@@ -26,12 +26,12 @@ def test_the_files_of_a_pattern_are_read_in_the_order_of_their_names(tmp_path: P
         first_chunk, second_chunk = source.chunks()
     assert (first_chunk.name, first_chunk.numbers.tolist(), first_chunk.frame["email"].tolist()) == (
         str(tmp_path / "a.csv"),
-        [1],
+        [2],
         ["a@x.org"],
     )
-    assert (second_chunk.name, second_chunk.numbers.tolist()) == (str(tmp_path / "b.csv"), [1, 3])
+    assert (second_chunk.name, second_chunk.numbers.tolist()) == (str(tmp_path / "b.csv"), [2, 4])
     assert second_chunk.frame["email"].tolist() == ["b@x.org", "c@x.org"]
-    assert [row.number for row in second_chunk.malformed] == [2]
+    assert [row.number for row in second_chunk.malformed] == [3]
 
 
 def test_the_columns_of_several_files_are_matched_by_name(tmp_path: Path) -> None:
