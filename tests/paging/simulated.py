@@ -1,7 +1,7 @@
-"""A simulated list that changes during a reading, in any order, of a service that may answer wrongly. All changes come
-from a seed, and there is no clock.
+"""A simulated list of a service, in any order, which changes while it is read. The service may answer wrongly.
 
-The list knows the truth: which subscribers were listed during the whole reading, and which were ever listed.
+All changes come from a seed, and there is no clock. The list records which subscribers were always listed, and which
+were ever listed.
 """
 
 from dataclasses import dataclass, field
@@ -14,8 +14,8 @@ from connector.paging.certificate import Certificate
 from connector.paging.overlap import PageRequest
 from connector.paging.pager import Pager
 
-STARTED = datetime(2026, 11, 21, 9, 0, 0, tzinfo=UTC)
-FINISHED = datetime(2026, 11, 21, 9, 0, 30, tzinfo=UTC)
+STARTED_AT = datetime(2026, 11, 21, 9, 0, 0, tzinfo=UTC)
+FINISHED_AT = datetime(2026, 11, 21, 9, 0, 30, tzinfo=UTC)
 
 ORDERS = (
     "id",
@@ -41,63 +41,68 @@ Filters = tuple[tuple[str, object], ...]
 
 @dataclass(slots=True)
 class SimulatedList:
-    """A list of subscribers. Chances are per request. The default is an honest list that does not change."""
+    """A list of subscribers. A `…_chance` is the chance of a change before each request. The default is a list that
+    does not change and is answered correctly."""
 
     random: Random
-    count: int  # subscribers at the beginning
+    count: int  # number of subscribers before the first request
     order: str = "id"  # see `_sort`
     limit: int = 20  # the largest limit that the service accepts
     insert_chance: float = 0.0
     delete_chance: float = 0.0
-    touch_chance: float = 0.0  # a touched subscriber changes its activity
-    burst: int = 1  # number of changes between two requests, at most
-    late_share: float = 0.0  # share of inserts whose id lies among the existing ids
-    change_place: str = "anywhere"  # anywhere (with inserts at the end), or by id: head, middle, end
+    touch_chance: float = 0.0  # to touch a subscriber changes its `is_active`
+    max_changes_per_request: int = 1  # the largest number of changes of each kind between two requests
+    middle_insert_share: float = 0.0  # share of inserts with an id among the existing ids
+    change_place: str = (
+        "anywhere"  # the place of changes: anywhere (inserts at the end), or head, middle or end of the ids
+    )
     total_mode: str = "honest"  # TotalCount: honest, cap, page_cap, wrong, apart (wrong now and then), none
     paging_mode: str = "honest"
-    """honest, aligned (the offset is cut to a multiple of the limit), stuck (the offset is ignored), clamped (the
-    offset is at most three limits), or silent (an answer has at most half the limit, and the echo has the whole
-    limit)."""
-    has_echoes: bool = True  # whether answers contain Offset and Limit
+    """`honest`; `aligned`: the offset is rounded down to a multiple of the limit; `stuck`: the offset is ignored;
+    `clamped`: the offset is at most three times the limit; `silent`: an answer has at most half of the limit, although
+    it repeats the whole limit."""
+    has_echoes: bool = True  # whether answers repeat Offset and Limit
     filter_mode: str = "work"
-    """work, ignored, lossy (filters lose some subscribers), or small (filters work only in answers of less than a
-    page)."""
+    """`work`; `ignored`; `lossy`: filters leave some subscribers out; `small`: filters work only for limits below a
+    page."""
     window: int = 0  # the size of a result window; 0: no window
-    replica_lags: tuple[int, ...] = ()  # each answer comes from one replica; the lag is a number of requests
-    id_steps: tuple[int, ...] = (10,)  # distances between an id and the next id
+    replica_lags: tuple[int, ...] = ()  # lags in requests; one of the replicas answers each request
+    id_steps: tuple[int, ...] = (10,)  # the possible differences between an id and the next id
     is_homogeneous: bool = False  # all subscribers are active, in one base, and without a gender
     hidden_classes: Filters = ()  # the list shows these classes only to a request for the class
-    lost_shard_chance: float = 0.0  # chance that an answer lacks one of five shards
-    doubled_share: float = 0.0  # share of subscribers that are listed twice with one id, as in two bases
+    lost_shard_chance: float = 0.0  # that an answer lacks one of five shards
+    duplicate_share: float = 0.0  # share of subscribers that are listed twice with one id, as in two bases
     ids: list[int] = field(default_factory=list)
     email_keys: dict[int, float] = field(default_factory=dict)  # sort keys of the order by email
     people: dict[int, dict[str, object]] = field(default_factory=dict)
     touched_at: dict[int, int] = field(default_factory=dict)
-    raised_ids: set[int] = field(default_factory=set)  # touched subscribers
+    touched_ids: set[int] = field(default_factory=set)  # subscribers that were touched at least once
     request_count: int = 0
-    ever_listed: set[int] = field(default_factory=set)
-    always_listed: set[int] = field(default_factory=set)
-    inserted_at: dict[int, int] = field(default_factory=dict)  # number of the request
+    ever_listed_ids: set[int] = field(default_factory=set)
+    always_listed_ids: set[int] = field(default_factory=set)
+    inserted_at: dict[int, int] = field(
+        default_factory=dict
+    )  # the number of the request before which the id was inserted
     deleted_at: dict[int, int] = field(default_factory=dict)
-    _clock: int = 0
+    _change_count: int = 0
 
     def __post_init__(self) -> None:
         new_id = 1
         for _ in range(self.count):
             self._insert(new_id)
             new_id += self.random.choice(self.id_steps)
-        self.always_listed = set(self.ids)
-        self.ever_listed = set(self.ids)
+        self.always_listed_ids = set(self.ids)
+        self.ever_listed_ids = set(self.ids)
 
     def answer(self, page: PageRequest, filters: Filters = ()) -> Reply:
-        """Return the ids of a page and its three echoes, and change the list before the next answer."""
+        """Return the ids of a page, and its TotalCount, Offset and Limit. The list changes before the next answer."""
         offset, limit = page.offset, page.limit
         filters = () if self.filter_mode == "small" and limit >= self.limit else filters
         if self.request_count:
             self._change()
         self.request_count += 1
-        used_limit = min(limit, self.limit)
-        used_offset = self._choose_offset(offset, used_limit)
+        applied_limit = min(limit, self.limit)
+        applied_offset = self._choose_offset(offset, applied_limit)
         ids = self._read_replica(self.random.choice(self.replica_lags)) if self.replica_lags else self.ids
         if self.hidden_classes:
             hidden_classes = [class_ for class_ in self.hidden_classes if class_ not in filters]
@@ -110,32 +115,32 @@ class SimulatedList:
             shard = self.random.randrange(5)
             ids = [subscriber_id for subscriber_id in ids if subscriber_id // 10 % 5 != shard]
         result_ids = self._sort(
-            [subscriber_id for subscriber_id in ids if self._finds(subscriber_id, filters)] if filters else ids
+            [subscriber_id for subscriber_id in ids if self._lists(subscriber_id, filters)] if filters else ids
         )
-        if self.doubled_share:
-            doubled_ids = [
-                subscriber_id for subscriber_id in result_ids if subscriber_id % 1000 < 1000 * self.doubled_share
+        if self.duplicate_share:
+            duplicate_ids = [
+                subscriber_id for subscriber_id in result_ids if subscriber_id % 1000 < 1000 * self.duplicate_share
             ]
-            result_ids = sorted([*result_ids, *doubled_ids])
+            result_ids = sorted([*result_ids, *duplicate_ids])
         result_ids = result_ids[: self.window] if self.window else result_ids
-        row_count = used_limit // 2 or 1 if self.paging_mode == "silent" else used_limit
-        rows = result_ids[used_offset : used_offset + row_count]
+        row_count = applied_limit // 2 or 1 if self.paging_mode == "silent" else applied_limit
+        page_ids = result_ids[applied_offset : applied_offset + row_count]
         if self.order == "page_sorted":
-            rows = sorted(rows)
+            page_ids = sorted(page_ids)
         total = self._choose_total(len(result_ids))
         if not self.has_echoes:
-            return rows, total, None, None
-        return rows, total, used_offset if self.paging_mode == "clamped" else offset, used_limit
+            return page_ids, total, None, None
+        return page_ids, total, applied_offset if self.paging_mode == "clamped" else offset, applied_limit
 
     def _read_replica(self, lag: int) -> list[int]:
         """Return the ids that were listed `lag` requests ago."""
         time = self.request_count - lag
-        present_ids = [
+        existing_ids = [
             subscriber_id
             for subscriber_id in self.ids
             if self.inserted_at[subscriber_id] <= time or not self.inserted_at[subscriber_id]
         ]
-        return present_ids + [
+        return existing_ids + [
             subscriber_id
             for subscriber_id, deleted_at in self.deleted_at.items()
             if deleted_at > time and self.inserted_at[subscriber_id] <= time
@@ -153,7 +158,7 @@ class SimulatedList:
         person = self.people[subscriber_id]
         return all(person[name] == value for name, value in filters)
 
-    def _finds(self, subscriber_id: int, filters: Filters) -> bool:
+    def _lists(self, subscriber_id: int, filters: Filters) -> bool:
         """Return whether the service lists the subscriber for these filters."""
         if self.filter_mode == "ignored":
             return True
@@ -186,32 +191,32 @@ class SimulatedList:
                 return sorted(ids, reverse=True)
             case "email" | "page_sorted":
                 return sorted(ids, key=self.email_keys.__getitem__)
-            case "grouped":  # as by activity: a touched subscriber moves to the first group
-                return sorted(ids, key=lambda subscriber_id: (subscriber_id not in self.raised_ids, subscriber_id))
+            case "grouped":  # like an order by activity: a touched subscriber moves to the first group
+                return sorted(ids, key=lambda subscriber_id: (subscriber_id not in self.touched_ids, subscriber_id))
             case "touched":
                 return sorted(ids, key=lambda subscriber_id: (self.touched_at[subscriber_id], subscriber_id))
             case "touched_desc":
                 return sorted(ids, key=lambda subscriber_id: (-self.touched_at[subscriber_id], -subscriber_id))
-            case "ties":  # by a coarse key; the order of equal keys is random
+            case "ties":  # 70 neighbouring ids have the same key, and the order of equal keys is random
                 return sorted(ids, key=lambda subscriber_id: (subscriber_id // 70, self.random.random()))
             case _:
                 return self.random.sample(ids, len(ids))
 
     def _change(self) -> None:
-        for _ in range(self.burst):
+        for _ in range(self.max_changes_per_request):
             if self.random.random() < self.insert_chance:
-                is_late = self.random.random() < self.late_share
-                self._insert(self.random.randrange(10 * self.count + 10) if is_late else self._choose_new_id())
+                is_in_middle = self.random.random() < self.middle_insert_share
+                self._insert(self.random.randrange(10 * self.count + 10) if is_in_middle else self._choose_new_id())
             if self.ids and self.random.random() < self.delete_chance:
                 deleted_id = self._choose_old_id()
                 self.ids.remove(deleted_id)
                 self.deleted_at[deleted_id] = self.request_count
-                self.always_listed.discard(deleted_id)
+                self.always_listed_ids.discard(deleted_id)
             if self.ids and self.random.random() < self.touch_chance:
-                self._clock += 1
+                self._change_count += 1
                 touched_id = self.random.choice(self.ids)
-                self.touched_at[touched_id] = self._clock
-                self.raised_ids.add(touched_id)
+                self.touched_at[touched_id] = self._change_count
+                self.touched_ids.add(touched_id)
                 self.people[touched_id]["is_active"] = not self.people[touched_id]["is_active"]
 
     def _choose_new_id(self) -> int:
@@ -227,10 +232,10 @@ class SimulatedList:
         return sorted(self.ids)[{"head": 0, "middle": len(self.ids) // 2, "end": -1}[self.change_place]]
 
     def _insert(self, new_id: int) -> None:
-        if new_id in self.ever_listed:
+        if new_id in self.ever_listed_ids:
             return
         self.ids.append(new_id)
-        self.ever_listed.add(new_id)
+        self.ever_listed_ids.add(new_id)
         self.email_keys[new_id] = self.random.random()
         self.inserted_at[new_id] = self.request_count
         self.people[new_id] = {
@@ -239,70 +244,81 @@ class SimulatedList:
             "base_id": 1 if self.is_homogeneous else self.random.randrange(5),
             "gender": "" if self.is_homogeneous else self.random.choice(("male", "female", "")),
         }
-        self._clock += 1
-        self.touched_at[new_id] = self._clock if self.request_count else 0
+        self._change_count += 1
+        self.touched_at[new_id] = self._change_count if self.request_count else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a reading of the simulated list."""
+    """The certificate and the ids that a reading of the simulated list returned."""
 
     certificate: Certificate
     sweeps: dict[int, list[int]]  # the new ids of each sweep, in the order of the answers
-    most_in_flight: int = 1  # the largest number of pages in flight
+    max_in_flight_count: int = 1  # the largest number of pages in flight
 
     @property
-    def rows(self) -> list[int]:
+    def listed_ids(self) -> list[int]:
         return self.sweeps[max(self.sweeps)] if self.sweeps else []
 
-    def is_false(self, simulated: SimulatedList) -> bool:
-        """Return whether the certificate is false: the reading counts as complete, and it lacks a subscriber that was
-        listed all the time, has a row twice, or has a subscriber that was never listed."""
-        rows = self.rows
-        is_wrong = len(set(rows)) < len(rows) or not simulated.always_listed <= set(rows) <= simulated.ever_listed
-        return self.certificate.is_complete and (is_wrong or self.certificate.distinct != len(rows))
+    def is_false(self, simulated_list: SimulatedList) -> bool:
+        """Return whether the certificate is false: it says that the reading is complete, although the reading lacks a
+        subscriber that was always listed, has an id twice, or has an id that was never listed."""
+        listed_ids = self.listed_ids
+        is_list_wrong = (
+            len(set(listed_ids)) < len(listed_ids)
+            or not simulated_list.always_listed_ids <= set(listed_ids) <= simulated_list.ever_listed_ids
+        )
+        return self.certificate.is_complete and (is_list_wrong or self.certificate.distinct != len(listed_ids))
 
 
 @dataclass(slots=True)
 class PagesInFlight:
-    """Pages that were requested and not taken yet. The service answers them in any order, and changes between the
-    answers."""
+    """Pages that were requested and not received yet. The service answers them in any order, and the list changes
+    between two answers."""
 
-    simulated: SimulatedList
+    simulated_list: SimulatedList
     pages: list[PageRequest] = field(default_factory=list)
     replies: dict[int, Reply] = field(default_factory=dict)  # by the index of the page
 
-    def follow(self, pages: list[PageRequest], *, is_unchanging: bool) -> None:
+    def update(self, pages: list[PageRequest], *, is_unchanging: bool) -> None:
         """Drop the pages in flight that differ from `pages`, and request the missing pages."""
-        same_count = 0
+        unchanged_count = 0
         common_count = min(len(self.pages), len(pages))
-        while is_unchanging and same_count < common_count and self.pages[same_count] == pages[same_count]:
-            same_count += 1
-        self.replies = {index: reply for index, reply in self.replies.items() if index < same_count}
-        self.pages = [*self.pages[:same_count], *pages[same_count:]]
+        while (
+            is_unchanging and unchanged_count < common_count and self.pages[unchanged_count] == pages[unchanged_count]
+        ):
+            unchanged_count += 1
+        self.replies = {index: reply for index, reply in self.replies.items() if index < unchanged_count}
+        self.pages = [*self.pages[:unchanged_count], *pages[unchanged_count:]]
 
-    def take_first(self) -> Reply:
-        """Return the answer to the first page. Other pages may be answered before, at an earlier state of the list."""
+    def receive_first(self) -> Reply:
+        """Return the answer to the first page. The service may answer other pages first, when the list had other
+        rows."""
         while 0 not in self.replies:
-            index = self.simulated.random.choice(
+            index = self.simulated_list.random.choice(
                 [page_index for page_index in range(len(self.pages)) if page_index not in self.replies]
             )
-            self.replies[index] = self.simulated.answer(self.pages[index])
+            self.replies[index] = self.simulated_list.answer(self.pages[index])
         reply = self.replies.pop(0)
         self.pages.pop(0)
         self.replies = {index - 1: reply for index, reply in self.replies.items()}
         return reply
 
 
-def read(simulated: SimulatedList, limit: int = 1000, *, ahead: int = 0) -> Result:
-    """Read the whole simulated list. Fetch up to `ahead` pages after the next page ahead."""
-    reading, sweeps, in_flight, most_in_flight = Pager(limit), dict[int, list[int]](), PagesInFlight(simulated), 1
-    while (page := reading.decide_next()) is not None:
-        assert simulated.request_count < 20_000, "the reading does not end"
-        in_flight.follow([page, *reading.decide_pages_ahead(ahead)], is_unchanging=reading.is_unchanging)
-        most_in_flight = max(most_in_flight, len(in_flight.pages))
-        ids, total, offset, echoed_limit = in_flight.take_first()
-        new_mask = reading.add_page(
+def read(simulated_list: SimulatedList, limit: int = 1000, *, pages_ahead_count: int = 0) -> Result:
+    """Read the whole simulated list. Request up to `pages_ahead_count` pages beyond the next page in advance."""
+    pager, sweeps, in_flight, max_in_flight_count = (
+        Pager(limit),
+        dict[int, list[int]](),
+        PagesInFlight(simulated_list),
+        1,
+    )
+    while (page := pager.decide_next()) is not None:
+        assert simulated_list.request_count < 20_000, "reading the list does not end"
+        in_flight.update([page, *pager.decide_pages_ahead(pages_ahead_count)], is_unchanging=pager.is_unchanging)
+        max_in_flight_count = max(max_in_flight_count, len(in_flight.pages))
+        ids, total, offset, echoed_limit = in_flight.receive_first()
+        new_mask = pager.add_page(
             np.array(ids, dtype=np.int64),
             total=total,
             offset=offset,
@@ -310,4 +326,4 @@ def read(simulated: SimulatedList, limit: int = 1000, *, ahead: int = 0) -> Resu
         )
         new_ids = [subscriber_id for subscriber_id, is_new in zip(ids, new_mask, strict=True) if is_new]
         sweeps.setdefault(page.sweep, []).extend(new_ids)
-    return Result(reading.certify(STARTED, FINISHED), sweeps, most_in_flight)
+    return Result(pager.certify(STARTED_AT, FINISHED_AT), sweeps, max_in_flight_count)

@@ -1,4 +1,4 @@
-"""A list is not cut off if other runs create subscribers while evidence is gathered."""
+"""Evidence that a list is cut off: other runs that create subscribers meanwhile must not look like a cut-off list."""
 
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -42,9 +42,9 @@ def answer_all(
     hides_base_8: bool = False,
     added_per_answer: int = 0,
 ) -> list[Answer]:
-    """Answer every question about the reading, for a service that lists these ids. `finds_ids`: the filter Id works.
-    The subscribers of `base_8_ids` are in base 8, the others in base 7. With `hides_base_8` the service shows them only
-    to a request with this BaseId. `added_per_answer`: so many subscribers are added to base 8 before each answer."""
+    """Answer every request for evidence as a service that lists these ids. `finds_ids`: the filter Id works. The
+    subscribers of `base_8_ids` are in base 8, the others in base 7. With `hides_base_8`, only a request with the BaseId
+    8 shows base 8. `added_per_answer`: the number of subscribers that are added to base 8 before each answer."""
     answers: list[Answer] = []
     listed_ids, base_8_ids = list(listed_ids), set(base_8_ids)
     while questions := plan_questions(suspect, answers):
@@ -71,31 +71,31 @@ def answer_all(
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
 @pytest.mark.parametrize("size", [1, 10, 2500])
-def test_newcomers_beyond_the_largest_id_do_not_contradict_a_list(size: int, order: Order) -> None:
-    read_ids, present_ids = list(range(1, size + 1)), list(range(1, size + size // 10 + 20))
+def test_new_subscribers_beyond_the_largest_id_do_not_contradict_a_list(size: int, order: Order) -> None:
+    listed_ids, existing_ids = list(range(1, size + 1)), list(range(1, size + size // 10 + 20))
     if order is Order.ID_DESC:
-        read_ids, present_ids = read_ids[::-1], present_ids[::-1]
-    suspect = build_suspect(read_ids, order)
-    findings = decide_evidence(suspect, answer_all(suspect, present_ids))
+        listed_ids, existing_ids = listed_ids[::-1], existing_ids[::-1]
+    suspect = build_suspect(listed_ids, order)
+    findings = decide_evidence(suspect, answer_all(suspect, existing_ids))
     assert not [finding for finding in findings if finding.meaning is Meaning.CONTRADICTS]
 
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
 @pytest.mark.parametrize("size", [0, 1, 10, 2500])
-@pytest.mark.parametrize("newcomer_count", [1, 2, 40])
-def test_the_first_subscribers_of_a_base_do_not_make_a_hidden_base(
-    newcomer_count: int, size: int, order: Order
+@pytest.mark.parametrize("added_count", [1, 2, 40])
+def test_a_base_with_its_first_subscribers_is_hidden_only_if_the_list_hides_it(
+    added_count: int, size: int, order: Order
 ) -> None:
-    newcomer_ids = list(range(size + 1, size + newcomer_count + 1))
-    read_ids, present_ids = list(range(1, size + 1)), list(range(1, size + newcomer_count + 1))
+    added_ids = list(range(size + 1, size + added_count + 1))
+    listed_ids, existing_ids = list(range(1, size + 1)), list(range(1, size + added_count + 1))
     if order is Order.ID_DESC:
-        read_ids, present_ids = read_ids[::-1], present_ids[::-1]
-    suspect = build_suspect(read_ids, order, load_base_id=8)
+        listed_ids, existing_ids = listed_ids[::-1], existing_ids[::-1]
+    suspect = build_suspect(listed_ids, order, load_base_id=8)
     for hides_base_8 in (False, True):
-        answers = answer_all(suspect, present_ids, base_8_ids=newcomer_ids, hides_base_8=hides_base_8)
+        answers = answer_all(suspect, existing_ids, base_8_ids=added_ids, hides_base_8=hides_base_8)
         assert (("base_id", 8) in find_hidden(suspect, answers)) is hides_base_8
         findings = decide_evidence(suspect, answers)
-        if size:  # an empty list that has subscribers at its second reading is read again
+        if size:  # if an empty list has subscribers meanwhile, the list is read again
             assert any(finding.meaning is Meaning.CONTRADICTS for finding in findings) is hides_base_8
 
 
@@ -115,18 +115,18 @@ def test_a_base_that_grows_while_evidence_is_gathered_is_hidden_only_if_the_list
 
 def test_look_ups_by_id_prove_the_end_of_a_list_only_if_the_filter_id_works() -> None:
     ids = list(range(1, 2501))
-    for finds_ids, says in ((True, Meaning.AGREES), (False, Meaning.NOTHING)):
+    for finds_ids, expected_meaning in ((True, Meaning.AGREES), (False, Meaning.NOTHING)):
         suspect = build_suspect(ids, Order.ID)
         findings = decide_evidence(suspect, answer_all(suspect, ids, finds_ids=finds_ids))
-        assert [finding.meaning for finding in findings if finding.kind == "ids"] == [says]
+        assert [finding.meaning for finding in findings if finding.kind == "ids"] == [expected_meaning]
 
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
 @pytest.mark.parametrize("size", [10, 2500])
 def test_unlisted_subscribers_between_listed_subscribers_contradict_a_list(size: int, order: Order) -> None:
-    read_ids, present_ids = list(range(2, 2 * size + 1, 2)), list(range(1, 2 * size + 20))
+    listed_ids, existing_ids = list(range(2, 2 * size + 1, 2)), list(range(1, 2 * size + 20))
     if order is Order.ID_DESC:
-        read_ids, present_ids = read_ids[::-1], present_ids[::-1]
-    suspect = build_suspect(read_ids, order)
-    findings = decide_evidence(suspect, answer_all(suspect, present_ids))
+        listed_ids, existing_ids = listed_ids[::-1], existing_ids[::-1]
+    suspect = build_suspect(listed_ids, order)
+    findings = decide_evidence(suspect, answer_all(suspect, existing_ids))
     assert [finding for finding in findings if finding.meaning is Meaning.CONTRADICTS]

@@ -1,4 +1,4 @@
-"""The filters that the connector applies to the rows of the service."""
+"""Filters that the connector itself applies to the rows of the service."""
 
 from typing import Any
 

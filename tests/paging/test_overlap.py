@@ -14,7 +14,7 @@ from connector.paging.overlap import (
     mark_first_occurrences,
 )
 
-PREVIOUS_IDS = [10, 20, 30, 40, 50]  # of a page at offset 100, so the last row has rank 104
+PREVIOUS_IDS = [10, 20, 30, 40, 50]  # of the page at offset 100, so 50 has the rank 104
 
 
 def compare(ids: list[int], offset: int, earlier_ids: list[int] | None = None) -> PageOverlap:
@@ -31,7 +31,11 @@ def test_the_overlap_of_a_page_shows_the_changes_after_the_previous_page() -> No
         ([30, 40, 45, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, appeared_count=1)),
         ([30, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, vanished_count=1)),
         ([25, 30, 40, 50], 102, PageOverlap(OverlapKind.MATCHED, shift=1, appeared_before_count=1)),
-        ([20, 30], 101, PageOverlap(OverlapKind.MATCHED)),  # the page ends before 40 and 50, so these have not vanished
+        (
+            [20, 30],
+            101,
+            PageOverlap(OverlapKind.MATCHED),
+        ),  # the page ends before 40 and 50, so it does not show whether they vanished
         ([60, 70], 105, PageOverlap(OverlapKind.GAP)),
         ([1, 2, 3], 104, PageOverlap(OverlapKind.BEHIND)),
         ([50, 40, 60], 103, PageOverlap(OverlapKind.MOVED)),
@@ -40,7 +44,7 @@ def test_the_overlap_of_a_page_shows_the_changes_after_the_previous_page() -> No
             103,
             PageOverlap(OverlapKind.MOVED),
         ),  # four of five rows are missing, so the order proves nothing
-        ([40, 41, 42, 50], 103, PageOverlap(OverlapKind.MOVED)),  # as many rows are new as are shared
+        ([40, 41, 42, 50], 103, PageOverlap(OverlapKind.MOVED)),  # the page has as many new rows as shared rows
     ]
     for ids, offset, overlap in cases:
         assert compare(ids, offset, earlier_ids=[1, 2, 3]) == overlap
@@ -56,20 +60,20 @@ IDS = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 20), max_size=3
 
 
 @given(st.lists(IDS, max_size=12), IDS)
-def test_a_set_of_ids_holds_exactly_the_added_ids(pages: list[list[int]], asked_ids: list[int]) -> None:
+def test_a_set_of_ids_holds_exactly_the_added_ids(pages: list[list[int]], tested_ids: list[int]) -> None:
     id_set, expected_ids = IdSet(), set[int]()
     for page in pages:
         ids = np.array(page, dtype=np.int64)
         id_set.add(ids[~id_set.mark_contained(ids) & mark_first_occurrences(ids)])
         expected_ids |= set(page)
 
-    expected_mask = [asked_id in expected_ids for asked_id in asked_ids]
-    assert id_set.mark_contained(np.array(asked_ids, dtype=np.int64)).tolist() == expected_mask
+    expected_mask = [tested_id in expected_ids for tested_id in tested_ids]
+    assert id_set.mark_contained(np.array(tested_ids, dtype=np.int64)).tolist() == expected_mask
     assert len(id_set) == len(expected_ids)
     assert id_set.to_array().tolist() == sorted(expected_ids)
 
 
-# TotalCount compared with the number of ids, and the changes that ranks show
+# The number of ids fits the TotalCounts if the changes that the ranks show explain the difference.
 
 
 def build_totals(*counts: int | None) -> Totals:

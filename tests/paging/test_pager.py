@@ -1,4 +1,4 @@
-"""A reading page by page: its requests, its new rows and its certificate."""
+"""Reading a list page by page: the requests, the new rows and the certificate."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ import numpy as np
 from connector.paging.certificate import Certificate, Reason
 from connector.paging.overlap import PageRequest
 from connector.paging.pager import Pager
-from tests.paging.simulated import FINISHED, STARTED
+from tests.paging.simulated import FINISHED_AT, STARTED_AT
 
 Rows = list[int]
 Change = Callable[[Rows], None]
@@ -17,21 +17,19 @@ Change = Callable[[Rows], None]
 def read_list(
     rows: Rows, changes: dict[int, Change] | None = None, limit: int = 100
 ) -> tuple[Certificate, list[PageRequest], Rows]:
-    """Read an honest list in the order of `rows`. `changes` has the change before a request, by the index of the
-    request."""
-    reading, pages, read_ids = Pager(limit), list[PageRequest](), Rows()
-    while (page := reading.decide_next()) is not None:
+    """Read a list in the order of `rows`, which is answered correctly. `changes` has a change for the index of the
+    request before which it happens."""
+    pager, pages, listed_ids = Pager(limit), list[PageRequest](), Rows()
+    while (page := pager.decide_next()) is not None:
         if changes and len(pages) in changes:
             changes[len(pages)](rows)
         if pages and page.sweep != pages[-1].sweep:
-            read_ids.clear()
+            listed_ids.clear()
         pages.append(page)
         ids = rows[page.offset : page.offset + page.limit]
-        new_mask = reading.add_page(
-            np.array(ids, dtype=np.int64), total=len(rows), offset=page.offset, limit=page.limit
-        )
-        read_ids += [subscriber_id for subscriber_id, is_new in zip(ids, new_mask, strict=True) if is_new]
-    return reading.certify(STARTED, FINISHED), pages, read_ids
+        new_mask = pager.add_page(np.array(ids, dtype=np.int64), total=len(rows), offset=page.offset, limit=page.limit)
+        listed_ids += [subscriber_id for subscriber_id, is_new in zip(ids, new_mask, strict=True) if is_new]
+    return pager.certify(STARTED_AT, FINISHED_AT), pages, listed_ids
 
 
 def list_offsets(pages: Sequence[PageRequest]) -> list[int]:
@@ -47,86 +45,92 @@ def delete(start: int, stop: int) -> Change:
 
 
 def test_an_empty_list_takes_one_request() -> None:
-    certificate, pages, read_ids = read_list([])
+    certificate, pages, listed_ids = read_list([])
 
-    assert (certificate.reason, list_offsets(pages), read_ids) == (Reason.ONE_ANSWER, [0], [])
+    assert (certificate.reason, list_offsets(pages), listed_ids) == (Reason.ONE_ANSWER, [0], [])
     assert (certificate.total_first, certificate.total_last, certificate.distinct) == (0, 0, 0)
 
 
 def test_a_list_of_one_page_takes_two_requests_in_any_order() -> None:
-    certificate, pages, read_ids = read_list([5, 3, 9, 1])
+    certificate, pages, listed_ids = read_list([5, 3, 9, 1])
 
-    assert (certificate.reason, list_offsets(pages), read_ids) == (Reason.ONE_ANSWER, [0, 4], [5, 3, 9, 1])
+    assert (certificate.reason, list_offsets(pages), listed_ids) == (Reason.ONE_ANSWER, [0, 4], [5, 3, 9, 1])
 
 
 def test_pages_overlap_and_rows_of_the_overlap_count_once() -> None:
-    certificate, pages, read_ids = read_list(list(range(1, 251)))
+    certificate, pages, listed_ids = read_list(list(range(1, 251)))
 
-    assert list_offsets(pages) == [0, 95, 190, 250, 0]  # the page past the end, and then the head again
-    assert read_ids == list(range(1, 251))
+    assert list_offsets(pages) == [
+        0,
+        95,
+        190,
+        250,
+        0,
+    ]  # the last two requests: the page past the end, and the head again
+    assert listed_ids == list(range(1, 251))
     assert (certificate.reason, certificate.pages, certificate.sweeps) == (Reason.ID_ORDER, 5, 1)
 
 
 def test_the_last_page_is_long_enough_to_prove_its_order() -> None:
-    _, pages, read_ids = read_list(list(range(1, 197)))
+    _, pages, listed_ids = read_list(list(range(1, 197)))
 
     assert list_offsets(pages) == [0, 95, 164, 196, 0]
-    assert len(read_ids) == 196
+    assert len(listed_ids) == 196
 
 
 def test_many_deletions_move_the_reading_back_until_the_pages_join() -> None:
     rows = list(range(1, 501))
 
-    certificate, pages, read_ids = read_list(rows, {1: delete(0, 30)})
+    certificate, pages, listed_ids = read_list(rows, {1: delete(0, 30)})
 
     assert list_offsets(pages)[:3] == [0, 95, 68]  # 30 rows vanished: 5 rows of overlap are too few, and 32 are enough
     assert certificate.reason is Reason.ID_ORDER
-    assert read_ids == list(range(1, 501)), "no row after the deleted rows is skipped"
+    assert listed_ids == list(range(1, 501)), "a row after the deleted rows was skipped"
     assert certificate.vanished == 30
 
 
 def test_the_reading_continues_from_known_rows_after_a_large_insertion() -> None:
     rows = list(range(1000, 500, -1))
-    newcomers = range(1250, 1000, -1)
+    added_ids = range(1250, 1000, -1)
 
-    certificate, _, read_ids = read_list(rows, {2: insert(0, *newcomers)})
+    certificate, _, listed_ids = read_list(rows, {2: insert(0, *added_ids)})
 
     assert certificate.reason is Reason.ID_ORDER
-    assert set(range(501, 1001)) <= set(read_ids)
-    assert len(read_ids) == len(set(read_ids))
+    assert set(range(501, 1001)) <= set(listed_ids)
+    assert len(listed_ids) == len(set(listed_ids))
 
 
 def test_rows_at_the_head_of_a_descending_list_are_read_and_counted() -> None:
-    certificate, pages, read_ids = read_list(list(range(500, 0, -1)), {2: insert(0, 503, 502, 501)})
+    certificate, pages, listed_ids = read_list(list(range(500, 0, -1)), {2: insert(0, 503, 502, 501)})
 
     assert list_offsets(pages)[-1] == 0
     assert certificate.reason is Reason.ID_ORDER
     assert (certificate.appeared, certificate.vanished) == (3, 0)
-    assert set(read_ids) == set(range(1, 504))
+    assert set(listed_ids) == set(range(1, 504))
 
 
 def test_an_unread_row_that_moves_to_the_head_prevents_the_proof_by_id_order() -> None:
     def touch(rows: Rows) -> None:
         rows.insert(0, rows.pop(450))
 
-    certificate, _, read_ids = read_list(list(range(500, 0, -1)), {2: touch})
+    certificate, _, listed_ids = read_list(list(range(500, 0, -1)), {2: touch})
 
     assert certificate.reason is Reason.TWO_SWEEPS
-    assert set(read_ids) == set(range(1, 501))
+    assert set(listed_ids) == set(range(1, 501))
 
 
 def test_a_deletion_does_not_hide_an_unread_row_that_moves_to_the_head() -> None:
     def touch_and_delete(rows: Rows) -> None:
-        rows.insert(0, rows.pop(450))  # every row that was read moves one rank down,
-        rows.remove(490)  # and then one rank up
+        rows.insert(0, rows.pop(450))  # the rank of every row that was read increases by one
+        rows.remove(490)  # and decreases by one, so the ranks show no change
 
-    certificate, _, read_ids = read_list(list(range(500, 0, -1)), {2: touch_and_delete})
+    certificate, _, listed_ids = read_list(list(range(500, 0, -1)), {2: touch_and_delete})
 
     assert certificate.reason is Reason.TWO_SWEEPS
-    assert set(read_ids) == set(range(1, 501)) - {490}
+    assert set(listed_ids) == set(range(1, 501)) - {490}
 
 
-def test_a_row_of_only_earlier_sweeps_has_vanished_and_a_row_of_only_later_sweeps_has_appeared() -> None:
+def test_a_row_of_only_early_sweeps_counts_as_vanished_and_a_row_of_only_late_sweeps_as_appeared() -> None:
     rows = list(range(300))
     np.random.default_rng(1).shuffle(rows)
     deleted_id = rows[150]
@@ -135,11 +139,11 @@ def test_a_row_of_only_earlier_sweeps_has_vanished_and_a_row_of_only_later_sweep
         rows.remove(deleted_id)
         rows.append(1000)
 
-    certificate, _, read_ids = read_list(rows, {5: change})  # the second sweep begins with request 5
+    certificate, _, listed_ids = read_list(rows, {5: change})  # the second sweep begins with request 5
 
     assert (certificate.reason, certificate.sweeps) == (Reason.TWO_SWEEPS, 3)
     assert (certificate.appeared, certificate.vanished) == (1, 1)
-    assert set(read_ids) == set(rows)
+    assert set(listed_ids) == set(rows)
 
 
 def test_a_list_that_changes_in_every_sweep_is_incomplete_after_five_sweeps() -> None:
@@ -153,22 +157,22 @@ def test_a_list_that_changes_in_every_sweep_is_incomplete_after_five_sweeps() ->
 
 
 def test_an_id_that_is_twice_in_an_answer_counts_once_and_prevents_the_proof() -> None:
-    certificate, _, read_ids = read_list([1, 2, 3, 3, 4])
+    certificate, _, listed_ids = read_list([1, 2, 3, 3, 4])
 
     assert not certificate.is_complete
-    assert read_ids == [1, 2, 3, 4]
+    assert listed_ids == [1, 2, 3, 4]
 
 
 def test_the_end_is_read_again_if_its_total_count_is_wrong() -> None:
     rows = list(range(1, 251))
-    reading, request_count = Pager(100), 0
-    while (page := reading.decide_next()) is not None:
+    pager, request_count = Pager(100), 0
+    while (page := pager.decide_next()) is not None:
         request_count += 1
         total = 249 if request_count == 3 else 250  # the third page ends the list
         ids = np.array(rows[page.offset : page.offset + 100], dtype=np.int64)
-        reading.add_page(ids, total=total, offset=page.offset, limit=100)
+        pager.add_page(ids, total=total, offset=page.offset, limit=100)
 
-    certificate = reading.certify(STARTED, FINISHED)
+    certificate = pager.certify(STARTED_AT, FINISHED_AT)
     assert (certificate.reason, certificate.sweeps) == (Reason.ID_ORDER, 1)
 
 
@@ -176,81 +180,84 @@ def test_a_row_on_two_aligned_pages_prevents_the_proof() -> None:
     """The service begins pages at multiples of 20 and sorts by a key with ties. One row is listed twice, another
     never."""
     rows = [*range(40, 60), 59, *range(20, 39), *range(20)]
-    reading = Pager(20, ignores_total_count=True)
-    while (page := reading.decide_next()) is not None:
+    pager = Pager(20, ignores_total_count=True)
+    while (page := pager.decide_next()) is not None:
         offset = page.offset - page.offset % 20
         ids = np.array(rows[offset : offset + 20], dtype=np.int64)
-        reading.add_page(ids, total=len(rows) + 1, offset=offset, limit=20)
-    assert not reading.certify(STARTED, FINISHED).is_complete
+        pager.add_page(ids, total=len(rows) + 1, offset=offset, limit=20)
+    assert not pager.certify(STARTED_AT, FINISHED_AT).is_complete
 
 
 def test_the_reading_uses_a_smaller_limit_that_the_service_echoes() -> None:
     rows = list(range(1, 500))
-    reading, offsets = Pager(1000), list[int]()
-    while (page := reading.decide_next()) is not None:
+    pager, offsets = Pager(1000), list[int]()
+    while (page := pager.decide_next()) is not None:
         offsets.append(page.offset)
         ids = np.array(rows[page.offset : page.offset + 200], dtype=np.int64)
-        reading.add_page(ids, total=499, offset=page.offset, limit=200)
+        pager.add_page(ids, total=499, offset=page.offset, limit=200)
 
     assert offsets == [0, 190, 380, 499, 0]
-    assert reading.certify(STARTED, FINISHED).reason is Reason.ID_ORDER
+    assert pager.certify(STARTED_AT, FINISHED_AT).reason is Reason.ID_ORDER
 
 
-def read_pages(reading: Pager, rows: Rows, page_count: int, *, total: int | None = None) -> None:
+def read_pages(pager: Pager, rows: Rows, page_count: int, *, total: int | None = None) -> None:
     for _ in range(page_count):
-        page = reading.decide_next()
+        page = pager.decide_next()
         assert page is not None
         ids = np.array(rows[page.offset : page.offset + page.limit], dtype=np.int64)
-        reading.add_page(ids, total=len(rows) if total is None else total, offset=page.offset, limit=page.limit)
+        pager.add_page(ids, total=len(rows) if total is None else total, offset=page.offset, limit=page.limit)
 
 
 def test_pages_are_fetched_ahead_from_the_second_page_on() -> None:
-    reading, rows, ahead_counts = Pager(100), list(range(2000)), list[int]()
+    pager, rows, pages_ahead_counts = Pager(100), list(range(2000)), list[int]()
     for _ in range(8):
-        ahead_counts.append(len(reading.decide_pages_ahead(4)))
-        read_pages(reading, rows, 1)
+        pages_ahead_counts.append(len(pager.decide_pages_ahead(4)))
+        read_pages(pager, rows, 1)
 
-    assert ahead_counts == [0, 4, 4, 4, 4, 4, 4, 4]
-    assert [page.offset for page in reading.decide_pages_ahead(4)] == [855, 950, 1045, 1140]
-    assert reading.decide_next() == PageRequest(1, 760, 100)
+    assert pages_ahead_counts == [0, 4, 4, 4, 4, 4, 4, 4]
+    assert [page.offset for page in pager.decide_pages_ahead(4)] == [855, 950, 1045, 1140]
+    assert pager.decide_next() == PageRequest(1, 760, 100)
 
 
-def test_the_pages_fetched_ahead_are_the_next_pages_of_a_quiet_list() -> None:
-    reading, rows, pages_ahead = Pager(100), list(range(1234)), list[PageRequest]()
-    while (page := reading.decide_next()) is not None:
+def test_the_pages_fetched_ahead_are_the_next_pages_of_a_list_that_does_not_change() -> None:
+    pager, rows, pages_ahead = Pager(100), list(range(1234)), list[PageRequest]()
+    while (page := pager.decide_next()) is not None:
         assert not pages_ahead or page == pages_ahead[0]
-        pages_ahead = reading.decide_pages_ahead(4)
+        pages_ahead = pager.decide_pages_ahead(4)
         assert all(request.offset < 1234 or request.expected_end == 1234 for request in pages_ahead)
-        read_pages(reading, rows, 1)
-    assert reading.certify(STARTED, FINISHED).reason is Reason.ID_ORDER
+        read_pages(pager, rows, 1)
+    assert pager.certify(STARTED_AT, FINISHED_AT).reason is Reason.ID_ORDER
 
 
 def test_no_page_is_fetched_ahead_after_a_change_until_eight_overlaps_show_no_change() -> None:
     cases: list[Change] = [insert(0, -1), insert(2000, 2000), delete(0, 1), delete(1999, 2000)]
     for change in cases:
-        reading, rows = Pager(100), list(range(2000))
-        read_pages(reading, rows, 8)
-        assert reading.is_unchanging
+        pager, rows = Pager(100), list(range(2000))
+        read_pages(pager, rows, 8)
+        assert pager.is_unchanging
         change(rows)
-        read_pages(reading, rows, 1)
+        read_pages(pager, rows, 1)
 
-        assert not reading.is_unchanging
-        assert not reading.decide_pages_ahead(4)
-        read_pages(reading, rows, 7)
-        assert not reading.decide_pages_ahead(4)
-        read_pages(reading, rows, 1)
-        assert len(reading.decide_pages_ahead(4)) == 4
+        assert not pager.is_unchanging
+        assert not pager.decide_pages_ahead(4)
+        read_pages(pager, rows, 7)
+        assert not pager.decide_pages_ahead(4)
+        read_pages(pager, rows, 1)
+        assert len(pager.decide_pages_ahead(4)) == 4
 
 
 def test_a_changed_head_prevents_the_proof_by_id_order() -> None:
     """The list is sorted by activity and then by id. Many rows, read and unread, move to the first group."""
 
-    def raise_rows(rows: Rows) -> None:
-        raised_ids = [*range(3, 363, 6), *range(1001, 1961, 16)]  # more than a page; the ids from 1001 on are unread
-        deleted_ids = range(400, 440)  # so that the ranks show fewer rows than have moved
-        rows[:] = [*raised_ids, *(row for row in rows if row not in raised_ids and row not in deleted_ids)]
+    def move_rows_to_head(rows: Rows) -> None:
+        touched_ids = [
+            *range(3, 363, 6),
+            *range(1001, 1961, 16),
+        ]  # more than a page of rows; the ids from 1001 on are unread
+        deleted_ids = range(400, 440)  # so that the ranks show fewer rows than were touched
+        rows[:] = [*touched_ids, *(row for row in rows if row not in touched_ids and row not in deleted_ids)]
 
-    certificate, _, _ = read_list(list(range(2000)), {6: raise_rows}, limit=100)
+    certificate, _, _ = read_list(list(range(2000)), {6: move_rows_to_head}, limit=100)
 
     assert certificate.reason is not Reason.ID_ORDER
 

@@ -1,5 +1,5 @@
-"""A reading of a list that leaves subscribers out is not complete if other requests show more subscribers (architecture
-7, rule 7)."""
+"""The certificate of a list that leaves subscribers out is not complete if other requests show more subscribers
+(architecture 7, rule 7)."""
 
 import os
 from collections import Counter
@@ -11,8 +11,8 @@ from connector.listing.evidence import MAX_REQUESTS
 from connector.paging.certificate import CutOff, Reason, is_window_size
 from tests.paging.simulated import SimulatedList
 from tests.paging.windows import (
-    Build,
-    LongList,
+    BuildList,
+    QueriedList,
     build_cut_off_list,
     build_hiding_list,
     build_honest_list,
@@ -21,16 +21,16 @@ from tests.paging.windows import (
 )
 
 LIST_COUNT = int(os.environ.get("CONNECTOR_TEST_LISTS", "60"))
-_RARE_SEEDS = (194,)  # lists for which only the rows of another answer show that a shard is missing
+_RARE_SEEDS = (194,)  # in these lists, only the rows of another answer show that a shard is missing
 
 
-def test_a_list_that_is_cut_off_is_not_complete_if_the_service_has_evidence() -> None:
+def test_a_list_that_is_cut_off_is_not_complete_if_other_requests_show_evidence() -> None:
     results, contradicting_kinds = Counter[str](), Counter[str]()
     for seed in range(LIST_COUNT):
-        listed = build_cut_off_list(seed)
-        certificate = listed.read()
-        if certificate.is_complete and not listed.is_whole and listed.was_cut_off:
-            assert not listed.has_evidence, f"seed {seed}: {certificate}"
+        queried_list = build_cut_off_list(seed)
+        certificate = queried_list.read()
+        if certificate.is_complete and not queried_list.is_whole and queried_list.was_always_cut_off:
+            assert not queried_list.has_evidence, f"seed {seed}: {certificate}"
             assert certificate.cut_off is CutOff.NOT_EXCLUDED, f"seed {seed}: {certificate}"
         results[certificate.reason if not certificate.is_complete else certificate.cut_off] += 1
         contradicting_kinds.update(
@@ -38,46 +38,48 @@ def test_a_list_that_is_cut_off_is_not_complete_if_the_service_has_evidence() ->
         )
     assert results[Reason.CUT_OFF] > LIST_COUNT // 3
     assert {"is_active", "gender", "base_id", "ids", "ledger"} <= set(contradicting_kinds), (
-        "a kind of evidence no longer contradicts any list"
+        "there is a kind of evidence that contradicts none of the lists"
     )
     assert results[Reason.CUT_OFF_POSSIBLE] > 0
 
 
-@pytest.mark.parametrize("build", [build_hiding_list, build_sharded_list, build_sharing_list])
-def test_a_reading_of_a_list_that_hides_loses_or_repeats_subscribers_is_complete_only_with_all_subscribers(
-    build: Build,
+@pytest.mark.parametrize("build_list", [build_hiding_list, build_sharded_list, build_sharing_list])
+def test_a_list_that_hides_loses_or_repeats_subscribers_is_complete_only_with_all_subscribers(
+    build_list: BuildList,
 ) -> None:
     results = Counter[str]()
     for seed in (*range(LIST_COUNT // 2), *_RARE_SEEDS):
-        listed = build(seed)
-        certificate = listed.read()
-        if certificate.is_complete and not listed.is_whole:
-            assert not listed.has_evidence, f"seed {seed}: {certificate} {listed.simulated}"
+        queried_list = build_list(seed)
+        certificate = queried_list.read()
+        if certificate.is_complete and not queried_list.is_whole:
+            assert not queried_list.has_evidence, f"seed {seed}: {certificate} {queried_list.simulated_list}"
         results[certificate.reason if not certificate.is_complete else "hidden" if certificate.hidden else "whole"] += 1
-    if build is build_hiding_list:
+    if build_list is build_hiding_list:
         assert results["hidden"] > LIST_COUNT // 6, results
-    assert results["whole"] or build is build_sharing_list, results
+    assert results["whole"] or build_list is build_sharing_list, results
 
 
 def test_a_list_is_not_certified_if_the_filter_of_a_hidden_class_lists_other_subscribers() -> None:
-    simulated = SimulatedList(Random(1), 300, limit=1000, hidden_classes=(("is_active", False),), filter_mode="small")
-    listed = LongList(simulated)
+    simulated_list = SimulatedList(
+        Random(1), 300, limit=1000, hidden_classes=(("is_active", False),), filter_mode="small"
+    )
+    queried_list = QueriedList(simulated_list)
 
-    certificate = listed.read()
+    certificate = queried_list.read()
 
     assert (certificate.reason, certificate.hidden) == (Reason.CUT_OFF, (("is_active", False),))
     assert "lists other subscribers as well" in certificate.evidence["hidden"]
 
 
-def test_the_reading_of_an_honest_list_is_rarely_cut_off_and_needs_few_requests() -> None:
+def test_a_list_that_shows_everybody_is_rarely_classified_as_cut_off_and_needs_few_requests() -> None:
     reasons, cut_offs, hidden_count = Counter[Reason](), Counter[CutOff](), 0
     for seed in range(LIST_COUNT // 2):
-        listed = build_honest_list(seed)
-        certificate = listed.read()
+        queried_list = build_honest_list(seed)
+        certificate = queried_list.read()
         reasons[certificate.reason] += 1
         cut_offs[certificate.cut_off] += 1
-        hidden_count += bool(certificate.hidden)  # a newcomer was the first subscriber of its class
-        assert listed.evidence_count <= MAX_REQUESTS or certificate.hidden, f"seed {seed}"
+        hidden_count += bool(certificate.hidden)  # a new subscriber was the first one of its class
+        assert queried_list.evidence_count <= MAX_REQUESTS or certificate.hidden, f"seed {seed}"
     assert hidden_count <= max(1, LIST_COUNT // 100)
     assert reasons[Reason.CUT_OFF] + reasons[Reason.CUT_OFF_POSSIBLE] <= max(1, LIST_COUNT // 100)
     assert cut_offs[CutOff.EXCLUDED] > LIST_COUNT // 4

@@ -11,7 +11,7 @@ from connector.paging.certificate import Certificate
 from connector.paging.overlap import IdArray, PageRequest
 from connector.service.retry import RequestCounts, Retrier
 from connector.service.wire import ListPage, ListQuery
-from tests.paging.simulated import STARTED, Filters, SimulatedList
+from tests.paging.simulated import STARTED_AT, Filters, SimulatedList
 
 _FILTERS = ("id", "is_active", "base_id", "gender")
 _HIDDEN_CLASSES: Sequence[Filters] = (
@@ -25,40 +25,46 @@ _HIDDEN_CLASSES: Sequence[Filters] = (
 
 
 @dataclass(slots=True)
-class LongList:
-    """A simulated list that answers list queries, as a client of the service does."""
+class QueriedList:
+    """A simulated list with the methods of a client of the service."""
 
-    simulated: SimulatedList
+    simulated_list: SimulatedList
     known_ids: frozenset[int] = frozenset()  # ids that a ledger has confirmed
     evidence_count: int = 0  # requests for evidence
-    was_cut_off: bool = True  # whether the window left subscribers out at every request for evidence
+    was_always_cut_off: bool = True  # whether the window left subscribers out whenever evidence was requested
     rows: list[int] = field(default_factory=list)
     is_quiet: bool = False
     counts: dict[str, RequestCounts] = field(default_factory=lambda: {"list": RequestCounts()})
 
     @property
     def has_evidence(self) -> bool:
-        """Whether other requests show that the list leaves subscribers out: the filters work, and they divide the list
-        into parts or find ids beyond the last row."""
-        simulated = self.simulated
-        is_dense = simulated.order in ("id", "id_desc") and len(simulated.id_steps) == 1 and not simulated.late_share
-        is_cut_off = not simulated.window or self.was_cut_off
-        return simulated.filter_mode == "work" and is_cut_off and (not simulated.is_homogeneous or is_dense)
+        """Whether other requests can show that the list leaves subscribers out: the filters work, and they divide the
+        list into classes or find ids beyond the last row."""
+        simulated_list = self.simulated_list
+        is_dense = (
+            simulated_list.order in ("id", "id_desc")
+            and len(simulated_list.id_steps) == 1
+            and not simulated_list.middle_insert_share
+        )
+        is_cut_off = not simulated_list.window or self.was_always_cut_off
+        return simulated_list.filter_mode == "work" and is_cut_off and (not simulated_list.is_homogeneous or is_dense)
 
     @property
     def is_whole(self) -> bool:
-        """Whether the rows have every subscriber that was listed all the time, each once. A subscriber that changes its
+        """Whether the rows contain each subscriber that was always listed exactly once. A subscriber that changed its
         class does not count, because every request may miss it."""
-        moved_ids = self.simulated.raised_ids if self.simulated.hidden_classes else set()
-        return self.simulated.always_listed - moved_ids <= set(self.rows) and len(set(self.rows)) == len(self.rows)
+        touched_ids = self.simulated_list.touched_ids if self.simulated_list.hidden_classes else set()
+        return self.simulated_list.always_listed_ids - touched_ids <= set(self.rows) and len(set(self.rows)) == len(
+            self.rows
+        )
 
     def read(self) -> Certificate:
         """Read the whole list, and return the certificate."""
         known_ids = sorted(self.known_ids)
 
         async def find_unlisted_entries(ids: IdArray) -> Sequence[int]:
-            listed = set(ids.tolist())
-            return [known_id for known_id in known_ids if known_id not in listed]
+            listed_ids = set(ids.tolist())
+            return [known_id for known_id in known_ids if known_id not in listed_ids]
 
         return asyncio.run(
             read_list(
@@ -66,11 +72,11 @@ class LongList:
                 Retrier(),
                 ListQuery(),
                 self,
-                now=lambda: STARTED,
+                now=lambda: STARTED_AT,
                 reads_ahead=False,
                 find_unlisted_entries=find_unlisted_entries if known_ids else None,
                 unlisted_bases=[3],
-                draw=self.simulated.random.randbytes,
+                draw=self.simulated_list.random.randbytes,
                 monotonic=lambda: 0.0,
             )
         )
@@ -83,31 +89,31 @@ class LongList:
 
     async def list_subscribers(self, query: ListQuery, parse: object = None) -> ListPage:
         """Return one page of the list."""
-        simulated = self.simulated
+        simulated_list = self.simulated_list
         filters = tuple((name, value) for name in _FILTERS if (value := getattr(query, name)) is not None)
         if query.limit < 1000:
             self.evidence_count += 1
-            self.was_cut_off &= len(simulated.ids) > simulated.window
-        ids, total, offset, limit = simulated.answer(PageRequest(1, query.offset, query.limit), filters)
+            self.was_always_cut_off &= len(simulated_list.ids) > simulated_list.window
+        ids, total, offset, limit = simulated_list.answer(PageRequest(1, query.offset, query.limit), filters)
         return ListPage([self._build_row(subscriber_id) for subscriber_id in ids], total, offset, limit)
 
     def _build_row(self, subscriber_id: int) -> dict[str, Any]:
-        person = self.simulated.people[subscriber_id]
+        person = self.simulated_list.people[subscriber_id]
         base = {"Id": person["base_id"]}
         return {"Id": subscriber_id, "Base": base, "IsActive": person["is_active"], "Gender": person["gender"]}
 
 
-Build = Callable[[int], LongList]
+BuildList = Callable[[int], QueriedList]
 
 
-def build_cut_off_list(seed: int) -> LongList:
+def build_cut_off_list(seed: int) -> QueriedList:
     """Build a list that a result window cuts off: 1 to 1,500 subscribers are beyond the window."""
     random = Random(seed)
     window = random.choice((100, 500, 999, 1000, 1023, 1024, 2000, 9999 // 5, random.randrange(100, 2500)))
     return _build(random, window + random.choice((1, 7, random.randrange(1, 1500))), (0, 0, 0.02, 0.2), window=window)
 
 
-def build_hiding_list(seed: int) -> LongList:
+def build_hiding_list(seed: int) -> QueriedList:
     """Build a list that hides one or two classes of subscribers."""
     random = Random(seed)
     hidden_classes = random.choice(_HIDDEN_CLASSES)
@@ -116,20 +122,20 @@ def build_hiding_list(seed: int) -> LongList:
     )
 
 
-def build_sharded_list(seed: int) -> LongList:
-    """Build a list whose answers sometimes lack a shard."""
+def build_sharded_list(seed: int) -> QueriedList:
+    """Build a list whose answers sometimes lack a shard (one of five fixed parts)."""
     random = Random(seed)
     lost_shard_chance = random.choice((0.05, 0.2, 0.5))
     return _build(random, random.randrange(20, 2500), (0, 0, 0.02), lost_shard_chance=lost_shard_chance)
 
 
-def build_sharing_list(seed: int) -> LongList:
+def build_sharing_list(seed: int) -> QueriedList:
     """Build a list that shows some subscribers twice with one id."""
     random = Random(seed)
-    return _build(random, random.randrange(20, 2500), (0, 0, 0.02), doubled_share=random.choice((0.01, 0.1, 1.0)))
+    return _build(random, random.randrange(20, 2500), (0, 0, 0.02), duplicate_share=random.choice((0.01, 0.1, 1.0)))
 
 
-def build_honest_list(seed: int) -> LongList:
+def build_honest_list(seed: int) -> QueriedList:
     """Build a list that shows every subscriber: 5 % of the lists are empty, and 3 % have the size of a result
     window."""
     random = Random(seed)
@@ -140,9 +146,9 @@ def build_honest_list(seed: int) -> LongList:
     return _build(random, count, (0.02, 0.2, 0.5) if count > 200 else (0, 0.02, 0.1))
 
 
-def _build(random: Random, count: int, change_rates: Sequence[float], **settings: Any) -> LongList:
+def _build(random: Random, count: int, change_rates: Sequence[float], **settings: Any) -> QueriedList:
     change_rate = random.choice(change_rates)
-    simulated = SimulatedList(
+    simulated_list = SimulatedList(
         random,
         count,
         random.choice(("id", "id", "id_desc", "email")),
@@ -150,12 +156,12 @@ def _build(random: Random, count: int, change_rates: Sequence[float], **settings
         insert_chance=change_rate * random.random(),
         delete_chance=change_rate * random.random(),
         touch_chance=change_rate * random.random(),
-        late_share=random.choice((0, 0, 0.5)),
+        middle_insert_share=random.choice((0, 0, 0.5)),
         filter_mode=random.choice(("work",) * 8 + ("ignored", "lossy")),
         replica_lags=random.choice(((), (), (0, 2), (0, 1, 8))),
         id_steps=random.choice(((1,), (1,), (10,), (1, 5, 40))),
         is_homogeneous=random.random() < 0.3,
         **settings,
     )
-    known_ids = random.sample(simulated.ids, min(len(simulated.ids), 300)) if random.random() < 0.3 else ()
-    return LongList(simulated, frozenset(known_ids))
+    known_ids = random.sample(simulated_list.ids, min(len(simulated_list.ids), 300)) if random.random() < 0.3 else ()
+    return QueriedList(simulated_list, frozenset(known_ids))

@@ -1,22 +1,31 @@
-"""Simulated lists from a seed: any order, any changes and any wrong answers, in any mixture."""
+"""Random simulated lists: any order, any changes and any wrong answers, in any combination."""
 
 from random import Random
 
 from tests.paging.simulated import ORDERS, SimulatedList
 
 
-def build_small_world(seed: int) -> SimulatedList:
-    """Build a list with few rows, tiny pages and every fault. In a list of this kind, a false proof by chance is most
-    likely."""
+def build_small_list(seed: int) -> SimulatedList:
+    """Build a list with few rows, tiny pages and every fault. A false proof by chance is most likely for such a
+    list."""
     random = Random(seed)
     limit = random.choice((1, 2, 5, 16, 20, 40, 100))
     change_rate = random.choice((0, 0, 0.05, 0.3, 1.0)) if limit > 4 else random.choice((0, 0.05))
-    burst = limit // 10 if limit >= 20 else 0  # a list that grows faster than it is read never ends
+    max_changes_per_request = (
+        limit // 10 if limit >= 20 else 0
+    )  # reading a list that grows faster than it is read would never end
     count = random.choice((0, 1, 2, 5, 15, 19, 20, 21, 40, 80, 200))
-    return _build(random, count, limit, change_rate, burst, ("honest",) * 5 + ("aligned", "stuck", "clamped", "silent"))
+    return _build(
+        random,
+        count,
+        limit,
+        change_rate,
+        max_changes_per_request,
+        ("honest",) * 5 + ("aligned", "stuck", "clamped", "silent"),
+    )
 
 
-def build_large_world(seed: int) -> SimulatedList:
+def build_large_list(seed: int) -> SimulatedList:
     """Build a list that changes and mostly answers correctly, with pages that are long enough for the proof by id
     order."""
     random = Random(seed)
@@ -26,9 +35,14 @@ def build_large_world(seed: int) -> SimulatedList:
 
 
 def _build(
-    random: Random, count: int, limit: int, change_rate: float, burst: int, paging_modes: tuple[str, ...]
+    random: Random,
+    count: int,
+    limit: int,
+    change_rate: float,
+    max_changes_per_request: int,
+    paging_modes: tuple[str, ...],
 ) -> SimulatedList:
-    world = SimulatedList(
+    simulated_list = SimulatedList(
         random,
         count,
         random.choice(ORDERS),
@@ -36,20 +50,20 @@ def _build(
         insert_chance=change_rate * random.random(),
         delete_chance=change_rate * random.random(),
         touch_chance=change_rate * random.random(),
-        burst=random.choice((1, 1, 3, burst)) if burst else 1,
-        late_share=random.choice((0, 0, 0.5)),
+        max_changes_per_request=random.choice((1, 1, 3, max_changes_per_request)) if max_changes_per_request else 1,
+        middle_insert_share=random.choice((0, 0, 0.5)),
         total_mode=random.choice(("honest",) * 5 + ("cap", "page_cap", "wrong", "apart", "none")),
         paging_mode=random.choice(paging_modes),
         has_echoes=random.random() < 0.8,
         filter_mode=random.choice(("work", "work", "ignored", "lossy")),
     )
     # If both Limit and TotalCount are wrong in one answer, nothing can show that either is wrong.
-    if world.paging_mode == "silent" and world.total_mode == "apart":
-        world.total_mode = "honest"
-    return world
+    if simulated_list.paging_mode == "silent" and simulated_list.total_mode == "apart":
+        simulated_list.total_mode = "honest"
+    return simulated_list
 
 
-def build_long_world(seed: int) -> SimulatedList:
+def build_long_list(seed: int) -> SimulatedList:
     """Build an honest list of many pages, so that pages are fetched ahead: in any order, with changes at any place."""
     random = Random(seed)
     change_rate = random.choice((0, 0.01, 0.03, 0.1, 0.3, 1.0))
@@ -61,8 +75,8 @@ def build_long_world(seed: int) -> SimulatedList:
         insert_chance=change_rate * random.choice((0, 0.5, 1)),
         delete_chance=change_rate * random.choice((0, 0.5, 1)),
         touch_chance=change_rate * random.choice((0, 0, 0.5, 1)),
-        burst=random.choice((1, 1, 3, limit // 12)),
-        late_share=random.choice((0, 0, 0.5)),
+        max_changes_per_request=random.choice((1, 1, 3, limit // 12)),
+        middle_insert_share=random.choice((0, 0, 0.5)),
         change_place=random.choice(("anywhere", "head", "middle", "end")),
         filter_mode=random.choice(("work", "work", "ignored", "lossy")),
     )
