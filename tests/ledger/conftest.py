@@ -8,8 +8,8 @@ import pytest
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from tests.databases import start_postgres
-from tests.ledger.moves import begin_run
 from tests.ledger.places import add_schema
+from tests.ledger.transitions import begin_run
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,8 @@ from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, finish_run
 from connector.ledger.sqlite import hold_lock
 from connector.states import State
-from tests.ledger.moves import IDENTITY, RUN, add_base, begin_run, move_to, read_state
 from tests.ledger.places import build_file_url
+from tests.ledger.transitions import IDENTITY, RUN, add_base, begin_run, bring_to_state, read_entry_state
 from tests.pipelines.conftest import wait_for
 
 BACKUP_COUNT = 3
@@ -30,7 +30,7 @@ def source(tmp_path: Path) -> Path:
     path = tmp_path / "state" / "ledger.db"
     with open_ledger(build_file_url(path)) as ledger:
         begin_run(ledger)
-        move_to(ledger, add_base(ledger), State.SENDING)
+        bring_to_state(ledger, add_base(ledger), State.SENDING)
     return path
 
 
@@ -132,7 +132,7 @@ def test_a_backup_of_a_locked_ledger_does_not_change_the_ledger(source: Path, tm
         assert back_up_ledger(build_file_url(source), tmp_path / "backup.db") == Backup(501, None)
         assert read_files(source) == files_before
     with open_ledger(build_file_url(source)) as ledger:
-        assert read_state(ledger, add_base(ledger)) is State.SENDING
+        assert read_entry_state(ledger, add_base(ledger)) is State.SENDING
 
 
 def test_a_backup_of_a_free_ledger_takes_the_lock_and_includes_the_wal_of_a_killed_run(
@@ -152,7 +152,7 @@ def test_an_entry_that_is_being_sent_is_unknown_in_the_backup(source: Path, tmp_
         assert ledger.mark_died() == 1
     with open_ledger(build_file_url(target)) as ledger:
         base = add_base(ledger)
-        assert read_state(ledger, base) is State.UNKNOWN
+        assert read_entry_state(ledger, base) is State.UNKNOWN
         with ledger.transaction() as connection:
             ledger.mark_found(base, State.UNKNOWN, [(IDENTITY, 7)])
             finish_run(connection, RUN, "ok", 1.0)
@@ -221,7 +221,7 @@ def test_a_full_disk_leaves_nothing_at_the_target(source: Path, tmp_path: Path) 
     script = (
         "import resource, sys\nfrom pathlib import Path\nfrom connector.errors import LedgerError\n"
         "from connector.ledger.copies import Backup, back_up_ledger\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (40000, 40000))\n"  # enough for the index of the journal, 32 kB
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (40000, 40000))\n"  # the index of the journal, 32 kB, fits
         "try:\n    back_up_ledger(sys.argv[1], Path(sys.argv[2]))\n"
         "except LedgerError as error:\n    print(error)"
     )

@@ -13,7 +13,7 @@ from connector.ledger.records import (
     record_base_id,
 )
 from connector.states import State
-from tests.ledger.moves import INTENT, add_base, move_to, read_body, read_state
+from tests.ledger.transitions import INTENT, add_base, bring_to_state, read_body, read_entry_state
 
 
 def test_a_base_has_one_record_by_id_and_by_name(ledger: Ledger) -> None:
@@ -30,15 +30,15 @@ def test_a_base_has_one_record_by_id_and_by_name(ledger: Ledger) -> None:
 STATES_BY_STRENGTH = (State.CONFIRMED, State.UNKNOWN, State.HELD, State.REJECTED, State.NONE)
 
 
-def test_a_learned_id_merges_the_two_records_of_a_base(ledger: Ledger) -> None:
+def test_the_id_of_a_base_name_merges_the_two_records_of_the_base(ledger: Ledger) -> None:
     for number, (state_by_name, state_by_id) in enumerate(product(STATES_BY_STRENGTH, repeat=2)):
         expected = min(state_by_name, state_by_id, key=STATES_BY_STRENGTH.index)
         base_by_name, base_by_id = add_base(ledger, None, f"News {number}"), add_base(ledger, number)
-        move_to(ledger, base_by_name, state_by_name)
-        move_to(ledger, base_by_id, state_by_id)
+        bring_to_state(ledger, base_by_name, state_by_name)
+        bring_to_state(ledger, base_by_id, state_by_id)
         with ledger.transaction() as connection:
             learned_base = record_base_id(connection, base_by_name, number, f"News {number}")
-        assert read_state(ledger, learned_base) is expected, (state_by_name, state_by_id)
+        assert read_entry_state(ledger, learned_base) is expected, (state_by_name, state_by_id)
         assert read_body(ledger, learned_base) == (None if expected in (State.CONFIRMED, State.NONE) else INTENT.body)
 
 
@@ -71,7 +71,7 @@ def test_a_name_that_several_bases_have_is_refused(ledger: Ledger) -> None:
 @pytest.mark.parametrize("state", [State.UNKNOWN, State.HELD])
 def test_unsettled_entries_of_a_record_that_may_be_the_same_base_are_counted(ledger: Ledger, state: State) -> None:
     base_by_name, base_by_id = add_base(ledger, None, "News"), add_base(ledger, 7)
-    move_to(ledger, base_by_name, state)
+    bring_to_state(ledger, base_by_name, state)
     with ledger.transaction() as connection:
         assert count_unsettled_elsewhere(connection, base_by_id) == 1
         assert count_unsettled_elsewhere(connection, base_by_name) == 0

@@ -1,4 +1,4 @@
-"""The rate limit that a load has found is the first guess of runs that do not hold the ledger."""
+"""Runs that do not hold the ledger start with the rate limit that the last load has found."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ def record_limits(url: str, *limits: Found) -> None:
                 record_found_limit(connection, "main", limit, now)
 
 
-def read_guess(url: str, account: str = "main") -> Found | None:
+def read_initial_limit(url: str, account: str = "main") -> Found | None:
     settings = Settings(Service("http://127.0.0.1:1", Token("t")), account, Path(), url)
     pace = asyncio.run(start_pace(settings, float("inf"), system_clock(), Stop()))
     return pace.rate.found
@@ -35,31 +35,31 @@ def read_guess(url: str, account: str = "main") -> Found | None:
 
 def test_a_run_starts_with_the_limit_that_the_last_load_of_its_account_found(ledger_url: str) -> None:
     record_limits(ledger_url, FIRST_LIMIT, SECOND_LIMIT)
-    guess = read_guess(ledger_url)
-    assert guess is not None
-    assert SECOND_LIMIT.low <= guess.high <= 2 * SECOND_LIMIT.high
-    assert read_guess(ledger_url, "other") is None
+    initial_limit = read_initial_limit(ledger_url)
+    assert initial_limit is not None
+    assert SECOND_LIMIT.low <= initial_limit.high <= 2 * SECOND_LIMIT.high
+    assert read_initial_limit(ledger_url, "other") is None
 
 
 @pytest.mark.parametrize(("name", "value"), [("schema_version", "5"), ("identity_rule", "0")])
-def test_a_ledger_of_another_version_is_not_used_for_the_guess(ledger_url: str, name: str, value: str) -> None:
+def test_the_limit_in_a_ledger_of_another_version_is_not_used(ledger_url: str, name: str, value: str) -> None:
     record_limits(ledger_url, FIRST_LIMIT)
     write_meta(ledger_url, name, value)
-    assert read_guess(ledger_url) is None
+    assert read_initial_limit(ledger_url) is None
 
 
-def test_a_reader_of_the_guess_creates_no_ledger(tmp_path: Path, postgres_url: str) -> None:
+def test_a_run_that_reads_the_limit_creates_no_ledger(tmp_path: Path, postgres_url: str) -> None:
     for url in (
         build_file_url(tmp_path / "ledger.db"),
         build_file_url(tmp_path / "folder" / "ledger.db"),
         postgres_url,
     ):
-        assert read_guess(url) is None
+        assert read_initial_limit(url) is None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unreachable_ledger_is_not_an_error_and_the_run_starts_without_a_guess() -> None:
+def test_a_run_whose_ledger_cannot_be_reached_starts_without_a_limit() -> None:
     for url in ["postgresql://u:secret@127.0.0.1:1/x", "postgresql://u@h:port/x", "nonsense", "sqlite://"]:
         started_at = time.monotonic()
-        assert read_guess(url) is None
+        assert read_initial_limit(url) is None
         assert time.monotonic() - started_at < 30

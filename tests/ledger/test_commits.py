@@ -1,5 +1,5 @@
-"""Steps that coroutines request: each step is one transaction, and steps run in their order, even after a
-cancellation."""
+"""Steps on the ledger that coroutines request. A step is a function that runs in one transaction. Steps run in their
+order, even after a cancellation."""
 
 import asyncio
 import gc
@@ -17,13 +17,13 @@ from connector.ledger.commits import Commits, open_commits
 from connector.ledger.entries import Ledger
 from connector.ledger.store import Base, StaleMoveError
 from connector.states import State
-from tests.ledger.moves import IDENTITY, INTENT, RUN, add_base, read_state
+from tests.ledger.transitions import IDENTITY, INTENT, RUN, add_base, read_entry_state
 
 TIMEOUT_S = 30.0
 
 
 class HeldThread(ThreadPoolExecutor):
-    """A thread that waits until `may_continue` is set. It takes the place of a slow disk or server."""
+    """A thread that waits until `may_continue` is set. The thread replaces a slow disk or server."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -62,7 +62,7 @@ def run_main(main: Awaitable[None]) -> None:
 def test_steps_run_in_the_order_of_their_requests(ledger: Ledger) -> None:
     base = add_base(ledger)
 
-    async def ask_together() -> None:
+    async def request_steps_together() -> None:
         with open_commits(ledger) as commits:
             await asyncio.gather(
                 *(
@@ -71,14 +71,14 @@ def test_steps_run_in_the_order_of_their_requests(ledger: Ledger) -> None:
                 )
             )
 
-    run_main(ask_together())
-    assert read_state(ledger, base) is State.CONFIRMED
+    run_main(request_steps_together())
+    assert read_entry_state(ledger, base) is State.CONFIRMED
 
 
-def test_a_step_is_not_done_before_its_commit(ledger: Ledger) -> None:
+def test_a_step_is_not_finished_before_its_commit(ledger: Ledger) -> None:
     base = add_base(ledger)
 
-    async def ask() -> None:
+    async def request_steps() -> None:
         with hold_thread(ledger) as (commits, thread):
             requests = [
                 asyncio.ensure_future(commits.ask(step(base))) for step in (build_intent_step, build_answer_step)
@@ -88,8 +88,8 @@ def test_a_step_is_not_done_before_its_commit(ledger: Ledger) -> None:
             thread.may_continue.set()
             await asyncio.gather(*requests)
 
-    run_main(ask())
-    assert read_state(ledger, base) is State.CONFIRMED
+    run_main(request_steps())
+    assert read_entry_state(ledger, base) is State.CONFIRMED
 
 
 def test_a_step_that_fails_changes_nothing_and_the_other_steps_succeed(ledger: Ledger) -> None:
@@ -99,7 +99,7 @@ def test_a_step_that_fails_changes_nothing_and_the_other_steps_succeed(ledger: L
         ledger.mark_answered(base, [(IDENTITY, 7)])
         ledger.mark_answered(base, [(IDENTITY, 7)])
 
-    async def ask_together() -> list[object]:
+    async def request_steps_together() -> list[object]:
         with open_commits(ledger) as commits:
             requests = (
                 commits.ask(step)
@@ -112,96 +112,96 @@ def test_a_step_that_fails_changes_nothing_and_the_other_steps_succeed(ledger: L
             )
             return list(await asyncio.gather(*requests, return_exceptions=True))
 
-    first_result, failed_result, *other_results = asyncio.run(ask_together())
+    first_result, failed_result, *other_results = asyncio.run(request_steps_together())
     assert isinstance(failed_result, StaleMoveError)
     assert [first_result, *other_results] == [None] * 3
-    assert read_state(ledger, base) is State.SENDING
+    assert read_entry_state(ledger, base) is State.SENDING
 
 
 @pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)  # PostgreSQL checks foreign keys at once
 def test_the_steps_after_a_failed_commit_succeed(ledger: Ledger) -> None:
     base = add_base(ledger)
 
-    async def ask_together() -> list[object]:
+    async def request_steps_together() -> list[object]:
         with open_commits(ledger) as commits:
             requests = (commits.ask(step) for step in (fail_at_commit, build_intent_step(base)))
             return list(await asyncio.gather(*requests, return_exceptions=True))
 
-    failed_result, result = asyncio.run(ask_together())
+    failed_result, result = asyncio.run(request_steps_together())
     assert isinstance(failed_result, LedgerError)
     assert result is None
-    assert read_state(ledger, base) is State.SENDING
+    assert read_entry_state(ledger, base) is State.SENDING
 
 
 @pytest.mark.parametrize("index", [0, 1], ids=["begun", "waiting"])
 def test_a_cancelled_task_waits_for_its_step(ledger: Ledger, index: int) -> None:
     base = add_base(ledger)
     steps = [build_intent_step(base), build_answer_step(base)]
-    follow_ups: list[None] = []
+    follow_up_calls: list[None] = []
 
-    async def give_up() -> None:
+    async def cancel_requests() -> None:
         with hold_thread(ledger) as (commits, thread):
-            requests = [asyncio.ensure_future(commits.ask(step, follow_ups.append)) for step in steps]
+            requests = [asyncio.ensure_future(commits.ask(step, follow_up_calls.append)) for step in steps]
             await asyncio.sleep(0)
             for _ in range(3):
                 requests[index].cancel()
                 await asyncio.sleep(0.01)
             assert not requests[index].done()
-            assert follow_ups == []
+            assert follow_up_calls == []
             thread.may_continue.set()
             await requests[1 - index]
             await asyncio.wait((requests[index],))
             assert requests[index].cancelled()
-            assert follow_ups == [None, None]
+            assert follow_up_calls == [None, None]
 
-    run_main(give_up())
-    assert read_state(ledger, base) is State.CONFIRMED
+    run_main(cancel_requests())
+    assert read_entry_state(ledger, base) is State.CONFIRMED
 
 
 @pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
 def test_a_cancelled_task_raises_the_error_of_its_commit(ledger: Ledger) -> None:
-    follow_ups: list[None] = []
+    follow_up_calls: list[None] = []
 
-    async def give_up() -> None:
+    async def cancel_requests() -> None:
         with hold_thread(ledger) as (commits, thread):
-            request = asyncio.ensure_future(commits.ask(fail_at_commit, follow_ups.append))
+            request = asyncio.ensure_future(commits.ask(fail_at_commit, follow_up_calls.append))
             await asyncio.sleep(0)
             request.cancel()
             thread.may_continue.set()
             with pytest.raises(LedgerError):
                 await request
 
-    run_main(give_up())
-    assert follow_ups == []
+    run_main(cancel_requests())
+    assert follow_up_calls == []
 
 
 def test_the_follow_up_of_a_step_runs_before_the_next_step(ledger: Ledger) -> None:
     calls: list[str] = []
 
-    async def ask() -> None:
+    async def request_steps() -> None:
         with open_commits(ledger) as commits:
-            first_result = commits.ask(lambda _: calls.append("first"), lambda _: calls.append("what follows"))
+            first_result = commits.ask(lambda _: calls.append("first"), lambda _: calls.append("follow-up of first"))
             await asyncio.gather(first_result, commits.ask(lambda _: calls.append("second")))
 
-    run_main(ask())
-    assert calls == ["first", "what follows", "second"]
+    run_main(request_steps())
+    assert calls == ["first", "follow-up of first", "second"]
 
 
 def test_commits_run_in_their_own_thread(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     dialect, commit_threads, step_threads = ledger.connection.engine.dialect, [], []
-    commit = dialect.do_commit
+    original_commit = dialect.do_commit
 
     def record_and_commit(connection: PoolProxiedConnection) -> None:
         commit_threads.append(threading.current_thread())
-        commit(connection)
+        original_commit(connection)
 
     monkeypatch.setattr(dialect, "do_commit", record_and_commit)
 
-    async def ask() -> None:
+    async def request_steps() -> None:
         with open_commits(ledger) as commits:
             await commits.ask(lambda _: step_threads.append(threading.current_thread()))
 
-    run_main(ask())
+    run_main(request_steps())
     main_thread = threading.main_thread()
     assert (
         [thread is main_thread for thread in step_threads],
@@ -212,19 +212,19 @@ def test_commits_run_in_their_own_thread(ledger: Ledger, monkeypatch: pytest.Mon
     )
 
 
-def test_a_step_that_was_requested_before_the_end_runs(ledger: Ledger) -> None:
+def test_a_step_that_was_requested_before_the_commits_are_closed_runs(ledger: Ledger) -> None:
     base = add_base(ledger)
 
-    async def leave() -> None:
+    async def leave_early() -> None:
         with open_commits(ledger) as commits:
             requests = [
                 asyncio.ensure_future(commits.ask(step(base))) for step in (build_intent_step, build_answer_step)
             ]
             await asyncio.sleep(0)
-        assert read_state(ledger, base) is State.CONFIRMED
+        assert read_entry_state(ledger, base) is State.CONFIRMED
         await asyncio.gather(*requests)
 
-    run_main(leave())
+    run_main(leave_early())
 
 
 class Digests(list[bytes]):
@@ -242,10 +242,10 @@ def stop_garbage_collector() -> Iterator[None]:
 
 @pytest.mark.usefixtures("stop_garbage_collector")
 def test_a_finished_step_frees_its_memory(ledger: Ledger) -> None:
-    async def ask() -> "weakref.ref[Digests]":
+    async def request_steps() -> "weakref.ref[Digests]":
         digests = Digests()
         with open_commits(ledger) as commits:
             await commits.ask(lambda _ledger: digests)
         return weakref.ref(digests)
 
-    assert asyncio.run(ask())() is None
+    assert asyncio.run(request_steps())() is None

@@ -13,9 +13,9 @@ from connector.ledger.records import start_run
 from connector.ledger.schema import emails_metadata, entry, metadata
 from connector.ledger.store import Store
 from connector.states import EmailState, State
-from tests.ledger.emails.moves import add_campaign, move_to as move_email_to
-from tests.ledger.moves import PATHS, add_base, begin_run, move_to
+from tests.ledger.emails.transitions import add_campaign, bring_to_state as move_email_to
 from tests.ledger.places import build_file_url, run_sql
+from tests.ledger.transitions import EVENTS_TO_STATE, add_base, begin_run, bring_to_state
 
 COPIED_AT = system_clock().now()
 
@@ -26,8 +26,8 @@ def source(tmp_path: Path) -> str:
     url = build_file_url(tmp_path / "state" / "ledger.db")
     with open_ledger(url) as ledger:
         begin_run(ledger)
-        for number, state in enumerate(state for state in PATHS if state is not State.NONE):
-            move_to(ledger, add_base(ledger, number + 1, f"Base {number}"), state)
+        for number, state in enumerate(state for state in EVENTS_TO_STATE if state is not State.NONE):
+            bring_to_state(ledger, add_base(ledger, number + 1, f"Base {number}"), state)
     with open_emails(url) as log:
         move_email_to(log, add_campaign(log), EmailState.SENDING)
     return url
@@ -52,7 +52,7 @@ def test_all_rows_are_copied_and_both_ledgers_agree(source: str, postgres_url: s
         rows = read_rows(ledger.store)
     with open_emails(source) as log:
         emails = read_rows(log.store)
-    assert copy_ledger(source, postgres_url, at=COPIED_AT) == (len(PATHS) - 1, 1)
+    assert copy_ledger(source, postgres_url, at=COPIED_AT) == (len(EVENTS_TO_STATE) - 1, 1)
     with open_ledger(postgres_url) as ledger:
         copied_rows = read_rows(ledger.store)
     assert {name: copied_rows[name] for name in rows} == rows
@@ -64,7 +64,7 @@ def test_keys_continue_after_the_copied_keys(source: str, postgres_url: str) -> 
     with open_ledger(postgres_url) as ledger:
         with ledger.transaction() as connection:
             assert start_run(connection, "run-2", "job", "import", 1.0) == 2
-        assert add_base(ledger, 99).key == len(PATHS)
+        assert add_base(ledger, 99).key == len(EVENTS_TO_STATE)
     with open_emails(postgres_url) as log:
         assert add_campaign(log, "farewell").key == 2
 
@@ -87,16 +87,16 @@ def test_a_target_with_rows_is_refused_and_nothing_changes(source: str, postgres
     with pytest.raises(ConfigurationError, match=r"has rows in the table run\. Nothing was copied"):
         copy_ledger(source, postgres_url, at=COPIED_AT)
     with open_ledger(source) as ledger, ledger.transaction() as connection:
-        assert len(connection.execute(select(entry)).all()) == len(PATHS) - 1
+        assert len(connection.execute(select(entry)).all()) == len(EVENTS_TO_STATE) - 1
     run_sql(postgres_url, "DELETE FROM run")
-    assert copy_ledger(source, postgres_url, at=COPIED_AT)[0] == len(PATHS) - 1
+    assert copy_ledger(source, postgres_url, at=COPIED_AT)[0] == len(EVENTS_TO_STATE) - 1
 
 
 def test_a_run_that_holds_one_of_the_ledgers_prevents_the_copy(source: str, postgres_url: str) -> None:
     for ledger_url in (source, postgres_url):
         with open_ledger(ledger_url), pytest.raises(LockedError):
             copy_ledger(source, postgres_url, at=COPIED_AT)
-    assert copy_ledger(source, postgres_url, at=COPIED_AT)[0] == len(PATHS) - 1
+    assert copy_ledger(source, postgres_url, at=COPIED_AT)[0] == len(EVENTS_TO_STATE) - 1
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from connector.ledger.entries import Ledger
 from connector.ledger.records import StoredCursor, move_cursor, read_cursor, start_run
-from tests.ledger.moves import RUN
+from tests.ledger.transitions import RUN
 
 SOURCE, OTHER_SOURCE = b"s" * 16, b"o" * 16
 

@@ -14,8 +14,8 @@ import pytest
 from connector.errors import LedgerError
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import finish_run, start_run
-from tests.ledger.moves import add_base
 from tests.ledger.places import build_file_url, check_refused
+from tests.ledger.transitions import add_base
 
 NOBODY_USER_ID = 65534
 PAGE_SIZE = 4096

@@ -17,8 +17,8 @@ from connector.ledger.records import end_dead_runs, find_open_run, find_or_add_b
 from connector.ledger.store import Base
 from connector.shards import Shard
 from connector.states import State
-from tests.ledger.moves import add_base, begin_run
 from tests.ledger.places import check_refused, run_sql
+from tests.ledger.transitions import add_base, begin_run
 from tests.pipelines.conftest import wait_for
 
 FIRST_SHARD, SECOND_SHARD = Shard(1, 2), Shard(2, 2)
@@ -32,7 +32,7 @@ def intend_creates(ledger: Ledger, base: Base, *identities: bytes) -> None:
         ledger.mark_intended(base, RUN, [Intent(identity, b"f" * 8, b"{}") for identity in identities])
 
 
-def read_state(ledger: Ledger, base: Base, identity: bytes) -> State:
+def read_entry_state(ledger: Ledger, base: Base, identity: bytes) -> State:
     with ledger.transaction():
         entry = ledger.find_entries(base, [identity]).get(identity)
     return State.NONE if entry is None else entry.state
@@ -67,7 +67,7 @@ def test_a_run_writes_nothing_after_another_run_has_taken_its_lease_over(postgre
                 assert next_ledger.mark_died() == 1
             with pytest.raises(LedgerError, match="another run has taken over"), late_ledger.transaction():
                 late_ledger.mark_answered(base, [(IDENTITY_OF_FIRST_SHARD, 9)])
-            assert read_state(next_ledger, base, IDENTITY_OF_FIRST_SHARD) is State.UNKNOWN
+            assert read_entry_state(next_ledger, base, IDENTITY_OF_FIRST_SHARD) is State.UNKNOWN
 
 
 def test_a_run_with_an_expired_lease_continues_if_no_other_run_has_the_lease(postgres_url: str) -> None:
@@ -89,7 +89,7 @@ def test_no_lease_is_taken_over_in_the_middle_of_a_transaction(postgres_url: str
         begin_run(late_ledger)
 
 
-def test_requests_may_leave_until_25_seconds_after_the_start_of_the_last_transaction(
+def test_requests_may_be_sent_until_25_seconds_after_the_start_of_the_last_transaction(
     postgres_url: str,
 ) -> None:
     with open_ledger(postgres_url) as ledger:
@@ -149,10 +149,10 @@ def test_a_shard_moves_only_the_entries_of_its_range(postgres_url: str) -> None:
             assert first_ledger.find_not_final_refusals(base) == []
             first_ledger.record_listed(base, "email", [(IDENTITY_OF_SECOND_SHARD, 8), (b"\x02" * 16, 9)])
             assert first_ledger.find_confirmed_entries(base, b"\xff" * 16, 9) == [ConfirmedEntry(b"\x02" * 16, 9, None)]
-        assert read_state(second_ledger, base, IDENTITY_OF_SECOND_SHARD) is State.REJECTED
+        assert read_entry_state(second_ledger, base, IDENTITY_OF_SECOND_SHARD) is State.REJECTED
 
 
-def test_two_shards_that_add_the_same_base_together_make_one_record(postgres_url: str) -> None:
+def test_two_shards_that_add_the_same_base_at_the_same_time_make_one_record(postgres_url: str) -> None:
     with ExitStack() as open_ledgers:
         first_ledger = open_ledgers.enter_context(open_ledger(postgres_url, shard=FIRST_SHARD))
         second_ledger = open_ledgers.enter_context(open_ledger(postgres_url, shard=SECOND_SHARD))
@@ -177,7 +177,7 @@ with create_engine(sys.argv[1]).begin() as connection:
 """
 
 
-def test_a_new_run_ends_only_the_dead_run_of_its_own_shard(postgres_url: str) -> None:
+def test_a_new_run_ends_only_the_killed_run_of_its_own_shard(postgres_url: str) -> None:
     def begin(ledger: Ledger, name: str, at: float) -> None:
         with ledger.transaction() as connection:
             end_dead_runs(connection, at)

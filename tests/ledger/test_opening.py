@@ -15,8 +15,8 @@ from connector.ledger.opening import open_ledger, wrap_connection
 from connector.ledger.records import find_or_add_base
 from connector.ledger.store import StaleMoveError
 from connector.states import State
-from tests.ledger.moves import IDENTITY, INTENT, RUN, add_base, begin_run, move_to, read_state
 from tests.ledger.places import check_refused
+from tests.ledger.transitions import IDENTITY, INTENT, RUN, add_base, begin_run, bring_to_state, read_entry_state
 
 
 def test_the_error_of_a_second_run_shows_the_process_of_the_first_run(ledger_url: str) -> None:
@@ -39,7 +39,8 @@ def test_a_ledger_that_must_exist_is_not_created(ledger_url: str) -> None:
 
 
 def call_at(call_number: int, callback: Callable[[], object]) -> Callable[[], bool]:
-    """Return an `is_stopped` that always returns False. Its call number `call_number` calls `callback`."""
+    """Return a function that always returns False, as `is_stopped` does. Its call `call_number` also calls
+    `callback`."""
     calls: list[bool] = []
 
     def is_stopped() -> bool:
@@ -94,14 +95,14 @@ def test_a_ledger_works_on_a_connection_of_the_caller() -> None:
         first_ledger = wrap_connection(connection, "memory")
         begin_run(first_ledger)
         base = add_base(first_ledger)
-        move_to(first_ledger, base, State.SENDING)
+        bring_to_state(first_ledger, base, State.SENDING)
         with pytest.raises(StaleMoveError), first_ledger.transaction():
             first_ledger.mark_intended(base, RUN, [Intent(b"j" * 16, b"f" * 8, b"{}"), INTENT])
         second_ledger = wrap_connection(connection, "memory")  # the next process does the same
-        assert read_state(second_ledger, base, b"j" * 16) is State.NONE
+        assert read_entry_state(second_ledger, base, b"j" * 16) is State.NONE
         with second_ledger.transaction():
             assert second_ledger.mark_died() == 1
-        assert read_state(second_ledger, base, IDENTITY) is State.UNKNOWN
+        assert read_entry_state(second_ledger, base, IDENTITY) is State.UNKNOWN
     engine.dispose()
 
 
@@ -118,7 +119,7 @@ def test_a_subscriber_id_beyond_64_bits_is_an_error_and_changes_nothing(ledger_u
     with open_ledger(ledger_url) as ledger:
         begin_run(ledger)
         base = add_base(ledger)
-        move_to(ledger, base, State.SENDING)
+        bring_to_state(ledger, base, State.SENDING)
         with pytest.raises(LedgerError), ledger.transaction():
             ledger.mark_answered(base, [(IDENTITY, 2**63)])
-        assert read_state(ledger, base) is State.SENDING
+        assert read_entry_state(ledger, base) is State.SENDING

@@ -22,8 +22,8 @@ from connector.ledger.records import (
     record_lag,
 )
 from connector.states import State
-from tests.ledger.moves import RUN, begin_run
 from tests.ledger.places import build_file_url, check_refused, run_sql
+from tests.ledger.transitions import RUN, begin_run
 
 ACCOUNT = "account"
 SOURCE = b"s" * 16
@@ -113,7 +113,11 @@ def test_a_new_base_of_the_plan_has_no_entries_of_a_base_that_a_load_adds_meanwh
         added_base = find_or_add_base(connection, ACCOUNT, 8, "Shop")
         ledger.record_listed(added_base, "email", [(DAN, 9)])
         with planned_ledger.transaction() as memory:
-            for service_id in (11, 12, 13):  # one of these bases gets the key of the base that the load has added
+            for service_id in (
+                11,
+                12,
+                13,
+            ):  # in the plan, one of these bases gets the key of the base that the load has added
                 base = find_or_add_base(memory, ACCOUNT, service_id, None)
                 assert planned_ledger.find_entries(base, [DAN]) == {}
 
@@ -122,13 +126,13 @@ def test_a_plan_sees_the_commits_of_a_running_load(ledger_url: str) -> None:
     fill_ledger(ledger_url)
     with open_ledger(ledger_url) as ledger, open_planned_ledger(ledger_url, ACCOUNT) as planned_ledger:
         with ledger.transaction() as connection:
-            assert ledger.mark_died() == 1  # the plan does not disturb the load
+            assert ledger.mark_died() == 1  # the plan has not changed this entry of the ledger
             news = list_bases(connection, ACCOUNT)[0]
             ledger.mark_intended(news, RUN, [Intent(DAN, b"f" * 8, b"{}")])
             ledger.record_listed(news, "email", [(EVE, 4)])
         with planned_ledger.transaction():
             entries = planned_ledger.find_entries(news, [DAN, EVE])
-            assert entries[DAN].state is State.UNKNOWN  # the plan looks unknown entries up
+            assert entries[DAN].state is State.UNKNOWN  # the plan treats the entry as unknown, and looks it up
             assert entries[EVE].state is State.CONFIRMED
             assert [entry.identity for entry in planned_ledger.find_confirmed_entries(news, b"", 9)] == [ANN, EVE]
 
@@ -143,7 +147,7 @@ def test_the_list_does_not_have_to_show_entries_of_an_unfinished_run_yet(ledger_
 
 
 @pytest.mark.parametrize("service_id", [None, 7])
-def test_entries_of_a_base_name_are_found_after_the_plan_learns_the_id(ledger_url: str, service_id: int | None) -> None:
+def test_entries_of_a_base_name_are_found_after_the_plan_gets_the_id(ledger_url: str, service_id: int | None) -> None:
     with open_ledger(ledger_url) as ledger:
         begin_run(ledger)
         with ledger.transaction() as connection:

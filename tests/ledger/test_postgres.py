@@ -13,8 +13,8 @@ from connector.ledger.copies import back_up_ledger
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from connector.states import State
-from tests.ledger.moves import add_base, begin_run, move_to, read_state
 from tests.ledger.places import add_schema, check_refused, run_sql
+from tests.ledger.transitions import add_base, begin_run, bring_to_state, read_entry_state
 from tests.pipelines.conftest import wait_for
 
 SESSIONS_SQL = "FROM pg_stat_activity WHERE application_name LIKE 'connector: process %%' AND pid <> pg_backend_pid()"
@@ -55,35 +55,35 @@ def test_two_schemas_of_one_database_are_two_ledgers(postgres: str) -> None:
     with open_ledger(first_url) as first_ledger, open_ledger(second_url) as second_ledger:
         begin_run(first_ledger)
         begin_run(second_ledger)
-        move_to(first_ledger, add_base(first_ledger), State.SENDING)
-        assert read_state(second_ledger, add_base(second_ledger)) is State.NONE
+        bring_to_state(first_ledger, add_base(first_ledger), State.SENDING)
+        assert read_entry_state(second_ledger, add_base(second_ledger)) is State.NONE
 
 
 def test_a_run_whose_connection_is_lost_writes_nothing_more(postgres_url: str) -> None:
     with open_ledger(postgres_url) as ledger:
         begin_run(ledger)
         base = add_base(ledger)
-        move_to(ledger, base, State.SENDING)
+        bring_to_state(ledger, base, State.SENDING)
         run_sql(postgres_url, f"SELECT pg_terminate_backend(pid, 5000) {SESSIONS_SQL}")
         with pytest.raises(LedgerError, match=r"terminating connection|server closed"):
-            read_state(ledger, base)
+            read_entry_state(ledger, base)
         for _ in range(2):
             with pytest.raises(LedgerError, match="the connection to the ledger was lost"):
-                read_state(ledger, base)
+                read_entry_state(ledger, base)
         assert run_sql(postgres_url, f"SELECT pid {SESSIONS_SQL}") == []
     with open_ledger(postgres_url) as ledger:
-        assert read_state(ledger, base) is State.SENDING
+        assert read_entry_state(ledger, base) is State.SENDING
 
 
 def test_a_transaction_whose_connection_is_lost_changes_nothing(postgres_url: str) -> None:
     with open_ledger(postgres_url) as ledger:
         begin_run(ledger)
         base = add_base(ledger)
-        move_to(ledger, base, State.SENDING)
+        bring_to_state(ledger, base, State.SENDING)
         with pytest.raises(LedgerError):
             mark_died_and_lose_connection(ledger, postgres_url)
     with open_ledger(postgres_url) as ledger:
-        assert read_state(ledger, base) is State.SENDING
+        assert read_entry_state(ledger, base) is State.SENDING
 
 
 def mark_died_and_lose_connection(ledger: Ledger, postgres_url: str) -> None:

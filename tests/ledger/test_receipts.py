@@ -1,4 +1,4 @@
-"""Receipts: the outcome and the evidence of a receipt come from the entry, whichever run reads the entry."""
+"""Receipts: any run reads the same outcome and the same evidence from an entry."""
 
 import pytest
 
@@ -87,7 +87,7 @@ def test_a_run_has_no_receipt_of_a_create_that_was_not_sent_or_that_a_later_run_
         ]
 
 
-def test_the_receipts_of_a_base_name_move_to_the_base_with_the_learned_id(ledger: Ledger) -> None:
+def test_the_receipts_of_a_base_name_move_to_the_base_with_the_id(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         run_key = start_receipt_run(ledger, "receipts-1")
         base = find_or_add_base(connection, "main", None, "News")

@@ -9,8 +9,8 @@ from connector.errors import LedgerError, LockedError
 from connector.ledger.entries import Intent, Ledger
 from connector.ledger.opening import open_ledger
 from connector.states import State
-from tests.ledger.moves import IDENTITY, RUN, add_base, begin_run
 from tests.ledger.places import build_file_url, check_refused
+from tests.ledger.transitions import IDENTITY, RUN, add_base, begin_run
 
 INTENT_WITH_EMAIL = Intent(IDENTITY, b"f" * 8, b"somebody@example.com" * 20)
 ENTRY_COUNT = 10_000

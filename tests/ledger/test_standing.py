@@ -1,4 +1,4 @@
-"""Queries of the ledger by commands outside a run, on SQLite and on PostgreSQL."""
+"""Queries of commands that read the ledger outside a run, on SQLite and on PostgreSQL."""
 
 from collections.abc import Iterator
 
@@ -76,7 +76,7 @@ def test_entries_are_found_by_subscriber_id_in_every_base_of_the_account(ledger:
         }
 
 
-def test_entries_that_the_list_has_shown_are_found_from_any_identity_on(ledger: Ledger) -> None:
+def test_entries_that_the_list_has_shown_are_read_from_any_identity_on(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         start_run(connection, "run", "crm", "sync", 0.0)
         base = find_or_add_base(connection, "here", 7, "News")

@@ -1,4 +1,4 @@
-"""The entries of the ledger: every move from every state, transactions, and constraints, on both databases."""
+"""The entries of the ledger: every transition from every state, transactions, and constraints, on both databases."""
 
 from dataclasses import replace
 from itertools import product
@@ -13,52 +13,52 @@ from connector.ledger.records import finish_run, start_run
 from connector.ledger.schema import HOW_NUMBERS
 from connector.ledger.store import Base, StaleMoveError
 from connector.states import ENTRY, Event, State
-from tests.ledger.moves import (
+from tests.ledger.transitions import (
     IDENTITY,
     INTENT,
-    MOVES,
     RUN,
-    TOLERANT_MOVES,
-    Move,
+    TOLERANT_TRANSITIONS,
+    TRANSITION_CALLS,
+    Transition,
     add_base,
-    move_to,
+    bring_to_state,
     read_body,
     read_entry,
-    read_state,
+    read_entry_state,
 )
 
 OTHER_IDENTITY = b"j" * 16
 
 
-def test_the_list_of_moves_under_test_has_exactly_the_moves_of_the_state_table() -> None:
-    assert MOVES.keys() == ENTRY.transitions.keys()
+def test_the_tested_transitions_are_exactly_the_transitions_of_the_state_table() -> None:
+    assert TRANSITION_CALLS.keys() == ENTRY.transitions.keys()
 
 
-def test_a_move_in_the_table_changes_the_state_and_any_other_move_changes_nothing(ledger: Ledger) -> None:
-    for number, (state, move) in enumerate(product(State, MOVES)):
-        check_move(ledger, add_base(ledger, number), state, move)
+def test_a_transition_in_the_table_changes_the_state_and_any_other_changes_nothing(ledger: Ledger) -> None:
+    for number, (state, transition) in enumerate(product(State, TRANSITION_CALLS)):
+        check_transition(ledger, add_base(ledger, number), state, transition)
 
 
-def check_move(ledger: Ledger, base: Base, state: State, move: Move) -> None:
-    move_to(ledger, base, state)
+def check_transition(ledger: Ledger, base: Base, state: State, transition: Transition) -> None:
+    bring_to_state(ledger, base, state)
     entry_before = read_entry(ledger, base)
-    if state is move[0]:
+    if state is transition[0]:
         with ledger.transaction():
-            MOVES[move](ledger, base)
-        assert read_state(ledger, base) is ENTRY.transitions[move], move
-    elif move in TOLERANT_MOVES:
+            TRANSITION_CALLS[transition](ledger, base)
+        assert read_entry_state(ledger, base) is ENTRY.transitions[transition], transition
+    elif transition in TOLERANT_TRANSITIONS:
         with ledger.transaction():
-            MOVES[move](ledger, base)
-        is_found = move[1] is Event.FOUND and state in (State.REJECTED, State.HELD)
-        assert read_state(ledger, base) is (State.CONFIRMED if is_found else state), move
+            TRANSITION_CALLS[transition](ledger, base)
+        is_found = transition[1] is Event.FOUND and state in (State.REJECTED, State.HELD)
+        assert read_entry_state(ledger, base) is (State.CONFIRMED if is_found else state), transition
     else:
         with pytest.raises(StaleMoveError), ledger.transaction():
-            MOVES[move](ledger, base)
-        assert read_entry(ledger, base) == entry_before, (state, move)
+            TRANSITION_CALLS[transition](ledger, base)
+        assert read_entry(ledger, base) == entry_before, (state, transition)
 
 
 SAME_FINGERPRINT = INTENT.fingerprint
-COLUMNS_AFTER_MOVE: dict[Move, tuple[object, ...]] = {
+COLUMNS_AFTER_TRANSITION: dict[Transition, tuple[object, ...]] = {
     (State.NONE, Event.INTENDED): (None, None, SAME_FINGERPRINT, None, None, 1),
     (State.NONE, Event.FOUND): (HOW_NUMBERS["found"], 7, None, None, None, 0),
     (State.SENDING, Event.ANSWERED): (HOW_NUMBERS["created"], 7, SAME_FINGERPRINT, None, None, 1),
@@ -78,37 +78,40 @@ COLUMNS_AFTER_MOVE: dict[Move, tuple[object, ...]] = {
     (State.REJECTED, Event.FOUND): (HOW_NUMBERS["found"], 7, None, None, None, 1),
     (State.REJECTED, Event.UNRESOLVED): (None, None, SAME_FINGERPRINT, None, None, 1),
 }
-"""The columns `how`, subscriber id, fingerprint, status, message and attempts after each move that keeps an entry."""
+"""The columns `how`, subscriber id, fingerprint, status, message and attempts after each transition that keeps an
+entry."""
 
 
-def test_a_move_sets_and_clears_the_columns_of_an_entry(ledger: Ledger) -> None:
+def test_a_transition_sets_and_clears_the_columns_of_an_entry(ledger: Ledger) -> None:
     columns = text(
         "SELECT how, subscriber_id, fingerprint, status, message, attempts FROM entry WHERE base_key = :base_key"
     )
-    for number, move in enumerate(MOVES):
+    for number, transition in enumerate(TRANSITION_CALLS):
         base = add_base(ledger, number)
-        move_to(ledger, base, move[0])
+        bring_to_state(ledger, base, transition[0])
         with ledger.transaction() as connection:
-            MOVES[move](ledger, base)
+            TRANSITION_CALLS[transition](ledger, base)
             rows = connection.execute(columns, {"base_key": base.key}).all()
-        assert [tuple(row) for row in rows] == ([COLUMNS_AFTER_MOVE[move]] if move in COLUMNS_AFTER_MOVE else []), move
-        has_body = ENTRY.transitions[move] not in (State.NONE, State.CONFIRMED)
-        assert read_body(ledger, base) == (INTENT.body if has_body else None), move
+        assert [tuple(row) for row in rows] == (
+            [COLUMNS_AFTER_TRANSITION[transition]] if transition in COLUMNS_AFTER_TRANSITION else []
+        ), transition
+        has_body = ENTRY.transitions[transition] not in (State.NONE, State.CONFIRMED)
+        assert read_body(ledger, base) == (INTENT.body if has_body else None), transition
 
 
-def test_a_move_changes_only_its_own_entries_in_their_base(ledger: Ledger) -> None:
-    for number, move in enumerate(MOVES):
-        check_other_entries(ledger, add_base(ledger, 2 * number), add_base(ledger, 2 * number + 1), move)
+def test_a_transition_changes_only_its_own_entries_in_their_base(ledger: Ledger) -> None:
+    for number, transition in enumerate(TRANSITION_CALLS):
+        check_other_entries(ledger, add_base(ledger, 2 * number), add_base(ledger, 2 * number + 1), transition)
 
 
-def check_other_entries(ledger: Ledger, base: Base, other_base: Base, move: Move) -> None:
+def check_other_entries(ledger: Ledger, base: Base, other_base: Base, transition: Transition) -> None:
     other_intent = Intent(OTHER_IDENTITY, b"o" * 8, b"{}")
     for tested_base in (base, other_base):
         with ledger.transaction():
             ledger.mark_intended(tested_base, RUN, [other_intent])
             ledger.mark_lost(tested_base, [OTHER_IDENTITY])
-    move_to(ledger, other_base, move[0])
-    if move[1] is Event.DIED:  # this move changes the entries of all bases
+    bring_to_state(ledger, other_base, transition[0])
+    if transition[1] is Event.DIED:  # this transition changes the entries of all bases
         with ledger.transaction():
             ledger.mark_lost(other_base, [IDENTITY])
     entries_before = [
@@ -116,30 +119,30 @@ def check_other_entries(ledger: Ledger, base: Base, other_base: Base, move: Move
         read_entry(ledger, other_base, OTHER_IDENTITY),
         read_entry(ledger, base, OTHER_IDENTITY),
     ]
-    move_to(ledger, base, move[0])
+    bring_to_state(ledger, base, transition[0])
     with ledger.transaction():
-        MOVES[move](ledger, base)
+        TRANSITION_CALLS[transition](ledger, base)
     entries_after = [
         read_entry(ledger, other_base),
         read_entry(ledger, other_base, OTHER_IDENTITY),
         read_entry(ledger, base, OTHER_IDENTITY),
     ]
-    assert entries_after == entries_before, move
+    assert entries_after == entries_before, transition
 
 
 def test_one_entry_in_a_wrong_state_rolls_the_transaction_back(ledger: Ledger) -> None:
     base = add_base(ledger)
-    move_to(ledger, base, State.SENDING)
+    bring_to_state(ledger, base, State.SENDING)
     with pytest.raises(StaleMoveError, match="1 of 2 entries"), ledger.transaction():
         ledger.mark_lost(base, [IDENTITY, OTHER_IDENTITY])
-    assert read_state(ledger, base) is State.SENDING
+    assert read_entry_state(ledger, base) is State.SENDING
 
 
-def test_the_same_identity_twice_in_one_step_is_an_error(ledger: Ledger) -> None:
+def test_the_same_identity_twice_in_one_call_is_an_error(ledger: Ledger) -> None:
     base = add_base(ledger)
     with pytest.raises(StaleMoveError), ledger.transaction():
         ledger.mark_intended(base, RUN, [INTENT, replace(INTENT, body=b"other")])
-    assert read_state(ledger, base) is State.NONE
+    assert read_entry_state(ledger, base) is State.NONE
 
 
 def test_an_identity_that_is_listed_twice_keeps_its_first_id(ledger: Ledger) -> None:
@@ -153,7 +156,7 @@ def test_an_identity_that_is_listed_twice_keeps_its_first_id(ledger: Ledger) -> 
 @pytest.mark.parametrize("state", [State.UNKNOWN, State.HELD, State.REJECTED])
 def test_an_unfinished_entry_has_every_value_that_a_second_create_needs(ledger: Ledger, state: State) -> None:
     base = add_base(ledger)
-    move_to(ledger, base, state)
+    bring_to_state(ledger, base, state)
     with ledger.transaction():
         (entry,) = ledger.find_unfinished_entries(base, state)
         other_states = {
@@ -180,7 +183,7 @@ def test_an_unknown_entry_has_its_field_and_its_suppression_list(ledger: Ledger)
 
 def test_a_second_intent_replaces_the_body_the_fingerprint_and_the_run_and_counts_an_attempt(ledger: Ledger) -> None:
     base = add_base(ledger)
-    move_to(ledger, base, State.REJECTED)
+    bring_to_state(ledger, base, State.REJECTED)
     newer_intent = Intent(IDENTITY, b"g" * 8, b"newer")
     with ledger.transaction() as connection:
         run_key = start_run(connection, "run-2", "job", "import", 0.0)
@@ -191,7 +194,7 @@ def test_a_second_intent_replaces_the_body_the_fingerprint_and_the_run_and_count
     assert (entry.status, entry.message) == (None, None)
 
 
-def test_confirmed_entries_are_read_from_any_identity_on_and_then_from_the_first(ledger: Ledger) -> None:
+def test_confirmed_entries_are_read_from_any_identity_on_and_continue_with_the_first_identity(ledger: Ledger) -> None:
     base, other_base = add_base(ledger), add_base(ledger, 8)
     identities = [bytes([count]) * 16 for count in range(5)]
     with ledger.transaction():
@@ -212,9 +215,9 @@ def test_confirmed_entries_are_read_from_any_identity_on_and_then_from_the_first
     assert find(identities[1], 0) == []
 
 
-def test_a_confirmed_entry_is_known_since_the_end_of_its_run(ledger: Ledger) -> None:
+def test_a_confirmed_entry_counts_as_known_from_the_end_of_its_run_on(ledger: Ledger) -> None:
     base = add_base(ledger)
-    move_to(ledger, base, State.CONFIRMED)
+    bring_to_state(ledger, base, State.CONFIRMED)
     with ledger.transaction() as connection:
         ledger.record_listed(base, "email", [(OTHER_IDENTITY, 8)])
         assert ledger.find_confirmed_entries(base, b"", 9) == [
@@ -230,7 +233,7 @@ def test_a_confirmed_entry_is_known_since_the_end_of_its_run(ledger: Ledger) -> 
 
 def test_a_listing_that_confirms_a_refused_entry_clears_the_fingerprint_of_its_row(ledger: Ledger) -> None:
     base = add_base(ledger)
-    move_to(ledger, base, State.REJECTED)
+    bring_to_state(ledger, base, State.REJECTED)
     with ledger.transaction():
         ledger.record_listed(base, "email", [(IDENTITY, 7)])
     entry = read_entry(ledger, base)
@@ -297,7 +300,7 @@ def test_a_row_is_equal_only_to_a_confirmed_entry_with_the_same_fingerprint(ledg
 
 def test_a_constraint_refuses_an_impossible_entry(ledger: Ledger) -> None:
     base = add_base(ledger)
-    move_to(ledger, base, State.SENDING)
+    bring_to_state(ledger, base, State.SENDING)
     for statement in (
         "UPDATE entry SET state = 4",
         "UPDATE entry SET state = 9",
@@ -313,7 +316,7 @@ def test_a_constraint_refuses_an_impossible_entry(ledger: Ledger) -> None:
         values = {"short": b"\0"} if ":short" in statement else {}
         with pytest.raises(LedgerError, match=r"(?i)check constraint"), ledger.transaction() as connection:
             connection.execute(text(statement), values)
-    assert read_state(ledger, base) is State.SENDING
+    assert read_entry_state(ledger, base) is State.SENDING
 
 
 def test_an_error_of_the_database_shows_no_data_of_a_person(ledger: Ledger) -> None:
@@ -330,7 +333,7 @@ def test_an_error_of_the_database_shows_no_data_of_a_person(ledger: Ledger) -> N
 def test_any_message_of_the_service_can_be_stored(ledger: Ledger) -> None:
     for number, message in enumerate(("a\0b", "half \ud83d of a pair", "\x00\udcff", "plain, é, 😀 and \\x00")):
         base = add_base(ledger, number)
-        move_to(ledger, base, State.SENDING)
+        bring_to_state(ledger, base, State.SENDING)
         with ledger.transaction():
             ledger.mark_refused(base, State.SENDING, [(IDENTITY, 400, message)])
         entry = read_entry(ledger, base)

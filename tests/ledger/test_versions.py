@@ -1,4 +1,4 @@
-"""Versions of the ledger: other versions are refused or upgraded. The queries of a run use their index."""
+"""Versions of the ledger: other versions are refused or upgraded. The queries of a run use an index."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,8 +16,8 @@ from connector.ledger.planned import open_planned_ledger
 from connector.ledger.problems import find_problems
 from connector.ledger.schema import EMAILS_VERSION, SCHEMA_VERSION, emails_metadata, metadata
 from connector.states import State
-from tests.ledger.moves import IDENTITY, add_base, begin_run, move_to
 from tests.ledger.places import check_refused
+from tests.ledger.transitions import IDENTITY, add_base, begin_run, bring_to_state
 
 ENTRY_COUNT = 5_000
 
@@ -54,7 +54,7 @@ def test_a_run_upgrades_a_ledger_of_version_0_2(ledger_url: str) -> None:
     with open_ledger(ledger_url) as ledger:
         begin_run(ledger)
         base = add_base(ledger)
-        move_to(ledger, base, State.CONFIRMED)
+        bring_to_state(ledger, base, State.CONFIRMED)
         with ledger.transaction():
             ledger.record_opt_outs(base, "crm", [IDENTITY])
     with open_ledger(ledger_url) as ledger, ledger.transaction():
@@ -109,7 +109,7 @@ def test_the_queries_for_unfinished_entries_read_no_confirmed_entry(ledger: Ledg
     base = add_base(ledger)
     with ledger.transaction() as connection:
         ledger.record_listed(base, "email", [(number.to_bytes(16, "big"), number) for number in range(1, ENTRY_COUNT)])
-    move_to(ledger, base, State.UNKNOWN)
+    bring_to_state(ledger, base, State.UNKNOWN)
     is_sqlite = ledger.is_file
     with ledger.transaction() as connection:
         connection.exec_driver_sql("ANALYZE")

@@ -1,4 +1,4 @@
-"""The call of the ledger for each move of an entry, and the events that lead to each state."""
+"""The transitions of an entry: the call of the ledger for each of them, and the events that lead to each state."""
 
 from collections.abc import Callable
 
@@ -11,9 +11,9 @@ RUN = 1
 IDENTITY = b"i" * 16
 INTENT = Intent(IDENTITY, b"f" * 8, b'{"Subscriber":{}}')
 
-Move = tuple[State, Event]
+Transition = tuple[State, Event]
 
-MOVES: dict[Move, Callable[[Ledger, Base], object]] = {
+TRANSITION_CALLS: dict[Transition, Callable[[Ledger, Base], object]] = {
     (State.NONE, Event.INTENDED): lambda ledger, base: ledger.mark_intended(base, RUN, [INTENT]),
     (State.NONE, Event.FOUND): lambda ledger, base: ledger.record_listed(base, "email", [(IDENTITY, 7)]),
     (State.SENDING, Event.ANSWERED): lambda ledger, base: ledger.mark_answered(base, [(IDENTITY, 7)]),
@@ -44,12 +44,12 @@ MOVES: dict[Move, Callable[[Ledger, Base], object]] = {
     (State.REJECTED, Event.FORGOTTEN): lambda ledger, base: ledger.mark_forgotten(base, State.REJECTED, [IDENTITY]),
     (State.CONFIRMED, Event.FORGOTTEN): lambda ledger, base: ledger.mark_forgotten(base, State.CONFIRMED, [IDENTITY]),
 }
-TOLERANT_MOVES = {
+TOLERANT_TRANSITIONS = {
     (State.NONE, Event.FOUND),
     (State.SENDING, Event.DIED),
-}  # calls about many entries, which skip entries in other states
+}  # these calls skip entries in other states
 
-PATHS: dict[State, tuple[Event, ...]] = {
+EVENTS_TO_STATE: dict[State, tuple[Event, ...]] = {
     State.NONE: (),
     State.SENDING: (Event.INTENDED,),
     State.UNKNOWN: (Event.INTENDED, Event.LOST),
@@ -60,7 +60,7 @@ PATHS: dict[State, tuple[Event, ...]] = {
 
 
 def begin_run(ledger: Ledger) -> None:
-    """Start the run that makes all moves."""
+    """Start the run that makes all transitions."""
     with ledger.transaction() as connection:
         assert start_run(connection, "run-1", "job", "import", 0.0) == RUN
 
@@ -70,12 +70,12 @@ def add_base(ledger: Ledger, service_id: int | None = 7, name: str | None = None
         return find_or_add_base(connection, "account", service_id, name)
 
 
-def move_to(ledger: Ledger, base: Base, state: State) -> None:
-    """Move IDENTITY, which has no entry, to `state`, with a transaction for each move."""
+def bring_to_state(ledger: Ledger, base: Base, state: State) -> None:
+    """Bring the entry of IDENTITY, which does not exist yet, to `state`, with a transaction for each transition."""
     current_state = State.NONE
-    for event in PATHS[state]:
+    for event in EVENTS_TO_STATE[state]:
         with ledger.transaction():
-            MOVES[current_state, event](ledger, base)
+            TRANSITION_CALLS[current_state, event](ledger, base)
         current_state = ENTRY.transitions[current_state, event]
 
 
@@ -84,7 +84,7 @@ def read_entry(ledger: Ledger, base: Base, identity: bytes = IDENTITY) -> Entry 
         return ledger.find_entries(base, [identity]).get(identity)
 
 
-def read_state(ledger: Ledger, base: Base, identity: bytes = IDENTITY) -> State:
+def read_entry_state(ledger: Ledger, base: Base, identity: bytes = IDENTITY) -> State:
     entry = read_entry(ledger, base, identity)
     return entry.state if entry else State.NONE
 

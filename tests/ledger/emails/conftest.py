@@ -1,4 +1,4 @@
-"""Ledgers of emails for the tests. A test with the fixture `log` runs on SQLite and on PostgreSQL."""
+"""Ledgers of emails for the tests. A test with the fixture `email_log` runs on SQLite and on PostgreSQL."""
 
 from collections.abc import Iterator
 
@@ -6,17 +6,17 @@ import pytest
 
 from connector.ledger.emails import Campaign, EmailLog
 from connector.ledger.opening import open_emails
-from tests.ledger.emails.moves import add_campaign
+from tests.ledger.emails.transitions import add_campaign
 
 
 @pytest.fixture
-def log(ledger_url: str) -> Iterator[EmailLog]:
+def email_log(ledger_url: str) -> Iterator[EmailLog]:
     """An open ledger of emails, on SQLite and on PostgreSQL."""
     with open_emails(ledger_url) as new_ledger:
         yield new_ledger
 
 
 @pytest.fixture
-def campaign(log: EmailLog) -> Campaign:
+def campaign(email_log: EmailLog) -> Campaign:
     """A campaign in the ledger of emails."""
-    return add_campaign(log)
+    return add_campaign(email_log)

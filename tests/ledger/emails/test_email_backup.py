@@ -11,9 +11,9 @@ from connector.ledger.copies import Backup, back_up_ledger
 from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
 from connector.ledger.store import StaleMoveError
 from connector.states import EmailState
-from tests.ledger.emails.moves import RECIPIENT, RUN, add_campaign, move_to, read_state
-from tests.ledger.moves import begin_run
+from tests.ledger.emails.transitions import RECIPIENT, RUN, add_campaign, bring_to_state, read_email_state
 from tests.ledger.places import build_file_url
+from tests.ledger.transitions import begin_run
 
 
 @pytest.fixture
@@ -27,8 +27,8 @@ def source(tmp_path: Path) -> Path:
 
 
 def record_sent_email(path: Path) -> None:
-    with open_emails(build_file_url(path)) as log:
-        move_to(log, add_campaign(log), EmailState.SENT)
+    with open_emails(build_file_url(path)) as email_log:
+        bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
 
 
 def test_a_restored_backup_sends_no_email_twice(source: Path, tmp_path: Path) -> None:
@@ -37,10 +37,10 @@ def test_a_restored_backup_sends_no_email_twice(source: Path, tmp_path: Path) ->
     assert back_up_ledger(build_file_url(source), target) == Backup(entries=0, emails=1)
     assert sorted(file.name for file in target.parent.iterdir()) == ["copy-emails.db", "copy.db"]
     assert {file.stat().st_mode & 0o777 for file in target.parent.iterdir()} == {0o600}
-    with open_ledger(build_file_url(target)), open_emails(build_file_url(target)) as log:
-        campaign = add_campaign(log)
-        with pytest.raises(StaleMoveError), log.transaction():
-            log.mark_intended(campaign, RUN, [(RECIPIENT, "ann@example.com")], at=3.0)
+    with open_ledger(build_file_url(target)), open_emails(build_file_url(target)) as email_log:
+        campaign = add_campaign(email_log)
+        with pytest.raises(StaleMoveError), email_log.transaction():
+            email_log.mark_intended(campaign, RUN, [(RECIPIENT, "ann@example.com")], at=3.0)
 
 
 def test_emails_without_a_ledger_are_copied(tmp_path: Path) -> None:
@@ -49,9 +49,9 @@ def test_emails_without_a_ledger_are_copied(tmp_path: Path) -> None:
         entries=None, emails=1
     )
     assert not (tmp_path / "copy.db").exists()
-    with open_existing_emails(build_file_url(tmp_path / "copy.db")) as log:
-        assert log is not None
-        assert read_state(log, add_campaign(log)) is EmailState.SENT
+    with open_existing_emails(build_file_url(tmp_path / "copy.db")) as email_log:
+        assert email_log is not None
+        assert read_email_state(email_log, add_campaign(email_log)) is EmailState.SENT
 
 
 def test_a_backup_by_a_link_to_the_ledger_includes_the_emails(source: Path, tmp_path: Path) -> None:
@@ -77,12 +77,12 @@ KILLED_WRITER = """
 import os, sys
 from connector.ledger.opening import open_emails
 
-with open_emails(sys.argv[1]) as log:
-    log.connection.exec_driver_sql("PRAGMA cache_size = 1")  # so that changes are written before the commit
-    log.connection.rollback()
-    with log.hold_campaign("account", "welcome") as campaign, log.transaction():
+with open_emails(sys.argv[1]) as email_log:
+    email_log.connection.exec_driver_sql("PRAGMA cache_size = 1")  # so that changes are written before the commit
+    email_log.connection.rollback()
+    with email_log.hold_campaign("account", "welcome") as campaign, email_log.transaction():
         people = [(number.to_bytes(16, "big"), "p@example.com") for number in range(1000)]
-        log.mark_intended(campaign, "run-1", people, at=1.0)
+        email_log.mark_intended(campaign, "run-1", people, at=1.0)
         os.kill(os.getpid(), 9)
 """
 

@@ -11,7 +11,7 @@ from connector.ledger.emails import Campaign
 from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
 from connector.ledger.sqlite import find_emails
 from connector.states import EmailState
-from tests.ledger.emails.moves import RUN, add_campaign, move_to, read_state
+from tests.ledger.emails.transitions import RUN, add_campaign, bring_to_state, read_email_state
 from tests.ledger.places import build_file_url, check_refused
 
 RECIPIENT_COUNT = 3000
@@ -28,15 +28,15 @@ def fill_emails(path: Path, email_count: int = RECIPIENT_COUNT) -> list[bytes]:
     recipients = [
         (index * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128).to_bytes(16, "big") for index in range(email_count)
     ]
-    with open_emails(build_file_url(path)) as log:
-        campaign = add_campaign(log)
+    with open_emails(build_file_url(path)) as email_log:
+        campaign = add_campaign(email_log)
         for start in range(0, email_count, 64):
             batch = recipients[start : start + 64]
-            with log.transaction():
+            with email_log.transaction():
                 intents = [(subscriber, f"secret-{index}@example.com") for index, subscriber in enumerate(batch, start)]
-                log.mark_intended(campaign, RUN, intents, at=1.0)
-            with log.transaction():
-                log.mark_accepted(campaign, [(person, 7, "<7@shop>", 2.0) for person in batch])
+                email_log.mark_intended(campaign, RUN, intents, at=1.0)
+            with email_log.transaction():
+                email_log.mark_accepted(campaign, [(person, 7, "<7@shop>", 2.0) for person in batch])
     return recipients
 
 
@@ -50,24 +50,24 @@ def test_no_file_contains_the_address_of_a_sent_email(path: Path) -> None:
 
 def test_only_an_unsettled_email_stores_its_address(path: Path) -> None:
     fill_emails(path, 200)
-    with open_emails(build_file_url(path)) as log:
-        campaign = add_campaign(log)
-        with log.transaction():
-            log.mark_intended(campaign, RUN, [(b"u" * 16, "unknown@example.com")], at=1.0)
-            log.mark_intended(campaign, RUN, [(b"n" * 16, "never-left@example.com")], at=1.0)
-            log.mark_intended(campaign, RUN, [(b"r" * 16, "refused@example.com")], at=1.0)
-        with log.transaction():
-            log.mark_lost(campaign, [b"u" * 16])
-            log.mark_not_sent(campaign, [b"n" * 16])
-            log.mark_refused(campaign, [(b"r" * 16, 422, "no")])
-        with log.transaction():
-            log.mark_allowed(campaign, [b"r" * 16])
+    with open_emails(build_file_url(path)) as email_log:
+        campaign = add_campaign(email_log)
+        with email_log.transaction():
+            email_log.mark_intended(campaign, RUN, [(b"u" * 16, "unknown@example.com")], at=1.0)
+            email_log.mark_intended(campaign, RUN, [(b"n" * 16, "never-left@example.com")], at=1.0)
+            email_log.mark_intended(campaign, RUN, [(b"r" * 16, "refused@example.com")], at=1.0)
+        with email_log.transaction():
+            email_log.mark_lost(campaign, [b"u" * 16])
+            email_log.mark_not_sent(campaign, [b"n" * 16])
+            email_log.mark_refused(campaign, [(b"r" * 16, 422, "no")])
+        with email_log.transaction():
+            email_log.mark_allowed(campaign, [b"r" * 16])
     content = find_emails(path).read_bytes()
     assert content.count(b"example.com") == content.count(b"unknown@example.com") == 1
 
 
 def test_only_the_owner_may_read_the_file_of_emails_and_its_locks(path: Path) -> None:
-    with open_emails(build_file_url(path)) as log, log.hold_campaign("account", "welcome"):
+    with open_emails(build_file_url(path)) as email_log, email_log.hold_campaign("account", "welcome"):
         files = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
     assert len(files) == 2
     assert {"ledger-emails.db"} < set(files)
@@ -88,7 +88,7 @@ def test_the_settings_of_the_file_make_each_commit_durable(path: Path) -> None:
 
 
 def read_pragma(path: Path, pragma: str) -> object:
-    with open_emails(build_file_url(path)) as log, log.transaction() as connection:
+    with open_emails(build_file_url(path)) as email_log, email_log.transaction() as connection:
         return connection.exec_driver_sql(f"PRAGMA {pragma}").scalar_one()
 
 
@@ -103,11 +103,11 @@ def test_a_link_to_a_ledger_has_the_same_emails(path: Path, tmp_path: Path) -> N
     with open_ledger(build_file_url(path)):
         pass
     (tmp_path / "link.db").symlink_to(path)
-    with open_emails(build_file_url(tmp_path / "link.db")) as log:
-        move_to(log, add_campaign(log), EmailState.SENT)
+    with open_emails(build_file_url(tmp_path / "link.db")) as email_log:
+        bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
     with open_existing_emails(build_file_url(path)) as emails_by_path:
         assert emails_by_path is not None
-        assert read_state(emails_by_path, add_campaign(emails_by_path)) is EmailState.SENT
+        assert read_email_state(emails_by_path, add_campaign(emails_by_path)) is EmailState.SENT
     assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["link.db"]
 
 
@@ -128,8 +128,8 @@ def test_an_emails_database_of_another_program_is_refused(path: Path) -> None:
 def test_an_emails_file_that_is_not_a_database_is_refused_and_stays_unchanged(path: Path) -> None:
     path.parent.mkdir()
     find_emails(path).write_bytes(b"email,first_name\n" * 1000)
-    for open_log in (open_emails, open_existing_emails):
-        check_refused(open_log(build_file_url(path)), LedgerError, r"ledger-emails\.db .*not a database")
+    for open_email_log in (open_emails, open_existing_emails):
+        check_refused(open_email_log(build_file_url(path)), LedgerError, r"ledger-emails\.db .*not a database")
     assert find_emails(path).read_bytes() == b"email,first_name\n" * 1000
 
 
@@ -141,23 +141,23 @@ def test_a_campaign_in_a_damaged_file_is_refused(path: Path) -> None:
     middle_offset = len(content) // 8192 * 4096
     content[middle_offset : middle_offset + 8192] = b"\xa5garbage" * 1024
     file.write_bytes(content)
-    with open_emails(build_file_url(path)) as log:
-        check_refused(log.hold_campaign("account", "welcome"), LedgerError, r"damaged \(.*restore a backup")
-        with pytest.raises(LedgerError, match="malformed"), log.transaction():
-            log.find(Campaign(1, "account", "welcome"), people)
+    with open_emails(build_file_url(path)) as email_log:
+        check_refused(email_log.hold_campaign("account", "welcome"), LedgerError, r"damaged \(.*restore a backup")
+        with pytest.raises(LedgerError, match="malformed"), email_log.transaction():
+            email_log.find(Campaign(1, "account", "welcome"), people)
 
 
 def test_a_commit_that_a_reader_blocks_is_an_error_and_stores_nothing(path: Path) -> None:
     fill_emails(path, 10)
-    with open_emails(build_file_url(path)) as log, closing(sqlite3.connect(find_emails(path))) as reader:
-        campaign = add_campaign(log)
-        log.connection.exec_driver_sql("PRAGMA busy_timeout = 50")  # milliseconds, for this test
-        log.connection.rollback()
+    with open_emails(build_file_url(path)) as email_log, closing(sqlite3.connect(find_emails(path))) as reader:
+        campaign = add_campaign(email_log)
+        email_log.connection.exec_driver_sql("PRAGMA busy_timeout = 50")  # milliseconds, for this test
+        email_log.connection.rollback()
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM email").fetchone()
-        with pytest.raises(LedgerError, match="locked"), log.transaction():
-            log.mark_intended(campaign, RUN, [(b"u" * 16, "unknown@example.com")], at=1.0)
+        with pytest.raises(LedgerError, match="locked"), email_log.transaction():
+            email_log.mark_intended(campaign, RUN, [(b"u" * 16, "unknown@example.com")], at=1.0)
         reader.rollback()
-        assert read_state(log, campaign, b"u" * 16) is EmailState.NONE
-        with log.transaction():
-            log.mark_intended(campaign, RUN, [(b"u" * 16, "unknown@example.com")], at=1.0)
+        assert read_email_state(email_log, campaign, b"u" * 16) is EmailState.NONE
+        with email_log.transaction():
+            email_log.mark_intended(campaign, RUN, [(b"u" * 16, "unknown@example.com")], at=1.0)

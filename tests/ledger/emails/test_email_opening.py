@@ -15,26 +15,28 @@ from connector.ledger.emails import EmailLog
 from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
 from connector.ledger.planned import open_planned_ledger
 from connector.states import EmailState
-from tests.ledger.emails.moves import add_campaign, find_file, move_to, read_state
-from tests.ledger.moves import begin_run
+from tests.ledger.emails.transitions import add_campaign, bring_to_state, find_file, read_email_state
 from tests.ledger.places import check_refused
+from tests.ledger.transitions import begin_run
 
 
 def test_an_email_is_stored_while_a_load_holds_the_ledger(ledger_url: str) -> None:
-    with open_ledger(ledger_url) as ledger, open_emails(ledger_url) as log:
+    with open_ledger(ledger_url) as ledger, open_emails(ledger_url) as email_log:
         begin_run(ledger)
-        move_to(log, add_campaign(log), EmailState.SENT)
+        bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
 
 
 @pytest.mark.parametrize("is_emails_first", [True, False], ids=["emails first", "ledger first"])
 def test_the_ledger_and_the_emails_can_be_created_in_either_order(ledger_url: str, is_emails_first: bool) -> None:
     if is_emails_first:
-        with open_emails(ledger_url) as log:
-            move_to(log, add_campaign(log), EmailState.SENT)
+        with open_emails(ledger_url) as email_log:
+            bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
     with open_ledger(ledger_url) as ledger:
         begin_run(ledger)
-    with open_emails(ledger_url) as log:
-        assert read_state(log, add_campaign(log)) is (EmailState.SENT if is_emails_first else EmailState.NONE)
+    with open_emails(ledger_url) as email_log:
+        assert read_email_state(email_log, add_campaign(email_log)) is (
+            EmailState.SENT if is_emails_first else EmailState.NONE
+        )
     with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM run").scalar_one() == 1
     with open_planned_ledger(ledger_url, "account") as copy, copy.transaction() as connection:
@@ -43,8 +45,8 @@ def test_the_ledger_and_the_emails_can_be_created_in_either_order(ledger_url: st
 
 def test_threads_that_create_the_ledger_of_emails_together_use_the_same_ledger(ledger_url: str) -> None:
     def add(number: int) -> int:
-        with open_emails(ledger_url) as log:
-            return add_campaign(log, f"campaign {number}").key
+        with open_emails(ledger_url) as email_log:
+            return add_campaign(email_log, f"campaign {number}").key
 
     with ThreadPoolExecutor(8) as pool:
         keys = list(pool.map(add, range(16)))
@@ -54,18 +56,18 @@ def test_threads_that_create_the_ledger_of_emails_together_use_the_same_ledger(l
 def test_reading_emails_creates_no_file(ledger_url: str, tmp_path: Path) -> None:
     folder = tmp_path / "nowhere"
     for url in (ledger_url, ledger_url.replace(str(tmp_path), str(folder))):
-        with open_existing_emails(url) as log:
-            assert log is None
+        with open_existing_emails(url) as email_log:
+            assert email_log is None
     assert list(tmp_path.iterdir()) == []
-    with open_emails(ledger_url) as log:
-        move_to(log, add_campaign(log), EmailState.SENT)
+    with open_emails(ledger_url) as email_log:
+        bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
     with open_existing_emails(ledger_url) as emails:
         assert emails is not None
-        assert read_state(emails, add_campaign(emails)) is EmailState.SENT
+        assert read_email_state(emails, add_campaign(emails)) is EmailState.SENT
 
 
 def write_meta(url: str, name: str, value: str) -> None:
-    with open_emails(url) as log, log.transaction() as connection:
+    with open_emails(url) as email_log, email_log.transaction() as connection:
         statement = text("UPDATE email_meta SET value = :value WHERE name = :name")
         connection.execute(statement, {"name": name, "value": value})
 
@@ -76,8 +78,10 @@ def write_meta(url: str, name: str, value: str) -> None:
 def test_emails_of_another_version_are_refused(ledger_url: str, name: str, value: str) -> None:
     """With another rule for addresses, a person would be a new recipient and get the email again."""
     write_meta(ledger_url, name, value)
-    for open_log in (open_emails, open_existing_emails):
-        check_refused(open_log(ledger_url), ConfigurationError, rf"{name} {value}.*use the version of the connector")
+    for open_email_log in (open_emails, open_existing_emails):
+        check_refused(
+            open_email_log(ledger_url), ConfigurationError, rf"{name} {value}.*use the version of the connector"
+        )
     with open_ledger(ledger_url):
         pass
 
@@ -88,30 +92,34 @@ def test_emails_of_another_version_are_refused(ledger_url: str, name: str, value
 def test_the_error_of_a_second_run_of_a_campaign_shows_the_first_process(ledger_url: str) -> None:
     holder = f"the campaign welcome is held by process {os.getpid()} on .*: wait for that run, or use --wait"
     with (
-        open_emails(ledger_url) as first_log,
-        open_emails(ledger_url) as second_log,
-        first_log.hold_campaign("one", "welcome"),
+        open_emails(ledger_url) as first_email_log,
+        open_emails(ledger_url) as second_email_log,
+        first_email_log.hold_campaign("one", "welcome"),
     ):
         for account in ("one", "two"):  # the two names may mean the same account
-            check_refused(second_log.hold_campaign(account, "welcome"), LockedError, holder)
-        with second_log.hold_campaign("one", "farewell"):
+            check_refused(second_email_log.hold_campaign(account, "welcome"), LockedError, holder)
+        with second_email_log.hold_campaign("one", "farewell"):
             pass
 
 
-def test_a_run_cannot_hold_a_campaign_twice(log: EmailLog) -> None:
+def test_a_run_cannot_hold_a_campaign_twice(email_log: EmailLog) -> None:
     for _ in range(2):
         with (
-            log.hold_campaign("account", "welcome"),
+            email_log.hold_campaign("account", "welcome"),
             pytest.raises(LockedError, match="welcome is held"),
-            log.hold_campaign("account", "welcome"),
+            email_log.hold_campaign("account", "welcome"),
         ):
             pass
 
 
 def test_a_run_that_waits_gets_the_campaign_when_it_is_free(ledger_url: str) -> None:
     calls: list[bool] = []
-    with open_emails(ledger_url) as first_log, open_emails(ledger_url) as second_log, ExitStack() as held_campaigns:
-        held_campaigns.enter_context(first_log.hold_campaign("account", "welcome"))
+    with (
+        open_emails(ledger_url) as first_email_log,
+        open_emails(ledger_url) as second_email_log,
+        ExitStack() as held_campaigns,
+    ):
+        held_campaigns.enter_context(first_email_log.hold_campaign("account", "welcome"))
 
         def release_at_second_call() -> bool:
             calls.append(True)
@@ -119,16 +127,18 @@ def test_a_run_that_waits_gets_the_campaign_when_it_is_free(ledger_url: str) -> 
                 held_campaigns.close()
             return False
 
-        with second_log.hold_campaign("account", "welcome", wait_s=60.0, is_stopped=release_at_second_call) as campaign:
-            move_to(second_log, campaign, EmailState.SENT)
+        with second_email_log.hold_campaign(
+            "account", "welcome", wait_s=60.0, is_stopped=release_at_second_call
+        ) as campaign:
+            bring_to_state(second_email_log, campaign, EmailState.SENT)
     assert len(calls) == 2
 
 
 def test_an_exception_inside_a_campaign_frees_the_campaign(ledger_url: str) -> None:
-    with open_emails(ledger_url) as log, open_emails(ledger_url) as other_log:
-        with pytest.raises(FileNotFoundError), log.hold_campaign("account", "welcome"), log.transaction():
+    with open_emails(ledger_url) as email_log, open_emails(ledger_url) as other_email_log:
+        with pytest.raises(FileNotFoundError), email_log.hold_campaign("account", "welcome"), email_log.transaction():
             raise FileNotFoundError
-        with other_log.hold_campaign("account", "welcome"):
+        with other_email_log.hold_campaign("account", "welcome"):
             pass
 
 
@@ -136,17 +146,17 @@ KILLED_WRITER = """
 import os, sys
 from connector.ledger.opening import open_emails
 
-with open_emails(sys.argv[1]) as log, log.hold_campaign("account", "welcome") as campaign:
+with open_emails(sys.argv[1]) as email_log, email_log.hold_campaign("account", "welcome") as campaign:
     if sys.argv[1].startswith("sqlite"):
-        log.connection.exec_driver_sql("PRAGMA cache_size = 1")  # so that changes are written before the commit
-        log.connection.rollback()
-    with log.transaction():
+        email_log.connection.exec_driver_sql("PRAGMA cache_size = 1")  # so that changes are written before the commit
+        email_log.connection.rollback()
+    with email_log.transaction():
         people = [(number.to_bytes(16, "big"), f"p{number}@example.com") for number in range(300)]
-        log.mark_intended(campaign, "run-1", people, at=1.0)
-    with log.transaction():
-        log.mark_accepted(campaign, [(people[0][0], 7, "<7@shop>", 2.0)])
-    with log.transaction():
-        log.mark_accepted(campaign, [(who, 8, "<8@shop>", 2.0) for who, _ in people[1:]])
+        email_log.mark_intended(campaign, "run-1", people, at=1.0)
+    with email_log.transaction():
+        email_log.mark_accepted(campaign, [(people[0][0], 7, "<7@shop>", 2.0)])
+    with email_log.transaction():
+        email_log.mark_accepted(campaign, [(who, 8, "<8@shop>", 2.0) for who, _ in people[1:]])
         os.kill(os.getpid(), 9)
 """
 
@@ -158,19 +168,19 @@ def test_emails_of_a_run_that_was_killed_in_a_commit_are_unknown_and_are_not_sen
         file = find_file(ledger_url)
         assert file.with_name(f"{file.name}-journal").exists()
     people = [number.to_bytes(16, "big") for number in range(300)]
-    with open_emails(ledger_url) as log, log.hold_campaign("account", "welcome", wait_s=60.0) as campaign:
-        with log.transaction():
-            assert log.mark_died(campaign) == 299
-        with log.transaction() as connection:
+    with open_emails(ledger_url) as email_log, email_log.hold_campaign("account", "welcome", wait_s=60.0) as campaign:
+        with email_log.transaction():
+            assert email_log.mark_died(campaign) == 299
+        with email_log.transaction() as connection:
             counts: dict[int, int] = dict(
                 connection.exec_driver_sql("SELECT state, count(*) FROM email GROUP BY state").all()
             )
-            unsettled_emails = log.read_unsettled(campaign)
+            unsettled_emails = email_log.read_unsettled(campaign)
         assert (counts[EmailState.SENT], counts[EmailState.UNKNOWN]) == (1, 299)
         assert [email.address for email in unsettled_emails] == [f"p{number}@example.com" for number in range(1, 300)]
         for person in (people[0], people[1]):
-            with pytest.raises(LedgerError, match="1 of 1 entries"), log.transaction():
-                log.mark_intended(campaign, "run-2", [(person, "p@example.com")], at=3.0)
+            with pytest.raises(LedgerError, match="1 of 1 entries"), email_log.transaction():
+                email_log.mark_intended(campaign, "run-2", [(person, "p@example.com")], at=3.0)
 
 
 WRITER_SCRIPT = """
@@ -178,16 +188,16 @@ import sys
 from connector.ledger.opening import open_emails
 
 url, name, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
-with open_emails(url) as log:
+with open_emails(url) as email_log:
     print("open", flush=True)
     sys.stdin.readline()
-    with log.hold_campaign("account", name) as campaign:
+    with email_log.hold_campaign("account", name) as campaign:
         for start in range(number):
             people = [(who.to_bytes(16, "big"), "p@example.com") for who in range(start * 8, start * 8 + 8)]
-            with log.transaction():
-                log.mark_intended(campaign, "run-1", people, at=1.0)
-            with log.transaction():
-                log.mark_accepted(campaign, [(who, 7, "<7@shop>", 2.0) for who, _ in people])
+            with email_log.transaction():
+                email_log.mark_intended(campaign, "run-1", people, at=1.0)
+            with email_log.transaction():
+                email_log.mark_accepted(campaign, [(who, 7, "<7@shop>", 2.0) for who, _ in people])
 """
 
 
@@ -212,7 +222,7 @@ def test_two_processes_can_write_two_campaigns_at_the_same_time(ledger_url: str)
     for writer in writers:
         writer.communicate(timeout=120)
     assert [writer.returncode for writer in writers] == [0, 0]
-    with open_emails(ledger_url) as log, log.transaction() as connection:
+    with open_emails(ledger_url) as email_log, email_log.transaction() as connection:
         sent_count_sql = "SELECT count(*) FROM email WHERE state = 2"
         assert connection.exec_driver_sql(sent_count_sql).scalar_one() == 2 * batch_count * 8
         if connection.dialect.name == "sqlite":

@@ -7,7 +7,7 @@ from connector.errors import LedgerError, LockedError
 from connector.ledger.emails import EmailLog
 from connector.ledger.opening import open_emails, open_ledger
 from connector.states import EmailState
-from tests.ledger.emails.moves import add_campaign, move_to, read_state
+from tests.ledger.emails.transitions import add_campaign, bring_to_state, read_email_state
 from tests.ledger.places import add_schema, check_refused, run_sql
 from tests.pipelines.conftest import wait_for
 
@@ -32,31 +32,31 @@ def test_another_search_path_opens_the_same_emails(postgres_url: str, postgres: 
     opening = open_ledger(postgres_url) if is_ledger_first else open_emails(postgres_url)
     with opening:
         pass
-    with open_emails(url_with_other_path) as log:
-        move_to(log, add_campaign(log), EmailState.SENT)
-    with open_emails(postgres_url) as log:
-        assert read_state(log, add_campaign(log)) is EmailState.SENT
+    with open_emails(url_with_other_path) as email_log:
+        bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
+    with open_emails(postgres_url) as email_log:
+        assert read_email_state(email_log, add_campaign(email_log)) is EmailState.SENT
     assert run_sql(other_schema_url, TABLES_SQL) == []
 
 
 def test_a_campaign_is_held_for_every_search_path_that_finds_its_emails(postgres_url: str, postgres: str) -> None:
     url_with_other_path = set_search_path(postgres_url, find_schema(add_schema(postgres)), find_schema(postgres_url))
     with (
-        open_emails(postgres_url) as log,
-        log.hold_campaign("account", "welcome"),
-        open_emails(url_with_other_path) as other_log,
+        open_emails(postgres_url) as email_log,
+        email_log.hold_campaign("account", "welcome"),
+        open_emails(url_with_other_path) as other_email_log,
         pytest.raises(LockedError),
-        other_log.hold_campaign("account", "welcome"),
+        other_email_log.hold_campaign("account", "welcome"),
     ):
         pass
 
 
 def test_campaigns_of_two_schemas_do_not_block_each_other(postgres: str) -> None:
     with (
-        open_emails(add_schema(postgres)) as log,
-        open_emails(add_schema(postgres)) as other_log,
-        log.hold_campaign("account", "welcome"),
-        other_log.hold_campaign("account", "welcome"),
+        open_emails(add_schema(postgres)) as email_log,
+        open_emails(add_schema(postgres)) as other_email_log,
+        email_log.hold_campaign("account", "welcome"),
+        other_email_log.hold_campaign("account", "welcome"),
     ):
         pass
 
@@ -68,29 +68,32 @@ def test_a_table_of_another_program_is_refused_and_stays_unchanged(postgres_url:
 
 
 def test_a_run_whose_session_ended_writes_nothing_more(postgres_url: str) -> None:
-    with open_emails(postgres_url) as log:
-        with log.hold_campaign("account", "welcome") as campaign:
-            move_to(log, campaign, EmailState.SENDING)
+    with open_emails(postgres_url) as email_log:
+        with email_log.hold_campaign("account", "welcome") as campaign:
+            bring_to_state(email_log, campaign, EmailState.SENDING)
             run_sql(postgres_url, f"SELECT pg_terminate_backend(pid, 5000) {SESSIONS_SQL}")
             with pytest.raises(LedgerError, match=r"terminating connection|server closed"):
-                read_state(log, campaign)
-            with open_emails(postgres_url) as other_log, other_log.hold_campaign("account", "welcome") as same_campaign:
-                with other_log.transaction():
-                    assert other_log.mark_died(same_campaign) == 1
+                read_email_state(email_log, campaign)
+            with (
+                open_emails(postgres_url) as other_email_log,
+                other_email_log.hold_campaign("account", "welcome") as same_campaign,
+            ):
+                with other_email_log.transaction():
+                    assert other_email_log.mark_died(same_campaign) == 1
                 for _ in range(2):
                     with pytest.raises(LedgerError, match="the connection to the ledger was lost"):
-                        read_state(log, campaign)
+                        read_email_state(email_log, campaign)
         with pytest.raises(LedgerError, match="the connection to the ledger was lost"):
-            read_state(log, campaign)
+            read_email_state(email_log, campaign)
     wait_for(lambda: run_sql(postgres_url, f"SELECT pid {SESSIONS_SQL}") == [])
 
 
 def test_a_released_campaign_is_free_for_other_sessions(postgres_url: str) -> None:
-    with open_emails(postgres_url) as log, open_emails(postgres_url) as other_log:
-        hold_and_release(log)
-        hold_and_release(other_log)
+    with open_emails(postgres_url) as email_log, open_emails(postgres_url) as other_email_log:
+        hold_and_release(email_log)
+        hold_and_release(other_email_log)
 
 
-def hold_and_release(log: EmailLog) -> None:
-    with log.hold_campaign("account", "welcome"):
+def hold_and_release(email_log: EmailLog) -> None:
+    with email_log.hold_campaign("account", "welcome"):
         pass

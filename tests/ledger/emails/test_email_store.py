@@ -1,4 +1,5 @@
-"""The ledger of emails: every move from every state, transactions, and constraints, on SQLite and on PostgreSQL."""
+"""The ledger of emails: every transition from every state, transactions, and constraints, on SQLite and on
+PostgreSQL."""
 
 from itertools import product
 
@@ -9,84 +10,91 @@ from connector.errors import LedgerError
 from connector.ledger.emails import Campaign, EmailEntry, EmailLog, OpenEmail
 from connector.ledger.store import StaleMoveError
 from connector.states import EMAIL, EmailState
-from tests.ledger.emails.moves import (
+from tests.ledger.emails.transitions import (
     ADDRESS,
-    MOVES,
     RECIPIENT,
     RUN,
-    TOLERANT_MOVES,
-    Move,
+    TOLERANT_TRANSITIONS,
+    TRANSITION_CALLS,
+    Transition,
     add_campaign,
-    move_to,
-    read_entry,
-    read_state,
+    bring_to_state,
+    read_email_entry,
+    read_email_state,
 )
 
 OTHER_RECIPIENT = b"o" * 16
 
 
-def test_the_list_of_moves_under_test_has_exactly_the_moves_of_the_state_table() -> None:
-    assert MOVES.keys() == EMAIL.transitions.keys()
+def test_the_tested_transitions_are_exactly_the_transitions_of_the_state_table() -> None:
+    assert TRANSITION_CALLS.keys() == EMAIL.transitions.keys()
 
 
-def test_a_move_in_the_table_changes_the_state_and_any_other_move_changes_nothing(log: EmailLog) -> None:
-    for state, move in product(EmailState, MOVES):
-        check_move(log, add_campaign(log, f"{state} {move}"), state, move)
+def test_a_transition_in_the_table_changes_the_state_and_any_other_changes_nothing(email_log: EmailLog) -> None:
+    for state, transition in product(EmailState, TRANSITION_CALLS):
+        check_transition(email_log, add_campaign(email_log, f"{state} {transition}"), state, transition)
 
 
-def check_move(log: EmailLog, campaign: Campaign, state: EmailState, move: Move) -> None:
-    move_to(log, campaign, state)
-    entry_before = read_entry(log, campaign)
-    if state is move[0]:
-        with log.transaction():
-            MOVES[move](log, campaign)
-        assert read_state(log, campaign) is EMAIL.transitions[move], move
-    elif move in TOLERANT_MOVES:
-        with log.transaction():
-            assert MOVES[move](log, campaign) == 0
-        assert read_entry(log, campaign) == entry_before, (state, move)
+def check_transition(email_log: EmailLog, campaign: Campaign, state: EmailState, transition: Transition) -> None:
+    bring_to_state(email_log, campaign, state)
+    entry_before = read_email_entry(email_log, campaign)
+    if state is transition[0]:
+        with email_log.transaction():
+            TRANSITION_CALLS[transition](email_log, campaign)
+        assert read_email_state(email_log, campaign) is EMAIL.transitions[transition], transition
+    elif transition in TOLERANT_TRANSITIONS:
+        with email_log.transaction():
+            assert TRANSITION_CALLS[transition](email_log, campaign) == 0
+        assert read_email_entry(email_log, campaign) == entry_before, (state, transition)
     else:
-        with pytest.raises(StaleMoveError), log.transaction():
-            MOVES[move](log, campaign)
-        assert read_entry(log, campaign) == entry_before, (state, move)
+        with pytest.raises(StaleMoveError), email_log.transaction():
+            TRANSITION_CALLS[transition](email_log, campaign)
+        assert read_email_entry(email_log, campaign) == entry_before, (state, transition)
 
 
-def test_a_move_changes_only_its_own_emails_in_their_campaign(log: EmailLog) -> None:
-    for move in MOVES:
-        check_other_emails(log, add_campaign(log, f"{move}"), add_campaign(log, f"{move} elsewhere"), move)
+def test_a_transition_changes_only_its_own_emails_in_their_campaign(email_log: EmailLog) -> None:
+    for transition in TRANSITION_CALLS:
+        check_other_emails(
+            email_log,
+            add_campaign(email_log, f"{transition}"),
+            add_campaign(email_log, f"{transition} elsewhere"),
+            transition,
+        )
 
 
-def check_other_emails(log: EmailLog, campaign: Campaign, other_campaign: Campaign, move: Move) -> None:
+def check_other_emails(
+    email_log: EmailLog, campaign: Campaign, other_campaign: Campaign, transition: Transition
+) -> None:
     for tested_campaign in (campaign, other_campaign):
-        with log.transaction():
-            log.mark_intended(tested_campaign, RUN, [(OTHER_RECIPIENT, "otto@example.com")], at=1.0)
-            log.mark_lost(tested_campaign, [OTHER_RECIPIENT])
-    move_to(log, other_campaign, move[0])
+        with email_log.transaction():
+            email_log.mark_intended(tested_campaign, RUN, [(OTHER_RECIPIENT, "otto@example.com")], at=1.0)
+            email_log.mark_lost(tested_campaign, [OTHER_RECIPIENT])
+    bring_to_state(email_log, other_campaign, transition[0])
     untouched_emails = [(other_campaign, RECIPIENT), (other_campaign, OTHER_RECIPIENT), (campaign, OTHER_RECIPIENT)]
-    entries_before = [read_entry(log, *entry) for entry in untouched_emails]
-    move_to(log, campaign, move[0])
-    with log.transaction():
-        MOVES[move](log, campaign)
-    assert [read_entry(log, *entry) for entry in untouched_emails] == entries_before, move
+    entries_before = [read_email_entry(email_log, *entry) for entry in untouched_emails]
+    bring_to_state(email_log, campaign, transition[0])
+    with email_log.transaction():
+        TRANSITION_CALLS[transition](email_log, campaign)
+    assert [read_email_entry(email_log, *entry) for entry in untouched_emails] == entries_before, transition
 
 
-def test_a_transaction_with_an_impossible_move_changes_nothing(log: EmailLog) -> None:
-    for move in MOVES.keys() - TOLERANT_MOVES:
-        campaign = add_campaign(log, f"{move}")
-        move_to(log, campaign, move[0])
-        entry_before = read_entry(log, campaign)
+def test_a_transaction_with_an_impossible_transition_changes_nothing(email_log: EmailLog) -> None:
+    for transition in TRANSITION_CALLS.keys() - TOLERANT_TRANSITIONS:
+        campaign = add_campaign(email_log, f"{transition}")
+        bring_to_state(email_log, campaign, transition[0])
+        entry_before = read_email_entry(email_log, campaign)
         with pytest.raises(StaleMoveError, match="1 of 1 entries"):
-            move_email_twice(log, campaign, move)
-        assert read_entry(log, campaign) == entry_before, move
+            repeat_transition(email_log, campaign, transition)
+        assert read_email_entry(email_log, campaign) == entry_before, transition
 
 
-def move_email_twice(log: EmailLog, campaign: Campaign, move: Move) -> None:
-    with log.transaction():
-        MOVES[move](log, campaign)
-        MOVES[move](log, campaign)
+def repeat_transition(email_log: EmailLog, campaign: Campaign, transition: Transition) -> None:
+    with email_log.transaction():
+        TRANSITION_CALLS[transition](email_log, campaign)
+        TRANSITION_CALLS[transition](email_log, campaign)
 
 
-def test_an_email_has_the_values_of_its_state(log: EmailLog, campaign: Campaign) -> None:
+def test_an_email_has_the_values_of_its_state(email_log: EmailLog, campaign: Campaign) -> None:
     values_by_state = {
         EmailState.SENDING: (None, None, None, None, None),
         EmailState.SENT: (7, "<7@shop>", 2.0, None, None),
@@ -94,49 +102,56 @@ def test_an_email_has_the_values_of_its_state(log: EmailLog, campaign: Campaign)
         EmailState.REFUSED: (None, None, None, 422, "no"),
     }
     for number, (state, values) in enumerate(values_by_state.items()):
-        state_campaign = add_campaign(log, f"campaign {number}")
-        move_to(log, state_campaign, state)
-        assert read_entry(log, state_campaign) == EmailEntry(state, *values, RUN)
-        with log.transaction():
-            assert log.find(state_campaign, [OTHER_RECIPIENT]) == {}
+        state_campaign = add_campaign(email_log, f"campaign {number}")
+        bring_to_state(email_log, state_campaign, state)
+        assert read_email_entry(email_log, state_campaign) == EmailEntry(state, *values, RUN)
+        with email_log.transaction():
+            assert email_log.find(state_campaign, [OTHER_RECIPIENT]) == {}
 
 
-def test_a_step_with_the_same_recipient_twice_is_refused(log: EmailLog, campaign: Campaign) -> None:
-    with pytest.raises(StaleMoveError), log.transaction():
-        log.mark_intended(campaign, RUN, [(RECIPIENT, ADDRESS), (OTHER_RECIPIENT, "o@x"), (RECIPIENT, ADDRESS)], at=1.0)
-    assert [read_state(log, campaign, identity) for identity in (RECIPIENT, OTHER_RECIPIENT)] == [EmailState.NONE] * 2
+def test_a_call_with_the_same_recipient_twice_is_refused(email_log: EmailLog, campaign: Campaign) -> None:
+    with pytest.raises(StaleMoveError), email_log.transaction():
+        email_log.mark_intended(
+            campaign, RUN, [(RECIPIENT, ADDRESS), (OTHER_RECIPIENT, "o@x"), (RECIPIENT, ADDRESS)], at=1.0
+        )
+    assert [read_email_state(email_log, campaign, identity) for identity in (RECIPIENT, OTHER_RECIPIENT)] == [
+        EmailState.NONE
+    ] * 2
 
 
-def test_an_unsettled_email_has_its_address_and_time(log: EmailLog, campaign: Campaign) -> None:
-    with log.transaction():
+def test_an_unsettled_email_has_its_address_and_time(email_log: EmailLog, campaign: Campaign) -> None:
+    with email_log.transaction():
         people = [(bytes([number]) * 16, f"p{number}@example.com") for number in (9, 1, 5, 3)]
-        log.mark_intended(campaign, RUN, people, at=3.5)
-        log.mark_lost(campaign, [people[0][0]])
-        log.mark_refused(campaign, [(people[1][0], 422, "spam")])
-        assert log.mark_died(campaign) == 2
-        unsettled_emails = log.read_unsettled(campaign)
+        email_log.mark_intended(campaign, RUN, people, at=3.5)
+        email_log.mark_lost(campaign, [people[0][0]])
+        email_log.mark_refused(campaign, [(people[1][0], 422, "spam")])
+        assert email_log.mark_died(campaign) == 2
+        unsettled_emails = email_log.read_unsettled(campaign)
     assert [email.address for email in unsettled_emails] == ["p9@example.com", "p5@example.com", "p3@example.com"]
     assert unsettled_emails[0] == OpenEmail(
         EmailState.UNKNOWN, "p9@example.com", 3.5, RUN, None, None, people[0][0], unsettled_emails[0].key
     )
 
 
-def test_a_refused_email_can_be_allowed_and_intended_again(log: EmailLog, campaign: Campaign) -> None:
-    move_to(log, campaign, EmailState.REFUSED)
-    with log.transaction():
-        log.mark_allowed(campaign, [RECIPIENT])
-        log.mark_intended(campaign, "run-2", [(RECIPIENT, ADDRESS)], at=9.0)
-    entry = read_entry(log, campaign)
+def test_a_refused_email_can_be_allowed_and_intended_again(email_log: EmailLog, campaign: Campaign) -> None:
+    bring_to_state(email_log, campaign, EmailState.REFUSED)
+    with email_log.transaction():
+        email_log.mark_allowed(campaign, [RECIPIENT])
+        email_log.mark_intended(campaign, "run-2", [(RECIPIENT, ADDRESS)], at=9.0)
+    entry = read_email_entry(email_log, campaign)
     assert entry == EmailEntry(EmailState.SENDING, None, None, None, None, None, "run-2")
 
 
-def test_a_campaign_is_identified_by_account_and_name(log: EmailLog) -> None:
-    first_campaign, second_campaign = add_campaign(log, "welcome", "one"), add_campaign(log, "welcome", "two")
+def test_a_campaign_is_identified_by_account_and_name(email_log: EmailLog) -> None:
+    first_campaign, second_campaign = (
+        add_campaign(email_log, "welcome", "one"),
+        add_campaign(email_log, "welcome", "two"),
+    )
     assert first_campaign.key != second_campaign.key
-    assert add_campaign(log, "welcome", "one") == first_campaign
-    with log.transaction():
-        assert log.find_campaign("one", "welcome") == first_campaign
-        assert log.find_campaign("one", "Welcome") is None
+    assert add_campaign(email_log, "welcome", "one") == first_campaign
+    with email_log.transaction():
+        assert email_log.find_campaign("one", "welcome") == first_campaign
+        assert email_log.find_campaign("one", "Welcome") is None
 
 
 # Single emails
@@ -154,12 +169,12 @@ _REFUSAL = {"state": "4", "status": "422", "words": "'no'"}
 _SINGLE_EMAIL_COLUMNS = {"campaign_key": "NULL", "recipient": "NULL", "account": "'account'"}
 
 
-def test_the_database_accepts_a_possible_email(log: EmailLog) -> None:
+def test_the_database_accepts_a_possible_email(email_log: EmailLog) -> None:
     for valid_values in ({}, _ANSWER, _REFUSAL, _SINGLE_EMAIL_COLUMNS, _SINGLE_EMAIL_COLUMNS | _ANSWER, {"state": "3"}):
-        insert_row(log, add_campaign(log, f"{valid_values}"), valid_values)
+        insert_row(email_log, add_campaign(email_log, f"{valid_values}"), valid_values)
 
 
-def test_the_database_refuses_an_impossible_email(log: EmailLog, campaign: Campaign) -> None:
+def test_the_database_refuses_an_impossible_email(email_log: EmailLog, campaign: Campaign) -> None:
     for invalid_values, constraint in (
         ({"state": "0"}, "state_is_known"),
         ({"state": "5"}, "state_is_known"),
@@ -183,36 +198,36 @@ def test_the_database_refuses_an_impossible_email(log: EmailLog, campaign: Campa
         ({"campaign_key": "99"}, "(?i)foreign key"),
     ):
         with pytest.raises(LedgerError, match=constraint):
-            insert_row(log, campaign, invalid_values)
+            insert_row(email_log, campaign, invalid_values)
 
 
-def insert_row(log: EmailLog, campaign: Campaign, values: dict[str, str]) -> None:
+def insert_row(email_log: EmailLog, campaign: Campaign, values: dict[str, str]) -> None:
     """Insert a row into the table of emails as another program would do."""
     row = _VALUES | {"campaign_key": str(campaign.key)} | values
     recipients = {"NULL": None, "short": b"too short"}
     recipient = recipients.get(row.pop("recipient"), RECIPIENT)
     columns_sql, values_sql = ", ".join(row), ", ".join(row.values())
-    with log.transaction() as connection:
+    with email_log.transaction() as connection:
         statement = text(f"INSERT INTO email (recipient, {columns_sql}) VALUES (:recipient, {values_sql})")
         connection.execute(statement, {"recipient": recipient})
 
 
-def test_the_error_of_a_refused_email_shows_no_address(log: EmailLog, campaign: Campaign) -> None:
-    with pytest.raises(LedgerError) as error_info, log.transaction():
-        log.mark_intended(campaign, RUN, [(b"too short", ADDRESS)], at=1.0)
+def test_the_error_of_a_refused_email_shows_no_address(email_log: EmailLog, campaign: Campaign) -> None:
+    with pytest.raises(LedgerError) as error_info, email_log.transaction():
+        email_log.mark_intended(campaign, RUN, [(b"too short", ADDRESS)], at=1.0)
     assert "example.com" not in str(error_info.value)
     assert error_info.value.__suppress_context__
 
 
-def test_a_text_that_no_database_can_store_is_stored_escaped(log: EmailLog) -> None:
-    campaign = add_campaign(log, "a\0b\ud800")
-    assert add_campaign(log, "a\0b\ud800") == campaign
-    with log.transaction():
-        log.mark_intended(campaign, RUN, [(RECIPIENT, "a\0@x")], at=1.0)
-        log.mark_refused(campaign, [(RECIPIENT, 400, "\ud800")])
-        log.mark_intended(campaign, RUN, [(OTHER_RECIPIENT, "a\0@x")], at=1.0)
-        log.mark_lost(campaign, [OTHER_RECIPIENT])
-        assert [email.address for email in log.read_unsettled(campaign)] == ["a\\x00@x"]
-    entry = read_entry(log, campaign)
+def test_a_text_that_no_database_can_store_is_stored_escaped(email_log: EmailLog) -> None:
+    campaign = add_campaign(email_log, "a\0b\ud800")
+    assert add_campaign(email_log, "a\0b\ud800") == campaign
+    with email_log.transaction():
+        email_log.mark_intended(campaign, RUN, [(RECIPIENT, "a\0@x")], at=1.0)
+        email_log.mark_refused(campaign, [(RECIPIENT, 400, "\ud800")])
+        email_log.mark_intended(campaign, RUN, [(OTHER_RECIPIENT, "a\0@x")], at=1.0)
+        email_log.mark_lost(campaign, [OTHER_RECIPIENT])
+        assert [email.address for email in email_log.read_unsettled(campaign)] == ["a\\x00@x"]
+    entry = read_email_entry(email_log, campaign)
     assert entry is not None
     assert entry.words == "\\ud800"

@@ -1,4 +1,4 @@
-"""The call of the ledger of emails for each move of an email, and the events that lead to each state."""
+"""The transitions of an email: the call of the ledger for each of them, and the events that lead to each state."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,27 +11,29 @@ RUN = "run-1"
 RECIPIENT = b"r" * 16
 ADDRESS = "ann@example.com"
 
-Move = tuple[EmailState, EmailEvent]
+Transition = tuple[EmailState, EmailEvent]
 
 
-MOVES: dict[Move, Callable[[EmailLog, Campaign], object]] = {
-    (EmailState.NONE, EmailEvent.INTENDED): lambda log, campaign: log.mark_intended(
+TRANSITION_CALLS: dict[Transition, Callable[[EmailLog, Campaign], object]] = {
+    (EmailState.NONE, EmailEvent.INTENDED): lambda email_log, campaign: email_log.mark_intended(
         campaign, RUN, [(RECIPIENT, ADDRESS)], at=1.0
     ),
-    (EmailState.SENDING, EmailEvent.ACCEPTED): lambda log, campaign: log.mark_accepted(
+    (EmailState.SENDING, EmailEvent.ACCEPTED): lambda email_log, campaign: email_log.mark_accepted(
         campaign, [(RECIPIENT, 7, "<7@shop>", 2.0)]
     ),
-    (EmailState.SENDING, EmailEvent.REFUSED): lambda log, campaign: log.mark_refused(
+    (EmailState.SENDING, EmailEvent.REFUSED): lambda email_log, campaign: email_log.mark_refused(
         campaign, [(RECIPIENT, 422, "no")]
     ),
-    (EmailState.SENDING, EmailEvent.NOT_SENT): lambda log, campaign: log.mark_not_sent(campaign, [RECIPIENT]),
-    (EmailState.SENDING, EmailEvent.LOST): lambda log, campaign: log.mark_lost(campaign, [RECIPIENT]),
-    (EmailState.SENDING, EmailEvent.DIED): lambda log, campaign: log.mark_died(campaign),
-    (EmailState.REFUSED, EmailEvent.ALLOWED): lambda log, campaign: log.mark_allowed(campaign, [RECIPIENT]),
+    (EmailState.SENDING, EmailEvent.NOT_SENT): lambda email_log, campaign: email_log.mark_not_sent(
+        campaign, [RECIPIENT]
+    ),
+    (EmailState.SENDING, EmailEvent.LOST): lambda email_log, campaign: email_log.mark_lost(campaign, [RECIPIENT]),
+    (EmailState.SENDING, EmailEvent.DIED): lambda email_log, campaign: email_log.mark_died(campaign),
+    (EmailState.REFUSED, EmailEvent.ALLOWED): lambda email_log, campaign: email_log.mark_allowed(campaign, [RECIPIENT]),
 }
-TOLERANT_MOVES = {(EmailState.SENDING, EmailEvent.DIED)}  # a call about many emails, which skips emails in other states
+TOLERANT_TRANSITIONS = {(EmailState.SENDING, EmailEvent.DIED)}  # this call skips emails in other states
 
-PATHS: dict[EmailState, tuple[EmailEvent, ...]] = {
+EVENTS_TO_STATE: dict[EmailState, tuple[EmailEvent, ...]] = {
     EmailState.NONE: (),
     EmailState.SENDING: (EmailEvent.INTENDED,),
     EmailState.SENT: (EmailEvent.INTENDED, EmailEvent.ACCEPTED),
@@ -40,27 +42,27 @@ PATHS: dict[EmailState, tuple[EmailEvent, ...]] = {
 }
 
 
-def add_campaign(log: EmailLog, name: str = "welcome", account: str = "account") -> Campaign:
-    with log.hold_campaign(account, name, is_new_account=True) as campaign:
+def add_campaign(email_log: EmailLog, name: str = "welcome", account: str = "account") -> Campaign:
+    with email_log.hold_campaign(account, name, is_new_account=True) as campaign:
         return campaign
 
 
-def move_to(log: EmailLog, campaign: Campaign, state: EmailState) -> None:
-    """Move the email to RECIPIENT, which has no entry, to `state`, with a transaction for each move."""
+def bring_to_state(email_log: EmailLog, campaign: Campaign, state: EmailState) -> None:
+    """Bring the email to RECIPIENT, which has no entry yet, to `state`, with a transaction for each transition."""
     current_state = EmailState.NONE
-    for event in PATHS[state]:
-        with log.transaction():
-            MOVES[current_state, event](log, campaign)
+    for event in EVENTS_TO_STATE[state]:
+        with email_log.transaction():
+            TRANSITION_CALLS[current_state, event](email_log, campaign)
         current_state = EMAIL.transitions[current_state, event]
 
 
-def read_entry(log: EmailLog, campaign: Campaign, recipient: bytes = RECIPIENT) -> EmailEntry | None:
-    with log.transaction():
-        return log.find(campaign, [recipient]).get(recipient)
+def read_email_entry(email_log: EmailLog, campaign: Campaign, recipient: bytes = RECIPIENT) -> EmailEntry | None:
+    with email_log.transaction():
+        return email_log.find(campaign, [recipient]).get(recipient)
 
 
-def read_state(log: EmailLog, campaign: Campaign, recipient: bytes = RECIPIENT) -> EmailState:
-    entry = read_entry(log, campaign, recipient)
+def read_email_state(email_log: EmailLog, campaign: Campaign, recipient: bytes = RECIPIENT) -> EmailState:
+    entry = read_email_entry(email_log, campaign, recipient)
     return entry.state if entry else EmailState.NONE
 
 
