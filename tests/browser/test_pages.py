@@ -10,7 +10,7 @@ import pytest
 
 from tests.browser.chromium import CHROMIUM, PageView, open_tab, start_chromium
 from tests.pipelines.conftest import Connector, write_csv
-from tests.sandbox.calls import SEND, Calls
+from tests.sandbox.client import SEND, SandboxClient
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 
@@ -71,16 +71,16 @@ def test_reports_fit_every_screen(connector: Connector, tmp_path: Path, chromium
         check_backgrounds(views)
 
 
-def test_the_page_of_the_sandbox_fits_every_screen(calls: Calls, tmp_path: Path, chromium: str) -> None:
-    calls.create(f"ann@{LONG_NAME}.example.com", base={"Name": LONG_NAME}, ClientUserId=LONG_NAME)
-    calls.sandbox.switch(verified_domains=f"example.com,{LONG_NAME}")
+def test_the_page_of_the_sandbox_fits_every_screen(client: SandboxClient, tmp_path: Path, chromium: str) -> None:
+    client.create(f"ann@{LONG_NAME}.example.com", base={"Name": LONG_NAME}, ClientUserId=LONG_NAME)
+    client.sandbox.switch(verified_domains=f"example.com,{LONG_NAME}")
     email = {
         "To": [{"Email": "ann@example.com"}],
         "From": {"Email": "a@example.com"},
         "Subject": LONG_NAME,
         "Html": f"<h1>{LONG_NAME}",
     }
-    assert calls.request("POST", SEND, json.dumps({"SendEmail": {"Email": email}}).encode()).status == 200
-    views = view_page(f"http://any:{calls.sandbox.token}@127.0.0.1:{calls.port}/", chromium, tmp_path / "shots")
+    assert client.request("POST", SEND, json.dumps({"SendEmail": {"Email": email}}).encode()).status == 200
+    views = view_page(f"http://any:{client.sandbox.token}@127.0.0.1:{client.port}/", chromium, tmp_path / "shots")
     check_views(views, LONG_NAME, "Outbox", "not at its default")
     check_backgrounds(views)

@@ -23,7 +23,7 @@ from connector.sandbox import SandboxProcess
 from connector.warehouse.columns import SCHEMA
 from tests.export.exports import create
 from tests.export.test_exporter import PEOPLE
-from tests.sandbox.calls import wait_until
+from tests.sandbox.client import wait_until
 
 ROOT = Path(__file__).parents[2]
 

@@ -33,7 +33,7 @@ BASE = 7
 
 @dataclass
 class VirtualTime:
-    """A clock that moves during a sleep, or when a test sets `now`."""
+    """A clock that moves only during a sleep, or when a test sets `now`."""
 
     now: float = 1000.0
 
@@ -46,7 +46,7 @@ class VirtualTime:
 
 
 def build_key(text: str, field: str = "email", *, ignores_case: bool = False) -> LookupKey:
-    """Return the key to look a subscriber up by the text as sent."""
+    """Return the look-up key of this text, as the service received it."""
     return LookupKey(digest_identity(field, text), field, text, ignores_case)
 
 
@@ -59,20 +59,20 @@ def build_sentinel(confirmed_at: float, subscriber_id: int, text: str, field: st
 
 
 class InlineExecutor(Executor):
-    """An executor that runs the work at once, in the thread of the caller."""
+    """An executor that runs the function at once, in the thread of the caller."""
 
-    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
         """Return a future that is done."""
         future: Future[Any] = Future()
         try:
-            future.set_result(work(*args, **kwargs))
+            future.set_result(function(*args, **kwargs))
         except Exception as error:  # noqa: BLE001 - the caller that reads the result handles the error
             future.set_exception(error)
         return future
 
 
 class Journal(LedgerWriter):
-    """A writer of a ledger, with the ledger for the test to read."""
+    """A writer of a ledger that also has the ledger, so that a test can read the entries."""
 
     def __init__(self, ledger: Ledger, base: Base, run_key: int) -> None:
         super().__init__(Commits(ledger, InlineExecutor()), base, run_key)
@@ -130,19 +130,19 @@ async def skip_sleep(_: float) -> None:
 
 
 def run_with_fake(
-    fake: FakeList,
+    fake_list: FakeList,
     folder: Path,
     function: Callable[[Session], Coroutine[Any, Any, T]],
     *,
     sentinels: tuple[Sentinel, ...] = (),
     **options: Any,
 ) -> T:
-    """Run a function with a session of the fake list, and return its result. The clock of the session stands at 1000.0.
+    """Run a function with a session of the fake list, and return its result. The clock of the session starts at 1000.0.
     A function that hangs fails after a minute."""
 
     async def run() -> T:
         with open_journal(folder, options.pop("base_id", BASE), options.get("name")) as journal:
-            session = build_session(fake, journal, time=options.pop("time", VirtualTime()), **options)
+            session = build_session(fake_list, journal, time=options.pop("time", VirtualTime()), **options)
             session.access.sentinels.extend(sentinels)
             return await asyncio.wait_for(function(session), 60)
 

@@ -26,7 +26,7 @@ def build_candidate(number: int, valid_until: float = float("inf")) -> Candidate
     return Candidate(intent, sent_fields, entry_state=State.NONE, valid_until=valid_until)
 
 
-class Service:
+class FakeService:
     """A service with an answer for the creates of some emails. It accepts all other creates.
     `sent_emails` has the emails of all creates, in order."""
 
@@ -47,12 +47,12 @@ class Service:
     async def list_subscribers(self, query: ListQuery, _parse: object) -> Refused:
         if query.limit > 1:
             return Refused(404, "there is no list")
-        await self.has_sent_all.wait()  # the request that checks whether the service refuses the list as well
+        await self.has_sent_all.wait()  # this request checks whether the service also refuses the list
         return Refused(400, "no limit of 1")
 
 
-class Recorder(Outcomes):
-    """Outcomes that keep the move of each create, by email."""
+class RecordedOutcomes(Outcomes):
+    """Outcomes that also store the transition of each create, by email."""
 
     def __init__(self, session: Session, moves: dict[str, Move]) -> None:
         super().__init__(session, RunMode.LOAD)
@@ -64,15 +64,15 @@ class Recorder(Outcomes):
 
 
 def create_all(folder: Path, candidates: list[Candidate], answers: dict[str, Refused | NotSent]) -> dict[str, Move]:
-    """Send the candidates one at a time, and return their moves by email. A creator that hangs fails after ten
-    seconds."""
+    """Send the candidates one at a time, and return their transitions by email. A creator that hangs fails
+    after ten seconds."""
     moves: dict[str, Move] = {}
 
     async def run() -> None:
-        service = Service(answers)
+        service = FakeService(answers)
         with open_journal(folder) as journal:
             session = build_session(service, journal, time=VirtualTime(), max_concurrency=1)
-            creator = Creator(session, Recorder(session, moves))
+            creator = Creator(session, RecordedOutcomes(session, moves))
             fetch = CandidateList(candidates, session.clock.monotonic).fetch
             await asyncio.wait_for(creator.create(fetch), 10)
 
@@ -81,8 +81,8 @@ def create_all(folder: Path, candidates: list[Candidate], answers: dict[str, Ref
 
 
 def test_a_refusal_that_needs_a_request_for_the_list_delays_no_other_create(tmp_path: Path) -> None:
-    """The connector checks whether the service refuses the list as well. The service answers after all creates have
-    left."""
+    """After the refusal, the connector requests the list. The service answers this request after all creates were
+    sent."""
     candidates = [build_candidate(number) for number in range(CREATE_COUNT)]
     moves = create_all(tmp_path, candidates, {"person2@x.org": Refused(403, "no")})
     assert sorted(move.event for move in moves.values()) == sorted([Event.ANSWERED] * 4 + [Event.REFUSED])

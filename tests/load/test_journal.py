@@ -19,7 +19,7 @@ from connector.load.candidates import CandidateList
 from connector.load.creates import Creator
 from connector.states import Event, State
 from tests.load.sessions import BASE, build_session, compute_identity
-from tests.load.test_creating import Recorder, Service, build_candidate
+from tests.load.test_creating import FakeService, RecordedOutcomes, build_candidate
 
 TIMEOUT_S = 30.0
 
@@ -38,10 +38,10 @@ def begin_run(ledger: Ledger, commits: Commits) -> LedgerWriter:
     return LedgerWriter(commits, base, run_key)
 
 
-def test_the_writer_knows_the_learned_base_after_its_task_was_cancelled(tmp_path: Path) -> None:
+def test_the_writer_has_the_id_of_its_base_after_the_task_that_recorded_the_id_was_cancelled(tmp_path: Path) -> None:
     first_candidate, second_candidate = build_candidate(1), build_candidate(2)
 
-    async def learn() -> None:
+    async def record_base() -> None:
         with open_file(tmp_path) as ledger, ThreadPoolExecutor(1) as executor:
             journal = begin_run(ledger, Commits(ledger, executor))
             await journal.commit_intents(
@@ -50,22 +50,22 @@ def test_the_writer_knows_the_learned_base_after_its_task_was_cancelled(tmp_path
             journal.record(first_candidate.intent.identity, Move(Event.ANSWERED, subscriber_id=5))
             may_continue = threading.Event()
             executor.submit(may_continue.wait, TIMEOUT_S)
-            learn_task = asyncio.ensure_future(journal.record_base_id(BASE, "News"))
+            record_task = asyncio.ensure_future(journal.record_base_id(BASE, "News"))
             await asyncio.sleep(0)
-            learn_task.cancel()
+            record_task.cancel()
             may_continue.set()
             with pytest.raises(asyncio.CancelledError):
-                await learn_task
+                await record_task
             journal.record(second_candidate.intent.identity, Move(Event.LOST))
             await journal.flush()
             identities = [first_candidate.intent.identity, second_candidate.intent.identity]
             entries = await journal.ask(lambda ledger: ledger.find_entries(journal.base, identities))
             assert [entries[identity].state for identity in identities] == [State.CONFIRMED, State.UNKNOWN]
 
-    asyncio.run(learn())
+    asyncio.run(record_base())
 
 
-def test_the_run_fails_with_disk_is_full_although_a_stop_cancels_the_waiting_task(
+def test_the_run_fails_with_a_full_disk_although_a_stop_cancels_the_waiting_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit of the next intents fails once, and the stop of the run cancels the task that waits for the commit."""
@@ -74,7 +74,7 @@ def test_the_run_fails_with_disk_is_full_although_a_stop_cancels_the_waiting_tas
 
     async def create(ledger: Ledger, commits: Commits) -> None:
         journal, dialect = begin_run(ledger, commits), ledger.connection.engine.dialect
-        session = build_session(SlowService({}), journal, max_concurrency=8, grace_s=5.0)
+        session = build_session(SlowFakeService({}), journal, max_concurrency=8, grace_s=5.0)
         commit, loop, commit_count = dialect.do_commit, asyncio.get_running_loop(), 0
 
         def fail_once(connection: Any) -> None:
@@ -88,7 +88,7 @@ def test_the_run_fails_with_disk_is_full_although_a_stop_cancels_the_waiting_tas
 
         monkeypatch.setattr(dialect, "do_commit", fail_once)
 
-        creator = Creator(session, Recorder(session, moves))
+        creator = Creator(session, RecordedOutcomes(session, moves))
         with pytest.raises(LedgerError, match="disk is full"):
             await asyncio.wait_for(creator.create(CandidateList(candidates, session.clock.monotonic).fetch), TIMEOUT_S)
         emails = [email for email, move in moves.items() if move.event is Event.ANSWERED]
@@ -100,7 +100,7 @@ def test_the_run_fails_with_disk_is_full_although_a_stop_cancels_the_waiting_tas
     assert Event.ANSWERED in {move.event for move in moves.values()}
 
 
-class SlowService(Service):
+class SlowFakeService(FakeService):
     """A service that answers slowly."""
 
     async def create_subscriber(self, body: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""The move of an entry after each answer to a create."""
+"""The transition of an entry after each answer to a create."""
 
 import pytest
 
@@ -76,5 +76,5 @@ def test_every_other_answer_is_refused_lost_or_not_sent() -> None:
         assert (move.event, move.message) == (event, answer.message)
 
 
-def test_the_move_has_the_fields_that_the_service_altered() -> None:
+def test_the_transition_has_the_fields_that_the_service_altered() -> None:
     assert classify_answer(build_answer(first_name="ANN"), CANDIDATE, BASE_BY_ID).altered_fields == ("first_name",)

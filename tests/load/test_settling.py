@@ -52,7 +52,7 @@ FINDING_LOOK_UP = FakeLookUp({ANN: (5,)})
 
 
 @dataclass
-class Bench:
+class ObservedSettler:
     """A settler whose look-ups come from a list, and whose creates are only recorded."""
 
     ledger: Ledger
@@ -69,18 +69,20 @@ class Bench:
     def settle(
         self,
         *,
-        hold: bool = False,
+        holds_unknown_creates: bool = False,
         confirmed_at: float | None = None,
         unresolved_create: UnresolvedCreate | None = None,
     ) -> None:
-        asyncio.run(self._settle(hold, confirmed_at, unresolved_create))
+        asyncio.run(self._settle(holds_unknown_creates, confirmed_at, unresolved_create))
 
-    async def _settle(self, hold: bool, confirmed_at: float | None, unresolved_create: UnresolvedCreate | None) -> None:
+    async def _settle(
+        self, holds_unknown_creates: bool, confirmed_at: float | None, unresolved_create: UnresolvedCreate | None
+    ) -> None:
         clock = Clock(lambda: self.now, lambda: datetime.fromtimestamp(self.now, UTC), self._sleep)
-        policy = LoadPolicy(quiet_period_s=QUIET_S, on_unknown="hold" if hold else "resend")
-        unused = cast("Any", None)  # no request is sent, because the look-ups and the creates are fakes
+        policy = LoadPolicy(quiet_period_s=QUIET_S, on_unknown="hold" if holds_unknown_creates else "resend")
+        unused_client = cast("Any", None)  # no request is sent, because the look-ups and the creates are fakes
         writer = Journal(self.ledger, self.base, 1)
-        access = ListAccess(Stop(clock), unused, unused, writer, policy)
+        access = ListAccess(Stop(clock), unused_client, unused_client, writer, policy)
         session = Session(access, policy, Tally())
         if confirmed_at is not None:
             base_id = self.base.service_id
@@ -108,7 +110,7 @@ class Bench:
         assert [replace(key, ignores_case=False) for key in keys] == [LookupKey(ANN, "email", "ann@x.org")]
         self.ignores_case.append(keys[0].ignores_case)
         if not self.look_ups:
-            access.control.request_stop("the bench has no more look-ups")
+            access.control.request_stop("the test has no more look-ups")
             return build_result(INCOMPLETE_LOOK_UP, self.now, access)
         self.look_up_times.append(self.now)
         return build_result(self.look_ups.pop(0), self.now, access)
@@ -133,27 +135,29 @@ class Bench:
             return self.ledger.find_entries(self.base, [ANN])[ANN].state
 
 
-def build_result(look: FakeLookUp, now: float, access: ListAccess) -> LookupResult:
+def build_result(fake_look_up: FakeLookUp, now: float, access: ListAccess) -> LookupResult:
     sentinels = frozenset(sentinel for sentinel in access.sentinels if sentinel.confirmed_at < now)
     visible_sentinels = (
         sentinels
-        if look.is_sentinel_seen
+        if fake_look_up.is_sentinel_seen
         else frozenset(sentinel for sentinel in sentinels if sentinel.subscriber_id != SENTINEL_ID)
     )
     lag_s = max((now - sentinel.confirmed_at for sentinel in sentinels - visible_sentinels), default=0.0)
-    absent_identities = frozenset({ANN}) - look.found_ids.keys() if look.is_complete else frozenset[bytes]()
-    return LookupResult(look.found_ids, absent_identities, visible_sentinels, lag_s, now)
+    absent_identities = (
+        frozenset({ANN}) - fake_look_up.found_ids.keys() if fake_look_up.is_complete else frozenset[bytes]()
+    )
+    return LookupResult(fake_look_up.found_ids, absent_identities, visible_sentinels, lag_s, now)
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def observed_settler(tmp_path: Path) -> Iterator[ObservedSettler]:
     with open_ledger(f"sqlite:///{tmp_path}/ledger.db") as ledger:
         with ledger.transaction() as connection:
             start_run(connection, "run", "job", "import", 0.0)
             base = find_or_add_base(connection, "account", 7, None)
-            ledger.mark_intended(base, 1, [Intent(ANN, b"f" * 8, Bench.body)])
+            ledger.mark_intended(base, 1, [Intent(ANN, b"f" * 8, ObservedSettler.body)])
             ledger.mark_lost(base, [ANN])
-        yield Bench(ledger, base, [])
+        yield ObservedSettler(ledger, base, [])
 
 
 CASES: dict[str, tuple[list[FakeLookUp], float | None, float | None, int, list[Event]]] = {
@@ -179,68 +183,74 @@ CASES: dict[str, tuple[list[FakeLookUp], float | None, float | None, int, list[E
         [LAGGING_LOOK_UP, LAGGING_LOOK_UP, *[EMPTY_LOOK_UP] * 10], 950.0, None, 7, [],
     ),
 }  # fmt: skip
-"""Each case: the look-ups, the time of the sentinel, the end of the attempt, the expected number of look-ups, the
-events that settle the entry without a create. `Event.LOST`: the entry stays unknown."""
+"""Each case: the look-ups, the time of the sentinel, the end of the attempt, the expected number of look-ups, and
+the events that settle the entry without a create. `Event.LOST`: the entry stays unknown."""
 
 
 @pytest.mark.parametrize(
     ("look_ups", "confirmed_at", "attempt_ended_at", "look_up_count", "events"), CASES.values(), ids=CASES
 )
 def test_look_ups_a_quiet_period_apart_settle_an_unknown_entry(
-    bench: Bench,
+    observed_settler: ObservedSettler,
     look_ups: list[FakeLookUp],
     confirmed_at: float | None,
     attempt_ended_at: float | None,
     look_up_count: int,
     events: list[Event],
 ) -> None:
-    bench.look_ups = list(look_ups)
+    observed_settler.look_ups = list(look_ups)
     unresolved_create = None if attempt_ended_at is None else UnresolvedCreate(attempt_ended_at=attempt_ended_at)
-    bench.settle(confirmed_at=confirmed_at, unresolved_create=unresolved_create)
-    assert bench.look_up_times == [1000.0 + QUIET_S * number for number in range(look_up_count)]
-    assert bench.state is {(): State.CONFIRMED, (Event.FOUND,): State.CONFIRMED}.get(tuple(events), State.UNKNOWN)
-    assert [dict(candidate.sent_values) for candidate in bench.resent_candidates] == (
+    observed_settler.settle(confirmed_at=confirmed_at, unresolved_create=unresolved_create)
+    assert observed_settler.look_up_times == [1000.0 + QUIET_S * number for number in range(look_up_count)]
+    assert observed_settler.state is {(): State.CONFIRMED, (Event.FOUND,): State.CONFIRMED}.get(
+        tuple(events), State.UNKNOWN
+    )
+    assert [dict(candidate.sent_values) for candidate in observed_settler.resent_candidates] == (
         [] if events else [{"base_id": 7, "email": "ann@x.org"}]
     )
-    assert bench.tally.settled_found_count == events.count(Event.FOUND)
-    assert bench.tally.settled_absent_count == len(bench.resent_candidates)
+    assert observed_settler.tally.settled_found_count == events.count(Event.FOUND)
+    assert observed_settler.tally.settled_absent_count == len(observed_settler.resent_candidates)
 
 
 @pytest.mark.parametrize(("is_active", "base_id"), [(True, 7), (False, 8)], ids=["another activity", "another base"])
-def test_a_sentinel_of_another_class_proves_no_absence(bench: Bench, is_active: bool, base_id: int) -> None:
+def test_a_sentinel_of_another_class_proves_no_absence(
+    observed_settler: ObservedSettler, is_active: bool, base_id: int
+) -> None:
     other_sentinel = Sentinel(1001.0, 98, "email", "other@x.org", is_active=is_active, base_id=base_id)
-    bench.other_sentinels = (other_sentinel,)
-    bench.look_ups = [*[LAGGING_LOOK_UP] * 4, EMPTY_LOOK_UP]
-    bench.settle(confirmed_at=1001.0)
-    assert len(bench.look_up_times) == 5  # only the fifth look-up shows the sentinel of the entry's class
-    assert len(bench.resent_candidates) == 1
+    observed_settler.other_sentinels = (other_sentinel,)
+    observed_settler.look_ups = [*[LAGGING_LOOK_UP] * 4, EMPTY_LOOK_UP]
+    observed_settler.settle(confirmed_at=1001.0)
+    assert len(observed_settler.look_up_times) == 5  # only the fifth look-up shows the sentinel of the entry's class
+    assert len(observed_settler.resent_candidates) == 1
 
 
-def test_twice_the_recorded_lag_must_pass_if_there_is_no_sentinel(bench: Bench) -> None:
-    with bench.ledger.transaction() as connection:
-        record_lag(connection, bench.base.account, 45.0)
-        record_lag(connection, bench.base.account, 5.0)
-    bench.look_ups = [EMPTY_LOOK_UP] * 10
-    bench.settle()
-    assert bench.look_up_times == [1000.0, 1030.0, 1060.0, 1090.0]
-    assert len(bench.resent_candidates) == 1
+def test_twice_the_recorded_lag_must_pass_if_there_is_no_sentinel(observed_settler: ObservedSettler) -> None:
+    with observed_settler.ledger.transaction() as connection:
+        record_lag(connection, observed_settler.base.account, 45.0)
+        record_lag(connection, observed_settler.base.account, 5.0)
+    observed_settler.look_ups = [EMPTY_LOOK_UP] * 10
+    observed_settler.settle()
+    assert observed_settler.look_up_times == [1000.0, 1030.0, 1060.0, 1090.0]
+    assert len(observed_settler.resent_candidates) == 1
 
 
-def test_a_run_records_the_largest_lag_for_the_next_run(bench: Bench) -> None:
-    bench.look_ups = [LAGGING_LOOK_UP, LAGGING_LOOK_UP, *[EMPTY_LOOK_UP] * 10]
-    bench.settle(confirmed_at=950.0)
-    with bench.ledger.transaction() as connection:
-        assert read_largest_lag(connection, bench.base.account) == 80.0
+def test_a_run_records_the_largest_lag_for_the_next_run(observed_settler: ObservedSettler) -> None:
+    observed_settler.look_ups = [LAGGING_LOOK_UP, LAGGING_LOOK_UP, *[EMPTY_LOOK_UP] * 10]
+    observed_settler.settle(confirmed_at=950.0)
+    with observed_settler.ledger.transaction() as connection:
+        assert read_largest_lag(connection, observed_settler.base.account) == 80.0
 
 
-def test_an_entry_of_an_earlier_run_is_looked_up_in_every_spelling(bench: Bench) -> None:
-    bench.look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
-    bench.settle(confirmed_at=1001.0)
-    assert bench.ignores_case == [True] * 3
+def test_an_entry_of_an_earlier_run_is_looked_up_in_every_spelling(observed_settler: ObservedSettler) -> None:
+    observed_settler.look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
+    observed_settler.settle(confirmed_at=1001.0)
+    assert observed_settler.ignores_case == [True] * 3
 
 
-def test_a_create_of_this_run_is_looked_up_in_other_spellings_only_after_known_until(bench: Bench) -> None:
-    bench.look_ups = [
+def test_a_create_of_this_run_is_looked_up_in_other_spellings_only_after_valid_until(
+    observed_settler: ObservedSettler,
+) -> None:
+    observed_settler.look_ups = [
         INCOMPLETE_LOOK_UP,
         INCOMPLETE_LOOK_UP,
         INCOMPLETE_LOOK_UP,
@@ -248,28 +258,32 @@ def test_a_create_of_this_run_is_looked_up_in_other_spellings_only_after_known_u
         EMPTY_LOOK_UP,
         EMPTY_LOOK_UP,
     ]
-    bench.settle(
+    observed_settler.settle(
         confirmed_at=1001.0,
         unresolved_create=UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True, valid_until=1060.0),
     )
-    assert bench.ignores_case == [False, False, False, True, True, True]
+    assert observed_settler.ignores_case == [False, False, False, True, True, True]
 
 
-def test_an_entry_of_a_run_with_hold_is_held_by_a_later_run(bench: Bench) -> None:
-    with bench.ledger.transaction() as connection:
+def test_an_entry_of_a_run_with_hold_is_held_by_a_later_run(observed_settler: ObservedSettler) -> None:
+    with observed_settler.ledger.transaction() as connection:
         run_key = start_run(connection, "holding", "job", "import", 0.0, is_holding=True)
-        bench.ledger.mark_absent(bench.base, run_key, [Intent(ANN, b"f" * 8, bench.body)])
-        bench.ledger.mark_lost(bench.base, [ANN])
-    bench.look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
-    bench.settle(confirmed_at=1001.0)
-    assert (bench.state, bench.resent_candidates) == (State.HELD, [])
+        observed_settler.ledger.mark_absent(
+            observed_settler.base, run_key, [Intent(ANN, b"f" * 8, observed_settler.body)]
+        )
+        observed_settler.ledger.mark_lost(observed_settler.base, [ANN])
+    observed_settler.look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
+    observed_settler.settle(confirmed_at=1001.0)
+    assert (observed_settler.state, observed_settler.resent_candidates) == (State.HELD, [])
 
 
-def lose_five_times(bench: Bench) -> None:
-    with bench.ledger.transaction():
+def lose_create_five_times(observed_settler: ObservedSettler) -> None:
+    with observed_settler.ledger.transaction():
         for _ in range(5):
-            bench.ledger.mark_absent(bench.base, 1, [Intent(ANN, b"f" * 8, bench.body)])
-            bench.ledger.mark_lost(bench.base, [ANN])
+            observed_settler.ledger.mark_absent(
+                observed_settler.base, 1, [Intent(ANN, b"f" * 8, observed_settler.body)]
+            )
+            observed_settler.ledger.mark_lost(observed_settler.base, [ANN])
 
 
 @pytest.mark.parametrize(
@@ -288,32 +302,36 @@ def lose_five_times(bench: Bench) -> None:
     ],
 )
 def test_an_entry_that_is_lost_too_often_is_held(
-    bench: Bench, unresolved_create: UnresolvedCreate, state: State
+    observed_settler: ObservedSettler, unresolved_create: UnresolvedCreate, state: State
 ) -> None:
     """The limit is five creates of this run. Creates that were not sent, and creates of an earlier run, do not
     count."""
-    lose_five_times(bench)
-    bench.look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
-    bench.settle(confirmed_at=1001.0, unresolved_create=unresolved_create)
-    assert bench.state is state
+    lose_create_five_times(observed_settler)
+    observed_settler.look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
+    observed_settler.settle(confirmed_at=1001.0, unresolved_create=unresolved_create)
+    assert observed_settler.state is state
 
 
-def test_lost_creates_of_an_earlier_run_do_not_count_as_lost_creates_of_this_run(bench: Bench) -> None:
-    lose_five_times(bench)
-    bench.look_ups, bench.loss_count = [EMPTY_LOOK_UP] * 6, 1
-    bench.settle(confirmed_at=1001.0)
-    assert (bench.state, len(bench.resent_candidates)) == (State.CONFIRMED, 2)
+def test_lost_creates_of_an_earlier_run_do_not_count_as_lost_creates_of_this_run(
+    observed_settler: ObservedSettler,
+) -> None:
+    lose_create_five_times(observed_settler)
+    observed_settler.look_ups, observed_settler.loss_count = [EMPTY_LOOK_UP] * 6, 1
+    observed_settler.settle(confirmed_at=1001.0)
+    assert (observed_settler.state, len(observed_settler.resent_candidates)) == (State.CONFIRMED, 2)
 
 
-def test_a_create_of_an_earlier_run_is_rejected_after_this_run_has_lost_the_create_five_times(bench: Bench) -> None:
-    lose_five_times(bench)
-    bench.look_ups, bench.loss_count = [EMPTY_LOOK_UP] * 20, 20
-    bench.settle(confirmed_at=1001.0)
-    assert (bench.state, len(bench.resent_candidates)) == (State.REJECTED, 5)
+def test_a_create_of_an_earlier_run_is_rejected_after_this_run_has_lost_the_create_five_times(
+    observed_settler: ObservedSettler,
+) -> None:
+    lose_create_five_times(observed_settler)
+    observed_settler.look_ups, observed_settler.loss_count = [EMPTY_LOOK_UP] * 20, 20
+    observed_settler.settle(confirmed_at=1001.0)
+    assert (observed_settler.state, len(observed_settler.resent_candidates)) == (State.REJECTED, 5)
 
 
-def test_a_run_with_hold_holds_an_unknown_entry(bench: Bench) -> None:
-    bench.look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
-    bench.settle(hold=True, confirmed_at=1001.0)
-    assert (bench.state, bench.resent_candidates) == (State.HELD, [])
-    assert bench.tally.leftovers == {Leftover.HELD: 1}
+def test_a_run_with_hold_holds_an_unknown_entry(observed_settler: ObservedSettler) -> None:
+    observed_settler.look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
+    observed_settler.settle(holds_unknown_creates=True, confirmed_at=1001.0)
+    assert (observed_settler.state, observed_settler.resent_candidates) == (State.HELD, [])
+    assert observed_settler.tally.leftovers == {Leftover.HELD: 1}

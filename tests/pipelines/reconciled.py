@@ -7,7 +7,7 @@ from typing import Any
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import CommandResult, Connector
 from tests.pipelines.planned import count_creates, read_file_states, read_rows
-from tests.sandbox.calls import Calls
+from tests.sandbox.client import SandboxClient
 
 NO_DIFFERENCES = {"missing": 0, "extra": 0, "duplicated": 0, "drifted": 0, "vanished": 0}
 UNKNOWN_DIFFERENCES = {"missing": None, "extra": None, "vanished": None}
@@ -45,7 +45,7 @@ def list_lines(folder: Path) -> list[Line]:
 
 def plant(sandbox: SandboxProcess, email: str | None, base: object = None, **fields: object) -> int:
     """Create a subscriber by another program, and return its id."""
-    reply = Calls(sandbox).create(email, base=base or {"Name": "News"}, **fields)
+    reply = SandboxClient(sandbox).create(email, base=base or {"Name": "News"}, **fields)
     assert reply.status == 200, reply
     return int(reply.json["Subscriber"]["Id"])
 
@@ -54,11 +54,13 @@ def erase_first(sandbox: SandboxProcess, number: int = 1, **query: object) -> li
     """Erase the `number` subscribers with the smallest ids from the service, and return their ids."""
     sequence = sandbox.truth()["sequence"]
     sandbox.switch(churn_delete=number, churn_where="head")
-    Calls(sandbox).request_list(limit=1, **query)
+    SandboxClient(sandbox).request_list(limit=1, **query)
     sandbox.switch(churn_delete=0)
     return [event["id"] for event in sandbox.truth(sequence)["events"] if event["kind"] == "churn_deleted"]
 
 
 def show_all(sandbox: SandboxProcess) -> dict[str, dict[str, Any]]:
     """Return all listed subscribers by email."""
-    return {subscriber["Email"]: subscriber for subscriber in Calls(sandbox).read_page(limit=1000)["Subscribers"]}
+    return {
+        subscriber["Email"]: subscriber for subscriber in SandboxClient(sandbox).read_page(limit=1000)["Subscribers"]
+    }

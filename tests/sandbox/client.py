@@ -1,4 +1,4 @@
-"""A simple client of the sandbox, without the code of the connector. Each call opens its own connection."""
+"""A simple client of the sandbox, without the code of the connector. Each request opens its own connection."""
 
 import http.client
 import json
@@ -28,7 +28,7 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Calls:
+class SandboxClient:
     sandbox: SandboxProcess
 
     def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Reply:
@@ -84,7 +84,7 @@ class Calls:
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    """Wait for at most a minute until another process makes `condition` true."""
+    """Wait until `condition` is true, for at most a minute."""
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "the condition did not become true within a minute"

@@ -3,9 +3,9 @@
 import pytest
 
 from connector.sandbox import SandboxProcess
-from tests.sandbox.calls import Calls
+from tests.sandbox.client import SandboxClient
 
 
 @pytest.fixture
-def calls(sandbox: SandboxProcess) -> Calls:
-    return Calls(sandbox)
+def client(sandbox: SandboxProcess) -> SandboxClient:
+    return SandboxClient(sandbox)

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from connector.sandbox.switches import SandboxSettings, list_switches, parse_settings
-from tests.sandbox.calls import CREATE, Calls
+from tests.sandbox.client import CREATE, SandboxClient
 
 
 def test_the_documented_defaults_of_the_switches_are_the_default_settings() -> None:
@@ -26,27 +26,27 @@ WRONG_SWITCHES: list[tuple[str, object, str]] = [
 ]  # fmt: skip
 
 
-def test_the_error_of_a_wrong_switch_shows_the_allowed_values_and_no_switch_is_set(calls: Calls) -> None:
+def test_the_error_of_a_wrong_switch_shows_the_allowed_values_and_no_switch_is_set(client: SandboxClient) -> None:
     for name, value, expected_text in WRONG_SWITCHES:
         with pytest.raises(ValueError, match=f"switch '{name}'") as error:
-            calls.sandbox.switch(jitter_ms=5, **{name: value})
+            client.sandbox.switch(jitter_ms=5, **{name: value})
         assert expected_text in str(error.value)
-    assert calls.sandbox.switch()["jitter_ms"] == 0
+    assert client.sandbox.switch()["jitter_ms"] == 0
 
 
-def test_the_switches_can_be_set_to_the_values_that_were_read(calls: Calls) -> None:
-    switches = calls.sandbox.switch(base_alias="Old=New", replica_lags_ms=[0, 500], limit_status="503")
+def test_the_switches_can_be_set_to_the_values_that_were_read(client: SandboxClient) -> None:
+    switches = client.sandbox.switch(base_alias="Old=New", replica_lags_ms=[0, 500], limit_status="503")
     assert (switches["base_alias"], switches["replica_lags_ms"]) == ({"Old": "New"}, [0, 500])
     assert switches["limit_status"] == 503
-    assert calls.sandbox.switch(**switches) == switches
+    assert client.sandbox.switch(**switches) == switches
 
 
-def test_the_truth_log_has_the_stored_subscriber_and_the_answer_of_a_create(calls: Calls) -> None:
-    subscriber = calls.create(" Ana@example.com", FirstName="Ana").json["Subscriber"]
-    calls.create("nobody")  # rejected: no event
-    calls.sandbox.switch(error_after=1)
-    calls.create("bob@example.com")
-    truth = calls.sandbox.truth()
+def test_the_truth_log_has_the_stored_subscriber_and_the_answer_of_a_create(client: SandboxClient) -> None:
+    subscriber = client.create(" Ana@example.com", FirstName="Ana").json["Subscriber"]
+    client.create("nobody")  # rejected: no event
+    client.sandbox.switch(error_after=1)
+    client.create("bob@example.com")
+    truth = client.sandbox.truth()
     first_event, second_event = truth["events"]
     assert (first_event["sequence"], first_event["kind"], first_event["id"], first_event["base_id"]) == (
         1,
@@ -62,21 +62,21 @@ def test_the_truth_log_has_the_stored_subscriber_and_the_answer_of_a_create(call
     assert (second_event["sequence"], second_event["answered"]) == (2, "server_error")
     assert first_event["at"] <= second_event["at"]
     assert (truth["sequence"], truth["subscribers"], truth["bases"]) == (2, 2, [{"id": 1, "name": "Base 1"}])
-    assert calls.sandbox.truth(after=1)["events"] == [second_event]
+    assert client.sandbox.truth(after=1)["events"] == [second_event]
 
 
-def test_reset_removes_subscribers_and_resets_the_switches(calls: Calls) -> None:
-    calls.sandbox.seed(5)
-    first_id = calls.create("a@example.com").json["Subscriber"]["Id"]
-    calls.sandbox.switch(order="email", latency_ms=3)
-    calls.sandbox.reset()
-    truth, stats = calls.sandbox.truth(), calls.sandbox.stats()
+def test_reset_removes_subscribers_and_resets_the_switches(client: SandboxClient) -> None:
+    client.sandbox.seed(5)
+    first_id = client.create("a@example.com").json["Subscriber"]["Id"]
+    client.sandbox.switch(order="email", latency_ms=3)
+    client.sandbox.reset()
+    truth, stats = client.sandbox.truth(), client.sandbox.stats()
     assert (truth["events"], truth["subscribers"], truth["bases"], stats["requests"]) == ([], 0, [], {})
-    assert calls.sandbox.switch()["order"] == "id"
-    assert calls.create("a@example.com").json["Subscriber"]["Id"] == first_id - 5
+    assert client.sandbox.switch()["order"] == "id"
+    assert client.create("a@example.com").json["Subscriber"]["Id"] == first_id - 5
 
 
-def test_a_wrong_control_request_is_an_error(calls: Calls) -> None:
+def test_a_wrong_control_request_is_an_error(client: SandboxClient) -> None:
     for method, action, body, status in (
         ("GET", "nothing", None, 404),
         ("POST", "truth", b"", 404),
@@ -85,32 +85,32 @@ def test_a_wrong_control_request_is_an_error(calls: Calls) -> None:
         ("POST", "seed", b"{}", 400),
         ("POST", "seed", b'{"count":1,"colour":"x"}', 400),
     ):
-        reply = calls.request(method, f"/_sandbox/{action}", body)
+        reply = client.request(method, f"/_sandbox/{action}", body)
         assert (reply.status, "error" in reply.json) == (status, True)
 
 
-def test_the_control_address_requires_the_plain_token(calls: Calls) -> None:
-    calls.sandbox.switch(authorization="Bearer {token}", error_shape="html")
+def test_the_control_address_requires_the_plain_token(client: SandboxClient) -> None:
+    client.sandbox.switch(authorization="Bearer {token}", error_shape="html")
     controls = [("GET", name) for name in ("truth", "stats", "outbox", "switches", "nothing")]
     controls += [("POST", name) for name in ("switches", "reset", "seed")]
     templates = ("", "wrong", "Bearer {token}", "{token}x", "{token}, {token}")
     for (method, action), template in product(controls, templates):
-        authorization = template.replace("{token}", calls.sandbox.token)
+        authorization = template.replace("{token}", client.sandbox.token)
         body = b'{"count": 5, "latency_ms": 5}' if method == "POST" else None
-        reply = calls.request(method, f"/_sandbox/{action}", body, Authorization=authorization)
+        reply = client.request(method, f"/_sandbox/{action}", body, Authorization=authorization)
         assert (reply.status, list(reply.json)) == (401, ["error"]), action
-        assert calls.sandbox.token.encode() not in reply.body
-    assert (calls.sandbox.truth()["subscribers"], calls.sandbox.switch()["latency_ms"]) == (0, 0)
+        assert client.sandbox.token.encode() not in reply.body
+    assert (client.sandbox.truth()["subscribers"], client.sandbox.switch()["latency_ms"]) == (0, 0)
 
 
-def test_a_control_request_is_not_counted_and_has_no_fault(calls: Calls) -> None:
-    calls.sandbox.switch(drop_before=1, refuse=1, redirect_to="http://x", latency_ms=1000)
-    assert calls.sandbox.stats()["requests"] == {}
+def test_a_control_request_is_not_counted_and_has_no_fault(client: SandboxClient) -> None:
+    client.sandbox.switch(drop_before=1, refuse=1, redirect_to="http://x", latency_ms=1000)
+    assert client.sandbox.stats()["requests"] == {}
 
 
-def test_a_seeded_subscriber_is_listed_and_found_like_a_created_subscriber(calls: Calls) -> None:
-    seeded_subscribers = calls.sandbox.seed(300, base_name="Crowd")
-    page = calls.read_page(limit=1000)
+def test_a_seeded_subscriber_is_listed_and_found_like_a_created_subscriber(client: SandboxClient) -> None:
+    seeded_subscribers = client.sandbox.seed(300, base_name="Crowd")
+    page = client.read_page(limit=1000)
     people = page["Subscribers"]
     assert (page["TotalCount"], len({subscriber["Email"] for subscriber in people})) == (300, 300)
     assert {member["Base"]["Name"] for member in people} == {"Crowd"}
@@ -118,25 +118,25 @@ def test_a_seeded_subscriber_is_listed_and_found_like_a_created_subscriber(calls
     assert {member["Gender"] for member in people} == {"male", "female", ""}
     person = people[123]
     for query in ({"Email": person["Email"]}, {"ClientUserId": person["ClientUserId"]}, {"Id": person["Id"]}):
-        assert calls.read_page(**query)["Subscribers"] == [person]
+        assert client.read_page(**query)["Subscribers"] == [person]
     for field in ("FirstName", "Gender"):
         matching_people = [member for member in people if member[field] == person[field]]
-        assert calls.read_page(limit=1000, **{field: person[field]})["Subscribers"] == matching_people
+        assert client.read_page(limit=1000, **{field: person[field]})["Subscribers"] == matching_people
     for number in (0, 400, "0123", "²"):  # seeded ids begin at 100,001
-        assert calls.read_page(ClientUserId=f"seed-{number}")["TotalCount"] == 0
-    calls.sandbox.switch(filters="partial")
-    assert calls.read_page(Email=f"{person['Id']}@EXAMPLE")["Subscribers"] == [person]
-    calls.sandbox.switch(duplicates="reject_409")
-    assert calls.create(person["Email"].upper(), base=person["Base"]).status == 409
-    assert calls.create(person["Email"], base={"Id": 99}).status == 200
+        assert client.read_page(ClientUserId=f"seed-{number}")["TotalCount"] == 0
+    client.sandbox.switch(filters="partial")
+    assert client.read_page(Email=f"{person['Id']}@EXAMPLE")["Subscribers"] == [person]
+    client.sandbox.switch(duplicates="reject_409")
+    assert client.create(person["Email"].upper(), base=person["Base"]).status == 409
+    assert client.create(person["Email"], base={"Id": 99}).status == 200
 
 
-def test_the_values_of_a_seeded_subscriber_can_be_created(calls: Calls) -> None:
-    calls.sandbox.seed(100)
-    people = calls.read_page(limit=1000)["Subscribers"]
-    calls.sandbox.reset()
+def test_the_values_of_a_seeded_subscriber_can_be_created(client: SandboxClient) -> None:
+    client.sandbox.seed(100)
+    people = client.read_page(limit=1000)["Subscribers"]
+    client.sandbox.reset()
     for person in people:
         sent_person = {name: value for name, value in person.items() if name != "Id"}
         sent_person["Address"] = person["Address"] | {"Zip": int(person["Address"]["Zip"])}
-        reply = calls.request("POST", CREATE, json.dumps({"Subscriber": sent_person}).encode())
+        reply = client.request("POST", CREATE, json.dumps({"Subscriber": sent_person}).encode())
         assert reply.json == {"success": True, "Subscriber": person}

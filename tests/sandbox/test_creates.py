@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.sandbox.calls import CREATE, SEND, Calls
+from tests.sandbox.client import CREATE, SEND, SandboxClient
 
 ALL_FIELDS: dict[str, Any] = {
     "Base": {"Name": "Новости"},
@@ -27,13 +27,13 @@ ALL_FIELDS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_an_answer_has_the_normalised_fields_with_an_id_and_the_base(calls: Calls) -> None:
-    reply = calls.request("POST", CREATE, json.dumps({"Subscriber": ALL_FIELDS}).encode())
+def test_an_answer_has_the_normalised_fields_with_an_id_and_the_base(client: SandboxClient) -> None:
+    reply = client.request("POST", CREATE, json.dumps({"Subscriber": ALL_FIELDS}).encode())
     subscriber = reply.json["Subscriber"]
     address = ALL_FIELDS["Address"] | {"State": "", "Zip": "3511", "Line3": ""}
     expected = ALL_FIELDS | {"Id": subscriber["Id"], "Base": {"Id": 1, "Name": "Новости"}, "Address": address}
     assert (reply.status, reply.json["success"], subscriber) == (200, True, expected)
-    assert calls.read_page()["Subscribers"] == [expected]
+    assert client.read_page()["Subscribers"] == [expected]
 
 
 WRONG_BASES: list[Any] = [{}, {"Name": ""}, {"Id": "7"}, {"Id": -1}, {"Id": True}, "News"]
@@ -47,134 +47,139 @@ WRONG_VALUES: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-def test_the_refusal_of_a_wrong_create_names_the_field(calls: Calls) -> None:
+def test_the_refusal_of_a_wrong_create_names_the_field(client: SandboxClient) -> None:
     for values, field in WRONG_VALUES:
-        reply = calls.request("POST", CREATE, json.dumps({"Subscriber": {"Base": {"Id": 1}} | values}).encode())
+        reply = client.request("POST", CREATE, json.dumps({"Subscriber": {"Base": {"Id": 1}} | values}).encode())
         assert (reply.status, reply.json["success"]) == (400, False)
         assert f"Subscriber.{field}" in reply.json["message"]
-    assert calls.list_events() == []
+    assert client.list_events() == []
 
 
-def test_a_body_without_its_object_is_answered_400_and_stores_nothing(calls: Calls) -> None:
+def test_a_body_without_its_object_is_answered_400_and_stores_nothing(client: SandboxClient) -> None:
     for body in (b"", b"{", b"[]", b"{}", b'{"Subscriber":[]}', b'{"SendEmail":{}}', b'"\xff"'):
         for path in (CREATE, SEND):
-            reply = calls.request("POST", path, body)
+            reply = client.request("POST", path, body)
             assert (reply.status, reply.json["success"]) == (400, False), body
-    assert calls.list_events() == []
+    assert client.list_events() == []
 
 
-def test_the_id_of_a_base_counts_more_than_its_name_and_a_new_base_is_created(calls: Calls) -> None:
-    bases = [calls.create(base=base).json["Subscriber"]["Base"] for base in (
+def test_the_id_of_a_base_has_precedence_over_its_name_and_a_new_base_is_created(client: SandboxClient) -> None:
+    bases = [client.create(base=base).json["Subscriber"]["Base"] for base in (
         {"Id": 7}, {"Name": "News"}, {"Id": 7, "Name": "News"}, {"Id": None, "Name": "News"}, {"Id": 0, "Name": "News"},
         {"Name": "Base 7"},
     )]  # fmt: skip
-    base_seven, news = {"Id": 7, "Name": "Base 7"}, {"Id": 8, "Name": "News"}
-    assert bases == [base_seven, news, base_seven, news, news, base_seven]
+    base_7, news = {"Id": 7, "Name": "Base 7"}, {"Id": 8, "Name": "News"}
+    assert bases == [base_7, news, base_7, news, news, base_7]
 
 
 def test_a_create_without_fields_has_the_defaults_and_a_switch_selects_how_absent_fields_are_shown(
-    calls: Calls,
+    client: SandboxClient,
 ) -> None:
     answers = []
-    for absence in ("omit", "empty", "null"):
-        calls.sandbox.switch(absent_fields=absence)
-        answers.append({k: v for k, v in calls.create().json["Subscriber"].items() if k not in ("Id", "Base")})
-    omit, empty, null = answers
-    assert omit == {"IsActive": False, "Gender": ""}
-    assert (empty["Email"], empty["Tags"], empty["Address"]["Zip"]) == ("", [], "")
-    assert (null["Email"], null["Tags"], null["Address"]["Zip"], null["IsActive"]) == (None, None, None, False)
+    for absent_fields in ("omit", "empty", "null"):
+        client.sandbox.switch(absent_fields=absent_fields)
+        answers.append({k: v for k, v in client.create().json["Subscriber"].items() if k not in ("Id", "Base")})
+    omitted, empty_answer, null_answer = answers
+    assert omitted == {"IsActive": False, "Gender": ""}
+    assert (empty_answer["Email"], empty_answer["Tags"], empty_answer["Address"]["Zip"]) == ("", [], "")
+    assert (null_answer["Email"], null_answer["Tags"], null_answer["Address"]["Zip"], null_answer["IsActive"]) == (
+        None,
+        None,
+        None,
+        False,
+    )
 
 
-def test_required_fields_need_a_value(calls: Calls) -> None:
-    calls.sandbox.switch(required=["IsActive", "Address.City"])
-    assert calls.create(IsActive=False, Address={"City": "x"}).status == 200
+def test_required_fields_need_a_value(client: SandboxClient) -> None:
+    client.sandbox.switch(required=["IsActive", "Address.City"])
+    assert client.create(IsActive=False, Address={"City": "x"}).status == 200
     for address in ({}, {"City": ""}):
-        reply = calls.create(IsActive=False, Address=address)
+        reply = client.create(IsActive=False, Address=address)
         assert (reply.status, reply.json["message"]) == (400, "Subscriber.Address.City is required")
 
 
-def test_switches_set_the_status_and_the_shape_of_errors(calls: Calls) -> None:
-    calls.sandbox.switch(error_status=200, error_shape="nested")
-    reply = calls.create("nobody")
+def test_switches_set_the_status_and_the_shape_of_errors(client: SandboxClient) -> None:
+    client.sandbox.switch(error_status=200, error_shape="nested")
+    reply = client.create("nobody")
     assert (reply.status, reply.json["error"]["code"]) == (200, 200)
     assert "Subscriber.Email" in reply.json["error"]["details"][0]["message"]
-    calls.sandbox.switch(error_shape="html", error_status=422)
-    reply = calls.create("no<body")
+    client.sandbox.switch(error_shape="html", error_status=422)
+    reply = client.create("no<body")
     assert (reply.status, reply.headers["content-type"]) == (422, "text/html; charset=utf-8")
     assert b"no&lt;body" in reply.body
-    calls.sandbox.switch(error_shape="empty")
-    assert calls.create("nobody").body == b""
+    client.sandbox.switch(error_shape="empty")
+    assert client.create("nobody").body == b""
 
 
-def test_switches_set_the_status_the_ids_and_the_altered_fields_of_creates(calls: Calls) -> None:
-    calls.sandbox.switch(
+def test_switches_set_the_status_the_ids_and_the_altered_fields_of_creates(client: SandboxClient) -> None:
+    client.sandbox.switch(
         created_status=201, id_step=10, unknown_fields="ignore", alter_fields=["FirstName", "Address.City"]
     )
     first_reply, second_reply = (
-        calls.create("a@example.com", FirstName="Ana", Address={"City": "Lyon"}, New=1) for _ in range(2)
+        client.create("a@example.com", FirstName="Ana", Address={"City": "Lyon"}, New=1) for _ in range(2)
     )
     assert (first_reply.status, first_reply.json["Subscriber"]["FirstName"]) == (201, "ANA")
     assert first_reply.json["Subscriber"]["Address"] == {"City": "LYON"}
     assert second_reply.json["Subscriber"]["Id"] - first_reply.json["Subscriber"]["Id"] == 10
 
 
-def test_a_duplicate_is_accepted_by_default_and_is_in_the_truth_log(calls: Calls) -> None:
-    ids = [calls.create(email).json["Subscriber"]["Id"] for email in ("Ana@example.com", " ana@EXAMPLE.com ")]
-    assert calls.sandbox.truth()["duplicates"] == [
+def test_a_duplicate_is_accepted_by_default_and_is_in_the_truth_log(client: SandboxClient) -> None:
+    ids = [client.create(email).json["Subscriber"]["Id"] for email in ("Ana@example.com", " ana@EXAMPLE.com ")]
+    assert client.sandbox.truth()["duplicates"] == [
         {"base_id": 1, "field": "Email", "value": "ana@example.com", "ids": ids}
     ]
 
 
 @pytest.mark.parametrize("status", [409, 400, 200])
-def test_a_duplicate_is_refused_with_the_status_of_the_switch(calls: Calls, status: int) -> None:
-    calls.sandbox.switch(
+def test_a_duplicate_is_refused_with_the_status_of_the_switch(client: SandboxClient, status: int) -> None:
+    client.sandbox.switch(
         duplicates=f"reject_{status}", list_lag_ms=60_000
-    )  # subscribers that the list does not show yet count, too
-    assert calls.create("ana@example.com").json["success"] is True
-    reply = calls.create(" ANA@example.com")
+    )  # a subscriber that the list does not show yet is a duplicate too
+    assert client.create("ana@example.com").json["success"] is True
+    reply = client.create(" ANA@example.com")
     assert (reply.status, reply.json["success"]) == (status, False)
-    assert calls.create("ana@example.com", base={"Id": 2}).json["success"] is True
-    assert (calls.sandbox.stats()["subscribers"], calls.sandbox.truth()["duplicates"]) == (2, [])
+    assert client.create("ana@example.com", base={"Id": 2}).json["success"] is True
+    assert (client.sandbox.stats()["subscribers"], client.sandbox.truth()["duplicates"]) == (2, [])
 
 
 @pytest.mark.parametrize(
-    ("identity", "sent", "statuses"),
+    ("identity", "sent_values", "statuses"),
     [
         ("email", [(None, "a1"), (None, " a1 "), (None, "A1"), ("x@e.org", "a1"), (None, ""), (None, "")], "+-++++"),
         ("client_user_id", [("a@e.org", "1"), ("b@e.org", "1"), ("a@e.org", "2")], "+-+"),
     ],
 )
-def test_a_client_user_id_is_the_identity_if_the_email_is_missing_or_a_switch_is_set(
-    calls: Calls, identity: str, sent: list[tuple[str | None, str]], statuses: str
+def test_a_client_user_id_is_the_identity_if_the_email_is_missing_or_a_switch_says_so(
+    client: SandboxClient, identity: str, sent_values: list[tuple[str | None, str]], statuses: str
 ) -> None:
-    calls.sandbox.switch(duplicates="reject_409", identity=identity)
-    answers = [calls.create(email, ClientUserId=client).status for email, client in sent]
+    client.sandbox.switch(duplicates="reject_409", identity=identity)
+    answers = [client.create(email, ClientUserId=client_user_id).status for email, client_user_id in sent_values]
     assert answers == [{"+": 200, "-": 409}[status] for status in statuses]
-    assert calls.sandbox.truth()["duplicates"] == []
+    assert client.sandbox.truth()["duplicates"] == []
 
 
-def test_upsert_updates_the_sent_fields_of_the_existing_subscriber(calls: Calls) -> None:
-    calls.sandbox.switch(duplicates="upsert")
-    first_answer = calls.create("ana@example.com", FirstName="Ana", LastName="B", Address={"City": "X", "Zip": 1}).json
-    updated_subscriber = calls.create("ANA@example.com", FirstName="Anna", Address={"Zip": 2}).json["Subscriber"]
+def test_upsert_updates_the_sent_fields_of_the_existing_subscriber(client: SandboxClient) -> None:
+    client.sandbox.switch(duplicates="upsert")
+    first_answer = client.create("ana@example.com", FirstName="Ana", LastName="B", Address={"City": "X", "Zip": 1}).json
+    updated_subscriber = client.create("ANA@example.com", FirstName="Anna", Address={"Zip": 2}).json["Subscriber"]
     assert updated_subscriber == first_answer["Subscriber"] | {
         "Email": "ANA@example.com", "FirstName": "Anna", "Address": {"City": "X", "Zip": "2"}
     }  # fmt: skip
     assert (
-        calls.read_page()["Subscribers"]
-        == calls.read_page(Email="ANA@example.com")["Subscribers"]
+        client.read_page()["Subscribers"]
+        == client.read_page(Email="ANA@example.com")["Subscribers"]
         == [updated_subscriber]
     )
-    assert [event["subscriber"] for event in calls.list_events("updated")] == [updated_subscriber]
+    assert [event["subscriber"] for event in client.list_events("updated")] == [updated_subscriber]
 
 
-def test_bases_can_be_found_by_folded_names_and_keep_their_first_spelling(calls: Calls) -> None:
+def test_bases_can_be_found_by_folded_names_and_keep_their_first_spelling(client: SandboxClient) -> None:
     bases = [{"Name": name} for name in ("News", " NEWS ", "news")]
-    exact_ids = [calls.create(base=base).json["Subscriber"]["Base"]["Id"] for base in bases]
+    exact_ids = [client.create(base=base).json["Subscriber"]["Base"]["Id"] for base in bases]
     assert exact_ids == [1, 2, 3]
-    calls.sandbox.reset()
-    calls.sandbox.switch(base_names="folded")
-    assert [calls.create(base=base).json["Subscriber"]["Base"] for base in bases] == [{"Id": 1, "Name": "News"}] * 3
+    client.sandbox.reset()
+    client.sandbox.switch(base_names="folded")
+    assert [client.create(base=base).json["Subscriber"]["Base"] for base in bases] == [{"Id": 1, "Name": "News"}] * 3
 
 
 @pytest.mark.parametrize(
@@ -188,40 +193,40 @@ def test_bases_can_be_found_by_folded_names_and_keep_their_first_spelling(calls:
     ],
 )
 def test_a_switch_changes_how_base_names_are_stored_and_compared(
-    calls: Calls, behaviour: str, names: tuple[str, ...], expected: tuple[tuple[int, str], ...]
+    client: SandboxClient, behaviour: str, names: tuple[str, ...], expected: tuple[tuple[int, str], ...]
 ) -> None:
-    calls.sandbox.switch(base_names=behaviour)
-    bases = [calls.create(base={"Name": name}).json["Subscriber"]["Base"] for name in names]
+    client.sandbox.switch(base_names=behaviour)
+    bases = [client.create(base={"Name": name}).json["Subscriber"]["Base"] for name in names]
     assert [(base["Id"], base["Name"]) for base in bases] == list(expected)
 
 
-def test_a_base_can_be_the_alias_of_another_by_name_or_by_id(calls: Calls) -> None:
-    calls.sandbox.switch(base_alias={"Old": "New", "7": "9"})
-    sent = ({"Name": "Old"}, {"Id": 7}, {"Name": "New"}, {"Name": "OLD"})
-    answered_value = [calls.create(base=base).json["Subscriber"]["Base"] for base in sent]
+def test_a_base_can_be_the_alias_of_another_by_name_or_by_id(client: SandboxClient) -> None:
+    client.sandbox.switch(base_alias={"Old": "New", "7": "9"})
+    sent_values = ({"Name": "Old"}, {"Id": 7}, {"Name": "New"}, {"Name": "OLD"})
+    answered_values = [client.create(base=base).json["Subscriber"]["Base"] for base in sent_values]
     new_base, base_9 = {"Id": 1, "Name": "New"}, {"Id": 9, "Name": "Base 9"}
-    assert answered_value == [new_base, base_9, new_base, {"Id": 10, "Name": "OLD"}]
+    assert answered_values == [new_base, base_9, new_base, {"Id": 10, "Name": "OLD"}]
     assert [
-        subscriber["Base"] for subscriber in calls.read_page()["Subscribers"]
-    ] == answered_value  # the stored value is the same
-    calls.sandbox.switch(base_names="folded")
-    assert calls.create(base={"Name": "OLD"}).json["Subscriber"]["Base"] == new_base
+        subscriber["Base"] for subscriber in client.read_page()["Subscribers"]
+    ] == answered_values  # the stored value is the same
+    client.sandbox.switch(base_names="folded")
+    assert client.create(base={"Name": "OLD"}).json["Subscriber"]["Base"] == new_base
 
 
-def test_a_switch_removes_the_tag_of_an_address(calls: Calls) -> None:
-    calls.sandbox.switch(alter_identity=True, duplicates="reject_409")
-    assert calls.create("ann+news@example.com").json["Subscriber"]["Email"] == "ann@example.com"
-    assert calls.create("+@example.com").json["Subscriber"]["Email"] == "+@example.com"
-    assert calls.create("ann+shop@example.com").status == 409
-    assert calls.list_emails() == ["ann@example.com", "+@example.com"]
-    assert [event["email"] for event in calls.list_events()] == ["ann+news@example.com", "+@example.com"]
+def test_a_switch_removes_the_tag_of_an_address(client: SandboxClient) -> None:
+    client.sandbox.switch(alter_identity=True, duplicates="reject_409")
+    assert client.create("ann+news@example.com").json["Subscriber"]["Email"] == "ann@example.com"
+    assert client.create("+@example.com").json["Subscriber"]["Email"] == "+@example.com"
+    assert client.create("ann+shop@example.com").status == 409
+    assert client.list_emails() == ["ann@example.com", "+@example.com"]
+    assert [event["email"] for event in client.list_events()] == ["ann+news@example.com", "+@example.com"]
 
 
-def list_members(calls: Calls) -> list[tuple[int | str, str, str]]:
+def list_members(client: SandboxClient) -> list[tuple[int | str, str, str]]:
     """Return the Id, the base's name and the email of each subscriber on the list."""
     return [
         (subscriber["Id"], subscriber["Base"]["Name"], subscriber["Email"])
-        for subscriber in calls.read_page()["Subscribers"]
+        for subscriber in client.read_page()["Subscribers"]
     ]
 
 
@@ -233,37 +238,39 @@ def list_members(calls: Calls) -> list[tuple[int | str, str, str]]:
     ],
 )
 def test_a_create_in_another_base_stores_or_moves_the_subscriber(
-    calls: Calls, merge_scope: str, expected_list: list[tuple[int, str, str]]
+    client: SandboxClient, merge_scope: str, expected_list: list[tuple[int, str, str]]
 ) -> None:
-    calls.sandbox.switch(merge_by="Email", merge_within=merge_scope)
-    calls.create("ana@e.org", base={"Name": "Customers"}, FirstName="Ana")
-    second_answer = calls.create("ANA@e.org", base={"Name": "News"}).json["Subscriber"]
-    assert list_members(calls) == expected_list
+    client.sandbox.switch(merge_by="Email", merge_within=merge_scope)
+    client.create("ana@e.org", base={"Name": "Customers"}, FirstName="Ana")
+    second_answer = client.create("ANA@e.org", base={"Name": "News"}).json["Subscriber"]
+    assert list_members(client) == expected_list
     assert (second_answer["Id"], second_answer["Base"]["Name"]) == expected_list[-1][:2]
-    assert [calls.read_page(BaseId=base_id)["TotalCount"] for base_id in (1, 2)] == [int(len(expected_list) > 1), 1]
-    assert calls.read_page(Id=100_001)["TotalCount"] == sum(
+    assert [client.read_page(BaseId=base_id)["TotalCount"] for base_id in (1, 2)] == [int(len(expected_list) > 1), 1]
+    assert client.read_page(Id=100_001)["TotalCount"] == sum(
         subscriber_id == 100_001 for subscriber_id, *_ in expected_list
     )
     assert ("FirstName" in second_answer) == (merge_scope != "base")
-    third_answer = calls.create("ana@e.org", base={"Name": "News"}).json["Subscriber"]
-    assert (third_answer["Id"], calls.read_page()["TotalCount"]) == (second_answer["Id"], len(expected_list))
+    third_answer = client.create("ana@e.org", base={"Name": "News"}).json["Subscriber"]
+    assert (third_answer["Id"], client.read_page()["TotalCount"]) == (second_answer["Id"], len(expected_list))
 
 
 @pytest.mark.parametrize("field", ["Phone", "ClientUserId"])
-def test_a_create_overwrites_the_subscriber_with_the_same_phone_or_client_user_id(calls: Calls, field: str) -> None:
-    calls.sandbox.switch(merge_by="Phone,ClientUserId")
-    calls.create("ana@e.org", **{field: "31"})
-    answered_value = calls.create("bob@e.org", **{field: "31"}).json["Subscriber"]
-    assert (answered_value["Id"], [subscriber["Email"] for subscriber in calls.read_page()["Subscribers"]]) == (
+def test_a_create_overwrites_the_subscriber_with_the_same_phone_or_client_user_id(
+    client: SandboxClient, field: str
+) -> None:
+    client.sandbox.switch(merge_by="Phone,ClientUserId")
+    client.create("ana@e.org", **{field: "31"})
+    answered_values = client.create("bob@e.org", **{field: "31"}).json["Subscriber"]
+    assert (answered_values["Id"], [subscriber["Email"] for subscriber in client.read_page()["Subscribers"]]) == (
         100_001,
         ["bob@e.org"],
     )
-    assert calls.create("cyd@e.org").json["Subscriber"]["Id"] == 100_002
+    assert client.create("cyd@e.org").json["Subscriber"]["Id"] == 100_002
 
 
-def test_the_list_shows_another_id_than_the_provisional_id_of_the_answer(calls: Calls) -> None:
-    calls.sandbox.switch(provisional_ids=True)
-    answered_value = calls.create("ana@e.org").json["Subscriber"]["Id"]
-    listed_id = calls.read_page()["Subscribers"][0]["Id"]
-    assert answered_value != listed_id
-    assert [calls.read_page(Id=shown_id)["TotalCount"] for shown_id in (answered_value, listed_id)] == [0, 1]
+def test_the_list_shows_another_id_than_the_provisional_id_of_the_answer(client: SandboxClient) -> None:
+    client.sandbox.switch(provisional_ids=True)
+    answered_values = client.create("ana@e.org").json["Subscriber"]["Id"]
+    listed_id = client.read_page()["Subscribers"][0]["Id"]
+    assert answered_values != listed_id
+    assert [client.read_page(Id=shown_id)["TotalCount"] for shown_id in (answered_values, listed_id)] == [0, 1]

@@ -10,78 +10,88 @@ import pytest
 
 from connector.sandbox.faults import Bucket, FixedWindow, RateLimiter, SlidingWindow, build_limiter
 from connector.sandbox.server import is_loopback_header
-from tests.sandbox.calls import CREATE, LIST, SEND, Calls, wait_until
+from tests.sandbox.client import CREATE, LIST, SEND, SandboxClient, wait_until
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", CREATE), ("GET", LIST), ("POST", SEND)])
-def test_an_operation_requires_the_token_in_the_form_that_a_switch_sets(calls: Calls, method: str, path: str) -> None:
+def test_an_operation_requires_the_token_in_the_form_that_a_switch_sets(
+    client: SandboxClient, method: str, path: str
+) -> None:
     for template in ("", "wrong", "Bearer {token}", "{token}x"):
-        reply = calls.request(method, path, b"{}", Authorization=template.replace("{token}", calls.sandbox.token))
+        reply = client.request(method, path, b"{}", Authorization=template.replace("{token}", client.sandbox.token))
         assert (reply.status, reply.json["success"]) == (401, False)
-        assert calls.sandbox.token.encode() not in reply.body
-    calls.sandbox.switch(authorization="Bearer {token}", error_shape="empty")
-    reply = calls.request(method, path)
+        assert client.sandbox.token.encode() not in reply.body
+    client.sandbox.switch(authorization="Bearer {token}", error_shape="empty")
+    reply = client.request(method, path)
     assert (reply.status, reply.body) == (401, b"")
-    assert calls.request(method, path, Authorization=f"Bearer {calls.sandbox.token}").status != 401
+    assert client.request(method, path, Authorization=f"Bearer {client.sandbox.token}").status != 401
 
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [("GET", CREATE, 405), ("POST", LIST, 405), ("GET", SEND, 405), ("GET", "/nothing", 404), ("GET", LIST[:-1], 404)],
 )
-def test_only_the_three_operations_have_an_address(calls: Calls, method: str, path: str, status: int) -> None:
-    assert calls.request(method, path).status == status
+def test_only_the_three_operations_have_an_address(client: SandboxClient, method: str, path: str, status: int) -> None:
+    assert client.request(method, path).status == status
 
 
-def test_a_body_needs_the_content_type_json_and_an_allowed_size(calls: Calls) -> None:
-    assert calls.request("POST", CREATE, b"{}", Content_Type="text/plain").status == 415
-    assert calls.request("POST", CREATE, b"{}", Content_Type="application/json; charset=utf-8").status == 400
-    calls.sandbox.switch(max_body_bytes=100)
-    assert calls.create("a@example.com", FirstName="x" * 200).status == 413
-    assert calls.list_events() == []
+def test_a_body_needs_the_content_type_json_and_an_allowed_size(client: SandboxClient) -> None:
+    assert client.request("POST", CREATE, b"{}", Content_Type="text/plain").status == 415
+    assert client.request("POST", CREATE, b"{}", Content_Type="application/json; charset=utf-8").status == 400
+    client.sandbox.switch(max_body_bytes=100)
+    assert client.create("a@example.com", FirstName="x" * 200).status == 413
+    assert client.list_events() == []
 
 
-def test_a_redirect_is_answered_before_any_check(calls: Calls) -> None:
-    calls.sandbox.switch(redirect_to="http://127.0.0.1:9/there/")
-    reply = calls.request("GET", f"{LIST}?limit=5", Authorization="")
+def test_a_redirect_is_answered_before_any_check(client: SandboxClient) -> None:
+    client.sandbox.switch(redirect_to="http://127.0.0.1:9/there/")
+    reply = client.request("GET", f"{LIST}?limit=5", Authorization="")
     assert (reply.status, reply.headers["location"]) == (307, f"http://127.0.0.1:9/there{LIST}?limit=5")
-    assert calls.create("a@example.com").status == 307
-    assert calls.list_events() == []
+    assert client.create("a@example.com").status == 307
+    assert client.list_events() == []
 
 
 @pytest.mark.parametrize("limiter", ["bucket", "fixed_window", "sliding_window"])
-def test_a_rate_limit_counts_the_requests_of_all_operations_together(calls: Calls, limiter: str) -> None:
-    calls.sandbox.switch(limiter=limiter, rate=0.001, burst=1, window_ms=1_000_000)  # one in a quarter of an hour
-    assert [calls.create("a@example.com").status, calls.request_list().status, calls.send({}).status] == [200, 429, 429]
+def test_a_rate_limit_counts_the_requests_of_all_operations_together(client: SandboxClient, limiter: str) -> None:
+    client.sandbox.switch(
+        limiter=limiter, rate=0.001, burst=1, window_ms=1_000_000
+    )  # one request in a quarter of an hour
+    assert [client.create("a@example.com").status, client.request_list().status, client.send({}).status] == [
+        200,
+        429,
+        429,
+    ]
 
 
 @pytest.mark.parametrize("fault", [False, True])
-def test_retry_after_is_seconds_a_date_a_unix_time_or_nothing(calls: Calls, fault: bool) -> None:
+def test_retry_after_is_seconds_a_date_a_unix_time_or_nothing(client: SandboxClient, fault: bool) -> None:
     refusal_switches = {"refuse": 1, "refuse_retry_after_s": 60} if fault else {"rate": 0.0166, "burst": 1}
-    calls.sandbox.switch(**refusal_switches)
-    calls.create("a@example.com")
-    seconds = calls.create("a@example.com")
+    client.sandbox.switch(**refusal_switches)
+    client.create("a@example.com")
+    seconds = client.create("a@example.com")
     assert seconds.status == 429
     assert int(seconds.headers["retry-after"]) in (60, 61)
-    calls.sandbox.switch(retry_after="date")
+    client.sandbox.switch(retry_after="date")
     request_time = time.time()
-    date = parsedate_to_datetime(calls.create("a@example.com").headers["retry-after"])
-    assert (60 if fault else 58) <= date.timestamp() - request_time <= 62  # rounded up, never down
-    calls.sandbox.switch(retry_after="unix")
-    retry_at = int(calls.create("a@example.com").headers["retry-after"])
+    date = parsedate_to_datetime(client.create("a@example.com").headers["retry-after"])
+    assert (60 if fault else 58) <= date.timestamp() - request_time <= 62  # the date is rounded up
+    client.sandbox.switch(retry_after="unix")
+    retry_at = int(client.create("a@example.com").headers["retry-after"])
     assert (60 if fault else 58) <= retry_at - request_time <= 64
-    calls.sandbox.switch(retry_after="none")
-    assert "retry-after" not in calls.create("a@example.com").headers
+    client.sandbox.switch(retry_after="none")
+    assert "retry-after" not in client.create("a@example.com").headers
 
 
-def test_stats_count_requests_inside_a_retry_after_on_any_connection_and_on_its_connection(calls: Calls) -> None:
-    calls.sandbox.switch(refuse=1, refuse_retry_after_s=50)
-    with closing(http.client.HTTPConnection("127.0.0.1", calls.port, timeout=10)) as connection:
-        assert create(connection, calls.sandbox.token) == 429
-        calls.sandbox.switch(refuse=0)
-        assert create(connection, calls.sandbox.token) == 200
-    assert calls.create("b@example.com").status == 200
-    stats = calls.sandbox.stats()
+def test_stats_count_requests_inside_a_retry_after_on_any_connection_and_on_its_connection(
+    client: SandboxClient,
+) -> None:
+    client.sandbox.switch(refuse=1, refuse_retry_after_s=50)
+    with closing(http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)) as connection:
+        assert create(connection, client.sandbox.token) == 429
+        client.sandbox.switch(refuse=0)
+        assert create(connection, client.sandbox.token) == 200
+    assert client.create("b@example.com").status == 200
+    stats = client.sandbox.stats()
     assert (stats["limited"], stats["inside_retry_after"]) == (1, {"all": 2, "told": 1})
     assert stats["requests"]["create"] == {"received": 3, "answers": {"429": 1, "200": 2}}
     assert stats["faults"] == {"refuse": 1}
@@ -96,85 +106,85 @@ def create(connection: http.client.HTTPConnection, token: str) -> int:
 
 
 @pytest.mark.parametrize("limit", [{"rate": 0.001, "burst": 1}, {"refuse": 1}])
-def test_a_limit_can_refuse_with_403(calls: Calls, limit: dict[str, float]) -> None:
-    calls.sandbox.switch(limit_status=403, **limit)
-    reply = [calls.create("b@example.com") for _ in range(2)][-1]
+def test_a_limit_can_refuse_with_403(client: SandboxClient, limit: dict[str, float]) -> None:
+    client.sandbox.switch(limit_status=403, **limit)
+    reply = [client.create("b@example.com") for _ in range(2)][-1]
     assert (reply.status, int(reply.headers["retry-after"]) > 0) == (403, True)
 
 
 @pytest.mark.parametrize("status", [503, 400, 200])
 @pytest.mark.parametrize("retry_after", ["seconds", "none"])
 def test_a_limit_can_refuse_with_any_status_and_without_a_retry_after(
-    calls: Calls, status: int, retry_after: str
+    client: SandboxClient, status: int, retry_after: str
 ) -> None:
-    calls.sandbox.switch(rate=0.001, burst=1, limit_status=status, retry_after=retry_after)
-    reply = [calls.create("b@example.com") for _ in range(2)][-1]
+    client.sandbox.switch(rate=0.001, burst=1, limit_status=status, retry_after=retry_after)
+    reply = [client.create("b@example.com") for _ in range(2)][-1]
     assert (reply.status, reply.json["success"]) == (status, False)
     assert ("retry-after" in reply.headers) == (retry_after == "seconds")
 
 
-def test_the_retry_after_of_a_limit_is_not_shorter_than_the_switch(calls: Calls) -> None:
-    calls.sandbox.switch(rate=0.05, burst=1, retry_after_s=30)
-    assert [calls.create("a@example.com").headers.get("retry-after") for _ in range(2)] == [None, "30"]
-    calls.sandbox.switch(rate=0.001)
-    assert calls.create("a@example.com").status == 200
-    assert int(calls.create("a@example.com").headers["retry-after"]) > 900
+def test_the_retry_after_of_a_limit_is_not_shorter_than_the_switch(client: SandboxClient) -> None:
+    client.sandbox.switch(rate=0.05, burst=1, retry_after_s=30)
+    assert [client.create("a@example.com").headers.get("retry-after") for _ in range(2)] == [None, "30"]
+    client.sandbox.switch(rate=0.001)
+    assert client.create("a@example.com").status == 200
+    assert int(client.create("a@example.com").headers["retry-after"]) > 900
 
 
-def test_a_limiter_returns_the_seconds_to_wait_for_a_request() -> None:
+def test_a_limiter_returns_the_seconds_that_a_request_must_wait() -> None:
     cases: list[tuple[RateLimiter, list[float], list[float]]] = [
         (Bucket(rate=10, burst=3), [5, 5, 5, 5, 5.1, 5.2, 5.25], [0, 0, 0, 0.1, 0, 0, 0.05]),
         (
             Bucket(rate=2, burst=0),
             [0, 0, 0, 0.5],
             [0, 0, 0.5, 0],
-        ),  # without a burst, the limiter allows the requests of one second at once
+        ),  # without a burst, the requests of one second may come at once
         (Bucket(rate=0.5, burst=0), [0, 0, 2], [0, 2, 0]),
         (FixedWindow(rate=2, window_s=1.0), [0.9, 0.95, 0.96, 1.0, 1.01, 1.02], [0, 0, 0.04, 0, 0, 0.98]),
         (SlidingWindow(rate=2, window_s=1.0), [0.9, 0.95, 1.0, 1.9, 1.91], [0, 0, 0.9, 0, 0.04]),
         (build_limiter("bucket", 0, 5, 1.0), [0] * 9, [0] * 9),
     ]
-    for limiter, arrival_times, waits in cases:
-        assert [limiter.admit(arrival_time) for arrival_time in arrival_times] == pytest.approx(waits)
+    for limiter, arrival_times, wait_times in cases:
+        assert [limiter.admit(arrival_time) for arrival_time in arrival_times] == pytest.approx(wait_times)
 
 
-def create_many(calls: Calls, count: int) -> tuple[list[int], float]:
+def create_many(client: SandboxClient, count: int) -> tuple[list[int], float]:
     started_at = time.monotonic()
     with ThreadPoolExecutor(count) as pool:
-        statuses = list(pool.map(lambda n: calls.create(f"{n}@example.com").status, range(count)))
+        statuses = list(pool.map(lambda n: client.create(f"{n}@example.com").status, range(count)))
     return statuses, time.monotonic() - started_at
 
 
-def test_simultaneous_requests_share_one_latency(calls: Calls) -> None:
-    calls.sandbox.switch(latency_ms=150)
-    statuses, duration_s = create_many(calls, 8)
+def test_simultaneous_requests_share_one_latency(client: SandboxClient) -> None:
+    client.sandbox.switch(latency_ms=150)
+    statuses, duration_s = create_many(client, 8)
     assert (statuses, duration_s >= 0.15) == ([200] * 8, True)
-    assert calls.sandbox.stats()["peak_in_flight"] > 1
-    calls.sandbox.switch(refuse=1, retry_after="none")
-    statuses, duration_s = create_many(calls, 1)
+    assert client.sandbox.stats()["peak_in_flight"] > 1
+    client.sandbox.switch(refuse=1, retry_after="none")
+    statuses, duration_s = create_many(client, 1)
     assert (statuses, duration_s >= 0.15) == ([429], True)
 
 
-def test_requests_beyond_the_capacity_wait_for_earlier_requests(calls: Calls) -> None:
-    calls.sandbox.switch(latency_ms=50, capacity=2)
-    statuses, duration_s = create_many(calls, 8)
+def test_requests_beyond_the_capacity_wait_for_earlier_requests(client: SandboxClient) -> None:
+    client.sandbox.switch(latency_ms=50, capacity=2)
+    statuses, duration_s = create_many(client, 8)
     assert (statuses, duration_s >= 0.2) == ([200] * 8, True)
-    assert calls.sandbox.stats()["in_flight"] == 0
+    assert client.sandbox.stats()["in_flight"] == 0
 
 
-def test_a_reset_closes_open_requests_and_stores_nothing(calls: Calls) -> None:
-    calls.sandbox.switch(latency_ms=60_000, capacity=1)
-    with calls.connect() as served_socket, calls.connect() as waiting_socket:
+def test_a_reset_closes_open_requests_and_stores_nothing(client: SandboxClient) -> None:
+    client.sandbox.switch(latency_ms=60_000, capacity=1)
+    with client.connect() as served_socket, client.connect() as waiting_socket:
         for sock in (served_socket, waiting_socket):
-            sock.sendall(calls.encode_create("a@example.com"))
-        wait_until(lambda: calls.sandbox.stats()["in_flight"] == 2)
-        calls.sandbox.reset()
+            sock.sendall(client.encode_create("a@example.com"))
+        wait_until(lambda: client.sandbox.stats()["in_flight"] == 2)
+        client.sandbox.reset()
         assert [sock.recv(100) for sock in (served_socket, waiting_socket)] == [b"", b""]
-    calls.sandbox.switch(capacity=1)
-    assert calls.create("b@example.com").status == 200
-    stats = calls.sandbox.stats()
+    client.sandbox.switch(capacity=1)
+    assert client.create("b@example.com").status == 200
+    stats = client.sandbox.stats()
     assert (stats["in_flight"], stats["peak_in_flight"]) == (0, 1)
-    assert [event["email"] for event in calls.list_events()] == ["b@example.com"]
+    assert [event["email"] for event in client.list_events()] == ["b@example.com"]
 
 
 # connections and hosts
@@ -204,8 +214,8 @@ def test_only_host_names_of_this_machine_are_allowed() -> None:
 
 
 @pytest.mark.parametrize("path", [LIST, "/_sandbox/truth", "/_sandbox/nothing", "/", "/favicon.ico"])
-def test_a_request_for_another_host_is_refused_even_with_the_token(calls: Calls, path: str) -> None:
-    calls.sandbox.switch(error_shape="html", redirect_to="http://127.0.0.1:9")
-    reply = calls.request("GET", path, Host="evil.example:8080")
+def test_a_request_for_another_host_is_refused_even_with_the_token(client: SandboxClient, path: str) -> None:
+    client.sandbox.switch(error_shape="html", redirect_to="http://127.0.0.1:9")
+    reply = client.request("GET", path, Host="evil.example:8080")
     assert (reply.status, list(reply.json), reply.headers["content-type"]) == (403, ["error"], "application/json")
-    assert calls.sandbox.stats()["requests"] == {}
+    assert client.sandbox.stats()["requests"] == {}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connector.sandbox import SandboxProcess
-from tests.sandbox.calls import Calls
+from tests.sandbox.client import SandboxClient
 
 PLAIN_EMAIL: dict[str, Any] = {
     "To": [{"Email": "ana@example.net", "Name": "Ana"}],
@@ -32,21 +32,21 @@ def read_eml(text: str) -> EmailMessage:
     return message
 
 
-def test_a_sent_email_is_in_the_outbox(calls: Calls) -> None:
-    reply = calls.send(PLAIN_EMAIL)
+def test_a_sent_email_is_in_the_outbox(client: SandboxClient) -> None:
+    reply = client.send(PLAIN_EMAIL)
     answer = reply.json["SendEmail"]
     assert (reply.status, reply.json["success"], answer["SendMessageRequestId"]) == (200, True, 1)
-    (entry,) = calls.sandbox.outbox()
+    (entry,) = client.sandbox.outbox()
     message = read_eml(entry["eml"])
     assert message["Message-ID"] == answer["MessageId"] == entry["message_id"]
     assert (message["To"], message["From"], message["Subject"]) == (
         "Ana <ana@example.net>", "Shop <hello@example.com>", "Hi",
     )  # fmt: skip
     assert message.get_content().splitlines() == ["Hello"]
-    assert [event["request_id"] for event in calls.list_events("sent")] == [1]
+    assert [event["request_id"] for event in client.list_events("sent")] == [1]
 
 
-def test_the_outbox_has_all_parts_of_an_email(calls: Calls) -> None:
+def test_the_outbox_has_all_parts_of_an_email(client: SandboxClient) -> None:
     complete_email = PLAIN_EMAIL | {
         "Cc": [{"Email": "bob@example.net"}],
         "Bcc": [{"Email": "cleo@example.net", "Name": "Клео"}],
@@ -55,8 +55,8 @@ def test_the_outbox_has_all_parts_of_an_email(calls: Calls) -> None:
         "Html": '<p>Hello <img src="cid:logo"></p>',
         "Attachments": [PDF, LOGO],
     }
-    assert calls.send(complete_email).status == 200
-    message = read_eml(calls.sandbox.outbox()[0]["eml"])
+    assert client.send(complete_email).status == 200
+    message = read_eml(client.sandbox.outbox()[0]["eml"])
     assert (message["Cc"], message["Reply-To"], message["X-Campaign"]) == (
         "bob@example.net", "Help <help@example.com>", "Frühling",
     )  # fmt: skip
@@ -90,22 +90,26 @@ def test_the_outbox_has_all_parts_of_an_email(calls: Calls) -> None:
         ({"Priority": 1}, "Email.Priority"),
     ],
 )
-def test_the_refusal_of_a_wrong_email_names_the_field(calls: Calls, change: dict[str, Any], expected_text: str) -> None:
-    reply = calls.send(PLAIN_EMAIL, **change) if "Settings" in next(iter(change)) else calls.send(PLAIN_EMAIL | change)
+def test_the_refusal_of_a_wrong_email_names_the_field(
+    client: SandboxClient, change: dict[str, Any], expected_text: str
+) -> None:
+    reply = (
+        client.send(PLAIN_EMAIL, **change) if "Settings" in next(iter(change)) else client.send(PLAIN_EMAIL | change)
+    )
     assert (reply.status, reply.json["success"]) == (400, False)
     assert expected_text in reply.json["message"]
-    assert calls.sandbox.outbox() == []
+    assert client.sandbox.outbox() == []
 
 
-def test_the_settings_of_an_email_are_stored_and_a_dkim_selector_switches_dkim_on(calls: Calls) -> None:
+def test_the_settings_of_an_email_are_stored_and_a_dkim_selector_switches_dkim_on(client: SandboxClient) -> None:
     send_at = int(time.time()) + 1000
-    calls.send(
+    client.send(
         PLAIN_EMAIL,
         TrackingSettings={"TrackOpen": False, "TrackLinks": None},
         EmailSettings={"UseDkim": False, "UseDkimSelector": "s1", "SendAt": send_at},
     )
-    calls.send(PLAIN_EMAIL, EmailSettings={"SendAt": 5, "UseDkim": False, "UseDkimSelector": ""})
-    first_entry, second_entry = calls.sandbox.outbox()
+    client.send(PLAIN_EMAIL, EmailSettings={"SendAt": 5, "UseDkim": False, "UseDkimSelector": ""})
+    first_entry, second_entry = client.sandbox.outbox()
     assert (first_entry["tracking"]["TrackOpen"], first_entry["tracking"]["TrackLinks"]) == (False, None)
     assert (first_entry["settings"]["UseDkim"], first_entry["state"], first_entry["settings"]["SendAt"]) == (
         True,
@@ -115,30 +119,30 @@ def test_the_settings_of_an_email_are_stored_and_a_dkim_selector_switches_dkim_o
     assert (second_entry["settings"]["UseDkim"], second_entry["state"]) == (False, "sent")
 
 
-def test_switches_set_the_verified_domains_and_the_protected_headers(calls: Calls) -> None:
-    calls.sandbox.switch(verified_domains=["*"], protected_headers=["x-mine"])
+def test_switches_set_the_verified_domains_and_the_protected_headers(client: SandboxClient) -> None:
+    client.sandbox.switch(verified_domains=["*"], protected_headers=["x-mine"])
     email_of_other_domain = PLAIN_EMAIL | {"From": {"Email": "a@Elsewhere.org"}}
-    assert calls.send(email_of_other_domain | {"Headers": [{"Name": "Subject", "Value": "Other"}]}).status == 200
+    assert client.send(email_of_other_domain | {"Headers": [{"Name": "Subject", "Value": "Other"}]}).status == 200
     assert (
-        calls.send(email_of_other_domain | {"Headers": [{"Name": "Content-Type", "Value": "text/odd"}]}).status == 200
+        client.send(email_of_other_domain | {"Headers": [{"Name": "Content-Type", "Value": "text/odd"}]}).status == 200
     )
-    assert calls.send(email_of_other_domain | {"Headers": [{"Name": "X-Mine", "Value": "x"}]}).status == 400
-    assert read_eml(calls.sandbox.outbox()[0]["eml"])["Subject"] == "Other"
+    assert client.send(email_of_other_domain | {"Headers": [{"Name": "X-Mine", "Value": "x"}]}).status == 400
+    assert read_eml(client.sandbox.outbox()[0]["eml"])["Subject"] == "Other"
 
 
-def test_the_truth_log_has_an_email_whose_answer_was_lost(calls: Calls) -> None:
-    calls.sandbox.switch(error_after=1)
-    assert calls.send(PLAIN_EMAIL).status == 500
-    assert [event["answered"] for event in calls.list_events("sent")] == ["server_error"]
+def test_the_truth_log_has_an_email_whose_answer_was_lost(client: SandboxClient) -> None:
+    client.sandbox.switch(error_after=1)
+    assert client.send(PLAIN_EMAIL).status == 500
+    assert [event["answered"] for event in client.list_events("sent")] == ["server_error"]
 
 
 def test_a_sandbox_with_a_data_folder_stores_each_email_as_a_file(tmp_path: Path) -> None:
     with SandboxProcess(data=tmp_path) as sandbox:
-        calls = Calls(sandbox)
-        first_id = calls.send(PLAIN_EMAIL).json["SendEmail"]["SendMessageRequestId"]
+        client = SandboxClient(sandbox)
+        first_id = client.send(PLAIN_EMAIL).json["SendEmail"]["SendMessageRequestId"]
         sandbox.kill()
         sandbox.start()
-        second_id = calls.send(PLAIN_EMAIL).json["SendEmail"]["SendMessageRequestId"]
+        second_id = client.send(PLAIN_EMAIL).json["SendEmail"]["SendMessageRequestId"]
         entries = sandbox.outbox()
     files = sorted((tmp_path / "outbox").iterdir())
     assert second_id == first_id + 1

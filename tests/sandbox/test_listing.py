@@ -2,36 +2,36 @@
 
 import pytest
 
-from tests.sandbox.calls import LIST, Calls, wait_until
+from tests.sandbox.client import LIST, SandboxClient, wait_until
 
 
 @pytest.fixture
-def people(calls: Calls) -> Calls:
-    calls.create("Cleo@example.com", FirstName="Cleo", Gender="female", IsActive=True, ClientUserId="K1")
-    calls.create("bob+x@example.com", FirstName="Bob", Gender="male", ClientUserId="k1")
-    calls.create("ana@example.com", FirstName="Ana", LastName="Zoë", base={"Id": 2})
-    calls.create("ana@example.org", FirstName="ana", IsActive=True, base={"Id": 2})
-    return calls
+def people(client: SandboxClient) -> SandboxClient:
+    client.create("Cleo@example.com", FirstName="Cleo", Gender="female", IsActive=True, ClientUserId="K1")
+    client.create("bob+x@example.com", FirstName="Bob", Gender="male", ClientUserId="k1")
+    client.create("ana@example.com", FirstName="Ana", LastName="Zoë", base={"Id": 2})
+    client.create("ana@example.org", FirstName="ana", IsActive=True, base={"Id": 2})
+    return client
 
 
-def test_offset_and_limit_are_bounded_and_repeated_in_the_answer(calls: Calls) -> None:
-    calls.sandbox.seed(120)
+def test_offset_and_limit_are_bounded_and_repeated_in_the_answer(client: SandboxClient) -> None:
+    client.sandbox.seed(120)
     cases: list[tuple[dict[str, int], int, int, int]] = [
         ({}, 0, 50, 50), ({"limit": 5000}, 0, 1000, 120), ({"limit": 0}, 0, 1, 1), ({"limit": -5}, 0, 1, 1),
         ({"offset": -5, "limit": 7}, 0, 7, 7), ({"offset": 115}, 115, 50, 5), ({"offset": 120}, 120, 50, 0),
         ({"offset": 10**12}, 10**12, 50, 0),
     ]  # fmt: skip
     for query, offset, limit, rows in cases:
-        page = calls.read_page(**query)
+        page = client.read_page(**query)
         assert (page["TotalCount"], len(page["Subscribers"])) == (120, rows), query
         assert (page["Offset"], page["Limit"]) == (offset, limit), query
 
 
-def test_a_query_that_breaks_a_rule_is_an_error(calls: Calls) -> None:
+def test_a_query_that_breaks_a_rule_is_an_error(client: SandboxClient) -> None:
     wrong_queries = "offset=x limit=1.5 IsActive=true IsActive= Gender=x Id=a Sex=male limit=1&limit=2 %ff=1 Email"
     for query in wrong_queries.split():
-        assert calls.request("GET", f"{LIST}?{query}").status == 400, query
-    assert calls.request("GET", LIST, b"{}").status == 400  # a list request must not have a body
+        assert client.request("GET", f"{LIST}?{query}").status == 400, query
+    assert client.request("GET", LIST, b"{}").status == 400  # a list request must not have a body
 
 
 MATCHES: list[tuple[str, dict[str, object], list[int]]] = [
@@ -49,7 +49,7 @@ MATCHES: list[tuple[str, dict[str, object], list[int]]] = [
 ]  # fmt: skip
 
 
-def test_a_switch_sets_how_a_filter_matches(people: Calls) -> None:
+def test_a_switch_sets_how_a_filter_matches(people: SandboxClient) -> None:
     assert people.sandbox.switch()["filters"] == "exact"
     ids = [event["subscriber"]["Id"] for event in people.list_events()]
     for mode, query, expected_indexes in MATCHES:
@@ -59,25 +59,25 @@ def test_a_switch_sets_how_a_filter_matches(people: Calls) -> None:
         assert page["TotalCount"] == len(expected_indexes)
 
 
-def test_a_switch_sets_how_several_filters_combine(people: Calls) -> None:
+def test_a_switch_sets_how_several_filters_combine(people: SandboxClient) -> None:
     for combine, count in (("all", 1), ("any", 3), ("last", 2)):
         people.sandbox.switch(combine=combine)
         assert people.read_page(BaseId=2, IsActive=1)["TotalCount"] == count
 
 
 @pytest.mark.parametrize("filters", [{}, {"BaseId": 1}, {"IsActive": 1}])
-def test_a_list_is_in_ascending_or_descending_order_of_ids(calls: Calls, filters: dict[str, object]) -> None:
-    calls.sandbox.seed(95)
-    ids = [number for offset in range(0, 100, 10) for number in calls.list_ids(offset=offset, limit=10, **filters)]
+def test_a_list_is_in_ascending_or_descending_order_of_ids(client: SandboxClient, filters: dict[str, object]) -> None:
+    client.sandbox.seed(95)
+    ids = [number for offset in range(0, 100, 10) for number in client.list_ids(offset=offset, limit=10, **filters)]
     assert ids == sorted(ids)
-    calls.sandbox.switch(order="id_desc")
+    client.sandbox.switch(order="id_desc")
     assert [
-        number for offset in range(0, 100, 10) for number in calls.list_ids(offset=offset, limit=10, **filters)
+        number for offset in range(0, 100, 10) for number in client.list_ids(offset=offset, limit=10, **filters)
     ] == ids[::-1]
 
 
 @pytest.mark.parametrize("filters", [{}, {"IsActive": 1}])
-def test_a_list_by_email_stays_in_order_after_a_create(people: Calls, filters: dict[str, object]) -> None:
+def test_a_list_by_email_stays_in_order_after_a_create(people: SandboxClient, filters: dict[str, object]) -> None:
     people.sandbox.seed(30)
     people.sandbox.switch(order="email")
     people.list_emails(**filters)
@@ -88,96 +88,96 @@ def test_a_list_by_email_stays_in_order_after_a_create(people: Calls, filters: d
 
 
 @pytest.mark.parametrize("filters", [{}, {"IsActive": 1}])
-def test_a_shuffled_list_changes_its_order_at_each_request(calls: Calls, filters: dict[str, object]) -> None:
-    calls.sandbox.seed(100)
-    calls.sandbox.switch(order="shuffled")
-    first_ids, second_ids = calls.list_ids(limit=100, **filters), calls.list_ids(limit=100, **filters)
+def test_a_shuffled_list_changes_its_order_at_each_request(client: SandboxClient, filters: dict[str, object]) -> None:
+    client.sandbox.seed(100)
+    client.sandbox.switch(order="shuffled")
+    first_ids, second_ids = client.list_ids(limit=100, **filters), client.list_ids(limit=100, **filters)
     assert first_ids != second_ids
     assert sorted(first_ids) == sorted(second_ids)
     assert len(set(first_ids)) == len(first_ids)
-    assert len(calls.list_ids(limit=30, offset=80, **filters)) == max(0, len(first_ids) - 80)
+    assert len(client.list_ids(limit=30, offset=80, **filters)) == max(0, len(first_ids) - 80)
 
 
-def test_the_list_and_its_filters_show_a_create_after_the_lag(calls: Calls) -> None:
-    calls.sandbox.switch(list_lag_ms=60_000)
-    hidden_id = calls.create("late@example.com").json["Subscriber"]["Id"]
-    calls.sandbox.switch(list_lag_ms=0)
-    calls.create("now@example.com")
-    assert calls.list_emails() == calls.list_emails(BaseId=1) == ["now@example.com"]
-    assert calls.read_page(Email="late@example.com")["TotalCount"] == calls.read_page(Id=hidden_id)["TotalCount"] == 0
-    assert calls.sandbox.stats()["subscribers"] == 2
-    calls.sandbox.switch(list_lag_ms=1)
-    calls.create("soon@example.com")
-    wait_until(lambda: calls.list_emails(Email="soon@example.com"))
+def test_the_list_and_its_filters_show_a_create_after_the_lag(client: SandboxClient) -> None:
+    client.sandbox.switch(list_lag_ms=60_000)
+    hidden_id = client.create("late@example.com").json["Subscriber"]["Id"]
+    client.sandbox.switch(list_lag_ms=0)
+    client.create("now@example.com")
+    assert client.list_emails() == client.list_emails(BaseId=1) == ["now@example.com"]
+    assert client.read_page(Email="late@example.com")["TotalCount"] == client.read_page(Id=hidden_id)["TotalCount"] == 0
+    assert client.sandbox.stats()["subscribers"] == 2
+    client.sandbox.switch(list_lag_ms=1)
+    client.create("soon@example.com")
+    wait_until(lambda: client.list_emails(Email="soon@example.com"))
 
 
-def test_total_count_can_be_capped_or_wrong(calls: Calls) -> None:
-    calls.sandbox.seed(30)
-    calls.sandbox.switch(max_total=25)
-    assert calls.read_page()["TotalCount"] == 25
-    assert len(calls.read_page()["Subscribers"]) == 30
-    calls.sandbox.switch(max_total=0, total_off=-2)
-    assert calls.read_page()["TotalCount"] == 28
+def test_total_count_can_be_capped_or_wrong(client: SandboxClient) -> None:
+    client.sandbox.seed(30)
+    client.sandbox.switch(max_total=25)
+    assert client.read_page()["TotalCount"] == 25
+    assert len(client.read_page()["Subscribers"]) == 30
+    client.sandbox.switch(max_total=0, total_off=-2)
+    assert client.read_page()["TotalCount"] == 28
 
 
-def test_switches_set_the_bounds_of_limit_and_the_page_past_the_end(calls: Calls) -> None:
-    calls.sandbox.seed(30)
-    ids = calls.list_ids()
-    calls.sandbox.switch(min_limit=5, max_limit=8)
-    assert (calls.read_page(limit=1)["Limit"], calls.read_page(limit=100)["Limit"]) == (5, 8)
-    calls.sandbox.switch(past_end="repeat")
-    assert calls.list_ids(offset=64, limit=8) == ids[24:]
+def test_switches_set_the_bounds_of_limit_and_the_page_past_the_end(client: SandboxClient) -> None:
+    client.sandbox.seed(30)
+    ids = client.list_ids()
+    client.sandbox.switch(min_limit=5, max_limit=8)
+    assert (client.read_page(limit=1)["Limit"], client.read_page(limit=100)["Limit"]) == (5, 8)
+    client.sandbox.switch(past_end="repeat")
+    assert client.list_ids(offset=64, limit=8) == ids[24:]
 
 
 # possible behaviours of a service
 
 
 @pytest.mark.parametrize("order", ["id", "id_desc", "shuffled"])
-def test_a_result_window_limits_the_count_and_the_pages(calls: Calls, order: str) -> None:
-    calls.sandbox.seed(30)
-    calls.sandbox.switch(result_window=25, order=order)
-    page = calls.read_page(limit=20)
+def test_a_result_window_limits_the_count_and_the_pages(client: SandboxClient, order: str) -> None:
+    client.sandbox.seed(30)
+    client.sandbox.switch(result_window=25, order=order)
+    page = client.read_page(limit=20)
     assert (page["TotalCount"], len(page["Subscribers"])) == (25, 20)
-    assert [len(calls.list_ids(offset=offset, limit=20)) for offset in (20, 25, 29)] == [5, 0, 0]
+    assert [len(client.list_ids(offset=offset, limit=20)) for offset in (20, 25, 29)] == [5, 0, 0]
     assert (
-        calls.read_page(IsActive=1)["TotalCount"] == 25
-    )  # of 27 active subscribers: the window applies to each result
-    assert calls.read_page(IsActive=0)["TotalCount"] == 3
-    assert len(calls.list_ids(Id=100_030)) == 1  # this subscriber is beyond the window of the whole list
+        client.read_page(IsActive=1)["TotalCount"] == 25
+    )  # of 27 active subscribers, because the window limits each result
+    assert client.read_page(IsActive=0)["TotalCount"] == 3
+    assert len(client.list_ids(Id=100_030)) == 1  # this subscriber is beyond the window of the whole list
 
 
-def test_a_list_can_hide_classes_of_subscribers(calls: Calls) -> None:
-    calls.create("a@example.com", Gender="male", IsActive=True)  # 100001
-    calls.create("b@example.com", Gender="male", IsActive=False)
-    calls.create("c@example.com", Gender="female", IsActive=True)
-    calls.create(None, ClientUserId="k4", IsActive=True)
+def test_a_list_can_hide_classes_of_subscribers(client: SandboxClient) -> None:
+    client.create("a@example.com", Gender="male", IsActive=True)  # 100001
+    client.create("b@example.com", Gender="male", IsActive=False)
+    client.create("c@example.com", Gender="female", IsActive=True)
+    client.create(None, ClientUserId="k4", IsActive=True)
     first_id = 100_001
-    calls.sandbox.switch(hide="inactive")
-    assert (calls.list_ids(), calls.list_ids(IsActive=0)) == ([first_id, first_id + 2, first_id + 3], [first_id + 1])
-    assert (calls.list_ids(Email="b@example.com"), calls.list_ids(Id=first_id + 1)) == ([], [])
-    assert calls.list_ids(Email="b@example.com", IsActive=0) == [first_id + 1]
-    calls.sandbox.switch(hide="male,inactive")
-    assert (calls.list_ids(), calls.list_ids(Gender="male"), calls.list_ids(IsActive=0)) == (
+    client.sandbox.switch(hide="inactive")
+    assert (client.list_ids(), client.list_ids(IsActive=0)) == ([first_id, first_id + 2, first_id + 3], [first_id + 1])
+    assert (client.list_ids(Email="b@example.com"), client.list_ids(Id=first_id + 1)) == ([], [])
+    assert client.list_ids(Email="b@example.com", IsActive=0) == [first_id + 1]
+    client.sandbox.switch(hide="male,inactive")
+    assert (client.list_ids(), client.list_ids(Gender="male"), client.list_ids(IsActive=0)) == (
         [first_id + 2, first_id + 3],
         [first_id],
         [],
     )
-    assert calls.list_ids(Gender="male", IsActive=0) == [first_id + 1]
-    calls.sandbox.switch(hide="unspecified")
-    assert (calls.read_page()["TotalCount"], calls.list_ids(Gender="")) == (3, [first_id + 3])
-    calls.sandbox.switch(hide="no_email")
-    assert (calls.read_page()["TotalCount"], calls.list_ids(Id=first_id + 3)) == (3, [first_id + 3])
-    calls.sandbox.switch(hide="old_ids", old_ids_below=first_id + 2)
-    assert (calls.list_ids(), calls.list_ids(Id=first_id)) == ([first_id + 2, first_id + 3], [first_id])
-    calls.sandbox.switch(hide="unconfirmed")
-    calls.sandbox.seed(2)
-    assert (calls.list_ids(), calls.list_ids(Id=first_id)) == ([first_id + 4, first_id + 5], [])
+    assert client.list_ids(Gender="male", IsActive=0) == [first_id + 1]
+    client.sandbox.switch(hide="unspecified")
+    assert (client.read_page()["TotalCount"], client.list_ids(Gender="")) == (3, [first_id + 3])
+    client.sandbox.switch(hide="no_email")
+    assert (client.read_page()["TotalCount"], client.list_ids(Id=first_id + 3)) == (3, [first_id + 3])
+    client.sandbox.switch(hide="old_ids", old_ids_below=first_id + 2)
+    assert (client.list_ids(), client.list_ids(Id=first_id)) == ([first_id + 2, first_id + 3], [first_id])
+    client.sandbox.switch(hide="unconfirmed")
+    client.sandbox.seed(2)
+    assert (client.list_ids(), client.list_ids(Id=first_id)) == ([first_id + 4, first_id + 5], [])
 
 
-def test_a_page_can_lack_the_subscribers_of_a_shard(calls: Calls) -> None:
-    calls.sandbox.seed(30)
-    calls.sandbox.switch(lost_shard=1.0, shards=3)
-    page = calls.read_page(limit=100)
+def test_a_page_can_lack_a_fixed_part_of_the_subscribers(client: SandboxClient) -> None:
+    client.sandbox.seed(30)
+    client.sandbox.switch(lost_shard=1.0, shards=3)
+    page = client.read_page(limit=100)
     assert page["TotalCount"] == len(page["Subscribers"]) == 20
     assert len({row["Id"] % 3 for row in page["Subscribers"]}) == 2
 
@@ -187,47 +187,49 @@ def test_a_page_can_lack_the_subscribers_of_a_shard(calls: Calls) -> None:
     [("full", {"Id": 1, "Name": "Base 1"}), ("id", {"Id": 1}), ("name", {"Name": "Base 1"}), ("none", None)],
 )
 def test_rows_can_show_only_a_part_of_their_base(
-    calls: Calls, base_display: str, base: dict[str, object] | None
+    client: SandboxClient, base_display: str, base: dict[str, object] | None
 ) -> None:
-    calls.sandbox.seed(1)
-    calls.sandbox.switch(base_in_rows=base_display)
-    assert calls.read_page()["Subscribers"][0].get("Base") == base
+    client.sandbox.seed(1)
+    client.sandbox.switch(base_in_rows=base_display)
+    assert client.read_page()["Subscribers"][0].get("Base") == base
 
 
-def test_rows_can_mask_change_or_omit_identities(calls: Calls) -> None:
-    calls.create(Email="ann@example.com", ClientUserId="42")
-    calls.sandbox.switch(emails_in_rows="masked", client_user_ids="number")
-    (row,) = calls.read_page()["Subscribers"]
+def test_rows_can_mask_change_or_omit_identities(client: SandboxClient) -> None:
+    client.create(Email="ann@example.com", ClientUserId="42")
+    client.sandbox.switch(emails_in_rows="masked", client_user_ids="number")
+    (row,) = client.read_page()["Subscribers"]
     assert (row["Email"], row["ClientUserId"]) == ("a***@example.com", 42)
-    calls.sandbox.switch(rows_omit="Email,ClientUserId")
-    (row,) = calls.read_page()["Subscribers"]
+    client.sandbox.switch(rows_omit="Email,ClientUserId")
+    (row,) = client.read_page()["Subscribers"]
     assert not {"Email", "ClientUserId"} & set(row)
 
 
-def test_a_page_past_the_end_can_be_an_error(calls: Calls) -> None:
-    calls.sandbox.switch(past_end="404")
-    assert calls.read_page()["Subscribers"] == []  # the first page of an empty list
-    calls.sandbox.seed(30)
-    reply = calls.request_list(offset=30)
+def test_a_page_past_the_end_can_be_an_error(client: SandboxClient) -> None:
+    client.sandbox.switch(past_end="404")
+    assert client.read_page()["Subscribers"] == []  # the first page of an empty list
+    client.sandbox.seed(30)
+    reply = client.request_list(offset=30)
     assert (reply.status, reply.json["success"]) == (404, False)
-    assert len(calls.list_ids(offset=29)) == 1
-    calls.sandbox.switch(result_window=20)
-    assert calls.request_list(offset=20).status == 404
+    assert len(client.list_ids(offset=29)) == 1
+    client.sandbox.switch(result_window=20)
+    assert client.request_list(offset=20).status == 404
 
 
-def test_a_page_without_rows_can_be_null(calls: Calls) -> None:
-    calls.sandbox.switch(past_end="null")
-    assert calls.read_page() == {"TotalCount": 0, "Offset": 0, "Limit": 50, "Subscribers": None}
-    calls.sandbox.seed(3)
-    assert calls.read_page(offset=3)["Subscribers"] is None
-    assert len(calls.read_page(offset=2)["Subscribers"]) == 1
+def test_a_page_without_rows_can_be_null(client: SandboxClient) -> None:
+    client.sandbox.switch(past_end="null")
+    assert client.read_page() == {"TotalCount": 0, "Offset": 0, "Limit": 50, "Subscribers": None}
+    client.sandbox.seed(3)
+    assert client.read_page(offset=3)["Subscribers"] is None
+    assert len(client.read_page(offset=2)["Subscribers"]) == 1
 
 
 @pytest.mark.parametrize(
     ("character_class", "email"),
     [("capitals", "Cleo@example.com"), ("plus", "bob+x@example.com"), ("non_ascii", "zoë@example.com")],
 )
-def test_filters_can_miss_values_with_a_class_of_characters(people: Calls, character_class: str, email: str) -> None:
+def test_filters_can_miss_values_with_a_class_of_characters(
+    people: SandboxClient, character_class: str, email: str
+) -> None:
     people.create("zoë@example.com")
     assert people.list_emails(Email=email) == [email]
     people.sandbox.switch(blind_filters=character_class)
@@ -237,58 +239,58 @@ def test_filters_can_miss_values_with_a_class_of_characters(people: Calls, chara
 
 
 @pytest.mark.parametrize("order", ["id", "email"])
-def test_a_replica_shows_a_create_after_its_own_lag(calls: Calls, order: str) -> None:
-    calls.sandbox.seed(5)
-    calls.sandbox.switch(replica_lags_ms=[0, 60_000], order=order)
-    calls.create("late@example.com")
-    pages = [calls.read_page() for _ in range(40)]
+def test_a_replica_shows_a_create_after_its_own_lag(client: SandboxClient, order: str) -> None:
+    client.sandbox.seed(5)
+    client.sandbox.switch(replica_lags_ms=[0, 60_000], order=order)
+    client.create("late@example.com")
+    pages = [client.read_page() for _ in range(40)]
     assert {page["TotalCount"] for page in pages} == {len(page["Subscribers"]) for page in pages} == {5, 6}
-    assert {calls.read_page(Email="late@example.com")["TotalCount"] for _ in range(40)} == {0, 1}
-    calls.sandbox.switch(replica_lags_ms=[0])
-    assert {calls.read_page()["TotalCount"] for _ in range(20)} == {6}
+    assert {client.read_page(Email="late@example.com")["TotalCount"] for _ in range(40)} == {0, 1}
+    client.sandbox.switch(replica_lags_ms=[0])
+    assert {client.read_page()["TotalCount"] for _ in range(20)} == {6}
 
 
-def read_whole_list(calls: Calls, **query: object) -> list[int]:
+def read_whole_list(client: SandboxClient, **query: object) -> list[int]:
     """Switch churn off, and return the ids of the whole list."""
-    calls.sandbox.switch(churn_insert=0, churn_delete=0)
-    return calls.list_ids(limit=1000, **query)
+    client.sandbox.switch(churn_insert=0, churn_delete=0)
+    return client.list_ids(limit=1000, **query)
 
 
 @pytest.mark.parametrize(
     ("order", "position", "expected_indexes"),
     [("id", "head", {0, 1}), ("id_desc", "middle", {9, 10, 11}), ("email", "end", {18, 19, 20})],
 )
-def test_a_subscriber_vanishes_and_appears_at_the_place_of_the_switch(
-    calls: Calls, order: str, position: str, expected_indexes: set[int]
+def test_churn_removes_and_adds_a_subscriber_at_the_place_that_a_switch_selects(
+    client: SandboxClient, order: str, position: str, expected_indexes: set[int]
 ) -> None:
-    calls.sandbox.switch(id_step=5, order=order, churn_where=position)
-    calls.sandbox.seed(20)
-    ids_before = read_whole_list(calls)
-    calls.sandbox.switch(churn_delete=1)
-    assert calls.list_ids() == ids_before
-    ids_after_delete = read_whole_list(calls)
+    client.sandbox.switch(id_step=5, order=order, churn_where=position)
+    client.sandbox.seed(20)
+    ids_before = read_whole_list(client)
+    client.sandbox.switch(churn_delete=1)
+    assert client.list_ids() == ids_before
+    ids_after_delete = read_whole_list(client)
     (deleted_id,) = set(ids_before) - set(ids_after_delete)
     assert (
         ids_before.index(deleted_id) in expected_indexes,
-        [event["id"] for event in calls.list_events("churn_deleted")],
+        [event["id"] for event in client.list_events("churn_deleted")],
     ) == (True, [deleted_id])
-    calls.sandbox.switch(churn_insert=1)
-    assert calls.list_ids() == ids_after_delete
-    ids_after_insert = read_whole_list(calls)
+    client.sandbox.switch(churn_insert=1)
+    assert client.list_ids() == ids_after_delete
+    ids_after_insert = read_whole_list(client)
     (inserted_id,) = set(ids_after_insert) - set(ids_after_delete)
     assert (
         ids_after_insert.index(inserted_id) in expected_indexes,
-        [event["id"] for event in calls.list_events("churn_inserted")],
+        [event["id"] for event in client.list_events("churn_inserted")],
     ) == (True, [inserted_id])
     assert [subscriber for subscriber in ids_after_insert if subscriber != inserted_id] == ids_after_delete
 
 
-def test_churn_changes_only_the_base_that_is_listed(calls: Calls) -> None:
-    calls.sandbox.seed(20, base_id=1)
-    calls.sandbox.seed(20, base_id=2)
-    calls.sandbox.switch(churn_insert=1, churn_delete=1, churn_where="head")
+def test_churn_changes_only_the_base_that_is_listed(client: SandboxClient) -> None:
+    client.sandbox.seed(20, base_id=1)
+    client.sandbox.seed(20, base_id=2)
+    client.sandbox.switch(churn_insert=1, churn_delete=1, churn_where="head")
     for _ in range(5):
-        calls.request_list(BaseId=2)
-    ids_of_other_base = read_whole_list(calls, BaseId=1)
-    assert ids_of_other_base == [event["first_id"] + n for event in calls.list_events("seeded")[:1] for n in range(20)]
-    assert len(read_whole_list(calls, BaseId=2)) == 20
+        client.request_list(BaseId=2)
+    ids_of_other_base = read_whole_list(client, BaseId=1)
+    assert ids_of_other_base == [event["first_id"] + n for event in client.list_events("seeded")[:1] for n in range(20)]
+    assert len(read_whole_list(client, BaseId=2)) == 20

@@ -5,89 +5,91 @@ from base64 import b64encode
 
 import pytest
 
-from tests.sandbox.calls import SEND, Calls, Reply
+from tests.sandbox.client import SEND, Reply, SandboxClient
 
 
-def open_page(calls: Calls, path: str = "/", method: str = "GET", body: bytes | None = None, **headers: str) -> Reply:
-    basic_credentials = b64encode(f"anybody:{calls.sandbox.token}".encode()).decode()
-    return calls.request(
+def open_page(
+    client: SandboxClient, path: str = "/", method: str = "GET", body: bytes | None = None, **headers: str
+) -> Reply:
+    basic_credentials = b64encode(f"anybody:{client.sandbox.token}".encode()).decode()
+    return client.request(
         method,
         path,
         body,
-        **{"Authorization": f"Basic {basic_credentials}", "Host": f"127.0.0.1:{calls.port}"} | headers,
+        **{"Authorization": f"Basic {basic_credentials}", "Host": f"127.0.0.1:{client.port}"} | headers,
     )
 
 
-def send_email(calls: Calls, html: str) -> None:
+def send_email(client: SandboxClient, html: str) -> None:
     email = {"To": [{"Email": "ann@example.com"}], "From": {"Email": "a@example.com"}, "Subject": "Hi", "Html": html}
-    assert calls.request("POST", SEND, json.dumps({"SendEmail": {"Email": email}}).encode()).status == 200
+    assert client.request("POST", SEND, json.dumps({"SendEmail": {"Email": email}}).encode()).status == 200
 
 
-def test_the_page_shows_the_subscribers_and_the_requests(calls: Calls) -> None:
-    calls.create("ann@example.com", base={"Name": "News"}, FirstName="Ann <b>")
-    calls.create("bob@example.com", base={"Name": "Shop"})
-    calls.create("no address", base={"Name": "Shop"})
-    stats_before = calls.sandbox.stats()
-    page = open_page(calls).body.decode()
+def test_the_page_shows_the_subscribers_and_the_requests(client: SandboxClient) -> None:
+    client.create("ann@example.com", base={"Name": "News"}, FirstName="Ann <b>")
+    client.create("bob@example.com", base={"Name": "Shop"})
+    client.create("no address", base={"Name": "Shop"})
+    stats_before = client.sandbox.stats()
+    page = open_page(client).body.decode()
     for expected_text in ("News", "Shop", "ann@example.com", "bob@example.com", "Ann &lt;b&gt;", "no address", ">400<"):
         assert expected_text in page
-    search_page = open_page(calls, "/?q=ANN%20%3C").body.decode()
+    search_page = open_page(client, "/?q=ANN%20%3C").body.decode()
     assert ("ann@example.com</summary>" in search_page, "bob@example.com</summary>" in search_page) == (True, False)
     assert "Headers that an email must not add or replace" in page
     assert "(comma-separated" in page
-    assert "Nothing is found" in open_page(calls, "/?q=carl").body.decode()
-    assert 'http-equiv="refresh"' in open_page(calls, "/?follow").body.decode()
-    assert calls.sandbox.stats() == stats_before  # opening the page is not counted as a request of the API
+    assert "Nothing is found" in open_page(client, "/?q=carl").body.decode()
+    assert 'http-equiv="refresh"' in open_page(client, "/?follow").body.decode()
+    assert client.sandbox.stats() == stats_before  # opening the page is not counted as a request of the API
 
 
 @pytest.mark.parametrize("authorization", ["", "Basic", "Basic !", "Basic YW5uOndyb25n", "Bearer x"])
-def test_the_page_asks_for_the_token(calls: Calls, authorization: str) -> None:
-    calls.create("ann@example.com")
-    reply = open_page(calls, Authorization=authorization)
+def test_the_page_asks_for_the_token(client: SandboxClient, authorization: str) -> None:
+    client.create("ann@example.com")
+    reply = open_page(client, Authorization=authorization)
     assert (reply.status, reply.headers["www-authenticate"][:5]) == (401, "Basic")
     assert b"ann@" not in reply.body
-    assert open_page(calls, Authorization=calls.sandbox.token).status == 401
+    assert open_page(client, Authorization=client.sandbox.token).status == 401
 
 
-def test_a_switch_can_be_set_only_by_the_page_itself(calls: Calls) -> None:
-    headers = {"Origin": f"http://127.0.0.1:{calls.port}", "Content_Type": "application/x-www-form-urlencoded"}
-    for origin in ("http://evil.example", "null", "", f"https://127.0.0.1:{calls.port}", "http://127.0.0.1:1"):
-        assert open_page(calls, "/", "POST", b"rate=5", **headers | {"Origin": origin}).status == 403
-    assert calls.sandbox.switch()["rate"] == 0
+def test_a_switch_can_be_set_only_by_the_page_itself(client: SandboxClient) -> None:
+    headers = {"Origin": f"http://127.0.0.1:{client.port}", "Content_Type": "application/x-www-form-urlencoded"}
+    for origin in ("http://evil.example", "null", "", f"https://127.0.0.1:{client.port}", "http://127.0.0.1:1"):
+        assert open_page(client, "/", "POST", b"rate=5", **headers | {"Origin": origin}).status == 403
+    assert client.sandbox.switch()["rate"] == 0
     reply = open_page(
-        calls, "/", "POST", b"rate=5&order=email&burst=0&verified_domains=a.example%2Cb.example", **headers
+        client, "/", "POST", b"rate=5&order=email&burst=0&verified_domains=a.example%2Cb.example", **headers
     )
     assert (reply.status, reply.headers["location"]) == (303, "/?set=rate%2C+order%2C+verified_domains#switches")
-    switches = calls.sandbox.switch()
+    switches = client.sandbox.switch()
     assert (switches["rate"], switches["order"], switches["verified_domains"]) == (
         5,
         "email",
         ["a.example", "b.example"],
     )
-    refused_reply = open_page(calls, "/", "POST", b"rate=often&order=id", **headers)
+    refused_reply = open_page(client, "/", "POST", b"rate=often&order=id", **headers)
     assert refused_reply.status == 400
     assert "switch &#39;rate&#39; cannot be &#39;often&#39;" in refused_reply.body.decode()
-    assert calls.sandbox.switch()["order"] == "email"
+    assert client.sandbox.switch()["order"] == "email"
 
 
-def test_a_form_without_changes_changes_no_switch(calls: Calls) -> None:
+def test_a_form_without_changes_changes_no_switch(client: SandboxClient) -> None:
     """The form sends back the values that it shows."""
-    switches_before = calls.sandbox.switch(
+    switches_before = client.sandbox.switch(
         base_alias="7=News", replica_lags_ms="0,12.5", total_off=-1_000_000, seed=12345678
     )
-    assert "base_alias=7=News" in open_page(calls).body.decode()
+    assert "base_alias=7=News" in open_page(client).body.decode()
     form_data = b"base_alias=7%3DNews&replica_lags_ms=0%2C12.5&total_off=-1000000&seed=12345678"
-    reply = open_page(calls, "/", "POST", form_data, Origin=f"http://127.0.0.1:{calls.port}")
-    assert (reply.headers["location"], calls.sandbox.switch()) == ("/#switches", switches_before)
+    reply = open_page(client, "/", "POST", form_data, Origin=f"http://127.0.0.1:{client.port}")
+    assert (reply.headers["location"], client.sandbox.switch()) == ("/#switches", switches_before)
 
 
-def test_an_email_is_shown_in_a_frame_that_runs_no_script_and_loads_nothing(calls: Calls) -> None:
-    send_email(calls, "<p>one</p>")
-    send_email(calls, '<script>alert("two")</script>')
-    reply = open_page(calls)
+def test_an_email_is_shown_in_a_frame_that_runs_no_script_and_loads_nothing(client: SandboxClient) -> None:
+    send_email(client, "<p>one</p>")
+    send_email(client, '<script>alert("two")</script>')
+    reply = open_page(client)
     page = reply.body.decode()
     assert '<iframe sandbox="" srcdoc="&lt;script&gt;alert(&#34;two&#34;)' in page
     assert "<script" not in page
     assert "default-src 'none'" in reply.headers["content-security-policy"]
-    assert "&lt;p&gt;one" in open_page(calls, "/?email=1").body.decode()
-    assert open_page(calls, "/?email=99").status == 200
+    assert "&lt;p&gt;one" in open_page(client, "/?email=1").body.decode()
+    assert open_page(client, "/?email=99").status == 200

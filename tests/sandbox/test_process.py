@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from connector.sandbox import SandboxProcess
-from tests.sandbox.calls import Calls, wait_until
+from tests.sandbox.client import SandboxClient, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "connector.sandbox"]
@@ -25,7 +25,7 @@ def run(*arguments: str, token: str | None = "t") -> subprocess.CompletedProcess
     )
 
 
-def ask_ps(pid: int, column: str) -> str:
+def read_ps(pid: int, column: str) -> str:
     """Return the text that `ps` shows to every user about a process, or an empty text if there is no such process."""
     return subprocess.run(
         ["ps", "-ww", "-o", f"{column}=", "-p", str(pid)], capture_output=True, text=True, check=False
@@ -34,12 +34,12 @@ def ask_ps(pid: int, column: str) -> str:
 
 def test_the_data_survives_a_kill_and_an_incomplete_last_line(tmp_path: Path) -> None:
     with SandboxProcess(data=tmp_path, duplicates="upsert", churn_delete=1, churn_where="head") as sandbox:
-        calls = Calls(sandbox)
+        client = SandboxClient(sandbox)
         sandbox.seed(50, base_name="Crowd")
-        calls.create("ana@example.com", base={"Name": "News"}, FirstName="Ana")
-        calls.create("ANA@example.com", base={"Name": "News"}, LastName="B")
-        calls.request_list()
-        truth_before, page_before = sandbox.truth(), calls.read_page(limit=1000)
+        client.create("ana@example.com", base={"Name": "News"}, FirstName="Ana")
+        client.create("ANA@example.com", base={"Name": "News"}, LastName="B")
+        client.request_list()
+        truth_before, page_before = sandbox.truth(), client.read_page(limit=1000)
         sandbox.kill()
         with (tmp_path / "journal.jsonl").open("ab") as journal:
             journal.write(b'{"sequence":99,"at":1.0,"kind":"crea')
@@ -47,14 +47,14 @@ def test_the_data_survives_a_kill_and_an_incomplete_last_line(tmp_path: Path) ->
         sandbox.switch(churn_delete=0)
         truth_after = sandbox.truth()
         assert truth_after["events"][:-1] == truth_before["events"]  # reading the last page deleted one more subscriber
-        assert calls.read_page(limit=1000)["Subscribers"] == page_before["Subscribers"][1:]
-        assert calls.create("new@example.com").json["Subscriber"]["Id"] > page_before["Subscribers"][-1]["Id"]
+        assert client.read_page(limit=1000)["Subscribers"] == page_before["Subscribers"][1:]
+        assert client.create("new@example.com").json["Subscriber"]["Id"] > page_before["Subscribers"][-1]["Id"]
         assert sandbox.truth()["sequence"] == truth_before["sequence"] + 2
 
 
 def test_an_answered_create_survives_a_kill(tmp_path: Path) -> None:
-    with SandboxProcess(data=tmp_path) as sandbox, Calls(sandbox).connect() as sock:
-        sock.sendall(b"".join(Calls(sandbox).encode_create(f"{n}@example.com") for n in range(500)))
+    with SandboxProcess(data=tmp_path) as sandbox, SandboxClient(sandbox).connect() as sock:
+        sock.sendall(b"".join(SandboxClient(sandbox).encode_create(f"{n}@example.com") for n in range(500)))
         data = sock.recv(1 << 16)
         sandbox.kill()
         with suppress(ConnectionResetError):
@@ -70,14 +70,14 @@ def test_an_answered_create_survives_a_kill(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux can set a limit for another process")
 def test_a_create_on_a_full_disk_is_answered_500_and_not_stored(tmp_path: Path) -> None:
     with SandboxProcess(data=tmp_path) as sandbox:
-        calls = Calls(sandbox)
-        calls.create("a@example.com")
+        client = SandboxClient(sandbox)
+        client.create("a@example.com")
         size_limit = (tmp_path / "journal.jsonl").stat().st_size + 100
         resource.prlimit(sandbox.pid, resource.RLIMIT_FSIZE, (size_limit, resource.RLIM_INFINITY))
-        assert calls.create("b@example.com").status == 500
-        assert calls.list_emails() == ["a@example.com"]
+        assert client.create("b@example.com").status == 500
+        assert client.list_emails() == ["a@example.com"]
         resource.prlimit(sandbox.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        assert calls.create("c@example.com").status == 200
+        assert client.create("c@example.com").status == 200
         sandbox.kill()
         sandbox.start()
         assert [event["email"] for event in sandbox.truth()["events"]] == ["a@example.com", "c@example.com"]
@@ -85,7 +85,7 @@ def test_a_create_on_a_full_disk_is_answered_500_and_not_stored(tmp_path: Path) 
 
 def test_a_data_folder_that_is_in_use_or_has_a_damaged_journal_is_refused(tmp_path: Path) -> None:
     with SandboxProcess(data=tmp_path) as sandbox:
-        Calls(sandbox).create("a@example.com")
+        SandboxClient(sandbox).create("a@example.com")
         result = run("--data", str(tmp_path))
         assert (result.returncode, result.stdout, "in use by another sandbox" in result.stderr) == (2, "", True)
         sandbox.reset()
@@ -115,7 +115,7 @@ def test_a_wrong_option_ends_the_sandbox_with_exit_code_2_and_a_message(
 def test_a_sandbox_hides_its_token_keeps_its_port_and_ends_with_its_context() -> None:
     sandbox = SandboxProcess()
     with sandbox:
-        assert sandbox.token not in ask_ps(sandbox.pid, "args")
+        assert sandbox.token not in read_ps(sandbox.pid, "args")
         pid, url = sandbox.pid, sandbox.base_url
         sandbox.kill()
         sandbox.kill()
@@ -123,7 +123,7 @@ def test_a_sandbox_hides_its_token_keeps_its_port_and_ends_with_its_context() ->
         assert sandbox.base_url == url
         assert sandbox.pid != pid
         pid = sandbox.pid
-    assert ask_ps(pid, "pid") == ""
+    assert read_ps(pid, "pid") == ""
 
 
 def test_a_sandbox_ends_when_its_parent_is_killed() -> None:
@@ -134,6 +134,6 @@ def test_a_sandbox_ends_when_its_parent_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
-        assert "connector.sandbox" in ask_ps(child, "args")
+        assert "connector.sandbox" in read_ps(child, "args")
         parent.kill()
-    wait_until(lambda: not ask_ps(child, "stat").strip("Z+<Nsl \n"))  # the process is gone, or a zombie
+    wait_until(lambda: not read_ps(child, "stat").strip("Z+<Nsl \n"))  # the process is gone, or a zombie

@@ -1,7 +1,7 @@
-"""A fake service that only lists subscribers, without network and clock, for orders of events that a real service does
-not show.
+"""A fake service that only lists subscribers, without network and clock, so that the tests choose the order
+of events.
 
-`test_fake_list.py` checks that it answers as the sandbox does.
+`test_fake_list.py` compares its answers with the answers of the sandbox.
 """
 
 import asyncio
@@ -17,22 +17,22 @@ EVIDENCE_LIMITS = (50, 999)
 
 Answer = ListPage | Refused | Ambiguous | NotSent
 TextMatch = Callable[[str, str], bool]
-"""A function that decides whether a filter with the first text lists a subscriber with the second text."""
+"""A function that returns whether a filter with the first text lists a subscriber with the second text."""
 
 
-def matches_exactly(asked_text: str, stored_text: str) -> bool:
-    return asked_text == stored_text
+def matches_exactly(filter_text: str, stored_text: str) -> bool:
+    return filter_text == stored_text
 
 
-def matches_in_any_case(asked_text: str, stored_text: str) -> bool:
-    return asked_text.lower() == stored_text.lower()
+def matches_in_any_case(filter_text: str, stored_text: str) -> bool:
+    return filter_text.lower() == stored_text.lower()
 
 
-def matches_partially(asked_text: str, stored_text: str) -> bool:
-    return asked_text.lower() in stored_text.lower()
+def matches_partially(filter_text: str, stored_text: str) -> bool:
+    return filter_text.lower() in stored_text.lower()
 
 
-def matches_everything(asked_text: str, stored_text: str) -> bool:
+def matches_everything(filter_text: str, stored_text: str) -> bool:
     return True
 
 
@@ -42,25 +42,25 @@ MATCHES: dict[str, TextMatch] = {
     "partial": matches_partially,
     "ignored": matches_everything,
 }
-"""The matches by the values of the sandbox's switch `filters`."""
+"""The match function for each value of the sandbox's switch `filters`."""
 
 
 @dataclass
 class FakeList:
-    """The fake service, which is also the client that calls it."""
+    """The fake service. It has the methods of the client, so the tests use it as the client."""
 
-    people: list[dict[str, Any]] = field(default_factory=list)  # wire objects
+    people: list[dict[str, Any]] = field(default_factory=list)  # subscribers as JSON objects
     text_match: TextMatch = matches_exactly  # how the filters by email and client_user_id match
     sort_people: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] = lambda people: people
     choose_total: Callable[[int], int | None] = lambda count: count  # returns TotalCount for the number of matches
     on_request: Callable[[ListQuery], None] = lambda query: None  # called before each answer; may change the list
-    choose_answer: Callable[[ListQuery], Answer | None] = lambda query: None  # None: the answer of the list
-    largest_limit: int = 1000
+    choose_answer: Callable[[ListQuery], Answer | None] = lambda query: None  # None: answer with a page of the list
+    max_limit: int = 1000
     queries: list[ListQuery] = field(default_factory=list)  # requests for pages, and look-ups
     evidence_queries: list[ListQuery] = field(default_factory=list)  # requests for evidence
     hidden_bases: frozenset[int] = frozenset()  # ids of bases that the list shows only to a request for the base
     in_flight_count: int = 0
-    most_in_flight: int = 0
+    max_in_flight_count: int = 0
     is_quiet: bool = False
     counts: dict[str, RequestCounts] = field(default_factory=lambda: {"list": RequestCounts()})
 
@@ -72,7 +72,7 @@ class FakeList:
     async def list_subscribers(self, query: ListQuery, parse: object = None) -> Answer:
         (self.evidence_queries if query.limit in EVIDENCE_LIMITS else self.queries).append(query)
         self.in_flight_count += 1
-        self.most_in_flight = max(self.most_in_flight, self.in_flight_count)
+        self.max_in_flight_count = max(self.max_in_flight_count, self.in_flight_count)
         try:
             await asyncio.sleep(0)
             self.on_request(query)
@@ -84,7 +84,7 @@ class FakeList:
     def build_page(self, query: ListQuery) -> ListPage:
         """Return the page for the query."""
         matches = self.sort_people([person for person in self.people if self._matches(query, person)])
-        limit = min(query.limit, self.largest_limit)
+        limit = min(query.limit, self.max_limit)
         rows = matches[query.offset : query.offset + limit]
         return ListPage(rows, self.choose_total(len(matches)), query.offset, limit)
 
@@ -109,9 +109,9 @@ class FakeList:
         return sum(text in (query.email, query.client_user_id) for query in self.queries)
 
 
-def build_crowd(person_count: int, first_id: int = 1, email: str = "p{}@crowd.org") -> list[dict[str, Any]]:
-    """Return people of another base, with consecutive ids. Their emails have only plain characters, unless `email` is
-    another pattern."""
+def build_other_people(person_count: int, first_id: int = 1, email: str = "p{}@crowd.org") -> list[dict[str, Any]]:
+    """Return people of another base, with consecutive ids. `email` is the pattern of their emails, by default
+    with plain characters only."""
     base = {"Id": 1, "Name": "Others"}
     ids: Sequence[int] = range(first_id, first_id + person_count)
     return [{"Id": id_, "Base": base, "Email": email.format(id_), "ClientUserId": f"c{id_}"} for id_ in ids]

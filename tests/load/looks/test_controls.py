@@ -1,5 +1,5 @@
-"""Controls of filters: the classes of values for which a filter passes or fails. A class is a set of unusual
-characters, such as capitals or a plus."""
+"""Controls of filters: for which classes of values a filter works. A class is a set of unusual characters, such as
+capitals or a plus."""
 
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,14 @@ from connector.listing.requests import read_stats
 from connector.load.session import Session
 from connector.service.wire import ListPage, ListQuery, Refused
 from connector.subscribers.identity import SpellingClass, classify
-from tests.load.looks import fake_list
-from tests.load.looks.fake_list import FakeList, build_crowd
+from tests.load.looks.fake_list import (
+    FakeList,
+    build_other_people,
+    matches_everything,
+    matches_exactly,
+    matches_in_any_case,
+    matches_partially,
+)
 from tests.load.sessions import build_sentinel, run_with_fake
 
 PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS = (classify("email", text) for text in ("a@x.org", "a+b@x.org", "Ann@x.org"))
@@ -19,69 +25,71 @@ KEY_CLASS = classify("client_user_id", "c1")
 
 
 def check(
-    fake: FakeList, folder: Path, *classes: SpellingClass, with_case: bool = False, **options: Any
+    fake_list: FakeList, folder: Path, *classes: SpellingClass, with_case: bool = False, **options: Any
 ) -> FilterCheck:
     async def run_checks(session: Session) -> FilterCheck:
         await read_stats(session.access)
         return await check_filters(session.access, classes, with_case=with_case)
 
-    return run_with_fake(fake, folder, run_checks, **options)
+    return run_with_fake(fake_list, folder, run_checks, **options)
 
 
 def build_list_with_plus() -> FakeList:
-    fake = FakeList(build_crowd(5))
+    fake_list = FakeList(build_other_people(5))
     for number in (11, 12, 13):
-        fake.add(number, f"p+{number}@x.org")
-    return fake
+        fake_list.add(number, f"p+{number}@x.org")
+    return fake_list
 
 
-def matches_plus_as_blank(asked_text: str, stored_text: str) -> bool:
-    return asked_text.replace("+", " ") == stored_text
+def matches_plus_as_blank(filter_text: str, stored_text: str) -> bool:
+    return filter_text.replace("+", " ") == stored_text
 
 
 def test_the_control_of_a_class_decides_only_about_this_class(tmp_path: Path) -> None:
-    fake = build_list_with_plus()
-    fake.text_match = matches_plus_as_blank
-    result = check(fake, tmp_path, PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS, KEY_CLASS)
+    fake_list = build_list_with_plus()
+    fake_list.text_match = matches_plus_as_blank
+    result = check(fake_list, tmp_path, PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS, KEY_CLASS)
     # The list shows no email with capitals, so that class was not tried.
     assert (set(result.passed_classes), set(result.failed_classes)) == ({PLAIN_CLASS, KEY_CLASS}, {PLUS_CLASS})
 
 
 def test_the_check_makes_one_request_for_each_class_and_one_made_up_request_for_each_field(tmp_path: Path) -> None:
-    fake = build_list_with_plus()
-    check(fake, tmp_path, PLAIN_CLASS, PLUS_CLASS, KEY_CLASS)
-    assert len(fake.queries) == 1 + 2 + 3  # the stats, two made-up values, three classes
+    fake_list = build_list_with_plus()
+    check(fake_list, tmp_path, PLAIN_CLASS, PLUS_CLASS, KEY_CLASS)
+    assert len(fake_list.queries) == 1 + 2 + 3  # the stats, two made-up values, three classes
 
 
 def test_another_listed_subscriber_is_tried_if_the_control_has_vanished(tmp_path: Path) -> None:
-    fake = build_list_with_plus()
-    people = list(fake.people)
+    fake_list = build_list_with_plus()
+    people = list(fake_list.people)
 
     def vanish(query: ListQuery) -> None:
         if query.email is not None:
-            fake.people = people[7:]
+            fake_list.people = people[7:]
 
-    fake.on_request = vanish
-    assert check(fake, tmp_path, PLUS_CLASS).passed_classes == {PLUS_CLASS}
-    assert [fake.count_requests(f"p+{number}@x.org") for number in (11, 12, 13)] == [1, 1, 1]
+    fake_list.on_request = vanish
+    assert check(fake_list, tmp_path, PLUS_CLASS).passed_classes == {PLUS_CLASS}
+    assert [fake_list.count_requests(f"p+{number}@x.org") for number in (11, 12, 13)] == [1, 1, 1]
 
 
 def test_a_class_fails_if_the_filter_does_not_find_three_listed_subscribers(tmp_path: Path) -> None:
-    fake = build_list_with_plus()
-    fake.add(14, "p+14@x.org")
-    fake.choose_answer = lambda query: ListPage([], 0, 0, 1000) if "p+1" in (query.email or "") else None
-    assert check(fake, tmp_path, PLUS_CLASS).failed_classes == {PLUS_CLASS}
-    assert [fake.count_requests(f"p+{number}@x.org") for number in (11, 12, 13, 14)] == [1, 1, 1, 0]
+    fake_list = build_list_with_plus()
+    fake_list.add(14, "p+14@x.org")
+    fake_list.choose_answer = lambda query: ListPage([], 0, 0, 1000) if "p+1" in (query.email or "") else None
+    assert check(fake_list, tmp_path, PLUS_CLASS).failed_classes == {PLUS_CLASS}
+    assert [fake_list.count_requests(f"p+{number}@x.org") for number in (11, 12, 13, 14)] == [1, 1, 1, 0]
 
 
 def test_a_class_fails_if_the_filter_lists_another_id_than_the_control_has(tmp_path: Path) -> None:
     other_page: ListPage = ListPage([{"Id": 99, "Email": "p1@crowd.org"}], 1, 0, 1000)
-    fake = FakeList(build_crowd(1), choose_answer=lambda query: other_page if query.email == "p1@crowd.org" else None)
-    assert check(fake, tmp_path, PLAIN_CLASS).failed_classes == {PLAIN_CLASS}
+    fake_list = FakeList(
+        build_other_people(1), choose_answer=lambda query: other_page if query.email == "p1@crowd.org" else None
+    )
+    assert check(fake_list, tmp_path, PLAIN_CLASS).failed_classes == {PLAIN_CLASS}
 
 
 def test_the_run_no_longer_uses_a_filter_that_lists_subscribers_for_a_made_up_value(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5), text_match=fake_list.matches_everything)
+    fake_list = FakeList(build_other_people(5), text_match=matches_everything)
 
     async def run_checks(session: Session) -> None:
         await read_stats(session.access)
@@ -89,45 +97,47 @@ def test_the_run_no_longer_uses_a_filter_that_lists_subscribers_for_a_made_up_va
             failed_classes=frozenset({PLAIN_CLASS})
         )
         assert session.access.state.unusable_fields == {"email"}
-        query_count = len(fake.queries)
-        fake.text_match = fake_list.matches_exactly
+        query_count = len(fake_list.queries)
+        fake_list.text_match = matches_exactly
         assert (await check_filters(session.access, [PLAIN_CLASS])).passed_classes == set()
         assert not has_control(session.access, PLAIN_CLASS)
-        assert len(fake.queries) == query_count
+        assert len(fake_list.queries) == query_count
         # The filter by client_user_id is tried separately.
         assert (await check_filters(session.access, [KEY_CLASS])).passed_classes == {KEY_CLASS}
 
-    run_with_fake(fake, tmp_path, run_checks)
+    run_with_fake(fake_list, tmp_path, run_checks)
 
 
 def test_a_filter_is_not_usable_if_the_answer_to_a_made_up_value_is_refused_or_has_no_total_count(
     tmp_path: Path,
 ) -> None:
-    fake = FakeList(build_crowd(5), choose_total=lambda number: None)
-    assert check(fake, tmp_path, PLAIN_CLASS) == FilterCheck(failed_classes=frozenset({PLAIN_CLASS}))
+    fake_list = FakeList(build_other_people(5), choose_total=lambda number: None)
+    assert check(fake_list, tmp_path, PLAIN_CLASS) == FilterCheck(failed_classes=frozenset({PLAIN_CLASS}))
     refusal = Refused(400, "no address")
-    fake = FakeList(build_crowd(5), choose_answer=lambda query: refusal if ".invalid" in (query.email or "") else None)
-    assert check(fake, tmp_path / "again", PLAIN_CLASS) == FilterCheck(failed_classes=frozenset({PLAIN_CLASS}))
+    fake_list = FakeList(
+        build_other_people(5), choose_answer=lambda query: refusal if ".invalid" in (query.email or "") else None
+    )
+    assert check(fake_list, tmp_path / "again", PLAIN_CLASS) == FilterCheck(failed_classes=frozenset({PLAIN_CLASS}))
 
 
 def test_a_filter_is_tried_once_in_a_run_and_its_classes_again_only_with_is_repeated(tmp_path: Path) -> None:
-    fake = build_list_with_plus()
+    fake_list = build_list_with_plus()
 
     async def run_checks(session: Session) -> list[int]:
         await read_stats(session.access)
         request_counts = []
         for is_repeated in (False, False, True):
-            request_count_before = len(fake.queries)
+            request_count_before = len(fake_list.queries)
             result = await check_filters(session.access, [PLAIN_CLASS, PLUS_CLASS, KEY_CLASS], is_repeated=is_repeated)
             assert result.passed_classes == {PLAIN_CLASS, PLUS_CLASS, KEY_CLASS}
-            request_counts.append(len(fake.queries) - request_count_before)
+            request_counts.append(len(fake_list.queries) - request_count_before)
         return request_counts
 
-    assert run_with_fake(fake, tmp_path, run_checks) == [2 + 3, 0, 3]
+    assert run_with_fake(fake_list, tmp_path, run_checks) == [2 + 3, 0, 3]
 
 
 def test_a_class_that_stops_working_fails_for_the_rest_of_the_run(tmp_path: Path) -> None:
-    fake = build_list_with_plus()
+    fake_list = build_list_with_plus()
 
     async def run_checks(session: Session) -> None:
         await read_stats(session.access)
@@ -135,16 +145,16 @@ def test_a_class_that_stops_working_fails_for_the_rest_of_the_run(tmp_path: Path
             PLAIN_CLASS,
             PLUS_CLASS,
         }
-        fake.text_match = matches_plus_as_blank
+        fake_list.text_match = matches_plus_as_blank
         assert (await check_filters(session.access, [PLAIN_CLASS, PLUS_CLASS], is_repeated=True)).failed_classes == {
             PLUS_CLASS
         }
-        fake.text_match = fake_list.matches_exactly
+        fake_list.text_match = matches_exactly
         assert (await check_filters(session.access, [PLAIN_CLASS, PLUS_CLASS], is_repeated=True)).failed_classes == {
             PLUS_CLASS
         }
 
-    run_with_fake(fake, tmp_path, run_checks)
+    run_with_fake(fake_list, tmp_path, run_checks)
 
 
 def build_sentinels(*texts: str) -> tuple[Sentinel, ...]:
@@ -152,44 +162,46 @@ def build_sentinels(*texts: str) -> tuple[Sentinel, ...]:
 
 
 def test_the_first_control_is_a_sentinel_by_its_text_as_sent(tmp_path: Path) -> None:
-    fake = build_list_with_plus()
-    fake.add(100, "wit+ness@x.org")
+    fake_list = build_list_with_plus()
+    fake_list.add(100, "wit+ness@x.org")
     (sentinel,) = build_sentinels("wit+ness@x.org")
-    result = check(fake, tmp_path, PLUS_CLASS, sentinels=(sentinel,))
+    result = check(fake_list, tmp_path, PLUS_CLASS, sentinels=(sentinel,))
     assert (set(result.passed_classes), result.seen_sentinels) == ({PLUS_CLASS}, (sentinel,))
-    assert fake.count_requests("p+11@x.org") == 0
+    assert fake_list.count_requests("p+11@x.org") == 0
 
 
 def test_a_sentinel_that_the_list_does_not_show_by_its_id_decides_nothing(tmp_path: Path) -> None:
-    fake = build_list_with_plus()
+    fake_list = build_list_with_plus()
     result = check(
-        fake, tmp_path, PLUS_CLASS, sentinels=build_sentinels("late+1@x.org", "late+2@x.org", "late+3@x.org")
+        fake_list, tmp_path, PLUS_CLASS, sentinels=build_sentinels("late+1@x.org", "late+2@x.org", "late+3@x.org")
     )
     assert (set(result.passed_classes), result.seen_sentinels) == ({PLUS_CLASS}, ())
-    assert [fake.count_requests(f"late+{number}@x.org") for number in (1, 2, 3)] == [1, 1, 0]
+    assert [fake_list.count_requests(f"late+{number}@x.org") for number in (1, 2, 3)] == [1, 1, 0]
 
 
 def test_no_class_fails_if_the_list_only_lags(tmp_path: Path) -> None:
-    result = check(FakeList(build_crowd(5)), tmp_path, PLUS_CLASS, sentinels=build_sentinels("late+1@x.org"))
+    result = check(FakeList(build_other_people(5)), tmp_path, PLUS_CLASS, sentinels=build_sentinels("late+1@x.org"))
     assert (set(result.passed_classes), set(result.failed_classes)) == (set(), set())
 
 
 def test_a_class_fails_if_the_list_shows_a_sentinel_by_its_id_and_not_by_its_text(tmp_path: Path) -> None:
-    fake = build_list_with_plus()
-    fake.add(100, "WIT+NESS@X.ORG")  # the service stores the text in capitals, and its filter compares case
-    result = check(fake, tmp_path, PLUS_CLASS, sentinels=build_sentinels("wit+ness@x.org"))
+    fake_list = build_list_with_plus()
+    fake_list.add(100, "WIT+NESS@X.ORG")  # the service stores the text in capitals, and its filter compares case
+    result = check(fake_list, tmp_path, PLUS_CLASS, sentinels=build_sentinels("wit+ness@x.org"))
     assert (set(result.passed_classes), set(result.failed_classes)) == (set(), {PLUS_CLASS})
 
 
 def test_a_class_passes_although_the_list_shows_a_sentinel_only_at_the_second_request(tmp_path: Path) -> None:
-    fake = build_list_with_plus()
+    fake_list = build_list_with_plus()
 
     def show_late(query: ListQuery) -> None:
         if query.id is not None:
-            fake.add(100, "wit+ness@x.org")
+            fake_list.add(100, "wit+ness@x.org")
 
-    fake.on_request = show_late
-    assert check(fake, tmp_path, PLUS_CLASS, sentinels=build_sentinels("wit+ness@x.org")).passed_classes == {PLUS_CLASS}
+    fake_list.on_request = show_late
+    assert check(fake_list, tmp_path, PLUS_CLASS, sentinels=build_sentinels("wit+ness@x.org")).passed_classes == {
+        PLUS_CLASS
+    }
 
 
 def test_listed_subscribers_and_sentinels_are_controls(tmp_path: Path) -> None:
@@ -198,31 +210,31 @@ def test_listed_subscribers_and_sentinels_are_controls(tmp_path: Path) -> None:
         return [has_control(session.access, class_) for class_ in (PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS, KEY_CLASS)]
 
     options = {"sentinels": build_sentinels("wit+ness@x.org")}
-    assert run_with_fake(FakeList(build_crowd(5)), tmp_path, run_checks, **options) == [True, True, False, True]
+    assert run_with_fake(FakeList(build_other_people(5)), tmp_path, run_checks, **options) == [True, True, False, True]
 
 
 def test_a_filter_ignores_case_if_each_case_finds_the_other_case(tmp_path: Path) -> None:
-    def matches_lower_text(asked_text: str, stored_text: str) -> bool:
-        return asked_text.lower() == stored_text
+    def matches_lower_text(filter_text: str, stored_text: str) -> bool:
+        return filter_text.lower() == stored_text
 
-    def matches_any_case_of_the_domain(asked_text: str, stored_text: str) -> bool:
-        has_same_local_part = asked_text.partition("@")[0] == stored_text.partition("@")[0]
-        return has_same_local_part and fake_list.matches_in_any_case(asked_text, stored_text)
+    def matches_any_case_of_the_domain(filter_text: str, stored_text: str) -> bool:
+        has_same_local_part = filter_text.partition("@")[0] == stored_text.partition("@")[0]
+        return has_same_local_part and matches_in_any_case(filter_text, stored_text)
 
-    def matches_text_or_lower_text(asked_text: str, stored_text: str) -> bool:
-        return stored_text in (asked_text, asked_text.lower())
+    def matches_text_or_lower_text(filter_text: str, stored_text: str) -> bool:
+        return stored_text in (filter_text, filter_text.lower())
 
-    with_capitals = [*build_crowd(3), *build_crowd(3, 11, "Ann{}@x.org")]
+    with_capitals = [*build_other_people(3), *build_other_people(3, 11, "Ann{}@x.org")]
     cases = [
-        (build_crowd(3), fake_list.matches_in_any_case, True),
-        (build_crowd(3), fake_list.matches_partially, True),
-        (build_crowd(3), fake_list.matches_exactly, False),
-        (build_crowd(3), matches_any_case_of_the_domain, False),
-        (with_capitals, fake_list.matches_in_any_case, True),
-        (with_capitals, fake_list.matches_exactly, False),
+        (build_other_people(3), matches_in_any_case, True),
+        (build_other_people(3), matches_partially, True),
+        (build_other_people(3), matches_exactly, False),
+        (build_other_people(3), matches_any_case_of_the_domain, False),
+        (with_capitals, matches_in_any_case, True),
+        (with_capitals, matches_exactly, False),
         (with_capitals, matches_lower_text, False),  # no stored text with capitals is ever found
         (with_capitals, matches_text_or_lower_text, False),
-        ([], fake_list.matches_in_any_case, False),
+        ([], matches_in_any_case, False),
     ]
     for number, (people, text_match, is_case_blind) in enumerate(cases):
         result = check(FakeList(people, text_match), tmp_path / str(number), PLAIN_CLASS, with_case=True)
@@ -230,14 +242,14 @@ def test_a_filter_ignores_case_if_each_case_finds_the_other_case(tmp_path: Path)
 
 
 def test_a_filter_that_compares_case_is_not_tried_again(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5))
+    fake_list = FakeList(build_other_people(5))
 
     async def run_checks(session: Session) -> int:
         await read_stats(session.access)
         await check_filters(session.access, [PLAIN_CLASS], with_case=True)
         assert session.access.state.is_case_blind is False
-        fake.queries.clear()
+        fake_list.queries.clear()
         assert not (await check_filters(session.access, [PLAIN_CLASS], with_case=True)).is_case_blind
-        return len(fake.queries)
+        return len(fake_list.queries)
 
-    assert run_with_fake(fake, tmp_path, run_checks) == 0
+    assert run_with_fake(fake_list, tmp_path, run_checks) == 0

@@ -1,4 +1,4 @@
-"""The decisions of `decide_lookup`: the next way to look subscribers up."""
+"""The decisions of `decide_lookup`: the next method to look subscribers up."""
 
 from connector.load.lookups import KeysCost, LookupProgress, SweepCost, Way, decide_lookup
 
@@ -11,9 +11,9 @@ KEYS_IN_CAPITALS = KeysCost(10, has_other_spellings=True)
 KEYS_WITHOUT_CASE_FILTER = KeysCost(10, unprovable_count=10, has_other_spellings=True)
 
 
-def test_decide_lookup_returns_the_next_way_for_each_cost_and_progress() -> None:
+def test_decide_lookup_returns_the_next_method_for_each_cost_and_progress() -> None:
     cases: list[tuple[SweepCost, KeysCost, LookupProgress, Way]] = [
-        # The cheaper way is used first.
+        # The cheaper method is used first.
         (LONG_LIST, FEW_KEYS, LookupProgress(), FILTER),
         (LONG_LIST, MANY_KEYS, LookupProgress(), SWEEP),
         (SHORT_LIST, FEW_KEYS, LookupProgress(), SWEEP),
@@ -26,7 +26,7 @@ def test_decide_lookup_returns_the_next_way_for_each_cost_and_progress() -> None
         (LONG_LIST, FEW_KEYS, LookupProgress(needs_sweep=True), SWEEP),
         (UNUSABLE_LIST, FEW_KEYS, LookupProgress(needs_sweep=True), SWEEP),
         (LONG_LIST, FEW_KEYS, LookupProgress(frozenset({SWEEP}), needs_sweep=True), FILTER),
-        # After an inconclusive way, the other way follows.
+        # If a method was inconclusive, the other method follows.
         (LONG_LIST, FEW_KEYS, LookupProgress(frozenset({FILTER})), SWEEP),
         (LONG_LIST, MANY_KEYS, LookupProgress(frozenset({SWEEP})), FILTER),
         (LONG_LIST, KEYS_WITHOUT_FILTER, LookupProgress(frozenset({SWEEP})), FILTER),
@@ -45,7 +45,7 @@ def test_decide_lookup_returns_the_next_way_for_each_cost_and_progress() -> None
         (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({SWEEP, FILTER})), AS_SENT),
         (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({SWEEP, FILTER, AS_SENT})), NONE),
     ]
-    for sweep, keys, progress, way in cases:
+    for sweep, keys, progress, method in cases:
         lookup = decide_lookup(sweep, keys, progress)
-        assert lookup.way is way
+        assert lookup.way is method
         assert lookup.reason

@@ -12,16 +12,22 @@ from connector.listing.lookup import can_prove_absence, count_requests, look_up_
 from connector.listing.requests import read_stats
 from connector.load.session import Session
 from connector.service.wire import ListPage, ListQuery, Refused
-from tests.load.looks import fake_list
-from tests.load.looks.fake_list import FakeList, build_crowd
+from tests.load.looks.fake_list import (
+    FakeList,
+    TextMatch,
+    build_other_people,
+    matches_exactly,
+    matches_in_any_case,
+    matches_partially,
+)
 from tests.load.sessions import VirtualTime, build_key, build_sentinel, compute_identity, read_result, run_with_fake
 
 NO_SENTINEL = float("-inf")
 
 
-def look(fake: FakeList, folder: Path, *texts: str, ignores_case: bool = False, **options: Any) -> LookupResult:
+def look_up(fake_list: FakeList, folder: Path, *texts: str, ignores_case: bool = False, **options: Any) -> LookupResult:
     keys = [build_key(text, ignores_case=ignores_case) for text in texts]
-    return run_with_fake(fake, folder, lambda session: look_up_by_filters(session.access, keys), **options)
+    return run_with_fake(fake_list, folder, lambda session: look_up_by_filters(session.access, keys), **options)
 
 
 def compute_identities(*texts: str) -> set[bytes]:
@@ -29,43 +35,43 @@ def compute_identities(*texts: str) -> set[bytes]:
 
 
 def test_a_listed_subscriber_is_found_and_an_unlisted_subscriber_is_absent(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5))
-    fake.add(50, "ann@x.org")
-    result = look(fake, tmp_path, "ann@x.org", "bob@x.org")
+    fake_list = FakeList(build_other_people(5))
+    fake_list.add(50, "ann@x.org")
+    result = look_up(fake_list, tmp_path, "ann@x.org", "bob@x.org")
     assert result.found_ids == {compute_identity("ann@x.org"): (50,)}
     assert result.absent_identities == compute_identities("bob@x.org")
     assert (result.started_at, result.latest_seen_at, result.lag_s) == (1000.0, NO_SENTINEL, 0.0)
 
 
 def test_a_look_up_returns_the_ids_of_its_base_only(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5), fake_list.matches_in_any_case)
+    fake_list = FakeList(build_other_people(5), matches_in_any_case)
     for subscriber_id, email, base in ((52, "ann@x.org", 7), (51, "Ann@X.org", 7), (50, "ann@x.org", 8)):
-        fake.add(subscriber_id, email, base={"Id": base, "Name": f"b{base}"})
-    fake.add(60, "bob@x.org", base={"Id": 8, "Name": "b8"})
-    result = look(fake, tmp_path, "ann@x.org", "bob@x.org")
+        fake_list.add(subscriber_id, email, base={"Id": base, "Name": f"b{base}"})
+    fake_list.add(60, "bob@x.org", base={"Id": 8, "Name": "b8"})
+    result = look_up(fake_list, tmp_path, "ann@x.org", "bob@x.org")
     assert result.found_ids == {compute_identity("ann@x.org"): (51, 52)}
     assert result.absent_identities == compute_identities("bob@x.org")
 
 
 def test_a_partial_match_does_not_count_as_found(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5), fake_list.matches_partially)
-    fake.add(50, "joann@x.org")
+    fake_list = FakeList(build_other_people(5), matches_partially)
+    fake_list.add(50, "joann@x.org")
     # The answer may have only the first of several matches.
-    assert read_result(look(fake, tmp_path, "ann@x.org")) == ({}, set())
-    fake.add(51, "mary.ann@x.org")
+    assert read_result(look_up(fake_list, tmp_path, "ann@x.org")) == ({}, set())
+    fake_list.add(51, "mary.ann@x.org")
     (tmp_path / "again").mkdir()
-    assert read_result(look(fake, tmp_path / "again", "ann@x.org")) == ({}, compute_identities("ann@x.org"))
+    assert read_result(look_up(fake_list, tmp_path / "again", "ann@x.org")) == ({}, compute_identities("ann@x.org"))
 
 
 def test_a_base_that_is_known_only_by_its_name_is_compared_by_name(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5))
-    fake.add(50, "ann@x.org", base={"Id": 8, "Name": "Shop"})
-    fake.add(51, "bob@x.org", base={"Id": 7, "Name": "News"})
-    result = look(fake, tmp_path, "ann@x.org", "bob@x.org", base_id=None, name="News")
+    fake_list = FakeList(build_other_people(5))
+    fake_list.add(50, "ann@x.org", base={"Id": 8, "Name": "Shop"})
+    fake_list.add(51, "bob@x.org", base={"Id": 7, "Name": "News"})
+    result = look_up(fake_list, tmp_path, "ann@x.org", "bob@x.org", base_id=None, name="News")
     assert (set(result.found_ids), set(result.absent_identities)) == (compute_identities("bob@x.org"), set())
-    fake.add(52, "bob@x.org", base={"Id": 8, "Name": "Shop"})  # now the filter lists two subscribers together
+    fake_list.add(52, "bob@x.org", base={"Id": 8, "Name": "Shop"})  # now one answer of the filter lists both bases
     (tmp_path / "again").mkdir()
-    result = look(fake, tmp_path / "again", "ann@x.org", "bob@x.org", base_id=None, name="News")
+    result = look_up(fake_list, tmp_path / "again", "ann@x.org", "bob@x.org", base_id=None, name="News")
     assert (set(result.found_ids), set(result.absent_identities)) == (
         compute_identities("bob@x.org"),
         compute_identities("ann@x.org"),
@@ -74,68 +80,70 @@ def test_a_base_that_is_known_only_by_its_name_is_compared_by_name(tmp_path: Pat
 
 @pytest.mark.parametrize("base", [{"Id": None}, {"Id": None, "Name": "News"}])
 def test_a_row_without_the_id_of_its_base_ends_the_run(tmp_path: Path, base: object) -> None:
-    fake = FakeList(build_crowd(5))
-    fake.people += [
+    fake_list = FakeList(build_other_people(5))
+    fake_list.people += [
         {"Id": number, "Base": base, "Email": email}
         for number, email in enumerate(["ann@x.org", "bob@x.org", "bob@x.org"], 50)
     ]
     with pytest.raises(ConfigurationError, match="does not show the base of a subscriber by its Id"):
-        look(fake, tmp_path, "ann@x.org", "bob@x.org", "eve@x.org")
+        look_up(fake_list, tmp_path, "ann@x.org", "bob@x.org", "eve@x.org")
 
 
 def test_the_run_ends_if_two_batches_show_two_bases_with_the_name(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5))
-    fake.add(50, "p0@x.org", base={"Id": 8, "Name": "News"})
-    fake.add(51, "p500@x.org", base={"Id": 7, "Name": "News"})
+    fake_list = FakeList(build_other_people(5))
+    fake_list.add(50, "p0@x.org", base={"Id": 8, "Name": "News"})
+    fake_list.add(51, "p500@x.org", base={"Id": 7, "Name": "News"})
     with pytest.raises(ConfigurationError, match="several bases"):
-        look(fake, tmp_path, *(f"p{number}@x.org" for number in range(501)), base_id=None, name="News")
+        look_up(fake_list, tmp_path, *(f"p{number}@x.org" for number in range(501)), base_id=None, name="News")
 
 
 def test_only_keys_of_a_failed_class_stay_inconclusive(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5), lambda asked_text, stored_text: asked_text.replace("+", " ") == stored_text)
-    fake.add(50, "known+1@x.org")
-    fake.add(51, "ann+b@x.org")
-    result = look(fake, tmp_path, "ann+b@x.org", "cem+d@x.org", "bob@x.org")
+    fake_list = FakeList(
+        build_other_people(5), lambda filter_text, stored_text: filter_text.replace("+", " ") == stored_text
+    )
+    fake_list.add(50, "known+1@x.org")
+    fake_list.add(51, "ann+b@x.org")
+    result = look_up(fake_list, tmp_path, "ann+b@x.org", "cem+d@x.org", "bob@x.org")
     assert read_result(result) == ({}, compute_identities("bob@x.org"))
 
 
 def test_keys_of_a_failed_class_are_not_looked_up(tmp_path: Path) -> None:
-    fake = FakeList(
-        build_crowd(5) + build_crowd(3, 20, "p+{}@x.org"),
-        lambda asked_text, stored_text: "+" not in asked_text and asked_text == stored_text,
+    fake_list = FakeList(
+        build_other_people(5) + build_other_people(3, 20, "p+{}@x.org"),
+        lambda filter_text, stored_text: "+" not in filter_text and filter_text == stored_text,
     )
-    look(fake, tmp_path, "ann+b@x.org", "bob@x.org")
-    assert (fake.count_requests("ann+b@x.org"), fake.count_requests("bob@x.org")) == (0, 1)
+    look_up(fake_list, tmp_path, "ann+b@x.org", "bob@x.org")
+    assert (fake_list.count_requests("ann+b@x.org"), fake_list.count_requests("bob@x.org")) == (0, 1)
 
 
 def test_a_class_that_passes_only_after_the_look_ups_proves_no_absence(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5))  # the list shows the only sentinel with a plus during the look-ups
+    fake_list = FakeList(build_other_people(5))  # the list shows the only sentinel with a plus during the look-ups
 
     def show_late(query: ListQuery) -> None:
-        if query.email == "ann+b@x.org" and len(fake.people) == 5:
-            fake.add(100, "wit+ness@x.org")
+        if query.email == "ann+b@x.org" and len(fake_list.people) == 5:
+            fake_list.add(100, "wit+ness@x.org")
 
-    fake.on_request = show_late
+    fake_list.on_request = show_late
     sentinels = (build_sentinel(990.0, 100, "wit+ness@x.org"),)
-    result = look(fake, tmp_path, "ann+b@x.org", "bob@x.org", sentinels=sentinels)
+    result = look_up(fake_list, tmp_path, "ann+b@x.org", "bob@x.org", sentinels=sentinels)
     assert result.absent_identities == compute_identities("bob@x.org")
 
 
 def test_a_key_without_a_control_can_be_found_and_cannot_be_proved_absent(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(1000))
-    fake.add(2000, "ann+b@x.org")  # no subscriber on the first page has a plus
-    result = look(fake, tmp_path, "ann+b@x.org", "cem+d@x.org")
+    fake_list = FakeList(build_other_people(1000))
+    fake_list.add(2000, "ann+b@x.org")  # no subscriber on the first page has a plus
+    result = look_up(fake_list, tmp_path, "ann+b@x.org", "cem+d@x.org")
     assert read_result(result) == ({compute_identity("ann+b@x.org"): (2000,)}, set())
 
 
 def test_a_key_is_looked_up_in_all_spellings_and_each_spelling_needs_a_control(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5))
-    fake.add(50, "bob@x.org")  # the service stores Bob@X.org in lower case
-    result = look(fake, tmp_path, "Bob@X.org", "Ann@X.org")
+    fake_list = FakeList(build_other_people(5))
+    fake_list.add(50, "bob@x.org")  # the service stores Bob@X.org in lower case
+    result = look_up(fake_list, tmp_path, "Bob@X.org", "Ann@X.org")
     assert result.found_ids == {compute_identity("bob@x.org"): (50,)}
     # The list has no email with capitals, so the filter cannot be tried with capitals.
     assert result.absent_identities == set()
-    assert [fake.count_requests(text) for text in ("Ann@X.org", "Ann@x.org", "ann@x.org")] == [1, 1, 1]
+    assert [fake_list.count_requests(text) for text in ("Ann@X.org", "Ann@x.org", "ann@x.org")] == [1, 1, 1]
 
 
 def test_no_listed_subscriber_is_absent_if_the_service_lowers_domains_and_compares_case(tmp_path: Path) -> None:
@@ -143,155 +151,165 @@ def test_no_listed_subscriber_is_absent_if_the_service_lowers_domains_and_compar
         local, _, domain = email.partition("@")
         return f"{local}@{domain.lower()}"
 
-    fake = FakeList(build_crowd(5) + build_crowd(3, 20, "Anna{}@crowd.org"))
+    fake_list = FakeList(build_other_people(5) + build_other_people(3, 20, "Anna{}@crowd.org"))
     sent_emails = [f"{name}@{domain}" for name in ("ann", "Bob") for domain in ("x.org", "X.org")]
     listed_emails = [f"is.there.{email}" for email in sent_emails]
     for number, email in enumerate(listed_emails):
-        fake.add(100 + number, store_email(email))
-    result = look(fake, tmp_path, *sent_emails, *listed_emails)
+        fake_list.add(100 + number, store_email(email))
+    result = look_up(fake_list, tmp_path, *sent_emails, *listed_emails)
     assert set(result.found_ids) == compute_identities(*listed_emails)
     assert result.absent_identities == compute_identities("ann@x.org", "bob@x.org")
 
 
 @pytest.mark.parametrize("choose_total", [lambda count: None, lambda count: count + 1, lambda count: max(0, count - 1)])
 def test_a_missing_or_wrong_total_count_proves_no_absence(tmp_path: Path, choose_total: Any) -> None:
-    fake = FakeList(build_crowd(5), choose_total=choose_total)
-    assert look(fake, tmp_path, "bob@x.org").absent_identities == set()
+    fake_list = FakeList(build_other_people(5), choose_total=choose_total)
+    assert look_up(fake_list, tmp_path, "bob@x.org").absent_identities == set()
 
 
 def test_an_incomplete_answer_proves_no_absence(tmp_path: Path) -> None:
-    fake = FakeList(
-        build_crowd(5), choose_answer=lambda query: ListPage([], None, 0, 1000) if query.email == "bob@x.org" else None
+    fake_list = FakeList(
+        build_other_people(5),
+        choose_answer=lambda query: ListPage([], None, 0, 1000) if query.email == "bob@x.org" else None,
     )
-    assert look(fake, tmp_path, "bob@x.org", "cem@x.org").absent_identities == compute_identities("cem@x.org")
+    assert look_up(fake_list, tmp_path, "bob@x.org", "cem@x.org").absent_identities == compute_identities("cem@x.org")
 
 
 def test_a_key_stays_inconclusive_if_one_of_its_answers_is_incomplete(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5) + build_crowd(3, 20, "Anna{}@crowd.org"))
-    fake.choose_answer = lambda query: Refused(400, "no") if query.email == "Bob@x.org" else None
-    assert look(fake, tmp_path, "Bob@x.org", "Cem@x.org").absent_identities == compute_identities("cem@x.org")
+    fake_list = FakeList(build_other_people(5) + build_other_people(3, 20, "Anna{}@crowd.org"))
+    fake_list.choose_answer = lambda query: Refused(400, "no") if query.email == "Bob@x.org" else None
+    assert look_up(fake_list, tmp_path, "Bob@x.org", "Cem@x.org").absent_identities == compute_identities("cem@x.org")
 
 
 @pytest.mark.parametrize(("match_count", "is_absent"), [(9, True), (10, False)])
 def test_partial_matches_prove_absence_only_if_they_fit_one_page(
     match_count: int, is_absent: bool, tmp_path: Path
 ) -> None:
-    fake = FakeList(
-        [*build_crowd(4), *build_crowd(match_count, 100, "p{}.ann@x.org")],
-        fake_list.matches_partially,
-        largest_limit=10,
+    fake_list = FakeList(
+        [*build_other_people(4), *build_other_people(match_count, 100, "p{}.ann@x.org")],
+        matches_partially,
+        max_limit=10,
     )
-    assert (look(fake, tmp_path, "ann@x.org").absent_identities == compute_identities("ann@x.org")) is is_absent
+    assert (look_up(fake_list, tmp_path, "ann@x.org").absent_identities == compute_identities("ann@x.org")) is is_absent
 
 
 def test_a_filter_that_fails_within_a_batch_proves_no_absence_in_the_batch(tmp_path: Path) -> None:
     people = [f"p{number}@x.org" for number in range(900)]
-    fake = FakeList(build_crowd(5))
-    fake.choose_answer = lambda query: ListPage([], 0, 0, 1000) if len(fake.queries) > 500 and query.email else None
-    absent_identities = look(fake, tmp_path, *people).absent_identities
+    fake_list = FakeList(build_other_people(5))
+    fake_list.choose_answer = lambda query: (
+        ListPage([], 0, 0, 1000) if len(fake_list.queries) > 500 and query.email else None
+    )
+    absent_identities = look_up(fake_list, tmp_path, *people).absent_identities
     assert absent_identities == compute_identities(*people[:300])
-    assert len(fake.queries) < 650  # no more keys are looked up
+    assert len(fake_list.queries) < 650  # no more keys are looked up
 
 
 def test_each_look_up_checks_the_controls_again(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5))
+    fake_list = FakeList(build_other_people(5))
 
-    async def look_twice(session: Session) -> None:
+    async def look_up_twice(session: Session) -> None:
         assert (await look_up_by_filters(session.access, [build_key("bob@x.org")])).absent_identities
-        fake.text_match = lambda asked_text, stored_text: False
+        fake_list.text_match = lambda filter_text, stored_text: False
         assert not (await look_up_by_filters(session.access, [build_key("bob@x.org")])).absent_identities
 
-    run_with_fake(fake, tmp_path, look_twice)
+    run_with_fake(fake_list, tmp_path, look_up_twice)
 
 
 @pytest.mark.parametrize(
     ("text_match", "absent_emails"),
     [
-        (fake_list.matches_exactly, set()),
-        (fake_list.matches_in_any_case, {"bob@x.org"}),
-        (fake_list.matches_partially, {"bob@x.org"}),
+        (matches_exactly, set()),
+        (matches_in_any_case, {"bob@x.org"}),
+        (matches_partially, {"bob@x.org"}),
     ],
 )
 def test_only_a_filter_that_ignores_case_proves_a_key_absent_in_any_capitals(
-    text_match: fake_list.TextMatch, absent_emails: set[str], tmp_path: Path
+    text_match: TextMatch, absent_emails: set[str], tmp_path: Path
 ) -> None:
-    fake = FakeList(
-        build_crowd(5) + build_crowd(3, 20, "p{}@bücher.de") + build_crowd(3, 30, "p{}@xn--bcher-kva.de"), text_match
+    fake_list = FakeList(
+        build_other_people(5)
+        + build_other_people(3, 20, "p{}@bücher.de")
+        + build_other_people(3, 30, "p{}@xn--bcher-kva.de"),
+        text_match,
     )
-    fake.add(50, "Ann@X.org")  # another program has created the subscriber
-    result = look(fake, tmp_path, "ann@x.org", "bob@x.org", "eva@bücher.de", ignores_case=True)
+    fake_list.add(50, "Ann@X.org")  # another program has created the subscriber
+    result = look_up(fake_list, tmp_path, "ann@x.org", "bob@x.org", "eva@bücher.de", ignores_case=True)
     assert set(result.found_ids) == (compute_identities("ann@x.org") if absent_emails else set())
     # The service may store eva's domain in another form.
     assert result.absent_identities == compute_identities(*absent_emails)
     if not absent_emails:
-        assert fake.count_requests("bob@x.org") == 0  # no look-up whose answer would prove nothing
+        assert fake_list.count_requests("bob@x.org") == 0  # a look-up would prove nothing, so no request is sent
 
 
 def test_a_client_user_id_is_proved_absent_by_a_filter_that_compares_case(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5))
-    fake.add(50, client="c50")
+    fake_list = FakeList(build_other_people(5))
+    fake_list.add(50, client="c50")
     keys = [build_key(text, "client_user_id", ignores_case=True) for text in ("c50", "c99")]
-    result = run_with_fake(fake, tmp_path, lambda session: look_up_by_filters(session.access, keys))
+    result = run_with_fake(fake_list, tmp_path, lambda session: look_up_by_filters(session.access, keys))
     assert result.found_ids == {compute_identity("c50", "client_user_id"): (50,)}
     assert result.absent_identities == {compute_identity("c99", "client_user_id")}
 
 
 def test_the_latest_sentinel_is_looked_up_before_the_keys(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5))
-    fake.add(100, "wit@x.org")
+    fake_list = FakeList(build_other_people(5))
+    fake_list.add(100, "wit@x.org")
     sentinels = (build_sentinel(950.0, 99, "gone@x.org"), build_sentinel(990.0, 100, "wit@x.org"))
-    result = look(fake, tmp_path, "bob@x.org", sentinels=sentinels)
+    result = look_up(fake_list, tmp_path, "bob@x.org", sentinels=sentinels)
     assert (result.latest_seen_at, result.lag_s) == (990.0, 0.0)
-    emails = [query.email for query in fake.queries]
+    emails = [query.email for query in fake_list.queries]
     assert emails.index("wit@x.org") < emails.index("bob@x.org")
 
 
 def test_a_sentinel_that_the_list_no_longer_shows_after_the_look_ups_does_not_count(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5))
-    fake.add(100, "wit@x.org")
+    fake_list = FakeList(build_other_people(5))
+    fake_list.add(100, "wit@x.org")
 
-    def begin_lag(query: ListQuery) -> None:
-        if query.email == "bob@x.org":  # from now on, a replica that lags answers
-            fake.people = [person for person in fake.people if person["Id"] != 100]
+    def start_lag(query: ListQuery) -> None:
+        if query.email == "bob@x.org":  # from now on, the answers come from a replica that lags
+            fake_list.people = [person for person in fake_list.people if person["Id"] != 100]
 
-    fake.on_request = begin_lag
-    result = look(fake, tmp_path, "bob@x.org", sentinels=(build_sentinel(990.0, 100, "wit@x.org"),))
+    fake_list.on_request = start_lag
+    result = look_up(fake_list, tmp_path, "bob@x.org", sentinels=(build_sentinel(990.0, 100, "wit@x.org"),))
     assert (result.latest_seen_at, result.lag_s) == (NO_SENTINEL, 10.0)
 
 
 def test_the_stats_are_read_again_only_if_they_are_old(tmp_path: Path) -> None:
-    fake, time = FakeList(build_crowd(5)), VirtualTime()
+    fake_list, time = FakeList(build_other_people(5)), VirtualTime()
 
-    async def look_three_times(session: Session) -> None:
+    async def look_up_three_times(session: Session) -> None:
         await look_up_by_filters(session.access, [build_key("bob@x.org")])
         await look_up_by_filters(session.access, [build_key("bob@x.org")])
-        assert fake.page_count == 1
+        assert fake_list.page_count == 1
         time.now += 60
         await look_up_by_filters(session.access, [build_key("bob@x.org")])
-        assert fake.page_count == 2
+        assert fake_list.page_count == 2
 
-    run_with_fake(fake, tmp_path, look_three_times, time=time, fresh_s=60)
+    run_with_fake(fake_list, tmp_path, look_up_three_times, time=time, fresh_s=60)
 
 
 @pytest.mark.parametrize("ignores_case", [False, True])
 def test_count_requests_predicts_the_number_of_requests(ignores_case: bool, tmp_path: Path) -> None:
-    fake = FakeList(
-        [*build_crowd(3), *build_crowd(3, 20, "A{}@crowd.org"), *build_crowd(3, 30, "p+{}@crowd.org")],
-        fake_list.matches_in_any_case,
+    fake_list = FakeList(
+        [
+            *build_other_people(3),
+            *build_other_people(3, 20, "A{}@crowd.org"),
+            *build_other_people(3, 30, "p+{}@crowd.org"),
+        ],
+        matches_in_any_case,
     )
-    fake.add(100, "wit@x.org")
+    fake_list.add(100, "wit@x.org")
     keys = [build_key(f"{start}{index}@x.org") for index in range(150) for start in ("p", "P", "p+")]
     keys += [build_key(f"k{number}", "client_user_id") for number in range(50)]
 
-    async def look_and_count(session: Session) -> None:
+    async def look_up_and_count(session: Session) -> None:
         await read_stats(session.access)
-        fake.queries.clear()
+        fake_list.queries.clear()
         asked_keys = [replace(key, ignores_case=ignores_case) for key in keys]
         assert not (await look_up_by_filters(session.access, asked_keys)).found_ids
         expected_count = count_requests(asked_keys)
-        assert expected_count - 4 <= len(fake.queries) <= expected_count  # the sentinel may be one of the controls
+        assert expected_count - 4 <= len(fake_list.queries) <= expected_count  # the sentinel may be one of the controls
 
-    run_with_fake(fake, tmp_path, look_and_count, sentinels=(build_sentinel(990.0, 100, "wit@x.org"),))
+    run_with_fake(fake_list, tmp_path, look_up_and_count, sentinels=(build_sentinel(990.0, 100, "wit@x.org"),))
 
 
 def test_each_further_plain_address_costs_one_request(tmp_path: Path) -> None:
@@ -299,18 +317,18 @@ def test_each_further_plain_address_costs_one_request(tmp_path: Path) -> None:
 
 
 def test_can_prove_absence_is_true_only_for_keys_whose_controls_are_known(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5) + build_crowd(3, 20, "p+{}@bücher.de"))
+    fake_list = FakeList(build_other_people(5) + build_other_people(3, 20, "p+{}@bücher.de"))
 
-    async def ask(session: Session) -> None:
+    async def check_proofs(session: Session) -> None:
         await read_stats(session.access)
-        can_prove = {
+        is_provable_by_text = {
             text: can_prove_absence(session.access, build_key(text))
             for text in ("a@x.org", "a+b@x.org", "a+b@bücher.de", "A@x.org")
         }
-        assert can_prove == {"a@x.org": True, "a+b@x.org": False, "a+b@bücher.de": False, "A@x.org": False}
+        assert is_provable_by_text == {"a@x.org": True, "a+b@x.org": False, "a+b@bücher.de": False, "A@x.org": False}
         assert can_prove_absence(session.access, build_key("a@x.org", ignores_case=True))
         session.access.state.is_case_blind = False
         assert not can_prove_absence(session.access, build_key("a@x.org", ignores_case=True))
         assert can_prove_absence(session.access, build_key("c9", "client_user_id", ignores_case=True))
 
-    run_with_fake(fake, tmp_path, ask)
+    run_with_fake(fake_list, tmp_path, check_proofs)

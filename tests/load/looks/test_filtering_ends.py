@@ -11,31 +11,31 @@ from connector.listing.lookup import look_up_by_filters
 from connector.listing.pages import ListFailed
 from connector.load.session import Session
 from connector.service.wire import ListQuery, Refused
-from tests.load.looks.fake_list import FakeList, build_crowd
+from tests.load.looks.fake_list import FakeList, build_other_people
 from tests.load.sessions import build_key, build_sentinel, run_with_fake
 
 
 def test_a_stopped_run_ends_its_look_ups_and_sends_no_more_requests(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5))
+    fake_list = FakeList(build_other_people(5))
 
-    async def look_and_stop(session: Session) -> None:
-        fake.on_request = lambda query: session.control.event.set() if query.email == "p7@x.org" else None
+    async def look_up_and_stop(session: Session) -> None:
+        fake_list.on_request = lambda query: session.control.event.set() if query.email == "p7@x.org" else None
         with pytest.raises(RunAborted, match="stopped"):
             await look_up_by_filters(session.access, [build_key(f"p{number}@x.org") for number in range(200)])
-        query_count = len(fake.queries)
+        query_count = len(fake_list.queries)
         await asyncio.sleep(0)
-        assert (len(fake.queries), fake.in_flight_count) == (query_count, 0)
+        assert (len(fake_list.queries), fake_list.in_flight_count) == (query_count, 0)
         assert query_count < 120
 
-    run_with_fake(fake, tmp_path, look_and_stop)
+    run_with_fake(fake_list, tmp_path, look_up_and_stop)
 
 
 def test_messages_contain_no_email(tmp_path: Path) -> None:
-    fake = FakeList(
-        build_crowd(5), choose_answer=lambda query: Refused(403, "no") if query.email == "ann@x.org" else None
+    fake_list = FakeList(
+        build_other_people(5), choose_answer=lambda query: Refused(403, "no") if query.email == "ann@x.org" else None
     )
 
-    async def fail(session: Session) -> None:
+    async def check_messages(session: Session) -> None:
         with pytest.raises(ListFailed) as error_info:
             await look_up_by_filters(session.access, [build_key("ann@x.org")])
         messages = f"{error_info.value} {session.control.activity} {build_key('ann@x.org')!r} {session.access.state!r}"
@@ -43,18 +43,18 @@ def test_messages_contain_no_email(tmp_path: Path) -> None:
         assert "@" not in messages
         assert session.control.activity == "looking for 1 subscriber by the list's filters"
 
-    run_with_fake(fake, tmp_path, fail, sentinels=(build_sentinel(940.0, 100, "wit@x.org"),))
+    run_with_fake(fake_list, tmp_path, check_messages, sentinels=(build_sentinel(940.0, 100, "wit@x.org"),))
 
 
 def test_each_request_has_at_most_one_filter(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5))
+    fake_list = FakeList(build_other_people(5))
     sentinels = (build_sentinel(940.0, 100, "wit@x.org"),)
     run_with_fake(
-        fake,
+        fake_list,
         tmp_path,
         lambda session: look_up_by_filters(session.access, [build_key("ann@x.org")]),
         sentinels=sentinels,
     )
-    for query in fake.queries:
+    for query in fake_list.queries:
         filter_query = replace(query, limit=ListQuery().limit)
         assert filter_query in (ListQuery(), ListQuery(email=query.email), ListQuery(id=query.id))

@@ -1,4 +1,4 @@
-"""Look-ups by filters or sweeps: the cheaper way comes first, and the other way is for inconclusive keys."""
+"""Look-ups by filters or sweeps: the cheaper method comes first, and the other method is for inconclusive keys."""
 
 import asyncio
 import random
@@ -14,186 +14,189 @@ from connector.listing.pages import ListFailed
 from connector.load.lookups import KeysCost, SweepCost, estimate_keys, estimate_sweep, look_up_all, look_up_keys
 from connector.load.session import Session
 from connector.service.wire import Ambiguous, ListQuery, Refused
-from tests.load.looks import fake_list
-from tests.load.looks.fake_list import FakeList, build_crowd
+from tests.load.looks.fake_list import FakeList, build_other_people, matches_everything
 from tests.load.sessions import build_key, build_sentinel, compute_identity, read_result, run_with_fake
 
 NO_SENTINEL = float("-inf")
 LONG_LIST_COUNT = 20_000  # a sweep of this many subscribers takes about 22 requests
 
 
-def look(fake: FakeList, folder: Path, *texts: str, ignores_case: bool = False, **options: Any) -> LookupResult:
+def look(fake_list: FakeList, folder: Path, *texts: str, ignores_case: bool = False, **options: Any) -> LookupResult:
     keys = [build_key(text, ignores_case=ignores_case) for text in texts]
-    return run_with_fake(fake, folder, lambda session: look_up_all(session.access, keys), **options)
+    return run_with_fake(fake_list, folder, lambda session: look_up_all(session.access, keys), **options)
 
 
-def has_swept(fake: FakeList) -> bool:
-    return fake.page_count > 2
+def has_swept(fake_list: FakeList) -> bool:
+    return fake_list.page_count > 2
 
 
-def shuffle_list(fake: FakeList) -> None:
-    """Let the list have a random order at each request."""
-    fake.sort_people = lambda people: random.Random(len(fake.queries)).sample(people, len(people))
+def shuffle_list(fake_list: FakeList) -> None:
+    """Give the list another random order at each request."""
+    fake_list.sort_people = lambda people: random.Random(len(fake_list.queries)).sample(people, len(people))
 
 
 def test_a_few_keys_are_looked_up_by_filters_in_a_long_list(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(LONG_LIST_COUNT))
-    fake.add(30_000, "ann@x.org")
-    result = look(fake, tmp_path, "ann@x.org", "bob@x.org")
+    fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
+    fake_list.add(30_000, "ann@x.org")
+    result = look(fake_list, tmp_path, "ann@x.org", "bob@x.org")
     assert (set(result.found_ids), set(result.absent_identities)) == (
         {compute_identity("ann@x.org")},
         {compute_identity("bob@x.org")},
     )
     # One request shows that the list does not hide the base.
-    assert (fake.page_count, len(fake.queries)) == (1, 1 + 1 + 2 + 1 + 2)
+    assert (fake_list.page_count, len(fake_list.queries)) == (1, 1 + 1 + 2 + 1 + 2)
 
 
 def test_a_service_that_refuses_the_id_of_an_empty_base_shows_nobody_there(tmp_path: Path) -> None:
-    fake = FakeList(
-        build_crowd(LONG_LIST_COUNT),
+    fake_list = FakeList(
+        build_other_people(LONG_LIST_COUNT),
         choose_answer=lambda query: Refused(404, "no such base") if query.base_id else None,
     )
-    assert look(fake, tmp_path, "bob@x.org").absent_identities == {compute_identity("bob@x.org")}
+    assert look(fake_list, tmp_path, "bob@x.org").absent_identities == {compute_identity("bob@x.org")}
 
 
 @pytest.mark.parametrize(("key_count", "person_count"), [(1, 100), (40, LONG_LIST_COUNT)])
 def test_many_keys_and_keys_in_a_short_list_are_looked_up_by_a_sweep(
     key_count: int, person_count: int, tmp_path: Path
 ) -> None:
-    fake = FakeList(build_crowd(person_count))
+    fake_list = FakeList(build_other_people(person_count))
     texts = [f"ann{index}@x.org" for index in range(key_count)]
-    result = look(fake, tmp_path, *texts)
+    result = look(fake_list, tmp_path, *texts)
     assert result.absent_identities == {compute_identity(text) for text in texts}
-    assert fake.page_count == len(fake.queries)
+    assert fake_list.page_count == len(fake_list.queries)
 
 
 def test_a_look_up_of_no_key_sends_no_request(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5))
-    assert look(fake, tmp_path) == LookupResult({}, frozenset(), frozenset(), 0.0, 1000.0)
-    assert fake.queries == []
+    fake_list = FakeList(build_other_people(5))
+    assert look(fake_list, tmp_path) == LookupResult({}, frozenset(), frozenset(), 0.0, 1000.0)
+    assert fake_list.queries == []
 
 
 def test_a_key_without_a_control_of_its_class_is_looked_up_by_a_sweep(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(LONG_LIST_COUNT))
-    assert look(fake, tmp_path, "a+b@x.org").absent_identities == {compute_identity("a+b@x.org")}
-    assert fake.page_count == len(fake.queries)
+    fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
+    assert look(fake_list, tmp_path, "a+b@x.org").absent_identities == {compute_identity("a+b@x.org")}
+    assert fake_list.page_count == len(fake_list.queries)
 
 
 def test_filters_that_the_service_ignores_are_not_used_again_and_a_sweep_decides(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(LONG_LIST_COUNT), fake_list.matches_everything)
+    fake_list = FakeList(build_other_people(LONG_LIST_COUNT), matches_everything)
 
-    async def look_twice(session: Session) -> int:
+    async def look_up_twice(session: Session) -> int:
         assert (await look_up_all(session.access, [build_key("bob@x.org")])).absent_identities
-        fake.queries.clear()
+        fake_list.queries.clear()
         assert (await look_up_all(session.access, [build_key("bob@x.org")])).absent_identities
-        return len(fake.queries) - fake.page_count
+        return len(fake_list.queries) - fake_list.page_count
 
-    assert run_with_fake(fake, tmp_path, look_twice) == 0
+    assert run_with_fake(fake_list, tmp_path, look_up_twice) == 0
 
 
 def test_keys_that_are_inconclusive_by_filters_are_looked_up_by_a_sweep(tmp_path: Path) -> None:
-    fake = FakeList([*build_crowd(3, 50_000, "p+{}@crowd.org"), *build_crowd(LONG_LIST_COUNT)])
-    fake.text_match = lambda asked_text, stored_text: asked_text.replace("+", " ") == stored_text
-    fake.add(59_000, "dan@x.org")
-    fake.add(60_000, "ann+b@x.org")
-    result = look(fake, tmp_path, "ann+b@x.org", "bob@x.org", "c+d@x.org")
+    fake_list = FakeList([*build_other_people(3, 50_000, "p+{}@crowd.org"), *build_other_people(LONG_LIST_COUNT)])
+    fake_list.text_match = lambda filter_text, stored_text: filter_text.replace("+", " ") == stored_text
+    fake_list.add(59_000, "dan@x.org")
+    fake_list.add(60_000, "ann+b@x.org")
+    result = look(fake_list, tmp_path, "ann+b@x.org", "bob@x.org", "c+d@x.org")
     assert set(result.found_ids) == {compute_identity("ann+b@x.org")}
     assert result.absent_identities == {compute_identity("bob@x.org"), compute_identity("c+d@x.org")}
-    assert has_swept(fake)
+    assert has_swept(fake_list)
 
 
 def test_after_an_inconclusive_sweep_the_run_uses_filters_first(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(40), largest_limit=20)
-    fake.add(60_000, "ann@x.org")
-    shuffle_list(fake)
+    fake_list = FakeList(build_other_people(40), max_limit=20)
+    fake_list.add(60_000, "ann@x.org")
+    shuffle_list(fake_list)
 
-    async def look_twice(session: Session) -> None:
+    async def look_up_twice(session: Session) -> None:
         keys = [build_key("ann@x.org"), *(build_key(f"bob{number}@x.org") for number in range(50))]
         for _ in range(2):
             result = await look_up_all(session.access, keys)
             assert set(result.found_ids) == {keys[0].identity}
             assert result.absent_identities == {key.identity for key in keys[1:]}
-        page_count = fake.page_count
+        page_count = fake_list.page_count
         assert (await look_up_all(session.access, keys)).absent_identities
-        assert fake.page_count == page_count
+        assert fake_list.page_count == page_count
 
-    run_with_fake(fake, tmp_path, look_twice)
+    run_with_fake(fake_list, tmp_path, look_up_twice)
 
 
 def test_a_key_stays_inconclusive_if_neither_filters_nor_a_sweep_decide(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(60), fake_list.matches_everything, largest_limit=10)
-    shuffle_list(fake)
-    result = look(fake, tmp_path, "bob@x.org")
+    fake_list = FakeList(build_other_people(60), matches_everything, max_limit=10)
+    shuffle_list(fake_list)
+    result = look(fake_list, tmp_path, "bob@x.org")
     assert read_result(result) == ({}, set())
 
 
 @pytest.mark.parametrize("answer", [Ambiguous(500, "broken"), Refused(404, "no"), Refused(429, "slow down")])
 def test_a_text_for_which_the_filter_fails_is_looked_up_by_a_sweep(answer: Ambiguous | Refused, tmp_path: Path) -> None:
-    fake = FakeList(
-        build_crowd(LONG_LIST_COUNT), choose_answer=lambda query: answer if query.email == "bob@x.org" else None
+    fake_list = FakeList(
+        build_other_people(LONG_LIST_COUNT), choose_answer=lambda query: answer if query.email == "bob@x.org" else None
     )
 
-    async def look_twice(session: Session) -> int:
+    async def look_up_twice(session: Session) -> int:
         assert (await look_up_all(session.access, [build_key("bob@x.org")])).absent_identities
-        fake.queries.clear()
+        fake_list.queries.clear()
         assert (await look_up_all(session.access, [build_key("bob@x.org")])).absent_identities
-        return len(fake.queries) - fake.page_count
+        return len(fake_list.queries) - fake_list.page_count
 
-    assert run_with_fake(fake, tmp_path, look_twice) == 0  # the run does not use the filter again
+    assert run_with_fake(fake_list, tmp_path, look_up_twice) == 0  # the run does not use the filter again
 
 
 @pytest.mark.parametrize(("answer", "message"), [(Refused(401, "no"), "token"), (Ambiguous(500, "broken"), ".")])
 def test_a_look_up_fails_if_the_service_refuses_the_token_or_returns_no_list(
     tmp_path: Path, answer: Ambiguous | Refused, message: str
 ) -> None:
-    fake = FakeList(build_crowd(LONG_LIST_COUNT))
-    fake.choose_answer = lambda query: answer if query.email or (message == "." and len(fake.queries) > 3) else None
+    fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
+    fake_list.choose_answer = lambda query: (
+        answer if query.email or (message == "." and len(fake_list.queries) > 3) else None
+    )
     with pytest.raises(ListFailed, match=message):
-        look(fake, tmp_path, "bob@x.org")
+        look(fake_list, tmp_path, "bob@x.org")
 
 
 def test_filters_that_do_not_find_the_sentinels_prove_no_absence(tmp_path: Path) -> None:
     """The service stores new emails in capitals, its filter compares case, and older emails are in lower case."""
-    fake = FakeList(build_crowd(LONG_LIST_COUNT))
-    fake.add(60_000, "WIT@X.ORG")
-    fake.add(60_001, "LOST@X.ORG")
+    fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
+    fake_list.add(60_000, "WIT@X.ORG")
+    fake_list.add(60_001, "LOST@X.ORG")
     sentinels = (build_sentinel(900.0, 60_000, "wit@x.org"),)
-    assert set(look(fake, tmp_path, "lost@x.org", sentinels=sentinels).found_ids) == {compute_identity("lost@x.org")}
+    assert set(look(fake_list, tmp_path, "lost@x.org", sentinels=sentinels).found_ids) == {
+        compute_identity("lost@x.org")
+    }
 
 
 def test_a_sweep_shows_a_sentinel_of_another_class_that_no_filter_finds(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(LONG_LIST_COUNT))
-    fake.add(60_000, "wit ness@x.org")  # it was sent with a plus
+    fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
+    fake_list.add(60_000, "wit ness@x.org")  # it was sent with a plus
 
-    async def look_twice(session: Session) -> list[float]:
+    async def look_up_twice(session: Session) -> list[float]:
         return [(await look_up_all(session.access, [build_key("bob@x.org")])).latest_seen_at for _ in range(2)]
 
     sentinels = (build_sentinel(900.0, 60_000, "wit+ness@x.org"),)
-    assert run_with_fake(fake, tmp_path, look_twice, sentinels=sentinels) == [NO_SENTINEL, 900.0]
+    assert run_with_fake(fake_list, tmp_path, look_up_twice, sentinels=sentinels) == [NO_SENTINEL, 900.0]
 
 
 def test_no_sweep_follows_if_the_filters_show_a_lag(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(LONG_LIST_COUNT))
-    result = look(fake, tmp_path, "bob@x.org", sentinels=(build_sentinel(900.0, 60_000, "wit@x.org"),))
+    fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
+    result = look(fake_list, tmp_path, "bob@x.org", sentinels=(build_sentinel(900.0, 60_000, "wit@x.org"),))
     assert (set(result.absent_identities), result.lag_s) == ({compute_identity("bob@x.org")}, 100.0)
-    assert fake.page_count == 1
+    assert fake_list.page_count == 1
 
 
-def test_a_sentinel_counts_only_if_both_ways_that_prove_an_absence_show_the_sentinel(tmp_path: Path) -> None:
-    fake = FakeList([*build_crowd(3, 1, "p+{}@crowd.org"), *build_crowd(LONG_LIST_COUNT, 10)])
-    fake.text_match = lambda asked_text, stored_text: asked_text.replace("+", " ") == stored_text
-    fake.add(60_000, "wit@x.org")
+def test_a_sentinel_counts_only_if_both_methods_that_prove_an_absence_show_the_sentinel(tmp_path: Path) -> None:
+    fake_list = FakeList([*build_other_people(3, 1, "p+{}@crowd.org"), *build_other_people(LONG_LIST_COUNT, 10)])
+    fake_list.text_match = lambda filter_text, stored_text: filter_text.replace("+", " ") == stored_text
+    fake_list.add(60_000, "wit@x.org")
     sentinels = (build_sentinel(900.0, 60_000, "wit@x.org"),)
-    result = look(fake, tmp_path, "bob@x.org", "c+d@x.org", sentinels=sentinels)
+    result = look(fake_list, tmp_path, "bob@x.org", "c+d@x.org", sentinels=sentinels)
     assert len(result.absent_identities) == 2
     assert result.latest_seen_at == NO_SENTINEL  # a sentinel counts only in the second sweep
 
 
 def test_a_subscriber_in_other_capitals_is_found_if_the_key_allows_any_spelling(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(LONG_LIST_COUNT))
-    fake.add(60_000, "Ann@X.org")
-    assert set(look(fake, tmp_path, "ann@x.org", ignores_case=True).found_ids) == {compute_identity("ann@x.org")}
-    assert has_swept(fake)
+    fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
+    fake_list.add(60_000, "Ann@X.org")
+    assert set(look(fake_list, tmp_path, "ann@x.org", ignores_case=True).found_ids) == {compute_identity("ann@x.org")}
+    assert has_swept(fake_list)
 
 
 def build_keys(key_count: int, *, ignores_case: bool = False) -> list[LookupKey]:
@@ -205,46 +208,46 @@ def build_groups(session: Session, *groups: Sequence[LookupKey]) -> list[KeyGrou
 
 
 def test_the_first_estimate_reads_one_page_unless_a_listing_came_before(tmp_path: Path) -> None:
-    async def ask(session: Session) -> None:
+    async def check_estimate(session: Session) -> None:
         sweep = await estimate_sweep(session.access)
         assert sweep == SweepCost(23)
         for key_count, request_count in ((10, 10 + 2 * 1 + 1 + 1), (19, 19 + 2 * 1 + 1 + 1), (40, 40)):
             assert estimate_keys(build_groups(session, build_keys(key_count)), sweep) == KeysCost(request_count)
-        halves = build_keys(10)[:5], build_keys(10)[5:]
-        assert estimate_keys(build_groups(session, *halves), sweep) == KeysCost(10 + 2 * (2 * 1 + 1 + 1))
+        key_halves = build_keys(10)[:5], build_keys(10)[5:]
+        assert estimate_keys(build_groups(session, *key_halves), sweep) == KeysCost(10 + 2 * (2 * 1 + 1 + 1))
         assert await estimate_sweep(session.access) == sweep
-        assert len(fake.queries) == 1
+        assert len(fake_list.queries) == 1
 
-    fake = FakeList(build_crowd(LONG_LIST_COUNT))
-    run_with_fake(fake, tmp_path, ask)
+    fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
+    run_with_fake(fake_list, tmp_path, check_estimate)
 
     async def list_first(session: Session) -> None:
         await list_account([session.access])
-        query_count = len(fake.queries)
+        query_count = len(fake_list.queries)
         assert await estimate_sweep(session.access) == SweepCost(query_count)
-        assert len(fake.queries) == query_count
+        assert len(fake_list.queries) == query_count
 
-    fake = FakeList(build_crowd(LONG_LIST_COUNT))
-    run_with_fake(fake, tmp_path / "again", list_first)
+    fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
+    run_with_fake(fake_list, tmp_path / "again", list_first)
 
 
 def test_the_estimate_of_a_sweep_in_id_order_differs_by_at_most_one_request(tmp_path: Path) -> None:
     for number in (0, 1, 999, 1000, 1001, 5000, LONG_LIST_COUNT):
-        fake = FakeList(build_crowd(number))
+        fake_list = FakeList(build_other_people(number))
 
-        async def ask(session: Session) -> tuple[int | None, int]:
+        async def check_estimate(session: Session) -> tuple[int | None, int]:
             estimated_count = (await estimate_sweep(session.access)).request_count
-            fake.queries.clear()  # noqa: B023 - called at once
+            fake_list.queries.clear()  # noqa: B023 - called at once
             await list_account([session.access])
-            return estimated_count, len(fake.queries)  # noqa: B023
+            return estimated_count, len(fake_list.queries)  # noqa: B023
 
-        estimated_count, request_count = run_with_fake(fake, tmp_path / str(number), ask)
+        estimated_count, request_count = run_with_fake(fake_list, tmp_path / str(number), check_estimate)
         assert estimated_count is not None
         assert request_count - 1 <= estimated_count <= request_count + 1, number
 
 
 def test_the_estimate_counts_the_keys_for_which_no_filter_is_known_to_work(tmp_path: Path) -> None:
-    async def ask(session: Session) -> None:
+    async def check_estimate(session: Session) -> None:
         sweep = await estimate_sweep(session.access)
 
         def count(*keys: LookupKey) -> int:
@@ -255,42 +258,42 @@ def test_the_estimate_counts_the_keys_for_which_no_filter_is_known_to_work(tmp_p
         assert count(*build_keys(1)) == 0
         assert count(*build_keys(1, ignores_case=True)) == 1
 
-    run_with_fake(FakeList(build_crowd(LONG_LIST_COUNT)), tmp_path, ask)
+    run_with_fake(FakeList(build_other_people(LONG_LIST_COUNT)), tmp_path, check_estimate)
 
 
 def test_a_list_without_a_total_count_has_no_estimate(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(LONG_LIST_COUNT), choose_total=lambda number: None)
-    assert run_with_fake(fake, tmp_path, lambda session: estimate_sweep(session.access)) == SweepCost(None)
+    fake_list = FakeList(build_other_people(LONG_LIST_COUNT), choose_total=lambda number: None)
+    assert run_with_fake(fake_list, tmp_path, lambda session: estimate_sweep(session.access)) == SweepCost(None)
 
 
 def test_simultaneous_look_ups_have_separate_results(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(LONG_LIST_COUNT))
-    fake.add(60_000, "q3@x.org")
+    fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
+    fake_list.add(60_000, "q3@x.org")
 
-    async def look_together(session: Session) -> list[LookupResult]:
+    async def look_up_at_once(session: Session) -> list[LookupResult]:
         return await asyncio.gather(*(look_up_all(session.access, [key]) for key in build_keys(20)))
 
-    results = run_with_fake(fake, tmp_path, look_together)
+    results = run_with_fake(fake_list, tmp_path, look_up_at_once)
     assert [bool(result.found_ids) for result in results] == [number == 3 for number in range(20)]
     assert all(len(result.absent_identities) == 1 for number, result in enumerate(results) if number != 3)
-    assert all(query.offset == 0 for query in fake.queries if query != ListQuery(query.offset, query.limit))
+    assert all(query.offset == 0 for query in fake_list.queries if query != ListQuery(query.offset, query.limit))
 
 
 @pytest.mark.parametrize("is_in_order", [True, False])
 def test_the_results_of_many_keys_are_returned_in_parts(is_in_order: bool, tmp_path: Path) -> None:
     # A sweep of the ordered list needs more requests than look-ups; a sweep of the unordered list is inconclusive.
-    fake = FakeList(build_crowd(LONG_LIST_COUNT if is_in_order else 40), largest_limit=20)
-    fake.add(60_000, "q350@x.org")
+    fake_list = FakeList(build_other_people(LONG_LIST_COUNT if is_in_order else 40), max_limit=20)
+    fake_list.add(60_000, "q350@x.org")
     if not is_in_order:
-        shuffle_list(fake)
+        shuffle_list(fake_list)
     all_keys, parts, activities = build_keys(400), list[tuple[list[LookupKey], LookupResult]](), list[str]()
 
-    async def look_in_parts(session: Session) -> None:
+    async def look_up_in_parts(session: Session) -> None:
         async for part in look_up_keys([KeyGroup(session.access, all_keys)]):
             parts.append((list(part.keys), part.result))
             activities.append(session.control.activity)
 
-    run_with_fake(fake, tmp_path, look_in_parts)
+    run_with_fake(fake_list, tmp_path, look_up_in_parts)
     assert sorted(key.value for keys, _ in parts for key in keys) == sorted(key.value for key in all_keys)
     assert max(len(keys) for keys, _ in parts) == 300
     assert [compute_identity("q350@x.org") in result.found_ids for keys, result in parts].count(True) == 1

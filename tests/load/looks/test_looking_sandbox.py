@@ -10,7 +10,7 @@ from connector.listing.lookup import look_up_by_filters
 from connector.load.lookups import look_up_all
 from connector.sandbox import SandboxProcess
 from tests.load.sessions import BASE, build_key, run_with_sandbox
-from tests.sandbox.calls import Calls
+from tests.sandbox.client import SandboxClient
 
 TEXTS = (
     "ann{}@x.org",
@@ -36,7 +36,7 @@ def fill(sandbox: SandboxProcess, *, base: int = BASE, numbers: tuple[int, ...] 
     for number in numbers:
         for index, text in enumerate(TEXTS):
             key = KEYS[index % len(KEYS)].format(f"{number}-{index}")
-            reply = Calls(sandbox).create(text.format(number), base={"Id": base}, ClientUserId=key)
+            reply = SandboxClient(sandbox).create(text.format(number), base={"Id": base}, ClientUserId=key)
             ids[text.format(number)] = reply.json["Subscriber"]["Id"]
     return ids
 

@@ -11,14 +11,13 @@ from connector.listing.pages import ListFailed
 from connector.listing.requests import AnswerRows, ask, look_up, look_up_together
 from connector.load.session import Session
 from connector.service.wire import Ambiguous, ListPage, ListQuery, NotSent, Refused
-from tests.load.looks import fake_list
-from tests.load.looks.fake_list import Answer, FakeList
+from tests.load.looks.fake_list import Answer, FakeList, matches_partially
 from tests.load.sessions import run_with_fake
 
 ANN, BOB = {"Id": 1, "Email": "ann@x.org"}, {"Id": 2, "Email": "bob@x.org"}
 
 
-def ask_once(answer: Answer, folder: Path) -> AnswerRows:
+def look_up_once(answer: Answer, folder: Path) -> AnswerRows:
     return run_with_fake(
         FakeList(choose_answer=lambda query: answer),
         folder,
@@ -39,18 +38,18 @@ def ask_once(answer: Answer, folder: Path) -> AnswerRows:
         (ListPage([ANN], None, 0, 1000), False),
         (ListPage([ANN], 1, 0, None), False),
         (ListPage([], 0, 0, 0), False),
-        (ListPage([ANN, ANN], 2, 0, 1000), False),  # one subscriber is listed twice, in the place of another
+        (ListPage([ANN, ANN], 2, 0, 1000), False),  # one subscriber is listed twice, and another is missing
     ],
 )
-def test_an_answer_is_whole_if_its_rows_agree_with_total_count_and_limit(
+def test_an_answer_is_whole_if_its_number_of_rows_agrees_with_total_count_and_limit(
     page: ListPage, is_whole: bool, tmp_path: Path
 ) -> None:
-    assert ask_once(page, tmp_path).is_whole is is_whole
+    assert look_up_once(page, tmp_path).is_whole is is_whole
 
 
 @pytest.mark.parametrize("status", [400, 422])
 def test_the_answer_is_empty_and_not_whole_if_the_service_refuses_the_text(status: int, tmp_path: Path) -> None:
-    assert ask_once(Refused(status, "no such address"), tmp_path) == AnswerRows((), is_whole=False)
+    assert look_up_once(Refused(status, "no such address"), tmp_path) == AnswerRows((), is_whole=False)
 
 
 @pytest.mark.parametrize(
@@ -67,88 +66,90 @@ def test_a_look_up_fails_on_an_error_that_is_not_about_the_text(
     answer: Answer, status: int | None, tmp_path: Path
 ) -> None:
     with pytest.raises(ListFailed) as error_info:
-        ask_once(answer, tmp_path)
+        look_up_once(answer, tmp_path)
     assert error_info.value.status == status
 
 
 def test_a_look_up_fails_on_a_row_without_an_id(tmp_path: Path) -> None:
     with pytest.raises(ListFailed, match="whole number"):
-        ask_once(ListPage([{"Email": "ann@x.org"}], 1, 0, 1000), tmp_path)
+        look_up_once(ListPage([{"Email": "ann@x.org"}], 1, 0, 1000), tmp_path)
 
 
 def build_partial_matches(match_count: int) -> FakeList:
-    """Return a list with people whose addresses end in the same way, ten on a page. The last one is ann@x.org."""
-    fake = FakeList(text_match=fake_list.matches_partially, largest_limit=10)
+    """Return a list of people whose addresses all end in ann@x.org, ten on a page. The last address is ann@x.org."""
+    fake_list = FakeList(text_match=matches_partially, max_limit=10)
     for index in range(1, match_count):
-        fake.add(index, f"p{index}.ann@x.org")
-    fake.add(match_count, "ann@x.org")
-    return fake
+        fake_list.add(index, f"p{index}.ann@x.org")
+    fake_list.add(match_count, "ann@x.org")
+    return fake_list
 
 
 def test_only_the_first_page_of_many_matches_is_read_and_the_answer_is_not_whole(tmp_path: Path) -> None:
-    fake = build_partial_matches(50)
-    answer = run_with_fake(fake, tmp_path, lambda session: look_up(session.access, "email", "ann@x.org"))
-    assert (len(fake.queries), len(answer.rows), answer.is_whole) == (1, 10, False)
+    fake_list = build_partial_matches(50)
+    answer = run_with_fake(fake_list, tmp_path, lambda session: look_up(session.access, "email", "ann@x.org"))
+    assert (len(fake_list.queries), len(answer.rows), answer.is_whole) == (1, 10, False)
 
 
-@pytest.mark.parametrize(("max_concurrency", "most_in_flight"), [(64, 16), (3, 3)])
+@pytest.mark.parametrize(("max_concurrency", "max_in_flight_count"), [(64, 16), (3, 3)])
 def test_at_most_16_and_at_most_max_concurrency_look_ups_are_in_flight(
-    max_concurrency: int, most_in_flight: int, tmp_path: Path
+    max_concurrency: int, max_in_flight_count: int, tmp_path: Path
 ) -> None:
-    fake = FakeList()
+    fake_list = FakeList()
     for number in range(100):
-        fake.add(number, f"p{number}@x.org")
+        fake_list.add(number, f"p{number}@x.org")
 
-    async def look(session: Session) -> list[AnswerRows]:
+    async def look_up_all(session: Session) -> list[AnswerRows]:
         return await look_up_together(
             session.access, [partial(look_up, session.access, "email", f"p{number}@x.org") for number in range(100)]
         )
 
-    answers = run_with_fake(fake, tmp_path, look, max_concurrency=max_concurrency)
-    assert fake.most_in_flight == most_in_flight
+    answers = run_with_fake(fake_list, tmp_path, look_up_all, max_concurrency=max_concurrency)
+    assert fake_list.max_in_flight_count == max_in_flight_count
     assert [row["Id"] for answer in answers for row in answer.rows] == list(range(100))
 
 
 def test_the_first_failure_ends_all_look_ups(tmp_path: Path) -> None:
-    fake = FakeList(choose_answer=lambda query: Refused(403, "no") if len(fake.queries) == 20 else None)
+    fake_list = FakeList(choose_answer=lambda query: Refused(403, "no") if len(fake_list.queries) == 20 else None)
 
-    async def look(session: Session) -> None:
+    async def look_up_all(session: Session) -> None:
         earlier_tasks = asyncio.all_tasks()
         with pytest.raises(ListFailed, match="403"):
             await look_up_together(session.access, [partial(look_up, session.access, "email", "x@x.org")] * 500)
         assert asyncio.all_tasks() == earlier_tasks
 
-    run_with_fake(fake, tmp_path, look)
-    assert len(fake.queries) < 60
-    assert fake.in_flight_count == 0
+    run_with_fake(fake_list, tmp_path, look_up_all)
+    assert len(fake_list.queries) < 60
+    assert fake_list.in_flight_count == 0
 
 
 def test_look_ups_that_get_a_429_are_repeated_fewer_at_a_time(tmp_path: Path) -> None:
-    fake = FakeList(choose_answer=lambda query: Refused(429, "slow down") if fake.in_flight_count > 2 else None)
+    fake_list = FakeList(
+        choose_answer=lambda query: Refused(429, "slow down") if fake_list.in_flight_count > 2 else None
+    )
 
-    async def look(session: Session) -> list[AnswerRows]:
+    async def look_up_all(session: Session) -> list[AnswerRows]:
         return await look_up_together(session.access, [partial(look_up, session.access, "email", "x@x.org")] * 40)
 
-    assert all(result.is_whole for result in run_with_fake(fake, tmp_path, look))
+    assert all(result.is_whole for result in run_with_fake(fake_list, tmp_path, look_up_all))
 
 
 def test_look_ups_continue_one_at_a_time_as_long_as_some_are_answered(tmp_path: Path) -> None:
     def refuse_most(_query: ListQuery) -> Refused | None:
-        return Refused(429, "slow down") if fake.in_flight_count > 1 or len(fake.queries) % 3 else None
+        return Refused(429, "slow down") if fake_list.in_flight_count > 1 or len(fake_list.queries) % 3 else None
 
-    fake = FakeList(choose_answer=refuse_most)
+    fake_list = FakeList(choose_answer=refuse_most)
 
-    async def look(session: Session) -> list[AnswerRows]:
+    async def look_up_all(session: Session) -> list[AnswerRows]:
         return await look_up_together(session.access, [partial(look_up, session.access, "email", "x@x.org")] * 10)
 
-    assert len(run_with_fake(fake, tmp_path, look)) == 10
+    assert len(run_with_fake(fake_list, tmp_path, look_up_all)) == 10
 
 
 def test_look_ups_fail_if_the_service_answers_even_a_single_look_up_with_429(tmp_path: Path) -> None:
-    fake = FakeList(choose_answer=lambda query: Refused(429, "slow down"))
+    fake_list = FakeList(choose_answer=lambda query: Refused(429, "slow down"))
     with pytest.raises(ListFailed, match="429") as error_info:
         run_with_fake(
-            fake,
+            fake_list,
             tmp_path,
             lambda session: look_up_together(session.access, [partial(look_up, session.access, "email", "x")]),
         )
@@ -156,13 +157,13 @@ def test_look_ups_fail_if_the_service_answers_even_a_single_look_up_with_429(tmp
 
 
 def test_a_stopped_run_cancels_hanging_look_ups(tmp_path: Path) -> None:
-    async def look(session: Session) -> None:
+    async def look_up_all(session: Session) -> None:
         earlier_tasks = asyncio.all_tasks()
         event = asyncio.Event()
-        look_ups = look_up_together(session.access, [event.wait] * 5)
+        look_ups_in_progress = look_up_together(session.access, [event.wait] * 5)
         asyncio.get_running_loop().call_soon(session.control.event.set)
         with pytest.raises(RunAborted, match="stopped"):
-            await session.control.until_stopped(look_ups)
+            await session.control.until_stopped(look_ups_in_progress)
         assert asyncio.all_tasks() == earlier_tasks
 
-    run_with_fake(FakeList(), tmp_path, look)
+    run_with_fake(FakeList(), tmp_path, look_up_all)

@@ -13,11 +13,10 @@ from connector.load.presence import AccountPresence, BasePresence, LookupTask
 from connector.load.session import LoadPolicy, Session
 from connector.rows import PlannedChunk
 from connector.service.wire import ListQuery
-from tests.load.looks import fake_list
-from tests.load.looks.fake_list import FakeList, build_crowd
+from tests.load.looks.fake_list import FakeList, build_other_people, matches_everything
 from tests.load.sessions import VirtualTime, build_key, open_other_base, read_recorded_ids, run_with_fake
 
-SHOP, CLUB = 8, 9
+SHOP_BASE_ID, CLUB_BASE_ID = 8, 9
 
 
 def build_task(presence: BasePresence, *texts: str) -> LookupTask:
@@ -26,97 +25,100 @@ def build_task(presence: BasePresence, *texts: str) -> LookupTask:
 
 
 def build_presences(session: Session, *other_base_ids: int) -> list[BasePresence]:
-    """Return the presence in the session's base and in other bases of the run. Later tasks may add more bases."""
+    """Return a look-up of existing subscribers (`BasePresence`) for the session's base and for each other base."""
     account = AccountPresence(has_many_bases=True)
     sessions = [session, *(open_other_base(session, base_id) for base_id in other_base_ids)]
     return [BasePresence(base_session, account) for base_session in sessions]
 
 
-def fill(fake: FakeList, *base_ids: int) -> None:
+def add_to_bases(fake_list: FakeList, *base_ids: int) -> None:
     """Add one subscriber to each of these bases: ann1@x.org to the first base, ann2@x.org to the second base."""
     for number, base_id in enumerate(base_ids, start=1):
-        fake.add(50_000 + number, f"ann{number}@x.org", base={"Id": base_id, "Name": f"Base {base_id}"})
+        fake_list.add(50_000 + number, f"ann{number}@x.org", base={"Id": base_id, "Name": f"Base {base_id}"})
 
 
 def test_one_sweep_serves_the_bases_of_a_chunk_and_of_later_chunks(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(2500))
-    fill(fake, 7, SHOP, CLUB)
+    fake_list = FakeList(build_other_people(2500))
+    add_to_bases(fake_list, 7, SHOP_BASE_ID, CLUB_BASE_ID)
 
-    async def look(session: Session) -> None:
-        news_presence, shop_presence = build_presences(session, SHOP)
-        tasks = [build_task(news_presence, *add_many("ann1@x.org")), build_task(shop_presence, *add_many("ann2@x.org"))]
+    async def check_look_ups(session: Session) -> None:
+        news_presence, shop_presence = build_presences(session, SHOP_BASE_ID)
+        tasks = [
+            build_task(news_presence, *pad_texts("ann1@x.org")),
+            build_task(shop_presence, *pad_texts("ann2@x.org")),
+        ]
         await news_presence.account.look_up(tasks)
         assert all(task.base.covers(task.planned_chunk) for task in tasks)
-        query_count = len(fake.queries)
-        assert fake.page_count == 1 + 5  # a page of the list's head, and one sweep
-        club = BasePresence(open_other_base(session, CLUB), news_presence.account)
-        later_tasks = [build_task(club, *add_many("ann3@x.org")), build_task(shop_presence, "ann2@x.org")]
+        query_count = len(fake_list.queries)
+        assert fake_list.page_count == 1 + 5  # the first page of the list, and one sweep
+        club_presence = BasePresence(open_other_base(session, CLUB_BASE_ID), news_presence.account)
+        later_tasks = [build_task(club_presence, *pad_texts("ann3@x.org")), build_task(shop_presence, "ann2@x.org")]
         await news_presence.account.look_up(later_tasks)
         assert all(task.base.covers(task.planned_chunk) for task in later_tasks)
-        assert len(fake.queries) == query_count
+        assert len(fake_list.queries) == query_count
         for presence, recorded_ids in ((news_presence, [50_001, None]), (shop_presence, [None, 50_002])):
             assert read_recorded_ids(presence.session.journal, "ann1@x.org", "ann2@x.org") == recorded_ids
-        assert read_recorded_ids(club.session.journal, "ann3@x.org") == [50_003]
+        assert read_recorded_ids(club_presence.session.journal, "ann3@x.org") == [50_003]
 
-    run_with_fake(fake, tmp_path, look)
+    run_with_fake(fake_list, tmp_path, check_look_ups)
 
 
-def add_many(*texts: str) -> Sequence[str]:
-    """Return the texts and ten more, so that a sweep is cheaper than filters."""
+def pad_texts(*texts: str) -> Sequence[str]:
+    """Return the texts and ten other texts, so that a sweep is cheaper than filters."""
     return [*texts, *(f"new{number}@x.org" for number in range(10))]
 
 
 def test_one_sweep_looks_up_a_few_keys_in_many_bases(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(9_500))
+    fake_list = FakeList(build_other_people(9_500))
 
-    async def look(session: Session) -> None:
+    async def check_look_ups(session: Session) -> None:
         presences = build_presences(session, *range(100, 130))
         await presences[0].account.look_up([build_task(presence, "new1@x.org") for presence in presences])
 
-    run_with_fake(fake, tmp_path, look)
-    assert fake.page_count == 1 + 12  # a page of the list's head, and one sweep
+    run_with_fake(fake_list, tmp_path, check_look_ups)
+    assert fake_list.page_count == 1 + 12  # the first page of the list, and one sweep
     # A few subscribers that the sweep did not show are looked up by filters.
-    assert sum(query.email is not None for query in fake.queries) <= 20
+    assert sum(query.email is not None for query in fake_list.queries) <= 20
 
 
 def test_a_base_that_the_list_hides_is_read_separately(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(50), hidden_bases=frozenset({SHOP}))
-    fill(fake, 7, SHOP)
+    fake_list = FakeList(build_other_people(50), hidden_bases=frozenset({SHOP_BASE_ID}))
+    add_to_bases(fake_list, 7, SHOP_BASE_ID)
 
-    async def look(session: Session) -> None:
-        news_presence, shop_presence = build_presences(session, SHOP)
+    async def check_look_ups(session: Session) -> None:
+        news_presence, shop_presence = build_presences(session, SHOP_BASE_ID)
         tasks = [build_task(news_presence, "ann1@x.org"), build_task(shop_presence, "ann2@x.org", "bob@x.org")]
         await news_presence.account.look_up(tasks)
         assert all(task.base.covers(task.planned_chunk) for task in tasks)
         assert read_recorded_ids(shop_presence.session.journal, "ann2@x.org", "bob@x.org") == [50_002, None]
         assert "shows no subscribers of the base 8 unless a request asks for them" in session.tally.messages[0]
 
-    run_with_fake(fake, tmp_path, look)
+    run_with_fake(fake_list, tmp_path, check_look_ups)
 
 
-@pytest.mark.parametrize("crowd_size", [50, 2500])
+@pytest.mark.parametrize("other_person_count", [50, 2500])
 @pytest.mark.parametrize("request_number", [1, 2])
-def test_a_base_is_not_hidden_if_another_run_creates_its_first_subscriber_after_the_sweep(
-    request_number: int, crowd_size: int, tmp_path: Path
+def test_a_base_is_not_classified_as_hidden_if_its_first_subscriber_is_created_after_the_sweep(
+    request_number: int, other_person_count: int, tmp_path: Path
 ) -> None:
-    fake = FakeList(build_crowd(crowd_size))
-    fill(fake, 7)
+    fake_list = FakeList(build_other_people(other_person_count))
+    add_to_bases(fake_list, 7)
     shop_request_count = 0
 
-    def add_newcomers(query: ListQuery) -> None:
+    def create_subscribers_meanwhile(query: ListQuery) -> None:
         nonlocal shop_request_count
-        if len(fake.queries) == 3 and len(fake.people) == crowd_size + 1:
-            fake.add(55_000, "eve@x.org")  # the list changes during the sweep
-        if query.base_id == SHOP:
+        if len(fake_list.queries) == 3 and len(fake_list.people) == other_person_count + 1:
+            fake_list.add(55_000, "eve@x.org")  # the list changes during the sweep
+        if query.base_id == SHOP_BASE_ID:
             shop_request_count += 1
             if shop_request_count == request_number:
-                fake.add(60_000, "bob@x.org", base={"Id": SHOP, "Name": "Base 8"})
+                fake_list.add(60_000, "bob@x.org", base={"Id": SHOP_BASE_ID, "Name": "Base 8"})
 
-    fake.on_request = add_newcomers
+    fake_list.on_request = create_subscribers_meanwhile
 
-    async def look(session: Session) -> None:
-        news_presence, shop_presence = build_presences(session, SHOP)
-        tasks = [build_task(presence, *add_many()) for presence in (news_presence, shop_presence)]
+    async def check_look_ups(session: Session) -> None:
+        news_presence, shop_presence = build_presences(session, SHOP_BASE_ID)
+        tasks = [build_task(presence, *pad_texts()) for presence in (news_presence, shop_presence)]
         await news_presence.account.look_up(tasks)
         assert (shop_request_count >= request_number, shop_presence.is_hidden, session.tally.messages) == (
             True,
@@ -124,110 +126,112 @@ def test_a_base_is_not_hidden_if_another_run_creates_its_first_subscriber_after_
             [],
         )
 
-    run_with_fake(fake, tmp_path, look)
+    run_with_fake(fake_list, tmp_path, check_look_ups)
 
 
 def test_the_renewal_of_an_expired_listing_serves_all_bases(tmp_path: Path) -> None:
-    fake, time = FakeList(build_crowd(2500)), VirtualTime()
-    fill(fake, 7, SHOP)
+    fake_list, time = FakeList(build_other_people(2500)), VirtualTime()
+    add_to_bases(fake_list, 7, SHOP_BASE_ID)
 
-    async def look(session: Session) -> None:
-        news_presence, shop_presence = build_presences(session, SHOP)
-        tasks = [build_task(presence, *add_many()) for presence in (news_presence, shop_presence)]
+    async def check_look_ups(session: Session) -> None:
+        news_presence, shop_presence = build_presences(session, SHOP_BASE_ID)
+        tasks = [build_task(presence, *pad_texts()) for presence in (news_presence, shop_presence)]
         await news_presence.account.look_up(tasks)
         time.now += 100
         assert not any(task.base.covers(task.planned_chunk) for task in tasks)
-        fake.add(60_000, "new1@x.org", base={"Id": SHOP, "Name": "Base 8"})
-        query_count = len(fake.queries)
+        fake_list.add(60_000, "new1@x.org", base={"Id": SHOP_BASE_ID, "Name": "Base 8"})
+        query_count = len(fake_list.queries)
         await news_presence.account.look_up(tasks)
         assert all(task.base.covers(task.planned_chunk) for task in tasks)
-        assert len(fake.queries) == query_count + 2
+        assert len(fake_list.queries) == query_count + 2
         assert read_recorded_ids(shop_presence.session.journal, "new1@x.org") == [60_000]
         assert read_recorded_ids(news_presence.session.journal, "new1@x.org") == [None]
 
-    run_with_fake(fake, tmp_path, look, time=time, fresh_s=60.0)
+    run_with_fake(fake_list, tmp_path, check_look_ups, time=time, fresh_s=60.0)
 
 
 def test_a_list_that_has_grown_before_its_end_is_read_again_in_full(tmp_path: Path) -> None:
-    fake, time = FakeList(build_crowd(2500, 100)), VirtualTime()
-    fill(fake, 7)
+    fake_list, time = FakeList(build_other_people(2500, 100)), VirtualTime()
+    add_to_bases(fake_list, 7)
 
-    async def look(session: Session) -> None:
+    async def check_look_ups(session: Session) -> None:
         (news_presence,) = build_presences(session)
-        task = build_task(news_presence, *add_many())
+        task = build_task(news_presence, *pad_texts())
         await news_presence.account.look_up([task])
         time.now += 100
-        fake.add(60_000, "new1@x.org")
-        fake.people.insert(0, {"Id": 5, "Base": {"Id": 7, "Name": "News"}, "Email": "new2@x.org", "ClientUserId": ""})
+        fake_list.add(60_000, "new1@x.org")
+        fake_list.people.insert(
+            0, {"Id": 5, "Base": {"Id": 7, "Name": "News"}, "Email": "new2@x.org", "ClientUserId": ""}
+        )
         await news_presence.account.look_up([task])
         assert news_presence.covers(task.planned_chunk)
         assert read_recorded_ids(news_presence.session.journal, "new1@x.org", "new2@x.org") == [60_000, 5]
 
-    run_with_fake(fake, tmp_path, look, time=time, fresh_s=60.0)
+    run_with_fake(fake_list, tmp_path, check_look_ups, time=time, fresh_s=60.0)
 
 
 def test_a_list_whose_total_count_is_larger_than_its_rows_is_read_again_in_full(tmp_path: Path) -> None:
-    fake, time = FakeList(build_crowd(2500)), VirtualTime()
-    fill(fake, 7)
+    fake_list, time = FakeList(build_other_people(2500)), VirtualTime()
+    add_to_bases(fake_list, 7)
 
-    async def look(session: Session) -> None:
+    async def check_look_ups(session: Session) -> None:
         (news_presence,) = build_presences(session)
-        task = build_task(news_presence, *add_many())
+        task = build_task(news_presence, *pad_texts())
         await news_presence.account.look_up([task])
         time.now += 100
-        query_count = len(fake.queries)
-        fake.choose_total = lambda count: count + 5 if len(fake.queries) < query_count + 3 else count
+        query_count = len(fake_list.queries)
+        fake_list.choose_total = lambda count: count + 5 if len(fake_list.queries) < query_count + 3 else count
         await news_presence.account.look_up([task])
         assert news_presence.covers(task.planned_chunk)
-        assert len(fake.queries) > query_count + 4
+        assert len(fake_list.queries) > query_count + 4
 
-    run_with_fake(fake, tmp_path, look, time=time, fresh_s=60.0)
+    run_with_fake(fake_list, tmp_path, check_look_ups, time=time, fresh_s=60.0)
 
 
-def test_a_base_whose_subscribers_have_no_email_is_not_hidden(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(50))
-    fake.add(51, client="c51", base={"Id": SHOP, "Name": "Base 8"})
+def test_a_base_whose_subscribers_have_no_email_is_not_classified_as_hidden(tmp_path: Path) -> None:
+    fake_list = FakeList(build_other_people(50))
+    fake_list.add(51, client="c51", base={"Id": SHOP_BASE_ID, "Name": "Base 8"})
 
-    async def look(session: Session) -> None:
-        (shop_presence,) = build_presences(open_other_base(session, SHOP))
+    async def check_look_ups(session: Session) -> None:
+        (shop_presence,) = build_presences(open_other_base(session, SHOP_BASE_ID))
         task = build_task(shop_presence, "bob@x.org")
         await shop_presence.account.look_up([task])
         assert shop_presence.covers(task.planned_chunk)
 
-    run_with_fake(fake, tmp_path, look)
-    assert all(query.base_id is None for query in fake.queries)
+    run_with_fake(fake_list, tmp_path, check_look_ups)
+    assert all(query.base_id is None for query in fake_list.queries)
 
 
-def test_a_base_that_is_filled_during_the_run_is_not_hidden(tmp_path: Path) -> None:
-    fake, time = FakeList(build_crowd(2500)), VirtualTime()
+def test_a_base_that_is_filled_during_the_run_is_not_classified_as_hidden(tmp_path: Path) -> None:
+    fake_list, time = FakeList(build_other_people(2500)), VirtualTime()
 
-    async def look(session: Session) -> None:
-        news_presence, shop_presence = build_presences(session, SHOP)
-        tasks = [build_task(presence, *add_many()) for presence in (news_presence, shop_presence)]
+    async def check_look_ups(session: Session) -> None:
+        news_presence, shop_presence = build_presences(session, SHOP_BASE_ID)
+        tasks = [build_task(presence, *pad_texts()) for presence in (news_presence, shop_presence)]
         await news_presence.account.look_up(tasks)
-        fake.add(60_000, "new1@x.org", base={"Id": SHOP, "Name": "Base 8"})
+        fake_list.add(60_000, "new1@x.org", base={"Id": SHOP_BASE_ID, "Name": "Base 8"})
         time.now += 100
         await news_presence.account.look_up(tasks)
         assert all(task.base.covers(task.planned_chunk) for task in tasks)
         assert session.tally.messages == []
 
-    run_with_fake(fake, tmp_path, look, time=time, fresh_s=60.0)
+    run_with_fake(fake_list, tmp_path, check_look_ups, time=time, fresh_s=60.0)
 
 
 @pytest.mark.parametrize("is_verified", [True, False])
 def test_an_incomplete_listing_is_recorded_only_if_the_account_is_verified(tmp_path: Path, is_verified: bool) -> None:
-    fake = FakeList(build_crowd(2500), fake_list.matches_everything)
-    fill(fake, 7)
-    fake.sort_people = lambda people: random.Random(len(fake.queries)).sample(people, len(people))
+    fake_list = FakeList(build_other_people(2500), matches_everything)
+    add_to_bases(fake_list, 7)
+    fake_list.sort_people = lambda people: random.Random(len(fake_list.queries)).sample(people, len(people))
 
-    async def look(session: Session) -> list[int | None]:
+    async def check_look_ups(session: Session) -> list[int | None]:
         session.access.unverified_entries = () if is_verified else (ConfirmedEntry(b"n" * 16, 999, None),)
         (news_presence,) = build_presences(session)
         with pytest.raises(RunAborted, match="could not be read whole"):
             await news_presence.account.look_up([build_task(news_presence, "ann1@x.org", "bob@x.org")])
         return read_recorded_ids(session.journal, "ann1@x.org")
 
-    assert run_with_fake(fake, tmp_path, look) == [50_001 if is_verified else None]
+    assert run_with_fake(fake_list, tmp_path, check_look_ups) == [50_001 if is_verified else None]
 
 
 def test_the_freshness_of_a_look_up_counts_from_its_beginning() -> None:

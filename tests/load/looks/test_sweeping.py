@@ -1,4 +1,4 @@
-"""Sweeps of the whole list: keys that are found or absent, and the facts that a sweep records."""
+"""Sweeps of the whole list: found keys, absent keys, and what a sweep records."""
 
 import random
 from collections.abc import Sequence
@@ -16,136 +16,137 @@ from connector.listing.pages import ListFailed
 from connector.load.session import Session
 from connector.service.wire import Ambiguous, ListQuery
 from connector.subscribers.identity import classify, digest_identity
-from tests.load.looks.fake_list import FakeList, build_crowd
+from tests.load.looks.fake_list import FakeList, build_other_people
 from tests.load.sessions import build_key, build_sentinel, compute_identity, read_recorded_ids, run_with_fake
 
 
-def sweep(fake: FakeList, folder: Path, *texts: str, **options: Any) -> LookupResult:
+def sweep(fake_list: FakeList, folder: Path, *texts: str, **options: Any) -> LookupResult:
     return run_with_fake(
-        fake, folder, lambda session: sweep_in(session, [build_key(text) for text in texts]), **options
+        fake_list, folder, lambda session: sweep_session(session, [build_key(text) for text in texts]), **options
     )
 
 
-def shuffle_list(fake: FakeList) -> None:
-    """Let the list have a random order at each request."""
-    fake.sort_people = lambda people: random.Random(len(fake.queries)).sample(people, len(people))
+def shuffle_list(fake_list: FakeList) -> None:
+    """Give the list another random order at each request."""
+    fake_list.sort_people = lambda people: random.Random(len(fake_list.queries)).sample(people, len(people))
 
 
 def test_a_complete_sweep_decides_every_key_with_its_ids(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(3000))
+    fake_list = FakeList(build_other_people(3000))
     for subscriber_id, email, base in ((5002, "Ann@X.org", 7), (5001, "ann@x.org", 7), (5003, "bob@x.org", 8)):
-        fake.add(subscriber_id, email, base={"Id": base, "Name": "b"})
-    result = sweep(fake, tmp_path, "ann@x.org", "bob@x.org")
+        fake_list.add(subscriber_id, email, base={"Id": base, "Name": "b"})
+    result = sweep(fake_list, tmp_path, "ann@x.org", "bob@x.org")
     assert result.found_ids == {compute_identity("ann@x.org"): (5001, 5002)}
     assert result.absent_identities == {compute_identity("bob@x.org")}
 
 
 def test_a_listing_keeps_the_values_of_the_subscribers_that_are_looked_up(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(3000))
-    fake.add(5001, "ann@x.org")
+    fake_list = FakeList(build_other_people(3000))
+    fake_list.add(5001, "ann@x.org")
 
     async def look(session: Session) -> list[object]:
         await list_account([session.access], [build_key("ann@x.org")])
         rows = [session.access.state.shown_subscribers.read(subscriber_id) for subscriber_id in (5001, 7)]
         return [row and row["Email"] for row in rows]
 
-    assert run_with_fake(fake, tmp_path, look) == ["ann@x.org", None]
+    assert run_with_fake(fake_list, tmp_path, look) == ["ann@x.org", None]
 
 
 def test_an_incomplete_sweep_proves_no_absence_and_no_lag(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(60), largest_limit=10)
-    fake.add(5001, "ann@x.org")
-    shuffle_list(fake)
-    result = sweep(fake, tmp_path, "ann@x.org", "bob@x.org", sentinels=(build_sentinel(900.0, 77, "w@x.org"),))
+    fake_list = FakeList(build_other_people(60), max_limit=10)
+    fake_list.add(5001, "ann@x.org")
+    shuffle_list(fake_list)
+    result = sweep(fake_list, tmp_path, "ann@x.org", "bob@x.org", sentinels=(build_sentinel(900.0, 77, "w@x.org"),))
     assert set(result.found_ids) <= {compute_identity("ann@x.org")}
     assert (set(result.absent_identities), result.lag_s) == (set(), 0.0)
 
 
 def test_one_sweep_looks_up_identities_of_two_fields(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5))
-    fake.add(50, "ann@x.org", client="k50")
+    fake_list = FakeList(build_other_people(5))
+    fake_list.add(50, "ann@x.org", client="k50")
     keys = [build_key("k50", "client_user_id"), build_key("ann@x.org"), build_key("k9", "client_user_id")]
-    result = run_with_fake(fake, tmp_path, lambda session: sweep_in(session, keys))
+    result = run_with_fake(fake_list, tmp_path, lambda session: sweep_session(session, keys))
     assert set(result.found_ids) == {keys[0].identity, keys[1].identity}
     assert result.absent_identities == {keys[2].identity}
 
 
 def test_sentinels_show_the_lag_of_the_list(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5))
-    fake.add(50, "w@x.org", base={"Id": 9, "Name": "elsewhere"})
+    fake_list = FakeList(build_other_people(5))
+    fake_list.add(50, "w@x.org", base={"Id": 9, "Name": "elsewhere"})
     sentinels = (build_sentinel(900.0, 50, "w@x.org"), build_sentinel(950.0, 51, "v@x.org"))
-    result = sweep(fake, tmp_path, "bob@x.org", sentinels=sentinels)
+    result = sweep(fake_list, tmp_path, "bob@x.org", sentinels=sentinels)
     assert (result.latest_seen_at, result.lag_s, result.started_at) == (900.0, 50.0, 1000.0)
 
 
 def test_a_sentinel_on_a_later_page_counts_if_the_previous_sweep_has_shown_the_sentinel(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(3000))
-    fake.add(5000, "w@x.org")
+    fake_list = FakeList(build_other_people(3000))
+    fake_list.add(5000, "w@x.org")
 
     async def sweep_twice(session: Session) -> list[float]:
-        return [(await sweep_in(session, [build_key("bob@x.org")])).latest_seen_at for _ in range(2)]
+        return [(await sweep_session(session, [build_key("bob@x.org")])).latest_seen_at for _ in range(2)]
 
     sentinels = (build_sentinel(900.0, 5000, "w@x.org"),)
-    assert run_with_fake(fake, tmp_path, sweep_twice, sentinels=sentinels) == [float("-inf"), 900.0]
+    assert run_with_fake(fake_list, tmp_path, sweep_twice, sentinels=sentinels) == [float("-inf"), 900.0]
 
 
 def test_a_sentinel_that_appears_during_a_sweep_proves_no_absence(tmp_path: Path) -> None:
     """The list begins to show lost@x.org and the sentinel after the page of lost@x.org was read. At the same time two
-    subscribers vanish, one of them before lost@x.org, so that neither ranks nor TotalCount show the change."""
-    fake = FakeList([person for person in build_crowd(3000) if person["Id"] != 1200])
+    subscribers vanish, one of them before lost@x.org, so that neither the ranks of the rows nor TotalCount show the
+    change."""
+    fake_list = FakeList([person for person in build_other_people(3000) if person["Id"] != 1200])
 
     def show_late(query: ListQuery) -> None:
-        if query.offset > 1500 and fake.people[3]["Id"] == 4:
-            fake.add(1200, "lost@x.org")
-            fake.add(5000, "w@x.org")
-            remaining_people = (person for person in fake.people if person["Id"] not in (4, 2950))
-            fake.people = sorted(remaining_people, key=lambda person: int(person["Id"]))
+        if query.offset > 1500 and fake_list.people[3]["Id"] == 4:
+            fake_list.add(1200, "lost@x.org")
+            fake_list.add(5000, "w@x.org")
+            remaining_people = (person for person in fake_list.people if person["Id"] not in (4, 2950))
+            fake_list.people = sorted(remaining_people, key=lambda person: int(person["Id"]))
 
-    fake.on_request = show_late
-    result = sweep(fake, tmp_path, "lost@x.org", sentinels=(build_sentinel(900.0, 5000, "w@x.org"),))
+    fake_list.on_request = show_late
+    result = sweep(fake_list, tmp_path, "lost@x.org", sentinels=(build_sentinel(900.0, 5000, "w@x.org"),))
     assert not result.absent_identities  # lost@x.org exists with the Id 1200, and no page showed this Id
 
 
 def test_a_sweep_records_the_total_the_number_of_requests_and_samples_of_the_classes(tmp_path: Path) -> None:
-    fake = FakeList([*build_crowd(3000), *build_crowd(1, 5000, "p+{}@x.org")])
+    fake_list = FakeList([*build_other_people(3000), *build_other_people(1, 5000, "p+{}@x.org")])
 
     async def look(session: Session) -> None:
-        await sweep_in(session, [build_key("bob@x.org")])
+        await sweep_session(session, [build_key("bob@x.org")])
         state = session.access.state
         assert state.stats is not None
-        assert (state.stats.total, state.stats.request_count) == (3001, len(fake.queries))
+        assert (state.stats.total, state.stats.request_count) == (3001, len(fake_list.queries))
         assert [sample.text for sample in state.stats.samples[classify("email", "a+b@x.org")]] == ["p+5000@x.org"]
         assert len(state.stats.samples[classify("email", "a@x.org")]) == 3
         assert not state.is_list_unreadable
-        fake.largest_limit = 200
-        shuffle_list(fake)
-        await sweep_in(session, [build_key("bob@x.org")])
+        fake_list.max_limit = 200
+        shuffle_list(fake_list)
+        await sweep_session(session, [build_key("bob@x.org")])
         assert session.access.state.is_list_unreadable
 
-    run_with_fake(fake, tmp_path, look)
+    run_with_fake(fake_list, tmp_path, look)
 
 
 def test_only_the_last_sweep_of_a_look_up_shows_sentinels(tmp_path: Path) -> None:
     """Two sweeps must agree, and the sentinel vanishes after the first sweep. So there are three sweeps."""
-    fake = FakeList(
-        build_crowd(100), sort_people=lambda people: sorted(people, key=lambda person: str(person["Email"]))
+    fake_list = FakeList(
+        build_other_people(100), sort_people=lambda people: sorted(people, key=lambda person: str(person["Email"]))
     )
-    fake.add(500, "w@x.org")
-    fake.largest_limit = 60
+    fake_list.add(500, "w@x.org")
+    fake_list.max_limit = 60
 
     def vanish(query: ListQuery) -> None:
-        if len(fake.queries) == 4:
-            fake.people.pop()
+        if len(fake_list.queries) == 4:
+            fake_list.people.pop()
 
-    fake.on_request = vanish
+    fake_list.on_request = vanish
 
-    result = sweep(fake, tmp_path, "bob@x.org", sentinels=(build_sentinel(900.0, 500, "w@x.org"),))
+    result = sweep(fake_list, tmp_path, "bob@x.org", sentinels=(build_sentinel(900.0, 500, "w@x.org"),))
 
     assert result.absent_identities
     assert (result.latest_seen_at, result.lag_s) == (float("-inf"), 100.0)
 
 
-async def sweep_in(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
+async def sweep_session(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
     (result,) = await look_up_by_sweep([KeyGroup(session.access, keys)])
     return result
 
@@ -155,21 +156,22 @@ async def list_base(session: Session) -> tuple[Listing, int]:
     return listing, (await record_base(session.access, listing.rows)).duplicate_count
 
 
-def list_once(fake: FakeList, folder: Path, *texts: str, **options: Any) -> tuple[Listing, int, list[int | None]]:
-    """Read the list. Return the listing, the number of doubled identities, and the recorded ids of these emails."""
+def list_once(fake_list: FakeList, folder: Path, *texts: str, **options: Any) -> tuple[Listing, int, list[int | None]]:
+    """Read the list. Return the listing, the number of identities with several ids, and the recorded
+    ids of these emails."""
 
     async def list_and_read(session: Session) -> tuple[Listing, int, list[int | None]]:
         listing, duplicate_count = await list_base(session)
         return listing, duplicate_count, read_recorded_ids(session.journal, *texts)
 
-    return run_with_fake(fake, folder, list_and_read, **options)
+    return run_with_fake(fake_list, folder, list_and_read, **options)
 
 
 def test_a_listing_records_only_the_subscribers_of_the_base(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5))
-    fake.add(51, "Ann@x.org")
-    fake.add(52, "bob@x.org", base={"Id": 8, "Name": "Shop"})
-    listing, duplicate_count, recorded_ids = list_once(fake, tmp_path, "ann@x.org", "bob@x.org", "p1@crowd.org")
+    fake_list = FakeList(build_other_people(5))
+    fake_list.add(51, "Ann@x.org")
+    fake_list.add(52, "bob@x.org", base={"Id": 8, "Name": "Shop"})
+    listing, duplicate_count, recorded_ids = list_once(fake_list, tmp_path, "ann@x.org", "bob@x.org", "p1@crowd.org")
     assert recorded_ids == [51, None, None]
     assert (listing.is_complete, duplicate_count) == (True, 0)
 
@@ -179,8 +181,8 @@ def test_a_listing_that_shows_no_unverified_entry_ends_the_run_and_records_nothi
     tmp_path: Path, is_listed: bool
 ) -> None:
     """The list must show the identity of an entry. The Id of the entry with another identity is not enough."""
-    fake = FakeList(build_crowd(5))
-    fake.add(51, "ann@x.org" if is_listed else "other@x.org")
+    fake_list = FakeList(build_other_people(5))
+    fake_list.add(51, "ann@x.org" if is_listed else "other@x.org")
     known_entry = ConfirmedEntry(digest_identity("email", "Ann@x.org"), 51, None)
 
     async def look(session: Session) -> list[int | None]:
@@ -189,47 +191,49 @@ def test_a_listing_that_shows_no_unverified_entry_ends_the_run_and_records_nothi
             await list_base(session)
         return read_recorded_ids(session.journal, "ann@x.org", "other@x.org")
 
-    assert run_with_fake(fake, tmp_path, look) == [51 if is_listed else None, None]
+    assert run_with_fake(fake_list, tmp_path, look) == [51 if is_listed else None, None]
 
 
 @pytest.mark.parametrize("is_sorted_by_email", [False, True])
-def test_a_listing_counts_identities_with_several_ids(tmp_path: Path, is_sorted_by_email: bool) -> None:
-    fake = FakeList(build_crowd(3000))
+def test_a_listing_counts_the_identities_that_have_several_ids(tmp_path: Path, is_sorted_by_email: bool) -> None:
+    fake_list = FakeList(build_other_people(3000))
     for number, email in enumerate(("a@x.org", "A@x.org", "a@X.org", "b@x.org", "b@x.org", "c@x.org")):
-        fake.add(5000 + number, email)
-    fake.add(6000, "c@x.org", base={"Id": 8, "Name": "Shop"})
+        fake_list.add(5000 + number, email)
+    fake_list.add(6000, "c@x.org", base={"Id": 8, "Name": "Shop"})
     if is_sorted_by_email:  # the list is read by two sweeps, and a subscriber of both sweeps is not doubled
-        fake.sort_people = lambda people: sorted(people, key=lambda person: (person["Email"].lower(), person["Id"]))
-    listing, duplicate_count, recorded_ids = list_once(fake, tmp_path, "a@x.org", "b@x.org", "c@x.org")
+        fake_list.sort_people = lambda people: sorted(
+            people, key=lambda person: (person["Email"].lower(), person["Id"])
+        )
+    listing, duplicate_count, recorded_ids = list_once(fake_list, tmp_path, "a@x.org", "b@x.org", "c@x.org")
     assert (listing.certificate.sweeps, duplicate_count) == (2 if is_sorted_by_email else 1, 2)
     assert None not in recorded_ids
 
 
 def test_a_listing_records_the_id_of_a_base_that_is_known_by_its_name(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5))
-    fake.add(51, "ann@x.org")
+    fake_list = FakeList(build_other_people(5))
+    fake_list.add(51, "ann@x.org")
 
     async def look(session: Session) -> None:
         await list_base(session)
         assert (session.journal.base.service_id, session.journal.base.name) == (7, "News")
         assert read_recorded_ids(session.journal, "ann@x.org") == [51]
 
-    run_with_fake(fake, tmp_path, look, base_id=None, name="News")
+    run_with_fake(fake_list, tmp_path, look, base_id=None, name="News")
 
 
 def test_the_run_ends_if_two_bases_have_the_name(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5))
-    fake.add(51, "ann@x.org")
-    fake.add(52, "bob@x.org", base={"Id": 8, "Name": "News"})
+    fake_list = FakeList(build_other_people(5))
+    fake_list.add(51, "ann@x.org")
+    fake_list.add(52, "bob@x.org", base={"Id": 8, "Name": "News"})
     with pytest.raises(ConfigurationError, match=r"several bases are called News \(ids 7, 8\)"):
-        sweep(fake, tmp_path, "ann@x.org", base_id=None, name="News")
+        sweep(fake_list, tmp_path, "ann@x.org", base_id=None, name="News")
 
 
 def test_the_run_ends_if_the_base_has_another_name_now(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5))
-    fake.add(51, "ann@x.org", base={"Id": 7, "Name": "Old news"})
+    fake_list = FakeList(build_other_people(5))
+    fake_list.add(51, "ann@x.org", base={"Id": 7, "Name": "Old news"})
     with pytest.raises(RunAborted, match="no longer called News"):
-        sweep(fake, tmp_path, "ann@x.org", name="News")
+        sweep(fake_list, tmp_path, "ann@x.org", name="News")
 
 
 def test_a_sweep_fails_if_the_service_returns_no_list(tmp_path: Path) -> None:
@@ -238,12 +242,12 @@ def test_a_sweep_fails_if_the_service_returns_no_list(tmp_path: Path) -> None:
 
 
 def test_a_stopped_run_ends_its_sweep(tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(500), largest_limit=10)
+    fake_list = FakeList(build_other_people(500), max_limit=10)
 
     async def look(session: Session) -> None:
-        fake.on_request = lambda query: session.control.event.set() if len(fake.queries) == 5 else None
+        fake_list.on_request = lambda query: session.control.event.set() if len(fake_list.queries) == 5 else None
         with pytest.raises(RunAborted, match="stopped"):
-            await sweep_in(session, [build_key("ann@x.org")])
+            await sweep_session(session, [build_key("ann@x.org")])
 
-    run_with_fake(fake, tmp_path, look)
-    assert len(fake.queries) < 15
+    run_with_fake(fake_list, tmp_path, look)
+    assert len(fake_list.queries) < 15

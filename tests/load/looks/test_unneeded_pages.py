@@ -1,4 +1,4 @@
-"""Pages that a look-up does not need, such as the page of a class. A service may fail at this page or at all pages."""
+"""Pages that a look-up can do without, such as the page of a class. A service may fail at this page or at all pages."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from connector.listing.pages import ListFailed, try_page
 from connector.load.session import Session
 from connector.service.wire import Ambiguous, ListPage, ListQuery, Refused
-from tests.load.looks.fake_list import FakeList, build_crowd
+from tests.load.looks.fake_list import FakeList, build_other_people
 from tests.load.sessions import run_with_fake
 
 _CLASS_QUERY = ListQuery(is_active=False)
@@ -16,37 +16,37 @@ _REDIRECT = Ambiguous(307, "redirected")
 
 
 def _try_page(tmp_path: Path, fails: Callable[[FakeList, ListQuery], bool]) -> ListPage | None:
-    fake, pages = FakeList(build_crowd(5)), list[ListPage | None]()
-    fake.choose_answer = lambda query: _REDIRECT if fails(fake, query) else None
+    fake_list, pages = FakeList(build_other_people(5)), list[ListPage | None]()
+    fake_list.choose_answer = lambda query: _REDIRECT if fails(fake_list, query) else None
 
-    async def ask(session: Session) -> None:
+    async def request_page(session: Session) -> None:
         pages.append(await try_page(session.access.client, session.access.retrier, _CLASS_QUERY))
 
-    run_with_fake(fake, tmp_path, ask)
+    run_with_fake(fake_list, tmp_path, request_page)
     return pages[0]
 
 
-def test_a_page_at_which_the_service_always_fails_is_none(tmp_path: Path) -> None:
-    assert _try_page(tmp_path, lambda fake, query: query == _CLASS_QUERY) is None
+def test_a_page_at_which_the_service_always_fails_is_returned_as_none(tmp_path: Path) -> None:
+    assert _try_page(tmp_path, lambda fake_list, query: query == _CLASS_QUERY) is None
 
 
 @pytest.mark.parametrize("status", [400, 404, 422])
-def test_a_page_that_the_service_refuses_is_none_after_one_request(status: int, tmp_path: Path) -> None:
-    fake = FakeList(build_crowd(5), choose_answer=lambda query: Refused(status, "no such filter"))
+def test_a_page_that_the_service_refuses_is_returned_as_none_after_one_request(status: int, tmp_path: Path) -> None:
+    fake_list = FakeList(build_other_people(5), choose_answer=lambda query: Refused(status, "no such filter"))
 
-    async def ask(session: Session) -> None:
+    async def request_page(session: Session) -> None:
         assert await try_page(session.access.client, session.access.retrier, _CLASS_QUERY) is None
 
-    run_with_fake(fake, tmp_path, ask)
-    assert [*fake.queries, *fake.evidence_queries] == [_CLASS_QUERY]
+    run_with_fake(fake_list, tmp_path, request_page)
+    assert [*fake_list.queries, *fake_list.evidence_queries] == [_CLASS_QUERY]
 
 
 def test_a_page_at_which_the_service_fails_once_is_read_again(tmp_path: Path) -> None:
-    page = _try_page(tmp_path, lambda fake, query: len(fake.queries) + len(fake.evidence_queries) == 1)
+    page = _try_page(tmp_path, lambda fake_list, query: len(fake_list.queries) + len(fake_list.evidence_queries) == 1)
     assert page is not None
     assert len(page.subscribers) == 5
 
 
 def test_an_outage_is_not_mistaken_for_a_page_at_which_the_service_fails(tmp_path: Path) -> None:
     with pytest.raises(ListFailed, match="307"):
-        _try_page(tmp_path, lambda fake, query: True)
+        _try_page(tmp_path, lambda fake_list, query: True)

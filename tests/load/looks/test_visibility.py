@@ -24,7 +24,7 @@ def build_certificate(reason: Reason) -> Certificate:
     return Certificate(verdict, reason, Order.ID, 1, 1, 0, 0, 0, 0, 0, {}, time, time)
 
 
-def test_a_sweep_counts_sentinels_if_it_shows_one_moment_or_the_previous_sweep_showed_them() -> None:
+def test_a_sweep_counts_sentinels_if_it_shows_the_list_at_one_moment_or_the_previous_sweep_showed_them() -> None:
     cases: list[tuple[Reason, set[int], set[int], float, float]] = [
         (Reason.ONE_ANSWER, {1, 2}, set(), 200.0, 0.0),
         (Reason.TWO_SWEEPS, {1, 2}, set(), 200.0, 0.0),
@@ -35,7 +35,13 @@ def test_a_sweep_counts_sentinels_if_it_shows_one_moment_or_the_previous_sweep_s
         (Reason.ID_ORDER, {1, 2}, {1}, 100.0, 0.0),
         (Reason.ID_ORDER, {1, 2}, {1, 2}, 200.0, 0.0),
         (Reason.ID_ORDER, {1}, {1, 2}, 100.0, 100.0),  # a sentinel that this sweep does not show does not count
-        (Reason.UNSTABLE_ORDER, {1}, set(), 100.0, 0.0),  # rows may be skipped, so a missed sentinel is no sign of lag
+        (
+            Reason.UNSTABLE_ORDER,
+            {1},
+            set(),
+            100.0,
+            0.0,
+        ),  # rows may be skipped, so a missing sentinel is not a sign of lag
     ]
     for reason, seen_ids, previous_seen_ids, latest_seen_at, lag_s in cases:
         visibility = read_visibility(
@@ -48,14 +54,16 @@ def test_a_sweep_counts_sentinels_if_it_shows_one_moment_or_the_previous_sweep_s
         assert (visibility.latest_seen_at, visibility.lag_s) == (latest_seen_at, lag_s)
 
 
-def test_a_subscriber_that_is_confirmed_during_a_sweep_is_no_sign_of_lag() -> None:
+def test_a_subscriber_that_is_confirmed_during_a_sweep_is_not_a_sign_of_lag() -> None:
     visibility = read_visibility([NEW_SENTINEL], frozenset(), frozenset(), build_certificate(Reason.ONE_ANSWER), 150.0)
     assert (visibility.latest_seen_at, visibility.lag_s) == (NO_SENTINEL, 0.0)
 
 
-def find_sentinels(fake: FakeList, folder: Path, *sentinels: Sentinel, check: FilterCheck = PASSED_CHECK) -> Visibility:
+def find_sentinels(
+    fake_list: FakeList, folder: Path, *sentinels: Sentinel, check: FilterCheck = PASSED_CHECK
+) -> Visibility:
     return run_with_fake(
-        fake,
+        fake_list,
         folder,
         lambda session: find_visible_sentinels(session.access, check, 1000.0, ["email"]),
         sentinels=sentinels,
@@ -64,12 +72,12 @@ def find_sentinels(fake: FakeList, folder: Path, *sentinels: Sentinel, check: Fi
 
 def test_a_sentinel_of_one_field_proves_nothing_for_another_field(tmp_path: Path) -> None:
     """The service may find subscribers by their email long before it finds them by their client_user_id."""
-    fake, sentinel = FakeList(), build_sentinel(900.0, 1, "a@x.org")
-    fake.add(1, "a@x.org")
+    fake_list, sentinel = FakeList(), build_sentinel(900.0, 1, "a@x.org")
+    fake_list.add(1, "a@x.org")
 
     def find_by(fields: list[str], folder: str) -> Visibility:
         return run_with_fake(
-            fake,
+            fake_list,
             tmp_path / folder,
             lambda session: find_visible_sentinels(session.access, PASSED_CHECK, 1000.0, fields),
             sentinels=(sentinel,),
@@ -87,11 +95,11 @@ def build_series(sentinel_count: int) -> tuple[Sentinel, ...]:
 
 def build_lagging_list(sentinels: tuple[Sentinel, ...], shown_until: float) -> FakeList:
     """Return a list that shows the sentinels confirmed until this time."""
-    fake = FakeList()
+    fake_list = FakeList()
     for sentinel in sentinels:
         if sentinel.confirmed_at <= shown_until:
-            fake.add(sentinel.subscriber_id, sentinel.value.lower())
-    return fake
+            fake_list.add(sentinel.subscriber_id, sentinel.value.lower())
+    return fake_list
 
 
 MIXED_SENTINELS = (
@@ -109,14 +117,14 @@ CASES: dict[str, tuple[float, tuple[Sentinel, ...], FilterCheck, tuple[float, fl
     "the latest of a few visible sentinels is found": (995.0, build_series(10), PASSED_CHECK, (995.0, 4.0), None),
     "no sentinel is visible if the list shows none": (0.0, build_series(5), PASSED_CHECK, (NO_SENTINEL, 5.0), None),
     "a sentinel of a passed class is a sign of lag": (0.0, MIXED_SENTINELS, PASSED_CHECK, (NO_SENTINEL, 90.0), None),
-    "a sentinel of another class is no sign of lag": (0.0, MIXED_SENTINELS, FilterCheck(), (NO_SENTINEL, 0.0), None),
+    "a sentinel of another class is not a sign of lag": (0.0, MIXED_SENTINELS, FilterCheck(), (NO_SENTINEL, 0.0), None),
     "a sentinel is looked up in every spelling": (
         900.0, (build_sentinel(900.0, 1, "P900@X.org"),), PASSED_CHECK, (900.0, 0.0), None,
     ),
-    "a sentinel confirmed after the beginning does not count": (
+    "a sentinel confirmed after the start of the look-up does not count": (
         0.0, (build_sentinel(1000.5, 1, "a@x.org"),), PASSED_CHECK, (NO_SENTINEL, 0.0), 0,
     ),
-    "without a sentinel no request is made": (0.0, (), PASSED_CHECK, (NO_SENTINEL, 0.0), 0),
+    "without a sentinel no request is sent": (0.0, (), PASSED_CHECK, (NO_SENTINEL, 0.0), 0),
 }  # fmt: skip
 
 
@@ -129,10 +137,10 @@ def test_look_ups_of_sentinels_find_the_latest_visible_sentinel_and_the_lag(
     expected: tuple[float, float],
     query_count: int | None,
 ) -> None:
-    fake = build_lagging_list(sentinels, shown_until)
-    visibility = find_sentinels(fake, tmp_path, *sentinels, check=check)
+    fake_list = build_lagging_list(sentinels, shown_until)
+    visibility = find_sentinels(fake_list, tmp_path, *sentinels, check=check)
     assert (visibility.latest_seen_at, visibility.lag_s) == expected
-    assert query_count in (None, len(fake.queries))
+    assert query_count in (None, len(fake_list.queries))
 
 
 @pytest.mark.parametrize(
@@ -140,10 +148,10 @@ def test_look_ups_of_sentinels_find_the_latest_visible_sentinel_and_the_lag(
 )
 def test_at_most_nine_requests_find_the_lag_of_a_list(tmp_path: Path, sentinel_count: int, shown_until: float) -> None:
     sentinels = build_series(sentinel_count)
-    fake = build_lagging_list(sentinels, shown_until)
-    visibility = find_sentinels(fake, tmp_path, *sentinels)
+    fake_list = build_lagging_list(sentinels, shown_until)
+    visibility = find_sentinels(fake_list, tmp_path, *sentinels)
     latest_seen_at = visibility.latest_seen_at
     assert latest_seen_at <= shown_until
     assert latest_seen_at >= shown_until - sentinel_count / 10 or latest_seen_at == NO_SENTINEL
     assert 0 < visibility.lag_s <= 1000.0 - shown_until + sentinel_count / 10
-    assert len(fake.queries) <= 9
+    assert len(fake_list.queries) <= 9
