@@ -100,10 +100,10 @@ class IncrementReading:
         rows. A run with such a message is partial, because a person must correct the values."""
         watch = self._increment.source.watch
         if watch.first_future is not None:
-            record, value = watch.first_future
+            number, value = watch.first_future
             yield (
                 f"{count(watch.future_count, 'row')} {agree(watch.future_count, 'has', 'have')} a value in "
-                f"{watch.column} that lies beyond tomorrow (for example record {record}: {write_cursor(value)}). "
+                f"{watch.column} that lies beyond tomorrow (for example row {number}: {write_cursor(value)}). "
                 "Such a value does not move the cursor. "
                 f"Correct {agree(watch.future_count, 'the row', 'the rows')} in the source"
             )

@@ -24,7 +24,7 @@ from connector.subscribers.validation import validate_rows
 from connector.texts import agree, count
 
 _ARTICLES = {"email": "an email address", "client_user_id": "a client_user_id"}
-_MAX_RECORDS_IN_MESSAGE = 5  # record numbers in a message about records without an identity
+_MAX_ROWS_IN_MESSAGE = 5  # row numbers in a message about rows without an identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ class _Reading:
     """The part of a list that has been read."""
 
     digests: list[Digests] = field(default_factory=lambda: [join_digests((), IDENTITY_BYTES)])
-    empty_records: list[int] = field(default_factory=list)  # numbers (1 = first) of records with an empty cell
-    unreadable_records: list[int] = field(default_factory=list)  # numbers of records whose cell is not an identity
+    empty_rows: list[int] = field(default_factory=list)  # numbers of rows with an empty cell
+    unreadable_rows: list[int] = field(default_factory=list)  # numbers of rows whose cell is not an identity
     messages: list[str] = field(default_factory=list)
 
 
 def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> tuple[Suppression, list[str]]:
     """Return the complete suppression list, and messages about it.
 
-    Raises SourceError if the list cannot be read to its end, ContentError if a record or a cell cannot be read,
+    Raises SourceError if the list cannot be read to its end, ContentError if a row or a cell cannot be read,
     ConfigurationError if the list is empty, lacks its column or has no identity, and RunAborted if `is_stopped` returns
     True before the list was read.
     """
@@ -64,11 +64,11 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
                 _read_chunk(reading, chunk, plan)
         except SourceError as error:
             raise type(error)(f"the suppression list cannot be read: {error}. Nothing was sent") from None
-    name, empty_records, unreadable_records = source.name, reading.empty_records, reading.unreadable_records
+    name, empty_rows, unreadable_rows = source.name, reading.empty_rows, reading.unreadable_rows
     suppression = Suppression(
         plan.job, plan.field, np.concatenate(reading.digests), name=name, max_shrink=plan.max_shrink
     )
-    if not suppression.size and not empty_records and not unreadable_records:
+    if not suppression.size and not empty_rows and not unreadable_rows:
         raise ConfigurationError(
             f"the suppression list {name} has no rows, so everybody would be sent. Nothing was sent. Find out why the "
             "list is empty. If nobody should be suppressed, remove the list (suppress.file or suppress.sql) from the "
@@ -77,23 +77,23 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
     if not suppression.size:
         raise ConfigurationError(
             f"the suppression list {name} suppresses no subscriber: none of its "
-            f"{len(empty_records) + len(unreadable_records):,} rows has {_ARTICLES[plan.field]} in the column "
+            f"{len(empty_rows) + len(unreadable_rows):,} rows has {_ARTICLES[plan.field]} in the column "
             f"{plan.column}; correct suppress.column or suppress.field. Nothing was sent"
         )
-    if unreadable_records:
-        row_count = len(unreadable_records)
+    if unreadable_rows:
+        row_count = len(unreadable_rows)
         raise ContentError(
             f"the suppression list {name}: {count(row_count, 'row')} "
-            f"({agree(row_count, 'record', 'records')} {_list_records(unreadable_records)}) "
+            f"({agree(row_count, 'row number', 'row numbers')} {_list_rows(unreadable_rows)}) "
             f"{agree(row_count, 'has', 'have')} something else than {_ARTICLES[plan.field]} in the column "
             f"{plan.column}, such as a domain or a hash. Correct or remove {agree(row_count, 'the row', 'the rows')}, "
             "because a suppressed subscriber may be meant. Nothing was sent"
         )
-    if empty_records:
-        row_count = len(empty_records)
+    if empty_rows:
+        row_count = len(empty_rows)
         reading.messages.append(
-            f"suppression list {name}: the column {plan.column} is empty in {count(row_count, 'row')} (records "
-            f"{_list_records(empty_records)}), so {agree(row_count, 'it suppresses', 'they suppress')} nobody"
+            f"suppression list {name}: the column {plan.column} is empty in {count(row_count, 'row')} "
+            f"({agree(row_count, 'row number', 'row numbers')} {_list_rows(empty_rows)}), so {agree(row_count, 'it suppresses', 'they suppress')} nobody"
         )
     return suppression, reading.messages
 
@@ -131,7 +131,7 @@ def _read_chunk(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
     for malformed_row in chunk.malformed:
         line = "" if malformed_row.line is None else f" (line {malformed_row.line})"
         raise ContentError(
-            f"{chunk.name}: record {malformed_row.number}{line} {malformed_row.message}; correct the record, "
+            f"{chunk.name}: row {malformed_row.number}{line} {malformed_row.message}; correct the row, "
             "because it may name a suppressed subscriber"
         )
     result = apply_mapping(chunk.frame, FieldMapping({plan.field: ColumnRule(column=plan.column)}))
@@ -149,13 +149,13 @@ def _read_chunk(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
     for position in sorted({*np.flatnonzero(domain_mask).tolist(), *(fault.position for fault in validation.faults)}):
         cell, number = mapped_frame[plan.field].iloc[position], int(chunk.numbers[position])
         if position in null_positions:
-            reading.unreadable_records.append(number)
+            reading.unreadable_rows.append(number)
         elif not isinstance(cell, str) or not (text := cell.translate(_INVISIBLE).strip()):
-            reading.empty_records.append(number)
+            reading.empty_rows.append(number)
         elif plan.field == "email" and not domain_mask[position] and (addresses := read_addresses(text)):
             reading.digests.append(compute_identities(pd.Series(addresses, dtype="str"), "email"))
         else:
-            reading.unreadable_records.append(number)
+            reading.unreadable_rows.append(number)
 
 
 _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
@@ -182,7 +182,5 @@ def read_addresses(text: str) -> list[str]:
     return addresses
 
 
-def _list_records(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers[:_MAX_RECORDS_IN_MESSAGE])) + (
-        " …" if len(numbers) > _MAX_RECORDS_IN_MESSAGE else ""
-    )
+def _list_rows(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:_MAX_ROWS_IN_MESSAGE])) + (" …" if len(numbers) > _MAX_ROWS_IN_MESSAGE else "")

@@ -222,12 +222,12 @@ class CursorWatch:
     largest_value: CursorValue | None = None
     missing_count: int = 0
     wrong_kind_count: int = 0
-    first_wrong_kind: tuple[int, object] | None = None  # record number, from 1, and value
+    first_wrong_kind: tuple[int, object] | None = None  # row number, from 1, and value
     future_count: int = 0
-    first_future: tuple[int, CursorValue] | None = None  # record number, from 1, and value
+    first_future: tuple[int, CursorValue] | None = None  # row number, from 1, and value
 
     def record(self, values: Sequence[object], first_number: int) -> None:
-        """Record the values of consecutive rows. `first_number` is the record number of the first row."""
+        """Record the values of consecutive rows. `first_number` is the number of the first row."""
         largest: CursorValue | None = None
         self.missing_count += sum(value is None for value in values)
         if {*map(type, values)} - {type(None)} == {_KIND_DETAILS[self.kind][0]}:

@@ -262,8 +262,8 @@ class IncrementalSource(CloseableResource):
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
         yield from self._source.chunks(used_columns)
         if self.watch.first_wrong_kind is not None:
-            record, value = self.watch.first_wrong_kind
-            self._refuse_values(self.watch.wrong_kind_count, value, f"record {record}: ")
+            number, value = self.watch.first_wrong_kind
+            self._refuse_values(self.watch.wrong_kind_count, value, f"row {number}: ")
         self.is_read_to_end = True
 
     def close(self) -> None:
@@ -328,12 +328,12 @@ class IncrementalSource(CloseableResource):
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             raise SourceError(f"{self.name}: {explain(error, url)}") from None
 
-    def _refuse_values(self, value_count: int, example: object, record: str = "") -> NoReturn:
+    def _refuse_values(self, value_count: int, example: object, row: str = "") -> NoReturn:
         column, kind = self.watch.column, self.watch.kind
         kind_name = "whole number" if kind is CursorKind.INTEGER else str(kind)
         raise ConfigurationError(
             f"{self.name}: {count(value_count, 'row')} {agree(value_count, 'has', 'have')} no {kind_name} in {column} "
-            f"that can be compared with the cursor (for example {record}{show_example(example)}), so later runs would "
+            f"that can be compared with the cursor (for example {row}{show_example(example)}), so later runs would "
             f"not read {agree(value_count, 'it', 'them')}. Correct {agree(value_count, 'the row', 'the rows')}, "
             "or convert the column in a query"
         )

@@ -218,7 +218,7 @@ def test_a_value_beyond_tomorrow_does_not_move_the_cursor_and_makes_the_run_part
     )
     first_result = connector.run_json("sync", job)
     assert (first_result.code, first_result.rows) == (1, {"read": 3, "created": 3})
-    assert f"beyond tomorrow (for example record 3: {expected_text}" in first_result.stderr
+    assert f"beyond tomorrow (for example row 3: {expected_text}" in first_result.stderr
     write_people(tmp_path, ("new", format_value(tomorrow_format, now + timedelta(days=1))))
     second_result = connector.run_json("sync", job)
     assert (second_result.code, second_result.rows["created"]) == (1, 1)

@@ -47,7 +47,7 @@ def test_a_listed_subscriber_is_suppressed_and_never_sent(connector: Connector, 
     list_lines = (" Bob@X.org,2020", "zoe@xn--bcher-kva.example,2021", "eve@x.org,", "\u200b,2020", ",2021")
     write_csv(tmp_path / "gone.csv", "address,since", *list_lines)
     result = connector.run_json("import", tmp_path / "people.csv", "--job", write_job(tmp_path))
-    assert "is empty in 2 rows (records 5, 6), so they suppress nobody" in find_message(result, "gone.csv")
+    assert "is empty in 2 rows (row numbers 5, 6), so they suppress nobody" in find_message(result, "gone.csv")
     assert result.rows == {"read": 5, "invalid": 1, "duplicate": 1, "suppressed": 2, "created": 1}
     assert count_stored(connector.sandbox) == {"ann@x.org": 1}
     assert result.report["requests"]["create"]["sent"] == 1
@@ -126,9 +126,9 @@ def test_a_list_that_shrank_by_half_is_refused_until_the_guard_allows_it(connect
 
 
 BAD_LISTS = {
-    "address,since\nperson1@example.com,2020\nperson0@example.com,2020,why\n": "record 3 (line 3) has 3 cells",
+    "address,since\nperson1@example.com,2020\nperson0@example.com,2020,why\n": "row 3 (line 3) has 3 cells",
     "address,since\n7,2020\n8,2021\n": "suppresses no subscriber",
-    "address\nzoe@x.org\nperson0@example.com (now eve@x.org)\n": "gone.csv: 1 row (record 3) has something else than",
+    "address\nzoe@x.org\nperson0@example.com (now eve@x.org)\n": "gone.csv: 1 row (row number 3) has something else than",
 }
 
 
