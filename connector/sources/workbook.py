@@ -123,9 +123,9 @@ class WorkbookSource(CloseableResource):
         malformed_rows, good_rows = [], []
         for number, cells in rows:
             if (problem := self._find_error(number, used_columns)) is not None:
-                fault = ("error_cell", f"row {number}: {problem}")
+                fault = ("error_cell", problem)
             elif any(cell != "" for cell in [*cells[: self._span.start], *cells[self._span.stop :]]):
-                fault = ("ragged", f"row {number}: has a cell outside the columns that the header names")
+                fault = ("ragged", "has a cell outside the columns that the header names")
             else:
                 good_rows.append((number, cells[self._span]))
                 continue
