@@ -93,7 +93,8 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
         row_count = len(empty_rows)
         reading.messages.append(
             f"suppression list {name}: the column {plan.column} is empty in {count(row_count, 'row')} "
-            f"({agree(row_count, 'row number', 'row numbers')} {_list_rows(empty_rows)}), so {agree(row_count, 'it suppresses', 'they suppress')} nobody"
+            f"({agree(row_count, 'row number', 'row numbers')} {_list_rows(empty_rows)}), so "
+            f"{agree(row_count, 'it suppresses', 'they suppress')} nobody"
         )
     return suppression, reading.messages
 

@@ -128,7 +128,7 @@ def test_a_list_that_shrank_by_half_is_refused_until_the_guard_allows_it(connect
 BAD_LISTS = {
     "address,since\nperson1@example.com,2020\nperson0@example.com,2020,why\n": "row 3 (line 3) has 3 cells",
     "address,since\n7,2020\n8,2021\n": "suppresses no subscriber",
-    "address\nzoe@x.org\nperson0@example.com (now eve@x.org)\n": "gone.csv: 1 row (row number 3) has something else than",
+    "address\nzoe@x.org\nperson0@example.com (now eve@x.org)\n": "gone.csv: 1 row (row number 3) has something else",
 }
 
 
