@@ -117,7 +117,8 @@ def _read_source(job: Job, settings: Settings) -> str:
     if report.status == "aborted":
         raise SourceError(report.messages[0])
     counts = report.rows
-    message = f"{count(counts['read'], 'first row')} read, {counts['valid']:,} valid, {counts['invalid']:,} invalid"
+    read_text = f"{count(counts['read'], 'row')} read from the beginning"
+    message = f"{read_text}, {counts['valid']:,} valid, {counts['invalid']:,} invalid"
     if not counts["valid"] and counts["invalid"]:
         raise SourceError(f"{message}. To see why, run: connector validate JOB")
     return message
