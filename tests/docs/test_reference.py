@@ -23,7 +23,7 @@ from connector.warehouse.receipts import COLUMNS as RECEIPT_COLUMNS
 from connector.warehouse.statements import MODE_COLUMNS, RUN_COLUMNS
 from pipelines.report.differences import DIFFERENCE_COLUMNS, DifferencesReport
 from tests.pipelines.conftest import Connector, write_csv
-from tests.pipelines.reconciled import erase_first, plant
+from tests.pipelines.reconciled import create_in_service, erase_oldest
 
 ROOT = Path(__file__).parents[2]
 GENERATOR = runpy.run_path(str(ROOT / "docs" / "generate_reference.py"))
@@ -105,8 +105,8 @@ def test_each_report_has_the_keys_of_the_reference(sandbox: SandboxProcess, tmp_
     write_csv(tmp_path / "people.csv", *PEOPLE_LINES)
     for name, text in FILE_TEXTS.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    plant(connector.sandbox, "eve@example.com", FirstName="Eve", IsActive=True)
-    plant(connector.sandbox, "ann@example.com", FirstName="Ann", IsActive=True)
+    create_in_service(connector.sandbox, "eve@example.com", FirstName="Eve", IsActive=True)
+    create_in_service(connector.sandbox, "ann@example.com", FirstName="Ann", IsActive=True)
     check_run(connector, "plan", "crm.yaml")
     check_run(connector, "import", "people.csv", "--base-name", "News", "--quiet-period", "200ms", "--dry-run")
     check_run(connector, "sync", "crm.yaml")
@@ -117,7 +117,7 @@ def test_each_report_has_the_keys_of_the_reference(sandbox: SandboxProcess, tmp_
     check_report(connector, "explain", "new@example.com", model="`explain`")
     check_run(connector, "retry", "--quiet-period", "200ms")
     check_run(connector, "export", "people.parquet", "--active")
-    erase_first(connector.sandbox)
+    erase_oldest(connector.sandbox)
     check_run(connector, "reconcile", "crm.yaml", further_model="Further keys of `reconcile`")
     check_run(connector, "mail", "mail.yaml", "--preview", "2")
     check_run(connector, "mail", "mail.yaml")

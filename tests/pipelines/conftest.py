@@ -18,7 +18,7 @@ from connector.fields import normalise_email
 from connector.sandbox import SandboxProcess
 from tests.databases import open_postgres
 from tests.pipelines.forked import Forked
-from tests.pipelines.hooks import Hook, serve_hook
+from tests.pipelines.hooks import WebhookReceiver, serve_webhook
 from tests.pipelines.in_process import run_in_process
 
 ROOT = Path(__file__).parents[2]
@@ -135,8 +135,8 @@ def postgres_connector(connector: Connector) -> Iterator[Connector]:
 
 
 @pytest.fixture
-def hook() -> Iterator[Hook]:
-    with serve_hook() as receiver:
+def webhook_receiver() -> Iterator[WebhookReceiver]:
+    with serve_webhook() as receiver:
         yield receiver
 
 
@@ -145,10 +145,10 @@ def write_csv(path: Path, *lines: str) -> Path:
     return path
 
 
-def write_addresses(path: Path, people_count: int, first_index: int = 0) -> Path:
-    """Write a CSV of this many valid people."""
+def write_addresses(path: Path, person_count: int, first_index: int = 0) -> Path:
+    """Write a CSV file with this many valid people."""
     people = (
-        f"person{index}@example.com,Ann {index},Lee,true" for index in range(first_index, first_index + people_count)
+        f"person{index}@example.com,Ann {index},Lee,true" for index in range(first_index, first_index + person_count)
     )
     return write_csv(path, "email,first_name,last_name,is_active", *people)
 
@@ -184,13 +184,13 @@ def wait_for_result(process: Forked) -> CommandResult:
     return CommandResult(process.returncode, stdout, stderr)
 
 
-def has_stored(sandbox: SandboxProcess, number: int) -> bool:
-    """Return whether the sandbox has at least this many subscribers."""
-    return bool(sandbox.stats()["subscribers"] >= number)
+def has_stored(sandbox: SandboxProcess, subscriber_count: int) -> bool:
+    """Return whether the sandbox has stored at least this many subscribers."""
+    return bool(sandbox.stats()["subscribers"] >= subscriber_count)
 
 
 def wait_for(is_fulfilled: Callable[[], bool]) -> None:
-    """Return as soon as the condition holds, and fail after two minutes. The machine may have other work."""
+    """Return as soon as the condition is true. Fail after two minutes, because other programs may use the machine."""
     deadline = time.monotonic() + 120
     while not is_fulfilled():
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""A scheduler of Dask and its workers."""
+"""Starts a scheduler of Dask, and finds the workers and sockets of a process."""
 
 import ipaddress
 import os
@@ -49,7 +49,7 @@ def list_children(pid: int) -> list[int]:
 
 
 def list_workers(pid: int) -> list[int]:
-    """Return the workers of a command: the children of its server of forks."""
+    """Return the workers of a command: the children of its fork server."""
     servers = [child for child in list_children(pid) if b"forkserver" in read_command(child)]
     return [worker for server in servers for worker in list_children(server)]
 
@@ -79,7 +79,9 @@ def list_listening(pid: int) -> list[str]:
             for line in (process_folder / "net" / name).read_text().splitlines()[1:]
         ]
         return [
-            _read_address(line[1]) for line in socket_rows if line[3] == _LISTENING and f"socket:[{line[9]}]" in sockets
+            _parse_address(line[1])
+            for line in socket_rows
+            if line[3] == _LISTENING and f"socket:[{line[9]}]" in sockets
         ]
     return []
 
@@ -87,7 +89,7 @@ def list_listening(pid: int) -> list[str]:
 _LISTENING = "0A"  # a state of proc_pid_net(5)
 
 
-def _read_address(hexadecimal: str) -> str:
+def _parse_address(hexadecimal: str) -> str:
     """Return an address that the kernel wrote in hexadecimal digits, four bytes at a time in the machine's order."""
     digits = hexadecimal.partition(":")[0]
     groups = [int(digits[start : start + 8], 16).to_bytes(4, sys.byteorder) for start in range(0, len(digits), 8)]

@@ -1,4 +1,4 @@
-"""Commands in forks of a process that has imported the program, because the imports take two seconds of each start.
+"""Runs commands in forks of a process that has imported the program. The imports would add two seconds to each start.
 
 A test of the start itself uses a new process (`Connector.start_anew`)."""
 
@@ -108,7 +108,7 @@ class Forked:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if error is not None:
             self._process.kill()
@@ -126,7 +126,7 @@ def serve_programs(programs: Mapping[Path, Callable[[], None]]) -> Iterator[None
             path.write_text(_PROGRAM.format(python=sys.executable, address=f"{folder}/socket"), encoding="utf-8")
             path.chmod(0o755)
         programs_by_name = {path.name: program for path, program in programs.items()}
-        Thread(target=_serve, args=(listener, programs_by_name), daemon=True).start()
+        Thread(target=_serve_programs, args=(listener, programs_by_name), daemon=True).start()
         yield
         listener.shutdown(socket.SHUT_RDWR)
 
@@ -156,16 +156,16 @@ def _receive_stream(duplicate: Any) -> _Stream:
     return _Stream(duplicate.detach())
 
 
-def _serve(listener: socket.socket, programs: Mapping[str, Callable[[], None]]) -> None:
+def _serve_programs(listener: socket.socket, programs: Mapping[str, Callable[[], None]]) -> None:
     while True:
         try:
             client, _ = listener.accept()
         except OSError:  # the listener was shut down
             return
-        Thread(target=_answer, args=(client, programs), daemon=True).start()
+        Thread(target=_run_for_client, args=(client, programs), daemon=True).start()
 
 
-def _answer(client: socket.socket, programs: Mapping[str, Callable[[], None]]) -> None:
+def _run_for_client(client: socket.socket, programs: Mapping[str, Callable[[], None]]) -> None:
     with client, client.makefile() as client_file:
         streams = socket.recv_fds(client, 1, 3)[1]
         (path, *arguments), environ, folder = json.load(client_file)

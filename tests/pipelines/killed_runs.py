@@ -1,5 +1,5 @@
-"""Runs a command in a fork that kills itself at a point: before or after a transaction of the ledger or a writing of
-receipts, or before a statement or a change of the disk while receipts are written."""
+"""Runs a command in a fork that kills itself at a kill point. Kill points are before and after each transaction of the
+ledger, before and after receipts are written, and before each statement and each change of the disk meanwhile."""
 
 import os
 import signal
@@ -18,8 +18,8 @@ from tests.pipelines.forked import CONTEXT
 
 
 def run_killed(arguments: Sequence[str], environ: Mapping[str, str], folder: Path, point: int) -> bool:
-    """Run a command that kills itself at the point with this index (from 0). Return whether the command reached the
-    point."""
+    """Run a command that kills itself at the kill point with the index `point` (from 0). Return whether the command
+    reached the kill point."""
     process = CONTEXT.Process(target=_run, args=(list(arguments), dict(environ), folder, point))
     process.start()
     process.join()
@@ -34,32 +34,32 @@ def _run(arguments: list[str], environ: dict[str, str], folder: Path, point: int
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     remaining_points = iter(range(point, -1, -1))
 
-    def pass_point() -> None:
+    def reach_kill_point() -> None:
         if next(remaining_points, None) == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    original_transaction, original_write, is_writing = Store.transaction, write_to_destination, Event()
+    original_transaction, original_write, is_writing_receipts = Store.transaction, write_to_destination, Event()
 
     @contextmanager
     def transact(store: Store) -> Iterator[Any]:
-        pass_point()
+        reach_kill_point()
         with original_transaction(store) as connection:
             yield connection
-        pass_point()
+        reach_kill_point()
 
     def write_receipts(*values: Any) -> None:
-        pass_point()
-        is_writing.set()
+        reach_kill_point()
+        is_writing_receipts.set()
         original_write(*values)
-        is_writing.clear()
-        pass_point()
+        is_writing_receipts.clear()
+        reach_kill_point()
 
-    def pass_point_of_writing() -> None:
-        if is_writing.is_set():
-            pass_point()
+    def reach_kill_point_of_writing() -> None:
+        if is_writing_receipts.is_set():
+            reach_kill_point()
 
-    call_at_statements(pass_point_of_writing)
-    call_at_disk_changes(pass_point_of_writing)
+    call_at_statements(reach_kill_point_of_writing)
+    call_at_disk_changes(reach_kill_point_of_writing)
 
     replacements: dict[tuple[Any, str], Callable[..., Any]] = {
         (Store, "transaction"): transact,

@@ -20,21 +20,21 @@ load: {quiet_period: 200ms}
 """A job with a suppression list."""
 
 
-def lose_three(
-    connector: Connector, path: Path, *options: str, base: str | None = "News", **losses: Any
+def leave_three_unknown_creates(
+    connector: Connector, path: Path, *options: str, base: str | None = "News", **faults: Any
 ) -> CommandResult:
-    """Run an import that ends with three unknown creates. Without `base`, an option names the base."""
-    connector.sandbox.switch(**losses)
+    """Run an import that ends with three unknown creates. If `base` is None, one of the options names the base."""
+    connector.sandbox.switch(**faults)
     base_options = [] if base is None else ["--base-name", base]
     result = connector.run_json("import", path, *base_options, "--active", "--quiet-period", "200ms", *options)
-    connector.sandbox.switch(**dict.fromkeys(losses, 0))
+    connector.sandbox.switch(**dict.fromkeys(faults, 0))
     assert (result.code, result.rows["unknown"]) == (3, 3)
     return result
 
 
-def hold_three(connector: Connector, path: Path) -> CommandResult:
-    """Leave three creates that are proved absent and held."""
-    lose_three(connector, path, drop_before=1)
+def leave_three_held_creates(connector: Connector, path: Path) -> CommandResult:
+    """Leave three held creates, which are proved absent."""
+    leave_three_unknown_creates(connector, path, drop_before=1)
     result = connector.import_file(path, "--on-unknown", "hold")
     assert (result.code, result.rows) == (1, {"read": 3, "unknown": 3})
     return result
@@ -62,14 +62,14 @@ def read_states(connector: Connector) -> list[State]:
         return read(ledger)
 
 
-def put_lag_on_record(connector: Connector, lag_s: float) -> None:
-    """Record this lag of the list in the ledger, like a run that measured the lag."""
+def record_lag_of_list(connector: Connector, lag_s: float) -> None:
+    """Record this lag of the list in the ledger, as a run does that has measured the lag."""
     with open_ledger(f"sqlite:///{connector.folder}/state/ledger.db") as ledger, ledger.transaction() as connection:
         record_lag(connection, connector.sandbox.base_url, lag_s)
 
 
 def create_elsewhere(connector: Connector, path: Path, *options: str) -> None:
-    """Create the people with another ledger: by default in the base News as active."""
+    """Create the people with another ledger, by default in the base News as active subscribers."""
     environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "elsewhere")}
     result = connector.run_json("import", path, *(options or INTO_NEWS), environ=environ)
     assert result.code == 0, result.stderr

@@ -1,4 +1,4 @@
-"""Shared by tests of jobs with several bases, which a column names."""
+"""Helpers for tests of jobs with several bases, which a column names."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Shared by tests of plans: a job, the rows of a plan, and checks that a plan changes nothing."""
+"""Helpers for tests of plans: a job, the rows of a plan, and checks that a plan changes nothing."""
 
 import csv
 from collections.abc import Mapping

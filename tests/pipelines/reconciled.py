@@ -1,4 +1,4 @@
-"""Shared by tests of reconciliations: subscribers of other programs, and the reported differences."""
+"""Helpers for tests of reconciliations: subscribers of other programs, and the reported differences."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.sandbox.client import SandboxClient
 NO_DIFFERENCES = {"missing": 0, "extra": 0, "duplicated": 0, "drifted": 0, "vanished": 0}
 UNKNOWN_DIFFERENCES = {"missing": None, "extra": None, "vanished": None}
 
-Line = tuple[str, str, str]
+DifferenceLine = tuple[str, str, str]
 """The kind, the identity and the field of a difference."""
 
 
@@ -31,35 +31,35 @@ def _describe_state(state: Path) -> Mapping[str, tuple[bytes, int]]:
 
 
 def find_differences(result: CommandResult) -> Mapping[str, int]:
-    """Return the number of differences of each kind that has some."""
-    return {kind: number for kind, number in result.report["differences"].items() if number}
+    """Return the number of differences of each kind that has at least one difference."""
+    return {kind: count for kind, count in result.report["differences"].items() if count}
 
 
 def read_lines(folder: Path) -> list[dict[str, str]]:
     return read_rows(folder / "differences.csv")
 
 
-def list_lines(folder: Path) -> list[Line]:
+def list_lines(folder: Path) -> list[DifferenceLine]:
     return [(line["difference"], line["identity"], line["field"]) for line in read_lines(folder)]
 
 
-def plant(sandbox: SandboxProcess, email: str | None, base: object = None, **fields: object) -> int:
-    """Create a subscriber by another program, and return its id."""
+def create_in_service(sandbox: SandboxProcess, email: str | None, base: object = None, **fields: object) -> int:
+    """Create a subscriber as another program does, and return the id."""
     reply = SandboxClient(sandbox).create(email, base=base or {"Name": "News"}, **fields)
     assert reply.status == 200, reply
     return int(reply.json["Subscriber"]["Id"])
 
 
-def erase_first(sandbox: SandboxProcess, number: int = 1, **query: object) -> list[int]:
-    """Erase the `number` subscribers with the smallest ids from the service, and return their ids."""
+def erase_oldest(sandbox: SandboxProcess, count: int = 1, **query: object) -> list[int]:
+    """Erase the `count` subscribers with the smallest ids from the service, and return their ids."""
     sequence = sandbox.truth()["sequence"]
-    sandbox.switch(churn_delete=number, churn_where="head")
+    sandbox.switch(churn_delete=count, churn_where="head")
     SandboxClient(sandbox).request_list(limit=1, **query)
     sandbox.switch(churn_delete=0)
     return [event["id"] for event in sandbox.truth(sequence)["events"] if event["kind"] == "churn_deleted"]
 
 
-def show_all(sandbox: SandboxProcess) -> dict[str, dict[str, Any]]:
+def list_by_email(sandbox: SandboxProcess) -> dict[str, dict[str, Any]]:
     """Return all listed subscribers by email."""
     return {
         subscriber["Email"]: subscriber for subscriber in SandboxClient(sandbox).read_page(limit=1000)["Subscribers"]

@@ -1,4 +1,4 @@
-"""Shared by tests of shards: a job over people, commands that run together, and the sandbox's record of the people."""
+"""Helpers for tests of shards: a job with many people, commands that run together, and the people in the sandbox."""
 
 import os
 from collections import Counter
@@ -13,7 +13,7 @@ KILL_TEST_PEOPLE_COUNT = int(os.environ.get("CONNECTOR_TEST_ENGINE_PEOPLE", "150
 
 IS_CAMPAIGN = KILL_TEST_PEOPLE_COUNT >= 20_000
 FAULTS = {"drop_before": 0.01, "drop_after": 0.02, "error_after": 0.01}
-LOSSES = {
+ENGINE_FAULTS = {
     **dict.fromkeys(("drop_before", "error_before", "drop_after", "error_after", "cut_answer", "garbage_after"), 0.004),
     **dict.fromkeys(("created_422", "executed_status"), 0.002),
     **dict.fromkeys(("wrong_answer", "hang_after", "refuse"), 0.0002),
@@ -34,14 +34,14 @@ ODD_ROW_COUNTS = {"duplicate": 2, "invalid": 3}
 
 
 def write_job(folder: Path, *more_lines: str, person_count: int = PEOPLE_COUNT) -> None:
-    """Write a job over the people and the odd rows."""
+    """Write a job, and its file with the people and the odd rows."""
     rows = [f"person{index}@example.com,Ann {index}" for index in range(person_count)]
     write_csv(folder / "people.csv", "email,first_name", *rows, *ODD_ROWS)
     (folder / "job.yaml").write_text("\n".join([JOB, *more_lines]))
 
 
 def start_shard(connector: Connector, index: int, count: int, *options: str) -> Forked:
-    """Begin the sync of one shard."""
+    """Start the sync of one shard."""
     return connector.start("sync", "job.yaml", "--shard", f"{index}/{count}", "--output", "json", *options)
 
 
@@ -66,11 +66,11 @@ def sum_rows(results: list[CommandResult]) -> dict[str, int]:
     return dict(sum((Counter(result.rows) for result in results), Counter()))
 
 
-def count_everyone_once(person_count: int = PEOPLE_COUNT) -> Counter[str]:
-    """Return the count of each address if each person is created exactly once."""
+def count_each_person_once(person_count: int = PEOPLE_COUNT) -> Counter[str]:
+    """Return the counts of addresses that are expected if each person is created exactly once."""
     return Counter({f"person{index}@example.com": 1 for index in range(person_count)})
 
 
-def has_everyone_once(connector: Connector, person_count: int = PEOPLE_COUNT) -> bool:
+def has_each_person_once(connector: Connector, person_count: int = PEOPLE_COUNT) -> bool:
     """Return whether the sandbox has each of the people exactly once."""
-    return count_stored(connector.sandbox) == count_everyone_once(person_count)
+    return count_stored(connector.sandbox) == count_each_person_once(person_count)

@@ -17,17 +17,17 @@ def run_on_terminal(
     *arguments: str | Path,
     answer: str = "n",
     before_answer: Callable[[], object] = tuple,
-    typed_ahead: str = "",
+    early_input: str = "",
 ) -> tuple[int, str]:
-    """Run a command whose standard input, output and error are a terminal of 80 columns; return what it shows. If the
-    command asks a question, call `before_answer` and give the answer. `typed_ahead` is typed before the command
-    begins."""
+    """Run a command whose standard input, output and error are a terminal of 80 columns; return its exit code and
+    its output. If the command asks a question, call `before_answer` and send `answer`. `early_input` is typed before
+    the command starts."""
     controller, terminal = pty.openpty()
-    if typed_ahead:
+    if early_input:
         attributes = termios.tcgetattr(terminal)
         attributes[3] &= ~termios.ECHO  # otherwise the echo would look like output of the command
         termios.tcsetattr(terminal, termios.TCSANOW, attributes)
-        os.write(controller, typed_ahead.encode())
+        os.write(controller, early_input.encode())
     environ = connector.build_environ({"COLUMNS": "80", "TERM": "dumb"})
     process = Forked(list(map(str, arguments)), environ, connector.folder, terminal=os.ttyname(terminal))
     wait_for(lambda: process.poll() is not None or select.select([controller], [], [], 0)[0] != [])
@@ -40,7 +40,7 @@ def run_on_terminal(
                 before_answer()
                 os.write(controller, f"{answer}\n".encode())
                 is_answered = True
-    except OSError:  # the other side has closed
+    except OSError:  # the command has closed the terminal
         pass
     os.close(controller)
     with process:

@@ -1,11 +1,11 @@
-"""Proofs of absence: a run sends a lost create again only if a look-up would have shown the subscriber."""
+"""Proofs of absence: a run sends a lost create again only if a look-up proves that the create had no effect."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.pipelines.conftest import Connector, count_stored, write_csv
-from tests.pipelines.test_hidden_classes import OTHER_COUNT_OF_FILTERS, fill, load, seed_others
+from tests.pipelines.test_hidden_classes import MANY_OTHER_PEOPLE, add_other_people, fill, load
 
 NEWS = "--base-name News"
 
@@ -15,7 +15,7 @@ def write_people(folder: Path, *activities: str) -> Path:
     return write_csv(folder / "people.csv", "email,client_user_id,is_active", *lines)
 
 
-def find_base(connector: Connector) -> str:
+def build_base_option(connector: Connector) -> str:
     """Return the option that names the base of the last create by its id."""
     return f"--base-id {connector.sandbox.truth()['events'][-1]['base_id']}"
 
@@ -45,12 +45,12 @@ def test_a_lost_first_create_in_an_empty_account_is_sent_again(
     assert sorted(count_stored(connector.sandbox).values()) == [1] * 4
 
 
-@pytest.mark.parametrize(("other_count", "cache_ignores"), [(0, True), (30, False), (OTHER_COUNT_OF_FILTERS, True)])
+@pytest.mark.parametrize(("other_person_count", "cache_ignores"), [(0, True), (30, False), (MANY_OTHER_PEOPLE, True)])
 def test_a_cached_answer_of_the_list_does_not_prove_that_a_lost_create_had_no_effect(
-    connector: Connector, tmp_path: Path, other_count: int, cache_ignores: bool
+    connector: Connector, tmp_path: Path, other_person_count: int, cache_ignores: bool
 ) -> None:
     """`cache_ignores`: the cache ignores the Cache-Control header of the requests."""
-    seed_others(connector, other_count)
+    add_other_people(connector, other_person_count)
     connector.sandbox.switch(cached=3600, cache_ignores=cache_ignores, drop_after=1.0)
     result = load(connector, write_people(tmp_path, "true"), NEWS)
     assert set(count_stored(connector.sandbox).values()) == {1}, result.report["messages"]
@@ -61,22 +61,22 @@ def test_a_filter_that_returns_only_the_first_match_proves_nobody_absent(connect
     people = write_people(tmp_path, "true", "true")
     fill(connector, people, "--base-name Customers")
     fill(connector, people, NEWS, state_name="second state")
-    base = find_base(connector)
-    seed_others(connector, OTHER_COUNT_OF_FILTERS)
+    base = build_base_option(connector)
+    add_other_people(connector, MANY_OTHER_PEOPLE)
     connector.sandbox.switch(filters_return="first")
     result = load(connector, people, base)
     assert (result.code, result.rows) == (0, {"read": 2, "exists": 2}), result.report["messages"]
     assert set(count_stored(connector.sandbox).values()) == {2}
 
 
-@pytest.mark.parametrize("other_count", [0, OTHER_COUNT_OF_FILTERS], ids=["sweep", "filters"])
+@pytest.mark.parametrize("other_person_count", [0, MANY_OTHER_PEOPLE], ids=["sweep", "filters"])
 def test_a_list_that_shows_only_ids_of_bases_serves_only_a_job_that_gives_the_id(
-    connector: Connector, tmp_path: Path, other_count: int
+    connector: Connector, tmp_path: Path, other_person_count: int
 ) -> None:
     people = write_people(tmp_path, "true", "true", "true")
     fill(connector, people, NEWS)
-    base = find_base(connector)
-    seed_others(connector, other_count)
+    base = build_base_option(connector)
+    add_other_people(connector, other_person_count)
     connector.sandbox.switch(base_in_rows="id")
 
     result_of_base_name = load(connector, people, NEWS)
@@ -93,16 +93,16 @@ def test_a_list_that_shows_only_ids_of_bases_serves_only_a_job_that_gives_the_id
 
 
 @pytest.mark.parametrize(
-    ("other_count", "option", "base_form"),
-    [(0, "--base-id", "none"), (0, "--base-name", "name"), (OTHER_COUNT_OF_FILTERS, "--base-id", "name")],
+    ("other_person_count", "option", "base_form"),
+    [(0, "--base-id", "none"), (0, "--base-name", "name"), (MANY_OTHER_PEOPLE, "--base-id", "name")],
 )
 def test_a_list_without_the_ids_of_bases_ends_a_load_before_its_first_create(
-    connector: Connector, tmp_path: Path, other_count: int, option: str, base_form: str
+    connector: Connector, tmp_path: Path, other_person_count: int, option: str, base_form: str
 ) -> None:
     people = write_people(tmp_path, "true", "true", "true")
     fill(connector, people, NEWS)
-    base = find_base(connector)
-    seed_others(connector, other_count)
+    base = build_base_option(connector)
+    add_other_people(connector, other_person_count)
     connector.sandbox.switch(base_in_rows=base_form)
     result = load(connector, people, base if option == "--base-id" else NEWS)
     assert result.code == 2, result.stdout

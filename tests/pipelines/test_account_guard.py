@@ -7,37 +7,37 @@ from typing import Any
 import pytest
 
 from tests.pipelines.conftest import CommandResult, Connector, count_stored, has_stored, wait_for, write_addresses
-from tests.pipelines.leftovers import put_lag_on_record
+from tests.pipelines.leftovers import record_lag_of_list
 from tests.pipelines.planned import JOB, write_job
-from tests.pipelines.reconciled import plant
+from tests.pipelines.reconciled import create_in_service
 
 
 def has_found_another_account(result: CommandResult) -> bool:
-    """Return whether the run ended before it sent a create because no known subscriber is on the list."""
+    """Return whether the run ended before its first create because the list shows no known subscriber."""
     assert result.report["requests"]["create"]["sent"] == 0
     return result.code == 3 and "this token sees another account" in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("other_count", "filters"),
+    ("other_person_count", "filters"),
     [(0, "exact"), (60, "ignored")],
     ids=["an emptied base", "another account with the same ids"],
 )
 def test_another_account_or_an_emptied_base_ends_the_run_before_its_first_create(
-    connector: Connector, tmp_path: Path, other_count: int, filters: str
+    connector: Connector, tmp_path: Path, other_person_count: int, filters: str
 ) -> None:
     """Without filters, the run's own listing shows that none of the ledger's subscribers is there."""
     sandbox = connector.sandbox
     assert connector.import_file(write_addresses(tmp_path / "people.csv", 30)).code == 0
     sandbox.reset()
     sandbox.switch(filters=filters, max_limit=10)
-    if other_count:
-        sandbox.seed(other_count, base_name="News")
+    if other_person_count:
+        sandbox.seed(other_person_count, base_name="News")
     more_people = write_addresses(tmp_path / "more.csv", 40)
     assert has_found_another_account(connector.import_file(more_people))
-    # Right after the previous run, the run waits: the list need not show the subscribers yet.
+    # Shortly after the previous run, the list may not show the subscribers yet. So the run waits.
     assert has_found_another_account(connector.import_file(more_people, "--quiet-period", "1500ms"))
-    assert sandbox.truth()["subscribers"] == other_count
+    assert sandbox.truth()["subscribers"] == other_person_count
 
 
 def test_every_next_step_after_another_account_names_the_token_the_address_and_forget(
@@ -48,7 +48,7 @@ def test_every_next_step_after_another_account_names_the_token_the_address_and_f
     assert connector.run("sync", "job.yaml").code == 0
     connector.sandbox.switch(drop_before=1)
     write_addresses(tmp_path / "people.csv", 3)
-    assert connector.run("sync", "job.yaml").code == 1  # leaves an unresolved create
+    assert connector.run("sync", "job.yaml").code == 1  # this run leaves an unresolved create
     connector.sandbox.reset()
     commands = ["sync job.yaml", "retry --job job.yaml", "status", "explain person0@example.com"]
     commands += ["explain person2@example.com", "sync job.yaml --report run.html", "status --html runs.html"]
@@ -107,10 +107,10 @@ def test_a_run_waits_for_subscribers_of_the_previous_run_that_the_list_does_not_
     if "filters" in switches:
         connector.sandbox.seed(60, base_name="News")
     if recorded_lag_s:
-        put_lag_on_record(connector, recorded_lag_s)
+        record_lag_of_list(connector, recorded_lag_s)
     result = connector.import_file(write_addresses(tmp_path / "more.csv", 31), "--quiet-period", quiet_period)
     assert result.rows == {"read": 31, "exists": 30, "created": 1}, result.stderr
-    assert result.code == 0 or "churn_delete" in switches, "the new subscriber may be the one that vanishes"
+    assert result.code == 0 or "churn_delete" in switches, "the subscriber that vanishes may be the new one"
 
 
 def test_a_run_without_new_rows_continues_if_the_filter_by_id_is_ignored(connector: Connector, tmp_path: Path) -> None:
@@ -141,13 +141,13 @@ def test_a_run_waits_for_subscribers_of_a_killed_run_that_the_list_does_not_show
 def test_a_service_that_hides_new_subscribers_or_gives_provisional_ids_is_not_taken_for_another_account(
     connector: Connector, tmp_path: Path, switches: dict[str, Any], filters: str
 ) -> None:
-    """Double opt-in: the list shows a new subscriber only after the confirmation. Thirty others were there before."""
+    """Double opt-in: the list shows a new subscriber only after the confirmation, but it shows thirty others."""
     sandbox = connector.sandbox
     sandbox.seed(30, base_name="News")
     sandbox.switch(**switches, filters=filters, max_limit=10)
     is_unseen_expected = "hide" in switches and filters == "exact"
     assert connector.import_file(write_addresses(tmp_path / "people.csv", 20)).code == int(is_unseen_expected)
-    time.sleep(0.3)  # longer than the quiet period
+    time.sleep(0.3)  # the pause is longer than the quiet period
     for number in (21, 22, 22):
         count_before = sandbox.stats()["subscribers"]
         result = connector.import_file(write_addresses(tmp_path / "people.csv", number))
@@ -162,7 +162,7 @@ def test_a_base_whose_subscribers_are_all_hidden_is_loaded_with_a_warning(connec
     first_result = connector.import_file(write_addresses(tmp_path / "people.csv", 20))
     assert (first_result.code, first_result.rows) == (1, {"read": 20, "created": 20}), first_result.stderr
     assert "does not show the last new subscriber" in first_result.stderr
-    time.sleep(0.3)  # longer than the quiet period
+    time.sleep(0.3)  # the pause is longer than the quiet period
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 21))
     assert (result.code, result.rows) == (1, {"read": 21, "exists": 20, "created": 1}), result.stderr
     assert "double opt-in" in result.stderr
@@ -175,7 +175,7 @@ def test_subscribers_with_new_ids_are_found_by_their_identities(connector: Conne
     assert connector.import_file(path).code == 0
     connector.sandbox.reset()
     for number in reversed(range(20)):
-        plant(connector.sandbox, f"person{number}@example.com")
+        create_in_service(connector.sandbox, f"person{number}@example.com")
     result = connector.import_file(path)
     assert (result.code, result.rows) == (0, {"read": 20, "exists": 20}), result.stderr
 
@@ -185,5 +185,5 @@ def test_a_move_of_all_subscribers_to_another_base_ends_the_run(connector: Conne
     assert connector.import_file(path).code == 0
     connector.sandbox.switch(merge_by="Email", merge_within="account")
     for number in range(20):
-        plant(connector.sandbox, f"person{number}@example.com", {"Name": "Other"})
+        create_in_service(connector.sandbox, f"person{number}@example.com", {"Name": "Other"})
     assert has_found_another_account(connector.import_file(path))

@@ -15,7 +15,7 @@ from tests.pipelines.lists import count_by_base, write_lists, write_parts
 TOO_LARGE = 2**53  # the sandbox has no subscriber or base with this id
 
 
-def test_rows_go_to_the_bases_that_their_cells_name(connector: Connector, tmp_path: Path) -> None:
+def test_rows_are_created_in_the_bases_that_their_cells_name(connector: Connector, tmp_path: Path) -> None:
     rows = ("ann@x.org,news", "ann@x.org, shop ", "bob@x.org,club", "cem@x.org,news", "ANN@x.org,news")
     job = write_lists(tmp_path, *rows, "dan@x.org,nwes", "eve@x.org,", "fay,nwes")
     first_result = connector.run_json("sync", job)
@@ -54,7 +54,7 @@ def test_cells_are_ids_or_names_of_bases_if_the_job_maps_no_values(connector: Co
     assert base_names == {"Base 7", "Base 9", "News", "Shop"}
 
 
-MIXED = "names one base by its id (7) and another by its name (Shop)"
+MIXED_BASES_MESSAGE = "names one base by its id (7) and another by its name (Shop)"
 
 
 def test_a_column_that_names_one_base_by_id_and_another_by_name_is_refused_before_the_first_create(
@@ -64,16 +64,16 @@ def test_a_column_that_names_one_base_by_id_and_another_by_name_is_refused_befor
     for guard_keys in ("", "guard: {max_creates: 10}\n"):
         result = connector.run("sync", write_lists(tmp_path, *rows, base="{column: list}", more_keys=guard_keys))
         assert (result.code, connector.sandbox.truth()["events"]) == (2, [])
-        assert f"the column list {MIXED}" in result.stderr
+        assert f"the column list {MIXED_BASES_MESSAGE}" in result.stderr
     job = write_lists(tmp_path, *rows, base="{column: list, values: {news: 7, shop: Shop}}")
     result = connector.run("sync", job)
-    assert (result.code, MIXED in result.stderr) == (2, True), result.stderr
+    assert (result.code, MIXED_BASES_MESSAGE in result.stderr) == (2, True), result.stderr
 
 
 def test_a_mix_of_ids_and_names_in_a_later_file_is_refused(connector: Connector, tmp_path: Path) -> None:
     result = connector.run_json("sync", write_parts(tmp_path, ("ann@x.org,7",), ("bob@x.org,7",), ("cem@x.org,Shop",)))
     assert result.is_refused
-    assert MIXED in result.stderr
+    assert MIXED_BASES_MESSAGE in result.stderr
     assert count_by_base(connector.sandbox) == {}
 
 
@@ -166,7 +166,7 @@ def test_unknown_creates_of_all_bases_are_resolved_at_once(connector: Connector,
     job = write_lists(tmp_path, *rows, base="{column: list}")
     job.write_text(job.read_text(encoding="utf-8").replace("200ms", "600ms, max_concurrency: 8"), encoding="utf-8")
     with connector.start("sync", job, "--output", "json") as process:
-        wait_for(lambda: len({base for base, _ in count_by_base(sandbox)}) == 8)  # each base has a subscriber
+        wait_for(lambda: len({base for base, _ in count_by_base(sandbox)}) == 8)  # until each base has a subscriber
         sandbox.switch(drop_before=0.1, drop_after=0.1)
         result = wait_for_result(process)
     assert (result.code, result.rows) == (0, {"read": 120, "created": 120}), result.stderr

@@ -17,16 +17,16 @@ from connector.sources.files import open_file, open_files
 from tests.pipelines.conftest import Connector, count_stored, wait_for, write_addresses
 from tests.stores import Bucket
 
-BODY = "".join(f"person{number}@example.com,Ann,true\n" for number in range(50))
-HEADER = "email,first_name,is_active\n"
+CSV_ROWS = "".join(f"person{number}@example.com,Ann,true\n" for number in range(50))
+CSV_HEADER = "email,first_name,is_active\n"
 
 
 def write_csv(file_path: Path) -> None:
-    file_path.write_text(HEADER + BODY, encoding="utf-8")
+    file_path.write_text(CSV_HEADER + CSV_ROWS, encoding="utf-8")
 
 
 def write_gzip(file_path: Path) -> None:
-    file_path.write_bytes(gzip.compress((HEADER + BODY).encode()))
+    file_path.write_bytes(gzip.compress((CSV_HEADER + CSV_ROWS).encode()))
 
 
 def write_parquet(file_path: Path) -> None:
@@ -46,16 +46,16 @@ def write_lines(file_path: Path) -> None:
     file_path.write_text('{"email": "ann@example.com", "is_active": true}\n', encoding="utf-8")
 
 
-def append(file_path: Path) -> None:
+def append_row(file_path: Path) -> None:
     with file_path.open("ab") as file:
         file.write(b"ann@example.co")
 
 
-def touch(file_path: Path) -> None:
+def touch_file(file_path: Path) -> None:
     os.utime(file_path, ns=(1, 1))
 
 
-def cut_off(file_path: Path) -> None:
+def cut_file_off(file_path: Path) -> None:
     os.truncate(file_path, file_path.stat().st_size - 10)
 
 
@@ -66,7 +66,8 @@ FORMATS: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize(
-    ("name", "change"), [*((name, append) for name in FORMATS), ("people.csv", touch), ("people.parquet", cut_off)]
+    ("name", "change"),
+    [*((name, append_row) for name in FORMATS), ("people.csv", touch_file), ("people.parquet", cut_file_off)],
 )
 def test_a_file_that_changes_between_its_opening_and_its_last_row_is_refused(
     tmp_path: Path, name: str, change: Callable[[Path], None]
@@ -84,7 +85,7 @@ def test_a_file_that_is_replaced_or_deleted_is_read_to_its_end(tmp_path: Path, n
     file_path, other_file = tmp_path / name, tmp_path / f"other.{name}"
     FORMATS[name](file_path)
     FORMATS[name](other_file)
-    append(other_file)
+    append_row(other_file)
     with open_file(file_path) as source:
         other_file.replace(file_path)
         row_count = sum(len(chunk.frame) for chunk in source.chunks())
@@ -96,7 +97,7 @@ def test_one_of_several_files_that_grows_is_refused(tmp_path: Path) -> None:
     for name in ("a.csv", "b.csv"):
         write_csv(tmp_path / name)
     with open_files(tmp_path / "*.csv", open_file) as source:
-        append(tmp_path / "b.csv")  # before it is opened again to be read
+        append_row(tmp_path / "b.csv")  # before the run opens the file again
         with pytest.raises(SourceError, match=r"b\.csv: has changed"):
             list(source.chunks())
 
@@ -104,16 +105,16 @@ def test_one_of_several_files_that_grows_is_refused(tmp_path: Path) -> None:
 def test_an_object_of_a_store_that_is_overwritten_is_refused(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in bucket.environ.items():
         monkeypatch.setenv(name, value)
-    bucket.put("people.csv", (HEADER + BODY).encode())
+    bucket.put("people.csv", (CSV_HEADER + CSV_ROWS).encode())
     with open_file(bucket.url("people.csv")) as source:
         assert sum(len(chunk.frame) for chunk in source.chunks()) == 50
-        bucket.put("people.csv", (HEADER + BODY + "ann@example.co").encode())
+        bucket.put("people.csv", (CSV_HEADER + CSV_ROWS + "ann@example.co").encode())
         with pytest.raises(SourceError, match="has changed since it was opened"):
             list(source.chunks())
 
 
 @contextmanager
-def upload(file_path: Path) -> Iterator[None]:
+def upload_slowly(file_path: Path) -> Iterator[None]:
     """Write rows to the file, a part of a row at a time, until the block ends."""
     is_finished = threading.Event()
 
@@ -138,8 +139,8 @@ def upload(file_path: Path) -> Iterator[None]:
 def test_an_upload_in_progress_is_refused_before_the_first_create(connector: Connector, tmp_path: Path) -> None:
     file_path = write_addresses(
         tmp_path / "people.csv", 10_000
-    )  # enough rows that the upload continues during the reading
-    with upload(file_path):
+    )  # with this many rows, the upload continues while the file is read
+    with upload_slowly(file_path):
         for command in (
             ("import", file_path, "--base-id", "7", "--quiet-period", "200ms"),
             ("plan", file_path, "--base-id", "7"),

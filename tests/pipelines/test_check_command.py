@@ -11,7 +11,7 @@ import pytest
 
 from tests.pipelines.conftest import Connector, write_csv
 from tests.pipelines.forked import Forked
-from tests.pipelines.leftovers import put_lag_on_record
+from tests.pipelines.leftovers import record_lag_of_list
 
 LOAD_JOB = """
 job: crm
@@ -147,5 +147,5 @@ def test_check_shows_the_order_of_a_list_of_several_pages(connector: Connector) 
 def test_check_shows_the_lag_on_record(connector: Connector, tmp_path: Path) -> None:
     people = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
     assert connector.import_file(people).code == 0
-    put_lag_on_record(connector, 7.25)
+    record_lag_of_list(connector, 7.25)
     assert "the largest lag of the list on record is 7.2 s" in connector.run("check").stdout

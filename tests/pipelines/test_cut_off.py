@@ -14,7 +14,7 @@ from tests.pipelines.planned import write_job
 EXISTING_COUNT = 1040
 
 
-def import_anew(connector: Connector, path: Path, *options: str) -> CommandResult:
+def import_with_new_ledger(connector: Connector, path: Path, *options: str) -> CommandResult:
     """Import with a new ledger, as a first-time user does."""
     new_ledger_environ = {"CONNECTOR_STATE_DIR": mkdtemp(dir=connector.folder)}
     return connector.import_file(path, *options, environ=new_ledger_environ)
@@ -35,18 +35,18 @@ def test_no_subscriber_beyond_a_window_is_created_again(connector: Connector, pe
     all_exist = {"read": EXISTING_COUNT, "exists": EXISTING_COUNT}
 
     sandbox.switch(result_window=1000)  # the list ends before its last ids: a filter looks each row up
-    result = import_anew(connector, people)
+    result = import_with_new_ledger(connector, people)
     assert (result.code, result.rows) == (0, all_exist), result.stderr
 
     sandbox.switch(result_window=1013, order="email")  # ids are missing in the middle of the list
-    result = import_anew(connector, people)
+    result = import_with_new_ledger(connector, people)
     assert (result.code, result.rows) == (0, all_exist), result.stderr
 
     result = connector.run_json("reconcile", people.parent / "job.yaml")
     assert result.report["certificate"]["reason"] == "cut_off"
 
     sandbox.switch(result_window=1000, filters="ignored")  # nothing shows that the list is cut off
-    result = import_anew(connector, people)
+    result = import_with_new_ledger(connector, people)
     assert (result.code, result.rows) == (3, {"read": EXISTING_COUNT, "unsent": EXISTING_COUNT})
     assert "--allow-truncated" in result.stderr
     assert set(count_stored(sandbox).values()) == {1}
@@ -59,7 +59,7 @@ def test_new_rows_are_created_after_a_look_up_of_each_if_the_list_is_cut_off(
     connector.sandbox.switch(result_window=1013, order="email")
     write_csv(path, "email,name", *(f"new{index}@x.org,Ann" for index in range(100)))
 
-    result = import_anew(connector, path)
+    result = import_with_new_ledger(connector, path)
     assert (result.code, result.rows) == (0, {"read": 100, "created": 100}), result.stderr
     assert set(count_stored(connector.sandbox).values()) == {1}
 
@@ -69,7 +69,7 @@ def test_a_list_of_a_suspicious_size_is_accepted_with_allow_truncated(connector:
     connector.sandbox.switch(filters="ignored")
     write_csv(tmp_path / "new.csv", "email,name", "new@x.org,Ann", "newer@x.org,Bea")
 
-    result = import_anew(connector, tmp_path / "new.csv", "--allow-truncated")
+    result = import_with_new_ledger(connector, tmp_path / "new.csv", "--allow-truncated")
 
     assert (result.code, result.rows) == (0, {"read": 2, "created": 2}), result.stderr
 
@@ -79,7 +79,7 @@ def test_an_export_does_not_certify_a_list_that_lacks_confirmed_subscribers(conn
     arguments = "export", "out.csv", "--allow-incomplete"
 
     result = connector.run_json(*arguments)
-    assert "ledger" not in result.report["certificate"]["evidence"]  # the list need not show a new subscriber yet
+    assert "ledger" not in result.report["certificate"]["evidence"]  # the list may not show a new subscriber yet
 
     with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger, ledger:
         ledger.execute("UPDATE run SET started_at = started_at - 3600, finished_at = finished_at - 3600")

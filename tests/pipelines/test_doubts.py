@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from tests.pipelines.conftest import Connector, count_stored, write_addresses, write_csv
-from tests.pipelines.leftovers import lose_three
+from tests.pipelines.leftovers import leave_three_unknown_creates
 
 
 def test_unknown_creates_are_settled_by_their_own_identity_field(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "ids.csv", "client_user_id,email", *(f"A{index},a{index}@x.org" for index in range(3)))
-    lose_three(connector, path, "--identity", "client_user_id", drop_after=1)
+    leave_three_unknown_creates(connector, path, "--identity", "client_user_id", drop_after=1)
     second_file = write_csv(tmp_path / "new.csv", "email", "z@x.org", "a1@x.org")
     result = connector.import_file(second_file)
     assert result.rows == {"read": 2, "created": 1, "exists": 1}
@@ -21,7 +21,7 @@ def test_a_base_given_by_id_and_then_by_name_is_one_base_even_while_the_list_lag
 ) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
     sandbox.switch(list_lag_ms=2500)
-    lose_three(connector, path, "--base-id", "1", base=None, drop_after=1)
+    leave_three_unknown_creates(connector, path, "--base-id", "1", base=None, drop_after=1)
     early_result = connector.import_file(path, "--limit", "3")
     assert (early_result.code, early_result.rows) == (3, {"read": 3, "unsent": 3}), early_result.stderr
     assert "may be this base" in early_result.stderr
@@ -34,13 +34,13 @@ def test_unknown_creates_in_a_base_without_a_known_id_do_not_stop_an_import_into
     connector: Connector, tmp_path: Path
 ) -> None:
     assert connector.import_file(write_addresses(tmp_path / "people.csv", 3)).code == 0
-    lose_three(connector, tmp_path / "people.csv", "--base-name", "Shop", base=None, drop_before=1)
+    leave_three_unknown_creates(connector, tmp_path / "people.csv", "--base-name", "Shop", base=None, drop_before=1)
     result = connector.import_file(write_addresses(tmp_path / "more.csv", 3, first_index=3))
     assert (result.code, result.rows) == (0, {"read": 3, "created": 3}), result.stderr
 
 
 def test_unknown_creates_of_earlier_runs_are_reported_without_a_row(connector: Connector, tmp_path: Path) -> None:
-    lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
+    leave_three_unknown_creates(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
     result = connector.import_file(write_csv(tmp_path / "new.csv", "email", "z@x.org"), "--on-unknown", "hold")
     assert (result.code, result.rows) == (1, {"read": 1, "created": 1})
     assert "3 unresolved creates of earlier runs" in result.stderr
@@ -49,7 +49,7 @@ def test_unknown_creates_of_earlier_runs_are_reported_without_a_row(connector: C
 def test_a_newer_row_replaces_the_body_of_an_unknown_create(connector: Connector, tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     write_csv(path, "email,first_name", "a@x.org,Old", "b@x.org,Old", "c@x.org,Old")
-    lose_three(connector, path, drop_before=1)
+    leave_three_unknown_creates(connector, path, drop_before=1)
     write_csv(path, "email,first_name", "a@x.org,New", "b@x.org,Old", "c@x.org,Old")
     assert connector.import_file(path).rows == {"read": 3, "created": 3}
     first_names = {

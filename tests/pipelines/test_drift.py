@@ -12,7 +12,7 @@ import pytest
 
 from tests.pipelines.conftest import CommandResult, Connector, wait_for, wait_for_result, write_csv
 from tests.pipelines.planned import count_requests
-from tests.pipelines.reconciled import erase_first, plant
+from tests.pipelines.reconciled import create_in_service, erase_oldest
 from tests.pipelines.test_sync_command import write_job
 
 JOB = """
@@ -52,11 +52,11 @@ def read_fields(result: CommandResult) -> list[tuple[str, str, str, str]]:
     return sorted((line["identity"], line["field"], line["service"], line["source"]) for line in read_drift(result))
 
 
-def edit_in_the_service(connector: Connector, email: str, **values: object) -> None:
+def change_in_service(connector: Connector, email: str, **values: object) -> None:
     """Change a subscriber. With the switch `upsert`, the service treats a create of an existing identity as an
     update."""
     connector.sandbox.switch(duplicates="upsert")
-    plant(connector.sandbox, email, {"Id": 7}, **values)
+    create_in_service(connector.sandbox, email, {"Id": 7}, **values)
 
 
 def test_a_changed_row_names_its_fields_with_the_values_of_service_and_source(connector: Connector) -> None:
@@ -85,7 +85,7 @@ def test_a_reported_change_is_compared_again_only_after_a_week(connector: Connec
     second_result = sync(connector, "ann@x.org,Anna,,")
     assert (second_result.rows, second_result.report["drift_file"]) == ({"read": 1, "changed": 1}, None)
     assert any("in the drift file of an earlier run" in message for message in second_result.report["messages"])
-    assert count_lists(second_result) < count_lists(first_result)
+    assert count_list_requests(second_result) < count_list_requests(first_result)
     with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger, ledger:
         ledger.execute("UPDATE entry SET reported_at = reported_at - 7 * 86400")
     assert read_fields(sync(connector, "ann@x.org,Anna,,")) == read_fields(first_result)
@@ -95,7 +95,7 @@ def test_a_reported_change_is_compared_again_only_after_a_week(connector: Connec
     assert (corrected_result.rows, corrected_result.report["drift_file"]) == ({"read": 1, "exists": 1}, None)
 
 
-def count_lists(result: CommandResult) -> int:
+def count_list_requests(result: CommandResult) -> int:
     list_request_count: int = result.report["requests"]["list"]["sent"]
     return list_request_count
 
@@ -103,8 +103,8 @@ def count_lists(result: CommandResult) -> int:
 @pytest.mark.parametrize("filters", ["exact", "ignored"])
 def test_a_changed_row_is_compared_with_the_current_values_of_the_service(connector: Connector, filters: str) -> None:
     sync(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,", "eve@x.org,Eve,,")
-    edit_in_the_service(connector, "ann@x.org", FirstName="Annette")
-    edit_in_the_service(connector, "eve@x.org", FirstName="Eva", IsActive=True)
+    change_in_service(connector, "ann@x.org", FirstName="Annette")
+    change_in_service(connector, "eve@x.org", FirstName="Eva", IsActive=True)
     connector.sandbox.switch(filters=filters)
     changed_result = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Rob,,", "eve@x.org,Eva,,")
     assert changed_result.rows == {"read": 3, "exists": 1, "changed": 2}
@@ -114,28 +114,28 @@ def test_a_changed_row_is_compared_with_the_current_values_of_the_service(connec
     ]
 
 
-@pytest.mark.parametrize("people_count", [30, 250], ids=["by look-ups", "by one listing"])
+@pytest.mark.parametrize("person_count", [30, 250], ids=["by look-ups", "by one listing"])
 def test_a_sync_after_an_import_of_other_columns_reports_only_the_real_change(
-    connector: Connector, people_count: int
+    connector: Connector, person_count: int
 ) -> None:
-    rows = [f"p{index}@x.org,Ann {index},Lee,true" for index in range(people_count)]
+    rows = [f"p{index}@x.org,Ann {index},Lee,true" for index in range(person_count)]
     write_csv(connector.folder / "export.csv", "Email,First name,Last name,is_active", *rows)
     import_result = connector.run_json("import", connector.folder / "export.csv", "--base-id", "7")
-    assert import_result.rows == {"read": people_count, "created": people_count}
+    assert import_result.rows == {"read": person_count, "created": person_count}
     job = JOB.replace("first_name: name", "first_name: name\n    last_name: {value: Lee}")
-    changed_lines = [f"p{index}@x.org,{'Zoe' if index == 5 else 'Ann'} {index},," for index in range(people_count)]
+    changed_lines = [f"p{index}@x.org,{'Zoe' if index == 5 else 'Ann'} {index},," for index in range(person_count)]
     sync_result = sync(connector, *changed_lines, job=job)
-    assert sync_result.rows == {"read": people_count, "exists": people_count - 1, "changed": 1}
+    assert sync_result.rows == {"read": person_count, "exists": person_count - 1, "changed": 1}
     assert read_fields(sync_result) == [("p5@x.org", "first_name", "Ann 5", "Zoe 5")]
     assert not any("mapping" in message for message in sync_result.report["messages"])
-    assert count_lists(sync_result) <= people_count + 5
+    assert count_list_requests(sync_result) <= person_count + 5
     second_result = sync(connector, *changed_lines, job=job)
     assert (second_result.rows, second_result.report["drift_file"]) == (sync_result.rows, None)
-    assert count_lists(second_result) <= 1
+    assert count_list_requests(second_result) <= 1
 
 
 def test_a_guarded_job_reports_each_change_once(connector: Connector) -> None:
-    """The survey before the load reads the same rows without comparisons."""
+    """The survey before the load reads the same rows and compares no values."""
     guarded_job = JOB + "guard: {max_creates: 0}\n"
     sync(connector, "ann@x.org,Ann,,")
     changed_result = sync(connector, "ann@x.org,Anna,,", job=guarded_job)
@@ -157,7 +157,7 @@ def test_a_changed_row_of_an_unlisted_subscriber_is_reported_as_not_compared(
     connector: Connector,
 ) -> None:
     sync(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
-    erase_first(connector.sandbox, Email="ann@x.org")
+    erase_oldest(connector.sandbox, Email="ann@x.org")
     changed_result = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Rob,,")
     assert changed_result.rows == {"read": 2, "changed": 2}
     lines = [(line["identity"], line["field"], line["_code"]) for line in read_drift(changed_result)]
@@ -169,9 +169,9 @@ def test_a_changed_row_is_not_compared_with_a_subscriber_that_has_another_addres
     """The values in the service may belong to another person."""
     job = JOB.replace("is_active: {value: true}", "is_active: zip").replace("    address_zip: zip\n", "")
     sync(connector, "ann@x.org,Ann,,yes", "bob@x.org,Bob,,yes", job=job)
-    edit_in_the_service(connector, "ann@x.org", FirstName="Ann", IsActive=True, Phone="0201")
+    change_in_service(connector, "ann@x.org", FirstName="Ann", IsActive=True, Phone="0201")
     connector.sandbox.switch(merge_by=["Phone"])
-    plant(connector.sandbox, "bea@x.org", {"Id": 7}, FirstName="Bea", IsActive=True, Phone="0201")
+    create_in_service(connector.sandbox, "bea@x.org", {"Id": 7}, FirstName="Bea", IsActive=True, Phone="0201")
     changed_result = sync(connector, "ann@x.org,Anna,,no", "bob@x.org,Bob,,yes", job=job)
     assert connector.sandbox.stats()["subscribers"] == 2
     assert [(line["identity"], line["field"], line["_code"]) for line in read_drift(changed_result)] == [
@@ -194,13 +194,15 @@ def test_an_omitted_zip_is_reported_once_when_its_row_is_created(connector: Conn
     assert (second_result.rows, second_result.report["drift_file"]) == ({"read": 3, "exists": 3}, None)
 
 
-@pytest.mark.parametrize("other_count", [0, 1010], ids=["by a listing", "by look-ups"])
-def test_a_row_of_an_existing_subscriber_is_compared_by_the_first_run(connector: Connector, other_count: int) -> None:
-    if other_count:
-        connector.sandbox.seed(other_count, base_id=7)
+@pytest.mark.parametrize("other_person_count", [0, 1010], ids=["by a listing", "by look-ups"])
+def test_a_row_of_an_existing_subscriber_is_compared_by_the_first_run(
+    connector: Connector, other_person_count: int
+) -> None:
+    if other_person_count:
+        connector.sandbox.seed(other_person_count, base_id=7)
         sync(connector, "known@x.org,Kay,,")  # the ledger knows the base's id, and the list has two pages
-    edit_in_the_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
-    edit_in_the_service(connector, "bob@x.org", FirstName="Bob", IsActive=True)
+    change_in_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
+    change_in_service(connector, "bob@x.org", FirstName="Bob", IsActive=True)
     plan_result = connector.run_json("plan", write_people(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,"))
     first_result = sync(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
     assert first_result.rows == plan_result.rows == {"read": 2, "exists": 1, "changed": 1}
@@ -217,7 +219,7 @@ def test_a_held_row_is_compared_with_a_subscriber_that_another_program_created(c
     sync(connector, "ann@x.org,Ann,,", job=holding_job)
     connector.sandbox.switch(drop_before=0)
     assert sync(connector, "ann@x.org,Ann,,", job=holding_job).rows == {"read": 1, "unknown": 1}
-    edit_in_the_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
+    change_in_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
     result = sync(connector, "ann@x.org,Ann,,", "new@x.org,New,,", job=holding_job)
     assert (result.code, result.rows) == (0, {"read": 2, "created": 1, "changed": 1})
     assert read_fields(result) == [("ann@x.org", "first_name", "Annette", "Ann")]

@@ -24,16 +24,16 @@ from tests.pipelines.dask_processes import (
 )
 from tests.pipelines.forked import Forked
 from tests.pipelines.sharded import (
+    ENGINE_FAULTS,
     FAULTS,
     IS_CAMPAIGN,
     JOB,
     KILL_TEST_PEOPLE_COUNT,
-    LOSSES,
     ODD_ROW_COUNTS,
     PEOPLE_COUNT,
     close_process,
-    count_everyone_once,
-    has_everyone_once,
+    count_each_person_once,
+    has_each_person_once,
     write_job,
 )
 
@@ -45,8 +45,8 @@ def start(
     return connector.start(*command, *options, environ=environ)
 
 
-def wait_for_creates(connector: Connector, number: int) -> None:
-    wait_for(lambda: has_stored(connector.sandbox, number))
+def wait_for_creates(connector: Connector, create_count: int) -> None:
+    wait_for(lambda: has_stored(connector.sandbox, create_count))
 
 
 def sync_with_kills(connector: Connector, rng: random.Random) -> tuple[CommandResult, int]:
@@ -71,7 +71,7 @@ def test_killed_workers_lose_and_repeat_no_create_and_the_report_is_correct(
     postgres_connector: Connector, tmp_path: Path
 ) -> None:
     write_job(tmp_path, person_count=KILL_TEST_PEOPLE_COUNT)
-    postgres_connector.sandbox.switch(latency_ms=20, seed=5, **LOSSES)
+    postgres_connector.sandbox.switch(latency_ms=20, seed=5, **ENGINE_FAULTS)
     rng = random.Random(5)
     result, kill_count = sync_with_kills(postgres_connector, rng)
     assert kill_count > 0
@@ -81,7 +81,8 @@ def test_killed_workers_lose_and_repeat_no_create_and_the_report_is_correct(
         result, _kill_count = sync_with_kills(postgres_connector, rng)
     create_counts = count_stored(postgres_connector.sandbox)
     assert {address: number for address, number in create_counts.items() if number > 1} == {}
-    undecided_count = sum(result.rows.get(name, 0) for name in ("unknown", "rejected"))  # for a person
+    # A person must decide about unknown and rejected subscribers.
+    undecided_count = sum(result.rows.get(name, 0) for name in ("unknown", "rejected"))
     existing_count = result.rows.get("exists", 0)  # created by an earlier command
     settled_counts = {
         name: row_count for name, row_count in result.rows.items() if name not in ("unknown", "rejected", "exists")
@@ -101,7 +102,7 @@ def test_one_report_has_the_sums_of_all_shards(postgres_connector: Connector, tm
     assert (result.code, result.rows) == (1, {"read": PEOPLE_COUNT + 5, "created": PEOPLE_COUNT, **ODD_ROW_COUNTS}), (
         result.stderr
     )
-    assert has_everyone_once(postgres_connector)
+    assert has_each_person_once(postgres_connector)
     assert all(message.startswith(("shard ", "shards ")) for message in result.report["messages"])
     assert result.report["requests"]["create"]["sent"] >= PEOPLE_COUNT
     rejects = [message.split()[3] for message in result.report["messages"] if ": see " in message]
@@ -128,14 +129,14 @@ def test_an_incremental_run_whose_worker_died_is_partial_and_reports_the_death(
     result = close_process(process)
     assert (result.code, result.rows["created"] + result.rows["exists"]) == (1, PEOPLE_COUNT), result.stderr
     assert any("workers died, and shard 1 began again" in message for message in result.report["messages"])
-    assert has_everyone_once(postgres_connector)
+    assert has_each_person_once(postgres_connector)
 
 
 def test_a_killed_command_leaves_no_process_and_the_next_command_continues(
     postgres_connector: Connector, tmp_path: Path
 ) -> None:
-    people_count = 2 * PEOPLE_COUNT
-    write_job(tmp_path, person_count=people_count)
+    person_count = 2 * PEOPLE_COUNT
+    write_job(tmp_path, person_count=person_count)
     postgres_connector.sandbox.switch(latency_ms=300)
     process = start(postgres_connector)
     wait_for_creates(postgres_connector, 100)
@@ -148,10 +149,10 @@ def test_a_killed_command_leaves_no_process_and_the_next_command_continues(
     wait_for(lambda: not any(is_alive(pid) for pid in children))
     postgres_connector.sandbox.switch(latency_ms=5)
     second_result = close_process(start(postgres_connector))
-    assert (second_result.code, second_result.rows["created"] + second_result.rows["exists"]) == (1, people_count), (
+    assert (second_result.code, second_result.rows["created"] + second_result.rows["exists"]) == (1, person_count), (
         second_result.stderr
     )
-    assert has_everyone_once(postgres_connector, people_count)
+    assert has_each_person_once(postgres_connector, person_count)
 
 
 def test_the_first_signal_stops_the_shards_cleanly_and_the_second_stops_them_at_once(
@@ -177,9 +178,9 @@ def test_the_first_signal_stops_the_shards_cleanly_and_the_second_stops_them_at_
     time.sleep(1.0)
     assert process.poll() is None
     process.send_signal(signal.SIGTERM)
-    began_at = time.monotonic()
+    started_at = time.monotonic()
     result = close_process(process)
-    assert time.monotonic() - began_at < 5
+    assert time.monotonic() - started_at < 5
     assert (result.code, result.report["status"]) == (143, "stopped")
     wait_for(lambda: not any(is_alive(pid) for pid in children))
 
@@ -215,4 +216,4 @@ def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_with_a_report(
             postgres_connector.sandbox.switch(latency_ms=5)
             second_result = postgres_connector.run_json("sync", "job.yaml", "--wait", "60s")
             assert second_result.code == 1, second_result.stderr
-    assert count_stored(postgres_connector.sandbox) == count_everyone_once()
+    assert count_stored(postgres_connector.sandbox) == count_each_person_once()

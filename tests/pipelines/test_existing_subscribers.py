@@ -7,17 +7,17 @@ import pytest
 
 from tests.pipelines.conftest import CommandResult, Connector, write_addresses, write_csv
 from tests.pipelines.leftovers import read_rejects, retry
-from tests.pipelines.reconciled import plant
+from tests.pipelines.reconciled import create_in_service
 from tests.pipelines.virtual_time import skip_waits
 
 PEOPLE_COUNT = 40
 CUSTOMER_COUNT = 30
 
 
-def plant_customers(connector: Connector, first_number: int) -> None:
+def create_customers(connector: Connector, first_number: int) -> None:
     """Create 30 of the 40 people in another base of the account."""
     for number in range(first_number, first_number + CUSTOMER_COUNT):
-        plant(connector.sandbox, f"person{number}@example.com", {"Name": "Customers"})
+        create_in_service(connector.sandbox, f"person{number}@example.com", {"Name": "Customers"})
 
 
 def count_moved(connector: Connector) -> int:
@@ -38,8 +38,8 @@ def check_held(result: CommandResult, connector: Connector) -> None:
 def test_a_service_that_moves_subscribers_between_bases_is_stopped_after_three(
     connector: Connector, tmp_path: Path, filters: str, new_count: int
 ) -> None:
-    """`new_count`: the number of first rows whose people the service does not have."""
-    plant_customers(connector, first_number=new_count)
+    """`new_count`: the number of rows at the start of the file whose people are not in the service."""
+    create_customers(connector, first_number=new_count)
     connector.sandbox.switch(merge_by="Email", merge_within="account", filters=filters)
     result = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE_COUNT))
     check_held(result, connector)
@@ -48,7 +48,7 @@ def test_a_service_that_moves_subscribers_between_bases_is_stopped_after_three(
 
 
 def test_the_ledger_is_enough_to_notice_a_move_between_bases(connector: Connector, tmp_path: Path) -> None:
-    """The list lags, so only the ledger has the customers."""
+    """The list lags, so only the ledger shows the customers."""
     connector.sandbox.switch(merge_by="Email", merge_within="account", list_lag_ms=600_000)
     customers_path = write_addresses(tmp_path / "customers.csv", CUSTOMER_COUNT)
     first_result = connector.run_json(
@@ -60,7 +60,7 @@ def test_the_ledger_is_enough_to_notice_a_move_between_bases(connector: Connecto
 
 
 def test_a_moved_subscriber_exists_for_the_next_run(connector: Connector, tmp_path: Path) -> None:
-    plant(connector.sandbox, "person0@example.com", {"Name": "Customers"})
+    create_in_service(connector.sandbox, "person0@example.com", {"Name": "Customers"})
     connector.sandbox.switch(merge_by="Email", merge_within="account")
     path = write_addresses(tmp_path / "people.csv", 5)
     first_result = connector.import_file(path)
@@ -75,7 +75,7 @@ def test_a_moved_subscriber_exists_for_the_next_run(connector: Connector, tmp_pa
 def test_a_moved_subscriber_whose_answer_was_lost_does_not_count_as_created(
     connector: Connector, tmp_path: Path
 ) -> None:
-    plant(connector.sandbox, "person0@example.com", {"Name": "Customers"})
+    create_in_service(connector.sandbox, "person0@example.com", {"Name": "Customers"})
     connector.sandbox.switch(merge_by="Email", merge_within="account", drop_after=1)
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 2))
     assert (result.code, result.rows) == (0, {"read": 2, "created": 1, "exists": 1}), result.stderr

@@ -26,8 +26,8 @@ ENVIRON_WITHOUT_SERVICE = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}
 
 
 def explain(connector: Connector, identity: str = ANN) -> CommandResult:
-    """Explain without a token and without an address of the service, which are not needed. The library must give the
-    same explanation as the command."""
+    """Run `explain` without a token and an address of the service, which it does not need. Check that the library
+    returns the same explanation."""
     result = connector.run_json("explain", identity, environ=ENVIRON_WITHOUT_SERVICE)
     explanation = Library(state_dir=connector.folder / "state").explain(identity)
     assert explanation.as_json() == result.report

@@ -1,4 +1,4 @@
-"""Loads by the real client against a service that loses answers. tests/simulation has more kinds of services."""
+"""Loads with the real client into a service that loses answers. tests/simulation has more kinds of services."""
 
 import os
 from pathlib import Path

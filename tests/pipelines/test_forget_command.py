@@ -35,7 +35,7 @@ def add_entries(connector: Connector, *entries: tuple[tuple[int | None, str | No
 
 
 def forget(connector: Connector, *arguments: str | Path) -> CommandResult:
-    """Forget without a token: the command needs none."""
+    """Run `forget` without a token, which it does not need."""
     return connector.run_json("forget", *arguments, environ={"CONNECTOR_TOKEN": None})
 
 
@@ -100,7 +100,7 @@ def test_the_next_run_looks_up_a_forgotten_subscriber_and_creates_an_erased_subs
     assert (result.code, result.report["forgotten"]) == (0, 1)
     assert ANN not in result.stdout + result.stderr
     assert connector.sandbox.stats()["requests"] == requests
-    assert import_ann(connector).rows == {"read": 2, "exists": 2}  # not erased: found, and not created again
+    assert import_ann(connector).rows == {"read": 2, "exists": 2}  # the service still has both, so none is created
     assert [forget(connector, identity).code for identity in (ANN, "b@x.org")] == [0, 0]
     connector.sandbox.reset()  # now the service has erased both
     connector.sandbox.seed(1, base_name="News")

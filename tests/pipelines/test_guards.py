@@ -44,8 +44,8 @@ def add_people(folder: Path, *numbers: int) -> None:
         )
 
 
-def is_tripped(result: CommandResult, expected_text: str) -> bool:
-    """Return whether this guard ended the run before its first create."""
+def has_guard_stopped_run(result: CommandResult, expected_text: str) -> bool:
+    """Return whether a guard with this message ended the run before its first create."""
     message = result.report["messages"][0]
     assert (result.code, result.report["status"]) == (3, "aborted"), result.report
     assert "Nothing was sent, and no cursor has moved" in message
@@ -56,7 +56,7 @@ def test_more_invalid_rows_than_allowed_stop_the_run(connector: Connector, tmp_p
     job = write_job(tmp_path, "guard: {max_invalid: 10%}")
     write_people(tmp_path, 89, *INVALID_ROWS)
     result = connector.run_json("sync", job)
-    assert is_tripped(result, "guard.max_invalid: 11 of 100 rows are invalid (11 %), and 10 % are allowed")
+    assert has_guard_stopped_run(result, "guard.max_invalid: 11 of 100 rows are invalid (11 %), and 10 % are allowed")
     assert result.rows == {"read": 100, "invalid": 11, "unsent": 89}
     assert [row["_outcome"] for row in read_rejects(result)] == ["invalid"] * 11
     assert count_creates(connector.sandbox) == 0
@@ -77,7 +77,7 @@ def test_a_share_of_few_rows_stops_the_run_only_if_all_of_at_least_ten_rows_are_
         write_people(tmp_path, valid_count, *INVALID_ROWS[:invalid_count])
         assert connector.run_json("sync", job).code == 1
     write_people(tmp_path, 0, *INVALID_ROWS[:10])
-    assert is_tripped(connector.run_json("sync", job), "guard.max_invalid: 10 of 10 rows are invalid")
+    assert has_guard_stopped_run(connector.run_json("sync", job), "guard.max_invalid: 10 of 10 rows are invalid")
 
 
 def test_more_creates_than_allowed_stop_the_run_and_existing_rows_do_not_count(
@@ -105,12 +105,12 @@ def test_a_shrunken_source_stops_the_run(connector: Connector, tmp_path: Path) -
     assert connector.run_json("sync", job).rows == {"read": 100, "exists": 99, "created": 1}
     write_people(tmp_path, 40)
     result = connector.run_json("sync", job)
-    assert is_tripped(result, "guard.max_shrink: 40 rows were read, 60 % fewer than by the last run (100)")
+    assert has_guard_stopped_run(result, "guard.max_shrink: 40 rows were read, 60 % fewer than by the last run (100)")
     # A stopped run does not change the number to compare with.
-    assert is_tripped(connector.run_json("sync", job), "guard.max_shrink")
+    assert has_guard_stopped_run(connector.run_json("sync", job), "guard.max_shrink")
     assert connector.run_json("sync", job, "--limit", "2").rows == {"read": 2, "exists": 2}
     # A run with a limit does not change this number either.
-    assert is_tripped(connector.run_json("sync", job), "guard.max_shrink")
+    assert has_guard_stopped_run(connector.run_json("sync", job), "guard.max_shrink")
     job_with_higher_limit = write_job(tmp_path, "guard: {max_shrink: 60%}")
     assert connector.run_json("sync", job_with_higher_limit).rows == {"read": 40, "exists": 40}
 
@@ -121,7 +121,9 @@ def test_an_empty_query_stops_the_run_and_a_cursor_without_new_rows_does_not(
     add_people(tmp_path, 1)
     text = SQL_JOB.replace("SOURCE", 'query: "select * from people where number > 1"')
     assert connector.run_json("sync", write_job(tmp_path, text=text)).code == 0
-    assert is_tripped(connector.run_json("sync", write_job(tmp_path, "guard: {}", text=text)), "the source is empty")
+    assert has_guard_stopped_run(
+        connector.run_json("sync", write_job(tmp_path, "guard: {}", text=text)), "the source is empty"
+    )
     query = 'query: "select * from people where number > :cursor", cursor: {column: number, start: "0"}'
     job = write_job(tmp_path, "guard: {}", text=SQL_JOB.replace("SOURCE", query))
     assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}
@@ -133,7 +135,7 @@ def test_the_cursor_moves_only_if_no_guard_stops_the_run(connector: Connector, t
     add_people(tmp_path, *range(1, 6))
     text = SQL_JOB.replace("SOURCE", CURSOR_TABLE)
     result = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 4}", text=text))
-    assert is_tripped(result, "guard.max_creates")
+    assert has_guard_stopped_run(result, "guard.max_creates")
     assert "no cursor is kept: the run did not finish, and the next run reads all rows again" in result.stderr
     job = write_job(tmp_path, "guard: {max_creates: 5}", text=text)
     assert connector.run_json("sync", job).rows == {"read": 5, "created": 5}
@@ -151,7 +153,7 @@ def test_a_guard_surveys_standard_input_before_the_load(connector: Connector, tm
     second_result = connector.run_json(
         "import", "-", "--job", job, stdin=csv_text + "c@x.org,C\nd@x.org,D\ne@x.org,E\n"
     )
-    assert is_tripped(second_result, "guard.max_creates: 3 would be created")
+    assert has_guard_stopped_run(second_result, "guard.max_creates: 3 would be created")
     json_text = '{"email": "a@x.org"}\n{"email": "z@x.org", "name": "Z"}\n'
     result = connector.run_json("import", "-", "--job", job, "--format", "jsonl", stdin=json_text)
     assert result.rows == {"read": 2, "changed": 1, "created": 1}
@@ -210,12 +212,12 @@ def test_a_source_that_grows_after_its_survey_is_loaded_as_the_survey_read_it(
 
 
 def test_a_stopped_run_records_no_values_of_its_rows(connector: Connector, tmp_path: Path) -> None:
-    """Otherwise all rows would count as changed when the correct source is read."""
+    """If the values were recorded, all rows would count as changed when the correct source is read."""
     write_people(tmp_path, 3)
     job = write_job(tmp_path, "guard: {max_creates: 1}")
     create_elsewhere(connector, tmp_path / "people.csv", *INTO_NEWS, "--map", "first_name=name")
     write_csv(tmp_path / "people.csv", "email,name", *(f"p{index}@x.org,Wrong" for index in range(6)))
-    assert is_tripped(connector.run_json("sync", job), "guard.max_creates: 3 would be created")
+    assert has_guard_stopped_run(connector.run_json("sync", job), "guard.max_creates: 3 would be created")
     write_people(tmp_path, 3)
     assert connector.run_json("sync", job).rows == {"read": 3, "exists": 3}
     assert connector.run_json("sync", job).rows == {"read": 3, "exists": 3}
@@ -231,16 +233,18 @@ def test_a_run_that_a_guard_stops_reports_no_omitted_zip(connector: Connector, t
 
 
 def test_the_shrink_guard_compares_runs_of_the_same_account(connector: Connector, tmp_path: Path) -> None:
-    """One job file serves several accounts."""
+    """The same job file is used for two accounts."""
 
-    def sync(account: str, people_count: int) -> CommandResult:
+    def sync(account: str, person_count: int) -> CommandResult:
         text = JOB.replace("source:", f"service: {{account: {account}}}\nsource:")
-        write_people(tmp_path, people_count)
+        write_people(tmp_path, person_count)
         return connector.run_json("sync", write_job(tmp_path, "guard: {}", text=text))
 
     assert sync("main", 100).rows == {"read": 100, "created": 100}
     assert sync("trial", 2).rows == {"read": 2, "exists": 2}
-    assert is_tripped(sync("main", 2), "guard.max_shrink: 2 rows were read, 98 % fewer than by the last run (100)")
+    assert has_guard_stopped_run(
+        sync("main", 2), "guard.max_shrink: 2 rows were read, 98 % fewer than by the last run (100)"
+    )
 
 
 def test_no_load_follows_a_survey_that_cannot_write_its_rejects(connector: Connector, tmp_path: Path) -> None:
@@ -264,7 +268,7 @@ def test_only_a_run_that_a_guard_ends_reports_uncompared_rows(connector: Connect
     write_people(tmp_path, 30)
     expected_text = "some rows count as existing without a comparison of their values"
     result = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 5}"))
-    assert is_tripped(result, "guard.max_creates: 20 would be created")
+    assert has_guard_stopped_run(result, "guard.max_creates: 20 would be created")
     assert expected_text in result.stderr
     result = connector.run_json("sync", write_job(tmp_path, "guard: {}"))  # the load after the survey compares the rows
     assert (result.code, result.rows) == (0, {"read": 30, "exists": 10, "created": 20})

@@ -88,7 +88,7 @@ def test_a_slow_load_holds_no_connection_and_no_lock(
             assert count_readers(database) == 0
             slowest_s = 0.0
             while process.poll() is None and not has_stored(connector.sandbox, PEOPLE_COUNT):
-                began_at = time.monotonic()
+                started_at = time.monotonic()
                 if kind == "sqlite":  # another program does not wait for a lock at all
                     with (
                         closing(
@@ -99,7 +99,7 @@ def test_a_slow_load_holds_no_connection_and_no_lock(
                         other_connection.execute("update customers set is_active = 1")
                 else:
                     database.run("update customers set is_active = true")
-                slowest_s = max(slowest_s, time.monotonic() - began_at)
+                slowest_s = max(slowest_s, time.monotonic() - started_at)
                 time.sleep(0.05)
             result = wait_for_result(process)
         assert (result.code, result.rows) == (0, {"read": PEOPLE_COUNT, "created": PEOPLE_COUNT}), result.stderr

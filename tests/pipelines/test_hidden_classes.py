@@ -1,5 +1,5 @@
-"""Lists that show some subscribers only to a request for their class (a value of a field, or a base): nobody is created
-twice, and an export has them."""
+"""Lists that show subscribers of a class (a value of a field, or a base) only to a request for the class: nobody is
+created twice, and an export has these subscribers."""
 
 import sqlite3
 from contextlib import closing
@@ -9,13 +9,12 @@ import pytest
 
 from tests.pipelines.conftest import CommandResult, Connector, count_stored, list_stored, write_addresses, write_csv
 from tests.pipelines.planned import write_job
-from tests.pipelines.reconciled import plant
+from tests.pipelines.reconciled import create_in_service
 
 EXISTING_COUNT = 40
-FIRST_ID = 100_001  # of the sandbox
-OTHER_COUNT_OF_LOOK_UPS, OTHER_COUNT_OF_FILTERS = 300, 1_500
-"""Numbers of subscribers in another base (`seed_others`). With the second number, filters need fewer requests than a
-sweep."""
+FIRST_ID = 100_001  # the first id of the sandbox
+FEW_OTHER_PEOPLE, MANY_OTHER_PEOPLE = 300, 1_500
+"""Numbers of subscribers in another base. With many others, filters need fewer requests than a sweep."""
 
 
 def load(
@@ -34,11 +33,11 @@ def fill(
     assert result.rows["read"] == result.rows["created"]
 
 
-def seed_others(connector: Connector, other_count: int) -> None:
-    """Add subscribers of another base; with MANY, pages are small, so that filters need fewer requests than a sweep."""
-    if other_count:
-        connector.sandbox.seed(other_count, base_id=50)
-    connector.sandbox.switch(filters="icase", max_limit=50 if other_count == OTHER_COUNT_OF_FILTERS else 1000)
+def add_other_people(connector: Connector, other_person_count: int) -> None:
+    """Add subscribers of another base. With many, pages are small, so that filters need fewer requests than a sweep."""
+    if other_person_count:
+        connector.sandbox.seed(other_person_count, base_id=50)
+    connector.sandbox.switch(filters="icase", max_limit=50 if other_person_count == MANY_OTHER_PEOPLE else 1000)
 
 
 def write_people(folder: Path) -> Path:
@@ -47,9 +46,9 @@ def write_people(folder: Path) -> Path:
     return write_csv(folder / "people.csv", "email,client_user_id,gender,is_active", *lines)
 
 
-def write_alike(folder: Path, gender: str, is_active: bool, people_count: int = 5) -> Path:
+def write_people_of_one_class(folder: Path, gender: str, is_active: bool, person_count: int = 5) -> Path:
     """Write people of one gender and activity."""
-    rows = [f"person{n}@x.org,{gender},{str(is_active).lower()}" for n in range(people_count)]
+    rows = [f"person{n}@x.org,{gender},{str(is_active).lower()}" for n in range(person_count)]
     return write_csv(folder / "people.csv", "email,gender,is_active", *rows)
 
 
@@ -61,43 +60,49 @@ def hide_classes(connector: Connector, hidden_classes: str) -> None:
 
 
 @pytest.mark.parametrize("hidden_classes", ["inactive", "unspecified", "inactive,male"])
-@pytest.mark.parametrize("other_count", [0, OTHER_COUNT_OF_FILTERS], ids=["sweep", "filters"])
+@pytest.mark.parametrize("other_person_count", [0, MANY_OTHER_PEOPLE], ids=["sweep", "filters"])
 def test_nobody_of_a_hidden_class_is_created_twice(
-    connector: Connector, tmp_path: Path, hidden_classes: str, other_count: int
+    connector: Connector, tmp_path: Path, hidden_classes: str, other_person_count: int
 ) -> None:
     people = write_people(tmp_path)
     fill(connector, people)
-    seed_others(connector, other_count)
+    add_other_people(connector, other_person_count)
     hide_classes(connector, hidden_classes)
-    if other_count:  # few rows, so that filters need fewer requests than a sweep
+    if other_person_count:  # few rows, so that filters need fewer requests than a sweep
         rows = [f"person{n}@x.org,k{n},male,false" for n in (1, 5, 7)]
         people = write_csv(tmp_path / "few.csv", "email,client_user_id,gender,is_active", *rows)
     result = load(connector, people)
     assert set(count_stored(connector.sandbox).values()) == {1}, result.report["messages"]
-    row_count = 3 if other_count else EXISTING_COUNT
+    row_count = 3 if other_person_count else EXISTING_COUNT
     assert (result.code, result.rows) == (0, {"read": row_count, "exists": row_count}), result.report["messages"]
     expected_text = "unless a request asks for them. They were read separately."
-    assert other_count or any(expected_text in message for message in result.report["messages"])
+    assert other_person_count or any(expected_text in message for message in result.report["messages"])
 
 
 TWO_CLASSES = [
     ("inactive,male", "male", False, 0, "--base-id 7"),
-    ("inactive,female", "female", False, OTHER_COUNT_OF_LOOK_UPS, "--base-name News"),
-    ("inactive,unspecified", "", False, OTHER_COUNT_OF_FILTERS, "--base-id 7"),
-    ("inactive,base", "male", False, OTHER_COUNT_OF_LOOK_UPS, "--base-id 7"),
-    ("male,base", "male", True, OTHER_COUNT_OF_FILTERS, "--base-id 7"),
+    ("inactive,female", "female", False, FEW_OTHER_PEOPLE, "--base-name News"),
+    ("inactive,unspecified", "", False, MANY_OTHER_PEOPLE, "--base-id 7"),
+    ("inactive,base", "male", False, FEW_OTHER_PEOPLE, "--base-id 7"),
+    ("male,base", "male", True, MANY_OTHER_PEOPLE, "--base-id 7"),
     ("inactive,male,base", "male", False, 0, "--base-id 7"),
 ]
 """Classes that a list hides together, the gender and activity of all subscribers, the others, and the base."""
 
 
-@pytest.mark.parametrize(("hidden_classes", "gender", "is_active", "other_count", "base"), TWO_CLASSES)
+@pytest.mark.parametrize(("hidden_classes", "gender", "is_active", "other_person_count", "base"), TWO_CLASSES)
 def test_nobody_of_two_hidden_classes_is_created_twice(
-    connector: Connector, tmp_path: Path, hidden_classes: str, gender: str, is_active: bool, other_count: int, base: str
+    connector: Connector,
+    tmp_path: Path,
+    hidden_classes: str,
+    gender: str,
+    is_active: bool,
+    other_person_count: int,
+    base: str,
 ) -> None:
-    people = write_alike(tmp_path, gender, is_active)
+    people = write_people_of_one_class(tmp_path, gender, is_active)
     fill(connector, people, base)
-    seed_others(connector, other_count)
+    add_other_people(connector, other_person_count)
     hide_classes(connector, hidden_classes)
     result = load(connector, people, base)
     assert set(count_stored(connector.sandbox).values()) == {1}, result.report["messages"]
@@ -108,16 +113,16 @@ def test_nobody_of_two_hidden_classes_is_created_twice(
     ("hidden_classes", "is_active", "base_of_others"),
     [("inactive,male", False, 7), ("male,base", True, 50), ("inactive", False, 7)],
 )
-def test_a_hidden_class_is_asked_for_if_all_listed_subscribers_are_alike(
+def test_a_hidden_class_is_requested_if_all_listed_subscribers_have_the_same_class(
     connector: Connector, tmp_path: Path, hidden_classes: str, is_active: bool, base_of_others: int
 ) -> None:
     """The first two runs find existing subscribers, and lost creates of the same class."""
-    people = write_alike(tmp_path, "male", is_active, 2)
+    people = write_people_of_one_class(tmp_path, "male", is_active, 2)
     fill(connector, people)
     hide_classes(connector, hidden_classes)
     connector.sandbox.switch(max_limit=5, filters="icase")  # so that filters take fewer requests than a sweep
     for number in range(60):
-        plant(connector.sandbox, f"other{number}@x.org", {"Id": base_of_others}, IsActive=True)
+        create_in_service(connector.sandbox, f"other{number}@x.org", {"Id": base_of_others}, IsActive=True)
     result = load(connector, people)
     assert (result.code, result.rows) == (0, {"read": 2, "exists": 2}), result.report["messages"]
     connector.sandbox.switch(drop_after=1)
@@ -128,12 +133,12 @@ def test_a_hidden_class_is_asked_for_if_all_listed_subscribers_are_alike(
 
 
 @pytest.mark.parametrize(
-    ("other_count", "fault"), [(0, "created_429"), (OTHER_COUNT_OF_FILTERS, "drop_after")], ids=["sweep", "filters"]
+    ("other_person_count", "fault"), [(0, "created_429"), (MANY_OTHER_PEOPLE, "drop_after")], ids=["sweep", "filters"]
 )
 def test_no_lost_create_of_a_hidden_class_is_sent_again(
-    connector: Connector, tmp_path: Path, other_count: int, fault: str
+    connector: Connector, tmp_path: Path, other_person_count: int, fault: str
 ) -> None:
-    seed_others(connector, other_count)
+    add_other_people(connector, other_person_count)
     rows = [f"person{n}@x.org,{str(n % 2 == 0).lower()}" for n in range(20)]
     people = write_csv(tmp_path / "people.csv", "email,is_active", *rows)
     connector.sandbox.switch(hide="inactive", **{fault: 0.3})
@@ -143,12 +148,12 @@ def test_no_lost_create_of_a_hidden_class_is_sent_again(
     assert len(count_stored(connector.sandbox)) == 20
 
 
-@pytest.mark.parametrize(("other_count", "hidden_count"), [(1, 1), (1, EXISTING_COUNT), (OTHER_COUNT_OF_FILTERS, 10)])
+@pytest.mark.parametrize(("other_person_count", "hidden_count"), [(1, 1), (1, EXISTING_COUNT), (MANY_OTHER_PEOPLE, 10)])
 def test_a_load_ends_if_neither_the_list_nor_its_filters_show_subscribers_with_old_ids(
-    connector: Connector, tmp_path: Path, other_count: int, hidden_count: int
+    connector: Connector, tmp_path: Path, other_person_count: int, hidden_count: int
 ) -> None:
     fill(connector, write_addresses(tmp_path / "people.csv", EXISTING_COUNT))
-    seed_others(connector, other_count)
+    add_other_people(connector, other_person_count)
     connector.sandbox.switch(hide="old_ids", old_ids_below=FIRST_ID + hidden_count)
     result = load(connector, write_addresses(tmp_path / "few.csv", 2))
     assert set(count_stored(connector.sandbox).values()) == {1}, result.report["messages"]
@@ -176,8 +181,8 @@ def test_nobody_is_created_twice_if_the_list_hides_subscribers_without_an_email(
 def test_an_export_has_the_subscribers_of_two_hidden_classes(
     connector: Connector, tmp_path: Path, hidden_classes: str, gender: str
 ) -> None:
-    fill(connector, write_alike(tmp_path, gender, False))
-    plant(connector.sandbox, "other@x.org", {"Id": 7}, IsActive=True, Gender="" if gender else "male")
+    fill(connector, write_people_of_one_class(tmp_path, gender, False))
+    create_in_service(connector.sandbox, "other@x.org", {"Id": 7}, IsActive=True, Gender="" if gender else "male")
     hide_classes(connector, hidden_classes)
     result = connector.run_json("export", "out.csv")
     certificate = result.report["certificate"]
@@ -188,14 +193,14 @@ def test_an_export_has_the_subscribers_of_two_hidden_classes(
 def test_an_export_and_a_reconciliation_read_hidden_bases_that_the_ledger_knows(
     connector: Connector, tmp_path: Path
 ) -> None:
-    connector.sandbox.seed(OTHER_COUNT_OF_LOOK_UPS, base_id=50)
+    connector.sandbox.seed(FEW_OTHER_PEOPLE, base_id=50)
     write_csv(tmp_path / "people.csv", "email,name", *(f"person{n}@x.org,Ann" for n in range(EXISTING_COUNT)))
     job = write_job(tmp_path)
     assert connector.run_json("sync", job).rows == {"read": EXISTING_COUNT, "created": EXISTING_COUNT}
     connector.sandbox.switch(hidden_bases="51")
     result = connector.run_json("export", "out.csv")
     assert result.report["certificate"]["hidden"] == {"base_id": [51]}
-    assert (result.code, result.report["rows"]["written"]) == (0, OTHER_COUNT_OF_LOOK_UPS + EXISTING_COUNT)
+    assert (result.code, result.report["rows"]["written"]) == (0, FEW_OTHER_PEOPLE + EXISTING_COUNT)
     reconcile_result = connector.run_json("reconcile", job)
     assert (reconcile_result.code, reconcile_result.report["certificate"]["hidden"]) == (0, {"base_id": [51]}), (
         reconcile_result.stdout
@@ -211,7 +216,7 @@ def test_an_export_reads_a_hidden_class_and_marks_nobody_as_deleted(
     assert connector.run_json(*arguments).code == 0
     connector.sandbox.switch(duplicates="upsert")
     for number in range(8):
-        plant(connector.sandbox, f"person{number}@example.com", {"Id": 7}, IsActive=False)
+        create_in_service(connector.sandbox, f"person{number}@example.com", {"Id": 7}, IsActive=False)
     connector.sandbox.switch(duplicates="accept", hide="inactive")
     result = connector.run_json(*arguments)
     certificate = result.report["certificate"]
@@ -234,28 +239,28 @@ def count_current(path: Path, mode: str) -> dict[int, int]:
 # A hidden base
 
 
-def prepare_base(connector: Connector, folder: Path, base: str, other_count: int) -> Path:
+def prepare_base(connector: Connector, folder: Path, base: str, other_person_count: int) -> Path:
     """Fill the base with 3 people, add others to another base, and hide the base. Return a file of 5 people, of whom
     the first and the last are new."""
-    seed_others(connector, other_count)
+    add_other_people(connector, other_person_count)
     fill(connector, write_addresses(folder / "existing.csv", 3, first_index=1), base)
     hide_classes(connector, "base")
     return write_addresses(folder / "people.csv", 5)
 
 
 @pytest.mark.parametrize(
-    ("base", "other_count"),
+    ("base", "other_person_count"),
     [
         ("--base-id 7", 0),
         ("--base-name News", 30),
-        ("--base-id 7", OTHER_COUNT_OF_FILTERS),
-        ("--base-name News", OTHER_COUNT_OF_FILTERS),
+        ("--base-id 7", MANY_OTHER_PEOPLE),
+        ("--base-name News", MANY_OTHER_PEOPLE),
     ],
 )
 def test_nobody_in_a_hidden_base_is_created_twice(
-    connector: Connector, tmp_path: Path, base: str, other_count: int
+    connector: Connector, tmp_path: Path, base: str, other_person_count: int
 ) -> None:
-    people = prepare_base(connector, tmp_path, base, other_count)
+    people = prepare_base(connector, tmp_path, base, other_person_count)
     result = load(connector, people, base)
     assert (result.code, result.rows) == (0, {"read": 5, "created": 2, "exists": 3}), result.report["messages"]
     expected_texts = ("until a request had its BaseId", "shows no subscribers of the base 7 unless")
@@ -268,19 +273,21 @@ def test_nobody_in_a_hidden_base_is_created_twice(
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
-@pytest.mark.parametrize("other_count", [30, OTHER_COUNT_OF_FILTERS], ids=["sweep", "filters"])
-def test_a_lost_create_in_an_empty_hidden_base_is_found(connector: Connector, tmp_path: Path, other_count: int) -> None:
-    seed_others(connector, other_count)
+@pytest.mark.parametrize("other_person_count", [30, MANY_OTHER_PEOPLE], ids=["sweep", "filters"])
+def test_a_lost_create_in_an_empty_hidden_base_is_found(
+    connector: Connector, tmp_path: Path, other_person_count: int
+) -> None:
+    add_other_people(connector, other_person_count)
     connector.sandbox.switch(hidden_bases="7", drop_after=1.0)
     result = load(connector, write_addresses(tmp_path / "people.csv", 1))
     assert (result.code, result.rows) == (0, {"read": 1, "created": 1}), result.report["messages"]
     assert count_stored(connector.sandbox).total() == 1
 
 
-def test_a_base_that_filters_show_costs_two_more_requests_and_no_request_in_an_unchanged_run(
+def test_a_hidden_base_costs_two_more_requests_and_no_more_request_in_an_unchanged_run(
     connector: Connector, tmp_path: Path
 ) -> None:
-    people = prepare_base(connector, tmp_path, "--base-id 7", OTHER_COUNT_OF_FILTERS)
+    people = prepare_base(connector, tmp_path, "--base-id 7", MANY_OTHER_PEOPLE)
     connector.sandbox.switch(hidden_bases="")
     first_result = load(connector, people)
     assert first_result.rows == {"read": 5, "created": 2, "exists": 3}
@@ -291,16 +298,18 @@ def test_a_base_that_filters_show_costs_two_more_requests_and_no_request_in_an_u
     assert unchanged_result.report["requests"]["list"]["sent"] == 1  # one known subscriber, by Id
 
 
-@pytest.mark.parametrize("other_count", [0, 30], ids=["an empty list", "a sweep"])
+@pytest.mark.parametrize("other_person_count", [0, 30], ids=["an empty list", "a sweep"])
 def test_a_duplicate_in_a_base_that_is_hidden_in_two_ways_is_named(
-    connector: Connector, tmp_path: Path, other_count: int
+    connector: Connector, tmp_path: Path, other_person_count: int
 ) -> None:
     """No request without the base's Id shows a subscriber, and only the answer to the first create has the Id."""
-    seed_others(connector, other_count)
-    existing_ids = [plant(connector.sandbox, f"person{number}@example.com", IsActive=False) for number in range(5)]
+    add_other_people(connector, other_person_count)
+    existing_ids = [
+        create_in_service(connector.sandbox, f"person{number}@example.com", IsActive=False) for number in range(5)
+    ]
     hide_classes(connector, "inactive,base")
     result = load(connector, write_addresses(tmp_path / "people.csv", 5), "--base-name News")
-    assert (result.code, connector.sandbox.stats()["subscribers"]) == (1, other_count + 6), result.stderr
+    assert (result.code, connector.sandbox.stats()["subscribers"]) == (1, other_person_count + 6), result.stderr
     second_id = connector.sandbox.truth()["events"][-1]["id"]
     assert any(
         f"in the service twice (ids {existing_id} and {second_id})" in result.stderr for existing_id in existing_ids

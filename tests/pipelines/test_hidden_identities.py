@@ -4,13 +4,13 @@ import pytest
 
 from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_csv
 
-OTHER_COUNT, OTHER_COUNT_OF_FILTERS = 30, 1_500
+FEW_OTHER_PEOPLE, MANY_OTHER_PEOPLE = 30, 1_500
 EXISTING_NUMBERS, ALL_NUMBERS = range(100, 120), range(100, 130)
 ROWS_WITHOUT_EMAIL, MASKED_EMAILS = {"rows_omit": "Email"}, {"emails_in_rows": "masked"}
 
 
 def load(connector: Connector, numbers: range, identity: str, *options: str) -> CommandResult:
-    """Import people who have no values except the identity."""
+    """Import people whose only value is the identity."""
     value_template = "person{}@example.com" if identity == "email" else "{}"
     path = write_csv(connector.folder / "people.csv", identity, *(value_template.format(number) for number in numbers))
     return connector.run_json(
@@ -18,26 +18,26 @@ def load(connector: Connector, numbers: range, identity: str, *options: str) -> 
     )
 
 
-def fill(connector: Connector, identity: str, other_count: int) -> None:
-    """Create the existing people with a ledger that no test uses, and seed others in another base. With many others,
+def fill(connector: Connector, identity: str, other_person_count: int) -> None:
+    """Create the existing people with a ledger that no test uses, and add others to another base. With many others,
     pages are small, so that filters need fewer requests than a sweep."""
     assert load(connector, EXISTING_NUMBERS, identity).rows == {"read": 20, "created": 20}
     for path in (connector.folder / "state").glob("ledger*"):
         path.unlink()
-    if other_count:
-        connector.sandbox.seed(other_count, base_id=50)
-    connector.sandbox.switch(filters="icase", max_limit=10 if other_count == OTHER_COUNT_OF_FILTERS else 1000)
+    if other_person_count:
+        connector.sandbox.seed(other_person_count, base_id=50)
+    connector.sandbox.switch(filters="icase", max_limit=10 if other_person_count == MANY_OTHER_PEOPLE else 1000)
 
 
 @pytest.mark.parametrize(
-    ("switches", "other_count"),
-    [(ROWS_WITHOUT_EMAIL, 0), (MASKED_EMAILS, OTHER_COUNT_OF_FILTERS)],
+    ("switches", "other_person_count"),
+    [(ROWS_WITHOUT_EMAIL, 0), (MASKED_EMAILS, MANY_OTHER_PEOPLE)],
     ids=["none", "masked"],
 )
 def test_a_list_that_shows_no_email_ends_a_load_before_its_first_create(
-    connector: Connector, switches: dict[str, str], other_count: int
+    connector: Connector, switches: dict[str, str], other_person_count: int
 ) -> None:
-    fill(connector, "email", other_count)
+    fill(connector, "email", other_person_count)
     connector.sandbox.switch(**switches)
     for options in ((), ("--dry-run",)):
         result = load(connector, ALL_NUMBERS, "email", *options)
@@ -59,11 +59,11 @@ def test_a_load_into_an_empty_list_that_shows_no_email_ends_after_one_create(
     assert count_stored(connector.sandbox).total() == 1
 
 
-@pytest.mark.parametrize("other_count", [0, OTHER_COUNT], ids=["alone", "beside others"])
+@pytest.mark.parametrize("other_person_count", [0, FEW_OTHER_PEOPLE], ids=["alone", "beside others"])
 def test_a_load_ends_after_one_create_if_the_list_shows_no_client_user_id(
-    connector: Connector, other_count: int
+    connector: Connector, other_person_count: int
 ) -> None:
-    fill(connector, "client_user_id", other_count)
+    fill(connector, "client_user_id", other_person_count)
     connector.sandbox.switch(rows_omit="ClientUserId")
     result = load(connector, ALL_NUMBERS, "client_user_id")
     assert (result.code, result.rows) == (3, {"read": 30, "created": 1, "unsent": 29}), result.stdout
@@ -75,11 +75,11 @@ def test_a_load_ends_after_one_create_if_the_list_shows_no_client_user_id(
     assert len(create_events) == len(EXISTING_NUMBERS) + 1
 
 
-@pytest.mark.parametrize("other_count", [0, OTHER_COUNT_OF_FILTERS], ids=["sweep", "filters"])
+@pytest.mark.parametrize("other_person_count", [0, MANY_OTHER_PEOPLE], ids=["sweep", "filters"])
 def test_a_client_user_id_that_the_service_shows_as_a_number_is_the_same_identity(
-    connector: Connector, other_count: int
+    connector: Connector, other_person_count: int
 ) -> None:
-    fill(connector, "client_user_id", other_count)
+    fill(connector, "client_user_id", other_person_count)
     connector.sandbox.switch(client_user_ids="number")
     result = load(connector, ALL_NUMBERS, "client_user_id")
     assert (result.code, result.rows) == (0, {"read": 30, "exists": 20, "created": 10}), result.report["messages"]
@@ -89,7 +89,7 @@ def test_a_client_user_id_that_the_service_shows_as_a_number_is_the_same_identit
 
 def test_a_create_answered_with_another_identity_does_not_count_as_an_arrival(connector: Connector) -> None:
     rows = [f"person{number}{'+tag' if number % 2 else ''}@example.com" for number in range(200, 210)]
-    connector.sandbox.seed(OTHER_COUNT, base_id=7)
+    connector.sandbox.seed(FEW_OTHER_PEOPLE, base_id=7)
     connector.sandbox.switch(alter_identity=True)
     path = write_csv(connector.folder / "people.csv", "email", *rows)
     result = connector.run_json("import", path, "--base-id", "7", "--active", "--quiet-period", "200ms")

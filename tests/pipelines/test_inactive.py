@@ -15,7 +15,7 @@ subscriber: {{base: {base}, fields: {{email: email, is_active: active}}}}
 load: {{quiet_period: 200ms{load_keys}}}
 {suppress_key}
 """
-OTHER_COUNT_OF_FILTERS = 1_500
+MANY_OTHER_PEOPLE = 1_500
 """Subscribers of another base: on pages of 50, filters need fewer requests than a sweep of the list."""
 THREE_PEOPLE = ("email,active", "ann@x.org,yes", "bob@x.org,yes", "eve@x.org,no")
 SUPPRESS_INACTIVE = "suppress: {inactive: true}"
@@ -27,12 +27,12 @@ def write_job(folder: Path, suppress_key: str = SUPPRESS_INACTIVE, load_keys: st
     return path
 
 
-@pytest.mark.parametrize("other_count", [0, OTHER_COUNT_OF_FILTERS], ids=["sweep", "filters"])
+@pytest.mark.parametrize("other_person_count", [0, MANY_OTHER_PEOPLE], ids=["sweep", "filters"])
 def test_a_row_is_not_created_as_active_if_its_identity_is_inactive_in_another_base(
-    connector: Connector, tmp_path: Path, other_count: int
+    connector: Connector, tmp_path: Path, other_person_count: int
 ) -> None:
-    if other_count:
-        connector.sandbox.seed(other_count, base_name="Others")
+    if other_person_count:
+        connector.sandbox.seed(other_person_count, base_name="Others")
         connector.sandbox.switch(filters="icase", max_limit=50)
     unsubscribe(connector, "ANN@x.org", "eve@x.org")
     write_csv(tmp_path / "people.csv", *THREE_PEOPLE)
@@ -49,13 +49,13 @@ def test_a_row_is_not_created_as_active_if_its_identity_is_inactive_in_another_b
 
 
 @pytest.mark.parametrize(
-    ("activity_form", "other_count"), [("number", 0), ("text", OTHER_COUNT_OF_FILTERS), ("omit_false", 0)]
+    ("activity_form", "other_person_count"), [("number", 0), ("text", MANY_OTHER_PEOPLE), ("omit_false", 0)]
 )
 def test_inactive_subscribers_are_found_in_each_form_of_is_active(
-    connector: Connector, tmp_path: Path, activity_form: str, other_count: int
+    connector: Connector, tmp_path: Path, activity_form: str, other_person_count: int
 ) -> None:
-    if other_count:
-        connector.sandbox.seed(other_count, base_name="Others")
+    if other_person_count:
+        connector.sandbox.seed(other_person_count, base_name="Others")
         connector.sandbox.switch(max_limit=50)
     unsubscribe(connector, "ANN@x.org", "eve@x.org")
     connector.sandbox.switch(activity=activity_form, filters="icase")
@@ -139,7 +139,7 @@ def test_subscribers_that_the_list_hides_as_inactive_are_not_created_as_active(
 ) -> None:
     emails = [f"person{number}@x.org" for number in range(40)]
     unsubscribe(connector, *emails)
-    connector.sandbox.seed(OTHER_COUNT_OF_FILTERS, base_id=50)
+    connector.sandbox.seed(MANY_OTHER_PEOPLE, base_id=50)
     connector.sandbox.switch(hide="inactive", filters="icase", max_limit=10)
     write_csv(tmp_path / "people.csv", "email,active", *(f"{email},yes" for email in emails))
     result = connector.run_json("sync", write_job(tmp_path))

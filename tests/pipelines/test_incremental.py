@@ -164,7 +164,7 @@ def test_a_full_run_moves_a_cursor_back_from_the_future(connector: Connector, tm
     job = write_job(tmp_path)
     connector.run_json("sync", job)
     move_cursor_in_ledger(tmp_path, "2999-01-01T00:00:00")  # as an earlier version could do
-    correct(tmp_path, "2026-11-20 09:00:00")
+    correct_future_row(tmp_path, "2026-11-20 09:00:00")
     for _ in range(2):
         result = connector.run_json("sync", job)
         assert (result.code, result.rows) == (1, {})
@@ -180,7 +180,7 @@ def move_cursor_in_ledger(folder: Path, value: str) -> None:
         ledger.execute("update source_cursor set value = ?", (value,))
 
 
-def correct(folder: Path, updated_at: object) -> None:
+def correct_future_row(folder: Path, updated_at: object) -> None:
     with closing(sqlite3.connect(folder / "crm.db")) as database, database:
         database.execute("update people set updated_at = ? where email like 'future%'", (updated_at,))
 
@@ -222,7 +222,7 @@ def test_a_value_beyond_tomorrow_does_not_move_the_cursor_and_makes_the_run_part
     write_people(tmp_path, ("new", format_value(tomorrow_format, now + timedelta(days=1))))
     second_result = connector.run_json("sync", job)
     assert (second_result.code, second_result.rows["created"]) == (1, 1)
-    correct(tmp_path, format_value(tomorrow_format, now + timedelta(days=1)))
+    correct_future_row(tmp_path, format_value(tomorrow_format, now + timedelta(days=1)))
     assert connector.run_json("sync", job).code == 0
 
 

@@ -1,10 +1,10 @@
-"""Messages about subscribers of earlier runs that a complete listing lacks."""
+"""Messages about subscribers of earlier runs that a complete list does not show."""
 
 from pathlib import Path
 
 from tests.pipelines.conftest import CommandResult, Connector, write_addresses, write_csv
 from tests.pipelines.lists import write_lists
-from tests.pipelines.reconciled import erase_first
+from tests.pipelines.reconciled import erase_oldest
 
 
 def find_missing_messages(result: CommandResult) -> list[str]:
@@ -16,10 +16,10 @@ def test_a_load_reports_the_number_of_confirmed_subscribers_that_its_list_lacks(
 ) -> None:
     # The account guard looks four subscribers up, and must find one.
     people_path = write_addresses(tmp_path / "people.csv", 300)
-    # A subscriber that is younger than the quiet period need not be listed.
+    # The list may not show a subscriber yet that is younger than the quiet period.
     short_quiet_period = ("--quiet-period", "1ms")
     assert find_missing_messages(connector.import_file(people_path, *short_quiet_period)) == []
-    erase_first(connector.sandbox, 30)
+    erase_oldest(connector.sandbox, 30)
     # Without new rows the run reads no list.
     assert find_missing_messages(connector.import_file(people_path, *short_quiet_period)) == []
     write_addresses(people_path, 301)
@@ -37,9 +37,9 @@ def test_a_load_into_several_bases_names_the_base_whose_subscribers_are_missing(
 ) -> None:
     rows = [*(f"a{index}@x.org,news" for index in range(20)), *(f"b{index}@x.org,shop" for index in range(20))]
     job = write_lists(tmp_path, *rows)
-    job.write_text(job.read_text().replace("200ms", "1ms"))  # a younger subscriber need not be listed
+    job.write_text(job.read_text().replace("200ms", "1ms"))  # the list may not show a younger subscriber yet
     assert connector.run_json("sync", job).rows == {"read": 40, "created": 40}
-    erase_first(connector.sandbox, 5)
+    erase_oldest(connector.sandbox, 5)
     write_csv(tmp_path / "people.csv", "email,list", *rows, "new@x.org,news", "new@x.org,shop")
     result = connector.run_json("sync", job)
     assert result.rows == {"read": 42, "exists": 40, "created": 2}

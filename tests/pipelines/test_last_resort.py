@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.conftest import ROOT, Connector, write_addresses, write_csv
-from tests.pipelines.leftovers import lose_three, read_states
+from tests.pipelines.leftovers import leave_three_unknown_creates, read_states
 
 FAILING_COMMAND_PROGRAM = """
 import sys
@@ -70,7 +70,7 @@ pipelines.cli.main()
 
 
 def test_a_fault_during_a_run_ends_in_a_report(connector: Connector, tmp_path: Path) -> None:
-    lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_after=1)
+    leave_three_unknown_creates(connector, write_addresses(tmp_path / "people.csv", 3), drop_after=1)
     command = [sys.executable, "-c", FAILING_RETRY_PROGRAM]
     result = subprocess.run(
         command, cwd=ROOT, env=os.environ | connector.environ, capture_output=True, text=True, check=False, timeout=60

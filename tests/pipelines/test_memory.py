@@ -1,4 +1,4 @@
-"""Memory of an import: bounded by the chunk and 24 bytes for each row, not by the file."""
+"""The memory of an import depends on the size of a chunk, with 24 bytes more for each row, and not on the file."""
 
 import os
 import subprocess
@@ -7,10 +7,11 @@ from pathlib import Path
 
 from tests.pipelines.conftest import ROOT, Connector, write_csv
 
-ROW_COUNT = int(os.environ.get("CONNECTOR_TEST_ROWS", "3000"))  # 1000000 for the promise itself, in about five minutes
+# The promise is for 1000000 rows, which take five minutes.
+ROW_COUNT = int(os.environ.get("CONNECTOR_TEST_ROWS", "3000"))
 MAX_MEMORY_MB = 400
 
-# A small process starts the import: the peak of a child counts from the fork, and pytest may hold more memory.
+# A small process starts the import, because the peak of a child includes the memory of its parent at the fork.
 MEASURING_PROGRAM = """
 import resource, subprocess, sys
 code = subprocess.run(sys.argv[1:]).returncode

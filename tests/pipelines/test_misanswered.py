@@ -4,12 +4,12 @@ from pathlib import Path
 
 from tests.pipelines.conftest import Connector, count_stored, write_addresses, write_csv
 from tests.pipelines.leftovers import read_rejects, read_states, retry
-from tests.pipelines.reconciled import plant
+from tests.pipelines.reconciled import create_in_service
 
 ROWS = ("ann+news@x.org,true", "bob@x.org,true", "cyd@x.org,true")
 
 
-def write_tagged(folder: Path) -> Path:
+def write_people_with_tags(folder: Path) -> Path:
     return write_csv(folder / "people.csv", "email,is_active", *ROWS)
 
 
@@ -56,13 +56,13 @@ def test_a_base_is_not_blocked_by_a_held_create_that_a_person_has_repeated(
     sandbox.switch(base_alias="News=Other")
     assert connector.import_file(path).code == 3
     sandbox.switch(base_alias="")
-    plant(sandbox, "person0@example.com", {"Name": "News"})
+    create_in_service(sandbox, "person0@example.com", {"Name": "News"})
     assert retry(connector, "--held", "resend").rows == {"read": 1, "exists": 1}
     assert connector.import_file(path).rows == {"read": 3, "exists": 1, "created": 2}
 
 
 def test_an_identity_that_the_service_alters_is_held_and_never_sent_again(connector: Connector, tmp_path: Path) -> None:
-    sandbox, path = connector.sandbox, write_tagged(tmp_path)
+    sandbox, path = connector.sandbox, write_people_with_tags(tmp_path)
     sandbox.switch(alter_identity=True)
     first_result = connector.import_file(path)
     assert (first_result.code, first_result.rows) == (3, {"read": 3, "unknown": 1, "unsent": 2}), first_result.stderr
@@ -77,7 +77,7 @@ def test_an_identity_that_the_service_alters_is_held_and_never_sent_again(connec
 
 
 def test_a_held_create_is_accepted_with_held_accept(connector: Connector, tmp_path: Path) -> None:
-    path = write_tagged(tmp_path)
+    path = write_people_with_tags(tmp_path)
     connector.sandbox.switch(alter_identity=True)
     connector.import_file(path)
     accepted_result = retry(connector, "--held", "accept")

@@ -8,40 +8,40 @@ import pytest
 from connector.load.new_rows import list_spellings
 from tests.pipelines.conftest import CommandResult, Connector, write_csv
 from tests.pipelines.leftovers import read_rejects
-from tests.pipelines.reconciled import plant
+from tests.pipelines.reconciled import create_in_service
 
 PEOPLE_NUMBERS = range(1, 11)
-SPELLERS = [
+ID_SPELLINGS = [
     pytest.param("{}".format, "{}.0".format, id="pandas"),
     pytest.param("{:05}".format, "{}".format, id="lost zeros"),
     pytest.param("{}".format, "{:05}".format, id="added zeros"),
 ]
-Speller = Callable[[int], str]
+SpellId = Callable[[int], str]
 
 
-def import_ids(connector: Connector, folder: Path, speller: Speller) -> CommandResult:
-    rows = [f"{speller(number)},Lee,true" for number in PEOPLE_NUMBERS]
+def import_ids(connector: Connector, folder: Path, spell_id: SpellId) -> CommandResult:
+    rows = [f"{spell_id(number)},Lee,true" for number in PEOPLE_NUMBERS]
     path = write_csv(folder / "people.csv", "client_user_id,last_name,is_active", *rows)
     return connector.import_file(path, "--identity", "client_user_id")
 
 
-def check_refused(result: CommandResult, known_speller: Speller, row_speller: Speller) -> None:
+def check_refused(result: CommandResult, spell_known_id: SpellId, spell_row_id: SpellId) -> None:
     assert (result.code, result.rows) == (1, {"read": 10, "invalid": 10}), result.stderr
     messages = [row["_message"] for row in read_rejects(result)]
     assert all(
-        f"'{row_speller(n)}' looks like the known id '{known_speller(n)}'" in messages[n - 1] for n in PEOPLE_NUMBERS
+        f"'{spell_row_id(n)}' looks like the known id '{spell_known_id(n)}'" in messages[n - 1] for n in PEOPLE_NUMBERS
     )
-    assert not any(row_speller(7) in cause["message"] for cause in result.report["causes"])
+    assert not any(spell_row_id(7) in cause["message"] for cause in result.report["causes"])
 
 
-@pytest.mark.parametrize(("known_speller", "row_speller"), SPELLERS)
+@pytest.mark.parametrize(("spell_known_id", "spell_row_id"), ID_SPELLINGS)
 def test_ids_in_another_spelling_than_the_list_has_are_refused(
-    connector: Connector, tmp_path: Path, known_speller: Speller, row_speller: Speller
+    connector: Connector, tmp_path: Path, spell_known_id: SpellId, spell_row_id: SpellId
 ) -> None:
     for number in PEOPLE_NUMBERS:
-        plant(connector.sandbox, None, ClientUserId=known_speller(number), LastName="Lee", IsActive=True)
-    check_refused(import_ids(connector, tmp_path, row_speller), known_speller, row_speller)
-    assert import_ids(connector, tmp_path, known_speller).rows == {"read": 10, "exists": 10}
+        create_in_service(connector.sandbox, None, ClientUserId=spell_known_id(number), LastName="Lee", IsActive=True)
+    check_refused(import_ids(connector, tmp_path, spell_row_id), spell_known_id, spell_row_id)
+    assert import_ids(connector, tmp_path, spell_known_id).rows == {"read": 10, "exists": 10}
 
 
 def test_ids_in_another_spelling_than_an_earlier_run_has_sent_are_refused(connector: Connector, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_ids_in_an_unusual_spelling_are_looked_up_by_filters(connector: Connecto
     connector.sandbox.seed(2000, base_name="News")
     connector.sandbox.switch(max_limit=10)
     for number in (41, 42):
-        plant(connector.sandbox, None, ClientUserId=str(number))
+        create_in_service(connector.sandbox, None, ClientUserId=str(number))
     path = write_csv(tmp_path / "people.csv", "client_user_id,is_active", "42.0,true", "43.0,true")
     result = connector.run_json("import", path, "--base-id", "1", "--active", "--identity", "client_user_id")
     assert (result.code, result.rows) == (1, {"read": 2, "invalid": 2}), result.stderr
@@ -68,14 +68,16 @@ def test_an_id_with_needless_decimals_exists_if_the_service_has_the_same_spellin
     connector: Connector, tmp_path: Path
 ) -> None:
     for number in (41, 42):
-        plant(connector.sandbox, None, ClientUserId=f"{number}.0", IsActive=True)
+        create_in_service(connector.sandbox, None, ClientUserId=f"{number}.0", IsActive=True)
     path = write_csv(tmp_path / "people.csv", "client_user_id,is_active", "41.0,true", "42.0,true", "43.0,true")
     result = connector.import_file(path, "--identity", "client_user_id")
     assert (result.code, result.rows) == (1, {"read": 3, "exists": 2, "invalid": 1}), result.stderr
 
 
-def test_a_mistaken_id_counts_once_if_the_run_ends_early(connector: Connector, tmp_path: Path) -> None:
-    plant(connector.sandbox, None, ClientUserId="42", IsActive=True)
+def test_a_row_with_a_misspelt_id_is_counted_once_as_invalid_if_the_run_ends_early(
+    connector: Connector, tmp_path: Path
+) -> None:
+    create_in_service(connector.sandbox, None, ClientUserId="42", IsActive=True)
     connector.sandbox.switch(stray_refusal=1, stray_statuses="403")
     path = write_csv(tmp_path / "people.csv", "client_user_id,is_active", "42.0,true", "77,true", "78,true")
     result = connector.import_file(path, "--identity", "client_user_id")
@@ -95,8 +97,10 @@ def test_a_new_id_of_an_email_that_is_in_the_base_is_refused(
         connector.sandbox.seed(2000, base_name="News")
         connector.sandbox.switch(max_limit=10)
     for number in range(3):
-        plant(connector.sandbox, f"Person{number}@example.com", ClientUserId=f"old-{number}")
-        plant(connector.sandbox, f"person{number + 3}@example.com", {"Name": "Other"}, ClientUserId=f"old-{number}")
+        create_in_service(connector.sandbox, f"Person{number}@example.com", ClientUserId=f"old-{number}")
+        create_in_service(
+            connector.sandbox, f"person{number + 3}@example.com", {"Name": "Other"}, ClientUserId=f"old-{number}"
+        )
     rows = [f"new-{number},person{number}@example.com,true" for number in range(6)]
     path = write_csv(tmp_path / "people.csv", "client_user_id,email,is_active", *rows)
     options = ("--base-id", "1", "--active", "--identity", "client_user_id", "--quiet-period", "200ms")

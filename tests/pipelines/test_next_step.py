@@ -174,5 +174,5 @@ def test_a_terminal_of_80_columns_breaks_no_word(connector: Connector, tmp_path:
 
 
 def is_unbreakable(line: str) -> bool:
-    """Return whether a line is a command to copy, or a single word such as a path."""
+    """Return whether a line cannot be broken: it is a command to copy, or a single word such as a path."""
     return line.lstrip().startswith(("connector ", "less ")) or " " not in line.strip()

@@ -1,5 +1,5 @@
-"""A fortnight of nights on virtual time: the alerts that a receiver gets, the exit codes, and the backlog after each
-night."""
+"""Nightly runs of two weeks on virtual time: the alerts that a receiver gets, the exit codes, and the backlog after
+each run."""
 
 import json
 import sqlite3
@@ -13,7 +13,7 @@ from typing import Any
 from standardwebhooks.webhooks import Webhook
 
 from tests.pipelines.conftest import Connector
-from tests.pipelines.hooks import SECRET, Hook
+from tests.pipelines.hooks import SECRET, WebhookReceiver
 from tests.pipelines.test_opt_outs import set_activity
 from tests.pipelines.virtual_time import VirtualTime
 
@@ -23,14 +23,14 @@ source: {sql: {url: '${CRM_URL}', table: people}}
 subscriber: {base: {id: 7}, fields: {email: email, is_active: active}}
 load: {quiet_period: 30s}
 """
-FIRST_NIGHT = datetime(2026, 3, 2, 2, tzinfo=UTC)
+FIRST_RUN_AT = datetime(2026, 3, 2, 2, tzinfo=UTC)
 UNREACHABLE_URL = "postgresql://127.0.0.1:1/crm"
 INVALID_ROW, OTHER_INVALID_ROW = "<nobody>,yes", "<someone>,yes"
 
 
 @dataclass(frozen=True)
-class Night:
-    """A night: the rows of the source, and the expected exit code, alerts and backlog."""
+class ScheduledRun:
+    """A nightly run: the rows of the source, and the expected exit code, alerts and backlog."""
 
     name: str
     rows: Sequence[str]
@@ -38,55 +38,59 @@ class Night:
     reasons: Sequence[str]
     backlog: int
     environ: Mapping[str, str | None] = field(default_factory=dict)
-    hours: float = 24.0  # since the previous run
+    hours: float = 24.0  # hours since the previous run
     answers: Sequence[int] = ()  # status codes of the receiver
     deactivated_email: str = ""  # the subscriber whom somebody deactivates in the service before the run
 
 
-NIGHTS = [
-    Night("all rows are in order", ["ann,yes", "bob,yes"], 0, [], 0),
-    Night("a bad row", ["ann,yes", INVALID_ROW], 1, ["failure"], 1),
-    Night("the same bad row", ["ann,yes", INVALID_ROW], 1, ["reminder"], 1),
-    Night("a second run of the same night", ["ann,yes", INVALID_ROW], 1, [], 1, hours=2),
-    Night("a second bad row", ["ann,yes", INVALID_ROW, OTHER_INVALID_ROW], 1, ["new_problems"], 2, hours=22),
-    Night("one bad row is corrected", ["ann,yes", INVALID_ROW], 1, ["reminder"], 1),
-    Night("the database is down", [], 3, ["another_cause"], 1, {"CRM_URL": UNREACHABLE_URL}),
-    Night("the database is still down", [], 3, ["reminder"], 1, {"CRM_URL": UNREACHABLE_URL}),
-    Night("the database is back", ["ann,yes", INVALID_ROW], 1, ["recovery"], 1),
-    Night("the last bad row is corrected", ["ann,yes"], 0, ["recovery"], 0),
-    Night("an opt-out", ["ann,no"], 1, ["failure"], 1),
-    Night("the same opt-out", ["ann,no"], 1, ["reminder"], 1),
-    Night("token refused, receiver down", ["ann,no"], 2, [], 1, {"CONNECTOR_TOKEN": "old"}, answers=[500, 502, 503]),
-    Night("token refused, receiver back", ["ann,no"], 2, ["another_cause", "reminder"], 1, {"CONNECTOR_TOKEN": "old"}),
-    Night("a setting is missing", ["ann,no"], 2, ["another_cause"], 1, {"CRM_URL": None}),
-    Night(
+SCHEDULED_RUNS = [
+    ScheduledRun("all rows are valid", ["ann,yes", "bob,yes"], 0, [], 0),
+    ScheduledRun("an invalid row", ["ann,yes", INVALID_ROW], 1, ["failure"], 1),
+    ScheduledRun("the same invalid row", ["ann,yes", INVALID_ROW], 1, ["reminder"], 1),
+    ScheduledRun("a second run in the same night", ["ann,yes", INVALID_ROW], 1, [], 1, hours=2),
+    ScheduledRun("a second invalid row", ["ann,yes", INVALID_ROW, OTHER_INVALID_ROW], 1, ["new_problems"], 2, hours=22),
+    ScheduledRun("one invalid row is corrected", ["ann,yes", INVALID_ROW], 1, ["reminder"], 1),
+    ScheduledRun("the database is down", [], 3, ["another_cause"], 1, {"CRM_URL": UNREACHABLE_URL}),
+    ScheduledRun("the database is still down", [], 3, ["reminder"], 1, {"CRM_URL": UNREACHABLE_URL}),
+    ScheduledRun("the database is back", ["ann,yes", INVALID_ROW], 1, ["recovery"], 1),
+    ScheduledRun("the last invalid row is corrected", ["ann,yes"], 0, ["recovery"], 0),
+    ScheduledRun("an opt-out", ["ann,no"], 1, ["failure"], 1),
+    ScheduledRun("the same opt-out", ["ann,no"], 1, ["reminder"], 1),
+    ScheduledRun(
+        "token refused, receiver down", ["ann,no"], 2, [], 1, {"CONNECTOR_TOKEN": "old"}, answers=[500, 502, 503]
+    ),
+    ScheduledRun(
+        "token refused, receiver back", ["ann,no"], 2, ["another_cause", "reminder"], 1, {"CONNECTOR_TOKEN": "old"}
+    ),
+    ScheduledRun("a setting is missing", ["ann,no"], 2, ["another_cause"], 1, {"CRM_URL": None}),
+    ScheduledRun(
         "the opt-out is deactivated in the service", ["ann,no"], 0, ["recovery"], 0, deactivated_email="ann@example.com"
     ),
-    Night("still in order", ["ann,no"], 0, [], 0),
+    ScheduledRun("still no problem", ["ann,no"], 0, [], 0),
 ]
 
 
-def test_a_fortnight_has_an_alert_for_each_change_and_one_reminder_a_day(
-    connector: Connector, tmp_path: Path, hook: Hook
+def test_two_weeks_of_runs_send_an_alert_for_each_change_and_one_reminder_a_day(
+    connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
 ) -> None:
-    notify = {"webhook": {"url": hook.url, "secret": SECRET}}
+    notify = {"webhook": {"url": webhook_receiver.url, "secret": SECRET}}
     (tmp_path / "job.yaml").write_text(f"{JOB}notify: {json.dumps(notify)}\n", encoding="utf-8")
-    virtual_time, night_start, opt_out_lines = VirtualTime(FIRST_NIGHT), FIRST_NIGHT - timedelta(hours=24), list[str]()
-    for night in NIGHTS:
-        night_start += timedelta(hours=night.hours)
-        virtual_time.move_to(night_start)
-        write_source(tmp_path / "crm.db", night.rows)
-        hook.answers = [*night.answers]
-        if night.deactivated_email:
-            set_activity(connector, night.deactivated_email, is_active=False)
-        environ = {"CRM_URL": f"sqlite:///{tmp_path}/crm.db", **night.environ}
+    virtual_time, run_start, opt_out_lines = VirtualTime(FIRST_RUN_AT), FIRST_RUN_AT - timedelta(hours=24), list[str]()
+    for scheduled_run in SCHEDULED_RUNS:
+        run_start += timedelta(hours=scheduled_run.hours)
+        virtual_time.move_to(run_start)
+        write_source(tmp_path / "crm.db", scheduled_run.rows)
+        webhook_receiver.answers = [*scheduled_run.answers]
+        if scheduled_run.deactivated_email:
+            set_activity(connector, scheduled_run.deactivated_email, is_active=False)
+        environ = {"CRM_URL": f"sqlite:///{tmp_path}/crm.db", **scheduled_run.environ}
         result = connector.run_json("sync", "job.yaml", environ=environ, clock=virtual_time.clock)
-        alerts = [] if night.answers else take_verified_alerts(hook, night_start)
+        alerts = [] if scheduled_run.answers else pop_verified_alerts(webhook_receiver, run_start)
         reasons = [alert["reason"] for alert in alerts]
-        expected = night.name, night.code, night.reasons, night.backlog
-        assert (night.name, result.code, reasons, count_backlog(connector)) == expected, result.stderr
-        if night.answers:
-            assert len(hook.take_posts()) == len(night.answers)
+        expected = scheduled_run.name, scheduled_run.code, scheduled_run.reasons, scheduled_run.backlog
+        assert (scheduled_run.name, result.code, reasons, count_backlog(connector)) == expected, result.stderr
+        if scheduled_run.answers:
+            assert len(webhook_receiver.pop_posts()) == len(scheduled_run.answers)
             assert "failed 3 times" in result.stderr
         opt_out_lines += [line for alert in alerts for line in alert["text"].splitlines() if "opted out" in line]
     assert set(opt_out_lines) == {
@@ -94,7 +98,7 @@ def test_a_fortnight_has_an_alert_for_each_change_and_one_reminder_a_day(
     }
     assert len(opt_out_lines) == 2
     runs = connector.run_json("status", "--last", "99").report["runs"]
-    assert [run["exit_code"] for run in reversed(runs)] == [night.code for night in NIGHTS]
+    assert [run["exit_code"] for run in reversed(runs)] == [scheduled_run.code for scheduled_run in SCHEDULED_RUNS]
 
 
 def write_source(path: Path, rows: Sequence[str]) -> None:
@@ -103,20 +107,21 @@ def write_source(path: Path, rows: Sequence[str]) -> None:
         crm_database.execute("CREATE TABLE people (email TEXT, active TEXT)")
         people = [row.split(",") for row in rows]
         crm_database.executemany(
-            "INSERT INTO people VALUES (?, ?)", [(write_address(name), activity) for name, activity in people]
+            "INSERT INTO people VALUES (?, ?)", [(build_address(name), activity) for name, activity in people]
         )
 
 
-def write_address(name: str) -> str:
+def build_address(name: str) -> str:
     return name if name.startswith("<") else f"{name}@example.com"
 
 
-def take_verified_alerts(hook: Hook, night_start: datetime) -> list[dict[str, Any]]:
-    """Return the alerts that the receiver got within an hour of `at`, after a check of their signatures."""
-    posts = hook.take_posts()
+def pop_verified_alerts(webhook_receiver: WebhookReceiver, run_start: datetime) -> list[dict[str, Any]]:
+    """Check the signatures of the received alerts and their times (within an hour of `run_start`). Return the
+    alerts."""
+    posts = webhook_receiver.pop_posts()
     for headers, body in posts:
         sent_at = datetime.fromtimestamp(int(headers["webhook-timestamp"]), UTC)
-        assert night_start <= sent_at + timedelta(seconds=1) < night_start + timedelta(hours=1)
+        assert run_start <= sent_at + timedelta(seconds=1) < run_start + timedelta(hours=1)
         signature = Webhook(SECRET).sign(headers["webhook-id"], sent_at, body.decode())
         assert headers["webhook-signature"] == signature
     return [json.loads(body) for _, body in posts]

@@ -9,7 +9,7 @@ import pytest
 
 from connector.ledger.opening import open_ledger
 from tests.pipelines.conftest import CommandResult, Connector, write_addresses, write_csv
-from tests.pipelines.hooks import SECRET, Hook
+from tests.pipelines.hooks import SECRET, WebhookReceiver
 from tests.pipelines.virtual_time import skip_waits
 
 JOB = """\
@@ -20,10 +20,10 @@ load: {quiet_period: 100ms}
 """
 
 
-def write_job(folder: Path, hook: Hook, more_keys: str = "", **notify: Any) -> None:
+def write_job(folder: Path, webhook_receiver: WebhookReceiver, more_keys: str = "", **notify: Any) -> None:
     """Write a load of three subscribers and an export, both of which notify the hook."""
     write_addresses(folder / "people.csv", 3)
-    last_keys = f"notify: {json.dumps({'webhook': {'url': hook.url}} | notify)}\n{more_keys}"
+    last_keys = f"notify: {json.dumps({'webhook': {'url': webhook_receiver.url}} | notify)}\n{more_keys}"
     (folder / "job.yaml").write_text(f"{JOB}{last_keys}", encoding="utf-8")
     (folder / "export.yaml").write_text(f"job: crm\nexport: {{to: out.csv}}\n{last_keys}", encoding="utf-8")
 
@@ -34,32 +34,34 @@ def sync(connector: Connector, **environ: str | None) -> CommandResult:
 
 
 def test_a_run_that_is_ok_sends_an_alert_only_if_the_job_asks_for_it(
-    connector: Connector, tmp_path: Path, hook: Hook
+    connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
 ) -> None:
-    write_job(tmp_path, hook)
+    write_job(tmp_path, webhook_receiver)
     assert sync(connector).code == 0
-    assert hook.posts == []
+    assert webhook_receiver.posts == []
 
-    write_job(tmp_path, hook, on="always")
+    write_job(tmp_path, webhook_receiver, on="always")
     assert sync(connector).code == 0
     assert connector.run_json("sync", "job.yaml", "--dry-run").code == 0
     export_result = connector.run_json("export", "export.yaml")
-    alerts = hook.take_alerts()
+    alerts = webhook_receiver.pop_alerts()
     assert [(alert["reason"], alert["report"]["command"]) for alert in alerts] == [("run", "sync"), ("run", "export")]
     assert alerts[1]["report"] == export_result.report
 
 
-def test_an_alert_is_signed_by_the_rules_of_standard_webhooks(connector: Connector, tmp_path: Path, hook: Hook) -> None:
-    from standardwebhooks.webhooks import Webhook, WebhookVerificationError  # only this test needs the library
+def test_an_alert_is_signed_by_the_rules_of_standard_webhooks(
+    connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
+) -> None:
+    from standardwebhooks.webhooks import Webhook, WebhookVerificationError  # no other test needs the library
 
-    write_job(tmp_path, hook, on="always", webhook={"url": "${HOOK_URL}", "secret": "${HOOK_SECRET}"})
-    hook.answers = [503]
+    write_job(tmp_path, webhook_receiver, on="always", webhook={"url": "${HOOK_URL}", "secret": "${HOOK_SECRET}"})
+    webhook_receiver.answers = [503]
 
-    result = sync(connector, HOOK_URL=hook.url, HOOK_SECRET=SECRET)
+    result = sync(connector, HOOK_URL=webhook_receiver.url, HOOK_SECRET=SECRET)
 
     assert result.code == 0, result.stderr
-    assert len(hook.posts) == 2, "the first was refused"
-    (first_headers, _), (headers, body) = hook.posts
+    assert len(webhook_receiver.posts) == 2, "the first was refused"
+    (first_headers, _), (headers, body) = webhook_receiver.posts
     assert headers["webhook-id"] == first_headers["webhook-id"] == f"msg_{result.report['run_id']}"
     assert Webhook(SECRET).verify(body.decode(), headers)["report"] == result.report
     with pytest.raises(WebhookVerificationError):
@@ -69,9 +71,9 @@ def test_an_alert_is_signed_by_the_rules_of_standard_webhooks(connector: Connect
 
 @pytest.mark.parametrize("secret", ["hook-secret-of-ours", "whsec_c2hvcnQ="])
 def test_a_secret_of_another_form_is_refused_without_showing_it(
-    connector: Connector, tmp_path: Path, hook: Hook, secret: str
+    connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver, secret: str
 ) -> None:
-    write_job(tmp_path, hook, webhook={"url": hook.url, "secret": secret})
+    write_job(tmp_path, webhook_receiver, webhook={"url": webhook_receiver.url, "secret": secret})
     result = sync(connector)
     assert result.is_refused
     assert "notify.webhook.secret: must be whsec_ and the base64 of 24 to 64 random bytes" in result.stderr
@@ -79,15 +81,15 @@ def test_a_secret_of_another_form_is_refused_without_showing_it(
 
 
 def test_a_failed_alert_is_named_and_sent_again_by_the_next_run(
-    connector: Connector, tmp_path: Path, hook: Hook
+    connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
 ) -> None:
-    write_job(tmp_path, hook, webhook={"url": hook.url, "secret": SECRET})
+    write_job(tmp_path, webhook_receiver, webhook={"url": webhook_receiver.url, "secret": SECRET})
     write_csv(tmp_path / "people.csv", "email", "ann@example.com", "<nobody>")
-    hook.answers = [500, 307, 404]
+    webhook_receiver.answers = [500, 307, 404]
 
     failed_result = sync(connector)
 
-    assert (failed_result.code, failed_result.report["status"], len(hook.posts)) == (1, "partial", 3)
+    assert (failed_result.code, failed_result.report["status"], len(webhook_receiver.posts)) == (1, "partial", 3)
     assert (
         "failed 3 times: 127.0.0.1 answered 404. The next run of the job sends the alert again." in failed_result.stderr
     )
@@ -95,37 +97,39 @@ def test_a_failed_alert_is_named_and_sent_again_by_the_next_run(
     (record_path,) = (tmp_path / "state" / "alerts").iterdir()
     assert stat.S_IMODE(record_path.stat().st_mode) == 0o600
 
-    hook.take_posts()
+    webhook_receiver.pop_posts()
     write_addresses(tmp_path / "people.csv", 3)
     recovered_result = sync(connector)
-    (headers, _), _ = hook.posts
+    (headers, _), _ = webhook_receiver.posts
     assert headers["webhook-id"] == f"msg_{failed_result.report['run_id']}"
-    alerts = hook.take_alerts()
+    alerts = webhook_receiver.pop_alerts()
     assert [alert["reason"] for alert in alerts] == ["failure", "recovery"]
     assert [alert["report"]["run_id"] for alert in alerts] == [
         result.report["run_id"] for result in (failed_result, recovered_result)
     ]
     assert sync(connector).code == 0
-    assert hook.posts == []
+    assert webhook_receiver.posts == []
 
 
-def test_a_failed_alert_of_a_quiet_run_that_is_ok_is_named(connector: Connector, tmp_path: Path, hook: Hook) -> None:
-    write_job(tmp_path, hook, on="always")
-    hook.answers = [500, 500, 500]
+def test_a_failed_alert_of_a_quiet_run_that_is_ok_is_named(
+    connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
+) -> None:
+    write_job(tmp_path, webhook_receiver, on="always")
+    webhook_receiver.answers = [500, 500, 500]
     result = connector.run("sync", "job.yaml", "--quiet", clock=skip_waits())
     assert (result.code, result.stdout) == (0, "")
     assert result.stderr.startswith("The job's alert failed 3 times")
 
 
 def test_a_run_that_the_lock_of_another_run_prevents_sends_an_alert(
-    connector: Connector, tmp_path: Path, hook: Hook
+    connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
 ) -> None:
-    write_job(tmp_path, hook)
+    write_job(tmp_path, webhook_receiver)
     sync(connector)
     with open_ledger(f"sqlite:///{tmp_path}/state/ledger.db"):
         assert sync(connector).code == 4
         assert sync(connector).code == 4
-    (alert,) = hook.take_alerts()
+    (alert,) = webhook_receiver.pop_alerts()
     assert (alert["reason"], alert["report"]["status"]) == ("failure", "locked")
     assert "did not run, because another run holds the lock" in alert["text"]
 
@@ -138,25 +142,31 @@ def test_a_run_that_the_lock_of_another_run_prevents_sends_an_alert(
     ],
 )
 def test_the_report_of_a_run_with_problems_is_in_its_alert(
-    connector: Connector, tmp_path: Path, hook: Hook, more_keys: str, rows: list[str], code: int, status: str
+    connector: Connector,
+    tmp_path: Path,
+    webhook_receiver: WebhookReceiver,
+    more_keys: str,
+    rows: list[str],
+    code: int,
+    status: str,
 ) -> None:
-    write_job(tmp_path, hook, more_keys)
+    write_job(tmp_path, webhook_receiver, more_keys)
     write_csv(tmp_path / "people.csv", *rows)
     result = sync(connector)
-    ((headers, body),) = hook.posts
+    ((headers, body),) = webhook_receiver.posts
     assert (result.code, result.report["status"], json.loads(body)["report"]) == (code, status, result.report)
     assert "webhook-signature" not in headers
 
 
 @pytest.mark.parametrize("command", ["sync job.yaml", "export export.yaml"])
 def test_the_alert_about_a_refused_token_has_the_report_of_the_recorded_run(
-    connector: Connector, tmp_path: Path, hook: Hook, command: str
+    connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver, command: str
 ) -> None:
-    write_job(tmp_path, hook)
+    write_job(tmp_path, webhook_receiver)
     environ = {"CONNECTOR_TOKEN": "not-the-token-at-all"}
     result = connector.run_json(*command.split(), environ=environ)
     assert result.is_refused
-    (alert,) = hook.take_alerts()
+    (alert,) = webhook_receiver.pop_alerts()
     report = alert["report"]
     assert (report["job"], report["command"], report["status"]) == ("crm", command.split()[0], "usage")
     assert report["messages"] == [result.report["message"]]
@@ -164,12 +174,14 @@ def test_the_alert_about_a_refused_token_has_the_report_of_the_recorded_run(
     assert (run["run_id"], run["account"]) == (report["run_id"], connector.sandbox.base_url)
     if "sync" in command:
         connector.run_json("sync", "job.yaml", "--dry-run", environ=environ)
-        assert hook.posts == []
+        assert webhook_receiver.posts == []
 
 
-def test_a_refused_job_file_sends_an_alert(connector: Connector, tmp_path: Path, hook: Hook) -> None:
-    write_job(tmp_path, hook, "nonsense: 1\n")
+def test_a_refused_job_file_sends_an_alert(
+    connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
+) -> None:
+    write_job(tmp_path, webhook_receiver, "nonsense: 1\n")
     assert sync(connector).is_refused
-    (alert,) = hook.take_alerts()
+    (alert,) = webhook_receiver.pop_alerts()
     assert (alert["report"]["job"], alert["report"]["status"]) == ("crm", "usage")
     assert "there is no such key" in alert["text"]

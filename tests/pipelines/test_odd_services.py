@@ -13,23 +13,23 @@ IGNORING_JOB = JOB.replace("200ms", "200ms, ignore_total_count: true").replace(
 )
 
 
-def fill(connector: Connector, people_count: int, *options: str) -> None:
+def fill(connector: Connector, person_count: int, *options: str) -> None:
     """Fill the base News with another ledger."""
-    people = write_addresses(connector.folder / "before.csv", people_count)
+    people = write_addresses(connector.folder / "before.csv", person_count)
     create_elsewhere(connector, people, "--base-name", "News", "--map", "first_name=first_name", *options)
 
 
-@pytest.mark.parametrize("people_count", [0, 1, 20, 1200])
+@pytest.mark.parametrize("person_count", [0, 1, 20, 1200])
 def test_a_list_without_total_count_is_loaded_with_ignore_total_count(
-    connector: Connector, tmp_path: Path, people_count: int
+    connector: Connector, tmp_path: Path, person_count: int
 ) -> None:
-    if people_count:
-        fill(connector, people_count, "--active")
+    if person_count:
+        fill(connector, person_count, "--active")
     connector.sandbox.switch(list_omits="TotalCount")
     job = write_job(tmp_path, text=IGNORING_JOB)
-    write_addresses(tmp_path / "people.csv", people_count + 2)
-    expected_existing = {"exists": people_count} if people_count else {}
-    assert connector.run_json("sync", job).rows == {"read": people_count + 2, **expected_existing, "created": 2}
+    write_addresses(tmp_path / "people.csv", person_count + 2)
+    expected_existing = {"exists": person_count} if person_count else {}
+    assert connector.run_json("sync", job).rows == {"read": person_count + 2, **expected_existing, "created": 2}
     reconcile_result = connector.run_json("reconcile", job)
     assert (reconcile_result.code, reconcile_result.report["certificate"]["total_count"]) == (0, "ignored")
     assert set(count_stored(connector.sandbox).values()) == {1}

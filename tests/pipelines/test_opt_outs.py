@@ -9,8 +9,8 @@ import pytest
 
 from tests.pipelines.conftest import CommandResult, Connector, write_csv
 from tests.pipelines.planned import plan, read_rows
-from tests.pipelines.reconciled import erase_first, plant
-from tests.pipelines.test_drift import count_lists, read_drift
+from tests.pipelines.reconciled import create_in_service, erase_oldest
+from tests.pipelines.test_drift import count_list_requests, read_drift
 from tests.pipelines.test_sync_command import write_job
 
 JOB = """
@@ -36,7 +36,7 @@ def sync(connector: Connector, *lines: str, job: str = JOB, options: tuple[str, 
 def set_activity(connector: Connector, email: str, *, is_active: bool, **fields: object) -> None:
     """Change the subscriber in the service."""
     connector.sandbox.switch(duplicates="upsert")
-    plant(connector.sandbox, email, {"Id": 7}, IsActive=is_active, **fields)
+    create_in_service(connector.sandbox, email, {"Id": 7}, IsActive=is_active, **fields)
 
 
 def list_opt_outs(result: CommandResult) -> list[str]:
@@ -58,20 +58,20 @@ def test_an_opt_out_makes_each_run_partial_until_the_service_shows_the_subscribe
 ) -> None:
     connector.sandbox.switch(filters=filters)
     check_without_opt_outs(sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes"))
-    nights = [sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes") for _ in range(3)]
-    for night in nights:
-        assert (night.code, night.report["status"]) == (1, "partial"), night.report
-        assert night.rows == {"read": 2, "exists": 1, "changed": 1}
-        assert list_opt_outs(night) == ["ann@x.org"]
-        (line,) = read_drift(night)
+    results = [sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes") for _ in range(3)]
+    for result in results:
+        assert (result.code, result.report["status"]) == (1, "partial"), result.report
+        assert result.rows == {"read": 2, "exists": 1, "changed": 1}
+        assert list_opt_outs(result) == ["ann@x.org"]
+        (line,) = read_drift(result)
         assert [line[name] for name in ("field", "service", "source", "_row", "_outcome")] == [
             "is_active", "true", "false", "2", "changed",
         ]  # fmt: skip
-        (message,) = [message for message in night.report["messages"] if "opted out" in message]
+        (message,) = [message for message in result.report["messages"] if "opted out" in message]
         assert message.startswith("1 subscriber opted out in the source and is still active in the service. Deactivate")
-        assert message.endswith(night.report["drift_file"])
+        assert message.endswith(result.report["drift_file"])
     if filters == "icase":
-        assert count_lists(nights[2]) <= 3
+        assert count_list_requests(results[2]) <= 3
 
     set_activity(connector, "ann@x.org", is_active=False)
     check_without_opt_outs(sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes"))
@@ -84,7 +84,7 @@ def test_other_changes_of_the_row_stay_reported_once_while_the_opt_out_lasts(con
     sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
     results = [sync(connector, "ann@x.org,Anna,no", "bob@x.org,Rob,yes") for _ in range(2)]
     assert [list_opt_outs(result) for result in results] == [["ann@x.org"]] * 2
-    assert [sorted(result["field"] for result in read_drift(night)) for night in results] == [
+    assert [sorted(line["field"] for line in read_drift(result)) for result in results] == [
         ["first_name", "first_name", "is_active"],
         ["first_name", "is_active"],  # the whole row is compared again
     ]
@@ -94,12 +94,12 @@ def test_other_changes_of_the_row_stay_reported_once_while_the_opt_out_lasts(con
     assert last_result.rows == {"read": 2, "changed": 2}
 
 
-@pytest.mark.parametrize("other_count", [0, 1010], ids=["by a listing", "by look-ups"])
+@pytest.mark.parametrize("other_person_count", [0, 1010], ids=["by a listing", "by look-ups"])
 def test_an_inactive_row_of_an_existing_subscriber_is_an_opt_out_in_the_first_run(
-    connector: Connector, other_count: int
+    connector: Connector, other_person_count: int
 ) -> None:
-    if other_count:
-        connector.sandbox.seed(other_count, base_id=7)
+    if other_person_count:
+        connector.sandbox.seed(other_person_count, base_id=7)
         sync(connector, "known@x.org,Kay,yes")
     set_activity(connector, "ann@x.org", is_active=True, FirstName="Ann")
     plan_result = plan(connector, write_people(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no"))
@@ -112,9 +112,9 @@ def test_many_opt_outs_are_compared_by_one_listing(connector: Connector) -> None
     people = [f"p{index}@x.org,Pat" for index in range(120)]
     sync(connector, *(f"{person},yes" for person in people))
     for _ in range(2):
-        night = sync(connector, *(f"{person},no" for person in people))
-        assert (night.code, len(list_opt_outs(night))) == (1, 120)
-        assert count_lists(night) < 40
+        result = sync(connector, *(f"{person},no" for person in people))
+        assert (result.code, len(list_opt_outs(result))) == (1, 120)
+        assert count_list_requests(result) < 40
 
 
 def test_a_list_that_hides_a_class_neither_ends_nor_hides_an_opt_out(connector: Connector) -> None:
@@ -123,11 +123,11 @@ def test_a_list_that_hides_a_class_neither_ends_nor_hides_an_opt_out(connector: 
     sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes", *people)
     connector.sandbox.switch(hide="inactive")
     for _ in range(2):
-        night = sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people)
-        assert sorted(list_opt_outs(night)) == ["ann@x.org", "bob@x.org"], night.report["messages"]
+        result = sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people)
+        assert sorted(list_opt_outs(result)) == ["ann@x.org", "bob@x.org"], result.report["messages"]
     set_activity(connector, "ann@x.org", is_active=False)
-    night = sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people)
-    assert (night.code, list_opt_outs(night)) == (1, ["bob@x.org"])
+    result = sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people)
+    assert (result.code, list_opt_outs(result)) == (1, ["bob@x.org"])
     set_activity(connector, "bob@x.org", is_active=False)
     check_without_opt_outs(sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people))
 
@@ -171,7 +171,7 @@ def test_an_opt_out_stays_if_its_row_is_not_read_any_more(connector: Connector) 
 def test_an_erased_subscriber_ends_the_opt_out(connector: Connector) -> None:
     sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
     sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
-    erase_first(connector.sandbox, Email="ann@x.org")
+    erase_oldest(connector.sandbox, Email="ann@x.org")
     for _ in range(2):
         check_without_opt_outs(sync(connector, "bob@x.org,Bob,yes"))
 
@@ -185,9 +185,11 @@ def test_an_opt_out_counts_while_the_list_does_not_show_the_subscriber(connector
     assert list_opt_outs(sync(connector, "ann@x.org,Ann,no")) == ["ann@x.org"]
     connector.sandbox.switch(filters="ignored", result_window=130)
     for _ in range(2):
-        night = sync(connector, *people)
-        assert (night.code, len(list_opt_outs(night))) == (1, 1), night.report["messages"]
-        assert any("could not see whether" in message for message in night.report["messages"]), night.report["messages"]
+        result = sync(connector, *people)
+        assert (result.code, len(list_opt_outs(result))) == (1, 1), result.report["messages"]
+        assert any("could not see whether" in message for message in result.report["messages"]), result.report[
+            "messages"
+        ]
     connector.sandbox.switch(filters="exact", result_window=0)
     assert list_opt_outs(sync(connector, *people)) == ["ann@x.org"]
 

@@ -1,4 +1,4 @@
-"""The pace of real runs: under a limit of the service, under max_rate, and during a pause."""
+"""The request rate of real runs: under a rate limit of the service, under max_rate, and during a pause."""
 
 import os
 from contextlib import ExitStack
@@ -49,8 +49,8 @@ MAIL_KEYS = {"to": {"email": "email"}, "subject": "Hello"}
 def test_each_command_begins_at_the_limit_that_the_last_load_found(
     connector: Connector, tmp_path: Path, command: str
 ) -> None:
-    prepare(connector, tmp_path)
-    connector.import_file(tmp_path / "people.csv", "--limit", "1")  # makes the ledger, and meets no limit
+    prepare_run(connector, tmp_path)
+    connector.import_file(tmp_path / "people.csv", "--limit", "1")  # creates the ledger, and reaches no limit
     connector.sandbox.switch(**LIMIT_SWITCHES)
     limited_counts = []
     for campaign in ("first", "second"):
@@ -67,17 +67,17 @@ def test_each_command_begins_at_the_limit_that_the_last_load_found(
 
 @pytest.mark.parametrize("ledger_state", ["none", "held", "not writable"])
 def test_an_export_under_a_limit_needs_no_ledger(connector: Connector, tmp_path: Path, ledger_state: str) -> None:
-    prepare(connector, tmp_path)
+    prepare_run(connector, tmp_path)
     ledger_path, url = tmp_path / "ledger" / "ledger.db", f"sqlite:///{tmp_path}/ledger/ledger.db"
-    with ExitStack() as cleanup:
-        ledger_holder = cleanup.enter_context(ExitStack())
+    with ExitStack() as exit_stack:
+        ledger_holder = exit_stack.enter_context(ExitStack())
         if ledger_state != "none":
             ledger_holder.enter_context(open_ledger(url))
         if ledger_state == "not writable":
             ledger_holder.close()
             for path in (ledger_path, ledger_path.with_name("ledger.db.lock"), ledger_path.parent):
                 path.chmod(0o500)
-            cleanup.callback(ledger_path.parent.chmod, 0o700)
+            exit_stack.callback(ledger_path.parent.chmod, 0o700)
         ledger_bytes = ledger_path.exists() and ledger_path.read_bytes()
         connector.sandbox.switch(**LIMIT_SWITCHES)
         environ = os.environ | connector.environ | {"CONNECTOR_LEDGER": url}
@@ -91,8 +91,8 @@ def test_an_export_under_a_limit_needs_no_ledger(connector: Connector, tmp_path:
     assert ledger_path.parent.exists() == (ledger_state != "none")
 
 
-def prepare(connector: Connector, folder: Path) -> None:
-    """Seed a list of ten pages, and write thirty rows and a job that can be reconciled."""
+def prepare_run(connector: Connector, folder: Path) -> None:
+    """Fill a list of ten pages, and write thirty rows and a job that can be reconciled."""
     connector.sandbox.seed(200, base_name="News")
     write_addresses(folder / "people.csv", 30)
     write_job(folder, text=JOB.replace("first_name: name, ", ""))

@@ -7,15 +7,15 @@ import pytest
 from connector.listing.evidence import MAX_REQUESTS
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_addresses, write_csv
-from tests.pipelines.leftovers import lose_three, read_rejects, retry
+from tests.pipelines.leftovers import leave_three_unknown_creates, read_rejects, retry
 from tests.pipelines.lists import write_lists
 
 SLOW_SWITCHES = {"latency_ms": 5, "duplicates": "accept"}
 
 
-def has_created_each_once(sandbox: SandboxProcess, number: int) -> bool:
+def has_created_each_once(sandbox: SandboxProcess, person_count: int) -> bool:
     create_counts = count_stored(sandbox)
-    return (len(create_counts), set(create_counts.values())) == (number, {1})
+    return (len(create_counts), set(create_counts.values())) == (person_count, {1})
 
 
 def count_creates(result: CommandResult) -> int:
@@ -59,7 +59,9 @@ def test_a_retry_counts_every_refused_row_that_it_creates_as_read(connector: Con
     sandbox = connector.sandbox
     sandbox.switch(quota=20, quota_status=200, **SLOW_SWITCHES)
     connector.import_file(write_addresses(tmp_path / "people.csv", 50), "--time-limit", "3s")
-    lose_three(connector, write_csv(tmp_path / "lost.csv", "email", "a@x.org", "b@x.org", "c@x.org"), drop_before=1)
+    leave_three_unknown_creates(
+        connector, write_csv(tmp_path / "lost.csv", "email", "a@x.org", "b@x.org", "c@x.org"), drop_before=1
+    )
     sandbox.switch(quota=0)
     result = retry(connector, "--base-name", "News")
     assert (result.code, result.rows) == (0, {"read": 33, "created": 33}), result.stderr

@@ -126,7 +126,7 @@ def test_a_plan_compares_the_list_with_the_subscribers_that_the_ledger_knows(
     write_csv(tmp_path / "people.csv", "email,name", *rows[:150])
     assert connector.run_json("sync", job).rows == {"read": 150, "created": 150}
     with closing(sqlite3.connect(tmp_path / "state" / "ledger.db")) as ledger, ledger:
-        # The list must show all by now.
+        # By now, the list must show all subscribers.
         ledger.execute("UPDATE run SET started_at = started_at - 60, finished_at = finished_at - 60")
     connector.sandbox.switch(result_window=100, blind_filters="plus")
     write_csv(tmp_path / "people.csv", "email,name", *rows)

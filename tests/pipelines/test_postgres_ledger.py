@@ -5,13 +5,13 @@ from pathlib import Path
 from tests.databases import open_postgres
 from tests.pipelines.conftest import Connector, write_csv
 from tests.pipelines.planned import JOB, plan, read_outcomes, read_rows, write_job
-from tests.pipelines.reconciled import erase_first, find_differences, reconcile
-from tests.pipelines.test_guards import is_tripped
+from tests.pipelines.reconciled import erase_oldest, find_differences, reconcile
+from tests.pipelines.test_guards import has_guard_stopped_run
 
 
-def write_people(folder: Path, people_count: int, *names: str) -> None:
+def write_people(folder: Path, person_count: int, *names: str) -> None:
     """Write this many people called Ann, except for the given names."""
-    rows = [f"p{index}@x.org,{(names[index : index + 1] or ('Ann',))[0]}" for index in range(people_count)]
+    rows = [f"p{index}@x.org,{(names[index : index + 1] or ('Ann',))[0]}" for index in range(person_count)]
     write_csv(folder / "people.csv", "email,name", *rows)
 
 
@@ -40,9 +40,9 @@ def test_a_ledger_in_postgresql_serves_every_command(connector: Connector, tmp_p
         write_people(tmp_path, 100)
         assert connector.run_json("sync", job).rows == {"read": 100, "created": 100}
         write_people(tmp_path, 201)
-        assert is_tripped(connector.run_json("sync", job), "guard.max_creates: 101 would be created")
+        assert has_guard_stopped_run(connector.run_json("sync", job), "guard.max_creates: 101 would be created")
         write_people(tmp_path, 1)
-        assert is_tripped(connector.run_json("sync", job), "guard.max_shrink")
+        assert has_guard_stopped_run(connector.run_json("sync", job), "guard.max_shrink")
 
         database.run("grant select on all tables in schema public to reader_of_ledgers")
         connector.environ["CONNECTOR_LEDGER"] = database.url.replace("postgres:@", "reader_of_ledgers:@")
@@ -59,7 +59,7 @@ def test_a_ledger_in_postgresql_serves_every_command(connector: Connector, tmp_p
         (row_of_other_job,) = read_rows(tmp_path / "other.csv")
         assert (row_of_other_job["fields"], row_of_other_job["source"]) == ("last_name", '{"last_name":"Anna"}')
         write_people(tmp_path, 100)
-        erase_first(connector.sandbox, 2)
+        erase_oldest(connector.sandbox, 2)
         job = write_job(tmp_path)
         assert find_differences(reconcile(connector, job)) == {"missing": 2, "vanished": 2}
 

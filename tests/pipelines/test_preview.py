@@ -59,7 +59,7 @@ def test_a_yes_creates_the_shown_subscribers(connector: Connector, people: Path)
 
 
 def test_a_yes_that_is_typed_before_the_question_creates_nobody(connector: Connector, people: Path) -> None:
-    code, output = run_on_terminal(connector, "import", people, "--base-name", "News", typed_ahead="y\n", answer="n")
+    code, output = run_on_terminal(connector, "import", people, "--base-name", "News", early_input="y\n", answer="n")
     assert (code, "Nothing was sent." in output) == (0, True), output
     assert list_stored(connector.sandbox) == {}
 
@@ -94,7 +94,7 @@ def test_a_yes_creates_the_shown_subscribers_of_a_pipe(connector: Connector, peo
 def test_a_suppression_list_that_changes_before_the_answer_ends_the_run(
     connector: Connector, people: Path, tmp_path: Path
 ) -> None:
-    gone_path = write_csv(tmp_path / "gone.csv", "address", "eve@x.org", "ann@x.org")
+    suppression_path = write_csv(tmp_path / "gone.csv", "address", "eve@x.org", "ann@x.org")
     job = tmp_path / "job.yaml"
     job.write_text(
         "job: news\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 7}}\n"
@@ -102,11 +102,11 @@ def test_a_suppression_list_that_changes_before_the_answer_ends_the_run(
         encoding="utf-8",
     )
     options = ("--job", job)
-    change_source = lambda: write_csv(gone_path, "address", "eve@x.org", "cem@x.org")  # noqa: E731
+    change_source = lambda: write_csv(suppression_path, "address", "eve@x.org", "cem@x.org")  # noqa: E731
     code, output = import_on_terminal(connector, people, "y", *options, before_answer=change_source)
     assert (code, list_stored(connector.sandbox)) == (3, {}), output
     assert "the suppression list has changed since the preview. Nothing was sent. Run again" in " ".join(output.split())
-    write_csv(gone_path, "address", "eve@x.org", "ann@x.org")
+    write_csv(suppression_path, "address", "eve@x.org", "ann@x.org")
     code, output = import_on_terminal(connector, people, "y", *options)
     assert (code, [*list_stored(connector.sandbox)]) == (1, ["bob@x.org"]), output
 

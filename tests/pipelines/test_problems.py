@@ -51,15 +51,15 @@ def read_backlog(connector: Connector) -> dict[tuple[str, str, str], int]:
 
 
 def test_a_row_is_a_problem_until_a_run_reads_the_row_without_a_fault(connector: Connector) -> None:
-    nights = [
+    results = [
         sync(connector, VALID_ROW),
         sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY),
         sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY),
         sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS),
     ]
-    assert [read_problem_counts(night) for night in nights] == [(0, 0, 0), (1, 1, 1), (1, 0, 1), (1, 1, 2)]
+    assert [read_problem_counts(result) for result in results] == [(0, 0, 0), (1, 1, 1), (1, 0, 1), (1, 1, 2)]
     assert read_backlog(connector) == {("crm", "invalid", "birthday"): 1, ("crm", "invalid", "email"): 1}
-    assert nights[-1].report["problems"]["kinds"] == {"invalid": {"new": 1, "open": 2}}
+    assert results[-1].report["problems"]["kinds"] == {"invalid": {"new": 1, "open": 2}}
     corrected_result = sync(connector, VALID_ROW, "bob@x.org,Bob,", ROW_WITHOUT_ADDRESS)
     assert read_problem_counts(corrected_result) == (1, 0, 1)
     assert read_backlog(connector) == {("crm", "invalid", "email"): 1}
@@ -67,7 +67,7 @@ def test_a_row_is_a_problem_until_a_run_reads_the_row_without_a_fault(connector:
 
 def test_with_fail_on_new_a_known_problem_does_not_make_a_run_fail(connector: Connector) -> None:
     job = JOB + "fail_on: new\n"
-    nights = [
+    results = [
         sync(connector, *rows, job=job)
         for rows in (
             (VALID_ROW, ROW_WITH_WRONG_BIRTHDAY),
@@ -76,8 +76,8 @@ def test_with_fail_on_new_a_known_problem_does_not_make_a_run_fail(connector: Co
             (VALID_ROW, ROW_WITHOUT_ADDRESS),
         )
     ]
-    assert [read_problem_counts(night) for night in nights] == [(1, 1, 1), (0, 0, 1), (1, 1, 2), (0, 0, 1)]
-    assert [night.report["status"] for night in nights] == ["partial", "ok", "partial", "ok"]
+    assert [read_problem_counts(result) for result in results] == [(1, 1, 1), (0, 0, 1), (1, 1, 2), (0, 0, 1)]
+    assert [result.report["status"] for result in results] == ["partial", "ok", "partial", "ok"]
 
 
 def test_a_row_that_left_the_source_is_not_a_problem_after_a_run_over_the_whole_source(connector: Connector) -> None:
@@ -110,8 +110,8 @@ def test_an_incremental_run_ends_only_problems_whose_rows_it_reads(connector: Co
 
 @pytest.mark.parametrize("has_job", [True, False])
 def test_the_corrected_row_of_a_rejects_file_ends_its_problem(connector: Connector, has_job: bool) -> None:
-    night = sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS)
-    path = Path(night.report["rejects_file"])
+    result = sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS)
+    path = Path(result.report["rejects_file"])
     with path.open(encoding="utf-8", newline="") as file:
         lines = list(csv.reader(file))
     index = next(number for number, line in enumerate(lines) if line[0] == "no address")
@@ -245,10 +245,10 @@ def test_the_problems_of_a_removed_job_end_with_the_command_that_status_shows(co
 
 
 def test_status_has_a_command_for_each_kind_of_open_problem(connector: Connector) -> None:
-    night = sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY)
+    result = sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY)
     steps = connector.run_json("status").report["next"]
     (step,) = [step for step in steps if "1 open problem of crm" in step]
-    assert f"connector import {night.report['rejects_file']}" in step
+    assert f"connector import {result.report['rejects_file']}" in step
     page = connector.folder / "health.html"
     connector.run("status", "--html", page)
     assert "1 open problem of crm" in page.read_text()

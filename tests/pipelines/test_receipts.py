@@ -19,7 +19,7 @@ from connector.subscribers.identity import digest_identity
 from tests.databases import open_postgres
 from tests.pipelines.conftest import ROOT, CommandResult, Connector, list_stored, write_csv
 from tests.pipelines.killed_runs import run_killed
-from tests.pipelines.reconciled import erase_first
+from tests.pipelines.reconciled import erase_oldest
 from tests.pipelines.test_sync_command import write_job
 
 JOB = """
@@ -32,7 +32,7 @@ load: {quiet_period: 100ms}
 receipts: {to: "TO"}
 """
 KILL_COUNT = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
-POINT_STEP = 1 if KILL_COUNT >= 50 else 17
+KILL_POINT_STEP = 1 if KILL_COUNT >= 50 else 17
 """The distance between two tried kill points. A campaign tries every point."""
 
 ReceiptRow = dict[str, Any]
@@ -88,7 +88,7 @@ def sync(connector: Connector, url: str, *lines: str, options: tuple[str, ...] =
     return connector.run_json("sync", write_job(connector.folder, JOB.replace("TO", url)), *options)
 
 
-def summarise(rows: list[ReceiptRow], run: CommandResult) -> dict[str, tuple[str, str]]:
+def read_outcomes_by_identity(rows: list[ReceiptRow], run: CommandResult) -> dict[str, tuple[str, str]]:
     """Return outcome and evidence of the receipts of a run, by identity."""
     run_id = run.report["run_id"]
     return {row["identity"]: (row["outcome"], row["evidence"]) for row in rows if row["run_id"] == run_id}
@@ -119,15 +119,15 @@ def test_each_outcome_has_its_evidence(connector: Connector, tmp_path: Path) -> 
     destination = Destination("sqlite", tmp_path, "")
     connector.sandbox.switch(required="FirstName", error_status=422)
     first_result = sync(connector, destination.to, "ann@x.org,Ann,", "bob@x.org,,")
-    assert summarise(destination.read(), first_result) == {
+    assert read_outcomes_by_identity(destination.read(), first_result) == {
         "ann@x.org": ("created", "lookup"),
         "bob@x.org": ("rejected", "answer"),
     }
     second_result = sync(connector, destination.to, "ann@x.org,Anna,", "bob@x.org,,")
-    assert summarise(destination.read(), second_result)["ann@x.org"] == ("changed", "lookup")
-    assert summarise(destination.read(), second_result)["bob@x.org"][0] == "rejected"
+    assert read_outcomes_by_identity(destination.read(), second_result)["ann@x.org"] == ("changed", "lookup")
+    assert read_outcomes_by_identity(destination.read(), second_result)["bob@x.org"][0] == "rejected"
     third_result = sync(connector, destination.to, "ann@x.org,Anna,")
-    assert summarise(destination.read(), third_result) == {"ann@x.org": ("changed", "ledger")}
+    assert read_outcomes_by_identity(destination.read(), third_result) == {"ann@x.org": ("changed", "ledger")}
     message = next(row["message"] for row in destination.read() if row["run_id"] == second_result.report["run_id"])
     assert message == "differs in first_name"
 
@@ -136,12 +136,12 @@ def test_the_receipt_of_a_compared_row_shows_how_the_row_was_compared(connector:
     destination = Destination("sqlite", tmp_path, "")
     people = [f"person{number}@x.org,Ann," for number in range(101)]
     sync(connector, destination.to, "erased@x.org,Ann,", *people)
-    erase_first(connector.sandbox, Email="erased@x.org")
+    erase_oldest(connector.sandbox, Email="erased@x.org")
     changed_result = sync(connector, destination.to, "erased@x.org,Anna,")
     assert (receipt := read_receipt(destination, changed_result, "erased@x.org"))[:2] == ("changed", "ledger")
     assert "the list did not show the subscriber" in (receipt[2] or "")
     sweep_result = sync(connector, destination.to, *[row.replace("Ann", "Anna") for row in people])
-    assert set(summarise(destination.read(), sweep_result).values()) == {("changed", "sweep")}
+    assert set(read_outcomes_by_identity(destination.read(), sweep_result).values()) == {("changed", "sweep")}
     repeated_result = sync(connector, destination.to, *[row.replace("Ann", "Anna") for row in people])
     assert read_receipt(destination, repeated_result, "person7@x.org") == (
         "changed",
@@ -178,7 +178,7 @@ def test_a_held_create_has_a_receipt_in_each_run_until_a_retry_finds_its_subscri
     held_results = [connector.run_json("sync", job) for _ in range(2)]
     connector.sandbox.switch(drop_before=0.0)
     result = connector.run_json("retry", "--held", "resend", "--job", job)
-    assert [summarise(destination.read(), result) for result in (*held_results, result)] == [
+    assert [read_outcomes_by_identity(destination.read(), result) for result in (*held_results, result)] == [
         {"ann@x.org": ("held", "lookup")}, {"ann@x.org": ("held", "lookup")}, {"ann@x.org": ("created", "answer")},
     ]  # fmt: skip
 
@@ -199,7 +199,7 @@ def test_receipts_that_could_not_be_written_are_written_by_the_next_run(connecto
         database.execute("DROP TABLE subscriber_receipts")
     second_result = sync(connector, destination.to, "ann@x.org,Ann,")
     assert (second_result.code, second_result.report["receipts"]["rows"]) == (0, 1)
-    assert summarise(destination.read(), first_result) == {"ann@x.org": ("created", "lookup")}
+    assert read_outcomes_by_identity(destination.read(), first_result) == {"ann@x.org": ("created", "lookup")}
 
 
 def read_last_run(connector: Connector) -> str:
@@ -248,7 +248,7 @@ def test_the_next_run_writes_the_receipts_of_a_run_that_was_killed_at_any_point(
     connector.sandbox.switch(required="FirstName", error_status=422, error_after=0.2, seed=5)
     job = write_job(connector.folder, JOB.replace("TO", destination.to))
     environ = {**os.environ, **connector.environ, "PYTHONPATH": str(ROOT)}
-    point, is_killed, round_number = len(destination.kind) % POINT_STEP, True, 0
+    point, is_killed, round_number = len(destination.kind) % KILL_POINT_STEP, True, 0
     while is_killed:
         lines = [f"p{round_number}.{index}@x.org,{'Pat' if index else ''}," for index in range(4)]
         write_csv(connector.folder / "people.csv", "mail,name,phone", *lines)
@@ -260,7 +260,7 @@ def test_the_next_run_writes_the_receipts_of_a_run_that_was_killed_at_any_point(
             assert "first creates got no usable answer" in result.stderr
         assert result.report["status"] == "partial", result.stdout
         check_receipts(connector, destination, point)
-        point, round_number = point + POINT_STEP, round_number + 1
+        point, round_number = point + KILL_POINT_STEP, round_number + 1
     assert round_number > 2
 
 

@@ -6,7 +6,7 @@ from connector.listing.evidence import MAX_REQUESTS
 from tests.pipelines.conftest import Connector
 from tests.pipelines.lists import write_lists
 from tests.pipelines.planned import count_requests
-from tests.pipelines.reconciled import erase_first, find_differences, plant, read_lines, reconcile
+from tests.pipelines.reconciled import create_in_service, erase_oldest, find_differences, read_lines, reconcile
 
 ROWS = ("ann@x.org,news", "ann@x.org,shop", "bob@x.org,shop", "cem@x.org,club")
 
@@ -17,10 +17,10 @@ def test_each_base_is_compared_separately(connector: Connector, tmp_path: Path) 
     assert reconcile(connector, job).code == 0
     list_count = count_requests(sandbox, "list")
 
-    erase_first(sandbox, BaseId=11)  # cem, in the club
-    plant(sandbox, "bob@x.org", {"Id": 7}, IsActive=True)  # the source has bob in the shop
-    plant(sandbox, "ann@x.org", {"Id": 9})  # the second ann@x.org, and inactive
-    plant(sandbox, "ann@x.org", {"Id": 5})  # a base that the job does not have
+    erase_oldest(sandbox, BaseId=11)  # cem, in the club
+    create_in_service(sandbox, "bob@x.org", {"Id": 7}, IsActive=True)  # the source has bob in the shop
+    create_in_service(sandbox, "ann@x.org", {"Id": 9})  # the second ann@x.org, and inactive
+    create_in_service(sandbox, "ann@x.org", {"Id": 5})  # a base that the job does not have
     rows = (*ROWS[:3], "cem@x.org,news", "cem@x.org,club", "dan@x.org,nwes")
     result = reconcile(connector, write_lists(tmp_path, *rows))
 
@@ -38,9 +38,9 @@ def test_each_base_is_compared_separately(connector: Connector, tmp_path: Path) 
 
 
 def test_a_base_without_rows_is_compared_if_the_job_names_the_base(connector: Connector, tmp_path: Path) -> None:
-    plant(connector.sandbox, "ann@x.org", {"Id": 9})
-    plant(connector.sandbox, "bob@x.org", {"Id": 11})
-    plant(connector.sandbox, "cem@x.org", {"Id": 7}, IsActive=True)
+    create_in_service(connector.sandbox, "ann@x.org", {"Id": 9})
+    create_in_service(connector.sandbox, "bob@x.org", {"Id": 11})
+    create_in_service(connector.sandbox, "cem@x.org", {"Id": 7}, IsActive=True)
     job = write_lists(tmp_path, "cem@x.org,news", base="{column: list, values: {news: 7, shop: 9}}")
     assert find_differences(reconcile(connector, job)) == {"extra": 1}
     job_without_other_bases = write_lists(tmp_path, "cem@x.org,7", base="{column: list}")

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.conftest import Connector, wait_for, write_addresses, write_csv
-from tests.pipelines.leftovers import lose_three, put_lag_on_record
+from tests.pipelines.leftovers import leave_three_unknown_creates, record_lag_of_list
 from tests.pipelines.planned import write_job
 from tests.pipelines.reconciled import (
     NO_DIFFERENCES,
     UNKNOWN_DIFFERENCES,
-    erase_first,
+    create_in_service,
+    erase_oldest,
     find_differences,
+    list_by_email,
     list_lines,
-    plant,
     read_lines,
     reconcile,
-    show_all,
 )
 from tests.pipelines.test_import_command import REPORT_KEYS
 
@@ -69,15 +69,15 @@ def test_each_planted_difference_is_found_and_no_other_difference(
     names = {f"person{number}@x.org": f"Ann {number}" for number in range(30)}
     write_people(tmp_path, names, is_sql=job_text is JOB_BY_SQL)
     assert connector.run_json("sync", job).rows == {"read": 30, "created": 30}
-    plant(sandbox, "elsewhere@x.org", {"Name": "Shop"})
+    create_in_service(sandbox, "elsewhere@x.org", {"Name": "Shop"})
     assert reconcile(connector, job).code == 0
 
-    (erased_id,) = erase_first(sandbox)
-    (erased_email,) = names.keys() - show_all(sandbox).keys()
-    listed_emails = sorted(show_all(sandbox).keys() & names.keys())
+    (erased_id,) = erase_oldest(sandbox)
+    (erased_email,) = names.keys() - list_by_email(sandbox).keys()
+    listed_emails = sorted(list_by_email(sandbox).keys() & names.keys())
     changed_email, doubled_email = listed_emails[0], listed_emails[1]
-    extra_id = plant(sandbox, "stranger@x.org", base, FirstName="Eve")
-    doubled_id = plant(sandbox, doubled_email.upper(), base, FirstName="Other")
+    extra_id = create_in_service(sandbox, "stranger@x.org", base, FirstName="Eve")
+    doubled_id = create_in_service(sandbox, doubled_email.upper(), base, FirstName="Other")
     names[changed_email] = "Anna"
     names["new@x.org"] = "New"
     write_people(tmp_path, names, is_sql=job_text is JOB_BY_SQL)
@@ -98,11 +98,11 @@ def test_each_planted_difference_is_found_and_no_other_difference(
         ("missing", erased_email), ("vanished", erased_email), ("missing", "new@x.org"), ("extra", "stranger@x.org"),
         ("duplicated", doubled_email), ("drifted", changed_email),
     }  # fmt: skip
-    first_id = show_all(sandbox)[doubled_email]["Id"]
+    first_id = list_by_email(sandbox)[doubled_email]["Id"]
     assert lines["duplicated", doubled_email]["ids"] == f"{first_id}; {doubled_id}"
     assert lines["extra", "stranger@x.org"]["ids"] == str(extra_id)
     assert lines["vanished", erased_email]["ids"] == str(erased_id)
-    drifted_line, service_value = lines["drifted", changed_email], show_all(sandbox)[changed_email]["FirstName"]
+    drifted_line, service_value = lines["drifted", changed_email], list_by_email(sandbox)[changed_email]["FirstName"]
     assert (drifted_line["field"], drifted_line["source"], drifted_line["service"]) == (
         "first_name",
         "Anna",
@@ -118,8 +118,8 @@ def test_another_account_with_the_same_ids_is_reported(connector: Connector, tmp
     write_people(tmp_path, {"ann@x.org": "Ann", "bob@x.org": "Bob"}, is_sql=False)
     assert connector.run_json("sync", job).rows == {"read": 2, "created": 2}
     connector.sandbox.reset()
-    plant(connector.sandbox, "other-ann@x.org")
-    plant(connector.sandbox, "other-bob@x.org")
+    create_in_service(connector.sandbox, "other-ann@x.org")
+    create_in_service(connector.sandbox, "other-bob@x.org")
     result = reconcile(connector, job)
     assert find_differences(result) == {"missing": 2, "extra": 2}
     message = "none of the 2 subscribers that the ledger knows is listed"
@@ -130,8 +130,8 @@ def test_the_identity_may_be_the_client_user_id(connector: Connector, tmp_path: 
     job = write_job(tmp_path, text=JOB_BY_NUMBER)
     write_csv(tmp_path / "people.csv", "number,email", "a1,Ann@X.org", "b2,bob@x.org", "c3,cem@x.org")
     assert connector.run_json("sync", job).rows["created"] == 3
-    plant(connector.sandbox, "ann@x.org", ClientUserId="A1")  # another client_user_id, because its case counts
-    plant(connector.sandbox, "dan@x.org")  # without a client_user_id
+    create_in_service(connector.sandbox, "ann@x.org", ClientUserId="A1")  # not the id a1, because the case counts
+    create_in_service(connector.sandbox, "dan@x.org")  # without a client_user_id
     write_csv(tmp_path / "people.csv", "number,email", "a1,ann@x.org", "b2,bert@x.org", "c3,cem@x.org")
     result = reconcile(connector, job)
     assert find_differences(result) == {"extra": 2, "drifted": 1}
@@ -159,7 +159,7 @@ def test_zips_are_compared_by_the_zip_rule_of_the_job(
     people = [f"person{number}@x.org,{zip_code},," for number, zip_code in enumerate(zips)]
     write_csv(tmp_path / "people.csv", "email,zip,state,line", *people)
     if service_fields:
-        plant(connector.sandbox, "person0@x.org", {"Id": 7}, IsActive=True, **service_fields)
+        create_in_service(connector.sandbox, "person0@x.org", {"Id": 7}, IsActive=True, **service_fields)
     else:
         assert connector.run_json("sync", job).rows["created"] == len(zips)
     result = reconcile(connector, job)
@@ -193,7 +193,7 @@ def test_invalid_duplicate_and_suppressed_rows_count_as_present(connector: Conne
     job = write_job(tmp_path, "suppress: {file: {path: gone.csv, column: address}}", text=job_text)
     write_csv(tmp_path / "gone.csv", "address", "gone@x.org", "never@x.org")
     for name in ("ann", "gone", "wrong"):
-        plant(connector.sandbox, f"{name}@x.org", {"Id": 7}, FirstName="Ann", IsActive=True)
+        create_in_service(connector.sandbox, f"{name}@x.org", {"Id": 7}, FirstName="Ann", IsActive=True)
     write_csv(
         tmp_path / "people.csv", "email,name,sex", "ann@x.org,Ann,", "ANN@x.org,Other,", "gone@x.org,Changed,",
         "never@x.org,Ann,", "wrong@x.org,Ann,robot", "nobody,Ann,", 'torn@x.org',
@@ -208,7 +208,7 @@ def test_an_incomplete_list_shows_nobody_as_missing_or_extra(connector: Connecto
     sandbox, job = connector.sandbox, write_job(tmp_path)
     write_people(tmp_path, {f"person{number}@x.org": "Ann" for number in range(50)})
     connector.run_json("sync", job)
-    plant(sandbox, "stranger@x.org")
+    create_in_service(sandbox, "stranger@x.org")
     sandbox.switch(order="shuffled", max_limit=10)
     result = reconcile(connector, job)
     assert (result.code, result.report["status"]) == (1, "partial")
@@ -225,7 +225,7 @@ def test_an_incomplete_list_shows_duplicates_and_drift(connector: Connector, tmp
     write_people(tmp_path, {f"person{number}@x.org": "Ann" for number in range(20)})
     connector.run_json("sync", job)
     for number in range(20):
-        plant(sandbox, f"person{number}@x.org")
+        create_in_service(sandbox, f"person{number}@x.org")
     write_people(tmp_path, {f"person{number}@x.org": "Anna" for number in range(20)})
     sandbox.switch(max_total=5)
     result = reconcile(connector, job)
@@ -245,7 +245,7 @@ def test_a_list_that_changes_during_the_reading_causes_no_wrong_difference(
     result = reconcile(connector, job)
     sandbox.switch(churn_insert=0, churn_delete=0)
     assert result.report["certificate"]["verdict"] == "complete", result.report["certificate"]
-    remaining_emails = show_all(sandbox).keys()
+    remaining_emails = list_by_email(sandbox).keys()
     differences = list_lines(tmp_path)
     assert {kind for kind, _, _ in differences} <= {"missing", "extra", "vanished"}
     assert not {name for kind, name, _ in differences if kind == "missing"} & remaining_emails
@@ -257,7 +257,7 @@ def test_a_reconciliation_waits_for_the_largest_lag_on_record(connector: Connect
     job = write_job(tmp_path)
     write_people(tmp_path, {f"person{number}@x.org": "Ann" for number in range(30)})
     assert connector.run_json("sync", job).code == 1  # the list does not show the new subscribers yet
-    put_lag_on_record(connector, 2.7)
+    record_lag_of_list(connector, 2.7)
     assert reconcile(connector, job).report["differences"] == NO_DIFFERENCES
 
 
@@ -278,7 +278,7 @@ def test_a_reconciliation_beside_a_load_reports_the_load(connector: Connector, t
 
 def test_an_unknown_create_that_took_effect_is_not_a_difference(connector: Connector, tmp_path: Path) -> None:
     people = write_addresses(tmp_path / "people.csv", 4)
-    lose_three(connector, people, drop_after=1)
+    leave_three_unknown_creates(connector, people, drop_after=1)
     job_text = JOB_BY_ID.replace("name,", "first_name,").replace("{id: 7}", "{name: News}")
     result = reconcile(connector, write_job(tmp_path, text=job_text))
     assert find_differences(result) == {"missing": 1}
@@ -327,7 +327,7 @@ def test_a_source_that_fails_in_the_middle_aborts_the_run(connector: Connector, 
 
 
 def test_the_report_is_a_table_without_personal_data(connector: Connector, tmp_path: Path) -> None:
-    subscriber_id = plant(connector.sandbox, "stranger@x.org")
+    subscriber_id = create_in_service(connector.sandbox, "stranger@x.org")
     write_people(tmp_path, {"ann@x.org": "Ann"})
     result = connector.run("reconcile", write_job(tmp_path))
     assert result.code == 1

@@ -19,13 +19,13 @@ from tests.pipelines.conftest import (
     write_csv,
 )
 from tests.pipelines.leftovers import read_rejects
-from tests.pipelines.reconciled import show_all
+from tests.pipelines.reconciled import list_by_email
 
 
 def test_a_corrected_row_whose_refused_create_took_effect_is_not_created_again(
     connector: Connector, tmp_path: Path
 ) -> None:
-    """The list shows the refused subscribers only after the first run has looked."""
+    """The list shows the refused subscribers only after the look-up of the first run."""
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 50)
     sandbox.switch(created_422=0.2, list_lag_ms=2000)
     rejected_count = connector.import_file(path).rows["rejected"]
@@ -194,4 +194,4 @@ def test_a_refused_row_is_looked_up_by_one_later_run_only(connector: Connector, 
 
 
 def wait_until_listed(sandbox: SandboxProcess, subscriber_count: int) -> None:
-    wait_for(lambda: len(show_all(sandbox)) == subscriber_count)
+    wait_for(lambda: len(list_by_email(sandbox)) == subscriber_count)

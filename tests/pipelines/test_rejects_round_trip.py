@@ -83,7 +83,7 @@ def write_people(folder: Path) -> None:
     (folder / "job.yaml").write_text(JOB, encoding="utf-8")
 
 
-def correct(path: Path, change: Callable[[int, dict[str, str]], None]) -> list[dict[str, str]]:
+def correct_rows(path: Path, change: Callable[[int, dict[str, str]], None]) -> list[dict[str, str]]:
     """Rewrite a CSV row by row, and return the rows before the change."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -104,7 +104,7 @@ def test_a_corrected_rejects_file_of_a_mapped_job_creates_all_rows(connector: Co
         first_result.stderr
     )
     rejects = Path(first_result.report["rejects_file"])
-    rejects_before = correct(rejects, lambda row_index, row: row.update(INVALID_ROWS[row_index][3]))
+    rejects_before = correct_rows(rejects, lambda row_index, row: row.update(INVALID_ROWS[row_index][3]))
     assert [(row["_field"], row["_code"]) for row in rejects_before] == [
         invalid_row[1:3] for invalid_row in INVALID_ROWS
     ]
@@ -147,7 +147,9 @@ def test_formulas_in_rejects_are_guarded_and_imported_unchanged(connector: Conne
     first_result = connector.import_file(tmp_path / "people.csv")
     assert first_result.rows == {"read": 2, "invalid": 2}
     rejects = Path(first_result.report["rejects_file"])
-    ragged_row, formula_row = correct(rejects, lambda _, row: row.update({"email": "a@x.org"} if row["email"] else {}))
+    ragged_row, formula_row = correct_rows(
+        rejects, lambda _, row: row.update({"email": "a@x.org"} if row["email"] else {})
+    )
     guarded_cells = [formula_row[name] for name in ("first_name", "phone", "custom_field1")]
     assert guarded_cells == ["'=1+1", "'+31301234567", "''=x"]
     assert ragged_row["_raw"] == "ragged,row"
@@ -159,6 +161,6 @@ def test_formulas_in_rejects_are_guarded_and_imported_unchanged(connector: Conne
     )
     subscriber = list_stored(connector.sandbox)["a@x.org"]
     assert [subscriber[name] for name in ("FirstName", "Phone", "CustomField1")] == ["=1+1", "+31301234567", "=x"]
-    (remaining_row,) = correct(Path(second_result.report["rejects_file"]), lambda row_index, row: None)
+    (remaining_row,) = correct_rows(Path(second_result.report["rejects_file"]), lambda row_index, row: None)
     assert (remaining_row["_raw"], remaining_row["_code"], remaining_row["email"]) == ("ragged,row", "ragged", "")
     assert "is not corrected yet" in remaining_row["_message"]

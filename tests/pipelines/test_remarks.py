@@ -1,4 +1,4 @@
-"""Messages about cells, alike for `import` and `validate`: no command omits a value silently."""
+"""Messages about cells, the same for `import` and `validate`: no command omits a value without a message."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.sources.files.people import write_xlsx
 from tests.sources.files.reading import write
 
 OPTIONS_BY_COMMAND = {"import": INTO_NEWS, "validate": ()}
-"""The commands that read a file, and their required options."""
+"""The commands that read a file, with their required options."""
 
 
 @pytest.fixture(params=sorted(OPTIONS_BY_COMMAND))

@@ -1,4 +1,4 @@
-"""A proxy that repeats a POST, so that the service executes a create twice."""
+"""Creates that the service executes twice, for example because a proxy repeats a POST."""
 
 from pathlib import Path
 

@@ -12,7 +12,7 @@ from pipelines.report.page import write_page
 from tests.pipelines.conftest import Connector, write_addresses, write_csv
 
 
-class Reader(HTMLParser):
+class PageReader(HTMLParser):
     """The text of a page, and the tags that would load a resource or run a script."""
 
     def __init__(self, page: str) -> None:
@@ -38,14 +38,14 @@ def read_page(path: Path) -> str:
     """Check that a page needs no external resource, and return its text with single blanks."""
     assert path.stat().st_mode & 0o077 == 0
     page = path.read_text(encoding="utf-8")
-    reader = Reader(page)
+    reader = PageReader(page)
     assert reader.loading_tags == []
     assert re.findall(r"url\(|@import|https?:", page.partition("</style>")[0]) == []
     return read_text(page)
 
 
 def read_text(page: str) -> str:
-    return re.sub(r"\s+", " ", Reader(page).text.partition("\n}\n\n")[2])
+    return re.sub(r"\s+", " ", PageReader(page).text.partition("\n}\n\n")[2])
 
 
 def test_the_page_of_an_import_shows_the_run_its_problems_and_the_next_step(
@@ -78,7 +78,7 @@ def test_an_earlier_run_and_a_killed_run_have_a_page(connector: Connector, tmp_p
     assert "connector status" not in page_text
     run = {"run_id": "20261123T080000-0a1b2c", "job": "", "command": "sync", "status": "killed"}
     page = write_page({**run, "started_at": "2026-11-23T08:00:00+00:00"})
-    assert "connector retry" in Reader(page).text
+    assert "connector retry" in PageReader(page).text
 
 
 @pytest.mark.parametrize("outcomes", [Outcome, MailOutcome])

@@ -25,8 +25,8 @@ from tests.pipelines.conftest import (
 from tests.pipelines.leftovers import (
     SUPPRESSING_JOB,
     create_elsewhere,
-    hold_three,
-    lose_three,
+    leave_three_held_creates,
+    leave_three_unknown_creates,
     read_rejects,
     read_states,
     retry,
@@ -34,7 +34,7 @@ from tests.pipelines.leftovers import (
 from tests.pipelines.planned import count_requests
 from tests.pipelines.virtual_time import skip_waits
 
-# A run that was lost or killed, finished without its source
+# A retry finishes a run that was lost or killed, without the source of the run
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_unknown_entries_are_finished_without_their_source(
     expected_settled: dict[str, int],
 ) -> None:
     path = write_addresses(tmp_path / "people.csv", 3)
-    lose_three(connector, path, **switches)
+    leave_three_unknown_creates(connector, path, **switches)
     path.unlink()
     result = retry(connector)
     assert (result.code, result.report["status"], result.rows) == (0, "ok", expected_rows)
@@ -65,13 +65,19 @@ def test_unknown_entries_are_finished_without_their_source(
 
 def test_a_retry_finishes_the_named_base_or_each_base_of_the_account(connector: Connector, tmp_path: Path) -> None:
     connector.run_json("import", write_addresses(tmp_path / "new.csv", 1, first_index=90), "--base-name", "Shop")
-    lose_three(connector, write_addresses(tmp_path / "one.csv", 3), drop_after=1)
-    lose_three(connector, write_addresses(tmp_path / "two.csv", 3, first_index=10), base="Shop", drop_before=1)
+    leave_three_unknown_creates(connector, write_addresses(tmp_path / "one.csv", 3), drop_after=1)
+    leave_three_unknown_creates(
+        connector, write_addresses(tmp_path / "two.csv", 3, first_index=10), base="Shop", drop_before=1
+    )
     assert retry(connector, "--base-name", "Shop").rows == {"read": 3, "created": 3}
     assert read_states(connector) == [State.UNKNOWN] * 3
-    lose_three(connector, write_addresses(tmp_path / "three.csv", 3, first_index=20), base="Shop", drop_before=1)
+    leave_three_unknown_creates(
+        connector, write_addresses(tmp_path / "three.csv", 3, first_index=20), base="Shop", drop_before=1
+    )
     assert retry(connector, "--base-id", "1").rows == {"read": 3, "created": 3}
-    lose_three(connector, write_addresses(tmp_path / "four.csv", 3, first_index=30), base="Shop", drop_before=1)
+    leave_three_unknown_creates(
+        connector, write_addresses(tmp_path / "four.csv", 3, first_index=30), base="Shop", drop_before=1
+    )
     result = retry(connector)
     assert (result.code, result.rows) == (0, {"read": 6, "exists": 3, "created": 3})
     bases = {event["subscriber"]["Base"]["Name"] for event in connector.sandbox.truth()["events"]}
@@ -79,7 +85,7 @@ def test_a_retry_finishes_the_named_base_or_each_base_of_the_account(connector: 
 
 
 def test_a_retry_of_a_run_finishes_only_the_entries_of_that_run(connector: Connector, tmp_path: Path) -> None:
-    first_result = lose_three(connector, write_addresses(tmp_path / "one.csv", 3), drop_before=1)
+    first_result = leave_three_unknown_creates(connector, write_addresses(tmp_path / "one.csv", 3), drop_before=1)
     connector.sandbox.switch(drop_before=1)
     lost_result = connector.import_file(write_addresses(tmp_path / "two.csv", 3, first_index=10), "--look", "none")
     connector.sandbox.switch(drop_before=0)
@@ -106,7 +112,7 @@ def test_a_retry_without_open_entries_reports_this_and_sends_no_request(connecto
 
 
 def test_open_entries_of_another_account_are_reported(connector: Connector, tmp_path: Path) -> None:
-    lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
+    leave_three_unknown_creates(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
     job = tmp_path / "job.yaml"
     job.write_text(SUPPRESSING_JOB.replace("job: news", "job: news\nservice: {account: other}"), encoding="utf-8")
     write_csv(tmp_path / "gone.csv", "address")
@@ -119,8 +125,10 @@ def test_open_entries_of_another_account_are_reported(connector: Connector, tmp_
 
 def test_a_list_that_fails_ends_the_retry_and_each_entry_has_an_outcome(connector: Connector, tmp_path: Path) -> None:
     path = write_addresses(tmp_path / "people.csv", 3)
-    hold_three(connector, path)
-    lose_three(connector, write_addresses(tmp_path / "more.csv", 3, first_index=10), base="Shop", drop_before=1)
+    leave_three_held_creates(connector, path)
+    leave_three_unknown_creates(
+        connector, write_addresses(tmp_path / "more.csv", 3, first_index=10), base="Shop", drop_before=1
+    )
     connector.sandbox.switch(list_error=1)
     result = retry(connector, clock=skip_waits())
     assert (result.code, result.report["status"]) == (3, "aborted")
@@ -131,8 +139,10 @@ def test_a_list_that_fails_ends_the_retry_and_each_entry_has_an_outcome(connecto
 
 
 def test_a_signal_while_absence_is_being_proved_ends_the_retry(connector: Connector, tmp_path: Path) -> None:
-    lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
-    lose_three(connector, write_addresses(tmp_path / "more.csv", 3, first_index=10), base="Shop", drop_before=1)
+    leave_three_unknown_creates(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
+    leave_three_unknown_creates(
+        connector, write_addresses(tmp_path / "more.csv", 3, first_index=10), base="Shop", drop_before=1
+    )
     list_count = count_requests(connector.sandbox, "list")
     with connector.start("retry", "--quiet-period", "60s", "--output", "json") as process:
         wait_for(lambda: count_requests(connector.sandbox, "list") > list_count)
@@ -149,7 +159,7 @@ def test_a_signal_while_absence_is_being_proved_ends_the_retry(connector: Connec
 
 def test_a_retry_confirms_held_entries_that_the_list_shows(connector: Connector, tmp_path: Path) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
-    held_result = hold_three(connector, path)
+    held_result = leave_three_held_creates(connector, path)
     assert {(row["_outcome"], row["_code"], row["email"]) for row in read_rejects(held_result)} == {
         ("unknown", "held", f"person{index}@example.com") for index in range(3)
     }
@@ -170,7 +180,7 @@ def test_a_retry_confirms_held_entries_that_the_list_shows(connector: Connector,
 
 def test_held_entries_are_sent_again_with_held_resend(connector: Connector, tmp_path: Path) -> None:
     sandbox = connector.sandbox
-    hold_three(connector, write_addresses(tmp_path / "people.csv", 3))
+    leave_three_held_creates(connector, write_addresses(tmp_path / "people.csv", 3))
     create_elsewhere(connector, write_addresses(tmp_path / "one.csv", 1))
     job = tmp_path / "job.yaml"
     job.write_text(
@@ -185,7 +195,7 @@ def test_held_entries_are_sent_again_with_held_resend(connector: Connector, tmp_
 
 def test_held_entries_are_rejected_with_held_drop(connector: Connector, tmp_path: Path) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
-    hold_three(connector, path)
+    leave_three_held_creates(connector, path)
     result = retry(connector, "--held", "drop")
     assert (result.code, result.rows) == (1, {"read": 3, "rejected": 3})
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.REJECTED] * 3)
@@ -197,7 +207,7 @@ def test_held_entries_are_rejected_with_held_drop(connector: Connector, tmp_path
 # Rejected entries
 
 
-def reject_one(connector: Connector, path: Path) -> CommandResult:
+def leave_one_rejected_create(connector: Connector, path: Path) -> CommandResult:
     connector.sandbox.switch(required=["Phone"])
     result = connector.import_file(write_csv(path, "email,phone,tags", "a@x.org,1,", 'b@x.org,,"news,vip"'))
     assert result.rows == {"read": 2, "created": 1, "rejected": 1}
@@ -205,7 +215,7 @@ def reject_one(connector: Connector, path: Path) -> CommandResult:
 
 
 def test_rejected_entries_are_sent_again_only_with_rejected(connector: Connector, tmp_path: Path) -> None:
-    reject_one(connector, tmp_path / "people.csv")
+    leave_one_rejected_create(connector, tmp_path / "people.csv")
     connector.sandbox.switch(required=[])
     result = retry(connector)
     assert (result.code, result.rows) == (0, {"read": 0} if "read" in result.rows else {})
@@ -217,7 +227,7 @@ def test_rejected_entries_are_sent_again_only_with_rejected(connector: Connector
 
 
 def test_a_rejected_subscriber_that_exists_now_is_not_sent_again(connector: Connector, tmp_path: Path) -> None:
-    reject_one(connector, tmp_path / "people.csv")
+    leave_one_rejected_create(connector, tmp_path / "people.csv")
     connector.sandbox.switch(required=[])
     create_elsewhere(connector, write_csv(tmp_path / "one.csv", "email", "b@x.org"))
     result = retry(connector, "--rejected")
@@ -226,7 +236,7 @@ def test_a_rejected_subscriber_that_exists_now_is_not_sent_again(connector: Conn
 
 
 def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connector, tmp_path: Path) -> None:
-    reject_one(connector, tmp_path / "people.csv")
+    leave_one_rejected_create(connector, tmp_path / "people.csv")
     result = retry(connector, "--rejected")
     assert (result.code, result.rows) == (1, {"read": 1, "rejected": 1})
     rejects = Path(result.report["rejects_file"])
@@ -295,7 +305,7 @@ def leave_unknown_entries_of_suppressing_job(connector: Connector, sandbox: Sand
     return job
 
 
-def test_unknown_entries_of_a_job_with_a_list_are_sent_again_only_with_the_list(
+def test_unknown_entries_of_a_job_with_a_suppression_list_are_sent_again_only_with_the_list(
     connector: Connector, tmp_path: Path
 ) -> None:
     sandbox = connector.sandbox
@@ -306,7 +316,9 @@ def test_unknown_entries_of_a_job_with_a_list_are_sent_again_only_with_the_list(
     assert not any("wait for your decision" in message for message in result.report["messages"])
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.UNKNOWN] * 3)
     namesake_result = connector.import_file(write_csv(tmp_path / "news.csv", "email", "z@x.org"))
-    assert (namesake_result.report["job"], count_stored(sandbox)) == ("news", {"z@x.org": 1}), "a file is not the job"
+    assert (namesake_result.report["job"], count_stored(sandbox)) == ("news", {"z@x.org": 1}), (
+        "an import of a file is not a run of the job with the same name"
+    )
     write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
     job_result = connector.run_json("retry", "--job", job)
     assert (job_result.code, job_result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
@@ -314,7 +326,9 @@ def test_unknown_entries_of_a_job_with_a_list_are_sent_again_only_with_the_list(
     assert read_states(connector) == []
 
 
-def test_rejected_subscribers_that_were_listed_later_are_not_sent_again(connector: Connector, tmp_path: Path) -> None:
+def test_rejected_subscribers_that_the_suppression_list_names_later_are_not_sent_again(
+    connector: Connector, tmp_path: Path
+) -> None:
     sandbox, job = connector.sandbox, write_suppressing_job(tmp_path)
     sandbox.switch(required="Phone")
     assert connector.run_json("sync", job).rows == {"read": 3, "rejected": 3}
@@ -328,7 +342,7 @@ def test_rejected_subscribers_that_were_listed_later_are_not_sent_again(connecto
     assert count_stored(sandbox) == {"person0@example.com": 1, "person2@example.com": 1}
 
 
-def test_held_entries_of_a_job_with_a_list_are_sent_again_only_with_the_list(
+def test_held_entries_of_a_job_with_a_suppression_list_are_sent_again_only_with_the_list(
     connector: Connector, tmp_path: Path
 ) -> None:
     job = leave_unknown_entries_of_suppressing_job(connector, connector.sandbox, tmp_path)
@@ -340,7 +354,7 @@ def test_held_entries_of_a_job_with_a_list_are_sent_again_only_with_the_list(
     assert connector.run_json("retry", "--job", job, "--held", "resend").rows == {"read": 3, "created": 3}
 
 
-def test_a_retry_that_cannot_read_the_list_sends_no_request(connector: Connector, tmp_path: Path) -> None:
+def test_a_retry_that_cannot_read_the_suppression_list_sends_no_request(connector: Connector, tmp_path: Path) -> None:
     job = leave_unknown_entries_of_suppressing_job(connector, connector.sandbox, tmp_path)
     requests = connector.sandbox.stats()["requests"]
     write_csv(tmp_path / "gone.csv", "address,since", "person1@example.com,2020,x")

@@ -26,8 +26,8 @@ JOB_FILES = {
 }
 
 
-class Echo(BaseHTTPRequestHandler):
-    """A service without subscribers, whose errors repeat the token."""
+class TokenEchoHandler(BaseHTTPRequestHandler):
+    """A service without subscribers. Its errors repeat the token."""
 
     def do_GET(self) -> None:
         page = {"TotalCount": 0, "Offset": 0, "Limit": 1000, "Subscribers": []}
@@ -51,7 +51,7 @@ class Echo(BaseHTTPRequestHandler):
 
 @contextmanager
 def serve_echo() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), TokenEchoHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()

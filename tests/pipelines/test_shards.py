@@ -18,15 +18,15 @@ from tests.ledger.places import run_sql
 from tests.ledger.test_postgres import SESSIONS_SQL
 from tests.pipelines.conftest import Connector, count_stored, has_stored, wait_for
 from tests.pipelines.sharded import (
+    ENGINE_FAULTS,
     FAULTS,
     IS_CAMPAIGN,
     JOB,
     KILL_TEST_PEOPLE_COUNT,
-    LOSSES,
     ODD_ROW_COUNTS,
     PEOPLE_COUNT,
     close_process,
-    has_everyone_once,
+    has_each_person_once,
     start_shard,
     sum_rows,
     sync_shards,
@@ -46,7 +46,7 @@ def test_shards_send_each_row_once_and_count_each_row_once(postgres_connector: C
     rows = sum_rows(results)
     assert rows == {"read": PEOPLE_COUNT + 5, "created": PEOPLE_COUNT, **ODD_ROW_COUNTS}, messages
     assert min(result.rows["created"] for result in results) > PEOPLE_COUNT // SHARD_COUNT - 75
-    assert has_everyone_once(postgres_connector)
+    assert has_each_person_once(postgres_connector)
 
 
 def test_another_number_of_shards_and_a_whole_run_create_nothing_twice(
@@ -57,7 +57,7 @@ def test_another_number_of_shards_and_a_whole_run_create_nothing_twice(
         assert {result.code for result in sync_shards(postgres_connector, count)} <= {0, 1}
     whole_result = postgres_connector.run_json("sync", "job.yaml")
     assert whole_result.rows == {"read": 205, "exists": 200, **ODD_ROW_COUNTS}
-    assert has_everyone_once(postgres_connector, 200)
+    assert has_each_person_once(postgres_connector, 200)
 
 
 def test_a_run_that_overlaps_a_running_shard_is_refused(postgres_connector: Connector, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_run_that_overlaps_a_running_shard_is_refused(postgres_connector: Conn
 
 def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connector: Connector, tmp_path: Path) -> None:
     write_job(tmp_path, person_count=KILL_TEST_PEOPLE_COUNT)
-    postgres_connector.sandbox.switch(latency_ms=40, **LOSSES)
+    postgres_connector.sandbox.switch(latency_ms=40, **ENGINE_FAULTS)
     rng, kill_count = random.Random(3), 0
     processes = {index: start_shard(postgres_connector, index, 4) for index in range(1, 5)}
     while any(process.poll() is None for process in processes.values()) and kill_count < MAX_KILL_COUNT:
@@ -127,7 +127,7 @@ def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(
     os.kill(paused_process.pid, signal.SIGCONT)
     late_result = close_process(paused_process)
     assert (next_result.code, late_result.code) == (1, 3), late_result.stderr
-    assert has_everyone_once(postgres_connector, 120)
+    assert has_each_person_once(postgres_connector, 120)
 
 
 def test_each_shard_has_its_own_cursor(postgres_connector: Connector, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_each_shard_has_its_own_cursor(postgres_connector: Connector, tmp_path: 
     first_result = postgres_connector.run_json("sync", "job.yaml", "--shard", "1/2")
     add_people(20, 21, 22, 23)
     results = sync_shards(postgres_connector, 2)
-    assert (sum_rows(results)["created"], has_everyone_once(postgres_connector, 24)) == (
+    assert (sum_rows(results)["created"], has_each_person_once(postgres_connector, 24)) == (
         24 - first_result.rows["created"],
         True,
     )
@@ -158,9 +158,9 @@ def test_a_shard_has_its_part_of_each_limit(postgres_connector: Connector, tmp_p
     assert (refused_result.code, "and 20 are allowed" in refused_result.stderr) == (3, True), refused_result.stderr
     job = (tmp_path / "job.yaml").read_text().replace("max_creates: 40", "max_creates: 400")
     (tmp_path / "job.yaml").write_text(job.replace("quiet_period: 500ms", "quiet_period: 500ms, max_rate: 20"))
-    began_at = time.monotonic()
+    started_at = time.monotonic()
     result = postgres_connector.run_json("sync", "job.yaml", "--shard", "1/2")
-    assert time.monotonic() - began_at > (result.rows["created"] - 10) / 10
+    assert time.monotonic() - started_at > (result.rows["created"] - 10) / 10
 
 
 def test_an_impossible_use_of_shards_is_refused_before_the_first_create(

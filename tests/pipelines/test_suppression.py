@@ -1,4 +1,4 @@
-"""Suppression lists: no run sends a listed subscriber, and no run continues without the list."""
+"""Suppression lists: no run sends a subscriber of the list, and no run continues without the list."""
 
 import sqlite3
 import time
@@ -24,8 +24,8 @@ load: {{quiet_period: 200ms{load_keys}}}
 FILE_LIST = "{file: {path: gone.csv, column: address}}"
 
 
-def write_active(path: Path, header: str, *rows: str) -> Path:
-    """Write a CSV whose rows are all active."""
+def write_active_people(path: Path, header: str, *rows: str) -> Path:
+    """Write a CSV in which all people are active."""
     return write_csv(path, f"{header},is_active", *(f"{row},true" for row in rows))
 
 
@@ -41,9 +41,11 @@ def find_message(result: CommandResult, expected_text: str) -> str:
     return next(str(message) for message in result.report["messages"] if expected_text in message)
 
 
-def test_a_listed_subscriber_is_suppressed_and_never_sent(connector: Connector, tmp_path: Path) -> None:
+def test_a_subscriber_of_the_suppression_list_is_suppressed_and_never_sent(
+    connector: Connector, tmp_path: Path
+) -> None:
     rows = ("ann@x.org,Ann", "bob@x.org,Bob", "nobody,Cem", "BOB@x.org,Bob", "zoe@bücher.example,Zoe")
-    write_active(tmp_path / "people.csv", "email,first_name", *rows)
+    write_active_people(tmp_path / "people.csv", "email,first_name", *rows)
     list_lines = (" Bob@X.org,2020", "zoe@xn--bcher-kva.example,2021", "eve@x.org,", "\u200b,2020", ",2021")
     write_csv(tmp_path / "gone.csv", "address,since", *list_lines)
     result = connector.run_json("import", tmp_path / "people.csv", "--job", write_job(tmp_path))
@@ -53,7 +55,7 @@ def test_a_listed_subscriber_is_suppressed_and_never_sent(connector: Connector, 
     assert result.report["requests"]["create"]["sent"] == 1
 
 
-def test_the_list_is_read_after_the_run_gets_the_lock(connector: Connector, tmp_path: Path) -> None:
+def test_the_suppression_list_is_read_after_the_run_gets_the_lock(connector: Connector, tmp_path: Path) -> None:
     """A subscriber may unsubscribe while a run waits for the lock of another run."""
     write_addresses(tmp_path / "people.csv", 2)
     write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
@@ -68,7 +70,9 @@ def test_the_list_is_read_after_the_run_gets_the_lock(connector: Connector, tmp_
     assert result.rows == {"read": 2, "suppressed": 2}
 
 
-def test_a_list_can_come_from_a_database_and_an_empty_one_is_refused(connector: Connector, tmp_path: Path) -> None:
+def test_a_suppression_list_can_come_from_a_database_and_an_empty_list_is_refused(
+    connector: Connector, tmp_path: Path
+) -> None:
     write_addresses(tmp_path / "people.csv", 3)
     with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
         database.execute("CREATE TABLE gone (mail, is_final)")
@@ -83,8 +87,12 @@ def test_a_list_can_come_from_a_database_and_an_empty_one_is_refused(connector: 
     assert connector.sandbox.stats()["requests"] == requests
 
 
-def test_a_list_may_use_another_field_than_the_identity_of_the_job(connector: Connector, tmp_path: Path) -> None:
-    write_active(tmp_path / "people.csv", "email,client_user_id", "a@x.org,A1", "b@x.org,B1", "c@x.org,", "a@x.org,A2")
+def test_a_suppression_list_may_use_another_field_than_the_identity_of_the_job(
+    connector: Connector, tmp_path: Path
+) -> None:
+    write_active_people(
+        tmp_path / "people.csv", "email,client_user_id", "a@x.org,A1", "b@x.org,B1", "c@x.org,", "a@x.org,A2"
+    )
     write_csv(tmp_path / "gone.csv", "key", "A1", "b1", "A2")
     job = write_job(tmp_path, "{file: {path: gone.csv, column: key}, field: client_user_id}")
     result = connector.run_json("sync", job)
@@ -92,7 +100,7 @@ def test_a_list_may_use_another_field_than_the_identity_of_the_job(connector: Co
     assert count_stored(connector.sandbox) == {"b@x.org": 1, "c@x.org": 1}
 
 
-def test_an_empty_list_is_refused_before_the_first_create(connector: Connector, tmp_path: Path) -> None:
+def test_an_empty_suppression_list_is_refused_before_the_first_create(connector: Connector, tmp_path: Path) -> None:
     write_addresses(tmp_path / "people.csv", 2)
     job = write_job(tmp_path)
     for content in ("", "\n\n", "address\n", "\ufeffaddress\n\n", "address,since\n"):
@@ -102,7 +110,9 @@ def test_an_empty_list_is_refused_before_the_first_create(connector: Connector, 
     assert count_stored(connector.sandbox).total() == 0
 
 
-def test_a_list_that_shrank_by_half_is_refused_until_the_guard_allows_it(connector: Connector, tmp_path: Path) -> None:
+def test_a_suppression_list_that_shrank_by_half_is_refused_until_the_guard_allows_it(
+    connector: Connector, tmp_path: Path
+) -> None:
     write_addresses(tmp_path / "people.csv", 200)
     job = write_job(tmp_path)
 
@@ -133,7 +143,7 @@ BAD_LISTS = {
 
 
 @pytest.mark.parametrize(("content", "expected_text"), BAD_LISTS.items())
-def test_a_list_with_an_unreadable_entry_ends_the_run_before_the_first_create(
+def test_a_suppression_list_with_an_unreadable_entry_ends_the_run_before_the_first_create(
     connector: Connector, tmp_path: Path, content: str, expected_text: str
 ) -> None:
     write_addresses(tmp_path / "people.csv", 2)
@@ -146,7 +156,7 @@ def test_a_list_with_an_unreadable_entry_ends_the_run_before_the_first_create(
 
 
 def read_list(folder: Path, cell: str) -> Suppression:
-    """Read a list of zoe@x.org and this cell."""
+    """Read a suppression list of zoe@x.org and this cell."""
     quoted_cell = cell.replace('"', '""')
     path = write_csv(folder / "gone.csv", "address", "zoe@x.org", f'"{quoted_cell}"')
     plan = SuppressionPlan("news", lambda: open_file(path), column="address", field="email")
@@ -181,7 +191,7 @@ def test_an_address_as_other_programs_write_it_is_read(tmp_path: Path, cell: str
         "ann@x.org - gone", "ann @x.org", "ann@x,org", "@ann@x.org",
     ],
 )  # fmt: skip
-def test_a_list_with_an_entry_other_than_an_address_is_refused(tmp_path: Path, cell: str) -> None:
+def test_a_suppression_list_with_an_entry_other_than_an_address_is_refused(tmp_path: Path, cell: str) -> None:
     with pytest.raises(ContentError, match="has something else than an email address") as error_info:
         read_list(tmp_path, cell)
     assert cell not in str(error_info.value)

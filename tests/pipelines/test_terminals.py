@@ -49,7 +49,7 @@ def test_each_command_writes_in_the_encoding_of_its_streams(connector: Connector
         code, stdout, stderr = run_with_locale(connector, ASCII_LOCALE, *arguments)
         assert code == exit_code, (arguments, stdout, stderr)
         assert stderr.isascii(), arguments
-        assert stdout.isascii() or arguments[0] == "init", arguments  # a draft is a file in UTF-8
+        assert stdout.isascii() or arguments[0] == "init", arguments  # the draft is written in UTF-8
     rejects = next((connector.folder / "state" / "rejects").glob("*.csv")).read_text(encoding="utf-8")
     assert "Zoë,日本" in rejects
     assert "Łukasz 🎂" in (connector.folder / f"{FILE_STEM}.export.csv").read_text(encoding="utf-8")

@@ -22,7 +22,7 @@ def find_arrival_messages(result: CommandResult) -> list[str]:
     return [message for message in result.report["messages"] if "that this run did not send" in message]
 
 
-def import_beside(connector: Connector, other_path: Path) -> tuple[CommandResult, CommandResult]:
+def import_during_another_import(connector: Connector, other_path: Path) -> tuple[CommandResult, CommandResult]:
     """Import 40 people, and import another file with another ledger while the first import is paused."""
     connector.import_file(write_addresses(connector.folder / "first.csv", 5))
     people = write_addresses(connector.folder / "people.csv", 40, first_index=5)
@@ -38,14 +38,16 @@ def import_beside(connector: Connector, other_path: Path) -> tuple[CommandResult
 
 
 def test_a_load_reports_the_number_of_arrivals_from_other_programs(connector: Connector, tmp_path: Path) -> None:
-    result, other_result = import_beside(connector, write_addresses(tmp_path / "other.csv", 10, first_index=100))
+    result, other_result = import_during_another_import(
+        connector, write_addresses(tmp_path / "other.csv", 10, first_index=100)
+    )
     assert (result.code, result.rows, other_result.rows["created"]) == (0, {"read": 40, "created": 40}, 10)
     (message,) = find_arrival_messages(result)
     assert message.startswith("10 subscribers came into the base during this run")
 
 
 def test_a_subscriber_that_two_ledgers_created_counts_as_an_arrival(connector: Connector, tmp_path: Path) -> None:
-    result, _ = import_beside(connector, write_addresses(tmp_path / "last.csv", 2, first_index=43))
+    result, _ = import_during_another_import(connector, write_addresses(tmp_path / "last.csv", 2, first_index=43))
     assert max(count_stored(connector.sandbox).values()) == 2
     (message,) = find_arrival_messages(result)
     assert message.startswith("2 subscribers came into the base")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.conftest import CommandResult, Connector, write_addresses
-from tests.pipelines.leftovers import put_lag_on_record
+from tests.pipelines.leftovers import record_lag_of_list
 
 
 def find_unseen_messages(result: CommandResult) -> list[str]:
@@ -36,7 +36,7 @@ def test_a_lag_that_is_shorter_than_the_lag_on_record_does_not_change_the_exit_c
 ) -> None:
     path = tmp_path / "people.csv"
     assert connector.import_file(write_addresses(path, 2)).code == 0
-    put_lag_on_record(connector, 900.0)
+    record_lag_of_list(connector, 900.0)
     connector.sandbox.switch(list_lag_ms=600_000)
     result = connector.import_file(write_addresses(path, 5))
     (message,) = find_unseen_messages(result)

@@ -7,7 +7,7 @@ from connector.clock import Clock, system_clock
 
 
 class VirtualTime:
-    """Time from `start` on. Requests take the machine's time, and a sleep moves the time forward at once."""
+    """A clock that starts at `start` and runs with the machine's clock. A sleep moves it forward without waiting."""
 
     def __init__(self, start: datetime) -> None:
         self._start, self._monotonic = start, system_clock().monotonic

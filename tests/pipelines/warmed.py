@@ -1,4 +1,4 @@
-"""Imports for the server of forks: the whole program, and the caches of one validation. Each fork shares them."""
+"""Imports for the process that is forked for each command: the whole program, and the caches of one validation."""
 
 import atexit
 import gc

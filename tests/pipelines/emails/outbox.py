@@ -1,4 +1,4 @@
-"""The emails that the sandbox received, parsed by the email package of Python."""
+"""The emails that the sandbox received, parsed with the email package of Python."""
 
 import email
 import email.policy
@@ -15,7 +15,7 @@ from tests.pipelines.forked import Forked
 
 @dataclass(frozen=True)
 class ReceivedEmail:
-    """An email of the outbox: the parsed message and the entry of the sandbox."""
+    """An email of the outbox: the parsed message, and the sandbox's record of it."""
 
     message: EmailMessage
     entry: dict[str, Any]

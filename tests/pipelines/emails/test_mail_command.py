@@ -360,9 +360,9 @@ def bulk_mailer(connector: Connector, tmp_path: Path) -> Connector:
     return connector
 
 
-def write_people(folder: Path, people_count: int) -> None:
+def write_people(folder: Path, person_count: int) -> None:
     write_csv(
-        folder / "people.csv", "email,first", *(f"person{index}@example.net,P{index}" for index in range(people_count))
+        folder / "people.csv", "email,first", *(f"person{index}@example.net,P{index}" for index in range(person_count))
     )
 
 
