@@ -1,4 +1,4 @@
-"""Destinations of every kind, and servers for their tables."""
+"""Fixtures: destinations of every kind, and database servers for their tables."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from connector.warehouse.destination import Destination, Format
 from tests.databases import Database, open_mariadb, open_postgres
-from tests.export.warehouses import DATABASE_FILES, DATABASES, FILES, open_destination
+from tests.export.warehouses import DATABASE_FILE_FORMATS, DATABASE_FORMATS, FILE_FORMATS, open_destination
 
 
 @pytest.fixture(scope="package")
@@ -30,12 +30,12 @@ def destination(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
     return open_destination(request, tmp_path, request.param)
 
 
-@pytest.fixture(params=[*FILES, *DATABASE_FILES])
+@pytest.fixture(params=[*FILE_FORMATS, *DATABASE_FILE_FORMATS])
 def file(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
     return open_destination(request, tmp_path, request.param)
 
 
-@pytest.fixture(params=[(file_format, "replace") for file_format in DATABASES], ids=list(DATABASES))
+@pytest.fixture(params=[(file_format, "replace") for file_format in DATABASE_FORMATS], ids=list(DATABASE_FORMATS))
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
     """A table in each database, or in the formats and modes of the test's `parametrize_table`."""
     file_format, mode = request.param

@@ -1,4 +1,4 @@
-"""Runs an export, or a reading of the list, against a sandbox."""
+"""Functions that export or read the list of a sandbox."""
 
 import asyncio
 from collections.abc import Sequence
@@ -78,31 +78,31 @@ def create(sandbox: SandboxProcess, *people: dict[str, object]) -> None:
 
 
 @dataclass(slots=True)
-class Collector:
-    """A sink that stores the rows of every sweep."""
+class SweepCollector:
+    """Stores the rows of every sweep of the reader."""
 
-    sweeps: dict[int, list[dict[str, Any]]] = field(default_factory=dict)  # by the number of the sweep
+    sweeps: dict[int, list[dict[str, Any]]] = field(default_factory=dict)  # the rows by the number of the sweep
     current_sweep: int = 0
 
     def start_sweep(self, number: int) -> None:
-        assert number not in self.sweeps, "each sweep begins once"
+        assert number not in self.sweeps, "each sweep must start only once"
         self.current_sweep = number
         self.sweeps[number] = []
 
-    def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        self.sweeps[self.current_sweep] += wire_objects
+    def receive_rows(self, subscriber_objects: Sequence[dict[str, Any]]) -> None:
+        self.sweeps[self.current_sweep] += subscriber_objects
 
     @property
     def ids(self) -> list[int]:
         """The ids of the last sweep."""
-        return [wire["Id"] for wire in self.sweeps[self.current_sweep]]
+        return [subscriber["Id"] for subscriber in self.sweeps[self.current_sweep]]
 
 
 def read_certified_list(
     sandbox: SandboxProcess, query: ListQuery | None = None, **options: Any
-) -> tuple[Certificate, Collector]:
-    """Read the list into a collector."""
-    collector = Collector()
+) -> tuple[Certificate, SweepCollector]:
+    """Read the list of the sandbox, and return its certificate and the collected rows."""
+    collector = SweepCollector()
 
     async def run() -> Certificate:
         async with open_client(build_service(sandbox)) as client:

@@ -10,12 +10,12 @@ from connector.warehouse.duckdb import DuckdbDatabase
 from connector.warehouse.servers import MysqlDatabase, PostgresDatabase, SqlalchemyDatabase
 from connector.warehouse.sqlite import SqliteDatabase
 
-CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.chmod")
-"""Events of Python's audit hooks for changes of the disk."""
+DISK_CHANGE_EVENTS = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.chmod")
+"""The names of the audit events of Python that change the disk."""
 
 
 def call_at_statements(callback: Callable[[], None]) -> None:
-    """Call back before each statement that changes a database, before and after the loading of rows, and before a
+    """Call `callback` before each statement that changes a database, before and after rows are loaded, and before each
     commit."""
     for database in (PostgresDatabase, MysqlDatabase, SqlalchemyDatabase, SqliteDatabase, DuckdbDatabase):
         _patch_database(database, callback)
@@ -43,11 +43,13 @@ def _patch_database(database: type[Any], callback: Callable[[], None]) -> None:
 
 
 def call_at_disk_changes(callback: Callable[[], None]) -> None:
-    """Call back before each change of the disk by Python."""
+    """Call `callback` before each change of the disk by Python."""
 
-    def watch_event(event: str, arguments: tuple[Any, ...]) -> None:
-        is_write = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-        if is_write or event in CHANGES:
+    def handle_event(event: str, arguments: tuple[Any, ...]) -> None:
+        is_opened_for_writing = (
+            event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        )
+        if is_opened_for_writing or event in DISK_CHANGE_EVENTS:
             callback()
 
-    sys.addaudithook(watch_event)
+    sys.addaudithook(handle_event)

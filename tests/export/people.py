@@ -1,4 +1,4 @@
-"""Subscribers as the service writes them: with all fields, with few fields, and with wrong values."""
+"""Subscribers in the JSON of the service: with all fields, with few fields, and with wrong values."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -11,8 +11,8 @@ from connector.paging.certificate import Certificate, Order, Reason, Verdict
 from connector.warehouse.columns import add_run_columns
 from connector.warehouse.runs import ExportRun, ExportStart
 
-AT = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)
-RUN = "run-1"
+EXPORT_TIME = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)
+RUN_ID = "run-1"
 
 FULL_SUBSCRIBER: dict[str, Any] = {
     "Id": 9_007_199_254_740_993,  # larger than the integers that a float can hold exactly
@@ -56,34 +56,36 @@ BROKEN_SUBSCRIBER: dict[str, Any] = {
 }
 
 
-def build_table(wire_objects: Sequence[dict[str, Any]], *, run_id: str, exported_at: datetime) -> pa.Table:
-    """Return the table of wire objects (service-api.md 2.1). `exported_at` has a time zone."""
-    return add_run_columns(build_columns(wire_objects), run_id=run_id, exported_at=exported_at)
+def build_table(subscriber_objects: Sequence[dict[str, Any]], *, run_id: str, exported_at: datetime) -> pa.Table:
+    """Return the exported table of these subscribers (JSON objects of service-api.md 2.1). `exported_at` has a time
+    zone."""
+    return add_run_columns(build_columns(subscriber_objects), run_id=run_id, exported_at=exported_at)
 
 
-def build_test_table(*wire_objects: dict[str, Any], exported_at: datetime = AT) -> pa.Table:
-    return build_table(wire_objects, run_id=RUN, exported_at=exported_at)
+def build_test_table(*subscriber_objects: dict[str, Any], exported_at: datetime = EXPORT_TIME) -> pa.Table:
+    return build_table(subscriber_objects, run_id=RUN_ID, exported_at=exported_at)
 
 
 MIXED_TABLE = build_test_table(FULL_SUBSCRIBER, BARE_SUBSCRIBER, BROKEN_SUBSCRIBER)
 
 
 def build_run(
-    rows: int,
+    row_count: int,
     *,
-    run_id: str = RUN,
-    exported_at: datetime = AT,
+    run_id: str = RUN_ID,
+    exported_at: datetime = EXPORT_TIME,
     verdict: Verdict = Verdict.COMPLETE,
     filters: dict[str, Any] | None = None,
 ) -> ExportRun:
-    """Return a run that exported this number of rows at this time."""
+    """Return a finished run that exported `row_count` rows at the time `exported_at`."""
     recorded_filters = {"asked": filters, "dropped": 0} if filters else {}
     certificate = Certificate(
-        verdict, Reason.ID_ORDER, Order.ID, 1, 3, rows, rows, rows, 0, 0, recorded_filters, exported_at, exported_at
-    )
-    return ExportRun(run_id, "nightly", certificate, rows, exported_at, exported_at)
+        verdict, Reason.ID_ORDER, Order.ID, 1, 3, row_count, row_count, row_count, 0, 0, recorded_filters,
+        exported_at, exported_at,
+    )  # fmt: skip
+    return ExportRun(run_id, "nightly", certificate, row_count, exported_at, exported_at)
 
 
 def build_start(run: ExportRun) -> ExportStart:
-    """Return the start of this run."""
+    """Return the record of this run's start."""
     return ExportStart(run.run_id, run.job, run.certificate.filters.get("asked", {}), run.exported_at)

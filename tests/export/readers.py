@@ -1,4 +1,4 @@
-"""Readers that return the table of an export, for each format."""
+"""Functions that read the table of an export, one for each format."""
 
 import sqlite3
 from collections.abc import Callable
@@ -18,8 +18,8 @@ from connector.databases import build_engine
 from connector.warehouse.columns import SCHEMA
 from connector.warehouse.destination import Destination, Format
 
-Reader = Callable[[Path], pa.Table]
-COLUMNS = ", ".join(SCHEMA.names)
+ReadExport = Callable[[Path], pa.Table]
+COLUMN_NAMES = ", ".join(SCHEMA.names)
 
 
 def read_parquet(path: Path) -> pa.Table:
@@ -29,12 +29,12 @@ def read_parquet(path: Path) -> pa.Table:
 def read_csv(path: Path) -> pa.Table:
     """Read a CSV file. An unquoted empty cell is null, and a quoted empty cell is an empty text. Tags are a JSON
     array."""
-    types = {field.name: pa.string() if pa.types.is_list(field.type) else field.type for field in SCHEMA}
+    column_types = {field.name: pa.string() if pa.types.is_list(field.type) else field.type for field in SCHEMA}
     table = arrow_csv.read_csv(
         path,
         parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
         convert_options=arrow_csv.ConvertOptions(
-            column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""]
+            column_types=column_types, strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""]
         ),
     )
     tags = [None if text is None else orjson.loads(text) for text in table["tags"].to_pylist()]
@@ -48,7 +48,7 @@ def read_json_lines(path: Path) -> pa.Table:
 
 
 def read_excel(path: Path) -> pa.Table:
-    """Read the first sheet of a workbook. An empty cell is null. Tags are `a|b` or a JSON array."""
+    """Read the first sheet of an Excel file. An empty cell is null. Tags are `a|b` or a JSON array."""
     header, *lines = python_calamine.load_workbook(path).get_sheet_by_index(0).to_python()
     assert header == SCHEMA.names
     rows = [dict(zip(SCHEMA.names, line, strict=True)) for line in lines]
@@ -63,7 +63,7 @@ def read_excel(path: Path) -> pa.Table:
 
 
 def convert_for_excel(table: pa.Table) -> pa.Table:
-    """Return the table as a workbook stores it: empty texts and lists are null, and times have milliseconds."""
+    """Return the table as an Excel file stores it: empty texts and lists are null, and times have milliseconds."""
     rows = table.to_pylist()
     for row in rows:
         row |= {name: None for name, value in row.items() if value in ("", [])}
@@ -76,7 +76,7 @@ def read_duckdb(path: Path, table: str = "subscribers") -> pa.Table:
     quoted_table = '"' + table.replace('"', '""') + '"'
     with duckdb.connect(str(path), read_only=True) as connection:
         connection.execute("set timezone = 'UTC'")
-        return connection.sql(f"select {COLUMNS} from {quoted_table} order by rowid").to_arrow_table().cast(SCHEMA)
+        return connection.sql(f"select {COLUMN_NAMES} from {quoted_table} order by rowid").to_arrow_table().cast(SCHEMA)
 
 
 def read_sqlite(path: Path, table: str = "subscribers") -> pa.Table:
@@ -84,7 +84,7 @@ def read_sqlite(path: Path, table: str = "subscribers") -> pa.Table:
     quoted_table = '"' + table.replace('"', '""') + '"'
     with closing(sqlite3.connect(path)) as connection:
         connection.row_factory = sqlite3.Row
-        rows = [dict(row) for row in connection.execute(f"select {COLUMNS} from {quoted_table} order by rowid")]
+        rows = [dict(row) for row in connection.execute(f"select {COLUMN_NAMES} from {quoted_table} order by rowid")]
     for row in rows:
         row["is_active"] = None if row["is_active"] is None else {0: False, 1: True}[row["is_active"]]
         row["tags"] = None if row["tags"] is None else orjson.loads(row["tags"])
@@ -99,7 +99,7 @@ def _parse_times(row: dict[str, object]) -> dict[str, object]:
     return row | times
 
 
-def read_server(destination: Destination) -> pa.Table:
+def read_server_table(destination: Destination) -> pa.Table:
     """Read a table on a server in the order of the database. If the database has no lists, tags are a JSON array."""
     assert destination.url is not None
     table = sa.table(destination.table, schema=destination.schema)
@@ -117,7 +117,7 @@ def read_server(destination: Destination) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
-READERS: dict[Format, Reader] = {
+READ_EXPORT_BY_FORMAT: dict[Format, ReadExport] = {
     Format.PARQUET: read_parquet,
     Format.CSV: read_csv,
     Format.JSON_LINES: read_json_lines,
@@ -136,17 +136,17 @@ TARGET_NAMES = {
 }
 
 
-def choose_target(directory: Path, file_format: Format) -> str:
-    """Return the argument of `parse_destination` for an export of this format in `directory`."""
+def build_target(folder: Path, file_format: Format) -> str:
+    """Return the argument of `parse_destination` for an export of this format in `folder`."""
     name = TARGET_NAMES[file_format]
-    return name.format(directory) if "{}" in name else str(directory / name)
+    return name.format(folder) if "{}" in name else str(folder / name)
 
 
-def read_back(destination: Destination) -> pa.Table:
+def read_exported_table(destination: Destination) -> pa.Table:
     """Return the exported rows as a table."""
     if destination.url is not None:
-        return read_server(destination)
+        return read_server_table(destination)
     if destination.is_database:
         read = read_duckdb if destination.format is Format.DUCKDB else read_sqlite
         return read(destination.path, destination.table)
-    return READERS[destination.format](destination.path)
+    return READ_EXPORT_BY_FORMAT[destination.format](destination.path)

@@ -27,8 +27,16 @@ from connector.warehouse.servers import MysqlDatabase, PostgresDatabase, Sqlalch
 from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.table_writer import TableWriter
 from tests.export.people import build_run, build_start, build_table
-from tests.export.test_modes import build_base_person, build_person, get_day, publish, read_rows
-from tests.export.warehouses import DATABASES, FILES, MERGING_DATABASES, SERVERS, connect, parametrize_table, run_sql
+from tests.export.test_modes import build_day_time, build_person, build_person_of_base, publish, read_rows
+from tests.export.warehouses import (
+    DATABASE_FORMATS,
+    FILE_FORMATS,
+    MERGING_FORMATS,
+    SERVER_FORMATS,
+    connect,
+    parametrize_table,
+    run_sql,
+)
 
 DATABASES_WITH_READERS = (Format.POSTGRESQL, Format.MYSQL, Format.SQLITE)
 """Databases whose tables other programs may read or lock during an export."""
@@ -36,24 +44,24 @@ LOCK_FIRST_RUN_SQL = "update {}_connector_runs set job = job where number = 1"
 
 
 def begin_export(destination: Destination, number: int, filters: dict[str, Any] | None = None) -> Writer:
-    """Return an export that has read one subscriber and has not published."""
+    """Return the writer of an export that has read one subscriber and has not published."""
     writer = open_writer(destination)
-    writer.prepare(ExportStart(f"run-{number}", "nightly", filters or {}, get_day(number)))
+    writer.prepare(ExportStart(f"run-{number}", "nightly", filters or {}, build_day_time(number)))
     writer.start()
     base = (filters or {}).get("base_id", 1)
-    rows = [build_base_person(base, base, FirstName=f"v{number}")]
-    writer.add(build_table(rows, run_id=f"run-{number}", exported_at=get_day(number)))
+    rows = [build_person_of_base(base, base, FirstName=f"v{number}")]
+    writer.add(build_table(rows, run_id=f"run-{number}", exported_at=build_day_time(number)))
     return writer
 
 
 def finish_export(writer: Writer, number: int, filters: dict[str, Any] | None = None) -> None:
     try:
-        writer.publish(build_run(1, run_id=f"run-{number}", exported_at=get_day(number), filters=filters))
+        writer.publish(build_run(1, run_id=f"run-{number}", exported_at=build_day_time(number), filters=filters))
     finally:
         writer.discard()
 
 
-def test_a_run_that_began_earlier_does_not_overwrite_a_later_run_even_if_the_clocks_are_wrong(
+def test_a_run_that_began_earlier_does_not_overwrite_a_later_run_even_if_clocks_are_wrong(
     table: Destination,
 ) -> None:
     earlier_writer, later_writer = begin_export(table, 9), begin_export(table, 2)
@@ -65,17 +73,17 @@ def test_a_run_that_began_earlier_does_not_overwrite_a_later_run_even_if_the_clo
     assert read_rows(table) == [(3, "Ann", 1)]
 
 
-def test_a_table_that_another_program_has_filled_meanwhile_stays_unchanged(table: Destination) -> None:
+def test_a_table_that_another_program_fills_during_an_export_stays_unchanged(table: Destination) -> None:
     writer = begin_export(table, 1)
     publish(table, [build_person(7)], 2)
-    # Now no row in the table of runs shows who wrote the row.
+    # Now the table of runs does not show who wrote the row.
     run_sql(table, "delete from {}_connector_runs where number = 2")
     with pytest.raises(RunAborted, match=r"did not write.*The table is unchanged"):
         finish_export(writer, 1)
     assert read_rows(table) == [(7, "Ann", 2)]
 
 
-@parametrize_table(MERGING_DATABASES, "history", "append", "upsert")
+@parametrize_table(MERGING_FORMATS, "history", "append", "upsert")
 def test_exports_of_different_bases_are_both_written(table: Destination) -> None:
     first_writer, second_writer = begin_export(table, 1, {"base_id": 7}), begin_export(table, 2, {"base_id": 9})
     finish_export(second_writer, 2, {"base_id": 9})
@@ -83,7 +91,7 @@ def test_exports_of_different_bases_are_both_written(table: Destination) -> None
     assert read_rows(table) == [(7, "v1", 1), (9, "v2", 2)]
 
 
-@parametrize_table(SERVERS)
+@parametrize_table(SERVER_FORMATS)
 def test_an_export_waits_until_another_export_has_published(table: Destination) -> None:
     publish(table, [build_person(1)], 1)
     writer = begin_export(table, 2)
@@ -98,7 +106,7 @@ def test_an_export_waits_until_another_export_has_published(table: Destination) 
     assert read_rows(table) == [(1, "v2", 2)]
 
 
-@parametrize_table(SERVERS, "append")
+@parametrize_table(SERVER_FORMATS, "append")
 def test_first_exports_that_begin_together_have_different_numbers(table: Destination) -> None:
     barrier, failures = threading.Barrier(3), []
 
@@ -160,7 +168,7 @@ def test_a_locked_database_file_is_refused_and_written_later(
     publish(table, [build_person(1)], 1)
     writer = TableWriter(TableName("subscribers"), SCHEMA, Mode.REPLACE, database_class(table.path, max_lock_wait_s=0))
     with lock(table.path), pytest.raises(RunAborted, match=r"cannot be written now.*Run again"):
-        writer.prepare(ExportStart("run-2", "nightly", {}, get_day(2)))
+        writer.prepare(ExportStart("run-2", "nightly", {}, build_day_time(2)))
     writer.discard()
     publish(table, [build_person(2)], 2)
     assert read_rows(table) == [(2, "Ann", 2)]
@@ -190,8 +198,8 @@ def interrupt_waiting_export(writer: Writer) -> None:
 def test_an_interruption_ends_an_export_that_waits_for_a_lock(table: Destination) -> None:
     publish(table, [build_person(1)], 1)
     writer = begin_export(table, 2)
-    with connect(table) as holder:
-        holder.exec_driver_sql(LOCK_FIRST_RUN_SQL.replace("{}", f"{table.schema}." if table.schema else ""))
+    with connect(table) as lock_holder:
+        lock_holder.exec_driver_sql(LOCK_FIRST_RUN_SQL.replace("{}", f"{table.schema}." if table.schema else ""))
         interrupt_waiting_export(writer)
     assert read_rows(table) == [(1, "Ann", 1)]
     publish(replace(table), [build_person(3)], 3)
@@ -210,20 +218,20 @@ def test_an_interruption_ends_a_commit_that_waits_for_a_reader_of_the_file(tmp_p
 
 
 def open_database(table: Destination) -> Database:
-    classes: dict[Format, Callable[[Any], Database]] = {
+    database_classes: dict[Format, Callable[[Any], Database]] = {
         Format.POSTGRESQL: PostgresDatabase, Format.MYSQL: MysqlDatabase, Format.SQL: SqlalchemyDatabase,
         Format.SQLITE: SqliteDatabase, Format.DUCKDB: DuckdbDatabase,
     }  # fmt: skip
-    return classes[table.format](table.url or table.path)
+    return database_classes[table.format](table.url or table.path)
 
 
-@parametrize_table(DATABASES, "replace", "history")
+@parametrize_table(DATABASE_FORMATS, "replace", "history")
 def test_an_interruption_while_rows_are_loaded_leaves_the_table_unchanged(
     table: Destination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("connector.warehouse.database._MIN_BATCH_ROWS", 100)
     publish(table, [build_person(1)], 1)
-    database, run = open_database(table), build_run(300, run_id="run-2", exported_at=get_day(2))
+    database, run = open_database(table), build_run(300, run_id="run-2", exported_at=build_day_time(2))
     writer = TableWriter(TableName(table.table, table.schema), SCHEMA, table.mode, database)
     load, batch_numbers = database.load, count()
 
@@ -239,7 +247,7 @@ def test_an_interruption_while_rows_are_loaded_leaves_the_table_unchanged(
 
     writer.prepare(build_start(run))
     writer.start()
-    people = build_table([build_person(2)], run_id="run-2", exported_at=get_day(2))
+    people = build_table([build_person(2)], run_id="run-2", exported_at=build_day_time(2))
     for first_id in range(0, run.rows, 100):
         ids = pa.array(range(first_id, first_id + 100), pa.int64())
         rows = people.take(pa.array([0] * len(ids)))
@@ -256,24 +264,24 @@ def test_an_interruption_while_rows_are_loaded_leaves_the_table_unchanged(
     assert (3, "Ann", 3) in read_rows(table)
 
 
-parametrize_files = pytest.mark.parametrize("file", FILES, indirect=True)
+parametrize_files = pytest.mark.parametrize("file", FILE_FORMATS, indirect=True)
 
 
 def stage_export(destination: Destination, *people: dict[str, Any]) -> Writer:
     """Return an export that has found no target and has read these people. It is the run of day 5."""
     writer = open_writer(destination)
-    writer.prepare(ExportStart("run-5", "nightly", {}, get_day(5)))
+    writer.prepare(ExportStart("run-5", "nightly", {}, build_day_time(5)))
     writer.start()
     assert not writer.has_target
-    writer.add(build_table(people, run_id="run-5", exported_at=get_day(5)))
+    writer.add(build_table(people, run_id="run-5", exported_at=build_day_time(5)))
     return writer
 
 
 def publish_incomplete(writer: Writer) -> None:
-    writer.publish(build_run(1, run_id="run-5", exported_at=get_day(5), verdict=Verdict.INCOMPLETE))
+    writer.publish(build_run(1, run_id="run-5", exported_at=build_day_time(5), verdict=Verdict.INCOMPLETE))
 
 
-def test_an_incomplete_export_does_not_replace_a_table_that_was_filled_meanwhile(table: Destination) -> None:
+def test_an_incomplete_export_does_not_replace_a_table_that_was_filled_during_the_export(table: Destination) -> None:
     writer = stage_export(table, build_person(9))
     publish(table, [build_person(1), build_person(2)], 1)
     with pytest.raises(RunAborted, match="filled meanwhile, and an incomplete export replaces nothing"):
@@ -285,7 +293,7 @@ def test_an_incomplete_export_does_not_replace_a_table_that_was_filled_meanwhile
 
 
 @parametrize_files
-def test_an_incomplete_export_does_not_replace_a_file_that_was_written_meanwhile(file: Destination) -> None:
+def test_an_incomplete_export_does_not_replace_a_file_that_was_written_during_the_export(file: Destination) -> None:
     writer = stage_export(file, build_person(9))
     file.path.write_bytes(b"another's")
     with pytest.raises(RunAborted, match="created by another program meanwhile and was not changed"):
@@ -300,7 +308,7 @@ PERSON_COUNT = 400
 
 
 @parametrize_table(DATABASES_WITH_READERS)
-def test_a_reader_never_sees_half_a_table(table: Destination) -> None:
+def test_a_reader_never_sees_a_part_of_an_export(table: Destination) -> None:
     publish(table, [build_person(index) for index in range(PERSON_COUNT)], 1)
     seen_counts: set[tuple[int, int]] = set()
     is_finished, has_read = threading.Event(), threading.Event()

@@ -27,11 +27,11 @@ from connector.warehouse.file_formats import CsvFormat
 from connector.warehouse.servers import MysqlDatabase, write_inserts
 from tests.databases import Database
 from tests.export.people import (
-    AT,
     BARE_SUBSCRIBER,
     BROKEN_SUBSCRIBER,
+    EXPORT_TIME,
     FULL_SUBSCRIBER,
-    RUN,
+    RUN_ID,
     build_table,
     build_test_table,
 )
@@ -43,14 +43,14 @@ JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-def build_wire_object(name: str, value: object) -> dict[str, Any]:
+def build_subscriber_object(name: str, value: object) -> dict[str, Any]:
     *parent, key = BY_NAME[name].path
     return {parent[0]: {key: value}} if parent else {key: value}
 
 
 def read_value(name: str, value: object) -> tuple[object, object]:
-    """Return the value in the column, and the value in `_invalid`. The next row of the table has right values."""
-    table = build_table([build_wire_object(name, value), FULL_SUBSCRIBER], run_id=RUN, exported_at=AT)
+    """Return the value in the column, and the value in `_invalid`. The next row of the table has correct values."""
+    table = build_table([build_subscriber_object(name, value), FULL_SUBSCRIBER], run_id=RUN_ID, exported_at=EXPORT_TIME)
     invalid_values = table["_invalid"][0].as_py()
     return table[name][0].as_py(), json.loads(invalid_values)[name] if invalid_values else None
 
@@ -72,11 +72,11 @@ def test_a_subscriber_has_a_value_in_the_column_of_its_field() -> None:
     assert row["birthday"] == date(1904, 2, 29)
     assert row["tags"] == FULL_SUBSCRIBER["Tags"]
     assert (row["address_zip"], row["address_state"], row["address_line3"]) == ("02134", "", "")
-    assert (row["_run_id"], row["_exported_at"], row["_invalid"]) == (RUN, AT, None)
+    assert (row["_run_id"], row["_exported_at"], row["_invalid"]) == (RUN_ID, EXPORT_TIME, None)
     assert all(value is not None for name, value in row.items() if name != "_invalid")
 
 
-def test_an_absent_field_is_null_and_not_invalid() -> None:
+def test_an_absent_field_is_null_and_is_not_in_the_invalid_values() -> None:
     row = build_test_table(BARE_SUBSCRIBER).to_pylist()[0]
 
     assert {name for name, value in row.items() if value is not None} == {
@@ -84,7 +84,7 @@ def test_an_absent_field_is_null_and_not_invalid() -> None:
     }  # fmt: skip
 
 
-def test_a_value_that_fits_gets_the_type_of_its_column() -> None:
+def test_a_value_that_fits_its_column_gets_the_type_of_the_column() -> None:
     cases: list[tuple[str, object, object]] = [
         ("birthday", "1990-05-04", date(1990, 5, 4)),
         ("birthday", "", None),
@@ -97,7 +97,7 @@ def test_a_value_that_fits_gets_the_type_of_its_column() -> None:
         assert read_value(name, value) == (expected, None)
 
 
-def test_a_value_that_does_not_fit_is_null_and_is_in_the_invalid_values() -> None:
+def test_a_value_that_does_not_fit_its_column_is_null_and_is_in_the_invalid_values() -> None:
     cases: list[tuple[str, object]] = [
         ("birthday", "1990-02-30"),
         ("birthday", "0000-01-01"),
@@ -147,7 +147,9 @@ def test_a_broken_row_does_not_change_other_rows() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(NAMES), JSON_VALUES), max_size=6))
 def test_any_value_is_in_its_column_or_in_the_invalid_values(cells: list[tuple[str, Any]]) -> None:
-    table = build_table([build_wire_object(name, value) for name, value in cells], run_id=RUN, exported_at=AT)
+    table = build_table(
+        [build_subscriber_object(name, value) for name, value in cells], run_id=RUN_ID, exported_at=EXPORT_TIME
+    )
 
     assert table.schema == SCHEMA
     table.validate(full=True)
@@ -216,12 +218,12 @@ def test_a_backslash_does_not_end_a_literal_in_any_mode_of_the_session(mariadb: 
 def test_a_value_with_a_backslash_does_not_end_a_literal_if_a_pooler_changes_the_session(
     mariadb: Database, mode: str
 ) -> None:
-    no_backslash_escapes = 512  # this status bit of the server decides how the driver escapes backslashes
+    no_backslash_escapes = 512  # by this status bit of the server, the driver decides how to escape backslashes
     database = MysqlDatabase(sa.make_url(mariadb.url).set(drivername="mariadb+pymysql"))
     with database.connect(Interruption()):
         database.connection.exec_driver_sql(f"set session sql_mode = '{mode}'")
         driver: Any = database.connection.connection.driver_connection
-        driver.server_status |= no_backslash_escapes  # the state of a session in which the connector has set the mode
+        driver.server_status |= no_backslash_escapes  # as in a session whose mode the connector has set
         for text in TEXTS_WITH_BACKSLASHES:
             statement = Statement("SELECT :value AS v, :value_2", {"value": text, "value_2": 7})
             assert database.fetch(statement, 1) == [(text, 7)]

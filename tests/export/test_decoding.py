@@ -19,14 +19,16 @@ from connector.service.wire import ListPage
 from tests.export.people import BARE_SUBSCRIBER, BROKEN_SUBSCRIBER, FULL_SUBSCRIBER
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-COLUMNS = Columns(ThreadPoolExecutor(1))  # the pool starts its thread only when it gets a page
+FAST_PAGES = Columns(ThreadPoolExecutor(1))  # the pool starts its thread only when it gets a page
 
 
-def build_page(*subscribers: str | dict[str, Any], head: str = '"TotalCount":3,"Offset":0,"Limit":50,') -> bytes:
+def build_page(
+    *subscribers: str | dict[str, Any], first_members: str = '"TotalCount":3,"Offset":0,"Limit":50,'
+) -> bytes:
     texts = [
         subscriber if isinstance(subscriber, str) else orjson.dumps(subscriber).decode() for subscriber in subscribers
     ]
-    page = f'{{{head}"Subscribers":[{",".join(texts)}]}}'
+    page = f'{{{first_members}"Subscribers":[{",".join(texts)}]}}'
     return f'{{"success":true,"SubscribersList":{page}}}'.encode("utf-8", "surrogatepass")
 
 
@@ -34,7 +36,7 @@ def write_object(*pairs: str) -> str:
     return f"{{{','.join(pairs)}}}"
 
 
-def read_slowly(body: bytes) -> ListPage[pa.RecordBatch] | None:
+def read_with_slow_decoder(body: bytes) -> ListPage[pa.RecordBatch] | None:
     """Return the page as the slow decoder reads it, or None if the body is not a page."""
     answer = parse_listed(200, {}, body, NOW)
     if not isinstance(answer, ListPage):
@@ -42,20 +44,20 @@ def read_slowly(body: bytes) -> ListPage[pa.RecordBatch] | None:
     return ListPage(build_columns(answer.subscribers), answer.total_count, answer.offset, answer.limit)
 
 
-def check_decoders(body: bytes, *, is_fast: bool | None = None) -> None:
-    """Check that the fast decoder, if it reads the body, and the export read the same as the slow decoder."""
-    expected, decoded_page = read_slowly(body), decode_page(body)
+def check_decoders(body: bytes, *, is_decoded_fast: bool | None = None) -> None:
+    """Check that the export, and the fast decoder if it can read the body, read the same as the slow decoder."""
+    expected, decoded_page = read_with_slow_decoder(body), decode_page(body)
     if decoded_page is not None:
         assert expected is not None, body
         assert decoded_page == expected, body
         decoded_page.subscribers.validate(full=True)
-    if is_fast is not None:
-        assert (decoded_page is not None) is is_fast, body
+    if is_decoded_fast is not None:
+        assert (decoded_page is not None) is is_decoded_fast, body
     exported_page = parse_columns(200, {}, body, NOW)
     assert exported_page == expected if expected is not None else not isinstance(exported_page, ListPage)
 
 
-# JSON as text, because no Python value has odd numbers, a repeated key, or half of a surrogate pair.
+# JSON is drawn as text, because Python values cannot have odd numbers, repeated keys or half of a surrogate pair.
 
 ODD_NUMBERS = (
     "0", "-0", "1", "12.0", "-1.5", "1e3", "1E400", "-1e400", "01", "1.", ".5", "+1", "0x1", "NaN", "Infinity", "-Inf",
@@ -109,40 +111,40 @@ def choose_valid_values(kind: Kind) -> st.SearchStrategy[str]:
 def draw_subscribers(draw: st.DrawFn) -> str:
     """Draw a subscriber as in service-api.md. A field may be absent or null, and sometimes it has any JSON value."""
 
-    def write(fields: list[Field], depth: int) -> str:
+    def write_fields(fields: list[Field], depth: int) -> str:
         fields_by_key: dict[str, list[Field]] = {}
         for field in fields:
             fields_by_key.setdefault(field.path[depth], []).append(field)
         pairs = []
         for key, fields_of_key in fields_by_key.items():
-            chance = draw(st.integers(0, 19))
-            if chance < 4:
+            random_number = draw(st.integers(0, 19))
+            if random_number < 4:
                 continue
-            if chance == 4:
+            if random_number == 4:
                 pairs.append((key, "null"))
-            elif chance == 5:
+            elif random_number == 5:
                 pairs.append((key, draw(JSON_VALUES)))
             elif len(fields_of_key[0].path) > depth + 1:
-                pairs.append((key, write(fields_of_key, depth + 1)))
+                pairs.append((key, write_fields(fields_of_key, depth + 1)))
             else:
                 pairs.append((key, draw(choose_valid_values(fields_of_key[0].kind))))
         return write_object(*(f'"{key}":{value}' for key, value in pairs))
 
-    return write(list(FIELDS), 0)
+    return write_fields(list(FIELDS), 0)
 
 
-PAGE_HEADS = st.lists(
+FIRST_MEMBERS = st.lists(
     st.tuples(st.sampled_from(["TotalCount", "Offset", "Limit", "More"]), NUMBERS | JSON_VALUES), max_size=4
 ).map(lambda pairs: "".join(f'"{key}":{value},' for key, value in pairs))
 
 
-@given(st.lists(draw_subscribers() | draw_objects(JSON_VALUES) | JSON_VALUES, max_size=4), PAGE_HEADS)
+@given(st.lists(draw_subscribers() | draw_objects(JSON_VALUES) | JSON_VALUES, max_size=4), FIRST_MEMBERS)
 @example([r'{"Id":1,"Email":"\ud800"}'], "")
 @example(['{"Id":1,"Id":2}'], "")
 @example(['{"Id":1,"Tags":["a",null]}'], "")
 @example(['{"Id":1},null'], "")
-def test_both_decoders_read_the_same_rows_of_any_page(rows: list[str], head: str) -> None:
-    check_decoders(build_page(*rows, head=head))
+def test_both_decoders_read_the_same_rows_of_any_page(rows: list[str], first_members: str) -> None:
+    check_decoders(build_page(*rows, first_members=first_members))
 
 
 @given(st.binary(max_size=4), st.sampled_from(["before", "after", "within"]), st.integers(0, 200))
@@ -152,7 +154,7 @@ def test_both_decoders_refuse_stray_bytes(stray_bytes: bytes, position: str, off
     check_decoders(body[:offset_in_body] + stray_bytes + body[offset_in_body:])
 
 
-def test_only_a_page_in_the_format_of_service_api_md_is_decoded_fast() -> None:
+def test_the_fast_decoder_reads_only_a_page_in_the_format_of_service_api_md() -> None:
     cases: list[tuple[bytes, bool | None]] = [
         (build_page(), True),
         (build_page(FULL_SUBSCRIBER, BARE_SUBSCRIBER), True),
@@ -171,7 +173,7 @@ def test_only_a_page_in_the_format_of_service_api_md_is_decoded_fast() -> None:
         (build_page('{"Id":1,"FirstName":"NaN","LastName":"Information of NaN"}'), True),
         *(
             (build_page(f'{{"Id":{number},"Other":NaN}}'), False) for number in (1, 12)
-        ),  # the NaN is at an odd or an even offset
+        ),  # so that the NaN is at an odd or an even offset
         *((build_page(f'{{"Id":{number},"Other":[1, -Infinity]}}'), False) for number in (1, 12)),
         (build_page(FULL_SUBSCRIBER, BROKEN_SUBSCRIBER), False),
         (build_page('{"Id":1,"Id":2}'), False),
@@ -209,8 +211,8 @@ def test_only_a_page_in_the_format_of_service_api_md_is_decoded_fast() -> None:
         (b'{"success":true,"SubscribersList":{"Subscribers":[null]}}', False),
         (b'{"success":true,"SubscribersList":{"Subscribers":[]},"success":true}', False),
     ]
-    for body, is_fast in cases:
-        check_decoders(body, is_fast=is_fast)
+    for body, is_decoded_fast in cases:
+        check_decoders(body, is_decoded_fast=is_decoded_fast)
 
 
 FILTER_VALUES: dict[str, list[object]] = {
@@ -233,25 +235,25 @@ CELL_VALUES = st.sampled_from(
 ROWS = st.dictionaries(
     st.sampled_from(["Id", "ClientUserId", "Email", "IsActive", "FirstName", "LastName", "Gender"]), CELL_VALUES
 ).map(lambda row: ",".join(f'"{key}":{value}' for key, value in row.items()))
-BASES = st.sampled_from(['"Base":{"Id":7}', '"Base":{"Id":1}', '"Base":7', '"Base":null', '"Base":{"Id":"7"}'])
+BASE_MEMBERS = st.sampled_from(['"Base":{"Id":7}', '"Base":{"Id":1}', '"Base":7', '"Base":null', '"Base":{"Id":"7"}'])
 QUERIES = st.dictionaries(st.sampled_from(sorted(FILTER_VALUES)), st.integers(0, 2), min_size=1, max_size=3)
 
 
-@given(st.lists(st.tuples(BASES, ROWS), max_size=4), QUERIES)
+@given(st.lists(st.tuples(BASE_MEMBERS, ROWS), max_size=4), QUERIES)
 @example([('"Base":null', '"Gender":5')], {"gender": 2})
 @example([('"Base":null', '"Gender":2e400')], {"gender": 2})
 def test_a_filter_matches_the_same_rows_after_both_decoders(rows: list[tuple[str, str]], query: dict[str, int]) -> None:
     match = build_match({name: FILTER_VALUES[name][index % len(FILTER_VALUES[name])] for name, index in query.items()})
     body = build_page(*(write_object(*filter(None, row)) for row in rows))
-    wire_page, column_page = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
-    assert isinstance(wire_page, ListPage)
-    assert isinstance(column_page, ListPage)
+    slow_page, fast_page = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
+    assert isinstance(slow_page, ListPage)
+    assert isinstance(fast_page, ListPage)
     assert match is not None
-    expected_matches = match(lambda name: WIRE.read_values(wire_page.subscribers, name))
-    assert match(lambda name: COLUMNS.read_values(column_page.subscribers, name)).tolist() == expected_matches.tolist()
+    expected_matches = match(lambda name: WIRE.read_values(slow_page.subscribers, name))
+    assert match(lambda name: FAST_PAGES.read_values(fast_page.subscribers, name)).tolist() == expected_matches.tolist()
 
 
-def test_both_decoders_find_the_same_ids_usable() -> None:
+def test_both_decoders_read_the_same_ids() -> None:
     cases: list[list[str]] = [
         ["1", "2"],
         ["1", "null"],
@@ -263,14 +265,14 @@ def test_both_decoders_find_the_same_ids_usable() -> None:
     ]
     for ids in cases:
         body = build_page(*(f'{{"Id":{subscriber_id}}}' for subscriber_id in ids))
-        wire_page, column_page = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
-        assert isinstance(wire_page, ListPage)
-        assert isinstance(column_page, ListPage)
-        slow_ids, fast_ids = WIRE.read_ids(wire_page.subscribers), COLUMNS.read_ids(column_page.subscribers)
+        slow_page, fast_page = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
+        assert isinstance(slow_page, ListPage)
+        assert isinstance(fast_page, ListPage)
+        slow_ids, fast_ids = WIRE.read_ids(slow_page.subscribers), FAST_PAGES.read_ids(fast_page.subscribers)
         assert (None if fast_ids is None else fast_ids.tolist()) == (None if slow_ids is None else slow_ids.tolist())
 
 
-def test_a_page_is_decoded_in_a_thread_that_ends_with_the_reading() -> None:
+def test_a_page_is_decoded_in_a_thread_that_ends_with_the_reader() -> None:
     threads_before = set(threading.enumerate())
 
     async def read() -> tuple[object, set[threading.Thread]]:
@@ -279,6 +281,6 @@ def test_a_page_is_decoded_in_a_thread_that_ends_with_the_reading() -> None:
             return page, set(threading.enumerate()) - threads_before
 
     page, new_threads = asyncio.run(read())
-    assert page == read_slowly(build_page(FULL_SUBSCRIBER))
+    assert page == read_with_slow_decoder(build_page(FULL_SUBSCRIBER))
     assert len(new_threads) == 1
     assert set(threading.enumerate()) == threads_before

@@ -21,7 +21,7 @@ from connector.warehouse.destination import parse_destination
 from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import ExportStart, RowChanges
 from tests.export.people import BARE_SUBSCRIBER, BROKEN_SUBSCRIBER, FULL_SUBSCRIBER
-from tests.export.test_modes import build_person, get_day, publish
+from tests.export.test_modes import build_day_time, build_person, publish
 from tests.stores import Bucket, set_environ
 
 
@@ -74,17 +74,18 @@ def test_upsert_keeps_one_row_for_each_subscriber_and_marks_deleted_subscribers(
     publish(target, [build_person(1), build_person(2), build_person(4)], 1)
     assert publish(target, [build_person(2, "Bo", Tags=["x"]), build_person(3), build_person(4)], 2) == RowChanges(1, 2)
     assert read_rows(url, "deleted_at", "_exported_at") == [
-        (1, "Ann", 2, get_day(2), get_day(2)), (2, "Bo", 2, None, get_day(2)), (3, "Ann", 2, None, get_day(2)),
-        (4, "Ann", 1, None, get_day(1)),
+        (1, "Ann", 2, build_day_time(2), build_day_time(2)), (2, "Bo", 2, None, build_day_time(2)),
+        (3, "Ann", 2, None, build_day_time(2)),
+        (4, "Ann", 1, None, build_day_time(1)),
     ]  # fmt: skip
 
     publish(target, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 3)
     assert read_rows(url, "deleted_at")[0] == (1, "Ann", 3, None)
-    assert read_rows(url, "deleted_at")[2] == (3, "Ann", 3, get_day(3))
+    assert read_rows(url, "deleted_at")[2] == (3, "Ann", 3, build_day_time(3))
     assert publish(target, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 4) == RowChanges(0, 0)
 
 
-def test_a_filtered_upsert_marks_only_subscribers_whom_the_filter_lists(tmp_path: Path) -> None:
+def test_a_filtered_upsert_marks_only_subscribers_that_match_the_filter(tmp_path: Path) -> None:
     url = f"delta://{tmp_path / 'lake'}"
     target = parse_destination(url, mode="upsert")
     people = [
@@ -92,10 +93,10 @@ def test_a_filtered_upsert_marks_only_subscribers_whom_the_filter_lists(tmp_path
     ]
     publish(target, people, 1)
     publish(target, people[:1], 2, filters={"base_id": 7, "first_name": "O'Neil"})
-    assert [row[3] for row in read_rows(url, "deleted_at")] == [None, get_day(2), None]
+    assert [row[3] for row in read_rows(url, "deleted_at")] == [None, build_day_time(2), None]
     publish(target, people[:1], 3, verdict=Verdict.INCOMPLETE)
-    assert [row[3] for row in read_rows(url, "deleted_at")] == [None, get_day(2), None], (
-        "an incomplete list marks nobody"
+    assert [row[3] for row in read_rows(url, "deleted_at")] == [None, build_day_time(2), None], (
+        "an incomplete list marks no subscriber as deleted"
     )
 
 
@@ -214,10 +215,10 @@ def test_an_export_that_began_earlier_does_not_overwrite_a_later_export(url: str
     target = parse_destination(url)
     publish(target, [build_person(1)], 1)
     writer = open_writer(target)
-    writer.prepare(ExportStart("run-2", "nightly", {}, get_day(2)))
+    writer.prepare(ExportStart("run-2", "nightly", {}, build_day_time(2)))
     publish(target, [build_person(3)], 3)
     with pytest.raises(RunAborted, match="began later"):
-        _publish_staged(writer, 2)
+        publish_staged_rows(writer, 2)
     assert read_rows(url) == [(3, "Ann", 3)]
 
 
@@ -254,7 +255,7 @@ def test_the_writer_counts_the_last_certified_export_with_the_same_filters(url: 
     publish(target, [build_person(1), build_person(2)], 1)
     publish(target, [build_person(1)], 2, verdict=Verdict.INCOMPLETE)
     writer = open_writer(target)
-    writer.prepare(ExportStart("run-3", "nightly", {}, get_day(3)))
+    writer.prepare(ExportStart("run-3", "nightly", {}, build_day_time(3)))
     assert (writer.find_last_row_count({}), writer.find_last_row_count({"base_id": 7})) == (2, None)
     writer.discard()
 
@@ -264,22 +265,22 @@ import os, signal, sys
 from connector.warehouse import delta
 from connector.warehouse.destination import parse_destination
 from tests.export.test_modes import build_person, publish
-real, moment = delta.write_deltalake, sys.argv[2]
+original_write, kill_moment = delta.write_deltalake, sys.argv[2]
 def write(*args, **options):
-    if moment == "before":
+    if kill_moment == "before":
         os.kill(os.getpid(), signal.SIGKILL)
-    real(*args, **options)
+    original_write(*args, **options)
     os.kill(os.getpid(), signal.SIGKILL)
 delta.write_deltalake = write
 publish(parse_destination(sys.argv[1], mode="append"), [build_person(2)], 2)
 """
 
 
-@pytest.mark.parametrize(("moment", "ids"), [("before", [1]), ("after", [1, 2])])
-def test_a_killed_export_leaves_all_of_its_rows_or_none(tmp_path: Path, moment: str, ids: list[int]) -> None:
+@pytest.mark.parametrize(("kill_moment", "ids"), [("before", [1]), ("after", [1, 2])])
+def test_a_killed_export_leaves_all_of_its_rows_or_no_row(tmp_path: Path, kill_moment: str, ids: list[int]) -> None:
     url = f"delta://{tmp_path / 'lake'}"
     publish(parse_destination(url, mode="append"), [build_person(1)], 1)
-    command = [sys.executable, "-c", _KILLED_EXPORT, url, moment]
+    command = [sys.executable, "-c", _KILLED_EXPORT, url, kill_moment]
     result = subprocess.run(command, cwd=Path(__file__).parents[2], env=os.environ, check=False)
     assert result.returncode == -signal.SIGKILL
     assert [row[0] for row in read_rows(url)] == ids
@@ -287,7 +288,7 @@ def test_a_killed_export_leaves_all_of_its_rows_or_none(tmp_path: Path, moment: 
     assert [row[0] for row in read_rows(url)] == [*ids, 3]
 
 
-def test_a_commit_without_an_answer_counts_as_written_if_it_took_effect(
+def test_a_commit_without_an_answer_is_reported_as_written_if_it_took_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from connector.warehouse import delta
@@ -321,13 +322,17 @@ def test_an_option_that_a_delta_table_does_not_have_is_refused(url: str, options
         parse_destination(url, **options)
 
 
-def _publish_staged(writer: Any, number: int) -> RowChanges:
+def publish_staged_rows(writer: Any, number: int) -> RowChanges:
     from connector.warehouse.columns import SCHEMA
     from tests.export.people import build_run, build_table
 
-    writer.add(build_table([build_person(2)], run_id=f"run-{number}", exported_at=get_day(number)).select(SCHEMA.names))
+    writer.add(
+        build_table([build_person(2)], run_id=f"run-{number}", exported_at=build_day_time(number)).select(SCHEMA.names)
+    )
     try:
-        row_changes: RowChanges = writer.publish(build_run(1, run_id=f"run-{number}", exported_at=get_day(number)))
+        row_changes: RowChanges = writer.publish(
+            build_run(1, run_id=f"run-{number}", exported_at=build_day_time(number))
+        )
         return row_changes
     finally:
         writer.discard()

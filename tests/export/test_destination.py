@@ -10,9 +10,9 @@ from connector.errors import ConfigurationError
 from connector.units import resolve_destination
 from connector.warehouse.destination import Destination, Format, parse_destination, parse_receipts
 from connector.warehouse.opening import open_writer
-from tests.export.people import AT, BARE_SUBSCRIBER, MIXED_TABLE, build_run, build_start, build_test_table
-from tests.export.readers import read_back
-from tests.export.warehouses import DATABASES, FILES
+from tests.export.people import BARE_SUBSCRIBER, EXPORT_TIME, MIXED_TABLE, build_run, build_start, build_test_table
+from tests.export.readers import read_exported_table
+from tests.export.warehouses import DATABASE_FORMATS, FILE_FORMATS
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +23,8 @@ def use_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_person_can_choose_each_file_format_and_the_tests_cover_each_format() -> None:
     file_formats = {file_format for file_format in Format if not Destination(file_format, Path("out")).is_database}
-    assert file_formats == set(EXPORT_FORMATS) == set(FILES)
-    assert {*FILES, *DATABASES, Format.DELTA} == set(Format)
+    assert file_formats == set(EXPORT_FORMATS) == set(FILE_FORMATS)
+    assert {*FILE_FORMATS, *DATABASE_FORMATS, Format.DELTA} == set(Format)
 
 
 def test_a_suffix_or_a_scheme_selects_the_format() -> None:
@@ -109,13 +109,13 @@ def test_a_name_that_a_database_cannot_have_is_refused() -> None:
 @pytest.mark.parametrize("scheme", ["duckdb", "sqlite"])
 @pytest.mark.parametrize("folder", ["fo%41ld é", "100%", "a%3Fb", "a+b #1&c"])
 def test_a_job_in_any_folder_exports_into_that_folder(tmp_path: Path, scheme: str, folder: str) -> None:
-    earlier_time = AT - timedelta(days=1)
+    earlier_time = EXPORT_TIME - timedelta(days=1)
     job_folder = tmp_path / folder
     job_folder.mkdir()
     destination = parse_destination(resolve_destination(f"{scheme}:///w.db", job_folder))
     for rows, exported_at in (
         (build_test_table(BARE_SUBSCRIBER, exported_at=earlier_time), earlier_time),
-        (MIXED_TABLE, AT),
+        (MIXED_TABLE, EXPORT_TIME),
     ):  # first a new database, then the existing database
         writer = open_writer(destination)
         writer.prepare(build_start(build_run(0)))
@@ -128,7 +128,7 @@ def test_a_job_in_any_folder_exports_into_that_folder(tmp_path: Path, scheme: st
     assert destination.path == job_folder / "w.db"
     assert [path.name for path in job_folder.iterdir()] == ["w.db"]
     assert [file.name for file in tmp_path.iterdir() if file.name != "folder"] == [folder]
-    assert read_back(destination).sort_by("id").equals(MIXED_TABLE.sort_by("id"))
+    assert read_exported_table(destination).sort_by("id").equals(MIXED_TABLE.sort_by("id"))
 
 
 def test_a_question_mark_in_a_path_works_in_sqlite_and_not_in_duckdb(

@@ -1,4 +1,4 @@
-"""Messages about errors of databases: they show no value of a row, and they show names in full."""
+"""Messages about database errors show no value of a row, and show names in full."""
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -18,17 +18,17 @@ from connector.warehouse.destination import Destination, Format
 from connector.warehouse.servers import PostgresDatabase
 from tests.databases import Database
 from tests.export.test_modes import build_person, publish
-from tests.export.warehouses import find_url, parametrize_table, run_sql
+from tests.export.warehouses import build_url, parametrize_table, run_sql
 
 SECRET_EMAIL = "ada.lovelace@example.com"
 # SQL text with doubled quotes, and with words after a quote
 TEXT_WITH_QUOTES = f"O''Neil \"{SECRET_EMAIL}\" isn''t to X'' for key ''Y"
 SECRET_NUMBER = "18151210"
 
-Describe = Callable[[str], str]
+DescribeError = Callable[[str], str]
 
 
-def build_describer(run: Callable[[str], Any]) -> Describe:
+def build_describer(run: Callable[[str], Any]) -> DescribeError:
     """Return a function that runs a statement and returns the description of its error."""
 
     def describe_failure(statement: str) -> str:
@@ -40,7 +40,7 @@ def build_describer(run: Callable[[str], Any]) -> Describe:
 
 
 @pytest.fixture(scope="module")
-def duckdb_describer() -> Iterator[Describe]:
+def duckdb_describer() -> Iterator[DescribeError]:
     with duckdb.connect(":memory:") as connection:
         connection.execute("create table t (id bigint primary key, email varchar unique, n integer check (n > 0))")
         connection.execute(f"insert into t values (1, '{SECRET_EMAIL}', 1)")
@@ -48,7 +48,7 @@ def duckdb_describer() -> Iterator[Describe]:
 
 
 @pytest.fixture(scope="module")
-def sqlite_describer() -> Iterator[Describe]:
+def sqlite_describer() -> Iterator[DescribeError]:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("create table t (id integer primary key, email text unique, n integer check (n > 0))")
         connection.execute(
@@ -58,7 +58,7 @@ def sqlite_describer() -> Iterator[Describe]:
 
 
 @pytest.fixture(scope="module")
-def mariadb_describer(mariadb: Database) -> Iterator[Describe]:
+def mariadb_describer(mariadb: Database) -> Iterator[DescribeError]:
     with mariadb.begin() as connection:
         connection.exec_driver_sql("set session sql_mode = 'STRICT_ALL_TABLES'")
         connection.exec_driver_sql("create table t (id bigint primary key, email varchar(90) unique, n integer)")
@@ -71,20 +71,20 @@ def mariadb_describer(mariadb: Database) -> Iterator[Describe]:
 
 
 @pytest.fixture(scope="module")
-def psycopg_describer(postgres: Database) -> Iterator[Describe]:
+def psycopg_describer(postgres: Database) -> Iterator[DescribeError]:
     url = sa.make_url(postgres.url).set(drivername="postgresql+psycopg")
     with open_postgres_describer(url) as describe_failure:
         yield describe_failure
 
 
 @pytest.fixture(scope="module")
-def pg8000_describer(postgres: Database) -> Iterator[Describe]:
-    with open_postgres_describer(sa.make_url(find_url(postgres, Format.SQL))) as describe_failure:
+def pg8000_describer(postgres: Database) -> Iterator[DescribeError]:
+    with open_postgres_describer(sa.make_url(build_url(postgres, Format.SQL))) as describe_failure:
         yield describe_failure
 
 
 @contextmanager
-def open_postgres_describer(url: sa.URL) -> Iterator[Describe]:
+def open_postgres_describer(url: sa.URL) -> Iterator[DescribeError]:
     """Yield the function of `build_describer` for a schema of PostgreSQL with a table and functions that raise."""
     engine = sa.create_engine(url, poolclass=sa.NullPool, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:

@@ -19,7 +19,7 @@ from connector.sandbox import SandboxProcess
 from connector.service.wire import ListQuery
 from connector.warehouse.destination import Destination, Format, parse_destination
 from tests.export.exports import create, export
-from tests.export.readers import read_back
+from tests.export.readers import read_exported_table
 from tests.export.warehouses import connect, open_destination
 
 PEOPLE: list[dict[str, object]] = [
@@ -38,7 +38,7 @@ RUN_COLUMNS = ["_run_id", "_exported_at"]
 
 @pytest.fixture(params=[Format.CSV, Format.POSTGRESQL])
 def file_or_table(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
-    """A file and a table. They are enough, because the export makes the same decisions for each destination.
+    """A file and a table. They are enough, because the export decides in the same way for each destination.
     `test_writers` tests all writers."""
     return open_destination(request, tmp_path, request.param)
 
@@ -48,7 +48,7 @@ def read_certificate(report: Report) -> dict[str, Any]:
     return report.certificate
 
 
-def list_names(destination: Destination) -> list[str]:
+def list_exported_names(destination: Destination) -> list[str]:
     """Return the names of all files in the folder of a file, or of all exported tables in the schema of a table."""
     if destination.url is not None:
         with connect(destination) as connection:
@@ -65,7 +65,7 @@ def test_an_export_has_the_rows_and_types_of_read_subscribers(
     report = export(sandbox, file_or_table)
 
     frame = read_subscribers(base_url=sandbox.base_url, token=sandbox.token)
-    exported_frame = build_frame(read_back(file_or_table))
+    exported_frame = build_frame(read_exported_table(file_or_table))
     pd.testing.assert_frame_equal(exported_frame.drop(columns=RUN_COLUMNS), frame.drop(columns=RUN_COLUMNS))
     assert exported_frame.dtypes.equals(frame.dtypes)
     assert (report.rows, report.status, report.messages) == ({"read": 3, "written": 3}, "ok", [])
@@ -73,7 +73,7 @@ def test_an_export_has_the_rows_and_types_of_read_subscribers(
     assert exported_frame["_exported_at"].nunique() == 1
 
 
-def test_an_incomplete_list_is_written_on_request_and_never_over_a_target(
+def test_an_incomplete_list_is_written_only_on_request_and_never_replaces_a_target(
     sandbox: SandboxProcess, file_or_table: Destination
 ) -> None:
     sandbox.seed(1500, base_name="News")
@@ -82,18 +82,18 @@ def test_an_incomplete_list_is_written_on_request_and_never_over_a_target(
     report = export(sandbox, file_or_table)
     assert (report.rows["written"], read_certificate(report)["reason"]) == (0, Reason.UNSTABLE_ORDER)
     assert "incomplete" in report.messages[0]
-    assert list_names(file_or_table) == []
+    assert list_exported_names(file_or_table) == []
 
     report = export(sandbox, file_or_table, allow_incomplete=True)
-    table = read_back(file_or_table)
+    table = read_exported_table(file_or_table)
     assert report.rows["written"] == report.rows["read"] == table.num_rows == len(set(table["id"].to_pylist()))
     assert (report.rows["written"] > 1000, report.status, report.messages) == (True, "partial", [])
 
     second_report = export(sandbox, file_or_table, allow_incomplete=True)
     assert second_report.rows["written"] == 0
     assert "replaces nothing" in second_report.messages[0]
-    assert read_back(file_or_table).equals(table)
-    assert len(list_names(file_or_table)) == 1
+    assert read_exported_table(file_or_table).equals(table)
+    assert len(list_exported_names(file_or_table)) == 1
 
 
 def test_a_list_that_fails_leaves_the_target_unchanged_and_no_other_file(
@@ -101,14 +101,14 @@ def test_a_list_that_fails_leaves_the_target_unchanged_and_no_other_file(
 ) -> None:
     create(sandbox, *PEOPLE)
     export(sandbox, file_or_table)
-    table_before = read_back(file_or_table)
+    table_before = read_exported_table(file_or_table)
     create(sandbox, {"base_id": 7, "email": "new@example.com"})
     sandbox.switch(list_error=1)
 
     assert export(sandbox, file_or_table).status == "aborted"
 
-    assert read_back(file_or_table).equals(table_before)
-    assert len(list_names(file_or_table)) == 1
+    assert read_exported_table(file_or_table).equals(table_before)
+    assert len(list_exported_names(file_or_table)) == 1
 
 
 def test_a_cancelled_export_leaves_the_target_unchanged_and_no_other_file(
@@ -116,7 +116,7 @@ def test_a_cancelled_export_leaves_the_target_unchanged_and_no_other_file(
 ) -> None:
     create(sandbox, *PEOPLE)
     export(sandbox, file_or_table)
-    table_before = read_back(file_or_table)
+    table_before = read_exported_table(file_or_table)
     sandbox.seed(30_000, base_name="News")
     stop = Stop()
 
@@ -129,8 +129,8 @@ def test_a_cancelled_export_leaves_the_target_unchanged_and_no_other_file(
     report = export(sandbox, file_or_table, stop=stop, progress=StopAfterReading())
 
     assert (report.status, report.messages) == ("aborted", ["the time is over"])
-    assert read_back(file_or_table).equals(table_before)
-    assert len(list_names(file_or_table)) == 1
+    assert read_exported_table(file_or_table).equals(table_before)
+    assert len(list_exported_names(file_or_table)) == 1
 
 
 def test_the_certificate_and_the_export_have_only_the_rows_of_the_last_sweep(
@@ -145,7 +145,7 @@ def test_the_certificate_and_the_export_have_only_the_rows_of_the_last_sweep(
 
     certificate = read_certificate(report)
     assert (certificate["reason"], certificate["sweeps"]) == (Reason.CHANGING, 5)
-    assert report.rows["written"] == certificate["distinct"] == read_back(destination).num_rows
+    assert report.rows["written"] == certificate["distinct"] == read_exported_table(destination).num_rows
     assert certificate["appeared"] > 0
     assert certificate["vanished"] > 0
 
@@ -168,17 +168,17 @@ def test_a_list_that_shrank_is_refused_until_max_shrink_allows_it(
     people: list[dict[str, object]] = [{"base_id": 7, "email": f"p{number}@example.com"} for number in range(10)]
     create(sandbox, *people)
     export(sandbox, file_or_table)
-    table_before = read_back(file_or_table)
+    table_before = read_exported_table(file_or_table)
     sandbox.reset()
     create(sandbox, *people[:3])
 
     refused_report = export(sandbox, file_or_table, max_shrink=0.5)
     assert (refused_report.rows["written"], refused_report.status) == (0, "aborted")
     assert "70% fewer than the 10" in refused_report.messages[0]
-    assert "--max-shrink 70%" in refused_report.messages[0]  # with floats, 70 % of 10 is a little less than 7
-    assert read_back(file_or_table).equals(table_before)
+    assert "--max-shrink 70%" in refused_report.messages[0]  # as a float, 70 % of 10 is a little less than 7
+    assert read_exported_table(file_or_table).equals(table_before)
     assert export(sandbox, file_or_table, max_shrink=0.7).rows["written"] == 3
-    assert read_back(file_or_table).num_rows == 3
+    assert read_exported_table(file_or_table).num_rows == 3
 
 
 @pytest.mark.parametrize("target", ["sqlite:///{}/w.db", "duckdb:///{}/w.db", "{}/people.parquet"])
@@ -194,4 +194,4 @@ def test_an_export_is_compared_with_the_last_export_of_the_same_filters(
     sandbox.reset()
     create(sandbox, {"base_id": 2, "email": "p1@example.com"})
     assert export(sandbox, destination, query=ListQuery(base_id=2), max_shrink=0.5).status == "aborted"
-    assert read_back(destination).num_rows == 4
+    assert read_exported_table(destination).num_rows == 4

@@ -1,5 +1,5 @@
-"""Exports that are killed at each of their statements. The table then has either its old rows or all new rows, and the
-next export succeeds and leaves no temporary table or file."""
+"""Exports that are killed at their statements. A killed export leaves either all old rows or all new rows. The next
+export succeeds and leaves no temporary table or file."""
 
 import os
 from collections.abc import Iterator
@@ -10,22 +10,22 @@ import pytest
 import sqlalchemy as sa
 
 from connector.warehouse.destination import Destination, Format
-from tests.export.nursery import Export, open_killer
+from tests.export.forked_exports import RunExport, open_killable_exports
 from tests.export.readers import TARGET_NAMES
 from tests.export.test_modes import build_person, publish
-from tests.export.warehouses import DATABASES, MERGING_DATABASES, connect, open_destination, run_sql
+from tests.export.warehouses import DATABASE_FORMATS, MERGING_FORMATS, connect, open_destination, run_sql
 
 KILL_COUNT = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
-KILL_DISTANCE = 1 if KILL_COUNT >= 50 else 4
-"""Exports are killed at every fourth statement, from a different first statement in each test. A campaign kills at
-every statement."""
+KILL_INTERVAL = 1 if KILL_COUNT >= 50 else 4
+"""Exports are killed at every fourth statement, and the first statement differs between the tests. With a KILL_COUNT of
+50 or more, exports are killed at every statement."""
 PEOPLE_BEFORE: list[list[Any]] = [[1, "Ann"], [2, "Ann"], [3, "Ann"]]
 PEOPLE_AFTER: list[list[Any]] = [[2, "Bo"], [3, "Ann"], [4, "Ann"]]
 
-Rows = list[tuple[Any, ...]]
+RowTuples = list[tuple[Any, ...]]
 
-# by mode: the rows before and after the export, each with id, name and 1 if the row is marked as deleted
-EXPECTED_ROWS: dict[str, tuple[Rows, Rows]] = {
+# The rows before and after the export, by mode. A row has its id, its name, and 1 if it is marked as deleted.
+EXPECTED_ROWS: dict[str, tuple[RowTuples, RowTuples]] = {
     "replace": (
         [(1, "Ann", 0), (2, "Ann", 0), (3, "Ann", 0)],
         [(2, "Bo", 0), (3, "Ann", 0), (4, "Ann", 0)],
@@ -47,12 +47,12 @@ DELETED_SQL = {"upsert": "deleted_at is not null", "history": "valid_to is not n
 
 
 @pytest.fixture(scope="module")
-def export() -> Iterator[Export]:
-    with open_killer() as run:
+def export() -> Iterator[RunExport]:
+    with open_killable_exports() as run:
         yield run
 
 
-def find_url(table: Destination) -> str:
+def build_target_text(table: Destination) -> str:
     """Return the argument of `parse_destination` for this table."""
     if table.url is not None:
         return table.url.render_as_string(hide_password=False)
@@ -61,10 +61,10 @@ def find_url(table: Destination) -> str:
 
 def build_task(table: Destination, people: list[list[Any]], number: int) -> dict[str, Any]:
     options = {"mode": str(table.mode), "schema": table.schema}
-    return {"url": find_url(table), "options": options, "people": people, "number": number}
+    return {"url": build_target_text(table), "options": options, "people": people, "number": number}
 
 
-def read_rows(table: Destination) -> Rows:
+def read_rows(table: Destination) -> RowTuples:
     deleted_sql = DELETED_SQL.get(str(table.mode), "1 = 0")
     rows = run_sql(table, f"select id, first_name, case when {deleted_sql} then 1 else 0 end from {{}}subscribers")
     return sorted(tuple(row) for row in rows)
@@ -89,24 +89,24 @@ def list_leftovers(table: Destination) -> list[str]:
     return []
 
 
-CASES = [(database_format, "history") for database_format in MERGING_DATABASES] + [
+CASES = [(database_format, "history") for database_format in MERGING_FORMATS] + [
     (Format.SQL, "append"),
     (Format.SQLITE, "replace"),
 ]
 CASES += [(Format.SQLITE, "append"), (Format.SQLITE, "upsert")]
-"""Every database in one mode, because databases commit in different ways. SQLite in every mode, because modes differ in
-their statements."""
+"""Every database in one mode, because databases commit in different ways. SQLite in every mode, because each mode has
+other statements."""
 
 
 @pytest.mark.parametrize(("database_format", "mode"), CASES)
 def test_a_killed_export_leaves_all_old_rows_or_all_new_rows(
-    database_format: Format, mode: str, export: Export, request: pytest.FixtureRequest, tmp_path: Path
+    database_format: Format, mode: str, export: RunExport, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     rows_before, rows_after = EXPECTED_ROWS[mode]
     table = open_destination(request, tmp_path, database_format, mode=mode)
     publish(table, [build_person(*row) for row in PEOPLE_BEFORE], 1)
     export_number, seen_rows, is_killed, statement = 1, set(), False, 0
-    for statement in range(1 + len(database_format + mode) % KILL_DISTANCE, 60, KILL_DISTANCE):
+    for statement in range(1 + len(database_format + mode) % KILL_INTERVAL, 60, KILL_INTERVAL):
         export_number += 1
         is_killed = export(**build_task(table, PEOPLE_AFTER, export_number), statement=statement)
         rows = read_rows(table)
@@ -114,20 +114,20 @@ def test_a_killed_export_leaves_all_old_rows_or_all_new_rows(
         seen_rows.add(tuple(rows))
         if not is_killed or rows == rows_after:
             break
-    assert statement > KILL_DISTANCE, "no export was killed"
+    assert statement > KILL_INTERVAL, "no export was killed"
     assert read_rows(table) == rows_after
     assert seen_rows == {tuple(rows_before), tuple(rows_after)}
     assert list_leftovers(table) == []
 
 
-@pytest.mark.parametrize("database_format", DATABASES)
+@pytest.mark.parametrize("database_format", DATABASE_FORMATS)
 def test_a_killed_first_export_leaves_no_row_or_every_row(
-    database_format: Format, export: Export, request: pytest.FixtureRequest, tmp_path: Path
+    database_format: Format, export: RunExport, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """If the database also removes the table in its rollback, the table does not exist afterwards."""
     mode = "replace" if database_format is Format.SQL else "history"
     table, statement = open_destination(request, tmp_path, database_format, mode=mode), 0
-    for statement in range(1 + len(database_format) % KILL_DISTANCE, 60, KILL_DISTANCE):
+    for statement in range(1 + len(database_format) % KILL_INTERVAL, 60, KILL_INTERVAL):
         is_killed = export(**build_task(table, PEOPLE_BEFORE, statement), statement=statement)
         if has_table(table):
             may_be_empty = database_format in (Format.MYSQL, Format.SQL)

@@ -57,7 +57,7 @@ asyncio.run(notebook())
 
 
 @pytest.mark.parametrize("name", ["read_subscribers", "read_batches"])
-def test_an_interrupt_in_a_notebook_ends_the_reading(sandbox: SandboxProcess, name: str) -> None:
+def test_an_interrupt_in_a_notebook_ends_the_read(sandbox: SandboxProcess, name: str) -> None:
     sandbox.seed(20_000, base_name="News")
     sandbox.switch(latency_ms=300)
     script = NOTEBOOK_SCRIPT.format(name=name, base_url=sandbox.base_url, token=sandbox.token)
@@ -109,7 +109,7 @@ def list_open_files() -> set[str]:
     gc.collect()
     descriptors = set()
     for descriptor in _FILE_DESCRIPTORS.iterdir() if _FILE_DESCRIPTORS.is_dir() else ():
-        with suppress(FileNotFoundError):  # the descriptor of this listing is closed already
+        with suppress(FileNotFoundError):  # the descriptor of this `iterdir` is closed already
             descriptors.add(f"{descriptor.name} {descriptor.readlink()}")
     return descriptors
 
@@ -187,7 +187,7 @@ def test_an_incomplete_list_is_returned_only_if_allowed(sandbox: SandboxProcess)
 
 
 @pytest.mark.skipif(not _FILE_DESCRIPTORS.is_dir(), reason="needs /proc to list open files")
-def test_a_reading_that_stops_early_leaves_no_file_no_connection_and_no_thread(sandbox: SandboxProcess) -> None:
+def test_a_list_that_is_read_only_in_part_leaves_no_file_no_connection_and_no_thread(sandbox: SandboxProcess) -> None:
     sandbox.seed(3000, base_name="News")
     files_before, thread_count_before = list_open_files(), threading.active_count()
 
@@ -195,7 +195,7 @@ def test_a_reading_that_stops_early_leaves_no_file_no_connection_and_no_thread(s
         files_at_start = list_open_files()
         frames = read_subscribers(**build_options(sandbox, chunksize=1000))
         for _ in frames:
-            # The temporary file of the sweep; the connection is closed already.
+            # The temporary file of the sweep is open. The connection is closed already.
             assert len(list_open_files() - files_at_start) == 1
             break
         frames.close()

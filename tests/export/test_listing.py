@@ -1,4 +1,4 @@
-"""Reading the list of the sandbox: each row once, several pages at the same time, and despite faults."""
+"""The reader of lists reads each row once, several pages at the same time, and despite faults."""
 
 import asyncio
 from typing import Any
@@ -13,13 +13,13 @@ from connector.sandbox import SandboxProcess
 from connector.service.client import open_client
 from connector.service.settings import Service, Token
 from connector.service.wire import ListQuery
-from tests.export.exports import Collector, build_retrier, build_service, create, now, read_certified_list
+from tests.export.exports import SweepCollector, build_retrier, build_service, create, now, read_certified_list
 
 
 def test_the_error_of_an_unreachable_service_has_no_status() -> None:
     async def run() -> None:
         async with open_client(Service("http://127.0.0.1:1", Token("t0ken"))) as client:
-            await read_list(client, build_retrier(2), ListQuery(), Collector(), now=now)
+            await read_list(client, build_retrier(2), ListQuery(), SweepCollector(), now=now)
 
     with pytest.raises(ListFailed, match="Check the base URL") as error_info:
         asyncio.run(run())
@@ -126,7 +126,7 @@ def test_a_list_that_changes_is_certified_in_id_order_and_has_every_subscriber(
 
 
 @pytest.mark.parametrize("order", ["id", "id_desc"])
-def test_a_subscriber_after_the_last_small_page_does_not_make_a_list_cut_off(
+def test_a_list_is_not_certified_as_cut_off_if_a_subscriber_is_added_after_its_last_page(
     sandbox: SandboxProcess, order: str
 ) -> None:
     sandbox.seed(1300, base_name="News")
@@ -147,7 +147,7 @@ def test_a_list_is_read_to_the_end_despite_429_answers(sandbox: SandboxProcess) 
     assert (certificate.is_complete, len(set(collector.ids)), len(collector.ids)) == (True, 4000, 4000)
 
 
-def test_a_page_that_always_fails_ends_the_reading_and_leaves_no_task(
+def test_a_page_that_always_fails_ends_the_read_and_leaves_no_task(
     sandbox: SandboxProcess,
 ) -> None:
     sandbox.seed(6000, base_name="News")
@@ -157,7 +157,7 @@ def test_a_page_that_always_fails_ends_the_reading_and_leaves_no_task(
             sandbox.switch(list_error=1)
 
     async def run() -> None:
-        collector: Any = Collector()
+        collector: Any = SweepCollector()
         async with open_client(build_service(sandbox)) as client:
             with pytest.raises(ListFailed, match="did not return its list"):
                 await read_list(client, build_retrier(2), PAGE_QUERY, collector, now=now, on_progress=fail)
@@ -167,7 +167,7 @@ def test_a_page_that_always_fails_ends_the_reading_and_leaves_no_task(
     asyncio.run(run())
 
 
-def test_only_some_statuses_of_a_refused_page_can_mean_the_end_of_the_list() -> None:
+def test_only_some_statuses_of_a_refused_page_can_show_the_end_of_the_list() -> None:
     cases: list[tuple[int | None, bool]] = [
         (400, True),
         (404, True),

@@ -17,8 +17,8 @@ from connector.warehouse.columns import narrow_table, select_columns
 from connector.warehouse.destination import Destination, Format
 from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import ExportStart, Mode, RowChanges
-from tests.export.people import AT, build_run, build_table
-from tests.export.warehouses import DATABASES, MERGING_DATABASES, parametrize_table, run_sql
+from tests.export.people import EXPORT_TIME, build_run, build_table
+from tests.export.warehouses import DATABASE_FORMATS, MERGING_FORMATS, parametrize_table, run_sql
 
 HISTORY_PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "history.md"
 
@@ -29,8 +29,8 @@ def build_person(number: int, name: str | None = "Ann", **more_fields: Any) -> P
     return {"Id": number, "FirstName": name, "Tags": ["a", "b"], **more_fields}
 
 
-def get_day(number: float) -> datetime:
-    return AT + timedelta(days=number)
+def build_day_time(number: float) -> datetime:
+    return EXPORT_TIME + timedelta(days=number)
 
 
 def publish(
@@ -41,31 +41,33 @@ def publish(
     verdict: Verdict = Verdict.COMPLETE,
     filters: dict[str, Any] | None = None,
 ) -> RowChanges:
-    """Export these people as the run of the day `number`."""
+    """Export these people as run `number`, which takes place on day `number`."""
     person_list, run_id = list(people), f"run-{number}"
     writer = open_writer(destination)
     try:
-        writer.prepare(ExportStart(run_id, "nightly", filters or {}, get_day(number)))
+        writer.prepare(ExportStart(run_id, "nightly", filters or {}, build_day_time(number)))
         writer.start()
-        table = build_table(person_list, run_id=run_id, exported_at=get_day(number))
+        table = build_table(person_list, run_id=run_id, exported_at=build_day_time(number))
         writer.add(narrow_table(table, select_columns(destination.columns)))
         return writer.publish(
-            build_run(len(person_list), run_id=run_id, exported_at=get_day(number), verdict=verdict, filters=filters)
+            build_run(
+                len(person_list), run_id=run_id, exported_at=build_day_time(number), verdict=verdict, filters=filters
+            )
         )
     finally:
         writer.discard()
 
 
-def find_day(value: Any) -> int | None:
-    """Return the number of the day of a time from the database, or None for null."""
+def read_day_number(value: Any) -> int | None:
+    """Return the day number of a time from the database, or None for null."""
     if value is None:
         return None
-    time_of_row = datetime.fromisoformat(value) if isinstance(value, str) else value
-    return round(((time_of_row if time_of_row.tzinfo else time_of_row.replace(tzinfo=UTC)) - AT) / timedelta(days=1))
+    row_time = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return round(((row_time if row_time.tzinfo else row_time.replace(tzinfo=UTC)) - EXPORT_TIME) / timedelta(days=1))
 
 
 def read_rows(destination: Destination, *time_columns: str) -> list[tuple[Any, ...]]:
-    """Return id, first_name, the number of the run, and the days of these columns for each row."""
+    """Return for each row the id, first_name, the number of the run, and the day numbers of these columns."""
     columns_sql = ", ".join(
         f"cast({time_column} as varchar)" if destination.format is Format.DUCKDB else time_column
         for time_column in time_columns
@@ -73,7 +75,7 @@ def read_rows(destination: Destination, *time_columns: str) -> list[tuple[Any, .
     rows = run_sql(
         destination, f"select id, first_name, _run_id{', ' + columns_sql if time_columns else ''} from {{}}subscribers"
     )
-    converted_rows = [(row[0], row[1], float(row[2][4:]), *map(find_day, row[3:])) for row in rows]
+    converted_rows = [(row[0], row[1], float(row[2][4:]), *map(read_day_number, row[3:])) for row in rows]
     return sorted(converted_rows, key=lambda row: tuple((cell is None, cell or 0) for cell in (row[0], *row[2:])))
 
 
@@ -85,7 +87,7 @@ def test_replace_leaves_only_the_rows_of_the_new_list(table: Destination) -> Non
     assert row_changes == RowChanges(2, 0, 2)
 
 
-@parametrize_table(DATABASES, "append")
+@parametrize_table(DATABASE_FORMATS, "append")
 def test_append_keeps_every_snapshot(table: Destination) -> None:
     publish(table, [build_person(1), build_person(2, Tags=["x"])], 1)
     row_changes = publish(table, [build_person(2, "Bo", Tags=[])], 2)
@@ -94,7 +96,7 @@ def test_append_keeps_every_snapshot(table: Destination) -> None:
     assert row_changes == RowChanges(1, 0, 0)
 
 
-@parametrize_table(MERGING_DATABASES, "upsert")
+@parametrize_table(MERGING_FORMATS, "upsert")
 def test_upsert_has_one_row_for_each_id_and_marks_deleted_rows_until_they_return(table: Destination) -> None:
     """`_run_id` and `_exported_at` belong to the run that last changed the row."""
     publish(table, [build_person(1), build_person(2), build_person(4)], 1)
@@ -117,10 +119,10 @@ def test_upsert_has_one_row_for_each_id_and_marks_deleted_rows_until_they_return
     assert publish(table, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 4) == RowChanges(
         0, 0, 0
     )
-    assert read_rows(table, "deleted_at")[2] == (3, "Ann", 3, 3), "the time of the deletion stays"
+    assert read_rows(table, "deleted_at")[2] == (3, "Ann", 3, 3), "the time of the deletion does not change"
 
 
-@parametrize_table(MERGING_DATABASES, "upsert")
+@parametrize_table(MERGING_FORMATS, "upsert")
 def test_upsert_does_not_change_columns_that_it_does_not_write(table: Destination) -> None:
     """The columns are a column of the user and a column that --columns leaves out."""
     publish(table, [build_person(1), build_person(2)], 1)
@@ -136,7 +138,7 @@ def test_upsert_does_not_change_columns_that_it_does_not_write(table: Destinatio
     ]
 
 
-@parametrize_table(MERGING_DATABASES, "history")
+@parametrize_table(MERGING_FORMATS, "history")
 def test_history_has_each_version_with_its_period(table: Destination) -> None:
     publish(table, [build_person(1), build_person(2), build_person(4)], 1)
     row_changes = publish(table, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(3)], 2)
@@ -153,7 +155,7 @@ def test_history_has_each_version_with_its_period(table: Destination) -> None:
     assert current_rows == [(1,), (2,), (4,)]
 
 
-CHANGES: list[tuple[str, object, object]] = [
+SMALL_CHANGES: list[tuple[str, object, object]] = [
     ("FirstName", "ann", "Ann"), ("FirstName", "Ann", "Ann "), ("FirstName", "Zoe", "Zoë"), ("FirstName", None, ""),
     ("FirstName", "e\u0301", "é"), ("Email", "A@x.example", "a@x.example"), ("Tags", ["a"], ["A"]), ("Tags", [], None),
     ("Tags", ["a", "b"], ["b", "a"]), ("IsActive", False, None), ("Birthday", "1990-01-01", None),
@@ -161,22 +163,22 @@ CHANGES: list[tuple[str, object, object]] = [
 ]  # fmt: skip
 
 
-@parametrize_table(MERGING_DATABASES, "history")
+@parametrize_table(MERGING_FORMATS, "history")
 def test_the_smallest_change_of_a_value_makes_a_new_version(table: Destination) -> None:
     """The database itself may ignore case, accents, or trailing blanks in comparisons."""
     people_before = [
-        build_person(number) | {field: old_value} for number, (field, old_value, _) in enumerate(CHANGES, 1)
+        build_person(number) | {field: old_value} for number, (field, old_value, _) in enumerate(SMALL_CHANGES, 1)
     ]
     people_after = [
-        build_person(number) | {field: new_value} for number, (field, _, new_value) in enumerate(CHANGES, 1)
+        build_person(number) | {field: new_value} for number, (field, _, new_value) in enumerate(SMALL_CHANGES, 1)
     ]
     publish(table, [*people_before, build_person(99, "É", Email="É")], 1)
     row_changes = publish(table, [*people_after, build_person(99, "É", Email="É")], 2)
 
-    assert row_changes == RowChanges(len(CHANGES), 0, len(CHANGES))
+    assert row_changes == RowChanges(len(SMALL_CHANGES), 0, len(SMALL_CHANGES))
 
 
-@parametrize_table(MERGING_DATABASES, "upsert", "history")
+@parametrize_table(MERGING_FORMATS, "upsert", "history")
 def test_an_incomplete_export_marks_no_subscriber_as_deleted(table: Destination) -> None:
     publish(table, [build_person(1), build_person(2)], 1)
     publish(table, [build_person(2, "Bo")], 2, verdict=Verdict.INCOMPLETE)
@@ -186,24 +188,24 @@ def test_an_incomplete_export_marks_no_subscriber_as_deleted(table: Destination)
     assert (2, "Bo", 2, None) in read_rows(table, deletion_column)
 
 
-def build_base_person(base: int, number: int, **more_fields: Any) -> Person:
+def build_person_of_base(base: int, number: int, **more_fields: Any) -> Person:
     return build_person(number, Base={"Id": base}, **more_fields)
 
 
 FILTERS_AND_PEOPLE: list[tuple[dict[str, Any], Person]] = [
-    ({"base_id": 7}, build_base_person(7, 1)),
-    ({"base_id": 7, "is_active": True}, build_base_person(7, 1, IsActive=True)),
+    ({"base_id": 7}, build_person_of_base(7, 1)),
+    ({"base_id": 7, "is_active": True}, build_person_of_base(7, 1, IsActive=True)),
     ({"first_name": "Zoë"}, build_person(1, "Zoë")),
     ({"gender": ""}, build_person(1, Gender="")),
 ]
 
 
-@parametrize_table(MERGING_DATABASES, "upsert")
+@parametrize_table(MERGING_FORMATS, "upsert")
 def test_a_filtered_export_marks_deleted_rows_within_its_filter_only(table: Destination) -> None:
     other_people = [
-        build_base_person(9, 2, Gender="male"),
-        build_base_person(9, 3, FirstName="zoë"),
-        build_base_person(7, 4, FirstName="Zoe", Gender=None),
+        build_person_of_base(9, 2, Gender="male"),
+        build_person_of_base(9, 3, FirstName="zoë"),
+        build_person_of_base(7, 4, FirstName="Zoe", Gender=None),
     ]
     for index, (filters, deleted_person) in enumerate(FILTERS_AND_PEOPLE):
         mode = Mode.UPSERT if index % 2 else Mode.HISTORY
@@ -215,7 +217,7 @@ def test_a_filtered_export_marks_deleted_rows_within_its_filter_only(table: Dest
         assert run_sql(target, f"select id from {{}}{target.table} where {deleted_sql}") == [(1,)], filters
 
 
-@parametrize_table(MERGING_DATABASES, "upsert")
+@parametrize_table(MERGING_FORMATS, "upsert")
 def test_each_run_has_a_row_in_the_table_of_runs(table: Destination) -> None:
     publish(table, [build_person(1), build_person(2)], 1)
     publish(table, [build_person(2, "Bo")], 2, filters={"base_id": 7, "email": "ü@x"})
@@ -231,7 +233,7 @@ def test_each_run_has_a_row_in_the_table_of_runs(table: Destination) -> None:
 def test_an_export_in_another_mode_is_refused(table: Destination) -> None:
     publish(table, [build_person(1)], 1)
     for other_mode in (Mode.HISTORY, Mode.UPSERT, Mode.APPEND):
-        if table.format in MERGING_DATABASES or other_mode is Mode.APPEND:
+        if table.format in MERGING_FORMATS or other_mode is Mode.APPEND:
             with pytest.raises(ConfigurationError, match=f"is kept in the mode replace, not {other_mode}"):
                 publish(replace(table, mode=other_mode), [build_person(1)], 2)
     assert read_rows(table) == [(1, "Ann", 1)]
@@ -247,7 +249,7 @@ DUPLICATE_ROW_SQL = {
 
 def test_the_primary_key_of_each_mode_refuses_a_second_row(table: Destination) -> None:
     for mode, insert_sql in DUPLICATE_ROW_SQL.items():
-        if table.format in MERGING_DATABASES or not mode.is_by_id:
+        if table.format in MERGING_FORMATS or not mode.is_by_id:
             target = replace(table, table=f"in_{mode}", mode=mode)
             publish(target, [build_person(1)], 1)
             with pytest.raises((sa.exc.DBAPIError, duckdb.Error), match=r"(?i)duplicate|unique"):
@@ -263,12 +265,12 @@ SET_ZONE_SQL = {
 ZONE_NAMES = {Format.MYSQL: ["+00:00", "-11:00", "+13:00"]}
 
 
-@parametrize_table(MERGING_DATABASES, "history")
+@parametrize_table(MERGING_FORMATS, "history")
 def test_the_documented_query_of_a_history_works_in_any_time_zone(table: Destination) -> None:
-    """A new version began an hour ago. The query for two hours ago finds the old version; the query for now, the
-    new."""
+    """A new version began an hour ago. The query for two hours ago finds the old version, and the query for now finds
+    the new version."""
     query = read_documented_query()
-    change_day = (datetime.now(UTC) - timedelta(hours=1) - AT) / timedelta(days=1)
+    change_day = (datetime.now(UTC) - timedelta(hours=1) - EXPORT_TIME) / timedelta(days=1)
     publish(table, [build_person(1, "old")], change_day - 1)
     publish(table, [build_person(1, "new")], change_day)
     now_sql = NOW_SQL.get(table.format, "now()")
@@ -283,7 +285,7 @@ def test_the_documented_query_of_a_history_works_in_any_time_zone(table: Destina
             assert run_sql(table, *set_zone, query.replace(":moment", time_sql)) == [(1, name)], (zone, time_sql)
 
 
-@parametrize_table(DATABASES, "replace", "append", "upsert", "history")
+@parametrize_table(DATABASE_FORMATS, "replace", "append", "upsert", "history")
 def test_an_export_after_january_2038_is_written(table: Destination) -> None:
     day_of_2043 = 6000.0
     publish(table, [build_person(1), build_person(2)], day_of_2043)
@@ -312,16 +314,16 @@ def test_an_export_keeps_the_timestamps_of_a_table_of_an_earlier_version(table: 
 
 
 def read_documented_query() -> str:
-    """Return the query of the page, changed to select only id and first_name."""
+    """Return the query of the page about histories, with only the columns id and first_name."""
     (query,) = re.findall(r"```sql\n(.*?)```", HISTORY_PAGE.read_text(encoding="utf-8"), re.DOTALL)
     return str(query).replace("select * from ", "select id, first_name from {}")
 
 
-@parametrize_table(MERGING_DATABASES, "history")
+@parametrize_table(MERGING_FORMATS, "history")
 def test_the_documented_query_returns_each_day_of_a_history(table: Destination) -> None:
     people_by_day, query = {}, read_documented_query()
     for number in range(1, 6):
-        people = {  # each day some subscribers are new, some have gone, and some have changed
+        people = {  # on each day, some subscribers are new, some are gone, and some have changed
             index: f"v{(number + index) // (1 + index % 4)}"
             for index in range(1, 30)
             if (index * number) % 7 and index % 5 != number % 5
@@ -333,17 +335,19 @@ def test_the_documented_query_returns_each_day_of_a_history(table: Destination) 
             number,
         )
 
-    cast_sql = "cast('{}' as timestamptz)" if table.format in (Format.DUCKDB, Format.POSTGRESQL, Format.SQL) else "'{}'"
+    time_cast_sql = (
+        "cast('{}' as timestamptz)" if table.format in (Format.DUCKDB, Format.POSTGRESQL, Format.SQL) else "'{}'"
+    )
     for number, people in people_by_day.items():
-        time_text = get_day(number).isoformat(" ")
-        moment_sql = cast_sql.replace(
+        time_text = build_day_time(number).isoformat(" ")
+        moment_sql = time_cast_sql.replace(
             "{}", time_text.removesuffix("+00:00") if table.format in (Format.MYSQL, Format.SQLITE) else time_text
         )
         state = run_sql(table, query.replace(":moment", moment_sql))
         assert sorted(state) == sorted(people.items()), number
 
 
-@parametrize_table(MERGING_DATABASES, "upsert")
+@parametrize_table(MERGING_FORMATS, "upsert")
 def test_large_ids_and_odd_characters_are_stored_unchanged(table: Destination) -> None:
     name = "😀 'q' \\ \\' \"d\" %s :x {y} \n\t\x7f"
     for number in (1, 2):
@@ -358,7 +362,7 @@ def test_large_ids_and_odd_characters_are_stored_unchanged(table: Destination) -
     assert str(rows[0][2]) == str(date(1, 1, 1))
 
 
-@parametrize_table(MERGING_DATABASES, "history")
+@parametrize_table(MERGING_FORMATS, "history")
 def test_a_text_with_a_nul_is_stored_or_moved_to_the_invalid_values(table: Destination) -> None:
     people = [build_person(1, "a\0b", Tags=["x\0"], LastName="Lee"), build_person(2)]
     publish(table, people, 1)

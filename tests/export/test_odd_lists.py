@@ -1,4 +1,5 @@
-"""Services that page, answer or filter in odd ways: the reader certifies their lists only with proof."""
+"""Services that page, answer or filter in odd ways. The reader certifies their lists only if they are proved
+complete."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,57 +17,62 @@ from connector.sandbox import SandboxProcess
 from connector.service.client import open_client
 from connector.service.settings import Service, Token
 from connector.service.wire import ListQuery
-from tests.export.exports import Collector, build_retrier, create, now, read_certified_list
+from tests.export.exports import SweepCollector, build_retrier, create, now, read_certified_list
 
-IDS = range(1, 251)
-Page = dict[str, Any]
-Filters = dict[str, str]
-Serve = Callable[[int, int, Filters], Page]
-
-
-def serve_honestly(offset: int, limit: int, filters: Filters) -> Page:
-    rows = [{"Id": number, "FirstName": "Ann"} for number in IDS[offset : offset + limit]]
-    return {"TotalCount": len(IDS), "Offset": offset, "Limit": limit, "Subscribers": rows}
+LISTED_IDS = range(1, 251)
+ListAnswer = dict[str, Any]
+RequestFilters = dict[str, str]
+ServePage = Callable[[int, int, RequestFilters], ListAnswer]
 
 
-def serve_altered_fields(**fields: Any) -> Serve:
-    return lambda offset, limit, filters: {**serve_honestly(offset, limit, filters), **fields}
+def serve_correctly(offset: int, limit: int, filters: RequestFilters) -> ListAnswer:
+    rows = [{"Id": number, "FirstName": "Ann"} for number in LISTED_IDS[offset : offset + limit]]
+    return {"TotalCount": len(LISTED_IDS), "Offset": offset, "Limit": limit, "Subscribers": rows}
 
 
-def serve_without_total(offset: int, limit: int, filters: Filters) -> Page:
-    page = serve_honestly(offset, limit, filters)
+def serve_altered_fields(**fields: Any) -> ServePage:
+    return lambda offset, limit, filters: {**serve_correctly(offset, limit, filters), **fields}
+
+
+def serve_without_total(offset: int, limit: int, filters: RequestFilters) -> ListAnswer:
+    page = serve_correctly(offset, limit, filters)
     del page["TotalCount"]
     return page
 
 
-def serve_changing_total(offset: int, limit: int, filters: Filters) -> Page:
-    return {**serve_honestly(offset, limit, filters), "TotalCount": 250 + offset % 7}
+def serve_changing_total(offset: int, limit: int, filters: RequestFilters) -> ListAnswer:
+    return {**serve_correctly(offset, limit, filters), "TotalCount": 250 + offset % 7}
 
 
-def serve_without_limit(offset: int, limit: int, filters: Filters) -> Page:
-    return {**serve_honestly(offset, 10_000, filters), "Limit": limit}
+def serve_without_limit(offset: int, limit: int, filters: RequestFilters) -> ListAnswer:
+    return {**serve_correctly(offset, 10_000, filters), "Limit": limit}
 
 
-def serve_without_offset(offset: int, limit: int, filters: Filters) -> Page:
-    return {**serve_honestly(0, limit, filters), "Offset": offset}
+def serve_without_offset(offset: int, limit: int, filters: RequestFilters) -> ListAnswer:
+    return {**serve_correctly(0, limit, filters), "Offset": offset}
 
 
-def serve_half_pages(offset: int, limit: int, filters: Filters) -> Page:
-    return {**serve_honestly(offset, max(1, limit // 2), filters), "Limit": limit}
+def serve_half_pages(offset: int, limit: int, filters: RequestFilters) -> ListAnswer:
+    return {**serve_correctly(offset, max(1, limit // 2), filters), "Limit": limit}
 
 
-def serve_id_twice(offset: int, limit: int, filters: Filters) -> Page:
+def serve_id_twice(offset: int, limit: int, filters: RequestFilters) -> ListAnswer:
     """List the subscriber with Id 31 a second time after Id 200, with another name."""
-    rows = [{"Id": number, "FirstName": "Ann"} for number in IDS]
+    rows = [{"Id": number, "FirstName": "Ann"} for number in LISTED_IDS]
     rows.insert(200, {"Id": 31, "FirstName": "Bob"})
-    return {**serve_honestly(offset, limit, filters), "TotalCount": 251, "Subscribers": rows[offset : offset + limit]}
+    return {**serve_correctly(offset, limit, filters), "TotalCount": 251, "Subscribers": rows[offset : offset + limit]}
 
 
-def read_from(
-    serve_page: Serve, query: ListQuery | None = None, *, status: str = "200 OK", header: str = "X: y", **options: Any
-) -> tuple[Certificate, Collector]:
+def read_served_list(
+    serve_page: ServePage,
+    query: ListQuery | None = None,
+    *,
+    status: str = "200 OK",
+    header: str = "X: y",
+    **options: Any,
+) -> tuple[Certificate, SweepCollector]:
     """Read from a service that answers with the pages of `serve_page`, or with this status and no body."""
-    collector = Collector()
+    collector = SweepCollector()
 
     async def answer_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -93,14 +99,14 @@ def read_from(
     return asyncio.run(run()), collector
 
 
-def test_a_subscriber_without_a_usable_id_ends_the_reading() -> None:
+def test_a_subscriber_without_a_usable_id_ends_the_read() -> None:
     cases: list[dict[str, Any]] = [{}, {"Id": None}, {"Id": "5th"}, {"Id": True}, {"Id": 1.5}, {"Id": 2**63}]
     for subscriber in cases:
         with pytest.raises(ListFailed, match="whose Id is not a whole number"):
-            read_from(serve_altered_fields(Subscribers=[{"Id": 1}, subscriber]))
+            read_served_list(serve_altered_fields(Subscribers=[{"Id": 1}, subscriber]))
 
 
-REFUSALS = {
+STATUSES_BY_ADVICE = {
     "Check the base URL.": "301 Moved Permanently, 302 Found, 307 Temporary Redirect, 308 Permanent Redirect",
     "Check the token.": "401 Unauthorized, 403 Forbidden",
     "Check the base URL, or run again later.": "404 Not Found",
@@ -109,18 +115,20 @@ REFUSALS = {
 
 
 def test_the_error_of_a_refused_list_ends_with_the_next_step() -> None:
-    for status, hint in [(status, hint) for hint, statuses in REFUSALS.items() for status in statuses.split(", ")]:
+    for status, advice in [
+        (status, advice) for advice, statuses in STATUSES_BY_ADVICE.items() for status in statuses.split(", ")
+    ]:
         with pytest.raises(ListFailed) as error_info:
-            read_from(serve_honestly, status=status, header="Location: https://elsewhere.example/login")
+            read_served_list(serve_correctly, status=status, header="Location: https://elsewhere.example/login")
 
         assert error_info.value.status == int(status[:3])
-        assert str(error_info.value).endswith(f". {hint}")
+        assert str(error_info.value).endswith(f". {advice}")
         assert ("redirect to https://elsewhere.example/login" in str(error_info.value)) == status.startswith("3")
 
 
-def test_an_odd_list_is_read_and_certified_only_by_proof() -> None:
-    cases: list[tuple[Serve, str, int]] = [
-        (serve_honestly, "id_order", 250),
+def test_an_odd_list_is_read_and_is_certified_only_if_it_is_proved_complete() -> None:
+    cases: list[tuple[ServePage, str, int]] = [
+        (serve_correctly, "id_order", 250),
         (serve_without_limit, "id_order", 250),
         (serve_half_pages, "id_order", 250),
         (serve_without_offset, "total_count", 100),
@@ -137,7 +145,7 @@ def test_an_odd_list_is_read_and_certified_only_by_proof() -> None:
         (serve_id_twice, "total_count", 250),
     ]
     for serve_page, reason, rows in cases:
-        certificate, collector = read_from(serve_page)
+        certificate, collector = read_served_list(serve_page)
 
         assert (certificate.reason, len(collector.ids)) == (reason, rows)
         assert len(set(collector.ids)) == rows == certificate.distinct
@@ -147,16 +155,18 @@ def test_an_odd_list_is_read_and_certified_only_by_proof() -> None:
 @pytest.mark.parametrize(
     "serve_page", [serve_without_total, serve_altered_fields(TotalCount=None), serve_altered_fields(TotalCount=249)]
 )
-def test_a_job_can_ignore_a_wrong_total_count(serve_page: Serve) -> None:
-    certificate, collector = read_from(serve_page, ignore_total_count=True)
+def test_a_job_can_ignore_a_wrong_total_count(serve_page: ServePage) -> None:
+    certificate, collector = read_served_list(serve_page, ignore_total_count=True)
 
     assert (certificate.reason, certificate.total_count, len(collector.ids)) == ("id_order", "ignored", 250)
 
 
 def test_an_id_with_two_rows_keeps_its_first_row() -> None:
-    _, collector = read_from(serve_id_twice)
+    _, collector = read_served_list(serve_id_twice)
 
-    assert [wire["FirstName"] for wire in collector.sweeps[collector.current_sweep] if wire["Id"] == 31] == ["Ann"]
+    assert [
+        subscriber["FirstName"] for subscriber in collector.sweeps[collector.current_sweep] if subscriber["Id"] == 31
+    ] == ["Ann"]
 
 
 PEOPLE = (
@@ -208,16 +218,16 @@ def test_the_certificate_records_the_behaviour_of_the_filters(
     )
 
 
-def serve_filtered(build_filter: Callable[[dict[str, str]], Callable[[dict[str, Any]], bool]]) -> Serve:
-    """Return a service of 250 people. `build_filter` returns a function that selects the people for a request's
-    filters."""
+def serve_filtered(build_filter: Callable[[dict[str, str]], Callable[[dict[str, Any]], bool]]) -> ServePage:
+    """Return a service with 250 people. `build_filter` gets the filters of a request, and returns a function that
+    selects the people."""
     people = [
         {"Id": number, "Email": f"p{number}@x.org", "IsActive": number % 2 == 0, "Base": {"Id": 7 + number % 3}}
-        for number in IDS
+        for number in LISTED_IDS
     ]
     people[40]["Email"] = "p+40@x.org"
 
-    def serve(offset: int, limit: int, filters: dict[str, str]) -> Page:
+    def serve_list(offset: int, limit: int, filters: dict[str, str]) -> ListAnswer:
         matches = build_filter(filters)
         rows = [person for person in people if matches(person)]
         return {
@@ -227,15 +237,15 @@ def serve_filtered(build_filter: Callable[[dict[str, str]], Callable[[dict[str, 
             "Subscribers": rows[offset : offset + limit],
         }
 
-    return serve
+    return serve_list
 
 
-def read_ids(serve: Serve, query: ListQuery) -> tuple[Certificate, list[int]]:
-    certificate, collector = read_from(serve, query)
+def read_ids(serve_list: ServePage, query: ListQuery) -> tuple[Certificate, list[int]]:
+    certificate, collector = read_served_list(serve_list, query)
     return certificate, collector.ids
 
 
-def test_a_filter_that_misses_a_listed_subscriber_is_not_used() -> None:
+def test_a_filter_that_does_not_return_a_listed_subscriber_is_not_used() -> None:
     serve_nobody_by_email = serve_filtered(lambda filters: lambda _subscriber: "Email" not in filters)
 
     certificate, ids = read_ids(serve_nobody_by_email, ListQuery(limit=100, email="p5@x.org"))
@@ -263,13 +273,13 @@ def test_a_filter_that_works_for_plain_emails_is_not_trusted_for_emails_with_a_p
     assert (certificate.is_complete, ids, certificate.filters["sent"]) == (True, [5], "email")
 
 
-def test_each_value_of_a_flag_filter_is_tested_by_itself() -> None:
+def test_each_value_of_a_flag_filter_is_tested_separately() -> None:
     """The service ignores the filter IsActive=0, and shows nobody for IsActive=1."""
-    serve = serve_filtered(lambda filters: lambda _subscriber: filters.get("IsActive") != "1")
+    serve_list = serve_filtered(lambda filters: lambda _subscriber: filters.get("IsActive") != "1")
 
-    certificate, ids = read_ids(serve, ListQuery(limit=100, is_active=True))
+    certificate, ids = read_ids(serve_list, ListQuery(limit=100, is_active=True))
 
-    assert (certificate.is_complete, ids) == (True, [number for number in IDS if number % 2 == 0])
+    assert (certificate.is_complete, ids) == (True, [number for number in LISTED_IDS if number % 2 == 0])
     assert certificate.filters["controls"] == {"is_active": "broken"}
 
 
@@ -289,18 +299,18 @@ def test_a_filtered_list_that_lacks_a_known_subscriber_is_incomplete() -> None:
 
 
 def test_a_request_has_at_most_one_filter() -> None:
-    filter_names_of_requests = list[set[str]]()
+    filter_names_by_request = list[set[str]]()
 
     def filter_by_base(filters: dict[str, str]) -> Callable[[dict[str, Any]], bool]:
         return lambda subscriber: filters.get("BaseId") in (None, str(subscriber["Base"]["Id"]))
 
-    def serve(offset: int, limit: int, filters: Filters) -> Page:
-        if limit == 100:  # a page of the reading, not evidence
-            filter_names_of_requests.append(set(filters))
+    def serve_list(offset: int, limit: int, filters: RequestFilters) -> ListAnswer:
+        if limit == 100:  # a page of the list, and not a look-up for evidence
+            filter_names_by_request.append(set(filters))
         return serve_filtered(filter_by_base)(offset, limit, filters)
 
-    certificate, ids = read_ids(serve, ListQuery(limit=100, base_id=7, is_active=False))
+    certificate, ids = read_ids(serve_list, ListQuery(limit=100, base_id=7, is_active=False))
 
     assert certificate.is_complete
-    assert ids == [number for number in IDS if number % 3 == 0 and number % 2]
-    assert all(len(names) <= 1 for names in filter_names_of_requests)
+    assert ids == [number for number in LISTED_IDS if number % 3 == 0 and number % 2]
+    assert all(len(names) <= 1 for names in filter_names_by_request)

@@ -1,5 +1,5 @@
-"""Errors during a commit or the writing of rows. The writer finds out which rows the table has, and the error shows
-it."""
+"""Errors while rows are written or committed. The writer finds out which rows the table has, and the error shows the
+result."""
 
 import dataclasses
 import sqlite3
@@ -26,58 +26,58 @@ from connector.warehouse.statements import TableStatements
 from connector.warehouse.table_writer import TableWriter
 from tests.databases import Database
 from tests.export.people import build_run, build_start, build_table
-from tests.export.test_modes import build_person, get_day, publish, read_rows
+from tests.export.test_modes import build_day_time, build_person, publish, read_rows
 
 
 class CommitLosingDatabase(SqliteDatabase):
     """A database that loses the answer to a commit."""
 
-    is_losing = False
-    is_done = True  # whether the commit takes effect
+    is_losing_commits = False
+    is_committed = True  # whether a commit takes effect although its answer is lost
     is_reachable = True  # whether the file can be opened after the loss
-    _has_lost = False
+    _has_lost_commit = False
 
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[None]:
-        if self._has_lost and not self.is_reachable:
+        if self._has_lost_commit and not self.is_reachable:
             raise sqlite3.OperationalError("unable to open database file")
         with super().connect(interruption):
             yield
 
     def commit(self, interruption: Interruption) -> None:
-        if self.is_done or not self.is_losing:
+        if self.is_committed or not self.is_losing_commits:
             super().commit(interruption)
-        if not self.is_losing:
+        if not self.is_losing_commits:
             return
-        self._has_lost = True
+        self._has_lost_commit = True
         raise sqlite3.OperationalError("disk I/O error")
 
 
-def publish_with_lost_commit(path: Path, *, is_done: bool, is_reachable: bool = True) -> None:
+def publish_with_lost_commit(path: Path, *, is_committed: bool, is_reachable: bool = True) -> None:
     database = CommitLosingDatabase(path)
-    database.is_done, database.is_reachable = is_done, is_reachable
+    database.is_committed, database.is_reachable = is_committed, is_reachable
     writer = TableWriter(TableName("subscribers"), SCHEMA, Mode.REPLACE, database)
-    run = build_run(1, run_id="run-2", exported_at=get_day(2))
+    run = build_run(1, run_id="run-2", exported_at=build_day_time(2))
     try:
         writer.prepare(build_start(run))
-        database.is_losing = True
+        database.is_losing_commits = True
         writer.start()
-        writer.add(build_table([build_person(2)], run_id="run-2", exported_at=get_day(2)))
+        writer.add(build_table([build_person(2)], run_id="run-2", exported_at=build_day_time(2)))
         writer.publish(run)
     finally:
         writer.discard()
 
 
-def test_a_lost_commit_is_looked_up_or_the_error_names_the_row_to_check(tmp_path: Path) -> None:
+def test_a_lost_commit_is_checked_or_its_error_names_the_row_to_check(tmp_path: Path) -> None:
     table = parse_destination(f"sqlite:///{tmp_path}/w.db")
     publish(table, [build_person(1)], 1)
     with pytest.raises(RunAborted, match=r"disk I/O error.*unchanged"):
-        publish_with_lost_commit(table.path, is_done=False)
+        publish_with_lost_commit(table.path, is_committed=False)
     assert read_rows(table) == [(1, "Ann", 1)]
-    publish_with_lost_commit(table.path, is_done=True)
+    publish_with_lost_commit(table.path, is_committed=True)
     assert read_rows(table) == [(2, "Ann", 2)]
     with pytest.raises(CommitUnknown, match=r"the line of the run run-2 .* has a finished_at; otherwise .* unchanged"):
-        publish_with_lost_commit(table.path, is_done=True, is_reachable=False)
+        publish_with_lost_commit(table.path, is_committed=True, is_reachable=False)
 
 
 def test_a_list_with_an_ignored_total_count_marks_no_subscriber_as_deleted() -> None:
@@ -96,7 +96,7 @@ def test_a_transaction_in_postgresql_sees_rows_that_were_committed_after_its_sta
 
 
 def test_the_error_of_a_connection_that_is_lost_during_a_copy_shows_the_loss(postgres: Database) -> None:
-    """The error does not show the failure of the rollback that follows."""
+    """The rollback that follows fails, too. The error does not show this failure."""
     database = PostgresDatabase(parse_url(postgres.url))
     statements = TableStatements(database.dialect, TableName("subscribers"), SCHEMA, Mode.UPSERT)
 
@@ -122,11 +122,11 @@ def test_the_error_of_changes_that_exceed_the_memory_of_duckdb_names_the_remedy(
     publish(table, people, 1)
     database = DuckdbDatabase(path, memory="16MB")
     writer = TableWriter(TableName("subscribers"), SCHEMA, Mode.HISTORY, database)
-    run = build_run(len(people), run_id="run-2", exported_at=get_day(2))
+    run = build_run(len(people), run_id="run-2", exported_at=build_day_time(2))
     writer.prepare(build_start(run))
     writer.start()
-    changed_people = [wire | {"FirstName": "Bo"} for wire in people]
-    writer.add(build_table(changed_people, run_id="run-2", exported_at=get_day(2)))
+    changed_people = [person | {"FirstName": "Bo"} for person in people]
+    writer.add(build_table(changed_people, run_id="run-2", exported_at=build_day_time(2)))
     with pytest.raises(RunAborted, match=r"is unchanged: DuckDB may use 16MB.*base by base") as error_info:
         writer.publish(run)
     writer.discard()

@@ -1,5 +1,5 @@
-"""Exports to an object store: the same bytes as a local file, never half an export, never an object of another
-program."""
+"""Exports to an object store: an object has the same bytes as a local file, is never a part of an export, and never
+replaces an object of another program."""
 
 import shutil
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from connector.paging.certificate import Verdict
 from connector.warehouse import files
 from connector.warehouse.destination import Destination, parse_destination
 from connector.warehouse.opening import open_writer
-from tests.export.nursery import Export, open_killer
+from tests.export.forked_exports import RunExport, open_killable_exports
 from tests.export.people import BARE_SUBSCRIBER, FULL_SUBSCRIBER, build_run, build_start
 from tests.export.test_killed import KILL_COUNT
 from tests.export.test_modes import Person, build_person, publish
@@ -29,8 +29,8 @@ PEOPLE: list[Person] = [
     build_person(5, "Eve", Base={"Id": 9, "Name": "Shop"}),
     build_person(6, "No base"),
 ]
-KILL_DISTANCE = 1 if KILL_COUNT >= 50 else 5
-"""The number of steps from one kill to the next."""
+KILL_INTERVAL = 1 if KILL_COUNT >= 50 else 5
+"""The number of steps between the kills of two exports."""
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ def s3_bucket(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Bucket:
 
 
 @pytest.fixture(scope="module")
-def kill_export() -> Iterator[Export]:
-    with open_killer() as run:
+def kill_export() -> Iterator[RunExport]:
+    with open_killable_exports() as run:
         yield run
 
 
@@ -139,7 +139,7 @@ def read_values(table: pa.Table) -> list[list[Any]]:
 
 
 def test_a_killed_export_leaves_the_old_object_or_the_new_object(
-    s3_bucket: Bucket, kill_export: Export, tmp_path: Path
+    s3_bucket: Bucket, kill_export: RunExport, tmp_path: Path
 ) -> None:
     def read_object() -> list[list[Any]]:
         shutil.rmtree(tmp_path / "bucket", ignore_errors=True)
@@ -149,7 +149,7 @@ def test_a_killed_export_leaves_the_old_object_or_the_new_object(
     assert not kill_export(**task, people=PEOPLE_BEFORE, number=1)
     contents, export_number, step, is_killed = [read_object()], 1, 0, True
     assert contents == [PEOPLE_BEFORE]
-    for step in range(1, 100, KILL_DISTANCE):
+    for step in range(1, 100, KILL_INTERVAL):
         export_number += 1
         is_killed = kill_export(**task, people=PEOPLE_AFTER, number=export_number, step=step)
         contents.append(read_object())
@@ -160,6 +160,6 @@ def test_a_killed_export_leaves_the_old_object_or_the_new_object(
             export_number += 1
             assert not kill_export(**task, people=PEOPLE_BEFORE, number=export_number)
     assert not is_killed, "the last export was not killed"
-    assert step > 3 * KILL_DISTANCE, "no export was killed"
+    assert step > 3 * KILL_INTERVAL, "no export was killed"
     assert {str(content) for content in contents} == {str(PEOPLE_BEFORE), str(PEOPLE_AFTER)}
     assert read_object() == PEOPLE_AFTER

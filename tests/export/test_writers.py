@@ -24,23 +24,23 @@ from connector.warehouse.destination import Destination, Format, parse_destinati
 from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import EXPORTED_AT, ExportRun, Writer
 from tests.export.people import (
-    AT,
     BARE_SUBSCRIBER,
+    EXPORT_TIME,
     FULL_SUBSCRIBER,
     MIXED_TABLE,
     build_run,
     build_start,
     build_test_table,
 )
-from tests.export.readers import choose_target, convert_for_excel, read_back
-from tests.export.warehouses import DATABASE_FILES, FILES, run_sql
+from tests.export.readers import build_target, convert_for_excel, read_exported_table
+from tests.export.warehouses import DATABASE_FILE_FORMATS, FILE_FORMATS, run_sql
 
-_MINUTE_NUMBERS = count()  # numbers of minutes, so that each run begins later than the run before
+_MINUTE_NUMBERS = count()  # each run begins one minute after the previous run
 
 
 def read_sorted(destination: Destination) -> pa.Table:
     """Return the rows in the order of their ids, because a database has no order of rows."""
-    return read_back(destination).sort_by("id")
+    return read_exported_table(destination).sort_by("id")
 
 
 def count_last_export(destination: Destination) -> int | None:
@@ -60,21 +60,21 @@ def begin_export(writer: Writer) -> None:
 
 def build_next_run(row_count: int) -> ExportRun:
     """Return a run that begins after every other run."""
-    return build_run(row_count, exported_at=AT + timedelta(minutes=next(_MINUTE_NUMBERS)))
+    return build_run(row_count, exported_at=EXPORT_TIME + timedelta(minutes=next(_MINUTE_NUMBERS)))
 
 
-def write(destination: Destination, *tables: pa.Table) -> pa.Table:
-    """Export these rows, and return the rows that a reader must find."""
+def export_tables(destination: Destination, *tables: pa.Table) -> pa.Table:
+    """Export these tables, and return the table that a reader must find."""
     run = build_next_run(sum(table.num_rows for table in tables))
-    stamped_tables = [_stamp(table, run) for table in tables]
+    exported_tables = [_set_export_time(table, run) for table in tables]
     writer = open_writer(destination)
     writer.prepare(build_start(run))
     writer.start()
-    for table in stamped_tables:
+    for table in exported_tables:
         writer.add(table)
     writer.publish(run)
     writer.discard()
-    return convert_for_format(destination, pa.concat_tables([SCHEMA.empty_table(), *stamped_tables]))
+    return convert_for_format(destination, pa.concat_tables([SCHEMA.empty_table(), *exported_tables]))
 
 
 def convert_for_format(destination: Destination, table: pa.Table) -> pa.Table:
@@ -82,20 +82,20 @@ def convert_for_format(destination: Destination, table: pa.Table) -> pa.Table:
     return convert_for_excel(table) if destination.format is Format.EXCEL else table
 
 
-def _stamp(table: pa.Table, run: ExportRun) -> pa.Table:
+def _set_export_time(table: pa.Table, run: ExportRun) -> pa.Table:
     times = pa.array([run.exported_at] * table.num_rows, SCHEMA.field(EXPORTED_AT).type)
     return table.set_column(SCHEMA.get_field_index(EXPORTED_AT), EXPORTED_AT, times)
 
 
-def test_an_export_replaces_the_last_export_and_knows_its_row_count(destination: Destination) -> None:
+def test_an_export_replaces_the_last_export_and_finds_its_row_count(destination: Destination) -> None:
     assert count_last_export(destination) is None
-    written_table = write(destination, MIXED_TABLE, build_test_table({**FULL_SUBSCRIBER, "Id": 4}))
+    written_table = export_tables(destination, MIXED_TABLE, build_test_table({**FULL_SUBSCRIBER, "Id": 4}))
     assert read_sorted(destination).equals(written_table.sort_by("id"))
     assert count_last_export(destination) == 4
-    written_table = write(destination, build_test_table(BARE_SUBSCRIBER))
+    written_table = export_tables(destination, build_test_table(BARE_SUBSCRIBER))
     assert read_sorted(destination).equals(written_table.sort_by("id"))
-    write(destination)
-    assert read_back(destination).equals(SCHEMA.empty_table())
+    export_tables(destination)
+    assert read_exported_table(destination).equals(SCHEMA.empty_table())
 
 
 def test_a_second_start_discards_the_staged_rows(destination: Destination) -> None:
@@ -107,12 +107,12 @@ def test_a_second_start_discards_the_staged_rows(destination: Destination) -> No
     writer.add(build_test_table(BARE_SUBSCRIBER))
     writer.publish(build_run(1))
 
-    assert read_back(destination).equals(convert_for_format(destination, build_test_table(BARE_SUBSCRIBER)))
+    assert read_exported_table(destination).equals(convert_for_format(destination, build_test_table(BARE_SUBSCRIBER)))
 
 
 def test_a_discarded_export_leaves_the_target_unchanged_and_no_other_file(destination: Destination) -> None:
     for table in (None, MIXED_TABLE):
-        expected = None if table is None else write(destination, table)
+        expected = None if table is None else export_tables(destination, table)
         names_before = {path.name for path in destination.path.parent.iterdir()}
         writer = open_writer(destination)
         writer.prepare(build_start(build_run(1)))
@@ -122,15 +122,15 @@ def test_a_discarded_export_leaves_the_target_unchanged_and_no_other_file(destin
         writer.discard()
         writer.discard()
 
-        # The file of a database stays, without a table.
-        created_names = {destination.path.name} if destination.format in DATABASE_FILES else set()
+        # The database file remains, without a table.
+        created_names = {destination.path.name} if destination.format in DATABASE_FILE_FORMATS else set()
         assert {path.name for path in destination.path.parent.iterdir()} == names_before | created_names
         if expected is not None:
             assert read_sorted(destination).equals(expected.sort_by("id"))
 
 
 def test_an_export_that_fails_leaves_the_target_unchanged_and_no_other_file(destination: Destination) -> None:
-    written_table = write(destination, MIXED_TABLE)
+    written_table = export_tables(destination, MIXED_TABLE)
     names_before = sorted(file.name for file in destination.path.parent.iterdir())
     writer = open_writer(destination)
     writer.prepare(build_start(build_run(1)))
@@ -145,7 +145,7 @@ def test_an_export_that_fails_leaves_the_target_unchanged_and_no_other_file(dest
 
 
 class _BrokenDestination:
-    """A context without the partial file of a destination, or without a column of its table."""
+    """A context in which a destination lacks its partial file or a column of its table."""
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
@@ -164,7 +164,7 @@ class _BrokenDestination:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder on a file system of 24 KB."""
+    """A folder on a file system with a size of 24 KB."""
     folder = tmp_path / "small"
     folder.mkdir()
     mount_result = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24k", "tmpfs", folder], capture_output=True)
@@ -180,7 +180,7 @@ def test_an_export_to_a_new_database_on_a_full_disk_can_be_run_again(small_disk:
     destination = parse_destination(f"{kind}:///{small_disk}/new.db")
 
     with pytest.raises(RunAborted, match=r"no space left on device|full"):
-        write(destination, MIXED_TABLE)
+        export_tables(destination, MIXED_TABLE)
 
 
 @pytest.mark.parametrize("kind", ["sqlite:///", "duckdb:///", ""])
@@ -188,12 +188,12 @@ def test_an_export_to_a_disk_without_inodes_can_be_run_again(small_disk: Path, k
     subprocess.run(["mount", "-o", "remount,nr_inodes=1", small_disk], check=True)
 
     with pytest.raises(RunAborted, match="free some room"):
-        write(parse_destination(f"{kind}{small_disk}/new.parquet"), MIXED_TABLE)
+        export_tables(parse_destination(f"{kind}{small_disk}/new.parquet"), MIXED_TABLE)
 
 
 def test_a_disk_that_fills_up_leaves_the_last_export_unchanged(file: Destination) -> None:
     """Limit the size of files, as a full disk would. The state of the connector may be on another disk."""
-    written_table = write(file, MIXED_TABLE)
+    written_table = export_tables(file, MIXED_TABLE)
     random_source = random.Random(7)
     people = [
         {**FULL_SUBSCRIBER, "Id": number, "FirstName": random_source.randbytes(200).hex()} for number in range(1000)
@@ -212,7 +212,7 @@ def test_a_disk_that_fills_up_leaves_the_last_export_unchanged(file: Destination
 
 
 def write_and_publish(writer: Writer, people: list[dict[str, Any]]) -> None:
-    """Write these subscribers in parts of 100, and publish."""
+    """Write these subscribers in tables of 100 rows, and publish the export."""
     for first_index in range(0, len(people), 100):
         writer.add(build_test_table(*people[first_index : first_index + 100]))
     writer.publish(build_next_run(len(people)))
@@ -221,7 +221,7 @@ def write_and_publish(writer: Writer, people: list[dict[str, Any]]) -> None:
 def test_only_the_owner_may_read_a_new_file_or_database(file: Destination) -> None:
     umask_before = os.umask(0)
     try:
-        write(file, MIXED_TABLE)
+        export_tables(file, MIXED_TABLE)
     finally:
         os.umask(umask_before)
 
@@ -232,7 +232,7 @@ def test_an_export_to_a_link_replaces_the_target_of_the_link(file: Destination, 
     real_folder = tmp_path / "real"
     real_folder.mkdir()
     file.path.symlink_to(real_folder / file.path.name)
-    written_table = write(file, MIXED_TABLE)
+    written_table = export_tables(file, MIXED_TABLE)
 
     assert file.path.is_symlink()
     assert [path.name for path in real_folder.iterdir()] == [file.path.name]
@@ -240,18 +240,18 @@ def test_an_export_to_a_link_replaces_the_target_of_the_link(file: Destination, 
 
 
 def test_a_missing_directory_is_refused_before_the_list_is_read(tmp_path: Path) -> None:
-    for file_format in (*FILES, *DATABASE_FILES):
+    for file_format in (*FILE_FORMATS, *DATABASE_FILE_FORMATS):
         folder = tmp_path / file_format
         folder.mkdir()
-        writer = open_writer(parse_destination(choose_target(folder, file_format)))
+        writer = open_writer(parse_destination(build_target(folder, file_format)))
         folder.rmdir()
         with pytest.raises(ConfigurationError, match="Cannot write in"):
             begin_export(writer)
 
 
-@pytest.mark.parametrize("file_format", DATABASE_FILES)
+@pytest.mark.parametrize("file_format", DATABASE_FILE_FORMATS)
 def test_a_file_that_is_not_a_database_is_refused_before_the_list_is_read(file_format: Format, tmp_path: Path) -> None:
-    destination = parse_destination(choose_target(tmp_path, file_format))
+    destination = parse_destination(build_target(tmp_path, file_format))
     destination.path.write_bytes(b"id,email\n" * 1000)
 
     with pytest.raises(ConfigurationError, match="Cannot open or write"):
@@ -260,9 +260,9 @@ def test_a_file_that_is_not_a_database_is_refused_before_the_list_is_read(file_f
 
 def test_other_tables_and_views_of_a_database_stay_unchanged(table: Destination) -> None:
     run_sql(table, "create table {}other (x integer)", "insert into {}other values (1)")
-    write(table, MIXED_TABLE)
+    export_tables(table, MIXED_TABLE)
     run_sql(table, "create view {}active as select id from {}subscribers where is_active")
-    write(table, build_test_table(FULL_SUBSCRIBER))
+    export_tables(table, build_test_table(FULL_SUBSCRIBER))
 
     assert run_sql(table, "select x from {}other") == [(1,)]
     assert run_sql(table, "select id from {}active") == [(FULL_SUBSCRIBER["Id"],)]
@@ -271,16 +271,16 @@ def test_other_tables_and_views_of_a_database_stay_unchanged(table: Destination)
 def test_a_table_may_have_any_name(table: Destination) -> None:
     for name in ('odd "name"; drop table x -- 100%', "Select 日本"):
         destination = replace(table, table=name)
-        write(destination, MIXED_TABLE)
-        write(destination, build_test_table(BARE_SUBSCRIBER))
-        assert read_back(destination).num_rows == 1, name
+        export_tables(destination, MIXED_TABLE)
+        export_tables(destination, build_test_table(BARE_SUBSCRIBER))
+        assert read_exported_table(destination).num_rows == 1, name
 
 
 @pytest.mark.parametrize("schema", ["w", "memory"])
 def test_a_schema_in_duckdb_may_have_the_name_of_its_database(tmp_path: Path, schema: str) -> None:
     destination = parse_destination(f"duckdb:///{tmp_path}/w.duckdb", schema=schema)
     for _ in range(2):
-        write(destination, MIXED_TABLE)
+        export_tables(destination, MIXED_TABLE)
     assert run_sql(destination, f"select count(*) from w.{schema}.subscribers") == [(3,)]
 
 
@@ -305,10 +305,10 @@ def test_any_text_is_read_back_unchanged(
             )
             for first_name, last_name, tags in rows
         ]
-    wire_objects = [
+    subscriber_objects = [
         {"Id": number, "FirstName": first_name, "LastName": last_name, "Tags": tags}
         for number, (first_name, last_name, tags) in enumerate(rows)
     ]
-    written_table = write(file, build_test_table(*wire_objects))
+    written_table = export_tables(file, build_test_table(*subscriber_objects))
 
     assert read_sorted(file).equals(written_table.sort_by("id"))

@@ -1,4 +1,4 @@
-"""Destinations of every kind: files, database files, and tables on the servers of the tests."""
+"""Helpers for destinations of every kind: files, database files, and tables on the servers of the tests."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,13 +13,13 @@ import sqlalchemy as sa
 from connector.databases import build_engine
 from connector.warehouse.destination import Destination, Format, parse_destination
 from tests.databases import Database
-from tests.export.readers import choose_target
+from tests.export.readers import build_target
 
-SERVERS = (Format.POSTGRESQL, Format.MYSQL, Format.SQL)
-DATABASES = (Format.SQLITE, Format.DUCKDB, *SERVERS)
-MERGING_DATABASES = (Format.SQLITE, Format.DUCKDB, Format.POSTGRESQL, Format.MYSQL)
-DATABASE_FILES = (Format.SQLITE, Format.DUCKDB)
-FILES = (Format.PARQUET, Format.CSV, Format.JSON_LINES, Format.EXCEL)
+SERVER_FORMATS = (Format.POSTGRESQL, Format.MYSQL, Format.SQL)
+DATABASE_FORMATS = (Format.SQLITE, Format.DUCKDB, *SERVER_FORMATS)
+MERGING_FORMATS = (Format.SQLITE, Format.DUCKDB, Format.POSTGRESQL, Format.MYSQL)
+DATABASE_FILE_FORMATS = (Format.SQLITE, Format.DUCKDB)
+FILE_FORMATS = (Format.PARQUET, Format.CSV, Format.JSON_LINES, Format.EXCEL)
 
 _SCHEMA_NUMBERS = count()
 
@@ -40,8 +40,8 @@ def open_destination(
     request: pytest.FixtureRequest, folder: Path, database_format: Format, **options: Any
 ) -> Destination:
     """Return a new destination of this format. A destination on a server has its own schema, dropped after the test."""
-    if database_format not in SERVERS:
-        return parse_destination(choose_target(folder, database_format), **options)
+    if database_format not in SERVER_FORMATS:
+        return parse_destination(build_target(folder, database_format), **options)
     if database_format is Format.MYSQL:
         database: Database = request.getfixturevalue("mariadb")
         name = f"{sa.make_url(database.url).database}_{next(_SCHEMA_NUMBERS)}"
@@ -53,10 +53,10 @@ def open_destination(
     name = f"esp_{next(_SCHEMA_NUMBERS)}"
     server.run(f"create schema {name}")
     request.addfinalizer(lambda: server.run(f"drop schema {name} cascade"))
-    return parse_destination(find_url(server, database_format), **({"schema": name} | options))
+    return parse_destination(build_url(server, database_format), **({"schema": name} | options))
 
 
-def find_url(server: Database, database_format: Format) -> str:
+def build_url(server: Database, database_format: Format) -> str:
     """Return the URL of the server. The format `sql` gets the driver pg8000, like any database without its own
     format."""
     if database_format is Format.POSTGRESQL:
@@ -85,7 +85,7 @@ def run_sql(destination: Destination, *statements: str) -> list[tuple[Any, ...]]
 
 @contextmanager
 def connect(destination: Destination) -> Iterator[sa.Connection]:
-    """Open a connection of another program to a destination that SQLAlchemy reaches."""
+    """Open a connection to a destination as another program would, with SQLAlchemy."""
     url = destination.url or sa.URL.create("sqlite", database=str(destination.path))
     engine = build_engine(url)
     with engine.begin() as connection:

@@ -1,4 +1,4 @@
-"""Certificates of lists from services with different habits (architecture 2): some lists are complete, some are not."""
+"""Certificates of lists from services that behave differently (architecture 2). Only some of the lists are complete."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from connector.sandbox import SandboxProcess
 from connector.service.wire import ListQuery
 from tests.export.exports import read_certified_list
 
-COMPLETE: dict[str, object] = {"is_complete": True, "distinct": 2500}
+COMPLETE_LIST: dict[str, object] = {"is_complete": True, "distinct": 2500}
 CUT_OFF_LIST: dict[str, object] = {"is_complete": False, "reason": Reason.CUT_OFF}
 POSSIBLY_CUT_OFF_LIST: dict[str, object] = {"reason": Reason.CUT_OFF_POSSIBLE, "cut_off": CutOff.UNCHECKED}
 ACCEPTED_LIST: dict[str, object] = {"is_complete": True, "cut_off": CutOff.ACCEPTED}
@@ -18,11 +18,11 @@ UNCERTAIN_LIST: dict[str, object] = {"is_complete": True, "cut_off": CutOff.NOT_
 LIST_WITH_CHECKED_COUNT: dict[str, object] = {"reason": Reason.ID_ORDER, "total_count": TotalCount.CHECKED}
 
 CASES: list[tuple[dict[str, object], dict[str, Any], dict[str, object]]] = [
-    # switches of the service, options of the reading, expected values of the certificate
+    # switches of the sandbox, options of the reader, expected values of the certificate
     ({}, {}, {"reason": Reason.ONE_ANSWER, "distinct": 0, "pages": 1}),
-    ({"past_end": "null"}, {}, COMPLETE),
-    ({"past_end": "400"}, {}, COMPLETE),
-    ({"past_end": "404"}, {}, COMPLETE),
+    ({"past_end": "null"}, {}, COMPLETE_LIST),
+    ({"past_end": "400"}, {}, COMPLETE_LIST),
+    ({"past_end": "404"}, {}, COMPLETE_LIST),
     ({"list_error": 0.3, "seed": 5}, {}, {"is_complete": True, "distinct": 5000}),
     ({}, {"query": ListQuery(limit=50)}, {"is_complete": True, "distinct": 120, "pages": 5}),
     ({}, {"ignore_total_count": True}, LIST_WITH_CHECKED_COUNT),
@@ -30,7 +30,7 @@ CASES: list[tuple[dict[str, object], dict[str, Any], dict[str, object]]] = [
     ({"result_window": 2000, "order": "email"}, {}, CUT_OFF_LIST | {"total_last": 2000}),
     ({"result_window": 1733}, {}, CUT_OFF_LIST | {"total_last": 1733}),
     ({"result_window": 1733, "order": "email"}, {}, CUT_OFF_LIST | {"total_last": 1733}),
-    # 2000 is a typical size of a window: only evidence shows that the list is whole
+    # Many services show at most 2000 rows, so a list of 2000 rows is whole only if there is evidence.
     ({"result_window": 2000, "filters": "ignored"}, {}, POSSIBLY_CUT_OFF_LIST),
     ({"result_window": 2000, "filters": "ignored"}, {"allow_truncated": True}, ACCEPTED_LIST),
     ({"result_window": 1733, "filters": "ignored"}, {}, UNCERTAIN_LIST),

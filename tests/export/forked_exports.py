@@ -1,7 +1,7 @@
-"""A process that runs one export at a time in a fork, and kills the fork at its n-th statement or step.
+"""Runs each export in a fork of this process, and kills the fork at a chosen statement or step.
 
-A step is a change of the disk, or a request to a store. The process reads one line of JSON for each export, and writes
-the exit status.
+A step is a change of the disk, or a request to an object store. The process reads one line of JSON for each export, and
+writes the exit code.
 """
 
 import json
@@ -22,13 +22,13 @@ from tests.export.kill_points import call_at_disk_changes, call_at_statements
 from tests.export.test_modes import Person, build_person, publish
 
 ROOT = Path(__file__).parents[2]
-Export = Callable[..., bool]
+RunExport = Callable[..., bool]
 
 
 @contextmanager
-def open_killer() -> Iterator[Export]:
+def open_killable_exports() -> Iterator[RunExport]:
     """Yield a function that runs an export and returns whether the export was killed."""
-    command = [sys.executable, "-m", "tests.export.nursery"]
+    command = [sys.executable, "-m", "tests.export.forked_exports"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -37,9 +37,9 @@ def open_killer() -> Iterator[Export]:
         def run(**task: Any) -> bool:
             stdin.write(json.dumps(task) + "\n")
             stdin.flush()
-            status = int(stdout.readline())
-            assert status in (0, -signal.SIGKILL), f"the export exited with {status}"
-            return status != 0
+            exit_code = int(stdout.readline())
+            assert exit_code in (0, -signal.SIGKILL), f"the export exited with {exit_code}"
+            return exit_code != 0
 
         yield run
         stdin.close()
@@ -51,8 +51,8 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             _run_until_killed(**json.loads(line))
-        _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        _, wait_status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(wait_status), flush=True)
 
 
 def _run_until_killed(
@@ -83,34 +83,36 @@ def _kill_process() -> None:
 
 
 def _kill_at_statement(statement: int) -> None:
-    """Kill the process at the n-th point: before a statement or a commit, or before or after the loading of rows."""
+    """Kill the process at kill point number `statement`. Kill points are before each statement and commit, and before
+    and after rows are loaded."""
     point_numbers = count(1)
 
-    def kill_at_number() -> None:
+    def kill_at_point() -> None:
         if next(point_numbers) == statement:
             _kill_process()
 
-    call_at_statements(kill_at_number)
+    call_at_statements(kill_at_point)
 
 
 def _kill_at_step(step: int) -> None:
-    """Kill the process at the n-th step: before a change of the disk, or before or after a request to a store."""
+    """Kill the process at kill point number `step`. Kill points are before each change of the disk, and before and
+    after each request to a store."""
     point_numbers = count(1)
 
-    def kill_at_number() -> None:
+    def kill_at_point() -> None:
         if next(point_numbers) == step:
             _kill_process()
 
     send_request = s3fs.S3FileSystem._call_s3
 
     async def request_with_kill(*arguments: Any, **options: Any) -> Any:
-        kill_at_number()
+        kill_at_point()
         answer = await send_request(*arguments, **options)
-        kill_at_number()
+        kill_at_point()
         return answer
 
     setattr(s3fs.S3FileSystem, "_call_s3", request_with_kill)  # noqa: B010 - the class is patched before an instance exists
-    call_at_disk_changes(kill_at_number)
+    call_at_disk_changes(kill_at_point)
 
 
 if __name__ == "__main__":
