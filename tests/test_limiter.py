@@ -19,7 +19,7 @@ CREATED = Created(1, {"Id": 1}, 200)
 ANSWER_INTERVAL_S = 200.0  # longer than a run continues when every answer is a refusal
 
 
-class PlayedLimiter:
+class SimulatedLimiter:
     """A limiter on virtual time that records given answers."""
 
     def __init__(self, pace: Pace, time: VirtualTime) -> None:
@@ -34,12 +34,12 @@ class PlayedLimiter:
         self.limiter.release()
 
 
-def play_answers(*answers: tuple[int, Answer]) -> list[str | None]:
+def simulate_answers(*answers: tuple[int, Answer]) -> list[str | None]:
     """Return the reason why the load of each of two bases ended. Each answer is an index of a base and its answer."""
 
     async def play_all() -> list[str | None]:
         time, pace = VirtualTime(), Pace(max_concurrency=1)
-        limiters = [PlayedLimiter(pace, time) for _ in range(2)]
+        limiters = [SimulatedLimiter(pace, time) for _ in range(2)]
         for index, answer in answers:
             await limiters[index].record_answer(answer)
             time.now += ANSWER_INTERVAL_S
@@ -49,11 +49,11 @@ def play_answers(*answers: tuple[int, Answer]) -> list[str | None]:
 
 
 def test_refusals_of_a_base_do_not_end_the_run_if_another_base_has_a_create_between_them() -> None:
-    assert play_answers((0, RATE_REFUSAL), (1, CREATED), (0, RATE_REFUSAL)) == [None, None]
+    assert simulate_answers((0, RATE_REFUSAL), (1, CREATED), (0, RATE_REFUSAL)) == [None, None]
 
 
 @pytest.mark.parametrize("refusal", [RATE_REFUSAL, RATE_REFUSAL_503])
 def test_refusals_of_all_bases_together_end_the_run(refusal: Answer) -> None:
-    first_reason, second_reason = play_answers((0, refusal), (1, refusal))
+    first_reason, second_reason = simulate_answers((0, refusal), (1, refusal))
     assert first_reason is None
     assert "kept refusing" in (second_reason or "")

@@ -21,9 +21,11 @@ SHARD_COUNTS = (1, 2, 3, 4, 7, 64, 1000)
 def test_a_digest_is_in_exactly_one_shard(digests: list[bytes], count: int) -> None:
     shards = [Shard(index, count) for index in range(1, count + 1)]
     digest_array = join_digests([*digests, b"\0" * 16, b"\xff" * 16], 16)
-    is_contained = np.array([shard.contains(digest_array) for shard in shards])
-    assert is_contained.sum(axis=0).tolist() == [1] * (len(digests) + 2)
-    assert [[shard.holds(digest) for digest in digests] for shard in shards] == is_contained[:, : len(digests)].tolist()
+    contained_mask = np.array([shard.contains(digest_array) for shard in shards])
+    assert contained_mask.sum(axis=0).tolist() == [1] * (len(digests) + 2)
+    assert [[shard.holds(digest) for digest in digests] for shard in shards] == contained_mask[
+        :, : len(digests)
+    ].tolist()
 
 
 @given(st.binary(min_size=16, max_size=16), st.sampled_from(SHARD_COUNTS))

@@ -24,7 +24,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def view_page(url: str, address: str, screenshots: Path) -> dict[tuple[int, str], PageView]:
-    """View the page at each width and in both colour schemes, and write a screenshot of each view into the folder."""
+    """Open the page at each width and in both colour schemes, and write a screenshot of each view into the folder."""
 
     async def view_all() -> dict[tuple[int, str], PageView]:
         async with open_tab(address) as tab:

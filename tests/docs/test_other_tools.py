@@ -151,7 +151,7 @@ def test_dbt_builds_its_models_from_the_history(sandbox: SandboxProcess, folder:
 
 
 def test_a_foreign_tap_and_a_foreign_target_move_each_subscriber_once(sandbox: SandboxProcess, folder: Path) -> None:
-    """Move a thousand records through two pipes. Each program has its own environment."""
+    """Copy a thousand records through two pipes. Each program has its own environment."""
     sandbox.switch(drop_after=0.05, error_after=0.05)
     run_own = open_environment(folder, sandbox, f"{ROOT}[singer]", name="own")
     run_tap = open_environment(folder, sandbox, "tap-jsonl", name="tap")

@@ -1,4 +1,4 @@
-"""Durations and shares in a job."""
+"""Durations and percentages in a job."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Messages of the parts that a person sets: recipients, times, attachments, defaults, and errors that show a field."""
+"""Messages from the settings of a person: recipients, times, attachments, defaults, and errors that show the field."""
 
 import mimetypes
 import os
@@ -116,7 +116,7 @@ def test_a_file_above_the_limit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MessageError, match=r"terms\.pdf' is larger than 255 bytes"):
         read_attachment(path, max_bytes=255)
     with path.open("wb") as file:
-        file.truncate(1 << 40)  # a terabyte of zeros: the reading must stop at the limit
+        file.truncate(1 << 40)  # a terabyte of zeros, of which only the bytes up to the limit may be read
     with pytest.raises(MessageError, match="larger than 1,000 bytes"):
         read_attachment(path, max_bytes=1000)
 

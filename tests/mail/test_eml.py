@@ -40,10 +40,10 @@ def write_message(**changes: Any) -> bytes:
 
 
 def parse_email(data: bytes) -> EmailMessage:
-    mail = message_from_bytes(data, policy=python_policy)
-    assert isinstance(mail, EmailMessage)
-    assert [part.defects for part in mail.walk() if part.defects] == []
-    return mail
+    parsed_email = message_from_bytes(data, policy=python_policy)
+    assert isinstance(parsed_email, EmailMessage)
+    assert [part.defects for part in parsed_email.walk() if part.defects] == []
+    return parsed_email
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,16 @@ def parse_email(data: bytes) -> EmailMessage:
 def test_a_parser_reads_each_recipient_and_each_header(people: list[Recipient]) -> None:
     headers = [Header("X-Campaign", "Frühling  <1>"), Header("Date", "Sun, 22 Nov 2026 08:00:00 +0000")]
     data = write_message(to=people, cc=people, bcc=people, reply_to=people, subject=LONG_SUBJECT, headers=headers)
-    mail = message_from_string(data.decode(), policy=python_policy)  # the bytes parser does not decode UTF-8 headers
+    # Python's parser of bytes does not decode headers in UTF-8.
+    parsed_email = message_from_string(data.decode(), policy=python_policy)
     for name in ("To", "Cc", "Bcc", "Reply-To"):
-        parsed_people = [(address.addr_spec, address.display_name or None) for address in mail[name].addresses]
+        parsed_people = [(address.addr_spec, address.display_name or None) for address in parsed_email[name].addresses]
         assert parsed_people == [(person.email, person.name) for person in people]
-    assert (mail["Subject"], mail["X-Campaign"], mail["Date"]) == (LONG_SUBJECT, "Frühling  <1>", headers[1].value)
+    assert (parsed_email["Subject"], parsed_email["X-Campaign"], parsed_email["Date"]) == (
+        LONG_SUBJECT,
+        "Frühling  <1>",
+        headers[1].value,
+    )
     header_lines = data.partition(b"\r\n\r\n")[0].split(b"\r\n")
     assert [line for line in header_lines if line.startswith(b" ")] == []
     assert data.isascii() == all(person.email.isascii() for person in people)
@@ -80,10 +85,10 @@ def test_a_parser_reads_any_text_unchanged(text: str) -> None:
 @pytest.mark.parametrize("name", ["terms.pdf", "a%20b.pdf", "a'b''c.pdf", "名前" * 60 + ".pdf", "; x=y"])
 @pytest.mark.parametrize("content", [b"\r\n", b"\n" * 100, b"x" * 1000, bytes(range(256))])
 def test_a_parser_reads_each_file_with_its_name_and_type(name: str, content: bytes) -> None:
-    mail: Any = parse_email(
+    parsed_email: Any = parse_email(
         write_message(attachments=[Attachment(content, name, "text/html; charset=koi8-r", "inline", "logo")])
     )
-    (part,) = (mail_part for mail_part in mail.walk() if mail_part.get_filename() is not None)
+    (part,) = (mail_part for mail_part in parsed_email.walk() if mail_part.get_filename() is not None)
     assert (part.get_payload(decode=True), part.get_filename(), part["Content-ID"]) == (content, name, "<logo>")
     assert (part.get_content_type(), part.get_param("charset")) == ("text/html", "koi8-r")
 

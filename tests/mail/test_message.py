@@ -84,7 +84,7 @@ def test_the_largest_email_has_the_json_of_the_document() -> None:
     ]
 
 
-def build_message_later(**changes: Any) -> Callable[[], object]:
+def build_message_in_call(**changes: Any) -> Callable[[], object]:
     return lambda: Message(**{**MESSAGE_FIELDS, **changes})
 
 
@@ -95,13 +95,13 @@ def build_settings_later(**changes: Any) -> Callable[[], object]:
 LOGO = Attachment(b"x", "a.png", "image/png", "inline", "logo")
 
 FORBIDDEN_PARTS: list[tuple[str, Callable[[], object]]] = [
-    ("Email.To", build_message_later(to=[])),
-    ("Email.Subject", build_message_later(subject="Hello\r\nBcc: x@example.com")),
-    ("Email.Subject", build_message_later(subject=None)),
-    ("Email.Html", build_message_later(plain_text=None)),
-    ("Email.Html", build_message_later(plain_text="", html="")),
-    ("Email.PlainText", build_message_later(plain_text="\ud800")),
-    ("Email.Attachments[1].ContentId", build_message_later(attachments=[LOGO, LOGO])),
+    ("Email.To", build_message_in_call(to=[])),
+    ("Email.Subject", build_message_in_call(subject="Hello\r\nBcc: x@example.com")),
+    ("Email.Subject", build_message_in_call(subject=None)),
+    ("Email.Html", build_message_in_call(plain_text=None)),
+    ("Email.Html", build_message_in_call(plain_text="", html="")),
+    ("Email.PlainText", build_message_in_call(plain_text="\ud800")),
+    ("Email.Attachments[1].ContentId", build_message_in_call(attachments=[LOGO, LOGO])),
     ("Recipient.Email", lambda: Recipient("")),
     ("Recipient.Email", lambda: Recipient("ann")),
     ("Recipient.Email", lambda: Recipient("@example.com")),

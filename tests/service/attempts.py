@@ -1,4 +1,4 @@
-"""Helpers to make one attempt at a test server."""
+"""Helpers that send one request to a test server."""
 
 import pytest
 
@@ -7,9 +7,9 @@ from connector.service.transport import open_transport
 from connector.service.wire import Ambiguous, ListQuery, NotSent, RawAnswer, Request, build_create, build_list
 from tests.service.faults import build_response
 
-CREATE = build_create(b'{"Subscriber":{}}')
-LIST = build_list(ListQuery(email="ann@example.com"))
-REQUESTS = pytest.mark.parametrize("request_", [CREATE, LIST], ids=["POST", "GET"])
+CREATE_REQUEST = build_create(b'{"Subscriber":{}}')
+LIST_REQUEST = build_list(ListQuery(email="ann@example.com"))
+REQUESTS = pytest.mark.parametrize("request_", [CREATE_REQUEST, LIST_REQUEST], ids=["POST", "GET"])
 OK = build_response(b'{"success": true}')
 
 

@@ -41,8 +41,8 @@ class Connection:
 
     def reset(self) -> None:
         """Close with a RST instead of a FIN."""
-        sock = self.writer.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        server_socket = self.writer.get_extra_info("socket")
+        server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
 
@@ -80,18 +80,18 @@ async def serve(
             tasks.discard(task)
             writer.close()
 
-    listening = await asyncio.start_server(handle, "127.0.0.1", port, ssl=tls)
-    server.port = listening.sockets[0].getsockname()[1]
+    asyncio_server = await asyncio.start_server(handle, "127.0.0.1", port, ssl=tls)
+    server.port = asyncio_server.sockets[0].getsockname()[1]
     try:
         yield server
     finally:
-        listening.close()
+        asyncio_server.close()
         for task in list(tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@functools.cache  # the key is made once for all tests and stays in memory
+@functools.cache  # the key is made once for all tests, and stays in memory
 def make_authority() -> trustme.CA:
     """Return the authority that signs the certificate of `build_tls_context`. Only test_tls.py trusts the authority."""
     return trustme.CA()
@@ -111,7 +111,7 @@ def build_response(body: bytes, status: str = "200 OK", **headers: str) -> bytes
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-def answers(*responses: bytes) -> Fault:
+def answer_with(*responses: bytes) -> Fault:
     """Answer the requests with these responses in turn, and all further requests with the last response."""
     remaining_responses = list(responses)
 
@@ -124,7 +124,7 @@ def answers(*responses: bytes) -> Fault:
     return answer
 
 
-def answers_then_cuts(first_answer: bytes) -> Fault:
+def answer_then_cut(first_answer: bytes) -> Fault:
     """Answer the first request of a connection, read the second request, and close the connection."""
 
     async def answer(connection: Connection) -> None:
@@ -135,8 +135,8 @@ def answers_then_cuts(first_answer: bytes) -> Fault:
     return answer
 
 
-def answers_then_closes(first_answer: bytes) -> Fault:
-    """Answer one request of each connection, and close the connection without announcing this."""
+def answer_then_close(first_answer: bytes) -> Fault:
+    """Answer one request of each connection, and close the connection without `Connection: close` in the answer."""
 
     async def answer(connection: Connection) -> None:
         if await connection.read_request():
@@ -191,13 +191,13 @@ async def cut_without_length(connection: Connection) -> None:
     await connection.write(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"success": true, "Subs')
 
 
-async def hang(connection: Connection) -> None:
+async def never_answer(connection: Connection) -> None:
     """Read and never answer. A TLS client gets no handshake."""
     while data := await connection.reader.read(65536):
         connection.server.requests.append(data)
 
 
-async def trickle(connection: Connection) -> None:
+async def answer_byte_by_byte(connection: Connection) -> None:
     """Send an answer byte by byte without end."""
     await connection.read_request()
     await connection.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
@@ -206,19 +206,19 @@ async def trickle(connection: Connection) -> None:
         await asyncio.sleep(0.02)
 
 
-async def garbage(connection: Connection) -> None:
+async def answer_with_garbage(connection: Connection) -> None:
     await connection.read_request()
     await connection.write(b"\x16\x03\x01 this is no HTTP\r\n\r\n")
 
 
-async def speak_plain_to_tls(connection: Connection) -> None:
+async def answer_tls_in_plain_text(connection: Connection) -> None:
     """Answer a TLS handshake in plain text."""
     await connection.reader.read(65536)
     await connection.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
 def find_unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    with socket.socket() as test_socket:
+        test_socket.bind(("127.0.0.1", 0))
+        port: int = test_socket.getsockname()[1]
         return port

@@ -1,11 +1,11 @@
-"""A replacement of sleep that records the waits and returns at once."""
+"""A replacement for sleep that records the waits and returns at once."""
 
 from collections.abc import Awaitable, Callable
 
 from connector.clock import Clock, system_clock
 
 
-class Waits:
+class RecordedWaits:
     """A sleep that records its seconds and returns at once. `on_wait` is called with the number of each wait."""
 
     def __init__(self, on_wait: Callable[[int], Awaitable[None]] | None = None) -> None:

@@ -1,5 +1,4 @@
-"""The meaning of an answer of the service: success, refusal or uncertainty, its message, its kind and its
-Retry-After."""
+"""The parsed answer of the service: success, refusal or uncertainty, its message, its kind and its Retry-After."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -142,7 +141,7 @@ def test_a_redirect_or_a_server_error_is_ambiguous_with_any_body(status: int) ->
         assert isinstance(parse(status, {}, b'{"success": false, "message": "no"}', NOW), Ambiguous)
 
 
-def test_a_failure_that_claims_success_is_ambiguous() -> None:
+def test_a_status_of_failure_with_a_body_of_success_is_ambiguous() -> None:
     for status in [302, 400, 409, 422, 429, 500]:
         for parse, body in zip(PARSERS, (CREATED_ANSWER, LIST_ANSWER, EMAIL_ANSWER), strict=True):
             answer = parse(status, {}, body, NOW)
@@ -218,7 +217,7 @@ def test_a_page_with_half_a_surrogate_pair_can_be_read() -> None:
 
 # The message of an error in any format, and the kind of a refusal
 
-HTML = {"Content-Type": "text/html; charset=utf-8"}
+HTML_HEADERS = {"Content-Type": "text/html; charset=utf-8"}
 
 
 def test_an_error_in_a_known_format_is_shown_as_its_text() -> None:
@@ -255,7 +254,7 @@ def test_an_error_in_any_other_format_is_shown_as_text() -> None:
 
 
 def test_tags_are_removed_from_html_and_not_from_plain_text() -> None:
-    assert extract_message(400, HTML, b"no <b>such</b> list") == "no such list"
+    assert extract_message(400, HTML_HEADERS, b"no <b>such</b> list") == "no such list"
     assert extract_message(400, {"Content-Type": "text/plain"}, b"no <b>such</b> list") == "no <b>such</b> list"
 
 
@@ -345,8 +344,8 @@ def test_the_case_of_the_header_retry_after_is_ignored() -> None:
 
 def test_a_date_in_retry_after_is_compared_with_the_date_of_the_answer() -> None:
     headers = {"Retry-After": "Sat, 21 Nov 2026 12:10:30 GMT", "Date": "Sat, 21 Nov 2026 12:10:00 GMT"}
-    for skew in (timedelta(0), timedelta(minutes=11), timedelta(minutes=-9)):
-        assert parse_retry_after(headers, NOW + skew) == 30.0
+    for clock_skew in (timedelta(0), timedelta(minutes=11), timedelta(minutes=-9)):
+        assert parse_retry_after(headers, NOW + clock_skew) == 30.0
     assert parse_retry_after({**headers, "Date": "no date"}, NOW) == 630.0
 
 

@@ -19,7 +19,7 @@ from connector.service.settings import Service, Token
 from connector.service.wire import Accepted, Ambiguous, Created, ListPage, ListQuery, NotSent, Refused
 from tests.service import faults
 from tests.service.faults import Fault, build_response, find_unused_port, serve
-from tests.service.waits import Waits
+from tests.service.recorded_waits import RecordedWaits
 
 TOKEN = Token("s3cret-token")
 CREATED_ANSWER = build_response(
@@ -30,12 +30,12 @@ EMAIL_ANSWER = build_response(b'{"success": true, "SendEmail": {"SendMessageRequ
 RATE_REFUSAL = build_response(b'{"message": "slow down"}', "429 Too Many Requests", Retry_After="2")
 TAKEN_REFUSAL = build_response(b'{"message": "taken"}', "422 Unprocessable")
 SERVER_ERROR = build_response(b"oops", "500 Internal Server Error")
-EMAIL = b'{"SendEmail":{}}'
+EMAIL_BODY = b'{"SendEmail":{}}'
 
 
 async def test_an_operation_sends_its_request_with_the_token_and_returns_its_result() -> None:
     async with (
-        serve(faults.answers(CREATED_ANSWER, LIST_ANSWER, EMAIL_ANSWER)) as server,
+        serve(faults.answer_with(CREATED_ANSWER, LIST_ANSWER, EMAIL_ANSWER)) as server,
         open_client(Service(server.base_url + "/base/", TOKEN, "Bearer {token}")) as client,
     ):
         create_answer = await client.create_subscriber(b'{"Subscriber":{}}')
@@ -46,16 +46,16 @@ async def test_an_operation_sends_its_request_with_the_token_and_returns_its_res
             "ann@example.com",
         )
         assert await client.list_subscribers(ListQuery(base_id=7)) == ListPage([{"Id": 5}], 1, None, None)
-        assert await client.send_email(EMAIL) == Accepted(8, "<m>")
+        assert await client.send_email(EMAIL_BODY) == Accepted(8, "<m>")
 
-    create, listing, send = server.requests
+    create, list_request, send = server.requests
     assert create.startswith(b"POST /base/api/subscribers/create-subscriber/ HTTP/1.1\r\n")
     assert create.endswith(b'\r\n\r\n{"Subscriber":{}}')
-    assert listing.startswith(b"GET /base/api/subscribers/subscribers-list/?offset=0&limit=1000&BaseId=7 HTTP/1.1")
-    assert listing.endswith(b"\r\n\r\n")
-    assert b"Content-Type" not in listing
+    assert list_request.startswith(b"GET /base/api/subscribers/subscribers-list/?offset=0&limit=1000&BaseId=7 HTTP/1.1")
+    assert list_request.endswith(b"\r\n\r\n")
+    assert b"Content-Type" not in list_request
     assert send.startswith(b"POST /base/api/emails/send-instant-email/ HTTP/1.1\r\n")
-    assert send.endswith(b"\r\n\r\n" + EMAIL)
+    assert send.endswith(b"\r\n\r\n" + EMAIL_BODY)
     for request in server.requests:
         assert request.count(b"\r\nAuthorization: Bearer s3cret-token\r\n") == 1
     for request in (create, send):
@@ -63,7 +63,10 @@ async def test_an_operation_sends_its_request_with_the_token_and_returns_its_res
 
 
 async def test_a_large_body_is_sent_completely() -> None:
-    async with serve(faults.answers(CREATED_ANSWER)) as server, open_client(Service(server.base_url, TOKEN)) as client:
+    async with (
+        serve(faults.answer_with(CREATED_ANSWER)) as server,
+        open_client(Service(server.base_url, TOKEN)) as client,
+    ):
         body = b"0123456789" * 500_000
         assert isinstance(await client.create_subscriber(body), Created)
         assert server.requests[0].endswith(b"\r\n\r\n" + body)
@@ -73,7 +76,10 @@ def test_any_text_in_a_query_reaches_the_service_unchanged() -> None:
     texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30).filter(str.strip)
 
     async def check_query(email: str, name: str) -> None:
-        async with serve(faults.answers(LIST_ANSWER)) as server, open_client(Service(server.base_url, TOKEN)) as client:
+        async with (
+            serve(faults.answer_with(LIST_ANSWER)) as server,
+            open_client(Service(server.base_url, TOKEN)) as client,
+        ):
             await client.list_subscribers(ListQuery(email=email, first_name=name, is_active=False, gender=""))
             target = server.requests[0].split(b" ")[1].decode("ascii")
             assert parse_qsl(urlsplit(target).query, keep_blank_values=True, strict_parsing=True) == [
@@ -104,8 +110,8 @@ async def test_an_operation_returns_a_failure_as_a_value() -> None:
     ]
     for response_bytes, answer in cases:
         async with (
-            serve(faults.answers(response_bytes)) as server,
-            open_client(Service(server.base_url, TOKEN), clock=Waits().clock) as client,
+            serve(faults.answer_with(response_bytes)) as server,
+            open_client(Service(server.base_url, TOKEN), clock=RecordedWaits().clock) as client,
         ):
             assert await call_all_operations(client) == [answer] * 3
             assert len(server.requests) == 3
@@ -115,15 +121,15 @@ async def call_all_operations(client: Client) -> list[object]:
     return [
         await client.create_subscriber(b"{}"),
         await client.list_subscribers(ListQuery()),
-        await client.send_email(EMAIL),
+        await client.send_email(EMAIL_BODY),
     ]
 
 
 async def test_an_operation_counts_its_sent_limited_and_failed_requests() -> None:
     replies = (CREATED_ANSWER, RATE_REFUSAL, TAKEN_REFUSAL, SERVER_ERROR, CREATED_ANSWER)
     async with (
-        serve(faults.answers(*replies)) as server,
-        open_client(Service(server.base_url, TOKEN), clock=Waits().clock) as client,
+        serve(faults.answer_with(*replies)) as server,
+        open_client(Service(server.base_url, TOKEN), clock=RecordedWaits().clock) as client,
     ):
         for _ in replies:
             await client.create_subscriber(b"{}")
@@ -142,20 +148,22 @@ async def test_a_date_in_retry_after_is_read_with_the_clock_of_the_client() -> N
     rate_refusal = build_response(b"", "503 Unavailable", Retry_After="Sat, 21 Nov 2026 12:00:30 GMT")
     service_at = datetime(2026, 11, 21, 12, 0, 10, tzinfo=UTC)
     async with (
-        serve(faults.answers(rate_refusal)) as server,
+        serve(faults.answer_with(rate_refusal)) as server,
         open_client(Service(server.base_url, TOKEN), clock=replace(system_clock(), now=lambda: service_at)) as client,
     ):
         assert await client.create_subscriber(b"{}") == Ambiguous(503, "", 20.0)
 
 
 FAULTS_WITH_SECRETS: list[Fault] = [
-    faults.answers(CREATED_ANSWER, LIST_ANSWER, build_response(b"s3cret-token ann@example.com", "401 Unauthorized")),
+    faults.answer_with(
+        CREATED_ANSWER, LIST_ANSWER, build_response(b"s3cret-token ann@example.com", "401 Unauthorized")
+    ),
     faults.cut_before_answer,
     faults.reset_before_answer,
     faults.cut_in_the_head,
     faults.cut_in_the_body,
-    faults.hang,
-    faults.garbage,
+    faults.never_answer,
+    faults.answer_with_garbage,
 ]
 
 
@@ -185,22 +193,22 @@ def test_list_requests_obey_max_rate_and_find_the_limit_of_the_service(max_rate:
         assert (rate.found is not None) == bool(service_rate)
 
 
-def test_a_page_that_waits_for_the_end_of_a_pause_counts_as_sent_after_the_pause() -> None:
-    """A pause begins while the page waits for its turn."""
+def test_a_page_that_waits_for_the_end_of_a_pause_is_recorded_as_sent_after_the_pause() -> None:
+    """A pause begins while the second page waits."""
     sent_times: list[float] = []
 
-    class Rate(RateController):
+    class RecordingRate(RateController):
         def record_served(self, sent_at: float, now: float) -> None:
             sent_times.append(sent_at)
 
     async def send_two_list_requests() -> float:
         async def begin_pause(number: int) -> None:
-            if number == 1:  # the second page waits for its turn
-                client.quiet_until = waits.clock.monotonic() + 30.0
+            if number == 1:  # the second page waits
+                client.quiet_until = recorded_waits.clock.monotonic() + 30.0
 
-        waits = Waits(begin_pause)
+        recorded_waits = RecordedWaits(begin_pause)
         service = Service(sandbox.base_url, Token(sandbox.token))
-        async with open_client(service, clock=waits.clock, rate=Rate(2.0)) as client:
+        async with open_client(service, clock=recorded_waits.clock, rate=RecordingRate(2.0)) as client:
             await client.list_subscribers(ListQuery(limit=1))
             await client.list_subscribers(ListQuery(limit=2))
             return client.quiet_until

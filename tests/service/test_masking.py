@@ -23,16 +23,18 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
     "percent-encoded path": quote,
     "percent-encoded in small letters": lambda text: quote(text, safe="").lower(),
     "percent-encoded twice": lambda text: quote(quote(text, safe=""), safe=""),
-    "percent-encoded to the last letter": lambda text: "".join(f"%{ord(sign):02X}" for sign in text),
+    "percent-encoded to the last letter": lambda text: "".join(f"%{ord(character):02X}" for character in text),
     "form": quote_plus,
     "JSON": lambda text: json.dumps(text)[1:-1],
     "JSON with escaped slashes": lambda text: json.dumps(text)[1:-1].replace("/", r"\/"),
-    "JSON safe in HTML": lambda text: "".join(f"\\u{ord(sign):04x}" if not sign.isalnum() else sign for sign in text),
+    "JSON safe in HTML": lambda text: "".join(
+        f"\\u{ord(character):04x}" if not character.isalnum() else character for character in text
+    ),
     "JSON in JSON": lambda text: json.dumps(json.dumps(text))[3:-3],
     "HTML": html.escape,
     "HTML except quotes": lambda text: html.escape(text, quote=False),
-    "HTML by numbers": lambda text: "".join(f"&#{ord(sign)};" for sign in text),
-    "HTML by hexadecimals": lambda text: "".join(f"&#x{ord(sign):X};" for sign in text),
+    "HTML by numbers": lambda text: "".join(f"&#{ord(character)};" for character in text),
+    "HTML by hexadecimals": lambda text: "".join(f"&#x{ord(character):X};" for character in text),
     "HTML by names": lambda text: text.replace('"', "&quot;").replace("+", "&plus;").replace("/", "&sol;"),
     "HTML twice": lambda text: html.escape(html.escape(text)),
 }
@@ -57,7 +59,7 @@ ANSWERS_WITH_TOKEN = {
 async def test_an_answer_shows_no_token() -> None:
     for answer_with_token in ANSWERS_WITH_TOKEN.values():
         async with (
-            serve(faults.answers(answer_with_token)) as server,
+            serve(faults.answer_with(answer_with_token)) as server,
             open_client(Service(server.base_url, Token(SECRET))) as client,
         ):
             refusal = Refused(401, f"token {MASKED} is old", None)
@@ -69,7 +71,7 @@ async def test_an_answer_shows_no_token() -> None:
 async def test_the_target_of_a_redirect_shows_no_token() -> None:
     redirection = build_response(b"", "302 Found", Location=f"/login?token={quote(SECRET)}&next=/")
     async with (
-        serve(faults.answers(redirection)) as server,
+        serve(faults.answer_with(redirection)) as server,
         open_client(Service(server.base_url, Token(SECRET))) as client,
     ):
         answer = await client.create_subscriber(b"{}")
@@ -81,7 +83,7 @@ async def test_the_target_of_a_redirect_shows_no_token() -> None:
 async def test_a_token_that_looks_escaped_is_masked(secret: str, page: str) -> None:
     answer_with_token = build_response(page.format(secret).encode(), "401 Unauthorized")
     async with (
-        serve(faults.answers(answer_with_token)) as server,
+        serve(faults.answer_with(answer_with_token)) as server,
         open_client(Service(server.base_url, Token(secret))) as client,
     ):
         assert await client.create_subscriber(b"{}") == Refused(401, f"token {MASKED} is old", None)

@@ -11,7 +11,7 @@ from connector.service.wire import NotSent, RawAnswer, build_create
 from tests.service import faults
 from tests.service.faults import build_response, find_unused_port, serve
 
-CREATE = build_create(b"{}")
+CREATE_REQUEST = build_create(b"{}")
 OK = build_response(b"{}")
 PROXY_REFUSAL = build_response(b"", "407 Proxy Authentication Required")
 
@@ -25,12 +25,12 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def send_through_proxy(base_url: str, proxy: str | None) -> object:
     async with open_transport(Service(base_url, Token("s3cret"), timeout_s=5.0, proxy=proxy)) as transport:
-        return await transport.send(CREATE)
+        return await transport.send(CREATE_REQUEST)
 
 
 @pytest.mark.parametrize("name", ["https_proxy", "HTTPS_PROXY"])
 async def test_the_proxy_of_the_environment_is_used_only_on_request(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    async with serve(faults.answers(PROXY_REFUSAL)) as proxy:
+    async with serve(faults.answer_with(PROXY_REFUSAL)) as proxy:
         monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
         await send_through_proxy("https://localhost:1", None)
         assert proxy.requests == []
@@ -46,7 +46,7 @@ async def test_a_loopback_service_over_plain_http_is_never_reached_through_a_pro
 ) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{find_unused_port()}")
-    async with serve(faults.answers(OK)) as server:
+    async with serve(faults.answer_with(OK)) as server:
         assert isinstance(await send_through_proxy(server.base_url, "env"), RawAnswer)
 
 
@@ -61,7 +61,7 @@ async def test_a_request_through_a_proxy_that_refuses_is_not_sent_and_hides_the_
     monkeypatch: pytest.MonkeyPatch, credentials: str
 ) -> None:
     """This version of aiohttp would send the token of the service to a proxy without credentials."""
-    async with serve(faults.answers(PROXY_REFUSAL)) as proxy:
+    async with serve(faults.answer_with(PROXY_REFUSAL)) as proxy:
         monkeypatch.setenv("https_proxy", f"http://{credentials}127.0.0.1:{proxy.port}")
         answer = await send_through_proxy("https://localhost:1", "env")
         assert answer == NotSent("the proxy (service.proxy) refused to connect (status 407)")
@@ -71,7 +71,7 @@ async def test_a_request_through_a_proxy_that_refuses_is_not_sent_and_hides_the_
 
 async def test_the_proxy_of_the_settings_is_used_in_any_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "localhost")
-    async with serve(faults.answers(PROXY_REFUSAL)) as proxy:
+    async with serve(faults.answer_with(PROXY_REFUSAL)) as proxy:
         await send_through_proxy("https://localhost:1", f"http://127.0.0.1:{proxy.port}")
         assert proxy.requests[0].startswith(b"CONNECT localhost:1 HTTP/1.1")
 

@@ -13,7 +13,7 @@ from connector.service.settings import Service, Token
 from connector.service.wire import Ambiguous, Created, ListPage, ListQuery, NotSent, Refused
 from tests.service import faults
 from tests.service.faults import build_response, find_unused_port, serve
-from tests.service.waits import Waits
+from tests.service.recorded_waits import RecordedWaits
 
 CreateAnswer = Created | Refused | Ambiguous | NotSent
 
@@ -36,13 +36,13 @@ SERVER_ERROR = build_response(b"oops", "500 Internal Server Error")
 BROKEN_ANSWER = Ambiguous(500, "oops", None)
 
 
-def build_retrier(waits: Waits, attempts: int = 6, longest_s: float = 60.0) -> Retrier:
-    return Retrier(attempts, longest_s, clock=waits.clock, rng=random.Random(7))
+def build_retrier(recorded_waits: RecordedWaits, attempt_count: int = 6, max_wait_s: float = 60.0) -> Retrier:
+    return Retrier(attempt_count, max_wait_s, clock=recorded_waits.clock, rng=random.Random(7))
 
 
-def connect(server: faults.Server, waits: Waits) -> AbstractAsyncContextManager[Client]:
+def connect(server: faults.Server, recorded_waits: RecordedWaits) -> AbstractAsyncContextManager[Client]:
     """Open a client whose pauses do not sleep."""
-    return open_client(Service(server.base_url, TOKEN), clock=waits.clock)
+    return open_client(Service(server.base_url, TOKEN), clock=recorded_waits.clock)
 
 
 def build_create_call(client: Client) -> tuple[Callable[[], Awaitable[CreateAnswer]], RequestCounts]:
@@ -54,7 +54,7 @@ def build_read_call(client: Client) -> tuple[Callable[[], Awaitable[ReadAnswer]]
 
 
 @pytest.mark.parametrize(
-    ("fault", "answer_class"), [(faults.answers(CREATED_ANSWER), Created), (faults.cut_before_answer, Ambiguous)]
+    ("fault", "answer_class"), [(faults.answer_with(CREATED_ANSWER), Created), (faults.cut_before_answer, Ambiguous)]
 )
 async def test_a_create_is_retried_until_the_service_is_reachable_and_is_sent_once(
     fault: faults.Fault, answer_class: type
@@ -68,7 +68,9 @@ async def test_a_create_is_retried_until_the_service_is_reachable_and_is_sent_on
 
         server: list[faults.Server] = []
         client = await stack.enter_async_context(open_client(Service(f"http://127.0.0.1:{port}", TOKEN)))
-        assert isinstance(await build_retrier(Waits(start_service)).send(*build_create_call(client)), answer_class)
+        assert isinstance(
+            await build_retrier(RecordedWaits(start_service)).send(*build_create_call(client)), answer_class
+        )
         assert len(server[0].requests) == 1
         assert (client.counts["create"].sent, client.counts["create"].retried) == (4, 3)
 
@@ -82,13 +84,13 @@ async def test_a_create_that_was_sent_is_never_sent_again() -> None:
         build_response(b"", "409 Conflict"),
         build_response(b"", "302 Found"),
     ]:
-        waits = Waits()
+        recorded_waits = RecordedWaits()
         async with (
-            serve(faults.answers(response_bytes, CREATED_ANSWER)) as server,
+            serve(faults.answer_with(response_bytes, CREATED_ANSWER)) as server,
             open_client(Service(server.base_url, TOKEN)) as client,
         ):
-            assert isinstance(await build_retrier(waits).send(*build_create_call(client)), Refused | Ambiguous)
-            assert (len(server.requests), waits.seconds, client.counts["create"].retried) == (1, [], 0)
+            assert isinstance(await build_retrier(recorded_waits).send(*build_create_call(client)), Refused | Ambiguous)
+            assert (len(server.requests), recorded_waits.seconds, client.counts["create"].retried) == (1, [], 0)
 
 
 async def test_a_create_whose_answer_was_lost_is_never_sent_again() -> None:
@@ -96,43 +98,48 @@ async def test_a_create_whose_answer_was_lost_is_never_sent_again() -> None:
         faults.cut_before_answer,
         faults.reset_before_answer,
         faults.cut_in_the_body,
-        faults.hang,
-        faults.garbage,
+        faults.never_answer,
+        faults.answer_with_garbage,
     ]
     for fault in cases:
-        waits, timeout_s = Waits(), 1.0 if fault is faults.hang else 10.0  # a connection may take half of the timeout
+        recorded_waits = RecordedWaits()
+        timeout_s = 1.0 if fault is faults.never_answer else 10.0  # a connection may take half of the timeout
         async with serve(fault) as server, open_client(Service(server.base_url, TOKEN, timeout_s=timeout_s)) as client:
-            assert isinstance(await build_retrier(waits).send(*build_create_call(client)), Ambiguous)
-            assert (len(server.requests), server.connection_count, waits.seconds) == (1, 1, [])
+            assert isinstance(await build_retrier(recorded_waits).send(*build_create_call(client)), Ambiguous)
+            assert (len(server.requests), server.connection_count, recorded_waits.seconds) == (1, 1, [])
 
 
 async def test_a_create_that_cannot_be_sent_has_a_limited_number_of_attempts_with_growing_waits() -> None:
-    waits = Waits()
+    recorded_waits = RecordedWaits()
     async with open_client(Service(f"http://127.0.0.1:{find_unused_port()}", TOKEN)) as client:
-        assert isinstance(await build_retrier(waits, attempts=9).send(*build_create_call(client)), NotSent)
+        assert isinstance(
+            await build_retrier(recorded_waits, attempt_count=9).send(*build_create_call(client)), NotSent
+        )
         assert client.counts["create"] == RequestCounts(sent=9, retried=8, failed=9)
-    windows = (0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0)
-    assert len(waits.seconds) == len(windows)
-    assert all(0.0 <= waited_s <= window for waited_s, window in zip(waits.seconds, windows, strict=True))
-    assert max(waits.seconds) > 4.0
-    assert len(set(waits.seconds)) == len(windows)
+    max_waits_s = (0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0)
+    assert len(recorded_waits.seconds) == len(max_waits_s)
+    assert all(
+        0.0 <= waited_s <= max_wait_s for waited_s, max_wait_s in zip(recorded_waits.seconds, max_waits_s, strict=True)
+    )
+    assert max(recorded_waits.seconds) > 4.0
+    assert len(set(recorded_waits.seconds)) == len(max_waits_s)
 
 
 async def test_a_create_that_cannot_be_sent_is_not_tried_again_after_a_stop() -> None:
-    waits: list[float] = []
+    recorded_waits: list[float] = []
 
     async def wait(seconds: float) -> bool:
-        waits.append(seconds)
-        return len(waits) < 2
+        recorded_waits.append(seconds)
+        return len(recorded_waits) < 2
 
     async with open_client(Service(f"http://127.0.0.1:{find_unused_port()}", TOKEN)) as client:
-        assert isinstance(await build_retrier(Waits()).send(*build_create_call(client), wait), NotSent)
-        assert len(waits) == 2
+        assert isinstance(await build_retrier(RecordedWaits()).send(*build_create_call(client), wait), NotSent)
+        assert len(recorded_waits) == 2
         assert client.counts["create"].retried == 1
 
 
 async def test_a_read_is_sent_again_after_an_uncertain_answer() -> None:
-    waits = Waits()
+    recorded_waits = RecordedWaits()
     cut_answer = b"HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n{'success': false}"
     replies = (
         SERVER_ERROR,
@@ -142,8 +149,8 @@ async def test_a_read_is_sent_again_after_an_uncertain_answer() -> None:
         RATE_REFUSAL,
         LIST_ANSWER,
     )
-    async with serve(faults.answers(*replies)) as server, connect(server, waits) as client:
-        assert isinstance(await build_retrier(waits).read(*build_read_call(client)), ListPage)
+    async with serve(faults.answer_with(*replies)) as server, connect(server, recorded_waits) as client:
+        assert isinstance(await build_retrier(recorded_waits).read(*build_read_call(client)), ListPage)
         assert len(server.requests) == len(replies)
         assert client.counts["list"] == RequestCounts(sent=6, retried=5, limited=1, failed=4)
 
@@ -152,32 +159,33 @@ async def test_a_read_is_sent_again_after_an_uncertain_answer() -> None:
     ("response_bytes", "retry_after_s"), [(RATE_REFUSAL, 7.0), (UNAVAILABLE_ANSWER, 4.0)], ids=["429", "503"]
 )
 async def test_a_read_waits_for_retry_after(response_bytes: bytes, retry_after_s: float) -> None:
-    waits = Waits()
+    recorded_waits = RecordedWaits()
     async with (
-        serve(faults.answers(response_bytes, response_bytes, LIST_ANSWER)) as server,
-        connect(server, waits) as c,
+        serve(faults.answer_with(response_bytes, response_bytes, LIST_ANSWER)) as server,
+        connect(server, recorded_waits) as client,
     ):
-        assert isinstance(await build_retrier(waits).read(*build_read_call(c)), ListPage)
-    assert [retry_after_s <= waited_s <= retry_after_s + 1.0 for waited_s in waits.seconds] == [True, True]
+        assert isinstance(await build_retrier(recorded_waits).read(*build_read_call(client)), ListPage)
+    assert [retry_after_s <= waited_s <= retry_after_s + 1.0 for waited_s in recorded_waits.seconds] == [True, True]
 
 
 async def test_a_read_that_was_refused_or_redirected_is_not_sent_again() -> None:
     for status in [400, 401, 403, 404, 405, 422, 301, 302, 307, 308]:
-        waits = Waits()
+        recorded_waits = RecordedWaits()
         refusal = build_response(b"no", f"{status} Whatever")
         async with (
-            serve(faults.answers(refusal, LIST_ANSWER)) as server,
-            open_client(Service(server.base_url, TOKEN)) as c,
+            serve(faults.answer_with(refusal, LIST_ANSWER)) as server,
+            open_client(Service(server.base_url, TOKEN)) as client,
         ):
-            answer = await build_retrier(waits).read(*build_read_call(c))
+            answer = await build_retrier(recorded_waits).read(*build_read_call(client))
             assert isinstance(answer, Refused | Ambiguous)
-            assert (answer.status, len(server.requests), waits.seconds) == (status, 1, [])
+            assert (answer.status, len(server.requests), recorded_waits.seconds) == (status, 1, [])
 
 
 async def test_after_a_failed_read_each_read_has_one_attempt_until_a_read_succeeds() -> None:
-    waits, replies = Waits(), (SERVER_ERROR, SERVER_ERROR, SERVER_ERROR, LIST_ANSWER, SERVER_ERROR, LIST_ANSWER)
-    async with serve(faults.answers(*replies)) as server, open_client(Service(server.base_url, TOKEN)) as client:
-        retrier = build_retrier(waits, attempts=2)
+    recorded_waits = RecordedWaits()
+    replies = (SERVER_ERROR, SERVER_ERROR, SERVER_ERROR, LIST_ANSWER, SERVER_ERROR, LIST_ANSWER)
+    async with serve(faults.answer_with(*replies)) as server, open_client(Service(server.base_url, TOKEN)) as client:
+        retrier = build_retrier(recorded_waits, attempt_count=2)
         assert await retrier.read(*build_read_call(client)) == BROKEN_ANSWER
         assert await retrier.read(*build_read_call(client)) == BROKEN_ANSWER
         assert len(server.requests) == 3
@@ -187,12 +195,15 @@ async def test_after_a_failed_read_each_read_has_one_attempt_until_a_read_succee
 
 
 async def test_an_attempt_beyond_the_time_budget_does_not_start() -> None:
-    waits = Waits()
-    async with serve(faults.answers(RATE_REFUSAL)) as server, open_client(Service(server.base_url, TOKEN)) as client:
-        assert await build_retrier(waits, longest_s=6.9).read(*build_read_call(client)) == Refused(
+    recorded_waits = RecordedWaits()
+    async with (
+        serve(faults.answer_with(RATE_REFUSAL)) as server,
+        open_client(Service(server.base_url, TOKEN)) as client,
+    ):
+        assert await build_retrier(recorded_waits, max_wait_s=6.9).read(*build_read_call(client)) == Refused(
             429, "slow down", 7.0
         )
-        assert (len(server.requests), waits.seconds) == (1, [])
+        assert (len(server.requests), recorded_waits.seconds) == (1, [])
 
 
 # The budget of retries: a tenth of the requests of ten seconds, and at least ten
@@ -200,11 +211,11 @@ async def test_an_attempt_beyond_the_time_budget_does_not_start() -> None:
 
 def test_a_tenth_of_the_requests_may_be_sent_again() -> None:
     cases: list[tuple[int, int]] = [(0, 10), (50, 10), (100, 10), (200, 20), (5000, 500)]
-    for requests, retries in cases:
+    for request_count, retry_count in cases:
         budget = RetryBudget()
-        for _ in range(requests):
+        for _ in range(request_count):
             budget.record_request(1.0)
-        assert [budget.try_spend(2.0) for _ in range(retries + 3)] == [True] * retries + [False] * 3
+        assert [budget.try_spend(2.0) for _ in range(retry_count + 3)] == [True] * retry_count + [False] * 3
         assert budget.try_spend(13.0), "the budget is not restored after ten seconds"
 
 
@@ -213,8 +224,8 @@ def test_retries_of_any_ten_seconds_stay_within_the_budget(steps: list[tuple[flo
     budget, now = RetryBudget(), 0.0
     retry_times: list[float] = []
     request_times: list[float] = []
-    for gap_s, is_retry in steps:
-        now += gap_s
+    for pause_s, is_retry in steps:
+        now += pause_s
         if not is_retry:
             budget.record_request(now)
             request_times.append(now)

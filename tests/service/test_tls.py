@@ -32,7 +32,7 @@ async def test_a_trusted_certificate_is_accepted_only_for_its_own_host_name(tmp_
     faults.make_authority().cert_pem.write_to_path(str(authority_path))
     tls = faults.build_tls_context()
     async with (
-        serve(faults.answers(CREATED_ANSWER), tls=tls) as trusted_server,
+        serve(faults.answer_with(CREATED_ANSWER), tls=tls) as trusted_server,
         serve(faults.cut_before_answer, tls=tls) as cutting_server,
     ):
         urls = (

@@ -11,7 +11,7 @@ import pytest
 from connector.service.transport import MAX_ANSWER_BYTES, open_transport
 from connector.service.wire import Ambiguous, NotSent, RawAnswer, Request, build_create
 from tests.service import faults
-from tests.service.attempts import CREATE, LIST, OK, REQUESTS, build_service, make_attempt
+from tests.service.attempts import CREATE_REQUEST, LIST_REQUEST, OK, REQUESTS, build_service, make_attempt
 from tests.service.faults import Connection, Fault, build_response, find_unused_port, serve
 
 LOOPS = ("asyncio", "uvloop")  # the two event loops raise different errors
@@ -34,7 +34,7 @@ async def test_a_name_that_does_not_resolve_is_not_sent(request_: Request) -> No
 
 @REQUESTS
 async def test_a_certificate_that_is_not_trusted_is_not_sent(request_: Request) -> None:
-    async with serve(faults.answers(OK), tls=faults.build_tls_context()) as server:
+    async with serve(faults.answer_with(OK), tls=faults.build_tls_context()) as server:
         answer = await make_attempt(server.base_url, request_)
         assert answer == NotSent("the certificate of localhost is not trusted: unable to get local issuer certificate")
         assert server.requests == []
@@ -44,15 +44,15 @@ async def test_a_certificate_that_is_not_trusted_is_not_sent(request_: Request) 
 @pytest.mark.parametrize(
     ("fault", "expected_text"),
     [
-        (faults.speak_plain_to_tls, "no TLS connection to localhost: WRONG_VERSION_NUMBER"),
+        (faults.answer_tls_in_plain_text, "no TLS connection to localhost: WRONG_VERSION_NUMBER"),
         (faults.cut_at_accept, "no connection to localhost:"),
-        (faults.hang, "no connection within 0.5 s"),
+        (faults.never_answer, "no connection within 0.5 s"),
     ],
     ids=["plain", "reset", "silent"],
 )
 async def test_a_tls_handshake_that_fails_is_not_sent(request_: Request, fault: Fault, expected_text: str) -> None:
     async with serve(fault, scheme="https") as server:
-        answer = await make_attempt(server.base_url, request_, timeout_s=1.0 if fault is faults.hang else 10.0)
+        answer = await make_attempt(server.base_url, request_, timeout_s=1.0 if fault is faults.never_answer else 10.0)
         assert isinstance(answer, NotSent)
         assert answer.message.startswith(expected_text)
         assert not [data for data in server.requests if b"HTTP" in data]
@@ -61,10 +61,10 @@ async def test_a_tls_handshake_that_fails_is_not_sent(request_: Request, fault: 
 @REQUESTS
 async def test_a_connection_that_is_not_made_in_time_is_not_sent(request_: Request) -> None:
     """The backlog of the listener is full, so the kernel does not finish further handshakes."""
-    with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
+    with socket.socket() as listener, socket.socket() as first_filler, socket.socket() as second_filler:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
-        for filler in (first, second):
+        for filler in (first_filler, second_filler):
             filler.setblocking(False)
             filler.connect_ex(listener.getsockname())
         answer = await make_attempt(f"http://127.0.0.1:{listener.getsockname()[1]}", request_, timeout_s=1.0)
@@ -72,10 +72,15 @@ async def test_a_connection_that_is_not_made_in_time_is_not_sent(request_: Reque
 
 
 async def test_a_request_that_gets_no_free_connection_is_not_sent() -> None:
-    async with serve(faults.hang) as server, open_transport(build_service(server.base_url, 1.0, 1)) as transport:
-        first, second = await asyncio.gather(transport.send(CREATE), transport.send(CREATE))
-        assert isinstance(first, Ambiguous)
-        assert isinstance(second, NotSent)
+    async with (
+        serve(faults.never_answer) as server,
+        open_transport(build_service(server.base_url, 1.0, 1)) as transport,
+    ):
+        first_answer, second_answer = await asyncio.gather(
+            transport.send(CREATE_REQUEST), transport.send(CREATE_REQUEST)
+        )
+        assert isinstance(first_answer, Ambiguous)
+        assert isinstance(second_answer, NotSent)
         assert b"".join(server.requests).count(b"POST") == 1
 
 
@@ -93,9 +98,9 @@ async def test_a_request_that_gets_no_free_connection_is_not_sent() -> None:
         (faults.cut_in_the_body, "the connection was cut in the middle of the answer"),
         (faults.reset_in_the_body, "the connection was cut in the middle of the answer"),
         (faults.cut_in_a_chunk, "the connection was cut in the middle of the answer"),
-        (faults.hang, "no whole answer within 0.5 s"),
-        (faults.trickle, "no whole answer within 0.5 s"),
-        (faults.garbage, "the answer was not valid HTTP"),
+        (faults.never_answer, "no whole answer within 0.5 s"),
+        (faults.answer_byte_by_byte, "no whole answer within 0.5 s"),
+        (faults.answer_with_garbage, "the answer was not valid HTTP"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -140,7 +145,7 @@ async def test_a_request_on_an_open_connection_that_is_cut_is_ambiguous(
     request_: Request,
 ) -> None:
     async with (
-        serve(faults.answers_then_cuts(OK)) as server,
+        serve(faults.answer_then_cut(OK)) as server,
         open_transport(build_service(server.base_url)) as transport,
     ):
         assert isinstance(await transport.send(request_), RawAnswer)
@@ -156,13 +161,13 @@ async def test_a_request_on_a_connection_that_was_closed_unnoticed_is_ambiguous(
         listener.bind(("127.0.0.1", 0))
         listener.listen()
 
-        def serve_one_and_close() -> None:
+        def serve_one_request_and_close() -> None:
             accepted_socket, _ = listener.accept()
             with accepted_socket:
                 requests.append(accepted_socket.recv(65536))
                 accepted_socket.sendall(OK)
 
-        thread = threading.Thread(target=serve_one_and_close)
+        thread = threading.Thread(target=serve_one_request_and_close)
         thread.start()
         async with open_transport(build_service(f"http://127.0.0.1:{listener.getsockname()[1]}")) as transport:
             assert isinstance(await transport.send(request_), RawAnswer)
@@ -174,7 +179,7 @@ async def test_a_request_on_a_connection_that_was_closed_unnoticed_is_ambiguous(
 @REQUESTS
 async def test_a_connection_is_not_used_after_the_client_has_noticed_its_close(request_: Request) -> None:
     async with (
-        serve(faults.answers_then_closes(OK)) as server,
+        serve(faults.answer_then_close(OK)) as server,
         open_transport(build_service(server.base_url)) as transport,
     ):
         for _ in range(3):
@@ -186,12 +191,12 @@ async def test_a_connection_is_not_used_after_the_client_has_noticed_its_close(r
 @pytest.mark.parametrize(("idle_s", "connections"), [(0.05, 2), (30.0, 1)])
 async def test_the_client_closes_a_connection_that_was_idle_for_long(idle_s: float, connections: int) -> None:
     async with (
-        serve(faults.answers(OK)) as server,
+        serve(faults.answer_with(OK)) as server,
         open_transport(build_service(server.base_url), idle_s=idle_s) as transport,
     ):
-        await transport.send(CREATE)
+        await transport.send(CREATE_REQUEST)
         time.sleep(0.1)  # noqa: ASYNC251 - blocks the event loop, so that only the age of the connection counts
-        await transport.send(CREATE)
+        await transport.send(CREATE_REQUEST)
         assert server.connection_count == connections
 
 
@@ -200,10 +205,10 @@ async def test_the_client_closes_a_connection_that_was_idle_for_long(idle_s: flo
 
 @REQUESTS
 async def test_a_redirect_is_an_answer_and_is_not_followed(request_: Request) -> None:
-    async with serve(faults.answers(OK)) as other_server:
+    async with serve(faults.answer_with(OK)) as other_server:
         for status in ("301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"):
             redirection = build_response(b"", status, Location=f"{other_server.base_url}/api")
-            async with serve(faults.answers(redirection)) as server:
+            async with serve(faults.answer_with(redirection)) as server:
                 answer = await make_attempt(server.base_url, request_)
                 assert isinstance(answer, RawAnswer)
                 assert answer.status == int(status[:3])
@@ -212,18 +217,22 @@ async def test_a_redirect_is_an_answer_and_is_not_followed(request_: Request) ->
 
 async def test_a_cookie_is_not_sent_back() -> None:
     cookie_answer = build_response(b"{}", Set_Cookie="session=1; Path=/")
-    async with serve(faults.answers(cookie_answer)) as server:
-        by_name = build_service(f"http://localhost:{server.port}")  # aiohttp never keeps cookies of an IP address
-        async with open_transport(by_name) as transport:
-            await transport.send(LIST)
-            await transport.send(LIST)
+    async with serve(faults.answer_with(cookie_answer)) as server:
+        # A host name, because aiohttp never keeps cookies of an IP address.
+        service_by_name = build_service(f"http://localhost:{server.port}")
+        async with open_transport(service_by_name) as transport:
+            await transport.send(LIST_REQUEST)
+            await transport.send(LIST_REQUEST)
         assert len(server.requests) == 2
         assert not [request for request in server.requests if b"cookie" in request.lower()]
 
 
 async def test_the_client_opens_only_the_allowed_connections() -> None:
-    async with serve(faults.answers(OK)) as server, open_transport(build_service(server.base_url, 5.0, 3)) as transport:
-        answers = await asyncio.gather(*(transport.send(CREATE) for _ in range(30)))
+    async with (
+        serve(faults.answer_with(OK)) as server,
+        open_transport(build_service(server.base_url, 5.0, 3)) as transport,
+    ):
+        answers = await asyncio.gather(*(transport.send(CREATE_REQUEST) for _ in range(30)))
         assert all(isinstance(answer, RawAnswer) for answer in answers)
         assert (server.connection_count, len(server.requests)) == (3, 30)
 
@@ -239,13 +248,13 @@ async def test_a_cancelled_request_leaves_no_answer_for_the_next_request() -> No
 
     has_arrived, may_answer = asyncio.Event(), asyncio.Event()
     async with serve(answer_first_late) as server, open_transport(build_service(server.base_url)) as transport:
-        first_task = asyncio.create_task(transport.send(CREATE))
+        first_task = asyncio.create_task(transport.send(CREATE_REQUEST))
         await has_arrived.wait()
         first_task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first_task
         may_answer.set()
-        answer = await transport.send(CREATE)
+        answer = await transport.send(CREATE_REQUEST)
         assert isinstance(answer, RawAnswer)
         assert answer.body == b"answer 2"
         assert server.connection_count == 2
@@ -254,7 +263,7 @@ async def test_a_cancelled_request_leaves_no_answer_for_the_next_request() -> No
 # 5. The size of an answer is limited, also without Content-Length and with compression.
 
 
-def answers_without_end(head: bytes, chunk: bytes) -> Fault:
+def answer_without_end(head: bytes, chunk: bytes) -> Fault:
     async def answer(connection: Connection) -> None:
         await connection.read_request()
         await connection.write(head)
@@ -265,20 +274,22 @@ def answers_without_end(head: bytes, chunk: bytes) -> Fault:
     return answer
 
 
-MIB = b"x" * 2**20
+ONE_MEBIBYTE = b"x" * 2**20
 TOO_LARGE_ANSWER = Ambiguous(200, f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB and was not read")
 
 
 async def test_an_answer_beyond_the_bound_is_ambiguous() -> None:
     cases: list[Fault] = [
-        answers_without_end(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n", b""),
-        answers_without_end(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"100000\r\n" + MIB + b"\r\n"),
-        answers_without_end(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", MIB),
-        faults.answers(build_response(gzip.compress(MIB * 65, 1), Content_Encoding="gzip")),
+        answer_without_end(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n", b""),
+        answer_without_end(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"100000\r\n" + ONE_MEBIBYTE + b"\r\n"
+        ),
+        answer_without_end(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", ONE_MEBIBYTE),
+        faults.answer_with(build_response(gzip.compress(ONE_MEBIBYTE * 65, 1), Content_Encoding="gzip")),
     ]
     for fault in cases:
         async with serve(fault) as server:
-            assert await make_attempt(server.base_url, LIST, timeout_s=20.0) == TOO_LARGE_ANSWER
+            assert await make_attempt(server.base_url, LIST_REQUEST, timeout_s=20.0) == TOO_LARGE_ANSWER
 
 
 @pytest.mark.parametrize("size", [0, 300_000])
@@ -288,11 +299,11 @@ async def test_a_compressed_or_chunked_answer_is_read_whole(size: int) -> None:
     chunked_answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk + b"0\r\n\r\n"
     compressed_answer = build_response(gzip.compress(body), Content_Encoding="gzip")
     async with (
-        serve(faults.answers(build_response(body), chunked_answer, compressed_answer)) as server,
+        serve(faults.answer_with(build_response(body), chunked_answer, compressed_answer)) as server,
         open_transport(build_service(server.base_url)) as transport,
     ):
         for _ in range(3):
-            answer = await transport.send(LIST)
+            answer = await transport.send(LIST_REQUEST)
             assert isinstance(answer, RawAnswer)
             assert answer.body == body
         assert server.connection_count == 1

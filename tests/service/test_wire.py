@@ -51,25 +51,25 @@ def encode_to_json(values: dict[str, object]) -> dict[str, Any]:
     return subscriber
 
 
-def list_paths(wire: dict[str, Any], parents: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+def list_paths(subscriber_object: dict[str, Any], parents: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     paths: list[tuple[str, ...]] = []
-    for key, value in wire.items():
+    for key, value in subscriber_object.items():
         paths += list_paths(value, (*parents, key)) if isinstance(value, dict) else [(*parents, key)]
     return paths
 
 
 @given(FULL_SUBSCRIBERS)
 def test_a_subscriber_with_every_field_is_decoded_to_the_encoded_values(values: dict[str, object]) -> None:
-    wire = encode_to_json(values)
-    assert list_paths(wire) == [field.path for field in SENT_FIELDS]
-    assert decode_subscriber(wire) == {"id": None, **values}
+    subscriber_object = encode_to_json(values)
+    assert list_paths(subscriber_object) == [field.path for field in SENT_FIELDS]
+    assert decode_subscriber(subscriber_object) == {"id": None, **values}
 
 
 @given(PARTIAL_SUBSCRIBERS)
 def test_a_missing_value_is_not_encoded_and_is_decoded_as_none(values: dict[str, object]) -> None:
-    wire = encode_to_json(values)
-    assert list_paths(wire) == [field.path for field in SENT_FIELDS if values.get(field.name) is not None]
-    assert decode_subscriber(wire) == {name: values.get(name) for name in NAMES}
+    subscriber_object = encode_to_json(values)
+    assert list_paths(subscriber_object) == [field.path for field in SENT_FIELDS if values.get(field.name) is not None]
+    assert decode_subscriber(subscriber_object) == {name: values.get(name) for name in NAMES}
 
 
 @given(PARTIAL_SUBSCRIBERS)

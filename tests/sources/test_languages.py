@@ -1,6 +1,6 @@
 """Files of names in 29 languages and their usual encodings: the source reads a file correctly, or refuses to guess.
 
-A campaign (`CONNECTOR_LANGUAGE_SEEDS=20`) reads more files of each kind.
+`CONNECTOR_LANGUAGE_SEEDS` is the number of files for each language, encoding and number of rows.
 """
 
 import os
@@ -33,7 +33,7 @@ ENCODINGS = {
     for encodings, names in LANGUAGES_BY_ENCODINGS.items()
     for language in names.split()
 }
-UTF = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le")
+UTF_ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le")
 
 
 def _read_names() -> dict[str, tuple[list[str], list[str], list[str]]]:
@@ -49,8 +49,8 @@ NAMES = _read_names()
 """First names, last names and towns by language."""
 
 
-SEEDS = int(os.environ.get("CONNECTOR_LANGUAGE_SEEDS", "3"))
-OLD_ENCODINGS = {  # encodings of DOS and KOI8, used only if a job names them
+SEED_COUNT = int(os.environ.get("CONNECTOR_LANGUAGE_SEEDS", "3"))
+OLD_ENCODINGS = {  # the source uses these encodings of DOS and KOI8 only if a job names them
     "cp850 cp437": "French German Spanish Danish Swedish Portuguese Italian",
     "cp852": "Polish Czech Hungarian",
     "cp866 koi8-r": "Russian Bulgarian",
@@ -61,44 +61,46 @@ OLD_ENCODINGS = {  # encodings of DOS and KOI8, used only if a job names them
 }
 
 
-def build_text(language: str, rows: int, seed: int) -> str:
+def build_text(language: str, row_count: int, seed: int) -> str:
     """Return a file of invented subscribers with ASCII addresses."""
-    draw = random.Random(f"{language} {rows} {seed}")
+    choose = random.Random(f"{language} {row_count} {seed}").choice
     first_names, last_names, towns = NAMES[language]
     lines = [
-        f"s{n}@example.com,{draw.choice(first_names)},{draw.choice(last_names)},{draw.choice(towns)}\r\n"
-        for n in range(rows)
+        f"s{n}@example.com,{choose(first_names)},{choose(last_names)},{choose(towns)}\r\n" for n in range(row_count)
     ]
     return "email,first_name,last_name,city\r\n" + "".join(lines)
 
 
-def build_files(rows: int) -> Iterator[tuple[str, str, str]]:
+def build_files(row_count: int) -> Iterator[tuple[str, str, str]]:
     """Yield language, encoding and text of each file that is not ASCII."""
     for language, encodings in ENCODINGS.items():
-        for seed in range(SEEDS):
-            text = build_text(language, rows, seed)
+        for seed in range(SEED_COUNT):
+            text = build_text(language, row_count, seed)
             yield from ((language, encoding, text) for encoding in encodings if not text.isascii())
 
 
-def count_results(rows: int) -> Counter[str]:
+def count_results(row_count: int) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for _, encoding, text in build_files(rows):
+    for _, encoding, text in build_files(row_count):
         content = text.encode(encoding)
-        guess = decide_encoding(content).encoding
-        counts["refused" if guess is None else "right" if content.decode(guess, "replace") == text else "wrong"] += 1
+        guessed_encoding = decide_encoding(content).encoding
+        if guessed_encoding is None:
+            counts["refused"] += 1
+        else:
+            counts["right" if content.decode(guessed_encoding, "replace") == text else "wrong"] += 1
     return counts
 
 
-def test_at_least_95_percent_of_the_files_are_read_correctly_and_very_few_wrongly() -> None:
-    counts_by_rows = {rows: count_results(rows) for rows in (3, 10, 40)}
-    total_counts = sum(counts_by_rows.values(), Counter[str]())
-    shares = {kind: total_counts[kind] / total_counts.total() for kind in ("right", "wrong")}
-    assert shares["right"] >= 0.95, counts_by_rows
-    assert shares["wrong"] <= 0.005, counts_by_rows
-    assert counts_by_rows[40]["right"] >= 0.98 * counts_by_rows[40].total(), counts_by_rows
+def test_at_least_95_percent_of_the_files_are_read_correctly_and_at_most_half_a_percent_wrongly() -> None:
+    counts_by_row_count = {row_count: count_results(row_count) for row_count in (3, 10, 40)}
+    total_counts = sum(counts_by_row_count.values(), Counter[str]())
+    share_by_result = {result: total_counts[result] / total_counts.total() for result in ("right", "wrong")}
+    assert share_by_result["right"] >= 0.95, counts_by_row_count
+    assert share_by_result["wrong"] <= 0.005, counts_by_row_count
+    assert counts_by_row_count[40]["right"] >= 0.98 * counts_by_row_count[40].total(), counts_by_row_count
 
 
-@pytest.mark.parametrize("encoding", UTF)
+@pytest.mark.parametrize("encoding", UTF_ENCODINGS)
 def test_a_utf_file_in_any_language_is_read_correctly(tmp_path: Path, encoding: str) -> None:
     for language in NAMES:
         text = build_text(language, 10, 0)
@@ -110,9 +112,9 @@ def test_a_file_in_an_encoding_of_dos_or_koi8_is_not_read_as_another_encoding() 
     for encodings, languages in OLD_ENCODINGS.items():
         for encoding in encodings.split():
             for language in languages.split():
-                for rows in (3, 10, 40):
-                    text = build_text(language, rows, 0)
+                for row_count in (3, 10, 40):
+                    text = build_text(language, row_count, 0)
                     if text.isascii() or text.encode(encoding, "ignore").decode(encoding) != text:
                         continue  # the encoding does not have all letters of the text
-                    guess = decide_encoding(text.encode(encoding)).encoding
-                    assert guess is None, (encoding, language, rows, guess)
+                    guessed_encoding = decide_encoding(text.encode(encoding)).encoding
+                    assert guessed_encoding is None, (encoding, language, row_count, guessed_encoding)

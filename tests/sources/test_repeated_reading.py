@@ -1,4 +1,4 @@
-"""Sources that are read several times, each time from the start."""
+"""A source that is read several times is read from its start each time."""
 
 import os
 import sqlite3
@@ -55,7 +55,7 @@ def test_a_query_can_be_read_again_before_its_end_and_after(kind: str) -> None:
             assert [read_emails(source), read_emails(source)] == [["a@x.org", "b@x.org"]] * 2
 
 
-def test_a_file_that_changed_after_its_first_reading_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_changed_after_it_was_first_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     path.write_text("email\na@x.org\n")
     with open_file(path) as source:
@@ -65,7 +65,7 @@ def test_a_file_that_changed_after_its_first_reading_is_refused(tmp_path: Path) 
             read_emails(source)
 
 
-def test_a_second_reading_of_an_incremental_source_starts_again(tmp_path: Path) -> None:
+def test_an_incremental_source_that_is_read_again_starts_at_its_first_row(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "crm.db")) as crm, crm:
         crm.execute("create table people (email, number)")
         crm.executemany("insert into people values (?, ?)", [("a@x.org", 1), ("b@x.org", 2)])

@@ -64,10 +64,10 @@ def open_frame(_: Path) -> Source:
     return open_rows(pd.DataFrame({"email": EMAILS, "junk": [object(), "ok"]}), "frame")
 
 
-OPENERS = [open_parquet, open_far_dates, open_json_lines, open_workbook, open_database, open_duckdb, open_frame]
+SOURCE_OPENERS = [open_parquet, open_far_dates, open_json_lines, open_workbook, open_database, open_duckdb, open_frame]
 
 
-@pytest.mark.parametrize("open_source", OPENERS)
+@pytest.mark.parametrize("open_source", SOURCE_OPENERS)
 def test_a_cell_that_cannot_be_read_as_text_rejects_its_row_only_in_a_used_column(
     open_source: Callable[[Path], Source], tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""A mapping turns columns of text into fields: each step of a rule, and the order of the steps."""
+"""A mapping converts columns of text to fields: each step of a rule, and the order of the steps."""
 
 import json
 import re
@@ -117,7 +117,7 @@ CASES: list[tuple[str, dict[str, Any], list[str | None], list[object]]] = [
 ]  # fmt: skip
 
 
-def test_a_rule_reads_the_cells_of_its_column() -> None:
+def test_a_rule_converts_the_cells_of_its_column() -> None:
     for field, rule, cells, expected in CASES:
         assert apply_rule(cells, field, ColumnRule(column="cell", **rule)) == expected
 

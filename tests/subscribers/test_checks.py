@@ -112,8 +112,8 @@ def test_a_phone_is_converted_to_e164() -> None:
         ("call me", None),
         (None, None),
     ]
-    for text, e164 in cases:
-        assert read_phones(build_cells([text, "x", text]), "DE").to_pylist() == [e164, None, e164]
+    for text, e164_number in cases:
+        assert read_phones(build_cells([text, "x", text]), "DE").to_pylist() == [e164_number, None, e164_number]
 
 
 @pytest.mark.parametrize("case", [str.lower, str.upper, str.title])
@@ -159,13 +159,13 @@ def test_a_country_is_read_from_its_other_names() -> None:
         assert find_country(name) == code
 
 
-def test_each_name_means_only_one_country() -> None:
-    meanings: dict[str, set[str]] = {}
+def test_each_name_belongs_to_only_one_country() -> None:
+    codes_by_name: dict[str, set[str]] = {}
     for name, code in list_whole_names():
-        meanings.setdefault(simplify(name), set()).add(code)
-    assert {name: codes for name, codes in meanings.items() if len(codes) > 1} == {}
+        codes_by_name.setdefault(simplify(name), set()).add(code)
+    assert {name: codes for name, codes in codes_by_name.items() if len(codes) > 1} == {}
     known_codes = {country.alpha_2 for country in pycountry.countries}
-    assert set().union(*meanings.values()) == known_codes
+    assert set().union(*codes_by_name.values()) == known_codes
 
 
 def build_listed_frame(**columns: object) -> pd.DataFrame:

@@ -1,4 +1,5 @@
-"""Columns with the consent of a person: the names that the connector recognises, and the effect on is_active."""
+"""Columns that contain the consent of a person: the names that the connector recognises, and the effect on
+is_active."""
 
 import pandas as pd
 
@@ -82,7 +83,7 @@ REFUSING_HEADERS = (
     "Newsletter annulé", "no_emails", "No Email", "Email refused", "Désabonnement newsletter", "No e-mail",
     "Email/SMS opt-out",
 )  # fmt: skip
-"""Headers of columns in which "yes" means: no emails."""
+"""Headers of columns in which "yes" means that the person wants no emails."""
 
 OTHER_HEADERS = (
     "status", "newsletter_name", "order_status", "Newsletter", "Newsletter ja/nein", "Newsletter yes/no by email",

@@ -275,6 +275,6 @@ def test_seen_identities_finds_the_duplicates_that_a_dictionary_finds(chunks: li
     for chunk in chunks:
         identities = join_digests((bytes([identity]) * 15 + b"\0" for identity, _ in chunk), 16)
         fingerprints = join_digests((bytes([fingerprint]) * 8 for _, fingerprint in chunk), 8)
-        is_duplicate, is_different = seen_identities.add(identities, fingerprints, np.zeros(len(chunk), dtype=bool))
-        duplicates.append(list(zip(is_duplicate.tolist(), is_different.tolist(), strict=True)))
+        duplicate_mask, different_mask = seen_identities.add(identities, fingerprints, np.zeros(len(chunk), dtype=bool))
+        duplicates.append(list(zip(duplicate_mask.tolist(), different_mask.tolist(), strict=True)))
     assert duplicates == find_duplicates(chunks)

@@ -1,4 +1,4 @@
-"""The guess of the field of each column, and the corrections with `--map`."""
+"""The field that is guessed for each column, and corrections of the guess with `--map`."""
 
 import pandas as pd
 import pytest
@@ -23,7 +23,7 @@ def list_columns(mapping: FieldMapping) -> dict[str, str | None]:
     return {name: rule.column for name, rule in mapping.rules.items()}
 
 
-def test_our_field_names_are_recognised_except_those_of_the_base() -> None:
+def test_the_field_names_of_the_connector_are_recognised_except_those_of_the_base() -> None:
     assert list_columns(guess_mapping(NAMES)) == {name: name for name in MAPPABLE}
 
 
@@ -73,7 +73,7 @@ def test_a_column_of_whole_names_is_mapped_to_the_first_name() -> None:
         assert override_mapping(mapping, {"first_name": ""}, ["email", header]).whole_name_column is None
 
 
-def test_a_column_of_names_among_other_name_columns_is_mapped_only_if_its_meaning_is_clear() -> None:
+def test_a_column_of_names_among_other_name_columns_is_mapped_only_if_its_field_is_clear() -> None:
     cases: list[tuple[list[str], dict[str, str], str | None, str | None]] = [
         (["Nome", "Cognome"], {"first_name": "Nome", "last_name": "Cognome"}, None, None),
         (["Nombre", "Apellidos"], {"first_name": "Nombre", "last_name": "Apellidos"}, None, None),
@@ -91,7 +91,7 @@ def test_a_column_of_names_among_other_name_columns_is_mapped_only_if_its_meanin
         assert find_name_column([header for header in headers if header not in mapping.columns]) == unused_columns
 
 
-def test_each_header_means_only_one_field_and_each_field_has_headers() -> None:
+def test_each_header_belongs_to_only_one_field_and_each_field_has_headers() -> None:
     keys = [normalise_header(header) for headers in HEADERS.values() for header in headers]
     assert len(keys) == len(set(keys))
     assert tuple(HEADERS) == MAPPABLE
@@ -111,12 +111,16 @@ def test_an_override_changes_only_its_field() -> None:
 
 
 def test_only_an_export_of_google_separates_labels_by_three_colons() -> None:
-    google = ["First Name", "Labels", "E-mail 1 - Value", "Phone 1 - Value"]
+    google_headers = ["First Name", "Labels", "E-mail 1 - Value", "Phone 1 - Value"]
     assert guess_mapping(["email", "labels"]).rules["tags"].split is None
-    assert guess_mapping(google).rules["tags"].split == ":::"
-    assert override_mapping(guess_mapping(google), {"tags": "Labels"}, google).rules["tags"].split == ":::"
+    assert guess_mapping(google_headers).rules["tags"].split == ":::"
+    assert (
+        override_mapping(guess_mapping(google_headers), {"tags": "Labels"}, google_headers).rules["tags"].split == ":::"
+    )
     row = ["Ann", "* myContacts ::: VIP, gold", "a@x.com ::: b@x.com", "+49 151 1 ::: +49 30 2"]
-    mapped_frame = apply_mapping(pd.DataFrame([row], columns=google, dtype="str"), guess_mapping(google)).frame
+    mapped_frame = apply_mapping(
+        pd.DataFrame([row], columns=google_headers, dtype="str"), guess_mapping(google_headers)
+    ).frame
     assert (mapped_frame["email"][0], mapped_frame["phone"][0], list(mapped_frame["tags"][0])) == (
         "a@x.com", "+49 151 1", ["* myContacts", "VIP, gold"],
     )  # fmt: skip

@@ -1,11 +1,10 @@
 """Polluted CSV files, and the expected result of reading each file.
 
 The kinds of pollution come from Pollock (Vitagliano et al., VLDB 2023), which found them in real files. The files are
-our own. `test_malformed` has stray quotes and records that are too large, `test_source` has columns without a name.
+our own. `test_malformed` tests stray quotes and records that are too large. `test_source` tests columns without a name.
 
-An unclear row is rejected with its line, and an unclear file is refused, so that no value moves into another column. If
-the source reads a file in another way than its author meant, `reason` has the reason.
-"""
+An ambiguous row is rejected with its line, and an ambiguous file is refused, so that no value moves into another
+column. If the source does not read a file as its author meant, `reason` has the reason."""
 
 from dataclasses import dataclass
 
@@ -26,7 +25,7 @@ class Case:
     rows: list[list[str]]
     rejected_rows: tuple[tuple[int, str], ...] = ()  # the line and the code of each rejected row
     columns: tuple[str, ...] = COLUMNS
-    message: str = ""  # a part of the message; empty: no message
+    message: str = ""  # a part of the expected message, or empty if there is no message
     reason: str = ""
 
 

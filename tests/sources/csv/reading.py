@@ -1,4 +1,4 @@
-"""Helpers to write a CSV file for a test, and to read all of it."""
+"""Helpers that write a CSV file for a test, and that read the whole file."""
 
 from pathlib import Path
 

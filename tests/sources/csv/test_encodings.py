@@ -67,14 +67,16 @@ def test_an_encoding_that_is_not_certain_is_not_guessed(tmp_path: Path, names: s
     assert named_chunk.messages == ()
 
 
-@pytest.mark.parametrize(("good_count", "bad_count"), [(40, 1), (3, 1), (5, 10)])
-def test_a_utf8_file_with_some_bad_bytes_is_read_as_utf8(tmp_path: Path, good_count: int, bad_count: int) -> None:
-    lines = [f"{n},Müller".encode() for n in range(good_count)] + [
-        f"{n},Müller".encode("cp1252") for n in range(bad_count)
+@pytest.mark.parametrize(("utf8_row_count", "cp1252_row_count"), [(40, 1), (3, 1), (5, 10)])
+def test_a_utf8_file_with_some_rows_in_another_encoding_is_read_as_utf8(
+    tmp_path: Path, utf8_row_count: int, cp1252_row_count: int
+) -> None:
+    lines = [f"{n},Müller".encode() for n in range(utf8_row_count)] + [
+        f"{n},Müller".encode("cp1252") for n in range(cp1252_row_count)
     ]
     (chunk,) = read(write(tmp_path, b"id,name\n" + b"\n".join(lines)))
-    assert chunk.frame["name"].tolist() == ["Müller"] * good_count
-    assert [row.code for row in chunk.malformed] == ["encoding"] * bad_count
+    assert chunk.frame["name"].tolist() == ["Müller"] * utf8_row_count
+    assert [row.code for row in chunk.malformed] == ["encoding"] * cp1252_row_count
     assert chunk.messages == ()
 
 
@@ -99,14 +101,14 @@ def test_an_encoding_is_guessed_by_characters_anywhere_in_the_file(tmp_path: Pat
     ("name", "encoding", "byte_count_before"),
     [("Jürgen", "utf-8", 1), ("€uro", "utf-8", 1), ("€uro", "utf-8", 2), ("Müller", "cp1252", 0)],
 )
-def test_half_a_character_at_the_end_of_the_first_bytes_does_not_change_the_encoding(
+def test_a_character_that_is_cut_at_the_end_of_the_sample_does_not_change_the_guess(
     tmp_path: Path, name: str, encoding: str, byte_count_before: int
 ) -> None:
-    beginning = 1 << 18  # the source guesses the encoding from these bytes
-    filler = "1,Ann\n" * (beginning // 6)
+    sample_size = 1 << 18  # the source guesses the encoding from this number of bytes
+    filler = "1,Ann\n" * (sample_size // 6)
     start = "id,name\n" + filler[: -6 * 5]
-    start += "2," + "x" * (beginning - len(start) - 2 - byte_count_before)
-    assert len(start) == beginning - byte_count_before
+    start += "2," + "x" * (sample_size - len(start) - 2 - byte_count_before)
+    assert len(start) == sample_size - byte_count_before
     names = [name, *NAMES["German"].split()]
     chunks = read(write(tmp_path, (start + "\n3,".join(names)).encode(encoding)))
     assert [read_name.lstrip("x") for read_name in chunks[-1].frame["name"].tolist()[-len(names) :]] == names

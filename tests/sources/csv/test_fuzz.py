@@ -1,4 +1,4 @@
-"""CSV against Python's csv module: the source reads the same cells from the same bytes."""
+"""Comparison with Python's csv module: the source reads the same cells from the same bytes."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ from tests.sources.csv.reading import open_csv
 CODE_PAGES = ("cp1250", "cp1251", "cp1252", "iso8859-1", "iso8859-2", "iso8859-15", "koi8-r")
 NAMED_ENCODINGS = ("utf-8", "utf-16-le", "gb18030", *CODE_PAGES)
 DETECTED_ENCODINGS = ("utf-8", "utf-8-sig", "utf-16")  # the source detects these encodings
-SIGNS = ",;\t| :\"'\\\r\n"
+SPECIAL_CHARACTERS = ",;\t| :\"'\\\r\n"
 
 encodings = st.one_of(
     st.tuples(st.sampled_from(DETECTED_ENCODINGS), st.just("auto")),
@@ -33,17 +33,17 @@ dialects = st.tuples(
 def draw_tables(encoding: str) -> st.SearchStrategy[list[list[str]]]:
     """Return a strategy of tables with letters of the encoding, and with many delimiters, quotes and line breaks."""
     letters = st.characters(exclude_categories=("Cc", "Cs"))
-    if encoding in CODE_PAGES:  # Hypothesis would need seconds to find the letters of a code page
+    if encoding in CODE_PAGES:  # without this, Hypothesis needs seconds to find the letters of a code page
         decoded_text = bytes(range(256)).decode(encoding, "ignore")
         letters = st.sampled_from([sign for sign in decoded_text if unicodedata.category(sign) != "Cc"])
-    cells = st.text(st.one_of(st.sampled_from(SIGNS), letters), max_size=8)
+    cells = st.text(st.one_of(st.sampled_from(SPECIAL_CHARACTERS), letters), max_size=8)
     widths = st.integers(1, 4)
     return widths.flatmap(
         lambda width: st.lists(st.lists(cells, min_size=width, max_size=width), min_size=1, max_size=9)
     )
 
 
-def write_as(rows: list[list[str]], delimiter: str, ending: str, quoting: Literal[0, 1, 2], encoding: str) -> bytes:
+def write_table(rows: list[list[str]], delimiter: str, ending: str, quoting: Literal[0, 1, 2], encoding: str) -> bytes:
     output = io.StringIO(newline="")
     writer = csv.writer(output, delimiter=delimiter, lineterminator=ending, quoting=quoting)
     writer.writerow([f"c{index}" for index in range(len(rows[0]))])
@@ -70,7 +70,7 @@ def test_a_table_that_the_csv_module_writes_is_read_back_unchanged(
         assume(not any(sign in cell for row in rows for cell in row for sign in "\r\n"))
     with TemporaryDirectory() as folder:
         path = Path(folder) / "people.csv"
-        path.write_bytes(write_as(rows, delimiter, ending, quoting, encoding))
+        path.write_bytes(write_table(rows, delimiter, ending, quoting, encoding))
         with open_csv(path, delimiter=delimiter, encoding=encoding_setting, chunk_bytes=chunk_bytes) as source:
             chunks = list(source.chunks())
     assert [row for chunk in chunks for row in chunk.malformed] == []
@@ -83,11 +83,11 @@ def test_any_text_has_the_same_numbered_records_in_blocks_of_any_size(text: str,
     with TemporaryDirectory() as folder:
         path = Path(folder) / "people.csv"
         path.write_text("x,y\n" + text, encoding="utf-8", newline="")
-        whole, cut = read_all(path, None), read_all(path, chunk_bytes)
-    assert whole == cut
-    if not isinstance(whole, str):
-        numbers = {number for number, _ in whole}
-        assert len(numbers) == len(whole)
+        unsplit_records, split_records = read_all(path, None), read_all(path, chunk_bytes)
+    assert unsplit_records == split_records
+    if not isinstance(unsplit_records, str):
+        numbers = {number for number, _ in unsplit_records}
+        assert len(numbers) == len(unsplit_records)
         assert 1 not in numbers
         assert max(numbers, default=1) <= 1 + len(text.splitlines())
 

@@ -1,4 +1,4 @@
-"""The same people in a file of each format, written with common libraries."""
+"""Files of each format with the same people. Common libraries write the files."""
 
 import csv
 import gzip
@@ -37,7 +37,7 @@ SAMPLES = Path(__file__).parent / "samples"
 
 
 def write_text(value: object) -> str:
-    """Return the value as a person writes it in a CSV file."""
+    """Return the value as a person would write it in a CSV file."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return json.dumps(value) if isinstance(value, list) else f"{value:.0f}" if value == 1e16 else str(value)
@@ -87,19 +87,19 @@ def write_xlsx(
 ) -> bytes:
     """Return a workbook. A text that begins with `=` becomes a formula with the value `#N/A`."""
     output = io.BytesIO()
-    with xlsxwriter.Workbook(output, {"in_memory": True}) as book:
-        day = book.add_format({"num_format": "yyyy-mm-dd"})
-        page = book.add_worksheet(sheet)
+    with xlsxwriter.Workbook(output, {"in_memory": True}) as workbook:
+        day = workbook.add_format({"num_format": "yyyy-mm-dd"})
+        worksheet = workbook.add_worksheet(sheet)
         for at, row in enumerate(rows or build_rows(), start=top_row):
             for column, value in enumerate(row, start=left_column):
                 if isinstance(value, date):
-                    page.write_datetime(at, column, value, day)
+                    worksheet.write_datetime(at, column, value, day)
                 elif isinstance(value, str) and value.startswith("="):
-                    page.write_formula(at, column, value, None, "#N/A")
+                    worksheet.write_formula(at, column, value, None, "#N/A")
                 elif isinstance(value, str):
-                    page.write_string(at, column, value)
+                    worksheet.write_string(at, column, value)
                 else:
-                    page.write(at, column, value)
+                    worksheet.write(at, column, value)
     return output.getvalue()
 
 
@@ -129,7 +129,7 @@ FILES: dict[str, Callable[[], bytes]] = {
     "misnamed.csv": write_parquet,
     "no-suffix": write_json_lines,
 }
-"""Files with the same people. The source reads the last two by their contents, because their names do not fit."""
+"""Files with the same people. The names of the last two do not fit, so the source recognises them by their contents."""
 
 EXPECTED_FRAME = pd.DataFrame(
     {

@@ -98,7 +98,7 @@ def test_many_rows_are_read_in_batches_with_continuous_numbers(tmp_path: Path) -
     assert [text for chunk in chunks for text in chunk.frame["n"]] == [str(n) for n in range(50_000)]
 
 
-def test_damage_in_the_middle_ends_the_reading_after_the_undamaged_rows(tmp_path: Path) -> None:
+def test_a_file_with_damage_in_the_middle_is_read_up_to_the_damage(tmp_path: Path) -> None:
     path = write_table(tmp_path, pa.table({"n": range(60_000)}), row_group_size=20_000, use_dictionary=False)
     content = bytearray(path.read_bytes())
     content[len(content) // 2 : len(content) // 2 + 20_000] = b"\xff" * 20_000

@@ -1,4 +1,5 @@
-"""Objects of a store as sources. They are read like local files, and errors show the object and no credentials."""
+"""Objects of an object store as sources. They are read like local files, and errors show the object and no
+credentials."""
 
 import gzip
 import io
@@ -60,7 +61,7 @@ def test_objects_of_a_store_are_read_packed_in_archives_and_by_patterns(put_obje
     put_object("inbox/below/d.csv", "email\nbelow@x.org\n")
     url_with_brackets = put_object("inbox/odd[1].csv", ANN)
     if ann_url.startswith("s3"):
-        put_object("inbox/folder.csv/", "")  # the web consoles of stores mark a folder in this way
+        put_object("inbox/folder.csv/", "")  # the web consoles of object stores create a folder in this way
     folder = ann_url.removesuffix("a.csv.gz")
     ann_row, bob_row = ["ann@x.org", "Ann"], ["bob@x.org", "Bob"]
     assert read_rows(ann_url) == [(ann_url, ann_row)]

@@ -1,4 +1,4 @@
-"""Packed files: the source unpacks a file once and within bounds, and refuses a damaged file."""
+"""Packed files: the source unpacks a file once, limits the unpacked size, and refuses a damaged file."""
 
 import gzip
 import json
@@ -17,7 +17,7 @@ from connector.sources.files import open_file
 from tests.sources.files.people import pack_gzip, pack_zip, pack_zstd, write_csv
 from tests.sources.files.reading import read_rows, write
 
-PACKS: dict[str, Callable[[bytes], bytes]] = {"gz": pack_gzip, "zip": pack_zip, "zst": pack_zstd}
+PACK_FUNCTIONS: dict[str, Callable[[bytes], bytes]] = {"gz": pack_gzip, "zip": pack_zip, "zst": pack_zstd}
 
 
 def build_rows(number: int) -> bytes:
@@ -28,16 +28,16 @@ def build_rows(number: int) -> bytes:
 DAMAGES: list[tuple[str, Callable[[bytes], bytes]]] = [
     ("gz", lambda data: data[:-1000]),
     ("zst", lambda data: data[:-1000]),
-    ("gz", lambda data: data[:-8] + bytes([data[-8] ^ 1]) + data[-7:]),  # damages the checksum
+    ("gz", lambda data: data[:-8] + bytes([data[-8] ^ 1]) + data[-7:]),  # changes the checksum
     ("zip", lambda data: data[:20_000] + bytes(50) + data[20_050:]),
-    ("zip", lambda data: data.replace(b"\0\x08\0", b"\0\x61\0")),  # sets the number of an unknown compression
-    ("zip", lambda data: data[:-40]),  # cuts off the directory
+    ("zip", lambda data: data.replace(b"\0\x08\0", b"\0\x61\0")),  # changes the compression method to an unknown number
+    ("zip", lambda data: data[:-40]),  # removes the end of the directory
 ]
 
 
 def test_a_file_that_is_cut_off_or_damaged_is_refused_before_a_row(tmp_path: Path) -> None:
     for pack, damage in DAMAGES:
-        path = write(tmp_path, f"people.csv.{pack}", damage(PACKS[pack](build_rows(2_000))))
+        path = write(tmp_path, f"people.csv.{pack}", damage(PACK_FUNCTIONS[pack](build_rows(2_000))))
         with pytest.raises(SourceError, match=r"cut off(,| or) damaged (or encrypted )?\(.+\); fetch it") as error_info:
             open_file(path)
         assert str(error_info.value).startswith(f"{path}: ")
@@ -127,16 +127,16 @@ print(rows, peak() - before, error)
 def read_in_process(path: Path) -> tuple[int, int, str]:
     """Read the file in another process. Return the number of rows, the memory of the reading in MB, and the error."""
     result = subprocess.run([sys.executable, "-c", READ_SCRIPT, path], check=True, capture_output=True, text=True)
-    rows, megabytes, error = result.stdout.split(" ", 2)
-    return int(rows), int(megabytes), error
+    row_count, memory_mb, error = result.stdout.split(" ", 2)
+    return int(row_count), int(memory_mb), error
 
 
-@pytest.mark.parametrize("pack", PACKS)
+@pytest.mark.parametrize("pack", PACK_FUNCTIONS)
 def test_a_file_that_unpacks_to_too_much_is_refused_without_using_much_memory(tmp_path: Path, pack: str) -> None:
     line = b"bomb@example.com," + b"x" * 10_000 + b"\n"
-    path = write(tmp_path, f"bomb.csv.{pack}", PACKS[pack](b"email,key\n" + line * 8_000))
-    _, megabytes, message = read_in_process(path)
-    assert megabytes < 100
+    path = write(tmp_path, f"bomb.csv.{pack}", PACK_FUNCTIONS[pack](b"email,key\n" + line * 8_000))
+    _, memory_mb, message = read_in_process(path)
+    assert memory_mb < 100
     assert f"{path}: unpacks to more than 500 times its size" in message
 
 
@@ -174,6 +174,6 @@ def write_parquet(path: Path) -> None:
 @pytest.mark.parametrize("write", [write_gzip, write_json_lines, write_parquet])
 def test_a_large_file_is_read_with_the_memory_of_a_few_chunks(tmp_path: Path, write: Callable[[Path], None]) -> None:
     write(tmp_path / "people")
-    rows, megabytes, _ = read_in_process(tmp_path / "people")
-    assert rows == ROW_COUNT
-    assert megabytes < 150  # the reading would need 170 MB and more if it kept all chunks
+    row_count, memory_mb, _ = read_in_process(tmp_path / "people")
+    assert row_count == ROW_COUNT
+    assert memory_mb < 150  # a source that keeps all chunks needs 170 MB or more

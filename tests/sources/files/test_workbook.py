@@ -1,4 +1,4 @@
-"""Workbooks: the source reads the cells as a sheet shows them, and rejects a row with a cell that cannot be read."""
+"""Excel files: the source reads the cells as a sheet shows them, and rejects a row with a cell that cannot be read."""
 
 import datetime as dt
 import io
@@ -28,13 +28,13 @@ def test_a_cell_is_read_as_the_sheet_shows_it(tmp_path: Path) -> None:
 
 def test_times_and_durations_are_read_as_the_sheet_shows_them(tmp_path: Path) -> None:
     output = io.BytesIO()
-    with xlsxwriter.Workbook(output) as book:
-        page = book.add_worksheet()
-        page.write_row(0, 0, ["moment", "time", "duration"])
-        moment = book.add_format({"num_format": "yyyy-mm-dd hh:mm"})
-        page.write_datetime(1, 0, dt.datetime(2020, 2, 29, 13, 5), moment)  # noqa: DTZ001 - a sheet has no time zones
-        page.write_datetime(1, 1, dt.time(13, 5), book.add_format({"num_format": "hh:mm"}))
-        page.write_datetime(1, 2, dt.timedelta(hours=30), book.add_format({"num_format": "[h]:mm"}))
+    with xlsxwriter.Workbook(output) as workbook:
+        worksheet = workbook.add_worksheet()
+        worksheet.write_row(0, 0, ["moment", "time", "duration"])
+        moment = workbook.add_format({"num_format": "yyyy-mm-dd hh:mm"})
+        worksheet.write_datetime(1, 0, dt.datetime(2020, 2, 29, 13, 5), moment)  # noqa: DTZ001 - a sheet has no time zones
+        worksheet.write_datetime(1, 1, dt.time(13, 5), workbook.add_format({"num_format": "hh:mm"}))
+        worksheet.write_datetime(1, 2, dt.timedelta(hours=30), workbook.add_format({"num_format": "[h]:mm"}))
     assert read_rows(write(tmp_path, "a.xlsx", output.getvalue())) == [["2020-02-29T13:05:00", "13:05:00", "30:00:00"]]
 
 
@@ -111,39 +111,39 @@ def test_a_cell_beyond_the_header_rejects_its_row(tmp_path: Path) -> None:
 
 def test_merged_and_formatted_empty_cells_make_no_rows_and_no_columns(tmp_path: Path) -> None:
     output = io.BytesIO()
-    with xlsxwriter.Workbook(output) as book:
-        page, bold_format = book.add_worksheet(), book.add_format({"bold": True})
-        page.write_row(0, 0, ["email", "city"])
-        page.write_string(1, 0, "a@x.org")
-        page.write_string(2, 0, "b@x.org")
-        page.merge_range(1, 1, 2, 1, "Utrecht")
+    with xlsxwriter.Workbook(output) as workbook:
+        worksheet, bold_format = workbook.add_worksheet(), workbook.add_format({"bold": True})
+        worksheet.write_row(0, 0, ["email", "city"])
+        worksheet.write_string(1, 0, "a@x.org")
+        worksheet.write_string(2, 0, "b@x.org")
+        worksheet.merge_range(1, 1, 2, 1, "Utrecht")
         for row, column in ((500, 0), (3, 40)):
-            page.write_blank(row, column, None, bold_format)
+            worksheet.write_blank(row, column, None, bold_format)
     assert read_rows(write(tmp_path, "a.xlsx", output.getvalue())) == [["a@x.org", "Utrecht"], ["b@x.org", ""]]
 
 
 def test_a_sheet_that_is_formatted_to_its_last_row_is_read(tmp_path: Path) -> None:
     output = io.BytesIO()
-    with xlsxwriter.Workbook(output) as book:
-        page, bold_format = book.add_worksheet(), book.add_format({"bold": True})
-        page.write_row(0, 0, ["email", *(f"column{number}" for number in range(20))])
-        page.write_string(1, 0, "a@x.org")
-        page.write_blank(1_048_575, 0, None, bold_format)
+    with xlsxwriter.Workbook(output) as workbook:
+        worksheet, bold_format = workbook.add_worksheet(), workbook.add_format({"bold": True})
+        worksheet.write_row(0, 0, ["email", *(f"column{number}" for number in range(20))])
+        worksheet.write_string(1, 0, "a@x.org")
+        worksheet.write_blank(1_048_575, 0, None, bold_format)
     assert [row[0] for row in read_rows(write(tmp_path, "a.xlsx", output.getvalue()))] == ["a@x.org"]
 
 
 def write_sheets(sheets: Mapping[str, Sequence[Sequence[str]]], hidden_sheet: str = "") -> bytes:
     output = io.BytesIO()
-    with xlsxwriter.Workbook(output) as book:
+    with xlsxwriter.Workbook(output) as workbook:
         for name, rows in sheets.items():
-            page = book.add_worksheet(name)
+            worksheet = workbook.add_worksheet(name)
             for row_index, row in enumerate(rows):
-                page.write_row(row_index, 0, row)
+                worksheet.write_row(row_index, 0, row)
             if name == hidden_sheet:
-                page.hide()
+                worksheet.hide()
             elif hidden_sheet:
-                page.activate()
-                page.set_first_sheet()
+                worksheet.activate()
+                worksheet.set_first_sheet()
     return output.getvalue()
 
 
@@ -171,10 +171,10 @@ def test_the_number_cells_of_a_column_are_counted(tmp_path: Path) -> None:
 
 def test_a_sheet_that_is_too_large_for_the_memory_is_refused_before_it_is_loaded(tmp_path: Path) -> None:
     output = io.BytesIO()
-    with xlsxwriter.Workbook(output) as book:
-        page = book.add_worksheet()
-        page.write(0, 0, "email")
-        page.write(1_048_575, 16_383, "x")  # loading the sheet would need 512 GiB and end the process
+    with xlsxwriter.Workbook(output) as workbook:
+        worksheet = workbook.add_worksheet()
+        worksheet.write(0, 0, "email")
+        worksheet.write(1_048_575, 16_383, "x")  # loading the sheet would need 512 GiB and end the process
     expected_text = "spans 17,179,869,184 cells, down to XFD1048576, and at most 12,000,000 can be read"
     with pytest.raises(SourceError, match=expected_text):
         open_file(write(tmp_path, "a.xlsx", output.getvalue()))
@@ -189,8 +189,8 @@ def test_the_error_of_an_opendocument_spreadsheet_shows_how_to_save_it(tmp_path:
 
 
 def test_a_workbook_whose_zip_directory_shows_too_many_bytes_is_refused(tmp_path: Path) -> None:
-    row_index = (book := write_xlsx()).rindex(b"xl/sharedStrings.xml") - 46
-    large_book = book[: row_index + 24] + (3 << 30).to_bytes(4, "little") + book[row_index + 28 :]
+    row_index = (workbook := write_xlsx()).rindex(b"xl/sharedStrings.xml") - 46
+    large_book = workbook[: row_index + 24] + (3 << 30).to_bytes(4, "little") + workbook[row_index + 28 :]
     with pytest.raises(SourceError, match="unpacks to more than 2 GiB; save the sheet as CSV instead"):
         open_file(write(tmp_path, "a.xlsx", large_book))
 
@@ -243,12 +243,12 @@ def test_a_header_with_one_cell_is_not_read_as_a_title(tmp_path: Path, rows: lis
 
 
 def write_formulas(path: Path, *formulas: tuple[str, object]) -> Path:
-    with xlsxwriter.Workbook(path) as book:
-        page = book.add_worksheet()
-        page.write_row(0, 0, ["email", "name"])
+    with xlsxwriter.Workbook(path) as workbook:
+        worksheet = workbook.add_worksheet()
+        worksheet.write_row(0, 0, ["email", "name"])
         for row, (formula, value) in enumerate(formulas, start=1):
-            page.write(row, 0, f"p{row}@example.com")
-            page.write_formula(row, 1, formula, None, value)
+            worksheet.write(row, 0, f"p{row}@example.com")
+            worksheet.write_formula(row, 1, formula, None, value)
     return path
 
 
@@ -264,7 +264,7 @@ def test_a_formula_that_was_never_computed_has_no_value(tmp_path: Path) -> None:
 
 
 def test_a_formula_without_any_value_was_never_computed(tmp_path: Path) -> None:
-    """openpyxl writes formulas in this way."""
+    """openpyxl writes formulas without values."""
     path = write_formulas(tmp_path / "a.xlsx", ("=PROPER(D2)", "Ann"), ("=1+1", 2))
     edit_sheet(path, lambda xml: xml.replace("<v>2</v>", "<v/>"))
     (chunk,) = read(path)
@@ -291,9 +291,9 @@ def edit_sheet(path: Path, edit: Callable[[str], str], part: str = "xl/worksheet
 
 def test_a_workbook_whose_zip_directory_has_wrong_sizes_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.xlsx"
-    with xlsxwriter.Workbook(path) as book:
-        page = book.add_worksheet()
-        page.write_column(0, 0, ["email", *(f"person{number}@example.com" for number in range(1000))])
+    with xlsxwriter.Workbook(path) as workbook:
+        worksheet = workbook.add_worksheet()
+        worksheet.write_column(0, 0, ["email", *(f"person{number}@example.com" for number in range(1000))])
     content = path.read_bytes()
     with zipfile.ZipFile(path) as archive:
         size = archive.getinfo("xl/sharedStrings.xml").file_size
@@ -308,15 +308,15 @@ def test_a_workbook_whose_zip_directory_has_wrong_sizes_is_refused(tmp_path: Pat
 
 
 def test_hidden_rows_are_read_and_reported(tmp_path: Path) -> None:
-    book = xlsxwriter.Workbook(str(tmp_path / "people.xlsx"))
-    sheet = book.add_worksheet()
+    workbook = xlsxwriter.Workbook(str(tmp_path / "people.xlsx"))
+    sheet = workbook.add_worksheet()
     for row, cells in enumerate((["email", "city"], ["a@x.org", "Bonn"], ["b@x.org", "Ulm"], ["c@x.org", "Bonn"])):
         sheet.write_row(row, 0, cells)
     sheet.autofilter(0, 0, 3, 1)
     sheet.filter_column(1, "x == Bonn")
     sheet.set_row(2, options={"hidden": True})
     sheet.set_row(9, options={"hidden": True})
-    book.close()
+    workbook.close()
     with open_file(str(tmp_path / "people.xlsx")) as source:
         (chunk,) = source.chunks()
     assert chunk.frame["email"].tolist() == ["a@x.org", "b@x.org", "c@x.org"]

@@ -22,7 +22,7 @@ from connector.sources.sql import IncrementalSource
 from tests.databases import DATABASE_OPENERS, read_all
 
 NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - databases return it without a time zone
-EAST = timezone(timedelta(hours=2))
+ZONE_TWO_HOURS_EAST = timezone(timedelta(hours=2))
 
 
 def test_the_start_decides_the_kind_of_the_cursor() -> None:
@@ -46,7 +46,7 @@ def test_a_start_that_is_not_a_valid_value_of_its_kind_is_refused() -> None:
 
 
 VALUES: dict[CursorKind, st.SearchStrategy[CursorValue]] = {
-    CursorKind.TIMESTAMP: st.datetimes(timezones=st.sampled_from([None, UTC, EAST])),
+    CursorKind.TIMESTAMP: st.datetimes(timezones=st.sampled_from([None, UTC, ZONE_TWO_HOURS_EAST])),
     CursorKind.DATE: st.dates(),
     CursorKind.INTEGER: st.integers(-(2**63) + 1, 2**63 - 1),
 }
@@ -61,17 +61,19 @@ def test_a_cursor_value_that_is_saved_as_text_is_read_back_unchanged(
 
 
 @given(st.sampled_from(CursorKind).flatmap(lambda kind: st.tuples(st.just(kind), st.lists(VALUES[kind], min_size=1))))
-def test_the_watch_finds_the_largest_value_in_any_order_and_chunks(
+def test_the_watch_finds_the_largest_value_for_any_order_of_rows_and_any_chunks(
     kind_and_value: tuple[CursorKind, list[CursorValue]],
 ) -> None:
     kind, values = kind_and_value
     values = [value for value in values if read_value(value, kind) is not None]
-    watch = CursorWatch("c", kind)
+    cursor_watch = CursorWatch("c", kind)
     for start in range(0, len(values), 3):
-        watch.record([*values[start : start + 3], None], start + 1)
-    assert all(watch.largest_value is not None and not is_larger(value, watch.largest_value) for value in values)
-    assert watch.largest_value is None or watch.largest_value in values
-    assert watch.wrong_kind_count == 0
+        cursor_watch.record([*values[start : start + 3], None], start + 1)
+    assert all(
+        cursor_watch.largest_value is not None and not is_larger(value, cursor_watch.largest_value) for value in values
+    )
+    assert cursor_watch.largest_value is None or cursor_watch.largest_value in values
+    assert cursor_watch.wrong_kind_count == 0
 
 
 def test_a_value_of_a_database_is_converted_to_the_kind_of_the_cursor() -> None:
@@ -112,21 +114,25 @@ def test_values_are_compared_as_their_kind_and_not_as_text() -> None:
             CursorKind.TIMESTAMP,
             NOON.replace(hour=11, tzinfo=UTC),
         ),
-        ([NOON, NOON.replace(tzinfo=EAST)], CursorKind.TIMESTAMP, NOON),
+        ([NOON, NOON.replace(tzinfo=ZONE_TWO_HOURS_EAST)], CursorKind.TIMESTAMP, NOON),
         ([None, None], CursorKind.INTEGER, None),
     ]
     for values, kind, largest_value in cases:
-        watch = CursorWatch("c", kind)
-        watch.record(values, 1)
-        assert watch.largest_value == largest_value
+        cursor_watch = CursorWatch("c", kind)
+        cursor_watch.record(values, 1)
+        assert cursor_watch.largest_value == largest_value
 
 
 def test_a_value_of_another_kind_is_counted_with_its_first_record() -> None:
-    watch = CursorWatch("moment", CursorKind.TIMESTAMP)
-    watch.record([NOON, None], 1)
-    watch.record([None, "soon", "later", NOON], 3)
-    assert (watch.wrong_kind_count, watch.first_wrong_kind, watch.largest_value) == (2, (4, "soon"), NOON)
-    assert watch.missing_count == 2
+    cursor_watch = CursorWatch("moment", CursorKind.TIMESTAMP)
+    cursor_watch.record([NOON, None], 1)
+    cursor_watch.record([None, "soon", "later", NOON], 3)
+    assert (cursor_watch.wrong_kind_count, cursor_watch.first_wrong_kind, cursor_watch.largest_value) == (
+        2,
+        (4, "soon"),
+        NOON,
+    )
+    assert cursor_watch.missing_count == 2
 
 
 def test_a_lookback_moves_the_start_back() -> None:

@@ -14,49 +14,52 @@ from connector.sources.cursor_columns import COMPARABLE, explain_type
 from connector.sources.sql import IncrementalSource
 from tests.databases import DATABASE_OPENERS, Database
 
-STARTS = {
+START_BY_KIND = {
     CursorKind.TIMESTAMP: "1970-01-01T00:00:00",
     CursorKind.DATE: "1970-01-01",
     CursorKind.INTEGER: "0",
 }
 START_WITH_ZONE = "1970-01-01T00:00:00+00:00"
-TIMES = {CursorKind.TIMESTAMP, CursorKind.DATE}
+TIME_KINDS = {CursorKind.TIMESTAMP, CursorKind.DATE}
 NUMBERS = {CursorKind.INTEGER}
 REFUSAL = r"cannot be compared|Correct the row|; compare :cursor with|Illegal parameter data types|Could not convert"
 UUID = "018f0000-0000-7000-8000-000000000001"
-ISO = "2026-11-21 10:00:00"
+ISO_TIME = "2026-11-21 10:00:00"
 
-TYPES: dict[str, list[tuple[str, str, set[CursorKind]]]] = {
+COLUMN_TYPES: dict[str, list[tuple[str, str, set[CursorKind]]]] = {
     # the type of the column, a value, and the kinds of start that the column can be compared with
     "postgresql": [
         ("integer", "7", NUMBERS), ("bigint", "1764000000", NUMBERS), ("numeric(12, 2)", "7.5", NUMBERS),
-        ("double precision", "7.5", NUMBERS), ("text", f"'{ISO}'", set()), ("varchar(40)", f"'{ISO}'", set()),
-        ("date", "'2026-11-21'", TIMES), ("timestamp", f"'{ISO}'", TIMES), ("timestamptz", f"'{ISO}+00'", TIMES),
+        ("double precision", "7.5", NUMBERS), ("text", f"'{ISO_TIME}'", set()), ("varchar(40)", f"'{ISO_TIME}'", set()),
+        ("date", "'2026-11-21'", TIME_KINDS), ("timestamp", f"'{ISO_TIME}'", TIME_KINDS),
+        ("timestamptz", f"'{ISO_TIME}+00'", TIME_KINDS),
         ("boolean", "true", set()), ("uuid", f"'{UUID}'", set()), ("time", "'10:00'", set()),
         ("jsonb", "'{}'", set()), ("bytea", "'a'", set()), ("interval", "'1 day'", set()),
     ],
     "mariadb": [
         ("integer", "7", NUMBERS), ("bigint", "1764000000", NUMBERS), ("decimal(12, 2)", "7.5", NUMBERS),
-        ("double", "7.5", NUMBERS), ("text", f"'{ISO}'", TIMES), ("varchar(40)", f"'{ISO}'", TIMES),
-        ("date", "'2026-11-21'", TIMES), ("datetime(6)", f"'{ISO}'", TIMES), ("timestamp(6) null", f"'{ISO}'", TIMES),
+        ("double", "7.5", NUMBERS), ("text", f"'{ISO_TIME}'", TIME_KINDS), ("varchar(40)", f"'{ISO_TIME}'", TIME_KINDS),
+        ("date", "'2026-11-21'", TIME_KINDS), ("datetime(6)", f"'{ISO_TIME}'", TIME_KINDS),
+        ("timestamp(6) null", f"'{ISO_TIME}'", TIME_KINDS),
         ("boolean", "true", NUMBERS), ("uuid", f"'{UUID}'", set()), ("time", "'10:00'", set()),
         ("varchar(40)", "'24.11.2026 10:00'", set()), ("varchar(40)", "'2026-11-21T10:00:00+02:00'", set()),
         ("varchar(40)", "''", set()), ("varchar(40)", "'1764000000'", set()), ("varchar(40)", "'2026-13-01'", set()),
     ],
     "sqlite": [
         ("integer", "7", NUMBERS), ("integer", "1764000000", NUMBERS), ("numeric", "7.5", NUMBERS),
-        ("real", "7.5", NUMBERS), ("text", f"'{ISO}'", TIMES), ("date", "'2026-11-21'", TIMES),
-        ("datetime", f"'{ISO}'", TIMES), ("", "'2026-11-21T10:00:00+02:00'", TIMES),
+        ("real", "7.5", NUMBERS), ("text", f"'{ISO_TIME}'", TIME_KINDS), ("date", "'2026-11-21'", TIME_KINDS),
+        ("datetime", f"'{ISO_TIME}'", TIME_KINDS), ("", "'2026-11-21T10:00:00+02:00'", TIME_KINDS),
         ("boolean", "true", NUMBERS), ("text", f"'{UUID}'", set()), ("text", "'24.11.2026 10:00'", set()),
-        ("text", "'2026-11-21T10:00:00.000Z'", TIMES), ("text", "'2026-11-21 10:00:00+0200'", TIMES),
+        ("text", "'2026-11-21T10:00:00.000Z'", TIME_KINDS), ("text", "'2026-11-21 10:00:00+0200'", TIME_KINDS),
         ("text", "'10:00'", set()), ("text", "''", set()), ("text", "'0000-00-00'", set()), ("", "x'ff'", set()),
         ("text", "'2026-02-30 10:00'", set()), ("text", "' 2026-11-21'", set()), ("text", "'now'", set()),
         ("text", "'2026-11-21 soon'", set()), ("text", "'1764000000'", set()), ("text", "'21/11/2026'", set()),
     ],
     "duckdb": [
         ("integer", "7", NUMBERS), ("bigint", "1764000000", NUMBERS), ("decimal(12, 2)", "7.5", NUMBERS),
-        ("double", "7.5", NUMBERS), ("varchar", f"'{ISO}'", set()), ("date", "'2026-11-21'", TIMES),
-        ("timestamp", f"'{ISO}'", TIMES), ("timestamp_s", f"'{ISO}'", TIMES), ("timestamptz", f"'{ISO}+00'", TIMES),
+        ("double", "7.5", NUMBERS), ("varchar", f"'{ISO_TIME}'", set()), ("date", "'2026-11-21'", TIME_KINDS),
+        ("timestamp", f"'{ISO_TIME}'", TIME_KINDS), ("timestamp_s", f"'{ISO_TIME}'", TIME_KINDS),
+        ("timestamptz", f"'{ISO_TIME}+00'", TIME_KINDS),
         ("boolean", "true", set()), ("uuid", f"'{UUID}'", set()), ("time", "'10:00'", set()),
         ("blob", "'a'", set()), ("integer[]", "[1]", set()), ("interval", "interval 1 day", set()),
     ],
@@ -88,9 +91,9 @@ def read_ids(database: Database, start: str, *, is_table: bool = True) -> list[s
 
 
 def test_a_column_type_is_compared_with_its_kinds_of_start_and_refused_with_the_other_kinds(database: Database) -> None:
-    for number, (sql_type, value, kinds) in enumerate(TYPES[database.kind]):
+    for number, (sql_type, value, kinds) in enumerate(COLUMN_TYPES[database.kind]):
         fill_table(database, sql_type, [value])
-        for kind_index, (kind, start) in enumerate(STARTS.items()):
+        for kind_index, (kind, start) in enumerate(START_BY_KIND.items()):
             if kind in kinds:
                 for is_table in (True, False):
                     assert read_ids(database, start, is_table=is_table) == ["0"], (sql_type, value, start)
@@ -138,7 +141,7 @@ def test_a_zero_date_of_mysql_is_counted_and_refused() -> None:
 
 def test_a_query_of_mysql_can_have_two_columns_of_one_name_and_end_with_a_comment() -> None:
     with DATABASE_OPENERS["mariadb"]() as database:
-        fill_table(database, "datetime", [f"'{ISO}'"])
+        fill_table(database, "datetime", [f"'{ISO_TIME}'"])
         query = (
             "with everybody as (select * from t) select a.id, b.id, a.v from everybody a join t b on b.id = a.id "
             "where a.v >= :cursor -- what is new"

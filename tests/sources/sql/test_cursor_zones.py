@@ -63,7 +63,7 @@ def read_rows_from(
         return sorted(int(number) for chunk in source.chunks() for number in chunk.frame["id"]), source
 
 
-def test_a_cursor_means_the_same_moment_for_both_columns_in_a_session_of_another_zone(database: Database) -> None:
+def test_a_cursor_is_the_same_moment_for_both_columns_in_a_session_of_another_zone(database: Database) -> None:
     for (number, moment_type), column, is_table, has_zone in product(
         enumerate(MOMENTS), ("moment", "plain"), (True, False), (True, False)
     ):

@@ -94,7 +94,7 @@ def test_a_procedure_with_its_own_transaction_is_refused() -> None:
 
 @pytest.fixture
 def other_crm() -> Iterator[Database]:
-    """SQLite with a name that the connector does not know, like a database without read-only sessions."""
+    """SQLite under a name that the connector does not know. It stands for a database without read-only sessions."""
     sa.dialects.registry.register("othersql", "sqlalchemy.dialects.sqlite.pysqlite", "SQLiteDialect_pysqlite")
     with DATABASE_OPENERS["sqlite"]() as database:
         database.run("create table people (id integer)", "insert into people values (1), (2), (3)")
@@ -151,14 +151,14 @@ print(rows, peak() - before)
 
 
 def test_an_endless_result_is_read_in_chunks_and_closed(database: Database) -> None:
-    """A source that buffers the result, or reads to its end before closing, would never end."""
+    """A source would never end if it buffered the result, or if it read the rest before it closed the connection."""
     command = [sys.executable, "-c", READ_CHUNKS_SCRIPT, database.url, ENDLESS_QUERIES[database.kind]]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert result.stderr == ""
-    # DuckDB takes a process with `-c` for an interactive one, and prints a progress bar before the numbers
-    rows, megabytes = map(int, result.stdout.split()[-2:])
+    # DuckDB takes a process with `-c` for an interactive process, and prints a progress bar before the numbers
+    rows, memory_mb = map(int, result.stdout.split()[-2:])
     assert rows == 200_000
-    assert megabytes < 30  # ten chunks would need 25 MB, and the source keeps two chunks
+    assert memory_mb < 30  # ten chunks have 25 MB, and the source keeps two chunks
 
 
 def test_the_error_of_a_missing_table_shows_the_table_and_no_password(database: Database) -> None:

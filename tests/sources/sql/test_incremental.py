@@ -17,7 +17,7 @@ EAST = timezone(timedelta(hours=2))
 
 @pytest.fixture(scope="module", params=sorted(DATABASE_OPENERS))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
-    """A table of times, days and numbers. The third row has no value."""
+    """A table of times, days and numbers. The third row has only nulls."""
     with DATABASE_OPENERS[request.param]() as new_database:
         time = {"mariadb": "datetime(6)", "sqlite": "text"}.get(new_database.kind, "timestamp")
         day = {"sqlite": "text"}.get(new_database.kind, "date")
@@ -91,7 +91,7 @@ def test_timestamps_with_a_zone_are_compared_as_moments_in_postgresql_and_duckdb
                 assert [chunk.frame["id"].tolist() for chunk in source.chunks()] == [["1", "2"]]
 
 
-def test_sqlite_compares_all_spellings_of_a_moment_as_equal() -> None:
+def test_all_spellings_of_a_moment_are_equal_in_sqlite() -> None:
     spellings = (
         "2026-11-21 10:00:00", "2026-11-21T10:00:00", "2026-11-21 10:00:00.000000", "2026-11-21T10:00:00Z",
         "2026-11-21T10:00:00+00:00", "2026-11-21T10:00:00.000Z",

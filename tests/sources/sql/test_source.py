@@ -14,7 +14,7 @@ from tests.databases import open_postgres
 
 
 @pytest.fixture
-def crm(tmp_path: Path) -> str:
+def crm_url(tmp_path: Path) -> str:
     path = tmp_path / "crm.db"
     connection = sqlite3.connect(path)
     connection.execute('create table people (id integer, email text, note, "Group" text)')
@@ -33,11 +33,11 @@ def postgres() -> Iterator[str]:
         yield database.url
 
 
-def test_bytes_that_are_not_utf8_reject_their_row(crm: str) -> None:
-    with sqlite3.connect(crm.removeprefix("sqlite:///")) as connection:
+def test_bytes_that_are_not_utf8_reject_their_row(crm_url: str) -> None:
+    with sqlite3.connect(crm_url.removeprefix("sqlite:///")) as connection:
         connection.execute("insert into people values (4, cast(x'4dfc' as text), x'ff00', 'y'), (5, 'b@x.com', 1, 'z')")
     connection.close()
-    with open_sql(crm, query="select * from people where id > 2") as source:
+    with open_sql(crm_url, query="select * from people where id > 2") as source:
         (chunk,) = source.chunks()
     assert chunk.frame["id"].tolist() == ["3", "5"]
     assert chunk.numbers.tolist() == [1, 3]
@@ -47,8 +47,8 @@ def test_bytes_that_are_not_utf8_reject_their_row(crm: str) -> None:
     assert "column email" in row.message
 
 
-def test_an_empty_result_has_no_chunk(crm: str) -> None:
-    with open_sql(crm, query="select * from people where 0") as source:
+def test_an_empty_result_has_no_chunk(crm_url: str) -> None:
+    with open_sql(crm_url, query="select * from people where 0") as source:
         assert source.columns == ("id", "email", "note", "Group")
         assert list(source.chunks()) == []
 
@@ -105,11 +105,11 @@ def test_an_at_sign_outside_the_password_stays_in_its_part_of_the_url() -> None:
         assert (parsed_url.host, parsed_url.database) == (host, database)
 
 
-def test_a_source_needs_either_a_query_or_a_table(crm: str) -> None:
+def test_a_source_needs_either_a_query_or_a_table(crm_url: str) -> None:
     with pytest.raises(ConfigurationError, match="either a query or a table"):
-        open_sql(crm)
+        open_sql(crm_url)
     with pytest.raises(ConfigurationError, match="either a query or a table"):
-        open_sql(crm, query="select 1", table="people")
+        open_sql(crm_url, query="select 1", table="people")
 
 
 def test_the_names_of_a_schema_and_a_table_in_postgresql_are_quoted(postgres: str) -> None:
