@@ -1,5 +1,5 @@
-"""The loop that the loader is compared with: aiohttp posts request bodies that were written before. The loop stores
-nothing, checks only the status, and never retries.
+"""A bare loop with which the import is compared: aiohttp posts request bodies from a file. The loop stores nothing,
+checks only the status, and never retries.
 
 `python -m tests.benchmarks.bare_loop BODIES`, with CONNECTOR_BASE_URL and CONNECTOR_TOKEN in the environment, prints
 one line of JSON: `wall_s` and `cpu_s` (user and system time) of the posting, without the start of the process.

@@ -1,4 +1,4 @@
-"""The subscribers that the sandbox stored, and when, read from its truth log: a tool's own report is not trusted."""
+"""The subscribers that the sandbox stored, and the times, from the truth log. The report of a tool may be wrong."""
 
 from dataclasses import dataclass
 
@@ -9,20 +9,20 @@ from connector.sandbox import SandboxProcess
 class Creates:
     """The creates that the sandbox executed."""
 
-    times: tuple[float, ...]  # when each subscriber was stored, in Unix seconds, ascending
-    duplicates: int  # subscribers that were created more than once
+    stored_times: tuple[float, ...]  # the time at which each subscriber was stored, in Unix seconds, ascending
+    duplicate_count: int  # subscribers that were created more than once
 
     @property
     def span_s(self) -> float:
         """The seconds from the first create to the last."""
-        return self.times[-1] - self.times[0] if self.times else 0.0
+        return self.stored_times[-1] - self.stored_times[0] if self.stored_times else 0.0
 
     def compute_rate(self, skip_s: float = 0.0) -> float:
         """Return the rate in creates/s, without the first `skip_s` seconds.
 
         Return NaN if fewer than two creates remain, or if less than a second remains after skipping.
         """
-        times_after_skip = [time for time in self.times if time >= self.times[0] + skip_s]
+        times_after_skip = [time for time in self.stored_times if time >= self.stored_times[0] + skip_s]
         if len(times_after_skip) < 2 or (skip_s and self.span_s < skip_s + 1):
             return float("nan")
         return (len(times_after_skip) - 1) / (times_after_skip[-1] - times_after_skip[0])

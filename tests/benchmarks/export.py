@@ -25,14 +25,22 @@ from tests.benchmarks.machine import describe_machine
 from tests.benchmarks.other_tools import BY_HAND_EXPORT, install
 from tests.benchmarks.people import BASE_ID
 from tests.benchmarks.processes import CommandError, Usage
-from tests.benchmarks.tables import Promise, at_least, at_most, print_json, print_promises, print_table, write_number
+from tests.benchmarks.tables import (
+    Promise,
+    format_number,
+    print_json,
+    print_promises,
+    print_table,
+    promise_at_least,
+    promise_at_most,
+)
 from tests.databases import open_mariadb, open_postgres
 
 _PROMISED_RATES = {"DuckDB": 150_000.0, "Parquet": 150_000.0, "PostgreSQL": 100_000.0}  # rows/s
 _PROMISED_RATES_BY_HAND = {"Parquet": 5.0, "DuckDB": 5.0, "SQLite": 4.0}
-"""The promised ratio of the connector's pace to the script's pace with the same destination, start included."""
+"""The promised ratio of the connector's pace to the script's pace with the same destination, including the start."""
 _PROMISED_PEAK_MB = 350.0
-_PEAK_ROWS = 1_000_000  # rows of the export whose peak memory is promised
+_MIN_ROW_COUNT_FOR_PEAK = 1_000_000  # rows of the export whose peak memory is promised
 
 _TARGET_NUMBERS = count(1)  # a server keeps the tables of all rounds, so each table needs its own number
 
@@ -50,8 +58,8 @@ class ExportMeasurement:
 
 
 @dataclass(slots=True)
-class Entry:
-    """The measurements of a destination or a program, or the reason why it is left out."""
+class MeasurementSeries:
+    """The measurements of one destination or program, or the reason why the destination or program is left out."""
 
     name: str
     runs: list[ExportMeasurement] = field(default_factory=list)
@@ -59,14 +67,14 @@ class Entry:
 
     @property
     def median(self) -> ExportMeasurement:
-        """The median of each measurement over the runs; NaN without runs."""
-        names = [figure.name for figure in fields(ExportMeasurement)]
+        """The median of each measurement over the runs, or NaN without runs."""
+        names = [measurement_field.name for measurement_field in fields(ExportMeasurement)]
         values = ([getattr(run, name) for run in self.runs] or [float("nan")] for name in names)
         return ExportMeasurement(*map(statistics.median, values))
 
 
-def open_destinations(folder: Path, stack: ExitStack) -> dict[str, TargetFactory | str]:
-    """Return a factory of targets for each destination, by name, or the reason why the destination is left out."""
+def open_destinations(folder: Path, exit_stack: ExitStack) -> dict[str, TargetFactory | str]:
+    """Return, for each destination by name, a function that makes targets, or the reason why it is left out."""
     factories: dict[str, TargetFactory | str] = {
         "DuckDB": lambda number: Target("DuckDB", f"duckdb:///{folder}/{number}.duckdb", "subscribers"),
         "Parquet": lambda number: Target("Parquet", f"{folder}/{number}.parquet"),
@@ -74,7 +82,7 @@ def open_destinations(folder: Path, stack: ExitStack) -> dict[str, TargetFactory
     }
     for name, open_database in (("PostgreSQL", open_postgres), ("MariaDB", open_mariadb)):
         try:
-            url = stack.enter_context(open_database()).url
+            url = exit_stack.enter_context(open_database()).url
             parse_destination(url)
         except ConfigurationError:
             factories[name] = "the connector does not write to this database"
@@ -90,43 +98,43 @@ def _build_factory(name: str, url: str) -> TargetFactory:
 
 
 def run_round(
-    entries: dict[str, Entry],
+    series_by_name: dict[str, MeasurementSeries],
     sandbox: SandboxProcess,
     folder: Path,
-    rows: int,
+    row_count: int,
     factories: dict[str, TargetFactory | str],
 ) -> None:
     """Export once to each destination. Leave out a destination that fails."""
-    for name, entry in entries.items():
+    for name, series in series_by_name.items():
         factory = factories[name]
-        if not isinstance(factory, str) and entry.exclusion_reason is None:
+        if not isinstance(factory, str) and series.exclusion_reason is None:
             try:
-                entry.runs.append(measure_export(factory, sandbox, folder, rows))
+                series.runs.append(measure_export(factory, sandbox, folder, row_count))
             except CommandError as error:
-                entry.exclusion_reason = str(error)
+                series.exclusion_reason = str(error)
 
 
-def measure_export(factory: TargetFactory, sandbox: SandboxProcess, folder: Path, rows: int) -> ExportMeasurement:
+def measure_export(factory: TargetFactory, sandbox: SandboxProcess, folder: Path, row_count: int) -> ExportMeasurement:
     """Export to a new target, and remove the target. Raise CommandError if the export fails."""
     target = factory(next(_TARGET_NUMBERS))
-    usage = export_list(sandbox, target, rows, folder / "state")
+    usage = export_list(sandbox, target, row_count, folder / "state")
     _remove_file(target)
-    return _measure(usage, rows)
+    return _build_measurement(usage, row_count)
 
 
-def measure_by_hand(entry: Entry, target_pattern: str, sandbox: SandboxProcess, rows: int) -> None:
+def measure_script(series: MeasurementSeries, target_pattern: str, sandbox: SandboxProcess, row_count: int) -> None:
     """Export with the script. Leave the script out if it cannot be installed or fails."""
     try:
         with tempfile.TemporaryDirectory() as folder:
             usage = install(BY_HAND_EXPORT).export(sandbox, target_pattern.format(folder))
-        entry.runs.append(_measure(usage, rows))
+        series.runs.append(_build_measurement(usage, row_count))
     except CommandError as error:
-        entry.exclusion_reason = str(error)
+        series.exclusion_reason = str(error)
 
 
-def _measure(usage: Usage, rows: int) -> ExportMeasurement:
+def _build_measurement(usage: Usage, row_count: int) -> ExportMeasurement:
     peak_mb = float("nan") if usage.peak_bytes is None else usage.peak_bytes / 1e6
-    return ExportMeasurement(rows / usage.wall_s, peak_mb, usage.cpu_s / rows * 1e6)
+    return ExportMeasurement(row_count / usage.wall_s, peak_mb, usage.cpu_s / row_count * 1e6)
 
 
 def _remove_file(target: Target) -> None:
@@ -145,97 +153,103 @@ def main() -> None:
     )
     options = parser.parse_args()
     machine = describe_machine()
-    values: dict[str, object] = {}
-    entries_by_size: dict[int, dict[str, Entry]] = {}
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        factories = open_destinations(Path(folder), stack)
-        for rows in options.rows:
+    json_values: dict[str, object] = {}
+    series_by_row_count: dict[int, dict[str, MeasurementSeries]] = {}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as exit_stack:
+        factories = open_destinations(Path(folder), exit_stack)
+        for row_count in options.rows:
             exclusion_reason = {
                 name: factory if isinstance(factory, str) else None for name, factory in factories.items()
             }
-            entries = entries_by_size[rows] = {
-                name: Entry(name, exclusion_reason=reason) for name, reason in exclusion_reason.items()
+            series_by_name = series_by_row_count[row_count] = {
+                name: MeasurementSeries(name, exclusion_reason=reason) for name, reason in exclusion_reason.items()
             }
-            with open_sandbox(rows) as sandbox:
+            with open_sandbox(row_count) as sandbox:
                 for _ in range(options.rounds):
-                    run_round(entries, sandbox, Path(folder), rows, factories)
-            show_table(f"{rows:,} rows, {options.rounds} rounds", list(entries.values()))
-            values[f"of_{rows}"] = [asdict(entry) for entry in entries.values()]
-        script_entries = (
+                    run_round(series_by_name, sandbox, Path(folder), row_count, factories)
+            print_series(f"{row_count:,} rows, {options.rounds} rounds", list(series_by_name.values()))
+            json_values[f"of_{row_count}"] = [asdict(series) for series in series_by_name.values()]
+        script_series = (
             compare_with_script(options.others, options.rounds, Path(folder), factories) if options.others else {}
         )
-    values["others"] = [asdict(entry) for entry in script_entries.values()]
-    promises = build_promises(entries_by_size[max(entries_by_size)], max(entries_by_size)) + build_ratios(
-        script_entries, options.others
-    )
+    json_values["others"] = [asdict(series) for series in script_series.values()]
+    promises = build_promises(
+        series_by_row_count[max(series_by_row_count)], max(series_by_row_count)
+    ) + build_ratio_promises(script_series, options.others)
     print_promises(promises)
-    print_json("export", machine, promises, rows=options.rows, others_rows=options.others, **values)
+    print_json("export", machine, promises, rows=options.rows, others_rows=options.others, **json_values)
 
 
 @contextmanager
-def open_sandbox(rows: int) -> Iterator[SandboxProcess]:
+def open_sandbox(row_count: int) -> Iterator[SandboxProcess]:
     """Start a sandbox with this number of subscribers. A first request has already sorted the subscribers."""
     with SandboxProcess() as sandbox, tempfile.TemporaryDirectory() as name:
-        sandbox.seed(rows, base_id=BASE_ID)
-        export_list(sandbox, Target("warm-up", f"{name}/people.parquet"), rows, Path(name) / "state")
+        sandbox.seed(row_count, base_id=BASE_ID)
+        export_list(sandbox, Target("warm-up", f"{name}/people.parquet"), row_count, Path(name) / "state")
         yield sandbox
 
 
 def compare_with_script(
-    rows: int, rounds: int, folder: Path, factories: dict[str, TargetFactory | str]
-) -> dict[str, Entry]:
-    """Export by the connector and by the script in turns, so that other work of the machine slows both down."""
+    row_count: int, round_count: int, folder: Path, factories: dict[str, TargetFactory | str]
+) -> dict[str, MeasurementSeries]:
+    """Export with the connector and with the script in turn, so that other load on the machine slows both."""
     target_patterns = {"Parquet": "{}/people.parquet", "DuckDB": "{}/people.duckdb", "SQLite": "sqlite:///{}/people.db"}
-    entries = {name: Entry(f"connector export, {name}") for name in _PROMISED_RATES_BY_HAND}
-    entries |= {f"by hand, {name}": Entry(f"by hand, {name}") for name in target_patterns}
-    with open_sandbox(rows) as sandbox:
-        for _ in range(rounds):
+    series_by_name = {name: MeasurementSeries(f"connector export, {name}") for name in _PROMISED_RATES_BY_HAND}
+    series_by_name |= {f"by hand, {name}": MeasurementSeries(f"by hand, {name}") for name in target_patterns}
+    with open_sandbox(row_count) as sandbox:
+        for _ in range(round_count):
             for name in _PROMISED_RATES_BY_HAND:
                 factory = factories[name]
                 assert not isinstance(factory, str), factory  # these destinations are files, which are always available
-                entries[name].runs.append(measure_export(factory, sandbox, folder, rows))
+                series_by_name[name].runs.append(measure_export(factory, sandbox, folder, row_count))
             for name, target_pattern in target_patterns.items():
-                measure_by_hand(entries[f"by hand, {name}"], target_pattern, sandbox, rows)
+                measure_script(series_by_name[f"by hand, {name}"], target_pattern, sandbox, row_count)
     print()
-    show_table(f"{rows:,} rows, {rounds} rounds", list(entries.values()))
-    return entries
+    print_series(f"{row_count:,} rows, {round_count} rounds", list(series_by_name.values()))
+    return series_by_name
 
 
-def show_table(title: str, entries: list[Entry]) -> None:
+def print_series(title: str, series_by_name: list[MeasurementSeries]) -> None:
     header = (title, "rows/s", "peak MB", "CPU µs/row")
-    print_table(header, [_build_line(entry) for entry in entries if entry.exclusion_reason is None])
-    for entry in entries:
-        if entry.exclusion_reason is not None:
-            print(f"{entry.name} was left out: {entry.exclusion_reason}")
+    print_table(header, [_build_table_row(series) for series in series_by_name if series.exclusion_reason is None])
+    for series in series_by_name:
+        if series.exclusion_reason is not None:
+            print(f"{series.name} was left out: {series.exclusion_reason}")
 
 
-def _build_line(entry: Entry) -> tuple[str, ...]:
-    median = entry.median
+def _build_table_row(series: MeasurementSeries) -> tuple[str, ...]:
+    median = series.median
     numbers = (median.per_s, median.peak_mb, median.cpu_us_per_row)
-    formats = zip(("{:,.0f}", "{:.0f}", "{:.1f}"), numbers, strict=True)
-    return (entry.name, *(write_number(number_format, number) for number_format, number in formats))
+    number_formats = zip(("{:,.0f}", "{:.0f}", "{:.1f}"), numbers, strict=True)
+    return (series.name, *(format_number(number_format, number) for number_format, number in number_formats))
 
 
-def build_promises(entries: dict[str, Entry], rows: int) -> list[Promise]:
+def build_promises(series_by_name: dict[str, MeasurementSeries], row_count: int) -> list[Promise]:
     """Return the promises for the largest number of rows. A value that was not measured is NaN."""
     promises = [
-        at_least(f"rows/s to {name}, whole process, {rows:,} rows", min_rate, entries[name].median.per_s, "{:,.0f}")
+        promise_at_least(
+            f"rows/s to {name}, whole process, {row_count:,} rows",
+            min_rate,
+            series_by_name[name].median.per_s,
+            "{:,.0f}",
+        )
         for name, min_rate in _PROMISED_RATES.items()
     ]
-    peaks = [entry.median.peak_mb for entry in entries.values() if entry.runs]
-    peak_mb = max(peaks) if peaks and rows >= _PEAK_ROWS else float("nan")
-    promises.append(at_most(f"peak MB, {rows:,} rows", _PROMISED_PEAK_MB, peak_mb, "{:.0f}"))
+    peaks_mb = [series.median.peak_mb for series in series_by_name.values() if series.runs]
+    peak_mb = max(peaks_mb) if peaks_mb and row_count >= _MIN_ROW_COUNT_FOR_PEAK else float("nan")
+    promises.append(promise_at_most(f"peak MB, {row_count:,} rows", _PROMISED_PEAK_MB, peak_mb, "{:.0f}"))
     return promises
 
 
-def build_ratios(entries: dict[str, Entry], rows: int) -> list[Promise]:
-    """Return the promised ratios to the handwritten script. A ratio is NaN without the script."""
-    missing_entry = Entry("nothing")
+def build_ratio_promises(series_by_name: dict[str, MeasurementSeries], row_count: int) -> list[Promise]:
+    """Return the promises about the speed compared with the handwritten script. A ratio is NaN without the script."""
+    empty_series = MeasurementSeries("nothing")
     return [
-        at_least(
-            f"times the script's pace, to {name}, {rows:,} rows",
+        promise_at_least(
+            f"times the script's speed, to {name}, {row_count:,} rows",
             min_rate,
-            entries.get(name, missing_entry).median.per_s / entries.get(f"by hand, {name}", missing_entry).median.per_s,
+            series_by_name.get(name, empty_series).median.per_s
+            / series_by_name.get(f"by hand, {name}", empty_series).median.per_s,
             "{:.1f}",
         )
         for name, min_rate in _PROMISED_RATES_BY_HAND.items()

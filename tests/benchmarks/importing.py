@@ -20,8 +20,10 @@ class ImportResult:
     rows: dict[str, int]
 
 
-def import_file(sandbox: SandboxProcess, path: Path, state: Path, *options: str, ledger: str = "") -> ImportResult:
-    """Import a file with the ledger at the URL `ledger`, by default the ledger in the folder `state`."""
+def import_file(
+    sandbox: SandboxProcess, path: Path, state_folder: Path, *options: str, ledger: str = ""
+) -> ImportResult:
+    """Import a file with the ledger at the URL `ledger`, by default in the folder `state_folder`."""
     command = (
         sys.executable,
         "-m",
@@ -34,13 +36,13 @@ def import_file(sandbox: SandboxProcess, path: Path, state: Path, *options: str,
         "--output",
         "json",
     )
-    environment = build_environment(sandbox, state) | ({"CONNECTOR_LEDGER": ledger} if ledger else {})
+    environment = build_environment(sandbox, state_folder) | ({"CONNECTOR_LEDGER": ledger} if ledger else {})
     usage = run_process((*command, *options), environment)
     report: dict[str, Any] = json.loads(usage.stdout)
     return ImportResult(usage, report["rows"])
 
 
-def build_environment(sandbox: SandboxProcess, state: Path | None = None) -> dict[str, str]:
+def build_environment(sandbox: SandboxProcess, state_folder: Path | None = None) -> dict[str, str]:
     """Return the environment of this process, with the settings of the sandbox and no other settings of the connector.
 
     Python may store compiled modules, as for an installed package. Otherwise each start would compile the modules.
@@ -48,4 +50,4 @@ def build_environment(sandbox: SandboxProcess, state: Path | None = None) -> dic
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CONNECTOR_")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment |= {"CONNECTOR_BASE_URL": sandbox.base_url, "CONNECTOR_TOKEN": sandbox.token}
-    return environment | ({"CONNECTOR_STATE_DIR": str(state)} if state is not None else {})
+    return environment | ({"CONNECTOR_STATE_DIR": str(state_folder)} if state_folder is not None else {})

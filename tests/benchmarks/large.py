@@ -22,18 +22,25 @@ from connector.sandbox import SandboxProcess
 from tests.benchmarks.importing import import_file
 from tests.benchmarks.machine import describe_machine
 from tests.benchmarks.people import write_people
-from tests.benchmarks.tables import at_least, at_most, print_json, print_promises, print_table, write_number
+from tests.benchmarks.tables import (
+    format_number,
+    print_json,
+    print_promises,
+    print_table,
+    promise_at_least,
+    promise_at_most,
+)
 from tests.databases import open_postgres
 
-_START_ROWS = 1_000  # rows of the import that measures the start
-_PROMISED_PACE = {"sqlite": 100_000.0, "postgresql": 50_000.0}
+_FEW_ROW_COUNT = 1_000  # rows of the import whose time is the time of the start
+_PROMISED_RATES = {"sqlite": 100_000.0, "postgresql": 50_000.0}
 _PROMISED_MB = 500.0
 _NAN = float("nan")
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerMeasurement:
-    """The measurements of one ledger. NaN: not measured."""
+    """The measurements of one ledger. NaN means not measured."""
 
     rows: int
     fill_s: float
@@ -44,21 +51,23 @@ class LedgerMeasurement:
     peak_mb: float
 
 
-def measure(sandbox: SandboxProcess, path: Path, state: Path, url: str, rows: int) -> LedgerMeasurement:
-    """Fill the ledger. Then import the first few rows, and import all rows."""
-    filling_import = import_file(sandbox, path, state, ledger=url)
-    assert filling_import.rows["created"] == rows, filling_import.rows
-    short_import = import_file(sandbox, path, state, "--limit", str(_START_ROWS), ledger=url)
-    full_import = import_file(sandbox, path, state, ledger=url)
-    assert full_import.rows["exists"] == rows, full_import.rows
-    usage, row_difference = full_import.usage, rows - _START_ROWS
+def measure_unchanged_sync(
+    sandbox: SandboxProcess, path: Path, state_folder: Path, url: str, row_count: int
+) -> LedgerMeasurement:
+    """Fill the ledger by an import. Then measure an unchanged import of the first few rows and one of all rows."""
+    filling_import = import_file(sandbox, path, state_folder, ledger=url)
+    assert filling_import.rows["created"] == row_count, filling_import.rows
+    short_import = import_file(sandbox, path, state_folder, "--limit", str(_FEW_ROW_COUNT), ledger=url)
+    full_import = import_file(sandbox, path, state_folder, ledger=url)
+    assert full_import.rows["exists"] == row_count, full_import.rows
+    usage, row_count_difference = full_import.usage, row_count - _FEW_ROW_COUNT
     return LedgerMeasurement(
-        rows=rows,
+        rows=row_count,
         fill_s=filling_import.usage.wall_s,
-        bytes_per_entry=read_size(url) / rows,
-        whole_per_s=rows / usage.wall_s,
-        per_s=row_difference / (usage.wall_s - short_import.usage.wall_s),
-        cpu_us_per_row=(usage.cpu_s - short_import.usage.cpu_s) / row_difference * 1e6,
+        bytes_per_entry=read_size(url) / row_count,
+        whole_per_s=row_count / usage.wall_s,
+        per_s=row_count_difference / (usage.wall_s - short_import.usage.wall_s),
+        cpu_us_per_row=(usage.cpu_s - short_import.usage.cpu_s) / row_count_difference * 1e6,
         peak_mb=_NAN if usage.peak_bytes is None else usage.peak_bytes / 1e6,
     )
 
@@ -85,17 +94,21 @@ def open_ledger_url(ledger: str, folder: Path) -> Iterator[str]:
         yield f"sqlite:///{folder}/ledger.db" if ledger == "sqlite" else ledger
 
 
-def show(ledger: str, measurement: LedgerMeasurement, machine: dict[str, object]) -> None:
+def print_results(ledger: str, measurement: LedgerMeasurement, machine: dict[str, object]) -> None:
     """Print the table, the promises and the line of JSON."""
-    values = asdict(measurement)
-    print_table((ledger, ""), [(name.replace("_", " "), write_number("{:,.1f}", values[name])) for name in values])
-    pace = _PROMISED_PACE["sqlite" if ledger == "sqlite" else "postgresql"]
+    json_values = asdict(measurement)
+    print_table(
+        (ledger, ""), [(name.replace("_", " "), format_number("{:,.1f}", json_values[name])) for name in json_values]
+    )
+    promised_rate = _PROMISED_RATES["sqlite" if ledger == "sqlite" else "postgresql"]
     promises = [
-        at_least("rows/s of an unchanged sync, start included", pace, measurement.whole_per_s, "{:,.0f}"),
-        at_most("peak MB of an unchanged sync", _PROMISED_MB, measurement.peak_mb, "{:.0f}"),
+        promise_at_least(
+            "rows/s of an unchanged sync, including the start", promised_rate, measurement.whole_per_s, "{:,.0f}"
+        ),
+        promise_at_most("peak MB of an unchanged sync", _PROMISED_MB, measurement.peak_mb, "{:.0f}"),
     ]
     print_promises(promises)
-    print_json("large", machine, promises, ledger=ledger.partition(":")[0], **values)
+    print_json("large", machine, promises, ledger=ledger.partition(":")[0], **json_values)
 
 
 def main() -> None:
@@ -103,15 +116,17 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--ledger", action="append")
     options = parser.parse_args()
-    if options.rows <= _START_ROWS:
-        parser.error(f"--rows must be more than {_START_ROWS}")
+    if options.rows <= _FEW_ROW_COUNT:
+        parser.error(f"--rows must be more than {_FEW_ROW_COUNT}")
     for ledger in options.ledger or ["sqlite", "postgresql"]:
         machine = describe_machine()
         with tempfile.TemporaryDirectory() as name, SandboxProcess() as sandbox:
             folder = Path(name)
             path = write_people(folder / "people.csv", options.rows)
             with open_ledger_url(ledger, folder) as url:
-                show(ledger, measure(sandbox, path, folder / "state", url, options.rows), machine)
+                print_results(
+                    ledger, measure_unchanged_sync(sandbox, path, folder / "state", url, options.rows), machine
+                )
 
 
 if __name__ == "__main__":

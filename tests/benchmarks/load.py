@@ -1,4 +1,4 @@
-"""The pace and the cost of creates: `connector import`, a bare aiohttp loop with the same bodies, and a script by hand.
+"""The speed and the cost of creates: `connector import`, a bare aiohttp loop with the same bodies, and a simple script.
 
 `python -m tests.benchmarks.load [--rows N] [--rounds N] [--fresh]` runs them in turn against one sandbox in its own
 process, without latency and with 20 ms. It prints two tables and two lines of JSON. The project promises five figures:
@@ -7,13 +7,12 @@ process, without latency and with 20 ms. It prints two tables and two lines of J
 - Without latency: at most twice the processor time of the bare loop for each row.
 - With latency and the default settings: 90 % of the bound, which is 64 requests in flight divided by 20 ms.
 - With latency and 64 requests in flight: 90 % of the bare loop.
-- With latency: twice the pace of the script by hand.
+- With latency: twice the speed of the handwritten script.
 
-Each pace is measured with the times of the sandbox's truth log, so no pace contains the start of a process. `steady`
-leaves out the first two seconds, in which an import finds its pace. The processor time of an import is that of an
-import of all rows without that of an import of a few rows. The environment of the script is made once and kept in the
-user's cache. `--fresh` makes a new environment.
-"""
+Each speed is computed from the times in the sandbox's truth log, so it does not contain the start of a process.
+`steady` leaves out the first two seconds, in which an import finds its rate. The processor time of an import is the
+time for all rows minus the time for a few rows. The environment of the script is made once and kept in the user's
+cache. `--fresh` makes a new environment."""
 
 import argparse
 import json
@@ -33,12 +32,19 @@ from tests.benchmarks.machine import describe_machine
 from tests.benchmarks.other_tools import BY_HAND, install, remove_environments
 from tests.benchmarks.people import write_bodies, write_people
 from tests.benchmarks.processes import CommandError, Usage, run_process
-from tests.benchmarks.tables import at_least, at_most, print_json, print_promises, print_table, write_number
+from tests.benchmarks.tables import (
+    format_number,
+    print_json,
+    print_promises,
+    print_table,
+    promise_at_least,
+    promise_at_most,
+)
 
 _LATENCY_MS = 20
 _BOUND_PER_S = IN_FLIGHT * 1000 / _LATENCY_MS  # creates/s
-_PACE_FOUND_S = 2.0  # an import finds its pace within this time after its first create
-_START_ROWS = 1_000  # rows of the import that measures the start; with this number, each part of a load runs
+_PACE_SEARCH_S = 2.0  # an import finds its rate within this time after its first create
+_FEW_ROW_COUNT = 1_000  # rows of the import that measures the start. Fewer rows would not use each part of a load.
 
 _COLUMNS = ("creates/s", "steady", "whole process", "most in flight", "CPU µs/row")
 
@@ -51,7 +57,7 @@ class LoadMeasurement:
     steady_per_s: float  # the same rate without the first `_PACE_FOUND_S` seconds; NaN for a short run
     whole_per_s: float  # over the whole process, with its start and its end
     peak_in_flight: float
-    cpu_us_per_row: float  # processor time; NaN if the process cannot leave out its start
+    cpu_us_per_row: float  # processor time, or NaN if the start cannot be left out
 
     @property
     def pace(self) -> float:
@@ -60,123 +66,143 @@ class LoadMeasurement:
 
 
 @dataclass(slots=True)
-class Contestant:
-    """One way to create `rows` people. `load` returns the resources of the process, and the processor time of the rows
-    without the start. A contestant that fails is left out, and has the reason."""
+class MeasuredClient:
+    """A client that creates `row_count` people, and its measurements. `load_people` returns the resources of the
+    process, and the processor time of the rows without the start. `exclusion_reason` says why a failed client is left
+    out."""
 
     name: str
-    rows: int
-    load: Callable[[SandboxProcess], tuple[Usage, float]]
+    row_count: int
+    load_people: Callable[[SandboxProcess], tuple[Usage, float]]
     runs: list[LoadMeasurement] = field(default_factory=list)
     exclusion_reason: str | None = None
 
     def run(self, sandbox: SandboxProcess) -> None:
-        """Create the people in the emptied sandbox. Leave the contestant out if a person is not created once."""
+        """Create the people in the emptied sandbox. Leave the client out unless each person is created exactly once."""
         if self.exclusion_reason is not None:
             return
         try:
-            usage, cpu_s = self.load(sandbox)
+            usage, cpu_s = self.load_people(sandbox)
         except CommandError as error:
             self.exclusion_reason = str(error)
             return
         creates = read_creates(sandbox)
-        if len(creates.times) != self.rows or creates.duplicates:
-            self.exclusion_reason = f"{len(creates.times)} of {self.rows} created, {creates.duplicates} of them twice"
+        if len(creates.stored_times) != self.row_count or creates.duplicate_count:
+            self.exclusion_reason = (
+                f"{len(creates.stored_times)} of {self.row_count} created, {creates.duplicate_count} of them twice"
+            )
             return
-        paces = creates.compute_rate(), creates.compute_rate(_PACE_FOUND_S), self.rows / usage.wall_s
-        self.runs.append(LoadMeasurement(*paces, sandbox.stats()["peak_in_flight"], cpu_s / self.rows * 1e6))
+        rates = creates.compute_rate(), creates.compute_rate(_PACE_SEARCH_S), self.row_count / usage.wall_s
+        self.runs.append(LoadMeasurement(*rates, sandbox.stats()["peak_in_flight"], cpu_s / self.row_count * 1e6))
 
     @property
     def median(self) -> LoadMeasurement:
-        """The median of each measurement over the runs; NaN for a contestant that was left out."""
+        """The median of each measurement over the runs, or NaN for a client that was left out."""
         runs = [] if self.exclusion_reason is not None else self.runs
-        values = ([getattr(run, figure.name) for run in runs] or [math.nan] for figure in fields(LoadMeasurement))
+        values = (
+            [getattr(run, measurement_field.name) for run in runs] or [math.nan]
+            for measurement_field in fields(LoadMeasurement)
+        )
         return LoadMeasurement(*map(statistics.median, values))
 
-    def compare(self, other: "Contestant", figure: str) -> float:
-        """Return the median ratio of this figure to the other contestant's figure in the same round."""
-        if self.exclusion_reason is not None or other.exclusion_reason is not None:
+    def compute_median_ratio(self, other_client: "MeasuredClient", measurement_field: str) -> float:
+        """Return the median ratio of this client's measurement to the other client's measurement in the same round."""
+        if self.exclusion_reason is not None or other_client.exclusion_reason is not None:
             return math.nan
-        pairs = zip(self.runs, other.runs, strict=True)
-        ratios: list[float] = [getattr(run, figure) / getattr(other_run, figure) for run, other_run in pairs]
+        pairs = zip(self.runs, other_client.runs, strict=True)
+        ratios: list[float] = [
+            getattr(run, measurement_field) / getattr(other_run, measurement_field) for run, other_run in pairs
+        ]
         return statistics.median(ratios)
 
 
-def enter_import(name: str, folder: Path, rows: int, *options: str) -> Contestant:
-    """Return `connector import` with a new ledger as a contestant."""
+def build_import_client(name: str, folder: Path, row_count: int, *options: str) -> MeasuredClient:
+    """Return the client `connector import`, which starts with a new ledger."""
 
     def import_into_empty(sandbox: SandboxProcess, file_name: str) -> Usage:
         sandbox.reset()
         with tempfile.TemporaryDirectory() as state:
             return import_file(sandbox, folder / file_name, Path(state), *options).usage
 
-    def load(sandbox: SandboxProcess) -> tuple[Usage, float]:
+    def load_people(sandbox: SandboxProcess) -> tuple[Usage, float]:
         start_cpu_s = import_into_empty(sandbox, "few.csv").cpu_s
         usage = import_into_empty(sandbox, "people.csv")
-        return usage, (usage.cpu_s - start_cpu_s) * rows / (rows - _START_ROWS)
+        return usage, (usage.cpu_s - start_cpu_s) * row_count / (row_count - _FEW_ROW_COUNT)
 
-    return Contestant(name, rows, load)
+    return MeasuredClient(name, row_count, load_people)
 
 
-def enter_bare_loop(name: str, folder: Path, rows: int) -> Contestant:
-    """Return the bare aiohttp loop as a contestant. The loop measures the processor time of its posting itself."""
+def build_bare_loop_client(name: str, folder: Path, row_count: int) -> MeasuredClient:
+    """Return the bare aiohttp loop as a client. The loop itself measures the processor time of its requests."""
 
-    def load(sandbox: SandboxProcess) -> tuple[Usage, float]:
+    def load_people(sandbox: SandboxProcess) -> tuple[Usage, float]:
         sandbox.reset()
         command = (sys.executable, "-m", "tests.benchmarks.bare_loop", folder / "bodies.jsonl")
         usage = run_process(command, build_environment(sandbox))
         return usage, float(json.loads(usage.stdout)["cpu_s"])
 
-    return Contestant(name, rows, load)
+    return MeasuredClient(name, row_count, load_people)
 
 
-def enter_script(folder: Path, rows: int) -> Contestant:
-    """Install the script by hand, and return the script as a contestant."""
+def build_script_client(folder: Path, row_count: int) -> MeasuredClient:
+    """Install the handwritten script, and return the script as a client."""
 
-    def load(sandbox: SandboxProcess) -> tuple[Usage, float]:
+    def load_people(sandbox: SandboxProcess) -> tuple[Usage, float]:
         sandbox.reset()
         return install(BY_HAND).load(sandbox, folder / "people.csv"), math.nan
 
-    return Contestant(BY_HAND.name, rows, load)
+    return MeasuredClient(BY_HAND.name, row_count, load_people)
 
 
-def measure(folder: Path, rows: int, rounds: int, latency_ms: int) -> None:
-    """Run all contestants in turn, and print the table, the promises and the line of JSON."""
+def measure_clients(folder: Path, row_count: int, round_count: int, latency_ms: int) -> None:
+    """Run all clients in turn, and print the table, the promises and the line of JSON."""
     machine = describe_machine()
-    default_import = enter_import("connector import", folder, rows)
-    limited_import = enter_import(
-        f"connector import, {IN_FLIGHT} in flight", folder, rows, "--max-concurrency", str(IN_FLIGHT)
+    default_client = build_import_client("connector import", folder, row_count)
+    limited_client = build_import_client(
+        f"connector import, {IN_FLIGHT} in flight", folder, row_count, "--max-concurrency", str(IN_FLIGHT)
     )
-    bare_loop = enter_bare_loop(f"bare aiohttp loop, {IN_FLIGHT} in flight", folder, rows)
-    script = enter_script(folder, rows)
-    contestants = [default_import, limited_import, bare_loop, script]
+    bare_loop_client = build_bare_loop_client(f"bare aiohttp loop, {IN_FLIGHT} in flight", folder, row_count)
+    script_client = build_script_client(folder, row_count)
+    clients = [default_client, limited_client, bare_loop_client, script_client]
     with SandboxProcess(latency_ms=latency_ms) as sandbox:
-        for _ in range(rounds):
-            for contestant in contestants:
-                contestant.run(sandbox)
+        for _ in range(round_count):
+            for client in clients:
+                client.run(sandbox)
     lines = [
-        (contestant.name, *(write_number("{:,.0f}", value) for value in asdict(contestant.median).values()))
-        for contestant in contestants
+        (client.name, *(format_number("{:,.0f}", value) for value in asdict(client.median).values()))
+        for client in clients
     ]
-    print_table((f"{rows:,} rows, {latency_ms} ms away, {rounds} rounds", *_COLUMNS), lines)
-    for contestant in contestants:
-        if contestant.exclusion_reason is not None:
-            print(f"left out: {contestant.name}: {contestant.exclusion_reason}")
+    print_table((f"{row_count:,} rows, {latency_ms} ms latency, {round_count} rounds", *_COLUMNS), lines)
+    for client in clients:
+        if client.exclusion_reason is not None:
+            print(f"left out: {client.name}: {client.exclusion_reason}")
     if latency_ms:
         promises = [
-            at_least("share of the bound, default settings", 0.9, default_import.median.pace / _BOUND_PER_S, "{:.1%}"),
-            at_least("share of the bare loop's pace", 0.9, limited_import.compare(bare_loop, "pace"), "{:.1%}"),
-            at_least("times the pace of the script by hand", 2.0, default_import.compare(script, "pace"), "{:.2f} x"),
+            promise_at_least(
+                "share of the bound, default settings", 0.9, default_client.median.pace / _BOUND_PER_S, "{:.1%}"
+            ),
+            promise_at_least(
+                "share of the bare loop's speed",
+                0.9,
+                limited_client.compute_median_ratio(bare_loop_client, "pace"),
+                "{:.1%}",
+            ),
+            promise_at_least(
+                "times the speed of the handwritten script",
+                2.0,
+                default_client.compute_median_ratio(script_client, "pace"),
+                "{:.2f} x",
+            ),
         ]
     else:
-        cpu_ratio = default_import.compare(bare_loop, "cpu_us_per_row")
+        cpu_ratio = default_client.compute_median_ratio(bare_loop_client, "cpu_us_per_row")
         promises = [
-            at_least("creates/s with the ledger on the disk", 5000.0, default_import.median.per_s, "{:,.0f}"),
-            at_most("CPU per row, as a multiple of the bare loop's", 2.0, cpu_ratio, "{:.2f} x"),
+            promise_at_least("creates/s with the ledger on the disk", 5000.0, default_client.median.per_s, "{:,.0f}"),
+            promise_at_most("CPU time per row, as a multiple of the bare loop's", 2.0, cpu_ratio, "{:.2f} x"),
         ]
     print_promises(promises)
-    rounds_by_name = {contestant.name: [asdict(run) for run in contestant.runs] for contestant in contestants}
-    print_json("load", machine, promises, latency_ms=latency_ms, rows=rows, rounds=rounds_by_name)
+    rounds_by_name = {client.name: [asdict(run) for run in client.runs] for client in clients}
+    print_json("load", machine, promises, latency_ms=latency_ms, rows=row_count, rounds=rounds_by_name)
 
 
 def main() -> None:
@@ -185,17 +211,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--fresh", action="store_true")
     options = parser.parse_args()
-    if options.rows <= _START_ROWS:
-        parser.error(f"--rows must be more than {_START_ROWS}")
+    if options.rows <= _FEW_ROW_COUNT:
+        parser.error(f"--rows must be more than {_FEW_ROW_COUNT}")
     if options.fresh:
         remove_environments()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_people(folder / "few.csv", _START_ROWS)
+        write_people(folder / "few.csv", _FEW_ROW_COUNT)
         write_people(folder / "people.csv", options.rows)
         write_bodies(folder / "bodies.jsonl", options.rows)
         for latency_ms in (0, _LATENCY_MS):
-            measure(folder, options.rows, options.rounds, latency_ms)
+            measure_clients(folder, options.rows, options.rounds, latency_ms)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The machine on which a figure was measured. Every printed result contains its description."""
+"""The machine of a measurement. Every result that is printed as JSON contains a description of the machine."""
 
 import os
 import platform

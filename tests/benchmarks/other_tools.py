@@ -1,7 +1,5 @@
-"""Other programs that load or export people. Each has its own virtual environment, which is kept in the user's cache.
-
-A program is a script in the folder `others/`.
-"""
+"""Handwritten scripts (in the folder `others/`) that load or export people. Each script has its own virtual
+environment, which is kept in the user's cache."""
 
 import os
 import shutil
@@ -26,7 +24,7 @@ _NO_TELEMETRY = {"DO_NOT_TRACK": "1"}
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A script, its requirements, and the distribution whose version is shown."""
+    """A script, its requirements, and the package whose version is shown."""
 
     name: str
     script: str
@@ -36,7 +34,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class InstalledTool:
-    """An installed tool, and the installed version of its distribution."""
+    """An installed script, and the installed version of its package."""
 
     tool: Tool
     python: Path

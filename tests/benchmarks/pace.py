@@ -2,12 +2,12 @@
 
 `python -m tests.benchmarks.pace [--seconds N] [--search N] [--rounds N]` imports into sandboxes that allow 200 requests
 a second, with 20 ms latency. There is a sandbox for each kind of limiter, with and without Retry-After. A handwritten
-script loads into the first of them, too; its urllib3 obeys Retry-After. The benchmark prints a table and a line of
+script also loads into the first sandbox; its urllib3 obeys Retry-After. The benchmark prints a table and a line of
 JSON.
 
 A run is measured from `--search` seconds (120) after its first create, for `--seconds` (180). This time has about six
-pauses of a second, so one pause more or less changes the result by half a percent. Requests inside a Retry-After are
-counted from the first create to the last. The project promises:
+pauses of a second, so one more or one less pause changes the result by half a percent. Requests inside a Retry-After
+are counted from the first create to the last. The project promises:
 
 - at least 95 % of the allowed rate;
 - at most 2 % refused requests;
@@ -15,9 +15,9 @@ counted from the first create to the last. The project promises:
   way when the service answered.
 
 `--chance` imports into sandboxes that have no limit and refuse creates by chance. A script loads the same file: it
-sends one create after the other and obeys Retry-After. The project promises at most 1.3 times the script's time. A
-create that is answered 503 without Retry-After may have taken effect. The import waits for two quiet periods before it
-sends such a create again, and the script sends it again at once.
+sends one create after the other and obeys Retry-After. The project promises that the import takes at most 1.3 times as
+long as the script. A create that is answered 503 without Retry-After may have taken effect. The import waits for two
+quiet periods before it sends such a create again, and the script sends it again at once.
 
 If the machine stalled for more than 1 % of the measured time, the run is repeated, at most twice. This process, which
 only sleeps, detects a stall when it wakes up late.
@@ -42,17 +42,24 @@ from tests.benchmarks.machine import describe_machine
 from tests.benchmarks.other_tools import BY_HAND, install
 from tests.benchmarks.people import BASE_ID, write_people
 from tests.benchmarks.processes import CommandError
-from tests.benchmarks.tables import at_least, at_most, print_json, print_promises, print_table, write_number
+from tests.benchmarks.tables import (
+    format_number,
+    print_json,
+    print_promises,
+    print_table,
+    promise_at_least,
+    promise_at_most,
+)
 
 RATE = 200  # requests/s
 LATENCY_MS = 20
 
-_EXTRA_ROWS_S = 10.0  # the file has rows for this much more time, so that no load ends early
+_EXTRA_ROWS_S = 10.0  # the file has rows for this many additional seconds, so that no load ends early
 _POLL_S = 0.05
 _START_TIMEOUT_S = 120.0
-_USUAL_DELAY_S = 0.02  # a sleep that ends this late is normal
-_LARGEST_STALL = 0.01  # share of the measured time
-_MOST_RUNS = 3
+_USUAL_WAKE_UP_DELAY_S = 0.02  # a sleep may end this late on a machine that does not stall
+_MAX_STALL_SHARE = 0.01  # share of the measured time
+_MAX_RUN_COUNT = 3
 
 _PROMISED_GOODPUT = 0.95
 _PROMISED_REFUSED_SHARE = 0.02
@@ -75,23 +82,23 @@ Load = Callable[[SandboxProcess], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Chance:
-    """The shares of creates that a sandbox refuses by chance, and the number of rows that are loaded."""
+class RandomRefusals:
+    """A sandbox that refuses a random share of the creates, and the number of rows to load."""
 
-    share: float  # share of the creates that are refused
+    refused_share: float  # share of the creates that are refused
     status: int  # status of the refusals
     retry_after_s: int  # 0: no Retry-After
     latency_ms: int
-    rows: int
+    row_count: int
 
     def __str__(self) -> str:
         pause = f"Retry-After {self.retry_after_s} s" if self.retry_after_s else "no Retry-After"
-        return f"{self.rows:,} rows, {self.share:.1%} {self.status}, {pause}, {self.latency_ms} ms"
+        return f"{self.row_count:,} rows, {self.refused_share:.1%} {self.status}, {pause}, {self.latency_ms} ms"
 
     def start(self) -> SandboxProcess:
         """Return a sandbox with these refusals."""
         return SandboxProcess(
-            refuse=self.share,
+            refuse=self.refused_share,
             limit_status=self.status,
             refuse_retry_after_s=self.retry_after_s,
             retry_after="seconds" if self.retry_after_s else "none",
@@ -100,11 +107,11 @@ class Chance:
         )
 
 
-CHANCES = (
-    Chance(0.01, 429, 1, 0, 2_000),
-    Chance(0.01, 429, 1, LATENCY_MS, 2_000),
-    Chance(0.05, 429, 5, LATENCY_MS, 400),
-    Chance(0.001, 503, 0, LATENCY_MS, 2_000),
+RANDOM_REFUSALS = (
+    RandomRefusals(0.01, 429, 1, 0, 2_000),
+    RandomRefusals(0.01, 429, 1, LATENCY_MS, 2_000),
+    RandomRefusals(0.05, 429, 5, LATENCY_MS, 400),
+    RandomRefusals(0.001, 503, 0, LATENCY_MS, 2_000),
 )
 
 
@@ -119,8 +126,8 @@ class PaceMeasurement:
     client: str
     limiter: str
     retry_after: str
-    goodput: float  # creates in the measured time as a share of the allowed requests
-    refused_share: float  # share of the requests in the measured time
+    goodput: float  # creates in the measured time, as a share of the allowed requests
+    refused_share: float  # refused requests in the measured time, as a share of all requests
     inside_retry_after: int  # requests that arrived inside a Retry-After
     disobedient: int  # requests inside a Retry-After, on the connection that had received this Retry-After
     created: int
@@ -129,7 +136,7 @@ class PaceMeasurement:
 
 
 @dataclass(frozen=True, slots=True)
-class _Counts:
+class _SandboxCounts:
     """The counts of the sandbox at the time `at`: successful creates, refused requests and received requests."""
 
     at: float
@@ -145,7 +152,7 @@ def measure(
     new_sandbox = SandboxProcess(rate=RATE, latency_ms=LATENCY_MS, limiter=limiter, retry_after=retry_after)
     with new_sandbox as sandbox, ThreadPoolExecutor(1) as pool:
         load_future = pool.submit(load, sandbox)
-        counts_before, counts_after, stalled_s = _watch(sandbox, load_future, search_s, seconds)
+        counts_before, counts_after, stalled_s = _read_counts_around(sandbox, load_future, search_s, seconds)
         load_future.result()
         creates, requests_inside = read_creates(sandbox), sandbox.stats()["inside_retry_after"]
     received_count = counts_after.received_count - counts_before.received_count
@@ -157,8 +164,8 @@ def measure(
         (counts_after.refused_count - counts_before.refused_count) / received_count if received_count else float("nan"),
         requests_inside["all"],
         requests_inside["told"],
-        len(creates.times),
-        creates.duplicates,
+        len(creates.stored_times),
+        creates.duplicate_count,
         stalled_s,
     )
 
@@ -167,9 +174,9 @@ def measure_without_stall(
     client: str, load: Load, limiter: str, retry_after: str, search_s: float, seconds: float
 ) -> PaceMeasurement:
     """Measure up to three runs. Return the first run in which the machine did not stall, or the last run."""
-    for _ in range(_MOST_RUNS - 1):
+    for _ in range(_MAX_RUN_COUNT - 1):
         measurement = measure(client, load, limiter, retry_after, search_s, seconds)
-        if measurement.stalled_s <= _LARGEST_STALL * seconds:
+        if measurement.stalled_s <= _MAX_STALL_SHARE * seconds:
             return measurement
         print(
             f"repeat {client}, {limiter}, {retry_after}: {measurement.goodput:.1%}, stall {measurement.stalled_s:.1f} s"
@@ -177,20 +184,20 @@ def measure_without_stall(
     return measure(client, load, limiter, retry_after, search_s, seconds)
 
 
-def _watch(
+def _read_counts_around(
     sandbox: SandboxProcess, load_future: Future[object], search_s: float, seconds: float
-) -> tuple[_Counts, _Counts, float]:
-    """Return the counts at the start and at the end of the measured time, and the seconds for which the machine
+) -> tuple[_SandboxCounts, _SandboxCounts, float]:
+    """Return the counts at the start and at the end of the measured time, and for how many seconds the machine
     stalled."""
     deadline = time.monotonic() + _START_TIMEOUT_S
-    while not _count(sandbox).received_count:
+    while not _read_counts(sandbox).received_count:
         if time.monotonic() > deadline:
             raise EndedEarlyError(f"the client sent nothing within {_START_TIMEOUT_S:g} s")
         _sleep(load_future, _POLL_S)
     _sleep(load_future, search_s)
-    counts_before = _count(sandbox)
+    counts_before = _read_counts(sandbox)
     stalled_s = _sleep(load_future, seconds)
-    return counts_before, _count(sandbox), stalled_s
+    return counts_before, _read_counts(sandbox), stalled_s
 
 
 def _sleep(load_future: Future[object], seconds: float) -> float:
@@ -204,16 +211,16 @@ def _sleep(load_future: Future[object], seconds: float) -> float:
         due_at = now + min(_POLL_S, remaining_s)
         time.sleep(due_at - now)
         now = time.monotonic()
-        stalled_s += max(0.0, now - due_at - _USUAL_DELAY_S)
+        stalled_s += max(0.0, now - due_at - _USUAL_WAKE_UP_DELAY_S)
     return stalled_s
 
 
-def _count(sandbox: SandboxProcess) -> _Counts:
+def _read_counts(sandbox: SandboxProcess) -> _SandboxCounts:
     stats: dict[str, Any] = sandbox.stats()
     requests = stats["requests"]
     created_count = requests.get("create", {"answers": {}})["answers"].get("200", 0)
     received_count = sum(request["received"] for request in requests.values())
-    return _Counts(time.monotonic(), created_count, stats["limited"], received_count)
+    return _SandboxCounts(time.monotonic(), created_count, stats["limited"], received_count)
 
 
 def create_by_script(sandbox: SandboxProcess, path: Path) -> float:
@@ -238,23 +245,23 @@ def create_by_script(sandbox: SandboxProcess, path: Path) -> float:
     return time.monotonic() - started_at
 
 
-def compare_chance(chances: Iterable[Chance]) -> None:
-    """Load with the import and with the script under each kind of refusals, and print the times."""
+def compare_with_random_refusals(cases: Iterable[RandomRefusals]) -> None:
+    """Load with the import and with the script into each sandbox with random refusals, and print the times."""
     lines = []
     with tempfile.TemporaryDirectory() as folder:
-        for index, chance in enumerate(chances):
-            path = write_people(Path(folder) / "people.csv", chance.rows)
-            with chance.start() as sandbox:
+        for index, random_refusals in enumerate(cases):
+            path = write_people(Path(folder) / "people.csv", random_refusals.row_count)
+            with random_refusals.start() as sandbox:
                 script_s = create_by_script(sandbox, path)
-            with chance.start() as sandbox:
+            with random_refusals.start() as sandbox:
                 started_at = time.monotonic()
                 rows = import_file(sandbox, path, Path(folder) / f"state-{index}").rows
                 import_s = time.monotonic() - started_at
                 creates, requests_inside = read_creates(sandbox), sandbox.stats()["inside_retry_after"]
-            share = f"{import_s / script_s:.2f}"
-            counts = f"{rows['created']:,}, {creates.duplicates}, {requests_inside['told']}"
-            lines.append((str(chance), f"{script_s:.1f} s", f"{import_s:.1f} s", share, counts))
-    print_table(("refused by chance", "script", OUR_CLIENT, "share", "created, twice, inside a pause"), lines)
+            time_ratio = f"{import_s / script_s:.2f}"
+            counts = f"{rows['created']:,}, {creates.duplicate_count}, {requests_inside['told']}"
+            lines.append((str(random_refusals), f"{script_s:.1f} s", f"{import_s:.1f} s", time_ratio, counts))
+    print_table(("refused by chance", "script", OUR_CLIENT, "import / script", "created, twice, inside a pause"), lines)
 
 
 def main() -> None:
@@ -267,77 +274,94 @@ def main() -> None:
     parser.add_argument("--chance", action="store_true", help="measure sandboxes that refuse creates by chance")
     options = parser.parse_args()
     if options.chance:
-        compare_chance(CHANCES)
+        compare_with_random_refusals(RANDOM_REFUSALS)
         return
     machine = describe_machine()
-    rows = int(RATE * (options.search + options.seconds + _EXTRA_ROWS_S))
+    row_count = int(RATE * (options.search + options.seconds + _EXTRA_ROWS_S))
     measurements: list[PaceMeasurement] = []
     failure_messages: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
-        path = write_people(Path(folder) / "people.csv", rows)
+        path = write_people(Path(folder) / "people.csv", row_count)
         for _ in range(options.rounds):
-            for client, load, limit in list_runs(path, failure_messages):
+            for client, load, limit in list_loads(path, failure_messages):
                 try:
                     measurements.append(measure_without_stall(client, load, *limit, options.search, options.seconds))
                 except (CommandError, EndedEarlyError) as error:
                     failure_messages.append(f"{client}, {', '.join(limit)}: {error}")
-    show(measurements, failure_messages, rows, machine)
+    print_results(measurements, failure_messages, row_count, machine)
 
 
-def list_runs(path: Path, failure_messages: list[str]) -> list[tuple[str, Load, tuple[str, str]]]:
+def list_loads(path: Path, failure_messages: list[str]) -> list[tuple[str, Load, tuple[str, str]]]:
     """Return each client's name, its load function and its limit. The handwritten script has only the first limit."""
 
     def load_by_import(sandbox: SandboxProcess) -> object:
         with tempfile.TemporaryDirectory() as state:
             return import_file(sandbox, path, Path(state))
 
-    import_runs: list[tuple[str, Load, tuple[str, str]]] = [(OUR_CLIENT, load_by_import, limit) for limit in LIMITS]
+    import_loads: list[tuple[str, Load, tuple[str, str]]] = [(OUR_CLIENT, load_by_import, limit) for limit in LIMITS]
     try:
-        loop_by_hand = install(BY_HAND)
+        script = install(BY_HAND)
     except CommandError as error:
         failure_messages.append(f"{BY_HAND.name}: installation failed: {error}")
-        return import_runs
+        return import_loads
     return [
-        import_runs[0],
-        (loop_by_hand.name, lambda sandbox: loop_by_hand.load(sandbox, path), LIMITS[0]),
-        *import_runs[1:],
+        import_loads[0],
+        (script.name, lambda sandbox: script.load(sandbox, path), LIMITS[0]),
+        *import_loads[1:],
     ]
 
 
-def show(
-    measurements: list[PaceMeasurement], failure_messages: list[str], rows: int, machine: dict[str, object]
+def print_results(
+    measurements: list[PaceMeasurement], failure_messages: list[str], row_count: int, machine: dict[str, object]
 ) -> None:
-    print_table((f"{RATE} requests/s allowed", *_COLUMNS), (_build_line(result, rows) for result in measurements))
+    print_table(
+        (f"{RATE} requests/s allowed", *_COLUMNS), (_build_table_row(result, row_count) for result in measurements)
+    )
     for reason in failure_messages:
         print(f"left out: {reason}")
-    import_runs = [result for result in measurements if result.client == OUR_CLIENT]
-    has_all_limits = len({(result.limiter, result.retry_after) for result in import_runs}) == len(LIMITS)
+    import_measurements = [result for result in measurements if result.client == OUR_CLIENT]
+    has_all_limits = len({(result.limiter, result.retry_after) for result in import_measurements}) == len(LIMITS)
     worst_goodput, worst_refused_share, worst_disobedient_count = (
-        pick((getattr(run, name) for run in import_runs), default=float("nan")) if has_all_limits else float("nan")
-        for pick, name in ((min, "goodput"), (max, "refused_share"), (max, "disobedient"))
+        choose_worst((getattr(run, name) for run in import_measurements), default=float("nan"))
+        if has_all_limits
+        else float("nan")
+        for choose_worst, name in ((min, "goodput"), (max, "refused_share"), (max, "disobedient"))
     )
     promises = [
-        at_least("share of the allowed rate, worst limit", _PROMISED_GOODPUT, worst_goodput, "{:.1%}"),
-        at_most("share of refused requests, worst limit", _PROMISED_REFUSED_SHARE, worst_refused_share, "{:.2%}"),
-        at_most("requests inside a Retry-After on its connection, worst limit", 0, worst_disobedient_count, "{:.0f}"),
+        promise_at_least("share of the allowed rate (worst of all limits)", _PROMISED_GOODPUT, worst_goodput, "{:.1%}"),
+        promise_at_most(
+            "share of refused requests (worst of all limits)", _PROMISED_REFUSED_SHARE, worst_refused_share, "{:.2%}"
+        ),
+        promise_at_most(
+            "requests during a Retry-After on its connection (worst of all limits)",
+            0,
+            worst_disobedient_count,
+            "{:.0f}",
+        ),
     ]
     print_promises(promises)
     print_json(
-        "pace", machine, promises, rows=rows, rate=RATE, left_out=failure_messages, runs=list(map(asdict, measurements))
+        "pace",
+        machine,
+        promises,
+        rows=row_count,
+        rate=RATE,
+        left_out=failure_messages,
+        runs=list(map(asdict, measurements)),
     )
 
 
-def _build_line(result: PaceMeasurement, rows: int) -> tuple[str, ...]:
+def _build_table_row(result: PaceMeasurement, row_count: int) -> tuple[str, ...]:
     return (
         result.client,
         result.limiter,
         result.retry_after,
         f"{result.goodput * RATE:.1f}",
         f"{result.goodput:.1%}",
-        write_number("{:.2%}", result.refused_share),
+        format_number("{:.2%}", result.refused_share),
         f"{result.inside_retry_after:,}",
         f"{result.disobedient:,}",
-        f"{result.created:,} of {rows:,}",
+        f"{result.created:,} of {row_count:,}",
         f"{result.duplicates:,}",
         f"{result.stalled_s:.1f} s",
     )

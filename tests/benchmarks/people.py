@@ -1,4 +1,5 @@
-"""The invented people that the benchmarks load, as a CSV file or as request bodies. All are valid and different."""
+"""The invented people that the benchmarks load, as a CSV file or as request bodies. All are valid and have different
+addresses."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,28 +12,28 @@ BASE_ID = 7
 _COLUMNS = ("email", "first_name", "last_name", "is_active")
 
 
-def write_people(path: Path, rows: int) -> Path:
-    """Write a CSV file with `rows` people, and return its path."""
+def write_people(path: Path, person_count: int) -> Path:
+    """Write a CSV file with `person_count` people, and return its path."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
-        _write(file, rows)
+        _write_csv(file, person_count)
     return path
 
 
-def write_bodies(path: Path, rows: int) -> Path:
+def write_bodies(path: Path, person_count: int) -> Path:
     """Write the request bodies that an import of the people of `write_people` sends, one in each line."""
     with path.open("wb") as file:
-        for person in _make_people(rows):
+        for person in _build_people(person_count):
             file.write(encode_subscriber(person | {"base_id": BASE_ID}) + b"\n")
     return path
 
 
-def _write(file: TextIO, rows: int) -> None:
+def _write_csv(file: TextIO, person_count: int) -> None:
     file.write(",".join(_COLUMNS) + "\n")
-    for person in _make_people(rows):
+    for person in _build_people(person_count):
         file.write(f"{person['email']},{person['first_name']},{person['last_name']},true\n")
 
 
-def _make_people(rows: int) -> Iterator[dict[str, object]]:
-    for number in range(rows):
+def _build_people(person_count: int) -> Iterator[dict[str, object]]:
+    for number in range(person_count):
         values = (f"person{number}@example.com", f"Ann {number}", "Lee", True)
         yield dict(zip(_COLUMNS, values, strict=True))

@@ -59,7 +59,7 @@ def run_process(
 
 
 def _wait_for(child: subprocess.Popen[bytes], timeout_s: float) -> tuple[int, resource.struct_rusage]:
-    """Return the exit code of the child and its resources. The sum over all children would include other processes."""
+    """Return the exit code and the resources of this child. `RUSAGE_CHILDREN` would include other processes."""
     killer = threading.Timer(timeout_s, os.kill, (child.pid, signal.SIGKILL))
     killer.start()
     try:

@@ -1,11 +1,12 @@
 """The start-up time of two commands: `--help`, and an import of ten rows into a sandbox.
 
-`python -m tests.benchmarks.start [--rounds N]` runs each in turn with the Python import that it is compared with, and
-prints a table and a line of JSON. The project promises that the help takes at most 3 times as long as `import click`,
-and the import at most 2.5 times as long as `import pandas, pyarrow`. The median wall time of the rounds counts.
+`python -m tests.benchmarks.start [--rounds N]` runs each command in turn with the Python import with which it is
+compared, and prints a table and a line of JSON. The project promises that the help takes at most 3 times as long as
+`import click`, and the import at most 2.5 times as long as `import pandas, pyarrow`. The result is the median wall time
+of the rounds.
 
-pandera imports hypothesis if it is installed. Users of the connector do not have hypothesis, so it is hidden here.
-"""
+pandera imports hypothesis if it is installed. Users of the connector do not have hypothesis, so the benchmark hides
+hypothesis."""
 
 import argparse
 import os
@@ -19,15 +20,15 @@ from tests.benchmarks.importing import build_environment, import_file
 from tests.benchmarks.machine import describe_machine
 from tests.benchmarks.people import write_people
 from tests.benchmarks.processes import run_process
-from tests.benchmarks.tables import at_most, print_json, print_promises, print_table
+from tests.benchmarks.tables import print_json, print_promises, print_table, promise_at_most
 
-_HELP_RATIO, _IMPORT_RATIO = 3.0, 2.5
-_ROWS = 10
+_MAX_HELP_RATIO, _MAX_IMPORT_RATIO = 3.0, 2.5
+_ROW_COUNT = 10
 
 
-def measure(rounds: int) -> dict[str, float]:
+def measure(round_count: int) -> dict[str, float]:
     """Return the median wall time in seconds of each command, by its label."""
-    times_by_label: dict[str, list[float]] = {
+    seconds_of_rounds_by_label: dict[str, list[float]] = {
         "import click": [],
         "--help": [],
         "import pandas, pyarrow": [],
@@ -35,21 +36,25 @@ def measure(rounds: int) -> dict[str, float]:
     }
     with SandboxProcess(token="sandbox") as sandbox, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        people, environment = write_people(folder / "people.csv", _ROWS), build_environment(sandbox)
+        people_path, environment = write_people(folder / "people.csv", _ROW_COUNT), build_environment(sandbox)
         (folder / "hypothesis.py").write_text("raise ImportError\n", encoding="utf-8")
         os.environ["PYTHONPATH"] = environment["PYTHONPATH"] = str(folder)
-        for round_number in range(rounds + 1):
+        for round_number in range(round_count + 1):
             sandbox.reset()
             usage_by_label = {
                 "import click": run_process((sys.executable, "-c", "import click"), environment),
                 "--help": run_process((sys.executable, "-m", "pipelines", "--help"), environment),
                 "import pandas, pyarrow": run_process((sys.executable, "-c", "import pandas, pyarrow"), environment),
-                "ten rows": import_file(sandbox, people, folder / str(round_number), "--quiet-period", "1ms").usage,
+                "ten rows": import_file(
+                    sandbox, people_path, folder / str(round_number), "--quiet-period", "1ms"
+                ).usage,
             }
-            if round_number:  # the first round fills the disk's cache, and does not count
+            if round_number:  # the first round fills the cache of the disk and is not measured
                 for label, usage in usage_by_label.items():
-                    times_by_label[label].append(usage.wall_s)
-    return {label: statistics.median(times) for label, times in times_by_label.items()}
+                    seconds_of_rounds_by_label[label].append(usage.wall_s)
+    return {
+        label: statistics.median(seconds_of_rounds) for label, seconds_of_rounds in seconds_of_rounds_by_label.items()
+    }
 
 
 def main() -> None:
@@ -59,15 +64,15 @@ def main() -> None:
     seconds_by_label = measure(parser.parse_args().rounds)
     print_table(("start", "seconds"), ((label, f"{seconds:.3f}") for label, seconds in seconds_by_label.items()))
     promises = [
-        at_most(
+        promise_at_most(
             "--help / import click",
-            _HELP_RATIO,
+            _MAX_HELP_RATIO,
             seconds_by_label["--help"] / seconds_by_label["import click"],
             "{:.2f}",
         ),
-        at_most(
+        promise_at_most(
             "ten rows / import pandas, pyarrow",
-            _IMPORT_RATIO,
+            _MAX_IMPORT_RATIO,
             seconds_by_label["ten rows"] / seconds_by_label["import pandas, pyarrow"],
             "{:.2f}",
         ),

@@ -5,12 +5,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-_ANSWERS = {True: "yes", False: "no", None: "not measured"}
+_KEPT_TEXTS = {True: "yes", False: "no", None: "not measured"}
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A figure that the project promises. `is_kept` is None if it was not measured."""
+    """A figure that the project promises. `is_kept` is None if the figure was not measured."""
 
     label: str
     promised: str
@@ -19,17 +19,17 @@ class Promise:
     is_kept: bool | None
 
 
-def at_least(label: str, bound: float, measured: float, number_format: str) -> Promise:
-    """Return a promise of `bound` or more. `number_format` is for both numbers; NaN means not measured."""
-    return _compare(label, ">=", bound, measured, number_format, is_kept=measured >= bound)
+def promise_at_least(label: str, bound: float, measured_value: float, number_format: str) -> Promise:
+    """Return a promise of `bound` or more. `number_format` formats both numbers. NaN means not measured."""
+    return _build_promise(label, ">=", bound, measured_value, number_format, is_kept=measured_value >= bound)
 
 
-def at_most(label: str, bound: float, measured: float, number_format: str) -> Promise:
-    """Return a promise of `bound` or less. `number_format` is for both numbers; NaN means not measured."""
-    return _compare(label, "<=", bound, measured, number_format, is_kept=measured <= bound)
+def promise_at_most(label: str, bound: float, measured_value: float, number_format: str) -> Promise:
+    """Return a promise of `bound` or less. `number_format` formats both numbers. NaN means not measured."""
+    return _build_promise(label, "<=", bound, measured_value, number_format, is_kept=measured_value <= bound)
 
 
-def write_number(number_format: str, number: float) -> str:
+def format_number(number_format: str, number: float) -> str:
     """Return the number in this format, or a dash for NaN."""
     return "-" if math.isnan(number) else number_format.format(number)
 
@@ -46,26 +46,32 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def print_promises(promises: Iterable[Promise]) -> None:
     """Print a table of the promises after a blank line."""
     print()
-    rows = ((promise.label, promise.promised, promise.measured, _ANSWERS[promise.is_kept]) for promise in promises)
+    rows = ((promise.label, promise.promised, promise.measured, _KEPT_TEXTS[promise.is_kept]) for promise in promises)
     print_table(("promise", "promised", "measured", "kept"), rows)
 
 
 def print_json(benchmark: str, machine: Mapping[str, object], promises: Iterable[Promise], **values: object) -> None:
     """Print the values, the promises and the machine as one line of JSON. NaN becomes null."""
     record = {"benchmark": benchmark, **values, "promises": [asdict(promise) for promise in promises], **machine}
-    print(json.dumps(_clean(record), allow_nan=False))
+    print(json.dumps(_replace_nan(record), allow_nan=False))
 
 
-def _compare(label: str, sign: str, bound: float, measured: float, number_format: str, *, is_kept: bool) -> Promise:
-    is_promise_kept = None if math.isnan(measured) else is_kept
+def _build_promise(
+    label: str, operator: str, bound: float, measured_value: float, number_format: str, *, is_kept: bool
+) -> Promise:
+    is_promise_kept = None if math.isnan(measured_value) else is_kept
     return Promise(
-        label, f"{sign} {number_format.format(bound)}", write_number(number_format, measured), measured, is_promise_kept
+        label,
+        f"{operator} {number_format.format(bound)}",
+        format_number(number_format, measured_value),
+        measured_value,
+        is_promise_kept,
     )
 
 
-def _clean(value: object) -> object:
+def _replace_nan(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(name): _clean(cell) for name, cell in value.items()}
-    return [_clean(part) for part in value] if isinstance(value, list | tuple) else value
+        return {str(name): _replace_nan(cell) for name, cell in value.items()}
+    return [_replace_nan(item) for item in value] if isinstance(value, list | tuple) else value
