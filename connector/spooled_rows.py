@@ -34,8 +34,8 @@ class _Rows:
     identities: Digests
     file_indices: Positions
     numbers: Positions  # the record number of each row
-    is_inactive: Mask
-    is_duplicate: Mask
+    inactive_mask: Mask
+    duplicate_mask: Mask
     digests: npt.NDArray[np.bytes_]
 
     def select(self, indices: Positions) -> "_Rows":
@@ -68,8 +68,8 @@ class Conflicts:
     def add(self, prepared_chunk: PreparedChunk) -> None:
         """Record the subscribers of this chunk whose rows differ, and the identities of invalid rows that do not say
         that the subscriber is active."""
-        if prepared_chunk.is_different.any():
-            self._differing_subscribers.append(prepared_chunk.subscriber_digests[prepared_chunk.is_different])
+        if prepared_chunk.different_mask.any():
+            self._differing_subscribers.append(prepared_chunk.subscriber_digests[prepared_chunk.different_mask])
         if len(prepared_chunk.blocking_records[0]):
             identities, record_numbers = prepared_chunk.blocking_records
             self._invalid_records.append(
@@ -93,18 +93,18 @@ class Conflicts:
         blocked_identities = self._blocked_identities
         rows = _Rows.join([self._select(prepared_chunk)[1] for prepared_chunk in chunks])
         usable_indices = np.flatnonzero(
-            ~rows.is_duplicate & (rows.is_inactive | ~np.isin(rows.identities, blocked_identities))
+            ~rows.duplicate_mask & (rows.inactive_mask | ~np.isin(rows.identities, blocked_identities))
         )
         # Inactive rows come first.
         usable_indices = usable_indices[
-            np.lexsort((~rows.is_inactive[usable_indices], rows.subscriber_digests[usable_indices]))
+            np.lexsort((~rows.inactive_mask[usable_indices], rows.subscriber_digests[usable_indices]))
         ]
         _, first_indices = np.unique(rows.subscriber_digests[usable_indices], return_index=True)
         used_rows = self._used_rows = rows.select(usable_indices[first_indices])
         # Subscribers with a row that does not say inactive.
-        subscribers_not_inactive = np.unique(rows.subscriber_digests[~rows.is_inactive])
-        is_overruling = used_rows.is_inactive & np.isin(used_rows.subscriber_digests, subscribers_not_inactive)
-        is_unused = ~rows.is_inactive & ~np.isin(rows.subscriber_digests, used_rows.subscriber_digests)
+        subscribers_not_inactive = np.unique(rows.subscriber_digests[~rows.inactive_mask])
+        is_overruling = used_rows.inactive_mask & np.isin(used_rows.subscriber_digests, subscribers_not_inactive)
+        is_unused = ~rows.inactive_mask & ~np.isin(rows.subscriber_digests, used_rows.subscriber_digests)
         is_blocking = np.isin(blocked_identities, rows.identities[is_unused])
         used_records = np.stack([used_rows.file_indices, used_rows.numbers], axis=1)
         self.messages += self._describe(used_records[is_overruling].tolist(), invalid_records[is_blocking].tolist())
@@ -121,12 +121,12 @@ class Conflicts:
         has_used = np.zeros(len(indices), dtype=bool)
         if len(used_rows.subscriber_digests):
             has_used = used_rows.subscriber_digests[used_indices] == rows.subscriber_digests
-        is_overruled = ~rows.is_inactive
-        is_overruled[has_used] &= used_rows.is_inactive[used_indices[has_used]]
-        is_duplicate = prepared_chunk.is_duplicate.copy()
-        is_duplicate[indices] |= is_overruled & ~prepared_chunk.is_suppressed[indices]
+        overruled_mask = ~rows.inactive_mask
+        overruled_mask[has_used] &= used_rows.inactive_mask[used_indices[has_used]]
+        duplicate_mask = prepared_chunk.duplicate_mask.copy()
+        duplicate_mask[indices] |= overruled_mask & ~prepared_chunk.suppressed_mask[indices]
         positions, differences = prepared_chunk.valid_chunk.subscribers.index.to_numpy()[indices], list[Difference]()
-        for index in np.flatnonzero(is_duplicate[indices]).tolist():
+        for index in np.flatnonzero(duplicate_mask[indices]).tolist():
             fields: tuple[str, ...] = ()
             if has_used[index]:
                 differs_mask = rows.digests[index] != used_rows.digests[used_indices[index]]
@@ -134,8 +134,8 @@ class Conflicts:
                     name for name, is_different in zip(self._field_names, differs_mask, strict=True) if is_different
                 )
             if fields or not has_used[index]:
-                differences.append(Difference(int(positions[index]), fields, bool(is_overruled[index])))
-        return replace(prepared_chunk, is_duplicate=is_duplicate, differences=tuple(differences))
+                differences.append(Difference(int(positions[index]), fields, bool(overruled_mask[index])))
+        return replace(prepared_chunk, duplicate_mask=duplicate_mask, differences=tuple(differences))
 
     def _select(self, prepared_chunk: PreparedChunk) -> tuple[Positions, _Rows]:
         """Return the valid rows of recorded subscribers, and the indices of these rows."""
@@ -153,7 +153,7 @@ class Conflicts:
             np.full(len(indices), self._index_file(prepared_chunk)),
             numbers,
             find_inactive(rows),
-            prepared_chunk.is_duplicate[indices],
+            prepared_chunk.duplicate_mask[indices],
             digests,
         )
 
@@ -259,7 +259,7 @@ class SpooledRows(CloseableResource):
         self._spool.append(prepared_chunk)
         self._conflicts.add(prepared_chunk)
         self.row_count += prepared_chunk.chunk.record_count
-        self.source_row_count += prepared_chunk.source_rows
+        self.source_row_count += prepared_chunk.source_row_count
         self.consent_columns.update(dict.fromkeys(prepared_chunk.consent_columns))
 
     def _finish_reading(self) -> None:

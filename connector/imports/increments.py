@@ -14,10 +14,10 @@ from connector.sources.cursor import (
     CursorValue,
     find_latest_allowed,
     find_latest_allowed_unix,
+    format_cursor,
     is_larger,
     parse_cursor,
     subtract_lookback,
-    write_cursor,
 )
 from connector.sources.sql import IncrementalSource
 from connector.texts import agree, count
@@ -63,7 +63,7 @@ class IncrementReading:
         requested_value = increment.start if increment.is_full else increment.since
         self._start_value = self._default_start_value if requested_value is None else requested_value
         latest_value = find_latest_allowed(increment.start, now) or find_latest_allowed_unix(saved_value, now)
-        increment.source.begin_at(self._start_value, now=now, latest=latest_value)
+        increment.source.set_start(self._start_value, now=now, latest=latest_value)
 
     def describe(self) -> str:
         """Return a message with the value from which the run reads, and the reason."""
@@ -76,9 +76,9 @@ class IncrementReading:
             reason = (
                 "the start value: no cursor is recorded yet"
                 if saved_value is None
-                else f"the cursor stood at {write_cursor(saved_value)}"
+                else f"the cursor stood at {format_cursor(saved_value)}"
             )
-        return f"read {source.name} from {source.watch.column} {write_cursor(self._start_value)} on ({reason})"
+        return f"read {source.name} from {source.watch.column} {format_cursor(self._start_value)} on ({reason})"
 
     def choose_cursor(self) -> CursorValue | None:
         """Return the new value of the cursor after all rows were read, or None if the cursor does not move.
@@ -99,18 +99,18 @@ class IncrementReading:
         """Yield messages about values in the future. If such a value moved the cursor, later runs would not read new
         rows. A run with such a message is partial, because a person must correct the values."""
         watch = self._increment.source.watch
-        if watch.first_future is not None:
-            number, value = watch.first_future
+        if watch.future_example is not None:
+            number, value = watch.future_example
             yield (
                 f"{count(watch.future_count, 'row')} {agree(watch.future_count, 'has', 'have')} a value in "
-                f"{watch.column} that lies beyond tomorrow (for example row {number}: {write_cursor(value)}). "
+                f"{watch.column} that lies beyond tomorrow (for example row {number}: {format_cursor(value)}). "
                 "Such a value does not move the cursor. "
                 f"Correct {agree(watch.future_count, 'the row', 'the rows')} in the source"
             )
         saved_value = None if self._increment.is_full else self._saved_value
         if saved_value is not None and watch.latest is not None and is_larger(saved_value, watch.latest):
             yield (
-                f"the cursor stands in the future ({write_cursor(saved_value)}), so changes before then are not read. "
+                f"the cursor stands in the future ({format_cursor(saved_value)}), so changes before then are not read. "
                 "Correct the row that has this value, and run connector sync --full once"
             )
 
@@ -128,12 +128,12 @@ class IncrementReading:
             )
         value = None if obstacle is not None else self.choose_cursor()
         if value is not None:
-            move_cursor(ledger.connection, self._increment.job, self._increment.digest, write_cursor(value), run_key)
-            yield f"the cursor stands at {write_cursor(value)} now"
+            move_cursor(ledger.connection, self._increment.job, self._increment.digest, format_cursor(value), run_key)
+            yield f"the cursor stands at {format_cursor(value)} now"
         else:
             saved_value = self._saved_value
             position = (
-                "no cursor is kept" if saved_value is None else f"the cursor stays at {write_cursor(saved_value)}"
+                "no cursor is kept" if saved_value is None else f"the cursor stays at {format_cursor(saved_value)}"
             )
             yield f"{position}: {obstacle or self._explain_unmoved()}"
 
@@ -142,5 +142,5 @@ class IncrementReading:
         if watch.largest_value is None:
             return f"no row had a {'usable ' if watch.future_count else ''}value in {watch.column}"
         if is_larger(self._start_value, self._default_start_value):
-            return f"--since left out rows after {write_cursor(self._default_start_value)}, which the next run reads"
+            return f"--since left out rows after {format_cursor(self._default_start_value)}, which the next run reads"
         return "no newer row was read"

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from connector.load.session import Leftover, Tally
 from connector.subscribers.headers import find_name_column, find_useful_columns
-from connector.subscribers.mapping import Reading
+from connector.subscribers.mapping import Reinterpretation
 from connector.subscribers.preparation import PreparedChunk
 from connector.subscribers.rules import FieldMapping
 from connector.texts import agree, count
@@ -20,7 +20,7 @@ MISSING_ACTIVITY_MESSAGE = (
     "active=True)"
 )
 
-_MAX_WORDS = 6
+_MAX_SHOWN_TEXTS = 6
 """The largest number of pairs in a message about missing values. A pair is a field and a word, such as N/A."""
 
 _TEXT_FIELDS = ("phone", "client_user_id", "address_zip")
@@ -34,16 +34,21 @@ class Remarks:
     messages: list[str] = field(default_factory=list)  # of the source
     omitted_zip_count: int = 0
     yearless_count: int = 0  # birthdays without a year
-    readings: Counter[Reading] = field(default_factory=Counter)  # cells that are not sent unchanged, by kind
+    reinterpreted_counts: Counter[Reinterpretation] = field(default_factory=Counter)  # numbers of cells
     number_cells: Counter[str] = field(default_factory=Counter)  # cells of a workbook with a number, by column
     consent_columns: list[str] = field(default_factory=list)  # unmapped consent columns (connector.subscribers.headers)
 
     def add(self, prepared_chunk: PreparedChunk) -> None:
         """Add the messages and counts of a chunk."""
         self.messages += prepared_chunk.chunk.messages
-        self.omitted_zip_count += len(prepared_chunk.omitted_zips)
+        self.omitted_zip_count += len(prepared_chunk.omitted_zip_positions)
         self.yearless_count += len(prepared_chunk.yearless_positions)
-        self.readings.update({reading: len(positions) for reading, positions in prepared_chunk.readings.items()})
+        self.reinterpreted_counts.update(
+            {
+                reinterpretation: len(positions)
+                for reinterpretation, positions in prepared_chunk.reinterpreted_cells.items()
+            }
+        )
         self.number_cells.update(prepared_chunk.chunk.number_cells)
         self.consent_columns += [
             column for column in prepared_chunk.consent_columns if column not in self.consent_columns
@@ -63,24 +68,33 @@ class Remarks:
                 f"{count(self.yearless_count, 'birthday')} without a year (--05-12) "
                 f"{agree(self.yearless_count, 'is', 'are')} left out; the subscribers are sent without a birthday"
             )
-        yield from self._describe_readings()
+        yield from self._describe_reinterpreted_cells()
         yield from describe_numbers(mapping, self.number_cells)
 
-    def _describe_readings(self) -> Iterator[str]:
-        empty_readings = Counter({reading: cells for reading, cells in self.readings.items() if cells and reading.word})
-        if empty_readings:
-            words = [
-                f"{reading.field} {reading.word} ({cells})" for reading, cells in empty_readings.most_common(_MAX_WORDS)
+    def _describe_reinterpreted_cells(self) -> Iterator[str]:
+        emptied_counts = Counter(
+            {
+                reinterpretation: cells
+                for reinterpretation, cells in self.reinterpreted_counts.items()
+                if cells and reinterpretation.null_text
+            }
+        )
+        if emptied_counts:
+            shown_texts = [
+                f"{reinterpretation.field} {reinterpretation.null_text} ({cells})"
+                for reinterpretation, cells in emptied_counts.most_common(_MAX_SHOWN_TEXTS)
             ]
-            ellipsis, cell_count = " …" if len(empty_readings) > _MAX_WORDS else "", empty_readings.total()
-            word = empty_readings.most_common(1)[0][0].word
+            ellipsis, cell_count = " …" if len(emptied_counts) > _MAX_SHOWN_TEXTS else "", emptied_counts.total()
+            example = emptied_counts.most_common(1)[0][0].null_text
             yield (
                 f"{count(cell_count, 'cell')} {agree(cell_count, 'is', 'are')} read as empty, because programs "
-                f"write these words for a missing value: {', '.join(words)}{ellipsis}. "
-                f'If a word is a name, keep it by the field\'s values: {{"{word}": "{word}"}} in a job'
+                f"write these words for a missing value: {', '.join(shown_texts)}{ellipsis}. "
+                f'If a word is a name, keep it by the field\'s values: {{"{example}": "{example}"}} in a job'
             )
         decoded_counts = {
-            reading.field: cells for reading, cells in self.readings.items() if cells and not reading.word
+            reinterpretation.field: cells
+            for reinterpretation, cells in self.reinterpreted_counts.items()
+            if cells and not reinterpretation.null_text
         }
         if decoded_counts:
             cell_count, fields = (

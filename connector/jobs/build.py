@@ -43,7 +43,7 @@ def open_increment(sql: SqlRows, cursor: Cursor) -> IncrementalSource:
     from connector.sources.sql import IncrementalSource
 
     source = IncrementalSource(sql.url, query=sql.query, table=sql.table, column=cursor.column, kind=cursor.kind)
-    source.begin_at(cursor.first_value)
+    source.set_start(cursor.first_value)
     return source
 
 

@@ -29,23 +29,23 @@ its text."""
 TEXT = pd.StringDtype(na_value=np.nan)
 """The type of every column of every chunk."""
 
-Text = tuple[pa.Array, dict[int, str]]
+TextColumn = tuple[pa.Array, dict[int, str]]
 """A column as large_string (null for None), and the problem of each value that cannot be text, by the index of the
 value."""
 
 
-def build_texts(values: Sequence[object]) -> Text:
+def build_texts(values: Sequence[object]) -> TextColumn:
     """Return a column of values as texts. NaN is also null, because programs write NaN for a missing number."""
     try:
-        return pa.array(values, pa.large_string()), {}  # the fast way: all values are texts or UTF-8 bytes
+        return pa.array(values, pa.large_string()), {}  # fast: all values are texts or UTF-8 bytes
     except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError):
-        pass  # some value has another type or is not UTF-8, so write each value alone
+        pass  # a value has another type or is not UTF-8: convert each value alone
     texts: list[str | None] = []
     problem_by_index: dict[int, str] = {}
     for index, value in enumerate(values):
         is_missing = value is None or (isinstance(value, float | Decimal) and math.isnan(value))
         try:
-            texts.append(None if is_missing else write_text(value))
+            texts.append(None if is_missing else format_value(value))
         except UnicodeDecodeError as error:
             texts.append(None)
             problem_by_index[index] = f"holds bytes that are not UTF-8 (0x{error.object[error.start]:02X})"
@@ -61,28 +61,28 @@ def build_texts(values: Sequence[object]) -> Text:
 def build_chunk(
     name: str,
     columns: tuple[str, ...],
-    texts: Sequence[Text],
-    numbers: npt.NDArray[np.int64],
-    show: Callable[[int], str],
+    text_columns: Sequence[TextColumn],
+    row_numbers: npt.NDArray[np.int64],
+    show_row: Callable[[int], str],
     used_columns: Collection[str] | None,
     *,
     advice: str = "",
 ) -> Chunk:
-    """Return a chunk with the columns `texts`. `numbers` are the numbers of all rows.
+    """Return a chunk with the columns `text_columns`. `row_numbers` are the numbers of all rows.
 
     A row is malformed if a value in a used column cannot be text. If `used_columns` is None, all columns are used.
-    `show` takes the index of a row and returns the row as text. `advice` is the end of each message.
+    `show_row` takes the index of a row and returns the row as text. `advice` is the end of each message.
     """
-    problem_by_row = find_problems(columns, [problems for _, problems in texts], used_columns, advice)
-    table = pa.table([array for array, _ in texts], names=list(columns))
+    problem_by_row = find_problems(columns, [problems for _, problems in text_columns], used_columns, advice)
+    table = pa.table([array for array, _ in text_columns], names=list(columns))
     if not problem_by_row:
-        return Chunk(build_frame(table), numbers, (), name)
-    is_text = np.isin(np.arange(table.num_rows), list(problem_by_row), invert=True)
+        return Chunk(build_frame(table), row_numbers, (), name)
+    text_mask = np.isin(np.arange(table.num_rows), list(problem_by_row), invert=True)
     malformed_rows = tuple(
-        MalformedRow(int(numbers[index]), None, show(index), "encoding", problem_by_row[index])
+        MalformedRow(int(row_numbers[index]), None, show_row(index), "encoding", problem_by_row[index])
         for index in sorted(problem_by_row)
     )
-    return Chunk(build_frame(table.filter(pa.array(is_text))), numbers[is_text], malformed_rows, name)
+    return Chunk(build_frame(table.filter(pa.array(text_mask))), row_numbers[text_mask], malformed_rows, name)
 
 
 def find_problems(
@@ -114,7 +114,7 @@ def build_row_chunk(
         columns,
         [build_texts(column) for column in values],
         first_number + np.arange(len(values[0])),
-        show=lambda index: show_record(columns, [column[index] for column in values]),
+        show_row=lambda index: show_record(columns, [column[index] for column in values]),
         used_columns=used_columns,
         advice="; if the column is not text, read by a query without this column",
     )
@@ -170,7 +170,7 @@ def read_values(column: pa.Array | pa.ChunkedArray) -> list[object]:
     item_type = getattr(column.type, "value_type", column.type)  # the type of a list's items, or of the column's values
     if pa.types.is_float32(item_type) or pa.types.is_float16(item_type):
         values = [_widen_float(value, item_type.to_pandas_dtype()) for value in values]
-    return write_lists(values) if pa.types.is_nested(column.type) else values
+    return format_list_items(values) if pa.types.is_nested(column.type) else values
 
 
 def _widen_float(value: object, float_type: type[np.floating[Any]]) -> object:
@@ -181,43 +181,43 @@ def _widen_float(value: object, float_type: type[np.floating[Any]]) -> object:
     return float(str(float_type(value))) if isinstance(value, float) else value
 
 
-def write_text(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a value as text. A number has no exponent and no needless `.0`, a date is in ISO form, and a list or
     object is JSON.
 
     Raises ValueError for a value of an unknown type, and UnicodeError for bytes and texts that cannot be UTF-8.
     """
-    write = _WRITERS.get(type(value)) or next(
-        (write for kind, write in _WRITERS.items() if isinstance(value, kind)), None
+    formatter = _VALUE_FORMATTERS.get(type(value)) or next(
+        (formatter for kind, formatter in _VALUE_FORMATTERS.items() if isinstance(value, kind)), None
     )
-    if write is None:
+    if formatter is None:
         raise ValueError(f"holds a value of the type {type(value).__name__}")
-    text = write(value)
+    text = formatter(value)
     text.encode("utf-8")  # raises UnicodeEncodeError for a lone surrogate
     return text
 
 
 def show_record(columns: Sequence[str], values: Sequence[object]) -> str:
     """Return a record for the rejects file as JSON. A value that is not text is shown with escaped bytes."""
-    return orjson.dumps(dict(zip(columns, map(_show, values), strict=True))).decode()
+    return orjson.dumps(dict(zip(columns, map(_show_value, values), strict=True))).decode()
 
 
-def write_lists(values: list[object]) -> list[object]:
+def format_list_items(values: list[object]) -> list[object]:
     """Return each list of plain values as a list of texts without nulls. Other values do not change."""
     texts: list[object] = []
     for value in values:
         if type(value) is list and not any(isinstance(item, list | dict | tuple) for item in value):
             with suppress(ValueError):  # build_texts will report the problem of this list
-                value = [write_text(item) for item in value if item is not None]
+                value = [format_value(item) for item in value if item is not None]
         texts.append(value)
     return texts
 
 
-def _show(value: object) -> str | None:
+def _show_value(value: object) -> str | None:
     if value is None:
         return None
     try:
-        return write_text(value)
+        return format_value(value)
     except ValueError:
         octets = (
             bytes(value) if isinstance(value, bytes | bytearray | memoryview) else str(value).encode("utf-8", "replace")
@@ -225,16 +225,16 @@ def _show(value: object) -> str | None:
         return octets.decode("utf-8", "backslashreplace")
 
 
-def _write_float(value: float) -> str:
+def _format_float(value: float) -> str:
     """Return a number in digits. A whole number with more than the 15 digits that a float can hold is written in
     scientific notation, because its last digits may be wrong. In this form, nobody reads the number as an id or a phone
     number."""
     if value.is_integer() and abs(value) >= 2.0**53 and float(f"{value:.15g}") != value:
         return repr(value)
-    return _write_decimal(Decimal(repr(value)))
+    return _format_decimal(Decimal(repr(value)))
 
 
-def _write_decimal(value: Decimal) -> str:
+def _format_decimal(value: Decimal) -> str:
     """Return a number without needless zeros: 42 for 42.0000000000. Raises ValueError for infinity."""
     if not value.is_finite():
         raise ValueError("infinity")
@@ -242,14 +242,14 @@ def _write_decimal(value: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _write_json(value: object) -> str:
+def _format_json(value: object) -> str:
     try:
-        return orjson.dumps(value, default=write_text, option=orjson.OPT_PASSTHROUGH_DATACLASS).decode()
+        return orjson.dumps(value, default=format_value, option=orjson.OPT_PASSTHROUGH_DATACLASS).decode()
     except orjson.JSONEncodeError as error:
         raise ValueError(str(error)) from None
 
 
-def _write_duration(value: timedelta) -> str:
+def _format_duration(value: timedelta) -> str:
     """Return a duration as `04:05:06`. Drivers return a TIME of MySQL as a duration."""
     seconds, microseconds = divmod(abs(value) // timedelta(microseconds=1), 1_000_000)
     text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
@@ -257,22 +257,22 @@ def _write_duration(value: timedelta) -> str:
 
 
 # The order matters: a bool is also an int, and a datetime is also a date.
-_WRITERS: dict[type, Callable[..., str]] = {
+_VALUE_FORMATTERS: dict[type, Callable[..., str]] = {
     str: str,
     bool: lambda value: str(value).lower(),
     int: str,
-    float: _write_float,
-    Decimal: _write_decimal,
+    float: _format_float,
+    Decimal: _format_decimal,
     datetime: lambda value: value.isoformat(),
     date: lambda value: value.isoformat(),
     time: lambda value: value.isoformat(),
-    timedelta: _write_duration,
+    timedelta: _format_duration,
     bytes: lambda value: bytes(value).decode(),
     bytearray: lambda value: bytes(value).decode(),
     memoryview: lambda value: bytes(value).decode(),
-    list: _write_json,
-    tuple: _write_json,
-    dict: _write_json,
+    list: _format_json,
+    tuple: _format_json,
+    dict: _format_json,
     uuid.UUID: str,
     **dict.fromkeys((IPv4Address, IPv6Address, IPv4Interface, IPv6Interface, IPv4Network, IPv6Network), str),
 }

@@ -14,7 +14,7 @@ from connector.errors import ContentError, SourceError
 from connector.rows import Chunk, CloseableResource, Source
 from connector.sources.cell_text import (
     CHUNK_ROWS,
-    Text,
+    TextColumn,
     build_chunk,
     build_texts,
     is_text_type,
@@ -47,8 +47,8 @@ class ParquetSource(CloseableResource):
     def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
         metadata, first_number = self._file.metadata, 1
-        size = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
-        row_count = int(min(CHUNK_ROWS, max(1, _CHUNK_BYTES * metadata.num_rows // max(1, size))))
+        table_bytes = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
+        row_count = int(min(CHUNK_ROWS, max(1, _CHUNK_BYTES * metadata.num_rows // max(1, table_bytes))))
         try:
             # One thread, because threads that read ahead crash the interpreter if the interpreter ends first.
             for batch in self._file.iter_batches(row_count, use_threads=False):
@@ -80,7 +80,7 @@ def _build_table_chunk(
     def show(index: int) -> str:
         return show_record(columns, [read_values(column.slice(index, 1))[0] for column in table.columns])
 
-    texts = [_write_texts(column) for column in table.columns]
+    texts = [_format_column(column) for column in table.columns]
     return build_chunk(name, columns, texts, first_number + np.arange(table.num_rows), show, used_columns)
 
 
@@ -92,7 +92,7 @@ def _flatten_structs(table: pa.Table) -> pa.Table:
     return table
 
 
-def _write_texts(column: pa.ChunkedArray) -> Text:
+def _format_column(column: pa.ChunkedArray) -> TextColumn:
     """Return a column as texts. A column of texts or whole numbers is converted in one step."""
     try:
         if is_text_type(column.type):
@@ -158,11 +158,11 @@ class FrameSource(CloseableResource):
         def show(index: int) -> str:
             return show_record(self.columns, _list_values(rows.iloc[index]))
 
-        texts = [_write_series(rows.iloc[:, index]) for index in range(rows.shape[1])]
+        texts = [_format_series(rows.iloc[:, index]) for index in range(rows.shape[1])]
         return build_chunk(self.name, self.columns, texts, first_number + np.arange(len(rows)), show, used_columns)
 
 
-def _write_series(series: pd.Series) -> Text:
+def _format_series(series: pd.Series) -> TextColumn:
     """Return a column as texts. A column is converted value by value if it has mixed values, for which Arrow has no
     type.
 
@@ -171,7 +171,7 @@ def _write_series(series: pd.Series) -> Text:
     try:
         array = pa.array(series, from_pandas=True)
         if not isinstance(array.type, pa.BaseExtensionType):
-            return _write_texts(pa.chunked_array([array]))
+            return _format_column(pa.chunked_array([array]))
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, UnicodeEncodeError, OverflowError):
         pass
     values = _list_values(series)

@@ -90,7 +90,7 @@ def find_kind(text: str) -> CursorKind:
 
 
 def parse_cursor(text: str, kind: CursorKind) -> CursorValue:
-    """Return the value of a text that a person or `write_cursor` has written. Raises ValueError with a description of
+    """Return the value of a text that a person or `format_cursor` has written. Raises ValueError with a description of
     valid texts."""
     value: CursorValue | None
     try:
@@ -108,7 +108,7 @@ def parse_cursor(text: str, kind: CursorKind) -> CursorValue:
     return value
 
 
-def write_cursor(value: CursorValue) -> str:
+def format_cursor(value: CursorValue) -> str:
     """Return the value as a text for `parse_cursor`."""
     return value.isoformat() if isinstance(value, date) else str(value)
 
@@ -158,7 +158,7 @@ def subtract_lookback(value: CursorValue, lookback_s: float) -> CursorValue:
 
 def is_larger(value: CursorValue, other: CursorValue) -> bool:
     """Return whether `value` is larger than `other` of the same kind. A timestamp without a zone is in UTC."""
-    return bool(_to_comparable(value) > _to_comparable(other))
+    return bool(_convert_to_comparable(value) > _convert_to_comparable(other))
 
 
 def find_latest_allowed(value: CursorValue, now: datetime) -> CursorValue | None:
@@ -170,15 +170,15 @@ def find_latest_allowed(value: CursorValue, now: datetime) -> CursorValue | None
     A whole number is a time if it reads as a Unix time (`find_latest_allowed_unix`), as `20261121` or as
     `20261121100000`.
     """
-    tomorrow = _find_end_of_tomorrow(now)
+    end_of_tomorrow = _find_end_of_tomorrow(now)
     if isinstance(value, datetime):
-        return tomorrow
+        return end_of_tomorrow
     if isinstance(value, date):
-        return tomorrow.date()
-    for form in _NUMBER_FORMS:
+        return end_of_tomorrow.date()
+    for date_format in _DATE_NUMBER_FORMATS:
         with suppress(ValueError):
-            if datetime.strptime(str(value), form).strftime(form) == str(value):  # noqa: DTZ007 - only digits are compared
-                return int(tomorrow.strftime(form))
+            if datetime.strptime(str(value), date_format).strftime(date_format) == str(value):  # noqa: DTZ007 - only digits are compared
+                return int(end_of_tomorrow.strftime(date_format))
     return find_latest_allowed_unix(value, now)
 
 
@@ -187,17 +187,17 @@ def find_latest_allowed_unix(value: CursorValue | None, now: datetime) -> int | 
     the number is not a time between the year 2000 and that day."""
     if not isinstance(value, int):
         return None
-    tomorrow_s = int(_find_end_of_tomorrow(now).timestamp())
-    units = (unit for unit in _UNITS_PER_S if _YEAR_2000_S * unit <= value <= tomorrow_s * unit)
+    end_of_tomorrow_s = int(_find_end_of_tomorrow(now).timestamp())
+    units = (unit for unit in _UNITS_PER_S if _YEAR_2000_S * unit <= value <= end_of_tomorrow_s * unit)
     unit = next(units, None)
-    return None if unit is None else tomorrow_s * unit
+    return None if unit is None else end_of_tomorrow_s * unit
 
 
 def _find_end_of_tomorrow(now: datetime) -> datetime:
     return datetime.combine((now.astimezone(UTC) + timedelta(days=1)).date(), time.max, UTC)
 
 
-_NUMBER_FORMS = ("%Y%m%d", "%Y%m%d%H%M%S")
+_DATE_NUMBER_FORMATS = ("%Y%m%d", "%Y%m%d%H%M%S")
 _YEAR_2000_S = 946_684_800
 _UNITS_PER_S = (1, 10**3, 10**6, 10**9)
 _SAMPLE_SIZE = 100  # the first values of a chunk decide whether the column has Unix times
@@ -222,9 +222,9 @@ class CursorWatch:
     largest_value: CursorValue | None = None
     missing_count: int = 0
     wrong_kind_count: int = 0
-    first_wrong_kind: tuple[int, object] | None = None  # row number, from 1, and value
+    wrong_kind_example: tuple[int, object] | None = None  # row number, from 1, and value
     future_count: int = 0
-    first_future: tuple[int, CursorValue] | None = None  # row number, from 1, and value
+    future_example: tuple[int, CursorValue] | None = None  # row number, from 1, and value
 
     def record(self, values: Sequence[object], first_number: int) -> None:
         """Record the values of consecutive rows. `first_number` is the number of the first row."""
@@ -236,22 +236,22 @@ class CursorWatch:
         if self.latest is None and self.now is not None and self.kind is CursorKind.INTEGER:
             self.latest = self._find_unix_limit(values, self.now)
         exceeds_bigint = isinstance(largest, int) and largest > _LARGEST_INTEGER
-        if largest is None or exceeds_bigint or self._is_in_future(largest):  # the slow way: read each value
+        if largest is None or exceeds_bigint or self._is_in_future(largest):  # slow: read each value
             parsed_values = [read_value(value, self.kind) for value in values]
             wrong_kind_indices = [
                 index for index, value in enumerate(values) if value is not None and parsed_values[index] is None
             ]
             self.wrong_kind_count += len(wrong_kind_indices)
-            if wrong_kind_indices and self.first_wrong_kind is None:
-                self.first_wrong_kind = first_number + wrong_kind_indices[0], values[wrong_kind_indices[0]]
+            if wrong_kind_indices and self.wrong_kind_example is None:
+                self.wrong_kind_example = first_number + wrong_kind_indices[0], values[wrong_kind_indices[0]]
             future_records = [
                 (first_number + index, value) for index, value in enumerate(parsed_values) if self._is_in_future(value)
             ]
             self.future_count += len(future_records)
-            if self.first_future is None:
-                self.first_future = next(iter(future_records), None)
+            if self.future_example is None:
+                self.future_example = next(iter(future_records), None)
             usable_values = (value for value in parsed_values if value is not None and not self._is_in_future(value))
-            largest = max(usable_values, key=_to_comparable, default=None)
+            largest = max(usable_values, key=_convert_to_comparable, default=None)
         if self.is_moment and isinstance(largest, datetime) and largest.tzinfo is None:
             largest = largest.replace(tzinfo=UTC)
         if largest is not None and (self.largest_value is None or is_larger(largest, self.largest_value)):
@@ -268,7 +268,7 @@ class CursorWatch:
         return limit if limit_count * 2 > limits.total() else None
 
 
-def _to_comparable(value: CursorValue) -> Any:
+def _convert_to_comparable(value: CursorValue) -> Any:
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
 
 
@@ -281,12 +281,12 @@ def build_query(query: str, bound: CursorBound | None, database: str) -> sa.Text
     """Return the query. With a bound, `:cursor` is bound to its value. Other colons (`:draft` in a text) do not
     change."""
 
-    def escape(token: re.Match[str]) -> str:
+    def escape_token(token: re.Match[str]) -> str:
         if bound is not None and token["name"] == CURSOR:
             return f":{CURSOR}" + (r"\:\:" if token["cast"] else "")
         return _ANY_NAME.sub(r"\\\g<0>", token[0])
 
-    clause = sa.text(_choose_tokens(database).sub(escape, query))
+    clause = sa.text(_choose_tokens(database).sub(escape_token, query))
     return clause if bound is None else clause.bindparams(_build_bind(bound, database))
 
 
@@ -321,26 +321,26 @@ def _build_bind(bound: CursorBound, database: str) -> sa.BindParameter[Any]:
 
 
 # A text or comment that is never closed is not skipped.
-_TEXTS = r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*|/\*.*?\*/|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"
-_TEXTS_OF_MYSQL = r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`|--\s[^\n]*|#[^\n]*|/\*.*?\*/"
+_TEXT_OR_COMMENT = r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*|/\*.*?\*/|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"
+_MYSQL_TEXT_OR_COMMENT = r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`|--\s[^\n]*|#[^\n]*|/\*.*?\*/"
 _COLON_NAME = r"(?<![:\w\\]):(?P<name>\w+)(?!\w)(?:(?P<cast>::)|(?!:))"
-_TOKENS = re.compile(f"{_TEXTS}|{_COLON_NAME}", re.DOTALL)
-_TOKENS_OF_MYSQL = re.compile(f"{_TEXTS_OF_MYSQL}|{_COLON_NAME}", re.DOTALL)
+_TOKENS = re.compile(f"{_TEXT_OR_COMMENT}|{_COLON_NAME}", re.DOTALL)
+_MYSQL_TOKENS = re.compile(f"{_MYSQL_TEXT_OR_COMMENT}|{_COLON_NAME}", re.DOTALL)
 _ANY_NAME = re.compile(_COLON_NAME)
 
 
 def _choose_tokens(database: str) -> re.Pattern[str]:
-    return _TOKENS_OF_MYSQL if database in MYSQL else _TOKENS
+    return _MYSQL_TOKENS if database in MYSQL else _TOKENS
 
 
-_READING_WORDS = frozenset({"select", "with", "values", "table"})
-_WRITING_WORDS = frozenset({"insert", "update", "delete", "merge", "into"})
+_READING_KEYWORDS = frozenset({"select", "with", "values", "table"})
+_WRITING_KEYWORDS = frozenset({"insert", "update", "delete", "merge", "into"})
 _WORD_PATTERN = r"(?P<word>\w+|;)"
-_WORD_TOKENS, _WORD_TOKENS_OF_MYSQL = (
-    re.compile(f"{texts}|{_WORD_PATTERN}", re.DOTALL) for texts in (_TEXTS, _TEXTS_OF_MYSQL)
+_WORD_TOKENS, _MYSQL_WORD_TOKENS = (
+    re.compile(f"{texts}|{_WORD_PATTERN}", re.DOTALL) for texts in (_TEXT_OR_COMMENT, _MYSQL_TEXT_OR_COMMENT)
 )
 # SQL Server quotes names in brackets.
-_WORD_TOKENS_OF_OTHER_DATABASES = re.compile(rf"{_TEXTS}|\[[^\]]*\]|{_WORD_PATTERN}", re.DOTALL)
+_OTHER_WORD_TOKENS = re.compile(rf"{_TEXT_OR_COMMENT}|\[[^\]]*\]|{_WORD_PATTERN}", re.DOTALL)
 _DATABASES_WITH_READ_ONLY_SESSION = ("postgresql", "sqlite", *MYSQL)
 
 
@@ -351,19 +351,13 @@ def explain_write(query: str, database: str) -> str:
     SELECT … INTO, or a `delete` in a WITH.
     """
     is_read_only = database in _DATABASES_WITH_READ_ONLY_SESSION
-    pattern = (
-        _WORD_TOKENS_OF_MYSQL
-        if database in MYSQL
-        else _WORD_TOKENS
-        if is_read_only
-        else _WORD_TOKENS_OF_OTHER_DATABASES
-    )
+    pattern = _MYSQL_WORD_TOKENS if database in MYSQL else _WORD_TOKENS if is_read_only else _OTHER_WORD_TOKENS
     words = [token["word"].lower() for token in pattern.finditer(query) if token["word"]]
     while words and words[-1] == ";":
         words.pop()
-    if not words or words[0] not in _READING_WORDS:
+    if not words or words[0] not in _READING_KEYWORDS:
         return f"the query begins with {words[0].upper() if words else 'nothing'}"
     if ";" in words:
         return "the query has more than one statement"
-    writing_word = next((word for word in words if word in _WRITING_WORDS and not is_read_only), None)
-    return "" if writing_word is None else f"the query has the word {writing_word.upper()}"
+    writing_keyword = next((word for word in words if word in _WRITING_KEYWORDS and not is_read_only), None)
+    return "" if writing_keyword is None else f"the query has the word {writing_keyword.upper()}"

@@ -19,7 +19,7 @@ from connector.texts import make_line
 
 _TIME_TYPES = frozenset({ColumnType.DATE, ColumnType.TIMESTAMP, ColumnType.MOMENT})
 
-COMPARABLE: dict[CursorKind, frozenset[ColumnType]] = {
+COMPARABLE_TYPES: dict[CursorKind, frozenset[ColumnType]] = {
     CursorKind.TIMESTAMP: _TIME_TYPES,
     CursorKind.DATE: _TIME_TYPES,
     CursorKind.INTEGER: frozenset({ColumnType.NUMBER}),
@@ -62,22 +62,24 @@ def compares_texts(database: str) -> bool:
     return database == "sqlite" or database in MYSQL
 
 
-def explain_type(column: str, kind: CursorKind, type_: ColumnType | None, database: str, *, is_table: bool) -> str:
+def explain_type(
+    column: str, kind: CursorKind, column_type: ColumnType | None, database: str, *, is_table: bool
+) -> str:
     """Return the reason and the remedy if the column cannot be compared with a `start` of this kind, else "".
 
     A column of texts is refused only in a table, because a query may select a time as text and compare the time itself.
     """
-    if type_ is None or type_ in COMPARABLE[kind]:
+    if column_type is None or column_type in COMPARABLE_TYPES[kind]:
         return ""
     is_number = kind is CursorKind.INTEGER
-    if type_ is ColumnType.TEXT:
+    if column_type is ColumnType.TEXT:
         if not is_number and (compares_texts(database) or not is_table):
             return ""
         advice = f"use a query with cast({column} as {'bigint' if is_number else 'timestamp'})"
     else:
-        advice = _START_ADVICE.get(type_, _OTHER_COLUMN_ADVICE)
+        advice = _START_ADVICE.get(column_type, _OTHER_COLUMN_ADVICE)
     start = f"{'an' if is_number else 'a'} {kind}"
-    return f"the cursor's column {column} has {type_}, and start is {start}: they cannot be compared; {advice}"
+    return f"the cursor's column {column} has {column_type}, and start is {start}: they cannot be compared; {advice}"
 
 
 def show_example(value: object) -> str:
@@ -96,26 +98,28 @@ _MAX_EXAMPLE_LENGTH = 40  # characters of an example in a message
 # The bound
 
 
-def convert_bound(value: CursorValue, database: str, type_: ColumnType | None, offset: timedelta) -> CursorValue | str:
+def convert_bound(
+    value: CursorValue, database: str, column_type: ColumnType | None, offset: timedelta
+) -> CursorValue | str:
     """Return the bound in the form in which the column is compared. `offset` is the smallest offset from UTC in a
     column of texts."""
     if not isinstance(value, date):
         return value
-    if database == "sqlite" or (database in MYSQL and type_ is ColumnType.TEXT):
-        return _write_text(value, offset)
+    if database == "sqlite" or (database in MYSQL and column_type is ColumnType.TEXT):
+        return _format_moment(value, offset)
     if not isinstance(value, datetime):
         return value
     moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     if database in ("postgresql", "duckdb"):
-        if type_ is ColumnType.MOMENT:
+        if column_type is ColumnType.MOMENT:
             return moment
-        if type_ not in (ColumnType.DATE, ColumnType.TIMESTAMP):
+        if column_type not in (ColumnType.DATE, ColumnType.TIMESTAMP):
             # The query may compare a column that it does not select.
             return value
     return moment.replace(tzinfo=None)
 
 
-def _write_text(value: date, offset: timedelta) -> str:
+def _format_moment(value: date, offset: timedelta) -> str:
     """Return the smallest text of a moment. Texts of the same moment with a T, with more zeros, or with a zone are
     larger."""
     if not isinstance(value, datetime):
@@ -160,7 +164,7 @@ def choose_lowest_bound(database: str) -> object:
 
 
 def build_check_sql(
-    database: str, kind: CursorKind, type_: ColumnType | None, rows_sql: str, columns: Sequence[str], column: str
+    database: str, kind: CursorKind, column_type: ColumnType | None, rows_sql: str, columns: Sequence[str], column: str
 ) -> str | None:
     """Return the statement that counts the values that cannot be compared. `rows_sql` is a SELECT with the `columns`,
     and `column` has the values.
@@ -177,10 +181,10 @@ def build_check_sql(
         )
     elif (
         database in MYSQL
-        and type_ in (*_TIME_TYPES, ColumnType.TEXT)
+        and column_type in (*_TIME_TYPES, ColumnType.TEXT)
         and kind in (CursorKind.TIMESTAMP, CursorKind.DATE)
     ):
-        condition = f"c NOT REGEXP '{_MYSQL_ISO}'" if type_ is ColumnType.TEXT else "c < '0001-01-01'"
+        condition = f"c NOT REGEXP '{_MYSQL_ISO}'" if column_type is ColumnType.TEXT else "c < '0001-01-01'"
         select_sql = f"SELECT count(*), min(c), 0 FROM connector_rows WHERE {condition}"
     else:
         return None

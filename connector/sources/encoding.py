@@ -78,9 +78,9 @@ _ALPHABETS = {
 # Exponent of the share of words within one alphabet. With this exponent, one or two foreign names hardly lower the
 # rating of an encoding, and many foreign names lower the rating much.
 _ALPHABET_SHARE_POWER = 4
-# The lead in rating that the likeliest encoding needs: (minimum number of different words, lead). Measured on 3,600
-# files of 1 to 10 rows of names in 29 languages: no file with six words is read in a wrong encoding, and 0.3 % of the
-# shorter files.
+# The likeliest encoding is chosen only if its rating exceeds the second rating by this share: (minimum number of
+# different words, share). Measured on 3,600 files of 1 to 10 rows of names in 29 languages: no file with six words is
+# read in a wrong encoding, and 0.3 % of the shorter files.
 _LEAD_BY_WORD_COUNT = ((6, 0.1), (3, 0.2), (0, 0.6))
 _MISSPELT_SHARE = 0.01  # the share of words that may be misspelt
 _MAX_IMPOSSIBLE_SHARE = 0.05  # with a larger share of the words, the file has two encodings or an unknown encoding
@@ -190,7 +190,7 @@ class Utf8Stream:
         missing_size = size
         while missing_size > 0:
             piece = self._read_piece(min(missing_size, _READ_BYTES))
-            pieces.append(self._to_utf8(piece))
+            pieces.append(self._convert_to_utf8(piece))
             missing_size -= len(pieces[-1])
             if not piece:
                 break
@@ -204,15 +204,15 @@ class Utf8Stream:
         if bom_encoding := next((encoding for bom_encoding, encoding in _BOMS if piece.startswith(bom_encoding)), None):
             return bom_encoding
         # The positions of the zero bytes of ASCII characters show UTF-16 without a BOM.
-        for utf_16, zero_bytes, other_bytes in (
+        for utf_16_encoding, zero_bytes, other_bytes in (
             ("utf-16-le", piece[1::2], piece[::2]),
             ("utf-16-be", piece[::2], piece[1::2]),
         ):
             if zero_bytes.count(0) > _UTF_16_MIN_ZERO_SHARE * len(zero_bytes) and other_bytes.count(
                 0
             ) <= _UTF_16_MAX_STRAY_SHARE * len(other_bytes):
-                self.remark = f"read as {utf_16}, recognised by its zero bytes, because it has no BOM"
-                return utf_16
+                self.remark = f"read as {utf_16_encoding}, recognised by its zero bytes, because it has no BOM"
+                return utf_16_encoding
         if piece.startswith(tuple(magic for magic, _ in _BINARY_BEGINNINGS)) or _has_many_controls(piece):
             return "utf-8"  # the CSV reader will refuse the file
         while piece and piece.isascii():
@@ -223,21 +223,23 @@ class Utf8Stream:
             :-_MAX_CHARACTER_BYTES
         ].isascii():  # the only bytes beyond ASCII may be an incomplete character at the end
             piece += self._read_piece(_READ_BYTES)
-        guess = decide_encoding(piece)
-        if guess.encoding is None:
-            self.advised_encoding = guess.likeliest_encoding
+        encoding_guess = decide_encoding(piece)
+        if encoding_guess.encoding is None:
+            self.advised_encoding = encoding_guess.likeliest_encoding
             self.remark = (
-                f"its encoding is not certain: {guess.reason}. Rows with characters outside ASCII were not read; "
+                f"its encoding is not certain: {encoding_guess.reason}. Rows with characters outside ASCII were not "
+                "read; "
                 f"name the encoding and run again: {advise_encoding(self.advised_encoding)}"
             )
             return "utf-8"
-        if guess.encoding != "utf-8":
+        if encoding_guess.encoding != "utf-8":
             self._is_guessed = True
             self.remark = (
-                f"read as {guess.encoding}, found by its words ({', '.join(guess.sample)}); if these are wrong, name "
+                f"read as {encoding_guess.encoding}, found by its words ({', '.join(encoding_guess.sample)}); if "
+                "these are wrong, name "
                 f"the encoding: {advise_encoding('NAME')}"
             )
-        return guess.encoding
+        return encoding_guess.encoding
 
     def _read_piece(self, size: int) -> bytes:
         try:
@@ -245,7 +247,7 @@ class Utf8Stream:
         except OSError as error:
             raise SourceError(f"{self._name}: reading failed: {error.strerror or error}") from error
 
-    def _to_utf8(self, piece: bytes) -> bytes:
+    def _convert_to_utf8(self, piece: bytes) -> bytes:
         if self._decoder is not None:
             text = self._decoder.decode(piece, final=not piece)
             # ISO-8859-x has control characters at 0x80 to 0x9F. A text with these characters has another encoding.
@@ -267,41 +269,43 @@ def decide_encoding(text: bytes) -> EncodingGuess:
         return EncodingGuess("utf-8")
     lines = [_ADDRESS.sub(b"", line) for line in islice(map(bytes, _LINE_BEYOND_ASCII.findall(text)), _MAX_LINES)]
     words = list(islice(dict.fromkeys(word for line in lines for word in _WORD_BEYOND_ASCII.findall(line)), _MAX_WORDS))
-    readings = _rank_readings(
+    candidates = _rank_candidates(
         words, b" ".join(dict.fromkeys(word for line in lines for word in _ANY_WORD.findall(line)))
     )
-    if not readings or readings[0].impossible_share > _MAX_IMPOSSIBLE_SHARE:
+    if not candidates or candidates[0].impossible_share > _MAX_IMPOSSIBLE_SHARE:
         return EncodingGuess(
             None,
-            reason="its words are not names in any encoding of Windows or ISO; a file of DOS, a Mac or an old "
+            reason="its words are not possible words in any Windows or ISO encoding; a file from DOS, a Mac or an old "
             "Russian program may be in cp850, mac-roman or koi8-r",
         )
-    best_reading, *other_readings = readings
-    lead = next(lead for number, lead in _LEAD_BY_WORD_COUNT if len(words) >= number)
-    if other_readings and other_readings[0].rating >= (1 - lead) * best_reading.rating:
-        second_reading = other_readings[0]
+    best_candidate, *other_candidates = candidates
+    required_lead = next(required_lead for number, required_lead in _LEAD_BY_WORD_COUNT if len(words) >= number)
+    if other_candidates and other_candidates[0].rating >= (1 - required_lead) * best_candidate.rating:
+        second_candidate = other_candidates[0]
         differing_index = next(
-            (index for index, word in enumerate(best_reading.words) if word != second_reading.words[index]), 0
+            (index for index, word in enumerate(best_candidate.words) if word != second_candidate.words[index]), 0
         )
-        candidates = [f"{item.encoding} ({item.words[differing_index]})" for item in (best_reading, second_reading)]
-        reason = f"it may be {' or '.join(candidates)}"
-        return EncodingGuess(None, likeliest_encoding=best_reading.encoding, reason=reason)
+        candidate_texts = [
+            f"{item.encoding} ({item.words[differing_index]})" for item in (best_candidate, second_candidate)
+        ]
+        reason = f"it may be {' or '.join(candidate_texts)}"
+        return EncodingGuess(None, likeliest_encoding=best_candidate.encoding, reason=reason)
     sample: list[str] = []
     sample_letters: set[str] = set()
-    for word in best_reading.words:  # each sample word has a letter that the earlier sample words do not have
+    for word in best_candidate.words:  # each sample word has a letter that the earlier sample words do not have
         letters = _find_letters(word)
         if letters - sample_letters and len(sample) < _MAX_SAMPLE_WORDS:
             sample_letters |= letters
             sample.append(word.strip())
-    return EncodingGuess(best_reading.encoding, sample=tuple(sample or best_reading.words[:1]))
+    return EncodingGuess(best_candidate.encoding, sample=tuple(sample or best_candidate.words[:1]))
 
 
 def refuse_binary(name: str, beginning: bytes) -> None:
     """Raise SourceError if the `beginning` of a file (read as UTF-8) is empty or binary."""
     if not beginning.strip():
         raise SourceError(f"{name}: is empty; a CSV file begins with a header line that names its columns")
-    for magic, problem in _BINARY_BEGINNINGS:
-        if beginning.startswith(magic):
+    for signature, problem in _BINARY_BEGINNINGS:
+        if beginning.startswith(signature):
             raise SourceError(f"{name}: is {problem}")
     if _has_many_controls(beginning):
         hint = f"if it is UTF-16 or UTF-32 without a BOM, name the encoding: {advise_encoding('utf-16-le')}"
@@ -320,8 +324,9 @@ def advise_encoding(name: str = "cp1252") -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
-    """The words decoded in one encoding, the share of impossible words, and the `rating` of the encoding (no unit)."""
+class _CandidateEncoding:
+    """An encoding that the text may have, the words decoded in this encoding, the share of impossible words among them,
+    and the `rating` of the encoding (a number without a unit)."""
 
     encoding: str
     words: tuple[str, ...]
@@ -329,8 +334,9 @@ class _Reading:
     rating: float
 
 
-def _rank_readings(words: Sequence[bytes], text: bytes) -> list[_Reading]:
-    """Return the readings of the words, the likeliest first. Encodings that give the same words are one reading."""
+def _rank_candidates(words: Sequence[bytes], text: bytes) -> list[_CandidateEncoding]:
+    """Return the possible encodings of the words, the likeliest first. Encodings that decode all words to the same
+    texts are one candidate."""
     if not words:
         return []
     import chardet  # imported here, because the import takes a tenth of a second, and most files are UTF-8
@@ -340,7 +346,7 @@ def _rank_readings(words: Sequence[bytes], text: bytes) -> list[_Reading]:
     for result in chardet.detect_all(text, ignore_threshold=True, compat_names=False, include_encodings=_ENCODINGS):
         if name := result["encoding"]:
             ratings[name] = max(ratings.get(name, 0.0), result["confidence"])
-    reading_by_words: dict[tuple[str, ...], _Reading] = {}
+    candidate_by_words: dict[tuple[str, ...], _CandidateEncoding] = {}
     for encoding in _ENCODINGS:
         try:
             decoded_words = tuple(word.decode(encoding) for word in words)
@@ -349,20 +355,22 @@ def _rank_readings(words: Sequence[bytes], text: bytes) -> list[_Reading]:
         impossible_share = sum(not _is_possible_word(word) for word in decoded_words) / len(decoded_words)
         letter_sets = [_find_letters(word) for word in decoded_words]
         # A word such as O’Brien fits only Windows encodings.
-        counted_sets = [word for word in letter_sets if word or encoding.startswith("cp")]
-        alphabet_share = max(sum(word <= alphabet for word in counted_sets) for alphabet in _ALPHABETS[encoding]) / len(
-            decoded_words
-        )
+        rated_letter_sets = [word for word in letter_sets if word or encoding.startswith("cp")]
+        alphabet_share = max(
+            sum(word <= alphabet for word in rated_letter_sets) for alphabet in _ALPHABETS[encoding]
+        ) / len(decoded_words)
         rating = ratings.get(encoding, 0.0) * alphabet_share**_ALPHABET_SHARE_POWER
-        previous_reading = reading_by_words.get(decoded_words, _Reading(encoding, decoded_words, impossible_share, 0.0))
-        reading_by_words[decoded_words] = replace(previous_reading, rating=previous_reading.rating + rating)
-    least_share = min((reading.impossible_share for reading in reading_by_words.values()), default=0.0)
-    likely_readings = [
-        reading
-        for reading in reading_by_words.values()
-        if reading.impossible_share <= least_share + _MISSPELT_SHARE and reading.rating
+        previous_candidate = candidate_by_words.get(
+            decoded_words, _CandidateEncoding(encoding, decoded_words, impossible_share, 0.0)
+        )
+        candidate_by_words[decoded_words] = replace(previous_candidate, rating=previous_candidate.rating + rating)
+    least_share = min((candidate.impossible_share for candidate in candidate_by_words.values()), default=0.0)
+    likely_candidates = [
+        candidate
+        for candidate in candidate_by_words.values()
+        if candidate.impossible_share <= least_share + _MISSPELT_SHARE and candidate.rating
     ]
-    return sorted(likely_readings, key=lambda reading: -reading.rating)
+    return sorted(likely_candidates, key=lambda candidate: -candidate.rating)
 
 
 def _has_many_controls(text: bytes) -> bool:

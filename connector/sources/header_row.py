@@ -52,17 +52,21 @@ def decide_delimiter(text: str, *, is_whole_file: bool) -> str:
     def rate_delimiter(delimiter: str, width: int) -> float:
         return (width - 1) * widths_by_delimiter[delimiter].count(width) / len(widths_by_delimiter[delimiter])
 
-    best_by_header = max(DELIMITERS, key=lambda delimiter: rate_delimiter(delimiter, widths_by_delimiter[delimiter][0]))
+    best_header_delimiter = max(
+        DELIMITERS, key=lambda delimiter: rate_delimiter(delimiter, widths_by_delimiter[delimiter][0])
+    )
     if (
-        widths_by_delimiter[best_by_header].count(widths_by_delimiter[best_by_header][0])
-        > len(widths_by_delimiter[best_by_header]) / 2
-        and widths_by_delimiter[best_by_header][0] > 1
+        widths_by_delimiter[best_header_delimiter].count(widths_by_delimiter[best_header_delimiter][0])
+        > len(widths_by_delimiter[best_header_delimiter]) / 2
+        and widths_by_delimiter[best_header_delimiter][0] > 1
     ):
-        return best_by_header
-    best_by_rows = max(
+        return best_header_delimiter
+    best_row_delimiter = max(
         DELIMITERS, key=lambda delimiter: rate_delimiter(delimiter, _find_common_width(widths_by_delimiter[delimiter]))
     )
-    return best_by_rows if _find_common_width(widths_by_delimiter[best_by_rows]) > 1 else best_by_header
+    return (
+        best_row_delimiter if _find_common_width(widths_by_delimiter[best_row_delimiter]) > 1 else best_header_delimiter
+    )
 
 
 def _find_common_width(widths: Sequence[int]) -> int:

@@ -239,21 +239,21 @@ def _choose_member(packed_input: Input, wanted_name: str | None) -> zipfile.ZipI
         ) from None
     if wanted_name is None and _DOCUMENT_PARTS & {member.filename for member in members}:
         return None
-    files = []
+    data_members = []
     for member in members:
         path = PurePosixPath(member.filename)
         is_data = path.parts[:1] != ("__MACOSX",) and not path.name.startswith(".")
         if is_data and not member.is_dir() and not stat.S_ISLNK(member.external_attr >> 16):
-            files.append(member)
-    matching_members = [member for member in files if wanted_name in (None, member.filename)]
+            data_members.append(member)
+    matching_members = [member for member in data_members if wanted_name in (None, member.filename)]
     matching_members = matching_members or [
-        member for member in files if fnmatchcase(member.filename, wanted_name or "")
+        member for member in data_members if fnmatchcase(member.filename, wanted_name or "")
     ]
     if len(matching_members) == 1:
         return matching_members[0]
-    if not files:
+    if not data_members:
         raise SourceError(f"{packed_input.name}: the ZIP archive holds no file")
-    names = [member.filename for member in files]
+    names = [member.filename for member in data_members]
     more_message = f" and {len(names) - _MAX_SHOWN_NAMES} more" if len(names) > _MAX_SHOWN_NAMES else ""
     match_message = (
         ""

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from connector.errors import ContentError, SourceError
 from connector.rows import Chunk, CloseableResource, MalformedRow
-from connector.sources.cell_text import build_frame, build_texts, find_problems, write_lists
+from connector.sources.cell_text import build_frame, build_texts, find_problems, format_list_items
 from connector.sources.encoding import Utf8Stream, show_bytes
 from connector.sources.header_row import name_columns
 from connector.sources.inputs import Input
@@ -116,21 +116,23 @@ class JsonLinesSource(CloseableResource):
                 if used_columns is None or any(key in (name, *name.split(".")) for name in used_columns):
                     problem = f"has the key {key} more than once: keep the right value, delete the others"
                     faults[number] = ("json", problem)
-        numbers = np.array(list(rows), dtype=np.int64)
-        texts = [build_texts(write_lists([row.get(key) for row in rows.values()])) for key in self._keys]
-        for index, problem in find_problems(self.columns, [problems for _, problems in texts], used_columns).items():
-            faults[int(numbers[index])] = ("encoding", problem)
+        row_numbers = np.array(list(rows), dtype=np.int64)
+        text_columns = [build_texts(format_list_items([row.get(key) for row in rows.values()])) for key in self._keys]
+        for index, problem in find_problems(
+            self.columns, [problems for _, problems in text_columns], used_columns
+        ).items():
+            faults[int(row_numbers[index])] = ("encoding", problem)
         for number, row in rows.items() if used_columns is not None and self._mixed_columns else ():
             if problem_of_object := self._find_unread_object(row, frozenset(used_columns or ())):
                 faults[number] = ("json", problem_of_object)
-        is_row = np.isin(numbers, list(faults), invert=True)
+        row_mask = np.isin(row_numbers, list(faults), invert=True)
         malformed_rows = tuple(
             MalformedRow(number, number, show_bytes(text), *faults[number])
             for number, text in lines
             if number in faults
         )
-        table = pa.table([array for array, _ in texts], names=list(self.columns)).filter(pa.array(is_row))
-        return Chunk(build_frame(table), numbers[is_row], malformed_rows, self.name)
+        table = pa.table([array for array, _ in text_columns], names=list(self.columns)).filter(pa.array(row_mask))
+        return Chunk(build_frame(table), row_numbers[row_mask], malformed_rows, self.name)
 
     def _find_unread_object(self, row: Mapping[str, object], used_columns: frozenset[str]) -> str | None:
         """Return the problem of a row that has an object in a used column, if no key of the object is used. Else return
@@ -188,28 +190,28 @@ def find_repeated_keys(text: bytes, parsed_object: Mapping[str, object]) -> list
         return []
     repeated_keys: list[str] = []
 
-    def build(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    def build_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
         new_object = dict(pairs)
         if len(new_object) < len(pairs):
             repeated_keys.extend(key for key, key_count in Counter(key for key, _ in pairs).items() if key_count > 1)
         return new_object
 
     with suppress(ValueError, RecursionError):
-        json.loads(text, object_pairs_hook=build)
+        json.loads(text, object_pairs_hook=build_object)
     return repeated_keys
 
 
 def _count_keys(value: object) -> int:
     """Return the number of keys in all objects of a JSON value."""
-    count, values = 0, [value]
+    key_count, values = 0, [value]
     while values:
         value = values.pop()
         if isinstance(value, dict):
-            count += len(value)
+            key_count += len(value)
             values += value.values()
         elif isinstance(value, list):
             values += value
-    return count
+    return key_count
 
 
 def _flatten_object(nested_object: Mapping[str, object], prefix: str = "", depth: int = 1) -> dict[str, object]:

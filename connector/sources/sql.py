@@ -115,12 +115,12 @@ class QuerySource(CloseableResource):
 
     def close(self) -> None:
         """Release the connection, and roll back its transaction. A second call does nothing."""
-        self._release()
+        self._close_unread()
         self._engine.dispose()
 
     def _execute(self) -> tuple[str, ...]:
         """Execute the statement, and return the names of the columns."""
-        self._release()
+        self._close_unread()
         options: dict[str, object] = {"yield_per": CHUNK_ROWS}
         if self._engine.dialect.name == "postgresql":
             options["postgresql_readonly"] = True
@@ -137,7 +137,7 @@ class QuerySource(CloseableResource):
             raise ConfigurationError(f"{self.name}: the query returns no rows; a source needs a SELECT")
         return name_columns([str(name) for name in self._result.keys()])  # noqa: SIM118 - no mapping
 
-    def _release(self) -> None:
+    def _close_unread(self) -> None:
         """Close the connection without reading the remaining rows.
 
         PyMySQL would read all remaining rows, because MySQL does not stop sending. So this function cuts the
@@ -192,9 +192,9 @@ def open_sql(
 
 class IncrementalSource(CloseableResource):
     """A query with `:cursor`, or a table. Only rows whose cursor (the value in `column`) is at least the value of
-    `begin_at` are read.
+    `set_start` are read.
 
-    Rows of a table that have no value in this column are always read. Call `begin_at` first. Then the chunks can be
+    Rows of a table that have no value in this column are always read. Call `set_start` first. Then the chunks can be
     read once or several times.
     """
 
@@ -224,9 +224,9 @@ class IncrementalSource(CloseableResource):
             raise ConfigurationError(f"{self.name}: {reason}")
         is_moment = self._type is ColumnType.MOMENT and kind is CursorKind.TIMESTAMP
         self.watch = CursorWatch(column, kind, is_moment=is_moment)
-        self._offset = self._check_values()
+        self._offset = self._check_cursor_values()
 
-    def begin_at(self, value: CursorValue, *, now: datetime | None = None, latest: CursorValue | None = None) -> None:
+    def set_start(self, value: CursorValue, *, now: datetime | None = None, latest: CursorValue | None = None) -> None:
         """Set the cursor value from which rows are read. The watch uses `now` and `latest` to recognise values in the
         future."""
         self._bound = convert_bound(value, self._database, self._type, self._offset)
@@ -253,17 +253,17 @@ class IncrementalSource(CloseableResource):
             largest_value=None,
             missing_count=0,
             wrong_kind_count=0,
-            first_wrong_kind=None,
+            wrong_kind_example=None,
             future_count=0,
-            first_future=None,
+            future_example=None,
         )
         self._source = self._open()
         if self._source.columns != self.columns:
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
         yield from self._source.chunks(used_columns)
-        if self.watch.first_wrong_kind is not None:
-            number, value = self.watch.first_wrong_kind
-            self._refuse_values(self.watch.wrong_kind_count, value, f"row {number}: ")
+        if self.watch.wrong_kind_example is not None:
+            number, value = self.watch.wrong_kind_example
+            self._refuse_incomparable_values(self.watch.wrong_kind_count, value, f"row {number}: ")
         self.is_read_to_end = True
 
     def close(self) -> None:
@@ -287,7 +287,7 @@ class IncrementalSource(CloseableResource):
                 f"Its columns: {', '.join(self.columns)}"
             )
 
-    def _check_values(self) -> timedelta:
+    def _check_cursor_values(self) -> timedelta:
         """Raise ConfigurationError if some values cannot be compared, because the comparison would leave out their
         rows. Return the smallest offset from UTC among texts with a time zone."""
         if not compares_texts(self._database):  # `explain_type` has checked the type of the column
@@ -307,10 +307,10 @@ class IncrementalSource(CloseableResource):
         lowest_bound = (
             CursorBound(column, kind, choose_lowest_bound(self._database)) if self._query is not None else None
         )
-        (row,) = self._fetch(build_query(check_sql, lowest_bound, self._database))
+        (row,) = self._fetch_rows(build_query(check_sql, lowest_bound, self._database))
         value_count, example, quarters = tuple(row)
         if value_count:
-            self._refuse_values(int(value_count), example)
+            self._refuse_incomparable_values(int(value_count), example)
         return convert_quarters(quarters)
 
     def _quote(self, name: str) -> str:
@@ -320,7 +320,7 @@ class IncrementalSource(CloseableResource):
     def _quote_table(self) -> str:
         return ".".join(self._quote(part) for part in (self._table or "").rpartition(".")[::2] if part)
 
-    def _fetch(self, statement: sa.TextClause) -> Sequence[sa.Row[Any]]:
+    def _fetch_rows(self, statement: sa.TextClause) -> Sequence[sa.Row[Any]]:
         url = parse_url(self._url)
         try:
             with _build_engine(url).connect() as connection:  # the engine has no pool to dispose of
@@ -328,7 +328,7 @@ class IncrementalSource(CloseableResource):
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             raise SourceError(f"{self.name}: {explain(error, url)}") from None
 
-    def _refuse_values(self, value_count: int, example: object, row: str = "") -> NoReturn:
+    def _refuse_incomparable_values(self, value_count: int, example: object, row: str = "") -> NoReturn:
         column, kind = self.watch.column, self.watch.kind
         kind_name = "whole number" if kind is CursorKind.INTEGER else str(kind)
         raise ConfigurationError(

@@ -24,7 +24,7 @@ import pyarrow as pa
 from connector.errors import SourceError
 from connector.rows import Chunk, CloseableResource, MalformedRow, Source
 from connector.sheet_file import name_column
-from connector.sources.cell_text import CHUNK_ROWS, build_frame, build_texts, show_record, write_text
+from connector.sources.cell_text import CHUNK_ROWS, build_frame, build_texts, format_value, show_record
 from connector.sources.header_row import count_filled, find_titles, looks_like_row, name_columns
 from connector.sources.inputs import Input
 from connector.texts import agree, count
@@ -66,16 +66,20 @@ class WorkbookSource(CloseableResource):
     """A sheet, opened by `open_workbook`."""
 
     def __init__(
-        self, source_input: Input, sheet: "CalamineSheet", errors: Mapping[int, Mapping[int, str]], hidden_count: int
+        self,
+        source_input: Input,
+        sheet: "CalamineSheet",
+        errors: Mapping[int, Mapping[int, str]],
+        hidden_row_count: int,
     ) -> None:
-        """`errors` has a problem for each cell without a value, by row number and column (from 1). `hidden_count` is
-        the number of rows that a filter or a person has hidden."""
+        """`errors` has a problem for each cell without a value, by row number and column (from 1). `hidden_row_count`
+        is the number of rows that a filter or a person has hidden."""
         self.name, self._input, self._sheet, self._errors = source_input.name, source_input, sheet, errors
         location = f"{self.name}, sheet {sheet.name}"
         first_rows = list(islice(filter(_is_filled, _read_rows(sheet)), _HEAD_ROWS))
         if not first_rows:
             raise SourceError(f"{location}: is empty; its first row must name the columns")
-        title_row_count, rows = 0, [[write_text(_format_duration(cell)) for cell in cells] for _, cells in first_rows]
+        title_row_count, rows = 0, [[format_value(_format_duration(cell)) for cell in cells] for _, cells in first_rows]
         if sum(count_filled(cells) > 1 for cells in rows) > len(rows) / 2:  # most rows have more than one filled cell
             title_row_count = find_titles(rows)
             if any(number in errors for number, _ in first_rows[: title_row_count + 1]):
@@ -83,9 +87,10 @@ class WorkbookSource(CloseableResource):
         messages = (
             [f"{location}: titles above its header were left out (rows: {title_row_count})"] if title_row_count else []
         )
-        if hidden_count:
+        if hidden_row_count:
             messages.append(
-                f"{location}: {count(hidden_count, 'hidden row')} {agree(hidden_count, 'is', 'are')} used like the "
+                f"{location}: {count(hidden_row_count, 'hidden row')} {agree(hidden_row_count, 'is', 'are')} used "
+                "like the "
                 "others. To leave hidden rows out, copy the visible rows to a new sheet"
             )
         self._messages = tuple(messages)
@@ -96,7 +101,7 @@ class WorkbookSource(CloseableResource):
         filled_indices = [index for index, cell in enumerate(cells) if cell != ""]
         # Cells left and right of the header belong to no column.
         self._span = slice(filled_indices[0], filled_indices[-1] + 1)
-        names = [write_text(cell) for cell in cells[self._span]]
+        names = [format_value(cell) for cell in cells[self._span]]
         if looks_like_row(names):
             raise SourceError(
                 f"{location}: has no header: its first row looks like a subscriber's. Put a row with the columns' "
@@ -181,8 +186,8 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
             raise SourceError(  # noqa: TRY301 - not an error of the library
                 f"{name}: holds an error, such as #N/A, in a cell; save it as .xlsx, whose errors are named"
             )
-        errors, hidden_count = _find_errors(file, chosen_sheet, name) if is_xlsx else ({}, 0)
-        return WorkbookSource(source_input, workbook.get_sheet_by_name(chosen_sheet), errors, hidden_count)
+        errors, hidden_row_count = _find_errors(file, chosen_sheet, name) if is_xlsx else ({}, 0)
+        return WorkbookSource(source_input, workbook.get_sheet_by_name(chosen_sheet), errors, hidden_row_count)
     except (python_calamine.CalamineError, *_READ_ERRORS) as error:
         raise SourceError(f"{name}: is not a workbook that can be read ({error}); save it again") from None
     except BaseException as error:
@@ -201,7 +206,7 @@ def _refuse_archive(file: BinaryIO, name: str) -> None:
                 f"{name}: is an OpenDocument file (.ods), which is not read; open it in LibreOffice, choose File > "
                 "Save As, and save it as .xlsx or as CSV"
             )
-        if sum(info.file_size for info in archive.infolist()) > _MAX_BYTES:
+        if sum(member_info.file_size for member_info in archive.infolist()) > _MAX_BYTES:
             raise SourceError(f"{name}: unpacks to more than {_MAX_BYTES >> 30} GiB; save the sheet as CSV instead")
         if _SHARED_STRINGS_PART in archive.namelist():  # read to the end, because the checksum then proves the size
             with archive.open(_SHARED_STRINGS_PART) as strings:
@@ -219,8 +224,8 @@ def _find_errors(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int, dict[
 
     Raises KeyError if the workbook does not name the file of the sheet in the archive.
     """
-    errors: dict[int, dict[int, str]] = {}
-    row = column = last_row = last_column = hidden_count = 0
+    cell_errors: dict[int, dict[int, str]] = {}
+    row = column = last_row = last_column = hidden_row_count = 0
     column_by_letters: dict[bytes, int] = {}
     with zipfile.ZipFile(file) as archive:
         workbook_xml = ElementTree.fromstring(archive.read("xl/workbook.xml"))  # noqa: S314 - expat bounds entities since 2.4
@@ -234,13 +239,17 @@ def _find_errors(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int, dict[
         is_uncomputed = any(
             tag.get("fullCalcOnLoad") in ("1", "true") for tag in workbook_xml.iter() if tag.tag.endswith("}calcPr")
         )
-        target = {link.get("Id"): link.get("Target", "") for link in links}[link_id_by_sheet[sheet]]
-        part = target.lstrip("/") if target.startswith("/") else posixpath.normpath(posixpath.join("xl", target))
+        sheet_target = {link.get("Id"): link.get("Target", "") for link in links}[link_id_by_sheet[sheet]]
+        part = (
+            sheet_target.lstrip("/")
+            if sheet_target.startswith("/")
+            else posixpath.normpath(posixpath.join("xl", sheet_target))
+        )
         for tag in _find_tags(archive, part, _XLSX_TAG):
             match = _XLSX_NAME.search(tag[2])
             if tag[1] == b"row":
                 row, column = int(match["row"]) if match else row + 1, 0
-                hidden_count += bool(_XLSX_HIDDEN.search(tag[2])) and not tag[2].endswith(b"/")
+                hidden_row_count += bool(_XLSX_HIDDEN.search(tag[2])) and not tag[2].endswith(b"/")
                 continue
             column += 1
             if match:
@@ -253,33 +262,33 @@ def _find_errors(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int, dict[
                 cell = _name_cell(row, column)
                 if _XLSX_ERROR.search(tag[2]):
                     problem = f"the cell {cell} holds an error, such as #N/A; correct it in the workbook"
-                    errors.setdefault(row, {})[column] = problem
+                    cell_errors.setdefault(row, {})[column] = problem
                 elif tag["formula"] and (tag["value"] is None or (is_uncomputed and tag["value"] in (b"", b"0"))):
                     problem = (
                         f"the cell {cell} holds a formula that was never computed; open the workbook in a spreadsheet "
                         "program, and save it"
                     )
-                    errors.setdefault(row, {})[column] = problem
+                    cell_errors.setdefault(row, {})[column] = problem
     if last_row * last_column > _MAX_CELLS:
         raise SourceError(
             f"{name}: the sheet {sheet} spans {last_row * last_column:,} cells, down to "
             f"{_name_cell(last_row, last_column)}, and at most {_MAX_CELLS:,} can be read: clear the cells far from "
             "the table, or save the sheet as CSV"
         )
-    return errors, hidden_count
+    return cell_errors, hidden_row_count
 
 
 def _find_tags(archive: zipfile.ZipFile, part: str, pattern: re.Pattern[bytes]) -> Iterator[re.Match[bytes]]:
     """Yield the matches of `pattern` in the file `part` of the archive. The file is searched in pieces that end after a
     cell or a row."""
-    remaining = b""
+    remaining_bytes = b""
     with archive.open(part) as stream:
         while piece := stream.read(_READ_BYTES):
-            text = remaining + piece
-            ends = [text.rfind(cell_end) + len(cell_end) for cell_end in _CELL_ENDS if cell_end in text]
-            end = max(ends, default=text.rfind(b">") + 1)
+            text = remaining_bytes + piece
+            end_offsets = [text.rfind(cell_end) + len(cell_end) for cell_end in _CELL_ENDS if cell_end in text]
+            end = max(end_offsets, default=text.rfind(b">") + 1)
             yield from pattern.finditer(text, 0, end)
-            remaining = text[end:]
+            remaining_bytes = text[end:]
 
 
 def _name_cell(row: int, column: int) -> str:

@@ -47,11 +47,13 @@ def map_distinct(cells: pa.Array, convert: Callable[[str], str | None]) -> pa.Ar
 
 def view_octets(cells: pa.Array) -> npt.NDArray[np.uint8]:
     """Return the bytes of all texts of a large_string array in one array, without a copy."""
-    _, offsets, data = cells.buffers()
-    if data is None or not len(cells):
+    _, offset_buffer, text_buffer = cells.buffers()
+    if text_buffer is None or not len(cells):
         return np.empty(0, dtype=np.uint8)
-    ends = np.frombuffer(offsets, dtype=np.int64)
-    return np.frombuffer(data, dtype=np.uint8)[ends[cells.offset] : ends[cells.offset + len(cells)]]
+    text_offsets = np.frombuffer(offset_buffer, dtype=np.int64)
+    return np.frombuffer(text_buffer, dtype=np.uint8)[
+        text_offsets[cells.offset] : text_offsets[cells.offset + len(cells)]
+    ]
 
 
 def has_any(cells: pa.Array, characters: bytes) -> bool:
@@ -59,14 +61,14 @@ def has_any(cells: pa.Array, characters: bytes) -> bool:
 
     This test is much faster than a regular expression, and is enough for nearly all columns.
     """
-    return bool(_build_table(characters)[view_octets(cells)].any())
+    return bool(_build_octet_mask(characters)[view_octets(cells)].any())
 
 
 @cache
-def _build_table(characters: bytes) -> npt.NDArray[np.bool_]:
-    table = np.zeros(256, dtype=bool)
-    table[list(characters)] = True
-    return table
+def _build_octet_mask(characters: bytes) -> npt.NDArray[np.bool_]:
+    octet_mask = np.zeros(256, dtype=bool)
+    octet_mask[list(characters)] = True
+    return octet_mask
 
 
 def _accept_all(cells: pa.Array) -> pa.Array:
@@ -93,7 +95,8 @@ CONTROL_CHARACTERS = bytes(octet for octet in range(32) if octet not in b"\t\n\r
 
 LARGEST_TEXT_LENGTH = 10_000
 """The largest number of characters of a text, and of all tags of a row together. service-api.md gives no limit. A long
-note has 5,000 characters. If a quote is never closed, one text has many rows of the file, which are longer."""
+note has 5,000 characters. If a quote is never closed, one text contains many rows of the file, and is longer than the
+limit."""
 
 
 def is_short(cells: pa.Array) -> pa.Array:
@@ -211,22 +214,22 @@ _DAYS_BY_MONTH = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 def is_date(cells: pa.Array) -> pa.Array:
     """Return whether each text is an existing date in the form YYYY-MM-DD."""
-    has_form = pc.fill_null(pc.match_substring_regex(cells, _DATE_FORM), False)
-    digits = view_octets(cells.filter(has_form)).reshape(-1, _DATE_LENGTH).astype(np.int64) - ord("0")
-    year, month, day = digits[:, :4] @ _THOUSANDS, digits[:, 5:7] @ _THOUSANDS[2:], digits[:, 8:] @ _THOUSANDS[2:]
-    is_leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
-    is_month = (month >= 1) & (month <= 12)
-    month_days = _DAYS_BY_MONTH[np.where(is_month, month, 0)] + ((month == 2) & is_leap)
-    is_real = has_form.to_numpy(zero_copy_only=False).copy()
-    is_real[is_real] = is_month & (day >= 1) & (day <= month_days) & (year >= 1)
-    return pc.if_else(pc.is_valid(cells), pa.array(is_real), None)
+    form_mask = pc.fill_null(pc.match_substring_regex(cells, _DATE_FORM), False)
+    digits = view_octets(cells.filter(form_mask)).reshape(-1, _DATE_LENGTH).astype(np.int64) - ord("0")
+    years, months, days = digits[:, :4] @ _THOUSANDS, digits[:, 5:7] @ _THOUSANDS[2:], digits[:, 8:] @ _THOUSANDS[2:]
+    leap_year_mask = (years % 4 == 0) & ((years % 100 != 0) | (years % 400 == 0))
+    month_mask = (months >= 1) & (months <= 12)
+    last_days = _DAYS_BY_MONTH[np.where(month_mask, months, 0)] + ((months == 2) & leap_year_mask)
+    date_mask = form_mask.to_numpy(zero_copy_only=False).copy()
+    date_mask[date_mask] = month_mask & (days >= 1) & (days <= last_days) & (years >= 1)
+    return pc.if_else(pc.is_valid(cells), pa.array(date_mask), None)
 
 
 def is_in_lifetime(cells: pa.Array, today: date) -> pa.Array:
     """Return whether each date is between 1900 and `today`. The result for a text that is not a date is true."""
-    is_early = pc.less(cells, f"{_FIRST_YEAR:04}")  # dates in this form can be compared as texts
-    is_late = pc.greater(cells, today.isoformat())
-    return pc.or_(pc.invert(is_date(cells)), pc.invert(pc.or_(is_early, is_late)))
+    early_mask = pc.less(cells, f"{_FIRST_YEAR:04}")  # dates in this form can be compared as texts
+    late_mask = pc.greater(cells, today.isoformat())
+    return pc.or_(pc.invert(is_date(cells)), pc.invert(pc.or_(early_mask, late_mask)))
 
 
 # Email addresses
@@ -254,17 +257,17 @@ def is_email(cells: pa.Array) -> pa.Array:
 
     A regular expression accepts plain addresses, and email-validator checks the others.
     """
-    is_plain = pc.and_(
+    plain_mask = pc.and_(
         pc.match_substring_regex(cells, _PLAIN_ADDRESS), pc.less_equal(pc.binary_length(cells), _PLAIN_LENGTH)
     )
-    is_plain = pc.and_not(is_plain, pc.match_substring_regex(cells, _SPECIAL_DOMAIN))
+    plain_mask = pc.and_not(plain_mask, pc.match_substring_regex(cells, _SPECIAL_DOMAIN))
     suspect_texts = [
         text
-        for text in pc.unique(cells.filter(pc.invert(is_plain))).to_pylist()
+        for text in pc.unique(cells.filter(pc.invert(plain_mask))).to_pylist()
         if text and _DOMAIN_OTHER_THAN_TEST.search(text)
     ]
     if not suspect_texts:
-        return is_plain
+        return plain_mask
     # Imported here, because most lists have only plain addresses.
     from email_validator import (
         EmailNotValidError,
@@ -277,7 +280,7 @@ def is_email(cells: pa.Array) -> pa.Array:
             validate_email(text, check_deliverability=False, allow_smtputf8=True, test_environment=True, strict=True)
             valid_addresses.append(text)
     return pc.if_else(
-        pc.is_valid(cells), pc.or_(is_plain, pc.is_in(cells, pa.array(valid_addresses, cells.type))), None
+        pc.is_valid(cells), pc.or_(plain_mask, pc.is_in(cells, pa.array(valid_addresses, cells.type))), None
     )
 
 
@@ -334,10 +337,11 @@ FLAGS: dict[str, bool] = {
 GENDERS: dict[str, str] = {"male": "male", "female": "female"}
 
 
-def translate(cells: pa.Array, meanings: Mapping[str, object]) -> pa.Array:
-    """Return the meaning of each text, or null for a text without a meaning. Capitals in a text do not matter."""
-    keys = pa.array(list(meanings), pa.large_string())
-    return pa.array(list(meanings.values())).take(pc.index_in(pc.utf8_lower(cells), keys))
+def translate(cells: pa.Array, value_by_text: Mapping[str, object]) -> pa.Array:
+    """Return the value of each text in `value_by_text`, or null for any other text. Texts are compared in lower
+    case."""
+    known_texts = pa.array(list(value_by_text), pa.large_string())
+    return pa.array(list(value_by_text.values())).take(pc.index_in(pc.utf8_lower(cells), known_texts))
 
 
 _ZIP_FORM = r"^(0|[1-9][0-9]{0,15})(\.0+)?$"  # 10115.0: a program read the column as numbers with decimals
@@ -346,8 +350,8 @@ _LARGEST_ZIP = 2**53 - 1  # a JSON reader that uses doubles would change a large
 
 def is_sendable_zip(cells: pa.Array) -> pa.Array:
     """Return whether each text is a number without a leading zero: not `02134`, `SW1A 1AA` or `12345-6789`."""
-    has_form = pc.match_substring_regex(cells, _ZIP_FORM)
-    return pc.and_(has_form, pc.less_equal(_remove_decimals(pc.if_else(has_form, cells, "0")), _LARGEST_ZIP))
+    form_mask = pc.match_substring_regex(cells, _ZIP_FORM)
+    return pc.and_(form_mask, pc.less_equal(_remove_decimals(pc.if_else(form_mask, cells, "0")), _LARGEST_ZIP))
 
 
 def read_zips(cells: pa.Array) -> pa.Array:

@@ -139,11 +139,11 @@ def _list_names() -> dict[str, str]:
     groups have precedence. If a name means several countries within a group, the group does not have this name.
     """
     names: dict[str, str] = {}
-    for group in (_list_short_names(), list_foreign_names(), list_whole_names()):
-        codes = defaultdict[str, set[str]](set)
-        for name, code in group:
-            codes[simplify(name)].add(code)
-        names |= {name: country_codes.pop() for name, country_codes in codes.items() if len(country_codes) == 1}
+    for name_group in (_list_short_names(), list_foreign_names(), list_whole_names()):
+        codes_by_name = defaultdict[str, set[str]](set)
+        for name, code in name_group:
+            codes_by_name[simplify(name)].add(code)
+        names |= {name: country_codes.pop() for name, country_codes in codes_by_name.items() if len(country_codes) == 1}
     return names
 
 

@@ -309,7 +309,8 @@ _MAIL_VERBS = (
     r"|versturen|ontvangen)\b"
 )
 _NEGATED_HEADER = re.compile(
-    # Only at the beginning, because `no` may also mean a number (Mail No, No abonne), or "in the" in Portuguese.
+    # These words are searched only at the beginning of a header: elsewhere, `no` may mean a number (Mail No), or "in
+    # the" in Portuguese.
     rf"^no (?!of |de |du )(\w+ ){{0,2}}{_MAIL_NOUNS}"
     rf"|^(sin|sans|sem|senza|without|ohne|bez|brak|niente|pas|aucune?|nessuna?|zero) (\w+ )?{_MAIL_NOUNS}"
     rf"|^(not|non|nao|nie|ne pas|ne plus) ({_MAIL_NOUNS}|{_MAIL_VERBS})"
@@ -398,10 +399,10 @@ def _shows_consent(column: str, cells: "pd.Series[str]", *, has_activity_column:
         return True
     texts = pc.utf8_lower(pc.utf8_trim_whitespace(read_cells(cells)))
     is_subscribed = _SUBSCRIBED_HEADER.search(header) is not None
-    if _contains(texts, UNSUBSCRIBED_WORDS):
+    if _contains_word(texts, UNSUBSCRIBED_WORDS):
         return True
     if (is_subscribed or _STATUS_WORDS.search(header)) and (
-        _contains(texts, INACTIVE_WORDS) or _begins_with_refusal(texts)
+        _contains_word(texts, INACTIVE_WORDS) or _begins_with_refusal(texts)
     ):
         return True
     if has_activity_column or not is_subscribed:
@@ -409,10 +410,11 @@ def _shows_consent(column: str, cells: "pd.Series[str]", *, has_activity_column:
     filled_texts = texts.filter(pc.fill_null(pc.not_equal(texts, ""), False))
     if len(filled_texts) > 0 and pc.all(pc.is_in(filled_texts, pa.array(YES_OR_NO, texts.type))).as_py():
         return True
-    # "nein" of "nein, danke".
+    # The first word of each cell, for example "nein" of "nein, danke".
     first_words = pc.struct_field(pc.extract_regex(filled_texts, r"^(?P<word>\pL{2,})"), "word")
     return all(
-        _contains(first_words, [word for word in YES_OR_NO if YES_OR_NO[word] is is_yes]) for is_yes in (True, False)
+        _contains_word(first_words, [word for word in YES_OR_NO if YES_OR_NO[word] is is_yes])
+        for is_yes in (True, False)
     )
 
 
@@ -424,23 +426,23 @@ def _begins_with_refusal(words: pa.Array) -> bool:
     return bool(pc.any(pc.match_substring_regex(words, _REFUSAL_TEXT)).as_py())
 
 
-def _contains(cells: pa.Array, words: Sequence[str]) -> bool:
+def _contains_word(cells: pa.Array, words: Sequence[str]) -> bool:
     return bool(pc.any(pc.is_in(cells, pa.array(words, cells.type))).as_py())
 
 
 def find_inactive_rows(frame: pd.DataFrame, columns: Collection[str]) -> tuple[Mask, Mask]:
     """Return two masks of a chunk's frame (texts): the rows that any of these columns shows as inactive, and the other
     rows with a word that means neither active nor inactive."""
-    is_inactive, is_unclear = np.zeros(len(frame), dtype=bool), np.zeros(len(frame), dtype=bool)
+    inactive_mask, unclear_mask = np.zeros(len(frame), dtype=bool), np.zeros(len(frame), dtype=bool)
     for column in columns:
         texts = pc.fill_null(pc.utf8_lower(pc.utf8_trim_whitespace(read_cells(frame[column]))), "")
         if is_unsubscribed_header(column):
-            is_inactive |= ~pc.is_in(texts, pa.array(_NO_WORDS, texts.type)).to_numpy(zero_copy_only=False)
+            inactive_mask |= ~pc.is_in(texts, pa.array(_NO_WORDS, texts.type)).to_numpy(zero_copy_only=False)
         else:
             meanings = translate(texts, FLAGS)
-            is_inactive |= pc.fill_null(pc.invert(meanings), False).to_numpy(zero_copy_only=False)
-            is_unclear |= meanings.is_null().to_numpy(zero_copy_only=False)
-    return is_inactive, is_unclear & ~is_inactive
+            inactive_mask |= pc.fill_null(pc.invert(meanings), False).to_numpy(zero_copy_only=False)
+            unclear_mask |= meanings.is_null().to_numpy(zero_copy_only=False)
+    return inactive_mask, unclear_mask & ~inactive_mask
 
 
 def explain_consent(columns: Sequence[str]) -> Iterator[str]:

@@ -61,10 +61,14 @@ def compute_fingerprints(subscribers: "pd.DataFrame", identity: str) -> Digests:
     Another spelling of an address is not a change. Each value is written as `name:length:value`, so that different rows
     have different texts.
     """
-    written_fields = [field for field in SENT_FIELDS if field.name in subscribers and field.name != identity]
-    column_texts = [_write_column(field.name, subscribers[field.name], field.kind) for field in written_fields]
+    fingerprinted_fields = [field for field in SENT_FIELDS if field.name in subscribers and field.name != identity]
+    column_texts = [_format_column(field.name, subscribers[field.name], field.kind) for field in fingerprinted_fields]
     empty_texts = pa.chunked_array([pa.array([b""] * len(subscribers), pa.binary())])
-    texts = reduce(lambda left, right: pc.binary_join_element_wise(left, right, b""), column_texts, empty_texts)
+    texts = reduce(
+        lambda joined_text, column_text: pc.binary_join_element_wise(joined_text, column_text, b""),
+        column_texts,
+        empty_texts,
+    )
     return _digest_texts(texts.to_pylist(), FINGERPRINT_BYTES, FINGERPRINT_FORMAT)
 
 
@@ -76,7 +80,7 @@ def compute_field_digests(subscribers: "pd.DataFrame", names: Iterable[str]) -> 
     columns = []
     for name in names:
         if name in subscribers:
-            texts = _write_column(name, subscribers[name], BY_NAME[name].kind).to_pylist()
+            texts = _format_column(name, subscribers[name], BY_NAME[name].kind).to_pylist()
         else:
             texts = [b""] * len(subscribers)
         columns.append(_digest_texts(texts, FINGERPRINT_BYTES, FINGERPRINT_FORMAT))
@@ -87,9 +91,9 @@ def _digest_texts(texts: Iterable[bytes], size: int, purpose: bytes) -> Digests:
     """Return the digests of many texts. A copy of an empty hash state takes two thirds of the time of a new state."""
     copy_empty, digests = blake2b(digest_size=size, person=purpose).copy, []
     for text in texts:
-        state = copy_empty()
-        state.update(text)
-        digests.append(state.digest())
+        hash_state = copy_empty()
+        hash_state.update(text)
+        digests.append(hash_state.digest())
     return join_digests(digests, size)
 
 
@@ -119,7 +123,7 @@ def split_digests(digests: Digests) -> list[bytes]:
     return [all_bytes[start : start + size] for start in range(0, len(all_bytes), size)]
 
 
-def _write_column(name: str, column: "pd.Series", kind: Kind) -> pa.ChunkedArray:
+def _format_column(name: str, column: "pd.Series", kind: Kind) -> pa.ChunkedArray:
     """Return the column as bytes: `name:length:value`, or empty bytes for a missing value, which would not be sent."""
     values = pa.chunked_array(pa.array(column, from_pandas=True))
     if kind is Kind.TAGS:  # each tag has its length before it, because a tag may contain any separator
@@ -137,7 +141,7 @@ def _write_column(name: str, column: "pd.Series", kind: Kind) -> pa.ChunkedArray
 # subscribers have the same 12 bytes. 4 bytes are the beginning of the fingerprint. Of 4 * 10^9 rows that differ from an
 # earlier row, one row has the same 4 bytes and counts as equal.
 
-_IDENTITY, _FINGERPRINT = np.dtype("S12"), np.dtype("S4")
+_IDENTITY_TYPE, _FINGERPRINT_TYPE = np.dtype("S12"), np.dtype("S4")
 # A new array is merged with the earlier array unless the earlier array is at least this many times as long. With this
 # factor, the number of arrays and the number of copies stay small.
 _MERGE_FACTOR = 4
@@ -157,44 +161,44 @@ class SeenIdentities:
     def __init__(self) -> None:
         self._arrays: list[_KnownIdentities] = []
 
-    def add(self, identities: Digests, fingerprints: Digests, is_inactive: Mask) -> tuple[Mask, Mask]:
-        """Add the rows of one chunk in their order. `is_inactive` is the mask of rows that say that the subscriber is
+    def add(self, identities: Digests, fingerprints: Digests, inactive_mask: Mask) -> tuple[Mask, Mask]:
+        """Add the rows of one chunk in their order. `inactive_mask` is the mask of rows that say that the subscriber is
         inactive.
 
         Return two masks: the rows that are not used because another row of the identity is used, and the rows that
         differ from the row that was used until then.
         """
-        identities, fingerprints = identities.astype(_IDENTITY), fingerprints.astype(_FINGERPRINT)
+        identities, fingerprints = identities.astype(_IDENTITY_TYPE), fingerprints.astype(_FINGERPRINT_TYPE)
         order = np.argsort(identities, kind="stable")
-        sorted_identities, sorted_is_inactive = identities[order], is_inactive[order]
-        is_first = np.ones(len(sorted_identities), dtype=bool)
-        is_first[1:] = sorted_identities[1:] != sorted_identities[:-1]
-        group_starts = np.flatnonzero(is_first)
-        group_indices = np.cumsum(is_first) - 1
+        sorted_identities, sorted_inactive_mask = identities[order], inactive_mask[order]
+        first_mask = np.ones(len(sorted_identities), dtype=bool)
+        first_mask[1:] = sorted_identities[1:] != sorted_identities[:-1]
+        group_starts = np.flatnonzero(first_mask)
+        group_indices = np.cumsum(first_mask) - 1
         chunk = _KnownIdentities(
-            sorted_identities[is_first], fingerprints[order[is_first]], sorted_is_inactive[is_first]
+            sorted_identities[first_mask], fingerprints[order[first_mask]], sorted_inactive_mask[first_mask]
         )
-        is_known = np.zeros(len(group_starts), dtype=bool)
+        known_mask = np.zeros(len(group_starts), dtype=bool)
         for known_array in self._arrays:
-            known_indices, is_found = known_array.find(chunk.identities)
-            is_known |= is_found
-            chunk.fingerprints[is_found] = known_array.fingerprints[known_indices[is_found]]
-            chunk.is_inactive[is_found] = known_array.is_inactive[known_indices[is_found]]
-        is_repeat = ~is_first | is_known[group_indices]
-        is_different = is_repeat & (fingerprints[order] != chunk.fingerprints[group_indices])
-        overruling_rows = np.flatnonzero(sorted_is_inactive & is_repeat & ~chunk.is_inactive[group_indices])
+            known_indices, found_mask = known_array.find(chunk.identities)
+            known_mask |= found_mask
+            chunk.fingerprints[found_mask] = known_array.fingerprints[known_indices[found_mask]]
+            chunk.inactive_mask[found_mask] = known_array.inactive_mask[known_indices[found_mask]]
+        repeat_mask = ~first_mask | known_mask[group_indices]
+        different_mask = repeat_mask & (fingerprints[order] != chunk.fingerprints[group_indices])
+        overruling_rows = np.flatnonzero(sorted_inactive_mask & repeat_mask & ~chunk.inactive_mask[group_indices])
         overruled_groups, first_indices = np.unique(group_indices[overruling_rows], return_index=True)
         overruling_rows = overruling_rows[first_indices]  # only the first overruling row of each identity
-        chunk.fingerprints[overruled_groups], chunk.is_inactive[overruled_groups] = (
+        chunk.fingerprints[overruled_groups], chunk.inactive_mask[overruled_groups] = (
             fingerprints[order[overruling_rows]],
             True,
         )
         for known_array in self._arrays if len(overruled_groups) else ():
             known_array.replace(chunk, overruled_groups)
-        self._append(chunk.select(~is_known))
-        is_repeat[overruling_rows] = False
+        self._append(chunk.select(~known_mask))
+        repeat_mask[overruling_rows] = False
         masks = np.empty((2, len(order)), dtype=bool)
-        masks[:, order] = is_repeat, is_different
+        masks[:, order] = repeat_mask, different_mask
         return masks[0], masks[1]
 
     def _append(self, known_array: "_KnownIdentities") -> None:
@@ -213,7 +217,7 @@ class _KnownIdentities:
 
     identities: Digests
     fingerprints: Digests
-    is_inactive: Mask
+    inactive_mask: Mask
 
     def find(self, identities: Digests) -> tuple[npt.NDArray[np.intp], Mask]:
         """Return an index in this array for each of `identities`, and the mask of the identities that are in this
@@ -224,21 +228,21 @@ class _KnownIdentities:
     def replace(self, other: "_KnownIdentities", other_indices: npt.NDArray[np.intp]) -> None:
         """Replace the used rows by the inactive rows of `other` at `other_indices`. Identities that are not in this
         array are skipped."""
-        own_indices, is_found = self.find(other.identities[other_indices])
-        self.fingerprints[own_indices[is_found]] = other.fingerprints[other_indices[is_found]]
-        self.is_inactive[own_indices[is_found]] = True
+        own_indices, found_mask = self.find(other.identities[other_indices])
+        self.fingerprints[own_indices[found_mask]] = other.fingerprints[other_indices[found_mask]]
+        self.inactive_mask[own_indices[found_mask]] = True
 
     def select(self, mask: Mask) -> "_KnownIdentities":
         """Return the part of this array that the mask selects."""
-        return _KnownIdentities(self.identities[mask], self.fingerprints[mask], self.is_inactive[mask])
+        return _KnownIdentities(self.identities[mask], self.fingerprints[mask], self.inactive_mask[mask])
 
     def merge(self, other: "_KnownIdentities") -> "_KnownIdentities":
         """Return the identities of both arrays, sorted."""
         identities = np.concatenate([self.identities, other.identities])
         order = np.argsort(identities, kind="stable")
         fingerprints = np.concatenate([self.fingerprints, other.fingerprints])
-        is_inactive = np.concatenate([self.is_inactive, other.is_inactive])
-        return _KnownIdentities(identities[order], fingerprints[order], is_inactive[order])
+        inactive_mask = np.concatenate([self.inactive_mask, other.inactive_mask])
+        return _KnownIdentities(identities[order], fingerprints[order], inactive_mask[order])
 
 
 # The spellings of an identity in look-ups, and the class of each spelling. The service's filter may fail only for some
@@ -393,9 +397,9 @@ class Suppression:
         """Return the mask of the rows of a typed frame that are on the list."""
         mask = np.zeros(len(subscribers), dtype=bool)
         if self.field in subscribers:
-            is_present = subscribers[self.field].notna().to_numpy(dtype=bool)
-            mask[is_present] = self.build_digest_mask(
-                compute_identities(subscribers[self.field][is_present], self.field)
+            present_mask = subscribers[self.field].notna().to_numpy(dtype=bool)
+            mask[present_mask] = self.build_digest_mask(
+                compute_identities(subscribers[self.field][present_mask], self.field)
             )
         return mask
 
@@ -434,7 +438,7 @@ class InactiveIdentities:
 def _build_member_mask(sorted_digests: Digests, digests: Digests) -> Mask:
     """Return the mask of the `digests` that are in the array `sorted_digests`."""
     indices = np.searchsorted(sorted_digests, digests)
-    is_inside = indices < len(sorted_digests)
-    is_member = np.zeros(len(digests), dtype=bool)
-    is_member[is_inside] = sorted_digests[indices[is_inside]] == digests[is_inside]
-    return is_member
+    inside_mask = indices < len(sorted_digests)
+    member_mask = np.zeros(len(digests), dtype=bool)
+    member_mask[inside_mask] = sorted_digests[indices[inside_mask]] == digests[inside_mask]
+    return member_mask

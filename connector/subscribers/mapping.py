@@ -30,31 +30,34 @@ from connector.subscribers.rules import ColumnRule, FieldMapping, require_column
 from connector.texts import GUARDED
 
 
-class Reading(NamedTuple):
-    """The reason why cells of a field were read as another value than their text. Either the cells have a `word` for a
-    missing value, such as NULL, and were read as missing. Or their HTML codes were decoded, and `word` is empty."""
+class Reinterpretation(NamedTuple):
+    """The reason why the values of some cells of a field differ from the texts of the cells. Either the cells have the
+    text `null_text`, such as NULL, and were read as missing. Or their HTML codes were decoded, and `null_text` is
+    empty."""
 
     field: str
-    word: str
+    null_text: str
 
 
-Readings = dict[Reading, npt.NDArray[np.int64]]
-"""For each reading: the positions (from 0) of the cells that were read for this reason."""
+ReinterpretedCells = dict[Reinterpretation, npt.NDArray[np.int64]]
+"""For each reinterpretation: the positions (from 0) of its cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class MappedChunk:
-    """A chunk after its mapping: the `frame` with a column for each field, the `readings`, and the `faults` of rows
-    with a cell that the mapping could not read."""
+    """A chunk after its mapping: the `frame` with a column for each field, the `reinterpreted_cells`, and the `faults`
+    of rows with a cell that the mapping could not read."""
 
     frame: pd.DataFrame
     faults: tuple[Fault, ...]
-    readings: Readings
+    reinterpreted_cells: ReinterpretedCells
 
     @property
     def null_positions(self) -> set[int]:
         """The positions of rows with a cell that was read as missing, such as NULL."""
-        position_arrays = [positions for reading, positions in self.readings.items() if reading.word]
+        position_arrays = [
+            positions for reinterpretation, positions in self.reinterpreted_cells.items() if reinterpretation.null_text
+        ]
         return {position for positions in position_arrays for position in positions.tolist()}
 
 
@@ -67,7 +70,7 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
     require_columns(mapping, list(frame.columns))
     columns: dict[str, pd.Series] = {}
     faults: list[Fault] = []
-    readings: Readings = {}
+    reinterpreted_cells: ReinterpretedCells = {}
     for name, rule in mapping.rules.items():
         if rule.template is not None:
             cells, problems = _fill_template(frame, rule.template, is_trimmed=rule.is_trimmed)
@@ -79,9 +82,12 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
             cells = pa.repeat(pa.scalar(rule.value or "", pa.large_string()), len(frame))
         else:
             cells = read_cells(frame[rule.column])
-        cells, field_readings = _apply_steps(cells, rule, name, today)
-        readings |= field_readings
-        if name in NAME_FIELDS and (unclear_positions := field_readings.get(Reading(name, _NAME_OR_NULL))) is not None:
+        cells, reinterpreted_field_cells = _apply_steps(cells, rule, name, today)
+        reinterpreted_cells |= reinterpreted_field_cells
+        if (
+            name in NAME_FIELDS
+            and (unclear_positions := reinterpreted_field_cells.get(Reinterpretation(name, _NAME_OR_NULL))) is not None
+        ):
             lone_positions = _find_lone_nulls(frame, rule.columns, unclear_positions)
             faults += [
                 Fault(row, name, "null", f"{wire_name(BY_NAME[name])} {_UNCLEAR_MESSAGE}")
@@ -100,7 +106,7 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
             faults += [Fault(position, name, "list", message) for position in unreadable_positions]
         else:
             columns[name] = pd.Series(cells, index=frame.index, dtype=TEXT)
-    return MappedChunk(pd.DataFrame(columns, index=frame.index), tuple(faults), readings)
+    return MappedChunk(pd.DataFrame(columns, index=frame.index), tuple(faults), reinterpreted_cells)
 
 
 def _find_lone_nulls(
@@ -108,8 +114,8 @@ def _find_lone_nulls(
 ) -> npt.NDArray[np.int64]:
     """Return the `positions` of rows that have words for missing values in `columns` and in no other column."""
     rows = frame.iloc[positions]
-    is_null = [rows[name].str.strip().isin(_NULL_TEXTS) for name in frame.columns if name not in columns]
-    return positions[~np.logical_or.reduce(is_null)] if is_null else positions
+    null_masks = [rows[name].str.strip().isin(_NULL_TEXTS) for name in frame.columns if name not in columns]
+    return positions[~np.logical_or.reduce(null_masks)] if null_masks else positions
 
 
 def _fill_template(frame: pd.DataFrame, text: str, *, is_trimmed: bool) -> tuple[pa.Array, dict[int, str]]:
@@ -201,13 +207,17 @@ _HTML_CODE = r"""&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);|\\['"]"""
 _HTML_CODES = re.compile(_HTML_CODE)
 
 
-def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> tuple[pa.Array, Readings]:
+def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> tuple[pa.Array, ReinterpretedCells]:
     """Apply the steps of a rule to the column of the field `name`, and replace empty cells by null. Also return the
-    readings: positions of cells with HTML codes, and of cells with a word for a missing value."""
-    kind, readings, is_from_source = BY_NAME[name].kind, Readings(), rule.value is None and name not in FREE_FIELDS
+    positions of cells with HTML codes, and of cells with a word for a missing value."""
+    kind, reinterpreted_cells, is_from_source = (
+        BY_NAME[name].kind,
+        ReinterpretedCells(),
+        rule.value is None and name not in FREE_FIELDS,
+    )
     if is_from_source and name != "client_user_id":
         cells, decoded_positions = _decode_html(cells, excluded_pattern=_LIST_PATTERN if kind is Kind.TAGS else None)
-        readings |= {Reading(name, ""): decoded_positions} if len(decoded_positions) else {}
+        reinterpreted_cells |= {Reinterpretation(name, ""): decoded_positions} if len(decoded_positions) else {}
     if rule.is_trimmed:
         cells = _trim(cells, is_code=_has_codes(kind) or name in DIGIT_FIELDS)
     if pc.any(pc.starts_with(cells, "'")).as_py():
@@ -222,7 +232,7 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
         cells = pc.replace_substring_regex(cells, _LABEL_PATTERNS[name], "")
     if rule.case is not None:  # NFC, because Arrow does not change the case of a letter with a separate accent
         cells = _CASES[rule.case](normalize_texts(cells, "NFC"))
-    is_translated: pa.Array | None = None
+    translated_mask: pa.Array | None = None
     if rule.values:
         pairs = [
             (key.strip(), replacement.strip()) if rule.is_trimmed else (key, replacement)
@@ -230,26 +240,29 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
         ]
         keys, replacements = (pa.array(texts, pa.large_string()) for texts in zip(*pairs, strict=True))
         indices = pc.index_in(pc.fill_null(cells, ""), keys)  # a missing cell counts as empty
-        is_translated = indices.is_valid()
+        translated_mask = indices.is_valid()
         cells = pc.coalesce(replacements.take(indices), cells)
     if rule.format:
         cells = _parse_dates(cells, rule.format, today)
     if is_from_source:
-        words = (*_NULL_TEXTS, *_ZERO_DATES) if kind is Kind.DATE else _NULL_TEXTS
-        is_null = pc.is_in(cells, pa.array(words, cells.type))
-        if is_translated is not None:
-            is_null = pc.and_not(is_null, is_translated)
-        positions = np.flatnonzero(is_null.to_numpy(zero_copy_only=False))
-        if len(positions):
-            found_words = cells.take(pa.array(positions)).to_numpy(zero_copy_only=False)
-            readings |= {Reading(name, word): positions[found_words == word] for word in set(found_words)}
-            cells = pc.if_else(is_null, pa.scalar(None, cells.type), cells)
+        known_null_texts = (*_NULL_TEXTS, *_ZERO_DATES) if kind is Kind.DATE else _NULL_TEXTS
+        null_mask = pc.is_in(cells, pa.array(known_null_texts, cells.type))
+        if translated_mask is not None:
+            null_mask = pc.and_not(null_mask, translated_mask)
+        null_positions = np.flatnonzero(null_mask.to_numpy(zero_copy_only=False))
+        if len(null_positions):
+            null_texts = cells.take(pa.array(null_positions)).to_numpy(zero_copy_only=False)
+            reinterpreted_cells |= {
+                Reinterpretation(name, null_text): null_positions[null_texts == null_text]
+                for null_text in set(null_texts)
+            }
+            cells = pc.if_else(null_mask, pa.scalar(None, cells.type), cells)
     cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.large_string()), cells)
     if kind is Kind.DATE:  # a column of timestamps has each birthday at midnight
         cells = pc.replace_substring_regex(cells, _MIDNIGHT, r"\1")
     if rule.default is not None:
         cells = pc.fill_null(cells, rule.default.strip() if rule.is_trimmed else rule.default)
-    return cells, readings
+    return cells, reinterpreted_cells
 
 
 def _decode_html(cells: pa.Array, excluded_pattern: str | None) -> tuple[pa.Array, npt.NDArray[np.int64]]:
@@ -257,14 +270,14 @@ def _decode_html(cells: pa.Array, excluded_pattern: str | None) -> tuple[pa.Arra
     `excluded_pattern` are not changed. Also return the positions of the changed texts."""
     if not has_any(cells, b"&\\"):
         return cells, np.empty(0, dtype=np.int64)
-    has_codes = pc.fill_null(pc.match_substring_regex(cells, _HTML_CODE), False)
+    code_mask = pc.fill_null(pc.match_substring_regex(cells, _HTML_CODE), False)
     if excluded_pattern is not None:
-        has_codes = pc.and_not(has_codes, pc.match_substring_regex(cells, excluded_pattern))
-    if not pc.any(has_codes).as_py():
+        code_mask = pc.and_not(code_mask, pc.match_substring_regex(cells, excluded_pattern))
+    if not pc.any(code_mask).as_py():
         return cells, np.empty(0, dtype=np.int64)
     texts = cells.to_pylist()
     changed_positions = []
-    for position in pc.indices_nonzero(has_codes).to_pylist():
+    for position in pc.indices_nonzero(code_mask).to_pylist():
         if (decoded_text := _decode_text(texts[position])) != texts[position]:
             texts[position] = decoded_text
             changed_positions.append(position)
@@ -293,8 +306,8 @@ def _trim(cells: pa.Array, *, is_code: bool) -> pa.Array:
         return cells
     if is_code:
         cells = pc.replace_substring_regex(cells, _ANY_INVISIBLE, "")
-        is_wide = pc.match_substring_regex(cells, r"[\x{ff01}-\x{ff5e}]")
-        cells = pc.if_else(is_wide, normalize_texts(cells, "NFKC"), cells)
+        wide_mask = pc.match_substring_regex(cells, r"[\x{ff01}-\x{ff5e}]")
+        cells = pc.if_else(wide_mask, normalize_texts(cells, "NFKC"), cells)
     return pc.replace_substring_regex(cells, _INVISIBLE_ENDS, r"\1")
 
 
@@ -304,7 +317,7 @@ def _parse_dates(cells: pa.Array, formats: Sequence[str], today: date) -> pa.Arr
 
     A year of two digits means the latest such year whose date is not after `today`."""
 
-    def parse(cell: str) -> str:
+    def parse_date(cell: str) -> str:
         for format_ in formats:
             try:
                 parsed_date = datetime.strptime(cell, format_).date()  # noqa: DTZ007 - a date has no time zone
@@ -315,7 +328,7 @@ def _parse_dates(cells: pa.Array, formats: Sequence[str], today: date) -> pa.Arr
                 continue
         return cell  # the validation rejects the unchanged cell
 
-    return map_distinct(cells, parse)
+    return map_distinct(cells, parse_date)
 
 
 # Tags
@@ -373,8 +386,8 @@ def _find_undivided(cells: pa.Array) -> list[int]:
     are left out."""
     if not has_any(cells, b";|\n"):
         return []
-    is_undivided = pc.fill_null(pc.match_substring_regex(cells, "[;|\n]"), False)
-    return pc.indices_nonzero(pc.and_not(is_undivided, pc.match_substring_regex(cells, _LIST_PATTERN))).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+    undivided_mask = pc.fill_null(pc.match_substring_regex(cells, "[;|\n]"), False)
+    return pc.indices_nonzero(pc.and_not(undivided_mask, pc.match_substring_regex(cells, _LIST_PATTERN))).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
 
 def _read_tags(cell: str, split: str) -> list[str] | None:
@@ -385,7 +398,7 @@ def _read_tags(cell: str, split: str) -> list[str] | None:
     if not _LIST_REGEX.search(cell):
         return [text.strip() for text in cell.split(split) if text.strip()] or None
     if (cell[0], cell[-1]) in (("[", "]"), ("{", "}"), ("(", ")")) and (items := _read_list(cell)) is not None:
-        texts = [value if isinstance(value, str) else _write_number(value) for value in items]
+        texts = [value if isinstance(value, str) else _format_number(value) for value in items]
         texts = [_decode_text(text) for text in texts]
         "".join(texts).encode()  # raises UnicodeEncodeError for a lone surrogate, which JSON allows
         return [text.strip() for text in texts if text.strip()]
@@ -398,7 +411,7 @@ def _read_tags(cell: str, split: str) -> list[str] | None:
     return [text.strip() for text in texts if text.strip()] or None
 
 
-def _write_number(value: object) -> str:
+def _format_number(value: object) -> str:
     """Return a number or a bool as text: `2024` for 2024.0. Raises ValueError for an infinite float, and for a whole
     float of 2**53 or more, which may have lost digits."""
     if not isinstance(value, float):

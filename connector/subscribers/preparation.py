@@ -34,7 +34,7 @@ from connector.subscribers.identity import (
     separate_digests,
     split_digests,
 )
-from connector.subscribers.mapping import Readings, apply_mapping
+from connector.subscribers.mapping import ReinterpretedCells, apply_mapping
 from connector.subscribers.rules import (
     BaseColumn,
     ColumnRule,
@@ -117,38 +117,38 @@ class PreparedChunk:
 
     `valid_chunk` has all valid rows, and `valid_bases` the bases of these rows (None: all rows are for one base).
     `subscriber_digests` has a digest for each row: of the identity, and also of the base if there are several bases.
-    `is_duplicate`, `is_suppressed` and `is_different` are masks of the valid rows. `is_different` marks rows that
-    differ from an earlier row of the same subscriber. `faults` are the faults of invalid rows. `blocking_records` are
-    the identities that must not become active because of an invalid row, and the record numbers of these rows
+    `duplicate_mask`, `suppressed_mask` and `different_mask` are masks of the valid rows. `different_mask` marks rows
+    that differ from an earlier row of the same subscriber. `faults` are the faults of invalid rows. `blocking_records`
+    are the identities that must not become active because of an invalid row, and the record numbers of these rows
     (`_find_blocking_records`). `connector.spooled_rows` adds the `differences` at the end of the source.
 
-    `omitted_zips` are the positions of valid rows whose zip is left out, and `yearless_positions` of valid rows whose
-    birthday is left out, because it has no year. `readings` are positions of cells whose value is not their text.
-    `source_rows` counts the records of the source in this chunk, also the records of other shards. `consent_columns`
-    has unmapped consent columns (connector.subscribers.headers).
+    `omitted_zip_positions` are the positions of valid rows whose zip code is left out. `yearless_positions` are the
+    positions of valid rows whose birthday is left out, because it has no year. `reinterpreted_cells` has the positions
+    of cells whose value differs from their text. `source_row_count` counts the records of the source in this chunk,
+    also the records of other shards. `consent_columns` has unmapped consent columns (connector.subscribers.headers).
     """
 
     chunk: Chunk
     valid_chunk: PlannedChunk
     valid_bases: RowBases | None
     subscriber_digests: Digests
-    is_duplicate: Mask
-    is_suppressed: Mask
-    is_different: Mask
+    duplicate_mask: Mask
+    suppressed_mask: Mask
+    different_mask: Mask
     faults: tuple[Fault, ...]
     blocking_records: tuple[Digests, Positions]
-    omitted_zips: Positions
+    omitted_zip_positions: Positions
     yearless_positions: Positions
-    readings: Readings
-    source_rows: int
+    reinterpreted_cells: ReinterpretedCells
+    source_row_count: int
     consent_columns: tuple[str, ...]
     differences: tuple[Difference, ...] = ()
 
     @property
     def planned_chunk(self) -> PlannedChunk:
         """The rows that the run will load."""
-        is_planned = self._planned_mask
-        return self.valid_chunk if is_planned.all() else self.valid_chunk.select(np.flatnonzero(is_planned))
+        planned_mask = self._planned_mask
+        return self.valid_chunk if planned_mask.all() else self.valid_chunk.select(np.flatnonzero(planned_mask))
 
     @property
     def bases(self) -> RowBases | None:
@@ -158,12 +158,12 @@ class PreparedChunk:
     @property
     def repeated_positions(self) -> Positions:
         """The positions of rows that are not used because another row of the subscriber is used."""
-        return self._find_positions(self.is_duplicate)
+        return self._find_positions(self.duplicate_mask)
 
     @property
     def suppressed_positions(self) -> Positions:
         """The positions of rows on the suppression list."""
-        return self._find_positions(self.is_suppressed)
+        return self._find_positions(self.suppressed_mask)
 
     @property
     def invalid_count(self) -> int:
@@ -183,19 +183,22 @@ class PreparedChunk:
             valid_chunk=replace(self.valid_chunk.select(indices), chunk=chunk),
             valid_bases=None if self.valid_bases is None else self.valid_bases.select(indices),
             subscriber_digests=self.subscriber_digests[indices],
-            is_duplicate=self.is_duplicate[indices],
-            is_suppressed=self.is_suppressed[indices],
-            is_different=self.is_different[indices],
+            duplicate_mask=self.duplicate_mask[indices],
+            suppressed_mask=self.suppressed_mask[indices],
+            different_mask=self.different_mask[indices],
             faults=tuple(fault for fault in self.faults if fault.position < size),
-            omitted_zips=self.omitted_zips[self.omitted_zips < size],
+            omitted_zip_positions=self.omitted_zip_positions[self.omitted_zip_positions < size],
             yearless_positions=self.yearless_positions[self.yearless_positions < size],
-            readings={reading: positions[positions < size] for reading, positions in self.readings.items()},
+            reinterpreted_cells={
+                reinterpretation: positions[positions < size]
+                for reinterpretation, positions in self.reinterpreted_cells.items()
+            },
             differences=tuple(difference for difference in self.differences if difference.position < size),
         )
 
     @property
     def _planned_mask(self) -> Mask:
-        return ~(self.is_duplicate | self.is_suppressed)
+        return ~(self.duplicate_mask | self.suppressed_mask)
 
     def _find_positions(self, mask: Mask) -> Positions:
         return self.valid_chunk.subscribers.index.to_numpy(dtype=np.int64)[mask]
@@ -240,22 +243,26 @@ def prepare_chunks(
         if base is not None and bases is not None:
             named_bases.update(dict.fromkeys(bases.bases))
             refuse_mixed_bases(base.column, named_bases)
-        validation = validate_rows(
+        validation_result = validate_rows(
             mapped_chunk.frame, rules, today=today, known_faults=[*mapped_chunk.faults, *base_faults]
         )
-        valid_rows = validation.subscribers
+        valid_rows = validation_result.subscribers
         row_bases = None if bases is None else bases.select(valid_rows.index.to_numpy())
         identities = compute_identities(valid_rows[rules.identity], rules.identity)
         fingerprints = compute_fingerprints(valid_rows, rules.identity)
         subscriber_digests = _compute_subscriber_digests(identities, row_bases)
-        is_duplicate, is_different = seen_identities.add(subscriber_digests, fingerprints, find_inactive(valid_rows))
-        is_suppressed = find_suppressed(suppression, valid_rows, identities, rules.identity) & ~is_duplicate
+        duplicate_mask, different_mask = seen_identities.add(
+            subscriber_digests, fingerprints, find_inactive(valid_rows)
+        )
+        suppressed_mask = find_suppressed(suppression, valid_rows, identities, rules.identity) & ~duplicate_mask
         omitted_zips = (
-            mapped_chunk.frame["address_zip"].iloc[validation.omitted_zips] if len(validation.omitted_zips) else None
+            mapped_chunk.frame["address_zip"].iloc[validation_result.omitted_zip_positions]
+            if len(validation_result.omitted_zip_positions)
+            else None
         )
         blocking_records = identities[:0], chunk.numbers[:0]
         if is_activity_read:
-            invalid_positions = sorted({fault.position for fault in validation.faults})
+            invalid_positions = sorted({fault.position for fault in validation_result.faults})
             frame = chunk.frame.iloc[invalid_positions].reset_index(drop=True)
             invalid_chunk = replace(
                 chunk, frame=frame, numbers=chunk.numbers[invalid_positions], malformed=source_chunk.malformed
@@ -266,14 +273,14 @@ def prepare_chunks(
             PlannedChunk(chunk, valid_rows, identities, fingerprints, omitted_zips),
             row_bases,
             subscriber_digests,
-            is_duplicate,
-            is_suppressed,
-            is_different,
-            validation.faults,
+            duplicate_mask,
+            suppressed_mask,
+            different_mask,
+            validation_result.faults,
             blocking_records,
-            validation.omitted_zips,
-            validation.yearless_positions,
-            mapped_chunk.readings,
+            validation_result.omitted_zip_positions,
+            validation_result.yearless_positions,
+            mapped_chunk.reinterpreted_cells,
             source_chunk.record_count,
             tuple(find_consent_columns(chunk.frame, mapping, ignored_columns)),
         )
@@ -303,10 +310,10 @@ def _find_blocking_records(
     rows_with_activity = validate_rows(
         mapped_chunk.frame, ValidationRules(), today=today, known_faults=mapped_chunk.faults
     ).subscribers
-    is_not_inactive = mapped_chunk.frame["is_active"].isna().to_numpy(dtype=bool, copy=True)
-    is_not_inactive[rows_with_activity.index[rows_with_activity["is_active"].eq(True).fillna(False)]] = True
-    is_barred = ~is_not_inactive[positions]
-    positions, identities = positions[is_barred], identities[is_barred]
+    not_inactive_mask = mapped_chunk.frame["is_active"].isna().to_numpy(dtype=bool, copy=True)
+    not_inactive_mask[rows_with_activity.index[rows_with_activity["is_active"].eq(True).fillna(False)]] = True
+    barred_mask = ~not_inactive_mask[positions]
+    positions, identities = positions[barred_mask], identities[barred_mask]
     return np.concatenate([malformed_identities, identities]), np.concatenate(
         [malformed_numbers, chunk.numbers[positions]]
     )
@@ -345,13 +352,13 @@ def find_possible_identities(records: Sequence[MalformedRow], identity: str) -> 
 
 def select_shard(chunk: Chunk, mapping: FieldMapping, rules: ValidationRules, shard: Shard, *, today: date) -> Chunk:
     """Return the records of a chunk that belong to the shard. The digest from `digest_rows` decides."""
-    is_own = shard.contains(
+    shard_mask = shard.contains(
         join_digests(digest_rows(chunk.frame, mapping, rules.identity, today=today)[0], IDENTITY_BYTES)
     )
     return replace(
         chunk,
-        frame=chunk.frame[is_own].reset_index(drop=True),
-        numbers=chunk.numbers[is_own],
+        frame=chunk.frame[shard_mask].reset_index(drop=True),
+        numbers=chunk.numbers[shard_mask],
         malformed=tuple(row for row in chunk.malformed if shard.holds(digest_text(row.raw))),
     )
 
@@ -362,15 +369,15 @@ def digest_rows(
     """Return a digest for each row of text cells, and whether the row has a valid identity. The digest is computed from
     the identity, or else from the cells that the mapping uses."""
     positions, identities = read_identities(frame, mapping, identity, today=today)
-    digests, is_identity = [b""] * len(frame), [False] * len(frame)
+    digests, identity_mask = [b""] * len(frame), [False] * len(frame)
     for position, digest in zip(positions.tolist(), split_digests(identities), strict=True):
-        digests[position], is_identity[position] = digest, True
+        digests[position], identity_mask[position] = digest, True
     unidentified_rows = frame[[*mapping.columns]].drop(positions)
     for position, cells in zip(
         unidentified_rows.index, unidentified_rows.itertuples(index=False, name=None), strict=True
     ):
         digests[position] = digest_text(repr([None if pd.isna(cell) else str(cell) for cell in cells]))
-    return digests, is_identity
+    return digests, identity_mask
 
 
 def find_suppressed(

@@ -141,7 +141,7 @@ def _find_faults(rule: ColumnRule) -> Iterator[str]:
     if rule.value is not None and (steps or not rule.is_trimmed):
         yield f"value is a constant, so there is no cell to read: leave out {' and '.join(steps) or 'trim'}"
     if rule.default and rule.values and any(not key.strip() and value for key, value in rule.values.items()):
-        yield "default and the empty cell of values both replace an empty cell: keep one of them"
+        yield "default, and the empty key of values, both replace an empty cell: keep one of them"
     for key in rule.values or {}:
         cell = key.strip() if rule.is_trimmed else key
         if (rule.case == "lower" and cell != cell.lower()) or (rule.case == "upper" and cell != cell.upper()):
@@ -280,7 +280,7 @@ class BaseColumn:
             return
         base_by_cell = {cell.strip(): base for cell, base in self.values.items()}
         if not base_by_cell:
-            raise ConfigurationError("values must name a base for one cell at least")
+            raise ConfigurationError("values must name a base for at least one cell")
         if "" in base_by_cell:
             raise ConfigurationError("values: an empty cell names no base; a row without one is invalid")
         if len(base_by_cell) < len(self.values):

@@ -64,7 +64,7 @@ Positions = npt.NDArray[np.int64]
 # The checks
 
 
-def _build_text_check(code: str, is_valid_text: Callable[[pa.Array], pa.Array], error: str) -> pandera.Check:
+def _build_text_check(code: str, is_valid_text: Callable[[pa.Array], pa.Array], message: str) -> pandera.Check:
     """Return a check. `is_valid_text` returns, for each text of an array, whether the text may be sent. The result for
     a missing value does not matter. Each tag of a row is checked separately, except for the length, which is checked
     for all tags together."""
@@ -76,93 +76,95 @@ def _build_text_check(code: str, is_valid_text: Callable[[pa.Array], pa.Array], 
         accepted_mask = pc.fill_null(pc.or_kleene(result, cells.is_null()), True)
         return pd.Series(accepted_mask.to_numpy(zero_copy_only=False))
 
-    return pandera.Check(check, name=code, error=error, ignore_na=False)
+    return pandera.Check(check, name=code, error=message, ignore_na=False)
 
 
-def _build_pattern_check(code: str, pattern: str, characters: bytes, error: str) -> pandera.Check:
+def _build_pattern_check(code: str, pattern: str, characters: bytes, message: str) -> pandera.Check:
     """Return the check that no text matches a regular expression. See `does_not_match` for `characters`."""
-    return _build_text_check(code, partial(does_not_match, pattern=pattern, characters=characters), error)
+    return _build_text_check(code, partial(does_not_match, pattern=pattern, characters=characters), message)
 
 
-def _build_reader_check(code: str, read: Callable[[pa.Array], pa.Array], error: str) -> pandera.Check:
-    """Return the check that `read` returns a value for each text."""
-    return _build_text_check(code, lambda cells: read(cells).is_valid(), error)
+def _build_reader_check(code: str, reader: Callable[[pa.Array], pa.Array], message: str) -> pandera.Check:
+    """Return the check that `reader` returns a value for each text."""
+    return _build_text_check(code, lambda cells: reader(cells).is_valid(), message)
 
 
 _TRANSLATE_HINT = "a job translates the words of its source by the field's `values:` map"
 
 # No message may contain "; ", because this text separates the faults of a row.
-CONTROL = _build_pattern_check(
+CONTROL_CHECK = _build_pattern_check(
     "control",
     checks.CONTROL_PATTERN,
     checks.CONTROL_CHARACTERS,
     "holds a control character, which nobody sees: delete it, or write the value again",
 )
-LENGTH = _build_text_check(
+LENGTH_CHECK = _build_text_check(
     "length",
     is_short,
     f"holds more than {LARGEST_TEXT_LENGTH:,} characters: look there for a quote that is never closed",
 )
-DECODING = _build_text_check(
+DECODING_CHECK = _build_text_check(
     "decoding",
     is_well_decoded,
     "has letters that were lost or misread before (such as Zo\ufffd for Zoë, or MÃ¼ller for Müller): write the file "
     "again as UTF-8 from the program that has the right letters",
 )
-ERROR = _build_pattern_check(
+ERROR_CHECK = _build_pattern_check(
     "error",
     checks.ERROR_PATTERN,
     b"#",
     "is an error of a spreadsheet, such as #REF!, or #### for a value in a column that is too narrow: correct the cell "
     "there, or widen the column, and write the file again",
 )
-CODE = _build_text_check(
+CODE_CHECK = _build_text_check(
     "code",
     is_free_of_code,
     "is in the code of another program (such as b'Ann', M\\u00fcller, Ann%20Lee, =PROPER(B2), [object Object] or "
     "{{name}}): let the program write plain text",
 )
-LIST = _build_text_check(
+LIST_CHECK = _build_text_check(
     "list", is_single, "holds a list or an object, and takes one text: select a single value in the source"
 )
-CONVERTED = _build_pattern_check(
+CONVERTED_CHECK = _build_pattern_check(
     "converted",
     checks.CONVERTED_PATTERN,
     b"",
-    "is a yes, a no or a date that a program made of a word (TRUE, 2026-05-02): make the column a text column, and "
+    "is TRUE, FALSE or a date such as 2026-05-02, which a program may have made of a name: make the column a text "
+    "column, and "
     "write the name again",
 )
-SPOILED = _build_pattern_check(
+SPOILED_CHECK = _build_pattern_check(
     "spoiled",
     checks.SPOILED_PATTERN,
     checks.SPOILED_CHARACTERS,
-    "is a number as a spreadsheet shows it, such as 4.9E+11 or 1,234, or a date that a spreadsheet made of it: digits "
-    "or zeros may be lost. Make the column a text column, and write the file again",
+    "is a number as a spreadsheet shows it, such as 4.9E+11 or 1,234, or a date that a spreadsheet made of a number: "
+    "digits or zeros may be lost. Make the column a text column, and write the file again",
 )
 ID = _build_pattern_check("id", checks.DECIMAL_ID_PATTERN, b".", NEEDLESS_DECIMALS_MESSAGE)
-ZIP = _build_text_check("zip", is_sendable_zip, "cannot be sent: the service takes numbers only, without leading zeros")
-EMAIL = _build_text_check(
+ZIP_CHECK = _build_text_check(
+    "zip", is_sendable_zip, "cannot be sent: the service takes numbers only, without leading zeros"
+)
+EMAIL_CHECK = _build_text_check(
     "email", is_email, "is not an email address: write one address without a name, such as ann@example.com"
 )
-FLAG = _build_reader_check(
+FLAG_CHECK = _build_reader_check(
     "flag",
-    partial(translate, meanings=FLAGS),
+    partial(translate, value_by_text=FLAGS),
     f"is not a known word for active or inactive, such as yes, no, 1, 0 or unsubscribed: {_TRANSLATE_HINT}",
 )
-GENDER = _build_reader_check(
-    "gender", partial(translate, meanings=GENDERS), f"is neither male nor female nor empty: {_TRANSLATE_HINT}"
+GENDER_CHECK = _build_reader_check(
+    "gender", partial(translate, value_by_text=GENDERS), f"is neither male nor female nor empty: {_TRANSLATE_HINT}"
 )
-COUNTRY = _build_reader_check(
+COUNTRY_CHECK = _build_reader_check(
     "country",
     partial(map_distinct, convert=find_country),
     "is not one country of ISO 3166-1: write a code of two or three letters, or the country's whole name (South Korea "
     f"for Korea). For other names {_TRANSLATE_HINT}",
 )
-DATE = _build_text_check(
+DATE_CHECK = _build_text_check(
     "date",
     is_date,
-    "is not a date written YYYY-MM-DD: a job says how its source writes dates by the field's `format:`, such as "
-    '"%d.%m.%Y"',
+    'is not a date in the form YYYY-MM-DD: for another form, set `format:` of this field in a job, such as "%d.%m.%Y"',
 )
 _LIFETIME_MESSAGE = "lies before 1900 or in the future: correct the date, or leave the cell empty"
 _PHONE_MESSAGE = "cannot be written as E.164 (+, country, number): the number is not valid, or has an extension"
@@ -176,13 +178,13 @@ _WHOLE_NUMBER, _BOOLEAN = pd.Int64Dtype(), pd.BooleanDtype()
 class KindRules:
     """The rules of one kind of field.
 
-    `checks` are the checks of the texts. `read` returns the values of valid texts. If `read` is None, the text itself
-    is sent. `sent_type` is the type of a column with values to send, and `listed_type` the type of a column of listed
-    subscribers.
+    `checks` are the checks of the texts. `reader` returns the values of valid texts. If `reader` is None, the text
+    itself is sent. `sent_type` is the type of a column with values to send, and `listed_type` the type of a column of
+    listed subscribers.
     """
 
-    checks: tuple[pandera.Check, ...] = (CONTROL, LENGTH, DECODING, ERROR)
-    read: Callable[[pa.Array], pa.Array] | None = None
+    checks: tuple[pandera.Check, ...] = (CONTROL_CHECK, LENGTH_CHECK, DECODING_CHECK, ERROR_CHECK)
+    reader: Callable[[pa.Array], pa.Array] | None = None
     sent_type: object = TEXT
     listed_type: object = TEXT
 
@@ -192,16 +194,16 @@ _COMMON_CHECKS = KindRules().checks
 KINDS: dict[Kind, KindRules] = {
     Kind.NUMBER: KindRules(listed_type=_WHOLE_NUMBER),
     Kind.FLAG: KindRules(
-        (*_COMMON_CHECKS, FLAG), partial(translate, meanings=FLAGS), sent_type=_BOOLEAN, listed_type=_BOOLEAN
+        (*_COMMON_CHECKS, FLAG_CHECK), partial(translate, value_by_text=FLAGS), sent_type=_BOOLEAN, listed_type=_BOOLEAN
     ),
     Kind.TEXT: KindRules(),
     Kind.NULLABLE_TEXT: KindRules(),
-    Kind.EMAIL: KindRules((*_COMMON_CHECKS, CODE, EMAIL)),
-    Kind.GENDER: KindRules((*_COMMON_CHECKS, GENDER), partial(translate, meanings=GENDERS)),
-    Kind.TAGS: KindRules((*_COMMON_CHECKS, CODE), sent_type=TAGS, listed_type=TAGS),
-    Kind.COUNTRY: KindRules((*_COMMON_CHECKS, COUNTRY), partial(map_distinct, convert=find_country)),
-    Kind.ZIP: KindRules(read=read_zips, sent_type=_WHOLE_NUMBER),
-    Kind.DATE: KindRules((*_COMMON_CHECKS, DATE), listed_type=pd.ArrowDtype(pa.date32())),
+    Kind.EMAIL: KindRules((*_COMMON_CHECKS, CODE_CHECK, EMAIL_CHECK)),
+    Kind.GENDER: KindRules((*_COMMON_CHECKS, GENDER_CHECK), partial(translate, value_by_text=GENDERS)),
+    Kind.TAGS: KindRules((*_COMMON_CHECKS, CODE_CHECK), sent_type=TAGS, listed_type=TAGS),
+    Kind.COUNTRY: KindRules((*_COMMON_CHECKS, COUNTRY_CHECK), partial(map_distinct, convert=find_country)),
+    Kind.ZIP: KindRules(reader=read_zips, sent_type=_WHOLE_NUMBER),
+    Kind.DATE: KindRules((*_COMMON_CHECKS, DATE_CHECK), listed_type=pd.ArrowDtype(pa.date32())),
 }
 
 
@@ -212,18 +214,18 @@ def list_checks(field: Field, rules: ValidationRules, today: date) -> list[pande
     if field.kind is Kind.DATE:
         field_checks.append(_build_text_check("lifetime", partial(is_in_lifetime, today=today), _LIFETIME_MESSAGE))
     if field.kind in (Kind.TEXT, Kind.NULLABLE_TEXT) and field.name not in FREE_FIELDS:
-        field_checks.append(LIST)
+        field_checks.append(LIST_CHECK)
         if field.name != "client_user_id":
-            field_checks.append(CODE)
+            field_checks.append(CODE_CHECK)
         elif rules.identity != "client_user_id":
             # An id that is the identity may already exist in the service, so only its create is refused.
             field_checks.append(ID)
     if field.name in NAME_FIELDS:
-        field_checks.append(CONVERTED)
+        field_checks.append(CONVERTED_CHECK)
     if field.name in DIGIT_FIELDS:
-        field_checks.append(SPOILED)
+        field_checks.append(SPOILED_CHECK)
     if field.kind is Kind.ZIP and rules.zip == "reject":
-        field_checks.append(ZIP)
+        field_checks.append(ZIP_CHECK)
     if field.name == "phone" and rules.e164 is not None and rules.e164.otherwise == "reject":
         field_checks.append(
             _build_reader_check("phone", partial(read_phones, region=rules.e164.region), _PHONE_MESSAGE)
@@ -270,13 +272,13 @@ class ValidRows:
 
     The index of `subscribers` has the positions (from 0) of the rows in the chunk. Its column types are
     `KINDS.sent_type`. A missing value is not sent. `faults` are in the order of positions, and then of the field table.
-    `omitted_zips` are the positions of valid rows whose zip code is not sent. `yearless_positions` are the positions of
-    valid rows whose birthday is not sent, because the birthday has no year.
+    `omitted_zip_positions` are the positions of valid rows whose zip code is not sent. `yearless_positions` are the
+    positions of valid rows whose birthday is not sent, because the birthday has no year.
     """
 
     subscribers: pd.DataFrame
     faults: tuple[Fault, ...]
-    omitted_zips: Positions
+    omitted_zip_positions: Positions
     yearless_positions: Positions
 
 
@@ -302,10 +304,12 @@ def validate_rows(
             positions = [index for index in error.failure_cases["index"] if (index, name) not in mapping_faults]
             faults += [Fault(int(position), name, code, message) for position in positions]
     faults.sort(key=lambda fault: (fault.position, NAMES.index(fault.field)))
-    is_valid = np.ones(len(frame), dtype=bool)
-    is_valid[[fault.position for fault in faults]] = False
-    subscribers, omitted_zips = _convert_columns(frame if is_valid.all() else frame[is_valid], rules)
-    return ValidRows(subscribers, tuple(faults), omitted_zips, yearless_positions[is_valid[yearless_positions]])
+    valid_mask = np.ones(len(frame), dtype=bool)
+    valid_mask[[fault.position for fault in faults]] = False
+    subscribers, omitted_zip_positions = _convert_columns(frame if valid_mask.all() else frame[valid_mask], rules)
+    return ValidRows(
+        subscribers, tuple(faults), omitted_zip_positions, yearless_positions[valid_mask[yearless_positions]]
+    )
 
 
 def _prepare_rows(mapped_frame: pd.DataFrame, rules: ValidationRules) -> tuple[pd.DataFrame, Positions]:
@@ -337,24 +341,26 @@ def _convert_columns(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Dat
     for name in rows.columns:
         kind = KINDS[BY_NAME[name].kind]
         columns[name] = rows[name]
-        if kind.read is not None:
-            values = kind.read(read_cells(rows[name])).to_pandas(types_mapper=lambda _, dtype=kind.sent_type: dtype)
+        if kind.reader is not None:
+            values = kind.reader(read_cells(rows[name])).to_pandas(types_mapper=lambda _, dtype=kind.sent_type: dtype)
             columns[name] = pd.Series(values.array, index=rows.index)
     if "phone" in rows.columns and rules.e164 is not None:
         # A text without an E.164 form is sent unchanged. If the rule rejects such texts, a check has rejected the row.
         cells = read_cells(rows["phone"])
         phones = pc.coalesce(read_phones(cells, rules.e164.region), cells)
         columns["phone"] = pd.Series(phones, dtype=TEXT, index=rows.index)
-    omitted_zips = np.empty(0, dtype=np.int64)
+    omitted_zip_positions = np.empty(0, dtype=np.int64)
     if "address_zip" in rows.columns and rules.zip != "reject":
         cells = read_cells(rows["address_zip"])
         unsendable_mask = pc.fill_null(pc.invert(is_sendable_zip(cells)), False)
         if rules.zip == "omit":
-            omitted_zips = rows.index.to_numpy(dtype=np.int64)[unsendable_mask.to_numpy(zero_copy_only=False)]
+            omitted_zip_positions = rows.index.to_numpy(dtype=np.int64)[unsendable_mask.to_numpy(zero_copy_only=False)]
         else:
             unsendable_zips = pc.if_else(unsendable_mask, cells, pa.scalar(None, cells.type))
             columns[rules.zip] = pd.Series(unsendable_zips, dtype=TEXT, index=rows.index)
-    return pd.DataFrame({name: columns[name] for name in NAMES if name in columns}, index=rows.index), omitted_zips
+    return pd.DataFrame(
+        {name: columns[name] for name in NAMES if name in columns}, index=rows.index
+    ), omitted_zip_positions
 
 
 def read_phones(cells: pa.Array, region: str) -> pa.Array:

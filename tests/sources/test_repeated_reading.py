@@ -71,7 +71,7 @@ def test_an_incremental_source_that_is_read_again_starts_at_its_first_row(tmp_pa
         crm.executemany("insert into people values (?, ?)", [("a@x.org", 1), ("b@x.org", 2)])
     url = f"sqlite:///{tmp_path}/crm.db"
     with IncrementalSource(url, table="people", column="number", kind=CursorKind.INTEGER) as source:
-        source.begin_at(1)
+        source.set_start(1)
         assert read_emails(source) == ["a@x.org", "b@x.org"]
         assert (source.is_read_to_end, source.watch.largest_value) == (True, 2)
         with closing(sqlite3.connect(tmp_path / "crm.db")) as crm, crm:

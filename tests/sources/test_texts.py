@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from connector.sources.cell_text import write_text
+from connector.sources.cell_text import format_value
 
 
 def test_a_value_of_a_database_is_converted_to_its_text() -> None:
@@ -46,11 +46,11 @@ def test_a_value_of_a_database_is_converted_to_its_text() -> None:
         (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
     ]
     for value, text in cases:
-        assert write_text(value) == text
+        assert format_value(value) == text
 
 
 def test_a_value_without_a_text_is_refused() -> None:
     cases: list[object] = [b"\xff", float("inf"), Decimal("-Infinity"), "\ud800", ["\ud800"], {"k": "\udfff"}]
     for value in cases:
         with pytest.raises(ValueError):
-            write_text(value)
+            format_value(value)

@@ -157,7 +157,7 @@ def test_the_job_decides_what_happens_to_a_zip_that_is_not_a_number() -> None:
     )
     assert validated_rows.subscribers["custom_field2"].fillna("").tolist() == [*codes, "", ""]
     assert validated_rows.subscribers["address_zip"].tolist() == [*[pd.NA] * len(codes), 123, pd.NA]
-    assert validated_rows.omitted_zips.tolist() == []
+    assert validated_rows.omitted_zip_positions.tolist() == []
 
 
 def test_a_zip_with_only_zeros_as_decimals_is_a_number() -> None:
@@ -228,8 +228,8 @@ def test_the_positions_of_omitted_zips_are_those_of_valid_rows() -> None:
         email=["bad", "a@x.com", "b@x.com", "c@x.com", "d@x.com"], address_zip=["01", "01", "2", "x", None]
     )
     assert validated_rows.subscribers.index.tolist() == [1, 2, 3, 4]
-    assert validated_rows.omitted_zips.tolist() == [1, 3]
-    assert validated_rows.omitted_zips.dtype == np.int64
+    assert validated_rows.omitted_zip_positions.tolist() == [1, 3]
+    assert validated_rows.omitted_zip_positions.dtype == np.int64
 
 
 def test_the_faults_of_a_row_are_in_the_order_of_the_field_table() -> None:

@@ -51,7 +51,7 @@ def test_a_guess_is_reported_with_some_decoded_names(tmp_path: Path) -> None:
         (
             "山田 太郎 佐藤 花子 鈴木 一郎 高橋 さくら 田中",
             "cp932",
-            "its words are not names in any encoding of Windows or ISO",
+            "its words are not possible words in any Windows or ISO encoding",
         ),
     ],
 )

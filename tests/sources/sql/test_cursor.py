@@ -11,12 +11,12 @@ from connector.sources.cursor import (
     CursorValue,
     CursorWatch,
     find_kind,
+    format_cursor,
     is_larger,
     parse_cursor,
     read_value,
     subtract_lookback,
     uses_cursor,
-    write_cursor,
 )
 from connector.sources.sql import IncrementalSource
 from tests.databases import DATABASE_OPENERS, read_all
@@ -57,7 +57,7 @@ def test_a_cursor_value_that_is_saved_as_text_is_read_back_unchanged(
     kind_and_value: tuple[CursorKind, CursorValue],
 ) -> None:
     kind, value = kind_and_value
-    assert parse_cursor(write_cursor(value), kind) == value
+    assert parse_cursor(format_cursor(value), kind) == value
 
 
 @given(st.sampled_from(CursorKind).flatmap(lambda kind: st.tuples(st.just(kind), st.lists(VALUES[kind], min_size=1))))
@@ -127,7 +127,7 @@ def test_a_value_of_another_kind_is_counted_with_its_first_record() -> None:
     cursor_watch = CursorWatch("moment", CursorKind.TIMESTAMP)
     cursor_watch.record([NOON, None], 1)
     cursor_watch.record([None, "soon", "later", NOON], 3)
-    assert (cursor_watch.wrong_kind_count, cursor_watch.first_wrong_kind, cursor_watch.largest_value) == (
+    assert (cursor_watch.wrong_kind_count, cursor_watch.wrong_kind_example, cursor_watch.largest_value) == (
         2,
         (4, "soon"),
         NOON,
@@ -194,7 +194,7 @@ def test_the_word_cursor_in_a_text_or_a_comment_is_not_replaced() -> None:
         with DATABASE_OPENERS[kind]() as database:
             database.run("create table people (id integer)", "insert into people values (1), (2), (3)")
             with IncrementalSource(database.url, query=query, column="id", kind=CursorKind.INTEGER) as source:
-                source.begin_at(2)
+                source.set_start(2)
                 rows = read_all(source)
         assert sorted(row["id"] or "" for row in rows) == ["2", "3"]
         assert {row["t"] for row in rows} == {":cursor 12:30 :draft"}

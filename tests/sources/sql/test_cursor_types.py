@@ -10,7 +10,7 @@ import pytest
 
 from connector.errors import ConfigurationError, SourceError
 from connector.sources.cursor import ColumnType, CursorKind, find_kind, parse_cursor
-from connector.sources.cursor_columns import COMPARABLE, explain_type
+from connector.sources.cursor_columns import COMPARABLE_TYPES, explain_type
 from connector.sources.sql import IncrementalSource
 from tests.databases import DATABASE_OPENERS, Database
 
@@ -84,7 +84,7 @@ def read_ids(database: Database, start: str, *, is_table: bool = True) -> list[s
     kind = find_kind(start)
     source_options = {"table": "t"} if is_table else {"query": "select * from t where v >= :cursor"}
     with IncrementalSource(database.url, column="v", kind=kind, **source_options) as source:
-        source.begin_at(parse_cursor(start, kind))
+        source.set_start(parse_cursor(start, kind))
         ids = [str(number) for chunk in source.chunks() for number in chunk.frame["id"]]
         assert source.watch.largest_value is not None
     return ids
@@ -168,7 +168,7 @@ def test_an_example_that_may_be_an_address_is_not_shown() -> None:
 def test_the_message_about_a_column_type_shows_the_type_and_a_remedy() -> None:
     for kind, sql_type in product(CursorKind, ColumnType):
         message = explain_type("v", kind, sql_type, "postgresql", is_table=True)
-        assert (message == "") is (sql_type in COMPARABLE[kind])
+        assert (message == "") is (sql_type in COMPARABLE_TYPES[kind])
         if message:
             assert sql_type in message
             assert any(remedy in message for remedy in ("write start as", "choose a column", "use a query"))

@@ -59,7 +59,7 @@ def read_rows_from(
 ) -> tuple[list[int], IncrementalSource]:
     source_options = {"table": "t"} if is_table else {"query": f"select * from t where {column} >= :cursor"}
     with IncrementalSource(database.url, column=column, kind=CursorKind.TIMESTAMP, **source_options) as source:
-        source.begin_at(parse_cursor(start, CursorKind.TIMESTAMP))
+        source.set_start(parse_cursor(start, CursorKind.TIMESTAMP))
         return sorted(int(number) for chunk in source.chunks() for number in chunk.frame["id"]), source
 
 

@@ -51,7 +51,7 @@ def test_rows_from_the_cursor_on_are_read_and_the_source_knows_the_largest_value
         query = f"select people.* from people where {column} >= :cursor or {column} is null"
         for source_options in ({"table": "people"}, {"query": query}):
             with IncrementalSource(database.url, column=column, kind=kind, **source_options) as source:
-                source.begin_at(parse_cursor(start, kind))
+                source.set_start(parse_cursor(start, kind))
                 ids = [number for chunk in source.chunks() for number in chunk.frame["id"]]
             assert sorted(ids) == expected_ids, (source_options, start)
             assert (source.watch.largest_value, source.watch.wrong_kind_count, source.is_read_to_end) == (
@@ -81,12 +81,12 @@ def test_timestamps_with_a_zone_are_compared_as_moments_in_postgresql_and_duckdb
             database.run("create table t (id integer, moment timestamptz)")
             database.fill("t", [(1, "2026-11-21 10:00:00+00"), (2, "2026-11-21 10:00:00+02")])
             source = IncrementalSource(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP)
-            source.begin_at(datetime(2026, 11, 21, 9, 30, tzinfo=UTC))
+            source.set_start(datetime(2026, 11, 21, 9, 30, tzinfo=UTC))
             with source:
                 assert [chunk.frame["id"].tolist() for chunk in source.chunks()] == [["1"]]
             assert source.watch.largest_value == datetime(2026, 11, 21, 10, tzinfo=UTC)
             source = IncrementalSource(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP)
-            source.begin_at(datetime(2026, 11, 21, 8, 0, tzinfo=UTC).astimezone(EAST))
+            source.set_start(datetime(2026, 11, 21, 8, 0, tzinfo=UTC).astimezone(EAST))
             with source:
                 assert [chunk.frame["id"].tolist() for chunk in source.chunks()] == [["1", "2"]]
 
@@ -99,6 +99,6 @@ def test_all_spellings_of_a_moment_are_equal_in_sqlite() -> None:
     with DATABASE_OPENERS["sqlite"]() as database:
         database.run("create table t (moment text)", *(f"insert into t values ('{moment}')" for moment in spellings))
         with IncrementalSource(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP) as source:
-            source.begin_at(datetime(2026, 11, 21, 10))  # noqa: DTZ001
+            source.set_start(datetime(2026, 11, 21, 10))  # noqa: DTZ001
             assert sum(len(chunk.frame) for chunk in source.chunks()) == len(spellings)
             assert source.watch.largest_value is not None
