@@ -28,10 +28,10 @@ def subscribers(**filters: Unpack[ListFilters]) -> "DltResource":
     is yielded. The resource raises IncompleteList if nothing proves that the list is complete.
     """
 
-    def read() -> "Iterator[pa.RecordBatch]":
+    def read_batches() -> "Iterator[pa.RecordBatch]":
         yield from Connector().read_batches(**filters)
 
-    return dlt.resource(read, name="subscribers", write_disposition="replace", primary_key="id")
+    return dlt.resource(read_batches, name="subscribers", write_disposition="replace", primary_key="id")
 
 
 def subscriber_destination(job: str | PathLike[str], *, batch_rows: int = _BATCH_ROWS) -> Any:
@@ -49,7 +49,7 @@ def subscriber_destination(job: str | PathLike[str], *, batch_rows: int = _BATCH
         max_table_nesting=0,
         loader_parallelism_strategy="sequential",
     )
-    def load(items: Any, table: "TTableSchema") -> None:
+    def load_batch(items: Any, table: "TTableSchema") -> None:
         load_records(items, job, table["name"] or "rows")
 
-    return load()
+    return load_batch()

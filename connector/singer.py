@@ -13,7 +13,7 @@ from singer_sdk import BatchSink, Stream, Tap, Target, typing as singer
 from connector import Connector
 from connector.fields import FIELDS, Kind
 from connector.records import load_records
-from connector.warehouse.columns import RUN_COLUMN_MEANINGS
+from connector.warehouse.columns import RUN_COLUMN_DESCRIPTIONS
 
 _STREAM = "subscribers"
 
@@ -34,7 +34,7 @@ class SubscriberStream(Stream):
             singer.Property(
                 name, singer.DateTimeType if name == "_exported_at" else singer.StringType, description=text
             )
-            for name, text in RUN_COLUMN_MEANINGS.items()
+            for name, text in RUN_COLUMN_DESCRIPTIONS.items()
         ]
         schema: dict[str, Any] = singer.PropertiesList(*properties).to_dict()
         return schema

@@ -32,7 +32,7 @@ from connector.runs.report_keys import (
 )
 from connector.runs.row_files import DRIFT_COLUMNS
 from connector.sandbox.switches import list_switches
-from connector.warehouse.columns import RUN_COLUMN_MEANINGS, SCHEMA
+from connector.warehouse.columns import RUN_COLUMN_DESCRIPTIONS, SCHEMA
 from connector.warehouse.database import ColumnKind
 from connector.warehouse.duckdb import DuckdbDatabase
 from connector.warehouse.receipts import COLUMNS as RECEIPT_COLUMNS
@@ -168,7 +168,7 @@ def _describe_tables() -> Iterator[str]:
     def write_row(name: str, kind: ColumnKind) -> list[str]:
         return [f"`{name}`", *(dialect.types[kind].partition(" CHARACTER SET")[0] for dialect in dialects)]
 
-    kinds = {name: kind for name, kind in read_kinds(SCHEMA).items() if name not in RUN_COLUMN_MEANINGS}
+    kinds = {name: kind for name, kind in read_kinds(SCHEMA).items() if name not in RUN_COLUMN_DESCRIPTIONS}
     yield "## Fields\n"
     yield _build_table(
         (*head, "Parquet", "meaning"),
@@ -180,10 +180,13 @@ def _describe_tables() -> Iterator[str]:
         "the types of its SQLAlchemy dialect, and a list is a JSON text.\n"
     )
     yield "## Columns of the run\n"
-    run_kinds = {name: kind for name, kind in read_kinds(SCHEMA).items() if name in RUN_COLUMN_MEANINGS}
+    run_kinds = {name: kind for name, kind in read_kinds(SCHEMA).items() if name in RUN_COLUMN_DESCRIPTIONS}
     yield _build_table(
         (*head, "Parquet", "meaning"),
-        [[*write_row(name, kind), _write_type(name), RUN_COLUMN_MEANINGS[name]] for name, kind in run_kinds.items()],
+        [
+            [*write_row(name, kind), _write_type(name), RUN_COLUMN_DESCRIPTIONS[name]]
+            for name, kind in run_kinds.items()
+        ],
     )
     for mode in (Mode.UPSERT, Mode.HISTORY):
         yield f"## Further columns with `--mode {mode}`\n"
@@ -207,7 +210,7 @@ def _write_type(name: str) -> str:
 def _describe_columns(
     head: Sequence[str], columns: Mapping[str, Column], write_row: Callable[[str, ColumnKind], list[str]]
 ) -> str:
-    rows = [[*write_row(name, column.kind), column.meaning] for name, column in columns.items()]
+    rows = [[*write_row(name, column.kind), column.description] for name, column in columns.items()]
     return _build_table((*head, "meaning"), rows)
 
 

@@ -123,7 +123,7 @@ class BaseLoads:
                 if base_ref not in self._loads_by_reference and self._run.stop.is_stopping:
                     continue
                 base_load = self._loads_by_reference.get(base_ref) or await self._begin_base_load(base_ref)
-                with self._count_and_name(base_load):
+                with self._attribute_to_base(base_load):
                     chunk = await base_load.loader.sort(part)
                 # The chunk may name one base both by its id and by its name.
                 chunk.is_outdated = any(other_load is base_load for other_load, _ in chunks)
@@ -131,7 +131,7 @@ class BaseLoads:
             tasks = [base_load.loader.plan_lookup(chunk) for base_load, chunk in chunks]
             await self._account.look_up([task for task in tasks if task is not None])
             for base_load, chunk in chunks:
-                with self._count_and_name(base_load):
+                with self._attribute_to_base(base_load):
                     await base_load.loader.create_new(chunk)
         finally:
             for base_load, chunk in chunks:
@@ -144,12 +144,12 @@ class BaseLoads:
         All bases wait for the quiet periods together. Raises as `load` does.
         """
         if isinstance(self._base, BaseColumn) and not self._run.stop.is_stopping:
-            for base in await self._run.commits.ask(self._find_unsettled):
+            for base in await self._run.commits.ask(self._find_unsettled_bases):
                 await self._begin_base_load(base)
         if len(self._base_loads) > 1 and self.mode is RunMode.LOAD:
             await self._look_up_all_bases()
         for base_load in self._base_loads:
-            with self._count_and_name(base_load):
+            with self._attribute_to_base(base_load):
                 await base_load.loader.settle()
 
     async def close(self) -> None:
@@ -169,24 +169,26 @@ class BaseLoads:
         created_loads = [base_load for base_load in self._base_loads if base_load.created_count]
         if isinstance(self._base, BaseRef) or not created_loads:
             return None
-        counts = ", ".join(
+        counts_text = ", ".join(
             f"{describe_base(base_load.base)}: {base_load.created_count}"
             for base_load in created_loads[:_MAX_BASES_IN_MESSAGE]
         )
         other_loads = created_loads[_MAX_BASES_IN_MESSAGE:]
         other_count = sum(base_load.created_count for base_load in other_loads)
-        return f"created in {counts}" + (f", {len(other_loads)} other bases: {other_count}" if other_loads else "")
+        return f"created in {counts_text}" + (f", {len(other_loads)} other bases: {other_count}" if other_loads else "")
 
     async def describe_newcomers(self) -> str | None:
-        """Return a message about subscribers that another program has created in the bases after this run's listing, or
-        None if there are none. Send a request only if this run has created a subscriber. Raises as `load` does."""
+        """Return a message about subscribers that another program has created in the bases after this run's listing.
+        Return None without such subscribers. Send a request only if this run has created a subscriber. Raises as `load`
+        does."""
         if self.mode is not RunMode.LOAD or not any(base_load.created_count for base_load in self._base_loads):
             return None
         if not (newcomer_count := await self._account.count_newcomers()):
             return None
         return (
-            f"{count(newcomer_count, 'subscriber')} came into the base during this run that this run did "
-            "not send. If another ledger or program creates subscribers in this account at the same time, both may "
+            f"{count(newcomer_count, 'subscriber')} appeared in the base during this run, and this run did not create "
+            f"{agree(newcomer_count, 'it', 'them')}. If another ledger or program creates subscribers in this account "
+            "at the same time, both may "
             "create the same person. Let one ledger create all subscribers"
         )
 
@@ -224,8 +226,8 @@ class BaseLoads:
         if isinstance(self._base, BaseRef):
             yield self._base, planned_chunk
         elif bases is not None:
-            for base, indexes in bases.split():
-                yield base, planned_chunk.select(indexes)
+            for base, positions in bases.split():
+                yield base, planned_chunk.select(positions)
 
     async def _begin_base_load(self, base_ref: BaseRef) -> _BaseLoad:
         """Begin and return the load of a base. After a survey, the load uses the results of the survey's look-ups."""
@@ -250,12 +252,12 @@ class BaseLoads:
         base_load = _BaseLoad(session, Loader(session, self.mode, presence))
         self._loads_by_reference[base_ref] = base_load
         self._base_loads.append(base_load)
-        with self._count_and_name(base_load):
+        with self._attribute_to_base(base_load):
             await base_load.loader.begin()
         return base_load
 
     @contextmanager
-    def _count_and_name(self, base_load: _BaseLoad) -> Iterator[None]:
+    def _attribute_to_base(self, base_load: _BaseLoad) -> Iterator[None]:
         """Add the rows that the body creates to the counts of this load, and add the name of the base to errors."""
         self._run.session = base_load.session
         created_count_before = self._run.tally.outcomes[Outcome.CREATED]
@@ -279,23 +281,23 @@ class BaseLoads:
             if look_up_index and not await control.sleep(self._run.frame.plan.policy.quiet_period_s):
                 return
             loads_by_access = {id(base_load.session.access): base_load for base_load in self._base_loads}
-            groups = [await base_load.loader.settler.begin_look_up() for base_load in self._base_loads]
-            async for part in look_up_keys(groups):
-                base_load = loads_by_access[id(part.access)]
-                with self._count_and_name(base_load):
-                    await base_load.loader.settler.record_look_up(part)
+            key_groups = [await base_load.loader.settler.begin_look_up() for base_load in self._base_loads]
+            async for base_results in look_up_keys(key_groups):
+                base_load = loads_by_access[id(base_results.access)]
+                with self._attribute_to_base(base_load):
+                    await base_load.loader.settler.record_look_up(base_results)
             for base_load in self._base_loads:
-                with self._count_and_name(base_load):
+                with self._attribute_to_base(base_load):
                     await base_load.loader.settler.end_look_up()
             control.check()
             if not any(base_load.loader.settler.has_unsettled for base_load in self._base_loads):
                 return
 
     async def _close_base_load(self, base_load: _BaseLoad) -> None:
-        with self._count_and_name(base_load):
+        with self._attribute_to_base(base_load):
             await base_load.loader.close()
 
-    def _find_unsettled(self, ledger: Ledger) -> list[BaseRef]:
+    def _find_unsettled_bases(self, ledger: Ledger) -> list[BaseRef]:
         """Return the bases without a row in this run in which the job has unsettled entries: unknown creates, refused
         creates that may be sent again (architecture 4.8), and opt-outs."""
         opened_keys = {base_load.base.key for base_load in self._base_loads}

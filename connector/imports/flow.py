@@ -55,7 +55,7 @@ from connector.texts import agree, count
 from connector.units import show_share
 
 if TYPE_CHECKING:
-    from connector.imports.increments import Increment, IncrementReading
+    from connector.imports.increments import Increment, IncrementRun
 
 _NOTHING_CHANGED = "Nothing was sent, and no cursor has moved"
 
@@ -94,7 +94,8 @@ def _check_guards(
         )
     if guard.max_creates is not None and create_count > guard.max_creates:
         yield (
-            f"guard.max_creates: {create_count:,} would be created, and {guard.max_creates:,} are allowed; check "
+            f"guard.max_creates: {count(create_count, 'subscriber')} would be created, and {guard.max_creates:,} are "
+            "allowed; check "
             "whether this is the right source, or raise the guard"
         )
     if last_row_count is not None and exceeds_share(
@@ -110,7 +111,7 @@ def _check_guards(
 
 def describe_load(plan: LoadPlan) -> RunScope:
     """Return the source, service, base and settings of a load for its report."""
-    cursor = ("all rows from the start on" if plan.is_full else "new rows") if plan.increment is not None else ""
+    cursor_text = ("all rows from the start on" if plan.is_full else "new rows") if plan.increment is not None else ""
     settings = {
         "job_file": "" if plan.job_path is None else str(plan.job_path),
         "options": plan.options,
@@ -120,7 +121,7 @@ def describe_load(plan: LoadPlan) -> RunScope:
         "zip": plan.rows.rules.zip if "address_zip" in plan.rows.mapping.rules else "",
         "limit": describe_limit(plan.rows.limit),
         "shard": "" if plan.shard.is_whole else str(plan.shard),
-        "cursor": cursor,
+        "cursor": cursor_text,
         "suppress": f"a list of {plan.rows.suppression.field}" if plan.rows.suppression is not None else "",
         **describe_policy(plan.policy),
     }
@@ -178,12 +179,13 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: 
 
 
 class _Load:
-    """A load, with its reading and its messages so far."""
+    """A load: its plan, its source rows, its run, the part of the source that the cursor selects, and messages so
+    far."""
 
     def __init__(self, plan: LoadPlan, source_rows: SpooledRows, run: Run) -> None:
         self._plan, self._source_rows, self._run = plan, source_rows, run
         self._remarks = Remarks()
-        self._reading: IncrementReading | None = None
+        self._increment_run: IncrementRun | None = None
 
     async def execute(self) -> None:
         """Plan all rows if the job has guards, load the rows, settle unknown creates, and collect messages."""
@@ -196,8 +198,8 @@ class _Load:
         else:
             loads = await self._load_guarded(plan.guard)
         run.report.unmapped_columns = list(plan.rows.unmapped_columns)
-        if self._reading is not None:
-            future_messages = [*self._reading.describe_future_values()]
+        if self._increment_run is not None:
+            future_messages = [*self._increment_run.describe_future_values()]
             run.report.messages += future_messages
             run.is_attention_needed |= bool(future_messages)
         run.report.messages += [*run.tally.messages, *run.tally.row_messages, *self._list_messages(loads)]
@@ -223,7 +225,7 @@ class _Load:
         return loads
 
     async def _apply_guards(self) -> None:
-        """Set the reason of the run's end if a guard stops the planned rows."""
+        """End the run if a guard refuses the planned rows."""
         plan, run = self._plan, self._run
         if plan.guard is None or not run.is_running:
             return
@@ -266,14 +268,14 @@ class _Load:
         """Begin to read the source at its cursor, and move the cursor when the run ends."""
         run = self._run
         # Imported here, because most loads have no cursor.
-        from connector.imports.increments import IncrementReading, read_saved_cursor
+        from connector.imports.increments import IncrementRun, read_saved_cursor
 
         saved_value = await run.commits.ask(lambda ledger: read_saved_cursor(ledger, increment))
-        reading = IncrementReading(increment, saved_value, run.clock.now())
-        self._reading = reading
-        run.report.messages.append(reading.describe())
+        increment_run = IncrementRun(increment, saved_value, run.clock.now())
+        self._increment_run = increment_run
+        run.report.messages.append(increment_run.describe_start())
         if not self._plan.is_planned:
-            run.on_end = lambda: reading.move_cursor(run.ledger, run.key, self._find_cursor_obstacle(increment))
+            run.on_end = lambda: increment_run.move_cursor(run.ledger, run.key, self._find_cursor_obstacle(increment))
 
     def _find_cursor_obstacle(self, increment: Increment) -> str | None:
         """Return the reason why the cursor must not move at the end of the run, or None if the cursor may move."""
@@ -299,8 +301,8 @@ class _Load:
             await self._begin_at_cursor(plan.increment)
         self._source_rows.suppression = await run.read_suppression()
         chunks = plan.rows.prepare_chunks(run.clock.now().date(), run.suppression, plan.shard)
-        async with aclosing(self._source_rows.spool_in_thread(chunks, run.stop)) as reading:
-            async for prepared_chunk in reading:
+        async with aclosing(self._source_rows.spool_in_thread(chunks, run.stop)) as prepared_chunks:
+            async for prepared_chunk in prepared_chunks:
                 if prepared_chunk.consent_columns and not plan.is_planned:
                     raise ConfigurationError("; ".join(explain_consent(prepared_chunk.consent_columns)))
                 self._count_read_rows()
@@ -329,8 +331,8 @@ class _Load:
 
     async def _load_chunks(self, loads: BaseLoads) -> None:
         """Load the rows chunk by chunk."""
-        async with aclosing(self._source_rows.read_in_thread(self._run.stop, self._plan.rows.limit)) as reading:
-            async for prepared_chunk in reading:
+        async with aclosing(self._source_rows.read_in_thread(self._run.stop, self._plan.rows.limit)) as prepared_chunks:
+            async for prepared_chunk in prepared_chunks:
                 self._count_prepared_rows(prepared_chunk)
                 await loads.load(prepared_chunk.planned_chunk, prepared_chunk.bases)
                 if failure := self._run.rows.failure:
@@ -339,7 +341,7 @@ class _Load:
     def _count_prepared_rows(self, prepared_chunk: PreparedChunk) -> None:
         """Count and report the rows of a chunk whose outcomes are known without the ledger."""
         run, tally = self._run, self._run.tally
-        self._remarks.add(prepared_chunk)
+        self._remarks.add_chunk(prepared_chunk)
         run.problems.record_valid_rows(prepared_chunk)
         run.rows.begin_chunk(prepared_chunk)
         tally.add_started(prepared_chunk.invalid_count)
@@ -364,9 +366,9 @@ class _Load:
                 f"All {self._source_rows.row_count:,} rows were read, because a row beyond --limit may show that a "
                 "subscriber is inactive"
             )
-        verb = "would be " if self._plan.is_planned else ""
+        auxiliary_verb = "would be " if self._plan.is_planned else ""
         if tally.outcomes[Outcome.CREATED] and (created_message := loads.describe_created()) is not None:
-            yield f"{verb}{created_message}"
+            yield f"{auxiliary_verb}{created_message}"
         if not self._plan.rows.has_activity_rule:
             yield f"an import of these rows is refused: {MISSING_ACTIVITY_MESSAGE}"
         for problem in explain_consent(self._remarks.consent_columns):

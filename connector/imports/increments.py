@@ -53,9 +53,9 @@ def find_start_value(increment: Increment, saved_value: CursorValue | None) -> C
     return increment.start if is_larger(increment.start, start_value) else start_value
 
 
-class IncrementReading:
-    """The reading of an increment in one run, at the time `now`. `saved_value` is the value of the cursor, or None
-    before the first run."""
+class IncrementRun:
+    """One run over an incremental source, which began at the time `now`. `saved_value` is the value of the cursor, or
+    None before the first run."""
 
     def __init__(self, increment: Increment, saved_value: CursorValue | None, now: datetime) -> None:
         self._increment, self._saved_value = increment, saved_value
@@ -65,7 +65,7 @@ class IncrementReading:
         latest_value = find_latest_allowed(increment.start, now) or find_latest_allowed_unix(saved_value, now)
         increment.source.set_start(self._start_value, now=now, latest=latest_value)
 
-    def describe(self) -> str:
+    def describe_start(self) -> str:
         """Return a message with the value from which the run reads, and the reason."""
         source, saved_value = self._increment.source, self._saved_value
         if self._increment.is_full:
@@ -132,10 +132,10 @@ class IncrementReading:
             yield f"the cursor stands at {format_cursor(value)} now"
         else:
             saved_value = self._saved_value
-            position = (
+            position_message = (
                 "no cursor is kept" if saved_value is None else f"the cursor stays at {format_cursor(saved_value)}"
             )
-            yield f"{position}: {obstacle or self._explain_unmoved()}"
+            yield f"{position_message}: {obstacle or self._explain_unmoved()}"
 
     def _explain_unmoved(self) -> str:
         watch = self._increment.source.watch

@@ -29,7 +29,7 @@ _TEXT_FIELDS = ("phone", "client_user_id", "address_zip")
 
 @dataclass(slots=True)
 class Remarks:
-    """The messages of the source, and counts for messages. `add` adds the messages and counts of a chunk."""
+    """The messages of the source, and counts for messages. `add_chunk` adds the messages and counts of a chunk."""
 
     messages: list[str] = field(default_factory=list)  # of the source
     omitted_zip_count: int = 0
@@ -38,7 +38,7 @@ class Remarks:
     number_cells: Counter[str] = field(default_factory=Counter)  # cells of a workbook with a number, by column
     consent_columns: list[str] = field(default_factory=list)  # unmapped consent columns (connector.subscribers.headers)
 
-    def add(self, prepared_chunk: PreparedChunk) -> None:
+    def add_chunk(self, prepared_chunk: PreparedChunk) -> None:
         """Add the messages and counts of a chunk."""
         self.messages += prepared_chunk.chunk.messages
         self.omitted_zip_count += len(prepared_chunk.omitted_zip_positions)
@@ -180,10 +180,15 @@ def describe_reactivated(tally: Tally, *, is_planned: bool = False) -> Iterator[
 
 def describe_leftovers(tally: Tally) -> Iterator[str]:
     """Yield a message about unresolved creates of earlier runs without a row in this run, for each kind of result."""
-    described_counts = ((_describe_leftover(leftover), number) for leftover, number in tally.leftovers.items())
-    for description, number in sorted(described_counts):
-        creates = count(number, "unresolved create")
-        yield f"{creates} of earlier runs, without a row in this run, {agree(number, 'is', 'are')} {description} now"
+    described_counts = (
+        (_describe_leftover(leftover), entry_count) for leftover, entry_count in tally.leftovers.items()
+    )
+    for description, entry_count in sorted(described_counts):
+        creates_text = count(entry_count, "unresolved create")
+        yield (
+            f"{creates_text} of earlier runs without a row in this run {agree(entry_count, 'is', 'are')} now "
+            f"{description}"
+        )
 
 
 def _describe_leftover(leftover: Leftover) -> str:

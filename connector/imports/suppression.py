@@ -32,15 +32,15 @@ class SuppressionPlan:
     """The plan for opening and reading the suppression list of `job`."""
 
     job: str
-    open: Callable[[], Source]
+    open_source: Callable[[], Source]
     column: str  # the column with the identities
     field: str  # the field of the identities: email or client_user_id
     max_shrink: float = 1.0  # the share by which the list may shrink between two runs
 
 
 @dataclass(slots=True)
-class _Reading:
-    """The part of a list that has been read."""
+class _ListContents:
+    """What has been read of a suppression list: identities, and the numbers of rows without an identity."""
 
     digests: list[Digests] = field(default_factory=lambda: [join_digests((), IDENTITY_BYTES)])
     empty_rows: list[int] = field(default_factory=list)  # numbers of rows with an empty cell
@@ -55,18 +55,18 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
     ConfigurationError if the list is empty, lacks its column or has no identity, and RunAborted if `is_stopped` returns
     True before the list was read.
     """
-    reading = _Reading()
+    list_contents = _ListContents()
     with open_suppression(plan) as source:
         try:
             for chunk in source.chunks([plan.column]):
                 if is_stopped():
                     raise RunAborted("the run was stopped while its suppression list was being read")
-                _read_chunk(reading, chunk, plan)
+                _read_chunk(list_contents, chunk, plan)
         except SourceError as error:
             raise type(error)(f"the suppression list cannot be read: {error}. Nothing was sent") from None
-    name, empty_rows, unreadable_rows = source.name, reading.empty_rows, reading.unreadable_rows
+    name, empty_rows, unreadable_rows = source.name, list_contents.empty_rows, list_contents.unreadable_rows
     suppression = Suppression(
-        plan.job, plan.field, np.concatenate(reading.digests), name=name, max_shrink=plan.max_shrink
+        plan.job, plan.field, np.concatenate(list_contents.digests), name=name, max_shrink=plan.max_shrink
     )
     if not suppression.size and not empty_rows and not unreadable_rows:
         raise ConfigurationError(
@@ -91,19 +91,19 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
         )
     if empty_rows:
         row_count = len(empty_rows)
-        reading.messages.append(
+        list_contents.messages.append(
             f"suppression list {name}: the column {plan.column} is empty in {count(row_count, 'row')} "
             f"({agree(row_count, 'row number', 'row numbers')} {_list_rows(empty_rows)}), so "
             f"{agree(row_count, 'it suppresses', 'they suppress')} nobody"
         )
-    return suppression, reading.messages
+    return suppression, list_contents.messages
 
 
 def open_suppression(plan: SuppressionPlan) -> Source:
     """Open the list, and check that the list and each of its files have the column. Raises ConfigurationError and
     SourceError."""
     try:
-        source = plan.open()
+        source = plan.open_source()
     except SourceError as error:
         raise type(error)(f"the suppression list cannot be read: {error}. Nothing was sent") from None
     with closed_on_error(source):
@@ -126,37 +126,42 @@ def open_suppression(plan: SuppressionPlan) -> Source:
     return source
 
 
-def _read_chunk(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
+def _read_chunk(list_contents: _ListContents, chunk: Chunk, plan: SuppressionPlan) -> None:
     """Read a chunk in the same way as a chunk of the source, so that equal identities have equal digests."""
-    reading.messages += chunk.messages
+    list_contents.messages += chunk.messages
     for malformed_row in chunk.malformed:
         line = "" if malformed_row.line is None else f" (line {malformed_row.line})"
         raise ContentError(
             f"{chunk.name}: row {malformed_row.number}{line} {malformed_row.message}; correct the row, "
             "because it may name a suppressed subscriber"
         )
-    result = apply_mapping(chunk.frame, FieldMapping({plan.field: ColumnRule(column=plan.column)}))
-    mapped_frame, null_positions = result.frame, result.null_positions  # a person must decide the meaning of N/A here
-    validation = validate_rows(mapped_frame, ValidationRules(identity=plan.field), today=date.max)
-    values = validation.subscribers[plan.field]
-    reading.digests.append(compute_identities(values, plan.field))
+    mapped_chunk = apply_mapping(chunk.frame, FieldMapping({plan.field: ColumnRule(column=plan.column)}))
+    mapped_frame, null_positions = (
+        mapped_chunk.frame,
+        mapped_chunk.null_positions,
+    )  # a person must decide the meaning of N/A here
+    validation_result = validate_rows(mapped_frame, ValidationRules(identity=plan.field), today=date.max)
+    values = validation_result.subscribers[plan.field]
+    list_contents.digests.append(compute_identities(values, plan.field))
     if plan.field == "email":  # =ann@x.org is a valid address, but ann@x.org is probably meant
         texts = pa.array(values, pa.large_string())
         odd_mask = pc.or_(pc.match_substring_regex(texts, "^[^A-Za-z0-9_]"), pc.invert(pc.string_is_ascii(texts)))
         normalised_texts = [unicodedata.normalize("NFKC", text) for text in texts.filter(odd_mask).to_pylist()]
         addresses = [re.sub(r"^[^\w@]+", "", text) for text in normalised_texts]  # without `=` or an apostrophe
-        reading.digests.append(compute_identities(pd.Series(addresses, dtype="str"), "email"))
+        list_contents.digests.append(compute_identities(pd.Series(addresses, dtype="str"), "email"))
     domain_mask = mapped_frame[plan.field].str.startswith("*@").to_numpy(dtype=bool, na_value=False)
-    for position in sorted({*np.flatnonzero(domain_mask).tolist(), *(fault.position for fault in validation.faults)}):
+    for position in sorted(
+        {*np.flatnonzero(domain_mask).tolist(), *(fault.position for fault in validation_result.faults)}
+    ):
         cell, number = mapped_frame[plan.field].iloc[position], int(chunk.numbers[position])
         if position in null_positions:
-            reading.unreadable_rows.append(number)
+            list_contents.unreadable_rows.append(number)
         elif not isinstance(cell, str) or not (text := cell.translate(_INVISIBLE).strip()):
-            reading.empty_rows.append(number)
+            list_contents.empty_rows.append(number)
         elif plan.field == "email" and not domain_mask[position] and (addresses := read_addresses(text)):
-            reading.digests.append(compute_identities(pd.Series(addresses, dtype="str"), "email"))
+            list_contents.digests.append(compute_identities(pd.Series(addresses, dtype="str"), "email"))
         else:
-            reading.unreadable_rows.append(number)
+            list_contents.unreadable_rows.append(number)
 
 
 _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
@@ -171,11 +176,13 @@ def read_addresses(text: str) -> list[str]:
     """
     addresses = []
     text = re.sub(r"\([^()@]*\)|^[='\"\s]+", "", unicodedata.normalize("NFKC", text))
-    for part in re.split(r"[;,|\n]", text):
-        bracket_match = re.fullmatch(r".*<([^<>]*)>\s*", part)
-        if bracket_match is None and "@" not in part and "<" in text:  # a part of a name: Lee, Ann <ann@example.com>
+    for address_part in re.split(r"[;,|\n]", text):
+        bracket_match = re.fullmatch(r".*<([^<>]*)>\s*", address_part)
+        if (
+            bracket_match is None and "@" not in address_part and "<" in text
+        ):  # a part of a name: Lee, Ann <ann@example.com>
             continue
-        for word in (part if bracket_match is None else bracket_match[1]).split():
+        for word in (address_part if bracket_match is None else bracket_match[1]).split():
             address = re.sub(r"(?i)^mailto:([^?]*).*$", r"\1", word.strip("\"'<>()[]").rstrip(".:!"))
             addresses.append(address)
     if not addresses or not pc.all(is_email(pa.array(addresses, pa.large_string()))).as_py():

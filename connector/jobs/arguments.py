@@ -44,7 +44,7 @@ _NO_BASE = {"name": "no base"}
 
 Model = TypeVar("Model", bound=BaseModel)
 
-Spell = Callable[[str], str]
+ArgumentSpeller = Callable[[str], str]
 
 
 def spell_option(argument: str) -> str:
@@ -58,7 +58,7 @@ def build_import_job(
     name: str,
     arguments: Mapping[str, Any],
     *,
-    spell_argument: Spell,
+    spell_argument: ArgumentSpeller,
     needs_base: bool = True,
 ) -> Job:
     """Return the job that imports a file, or rows in memory if `path` is None. The headers of the columns decide the
@@ -82,7 +82,7 @@ def build_import_job(
         "load": _pick_load_keys(values),
     }
     if path is not None:
-        job["source"] = {"file": {"path": _as_path(path), **_pick_file_keys(values)}}
+        job["source"] = {"file": {"path": _convert_path(path), **_pick_file_keys(values)}}
     return _validate(Job, job, spell_argument)
 
 
@@ -92,7 +92,7 @@ def build_rows_job(
     arguments: Mapping[str, Any],
     *,
     job: Job | None,
-    spell_argument: Spell,
+    spell_argument: ArgumentSpeller,
     needs_base: bool = True,
 ) -> Job:
     """Return the job that loads a file, or rows in memory if `path` is None: the `job` of a job file with these rows as
@@ -109,21 +109,21 @@ def build_rows_job(
     return override_receipts(rows_job, arguments.get("receipts"), spell_argument=spell_argument)
 
 
-def write_options(job: Job) -> str:
-    """Return the options of `connector import` that load a rejects file like a job of `build_import_job`. The options
-    of the original file, such as its encoding, are left out."""
+def format_options(job: Job) -> str:
+    """Return the options with which `connector import` loads a rejects file as the job loaded the original file.
+    `build_import_job` has built the job. Options about the original file, such as its encoding, are left out."""
     subscriber = job.subscriber
     if subscriber is None:
         raise ValueError("an import needs a base")
     base = subscriber.base
-    words = ["--base-name", base.name or ""] if base.id is None else ["--base-id", str(base.id)]
+    option_texts = ["--base-name", base.name or ""] if base.id is None else ["--base-id", str(base.id)]
     for field, rule in (subscriber.fields_ or {}).items():
         if rule is not None and rule.value is not None:
-            words.append("--active" if rule.value == "true" else "--inactive")
+            option_texts.append("--active" if rule.value == "true" else "--inactive")
         else:
-            words += ["--map", f"{field}={'' if rule is None else rule.column}"]
+            option_texts += ["--map", f"{field}={'' if rule is None else rule.column}"]
     for column in job.ignore:
-        words += ["--ignore", column]
+        option_texts += ["--ignore", column]
     values: dict[str, Any] = {
         name: getattr(subscriber, name) for name in ("identity", "zip") if name in subscriber.model_fields_set
     }
@@ -132,21 +132,23 @@ def write_options(job: Job) -> str:
         if (value := getattr(job.load, argument)) != getattr(defaults, argument):
             values[argument] = show_duration(value) if argument == "quiet_period_s" else value
     for argument, value in values.items():
-        words += [spell_option(argument)] if value is True else [spell_option(argument), str(value).removesuffix(".0")]
+        option_texts += (
+            [spell_option(argument)] if value is True else [spell_option(argument), str(value).removesuffix(".0")]
+        )
     if job.receipts is not None and "@" not in job.receipts.to:  # a URL may have a password, which no report shows
         to = job.receipts.to
-        words += ["--receipts", to if is_url(to) else str(Path(to).absolute())]
-    return shlex.join(words)
+        option_texts += ["--receipts", to if is_url(to) else str(Path(to).absolute())]
+    return shlex.join(option_texts)
 
 
-def override_load(job: Job, arguments: Mapping[str, Any], *, spell_argument: Spell) -> Job:
+def override_load(job: Job, arguments: Mapping[str, Any], *, spell_argument: ArgumentSpeller) -> Job:
     """Return the job. The arguments replace the keys of its load section. Raises ConfigurationError."""
     changed_keys = _pick_load_keys({argument: value for argument, value in arguments.items() if value is not None})
     new_load = _validate(Load, {**job.load.model_dump(by_alias=True), **changed_keys}, spell_argument)
     return job.model_copy(update={"load": new_load})
 
 
-def override_receipts(job: Job, destination: str | PathLike[str] | None, *, spell_argument: Spell) -> Job:
+def override_receipts(job: Job, destination: str | PathLike[str] | None, *, spell_argument: ArgumentSpeller) -> Job:
     """Return the job with this destination of receipts. If `destination` is None, the destination of the job does not
     change. Raises ConfigurationError."""
     if destination is None:
@@ -157,12 +159,16 @@ def override_receipts(job: Job, destination: str | PathLike[str] | None, *, spel
     return job.model_copy(update={"receipts": receipts})
 
 
-def build_file_source(path: str | PathLike[str], arguments: Mapping[str, Any], *, spell_argument: Spell) -> FileSource:
+def build_file_source(
+    path: str | PathLike[str], arguments: Mapping[str, Any], *, spell_argument: ArgumentSpeller
+) -> FileSource:
     """Return a file as a source. The arguments decide how the file is read. Raises ConfigurationError."""
-    return _validate(FileSource, {"path": _as_path(path), **_pick_file_keys(arguments)}, spell_argument)
+    return _validate(FileSource, {"path": _convert_path(path), **_pick_file_keys(arguments)}, spell_argument)
 
 
-def _replace_source(job: Job, path: str | PathLike[str], arguments: Mapping[str, Any], *, spell_argument: Spell) -> Job:
+def _replace_source(
+    job: Job, path: str | PathLike[str], arguments: Mapping[str, Any], *, spell_argument: ArgumentSpeller
+) -> Job:
     """Return the job with another file as its source. If there are arguments for files, they decide how the file is
     read. Without such arguments, the keys of the job's file are used, unless the file is a rejects file of an earlier
     run. Raises ConfigurationError and SourceError."""
@@ -177,7 +183,7 @@ def refuse_beside_job(
     arguments: Mapping[str, Any],
     *,
     allowed_names: Collection[str] = FILE_ARGUMENTS,
-    spell_argument: Spell | None = None,
+    spell_argument: ArgumentSpeller | None = None,
 ) -> None:
     """Raise ConfigurationError for arguments for which a job file has keys. The arguments in `allowed_names` are
     accepted."""
@@ -206,7 +212,7 @@ def name_import(path: str | PathLike[str]) -> str:
     return make_line(file_path.stem if is_one_file else file_path.parent.name or file_path.stem).strip() or "file"
 
 
-def _as_path(path: str | PathLike[str]) -> str | Path:
+def _convert_path(path: str | PathLike[str]) -> str | Path:
     return path if isinstance(path, str) and is_url(path) else Path(path)
 
 
@@ -230,19 +236,19 @@ def _is_rejects_file(path: str | PathLike[str]) -> bool:
         return False
 
 
-def _validate(model: type[Model], values: Mapping[str, Any], spell_argument: Spell) -> Model:
+def _validate(model: type[Model], values: Mapping[str, Any], spell_argument: ArgumentSpeller) -> Model:
     """Return the model. Raises ConfigurationError. The message has each fault with its argument."""
     value, faults = validate_values(model, values, values, {}, None)
     if value is None:
-        lines = (f"{spell_argument(_name_argument(fault.keys))}: {fault.message}" for fault in faults)
+        lines = (f"{spell_argument(_find_argument(fault.keys))}: {fault.message}" for fault in faults)
         raise ConfigurationError("\n".join(lines))
     return value
 
 
-def _name_argument(keys: Keys) -> str:
-    """Return the argument from which a key of the job comes."""
-    names = [key for key in keys if isinstance(key, str)]
-    match names:
+def _find_argument(keys: Keys) -> str:
+    """Return the argument that sets this key of the job."""
+    key_names = [key for key in keys if isinstance(key, str)]
+    match key_names:
         case ["subscriber", "base", key, *_]:
             return f"base_{key}"
         case ["subscriber", "base"]:

@@ -17,7 +17,8 @@ from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules, normalise_header
 from connector.subscribers.validation import validate_rows
 
-# The least shares of valid cells. The shares are below 1, because a real file has a few wrong cells.
+# The smallest share of valid cells for each confidence. The shares are below 1, because a real file has a few wrong
+# cells.
 _MIN_SURE_SHARE, _MIN_LIKELY_SHARE, _MIN_UNSURE_SHARE = (
     0.95,
     0.8,
@@ -25,7 +26,7 @@ _MIN_SURE_SHARE, _MIN_LIKELY_SHARE, _MIN_UNSURE_SHARE = (
 )
 _SAMPLE_COUNT = 3
 
-_DATE_FORMS = (
+_DATE_FORMATS = (
     "%Y-%m-%d", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y%m%d",
     "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y",
 )  # fmt: skip
@@ -69,8 +70,8 @@ class GuessedField:
 
 
 @dataclass(frozen=True, slots=True)
-class ValidShare:
-    """The number of cells that are not empty (`filled_count`), and the number of valid cells (`valid_count`)."""
+class ValidCount:
+    """The number of filled cells of a column (`filled_count`), and how many of them are valid (`valid_count`)."""
 
     valid_count: int
     filled_count: int
@@ -96,9 +97,9 @@ def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
     if mapping.whole_name_column is None:
         return tuple(ordered_guesses)
     return tuple(
-        alternative
+        guess_or_split
         for guess in ordered_guesses
-        for alternative in _add_split_guesses(frame, guess, mapping.whole_name_column, today)
+        for guess_or_split in _add_split_guesses(frame, guess, mapping.whole_name_column, today)
     )
 
 
@@ -116,10 +117,10 @@ def _add_split_guesses(
         if _PLAIN_WORD.fullmatch(whole_name_column)
         else f"row[{json.dumps(whole_name_column, ensure_ascii=False)}]"
     )
-    for field, part in (("first_name", "given_name"), ("last_name", "family_name")):
-        rule = ColumnRule(template=f"{{{{ {name} | {part} }}}}")
+    for field, filter_name in (("first_name", "given_name"), ("last_name", "family_name")):
+        rule = ColumnRule(template=f"{{{{ {name} | {filter_name} }}}}")
         split_guess = _rate_guess(frame, field, rule, "its cells", today)
-        reason = f"splits clear names; use this line instead of `{guess.name}: {write_rule(guess.rule)}`"
+        reason = f"splits clear names; use this line instead of `{guess.name}: {format_rule(guess.rule)}`"
         yield replace(split_guess, confidence="unsure", reason=reason)
 
 
@@ -140,14 +141,14 @@ def propose_cursor(frame: pd.DataFrame) -> tuple[str, str] | None:
     return None
 
 
-def measure_validity(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> ValidShare:
+def measure_validity(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> ValidCount:
     """Apply a rule, and return the numbers of filled and of valid values for the field `name`."""
     identity: dict[str, ColumnRule] = {} if name == "email" else {"email": ColumnRule(value="nobody@example.com")}
     mapped_chunk = apply_mapping(frame, FieldMapping({**identity, name: rule}), today=today)
     faults = validate_rows(mapped_chunk.frame, ValidationRules(), today=today, known_faults=mapped_chunk.faults).faults
     invalid_positions = {fault.position for fault in faults if fault.field == name and fault.code != "required"}
     filled_positions = invalid_positions.union(np.flatnonzero(mapped_chunk.frame[name].notna()).tolist())
-    return ValidShare(len(filled_positions) - len(invalid_positions), len(filled_positions))
+    return ValidCount(len(filled_positions) - len(invalid_positions), len(filled_positions))
 
 
 def _rate_guess(frame: pd.DataFrame, name: str, rule: ColumnRule, evidence: str, today: date) -> GuessedField:
@@ -171,16 +172,16 @@ def _refine_rule(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) 
     cells = frame[rule.column].dropna().str.strip()
     if name == "gender":
         words = sorted(set(cells))
-        values = {word: _GENDER_BY_WORD[word.lower()] for word in words if word.lower() in _GENDER_BY_WORD}
-        replacements = {word: meaning for word, meaning in values.items() if word.lower() != meaning}
+        gender_by_word = {word: _GENDER_BY_WORD[word.lower()] for word in words if word.lower() in _GENDER_BY_WORD}
+        replacements = {word: gender for word, gender in gender_by_word.items() if word.lower() != gender}
         doubt = "m may mean mujer or male: choose one" if _SPANISH_MALE in {word.lower() for word in words} else ""
         return (replace(rule, values=replacements) if replacements else rule), doubt
     if name == "tags" and rule.split is None:
         plain_cells = cells[~cells.str.startswith(("[", "{"))]
-        counts = {
+        cell_counts = {
             separator: int(plain_cells.str.contains(separator, regex=False).sum()) for separator in (",", "|", ";")
         }
-        separator = max(counts, key=lambda separator: counts[separator])
+        separator = max(cell_counts, key=lambda separator: cell_counts[separator])
         return (replace(rule, split=separator) if separator != "," else rule), ""
     if name == "birthday":
         return _refine_dates(frame, rule, today)
@@ -188,16 +189,18 @@ def _refine_rule(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) 
 
 
 def _refine_dates(frame: pd.DataFrame, rule: ColumnRule, today: date) -> tuple[ColumnRule, str]:
-    rules = [rule if form == "%Y-%m-%d" else replace(rule, format=(form,)) for form in _DATE_FORMS]
+    rules = [
+        rule if date_format == "%Y-%m-%d" else replace(rule, format=(date_format,)) for date_format in _DATE_FORMATS
+    ]
     valid_counts = [measure_validity(frame, "birthday", rule, today).valid_count for rule in rules]
     best_count = max(valid_counts)
-    best_rules = [rule for rule, count in zip(rules, valid_counts, strict=True) if count == best_count]
-    birthdays = [
+    best_rules = [rule for rule, valid_count in zip(rules, valid_counts, strict=True) if valid_count == best_count]
+    birthday_columns = [
         apply_mapping(frame, FieldMapping({"birthday": rule}), today=today).frame["birthday"].fillna("")
         for rule in best_rules
     ]
-    if best_count and len(set(map(tuple, birthdays))) > 1:
-        formats = " and ".join(rule.format[0] if rule.format else _DATE_FORMS[0] for rule in best_rules)
+    if best_count and len(set(map(tuple, birthday_columns))) > 1:
+        formats = " and ".join(rule.format[0] if rule.format else _DATE_FORMATS[0] for rule in best_rules)
         return best_rules[0], f"{formats} are equally good: choose one"
     return best_rules[0], ""
 
@@ -224,7 +227,7 @@ def _guess_by_contents(
             if measure_validity(frame, "birthday", guess.rule, today).share >= _MIN_LIKELY_SHARE:
                 yield guess
         elif _do_most_match(cells, _PHONE_CELL):
-            # If neither the header nor a + shows phones, the cells may be customer numbers or zip codes.
+            # Cells without a + under a header that does not mean phones may be customer numbers or zip codes.
             if _PHONE_HEADER.search(header) or cells.str.startswith("+").mean() >= _MIN_UNSURE_SHARE:
                 yield _limit_to_likely(_rate_guess(frame, "phone", rule, "its cells", today))
         elif (
@@ -272,41 +275,41 @@ def draft_job(
 
     Unsure guesses and the source with the cursor are written as comments.
     """
-    (kind, _), *keys = source
-    rows = f"{kind}: {_write_group(keys)}"
-    increment = []
+    (source_kind, _), *source_keys = source
+    source_text = f"{source_kind}: {_format_group(source_keys)}"
+    cursor_lines = []
     if cursor is not None:
         column, start = cursor
-        cursor_text = f"{{column: {quote(column)}, start: {quote(start)}, lookback: 10m}}"
-        increment = [
+        cursor_text = f"{{column: {quote_yaml(column)}, start: {quote_yaml(start)}, lookback: 10m}}"
+        cursor_lines = [
             f"  # To read only changed rows, if every change of a row raises {column}, replace the line above by:",
-            f"  # {rows[:-1]}, cursor: {cursor_text}}}",
+            f"  # {source_text[:-1]}, cursor: {cursor_text}}}",
         ]
     lines = [
         _FIRST_LINE.format(path=path),
         "",
-        f"job: {quote(name)}",
+        f"job: {quote_yaml(name)}",
         "",
         "source:",
-        f"  {rows}",
-        *increment,
+        f"  {source_text}",
+        *cursor_lines,
         "",
         "subscriber:",
-        f"  base: {_write_group([base])}",
+        f"  base: {_format_group([base])}",
         f"  identity: {identity}",
         "  fields:",
-        *_write_fields(guesses),
+        *_format_fields(guesses),
     ]
     if not any(guess.name == "is_active" and guess.confidence != "unsure" for guess in guesses):
         lines.append(
             "    # is_active: {value: true}  # or a column. sync needs this line: the service's default is inactive"
         )
     if unmapped_columns:
-        lines.append(f"  # columns not used: {', '.join(quote(column) for column in unmapped_columns)}")
+        lines.append(f"  # columns not used: {', '.join(quote_yaml(column) for column in unmapped_columns)}")
     return "\n".join(lines) + "\n"
 
 
-def quote(text: str) -> str:
+def quote_yaml(text: str) -> str:
     """Return a text for YAML. A plain word is not changed. Any other text is in quotes, with `${` escaped."""
     if _PLAIN_WORD.fullmatch(text) and text.lower() not in _NULL_WORDS:
         return text
@@ -314,30 +317,34 @@ def quote(text: str) -> str:
     return "".join(character if character.isprintable() else f"\\U{ord(character):08x}" for character in escaped_text)
 
 
-def write_rule(rule: ColumnRule) -> str:
+def format_rule(rule: ColumnRule) -> str:
     """Return a rule as the text for a job file. If the rule has only a column, use the short form."""
     pairs = [("column", rule.column), ("template", rule.template), ("split", rule.split)]
-    keys = [(key, quote(value)) for key, value in pairs if value is not None]
+    keys = [(key, quote_yaml(value)) for key, value in pairs if value is not None]
     if rule.values:
-        keys.append(("values", "{" + ", ".join(f"{quote(k)}: {quote(v)}" for k, v in rule.values.items()) + "}"))
+        keys.append(
+            ("values", "{" + ", ".join(f"{quote_yaml(k)}: {quote_yaml(v)}" for k, v in rule.values.items()) + "}")
+        )
     if rule.format:
-        keys.append(("format", quote(rule.format[0])))
+        keys.append(("format", quote_yaml(rule.format[0])))
     if rule.column is not None and len(keys) == 1:
         return keys[0][1]
     return "{" + ", ".join(f"{key}: {value}" for key, value in keys) + "}"
 
 
-def _write_fields(guesses: Sequence[GuessedField]) -> Iterator[str]:
+def _format_fields(guesses: Sequence[GuessedField]) -> Iterator[str]:
     for guess in guesses:
-        mark = "# " if guess.confidence == "unsure" else ""
+        comment_mark = "# " if guess.confidence == "unsure" else ""
         comment = "" if guess.confidence == "sure" else f"  # {guess.confidence}: {guess.reason}"
-        yield f"    {mark}{guess.name}: {write_rule(guess.rule)}{comment}"
+        yield f"    {comment_mark}{guess.name}: {format_rule(guess.rule)}{comment}"
 
 
-def _write_group(pairs: Sequence[tuple[str, str]]) -> str:
+def _format_group(pairs: Sequence[tuple[str, str]]) -> str:
     """Return keys and values in braces. `${NAME}` and numbers are not changed."""
     items = []
     for key, value in pairs:
-        value_text = f'"{value}"' if re.fullmatch(r"\$\{\w+\}", value) else value if value.isdigit() else quote(value)
-        items.append(f"{quote(key)}: {value_text}")
+        value_text = (
+            f'"{value}"' if re.fullmatch(r"\$\{\w+\}", value) else value if value.isdigit() else quote_yaml(value)
+        )
+        items.append(f"{quote_yaml(key)}: {value_text}")
     return "{" + ", ".join(items) + "}"

@@ -9,7 +9,7 @@ from connector.errors import ConfigurationError
 from connector.stores import is_url, parse_store_url
 from connector.units import resolve_path
 
-STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+STRICT_CONFIG = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 """The configuration of every model of a job: unknown keys are refused, values cannot change, and errors show no
 values."""
 

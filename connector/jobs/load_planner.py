@@ -77,17 +77,17 @@ def plan_import(
     request: RunRequest = _DEFAULT_REQUEST,
     *,
     rows: Source | None = None,
-    is_by_job_file: bool = False,
+    has_job_file: bool = False,
     options: str = "",
 ) -> LoadPlan:
     """Return the plan to load the file of the job, or the open source `rows`.
 
-    With `is_by_job_file`, the job comes from a job file, and the file to load replaces its source. Without a job file,
+    With `has_job_file`, the job comes from a job file, and the file to load replaces its source. Without a job file,
     `options` are the options that load the rejects file. Raises ConfigurationError and SourceError.
     """
     subscriber = _find_subscriber(job)
     plan = _plan_load("import", job, subscriber, _open_rows(job, rows), settings, request)
-    return replace(plan, owner_job=job.name) if is_by_job_file else replace(plan, options=options)
+    return replace(plan, owner_job=job.name) if has_job_file else replace(plan, options=options)
 
 
 def plan_validation(job: Job, limit: int | None = None, *, is_own_source: bool = True) -> RowsPlan:
@@ -225,9 +225,9 @@ def _compute_digest(job: Job, sql: SqlSource, cursor: Cursor, account: str, shar
     bases: tuple[object, ...] | None = None
     if job.subscriber is not None:
         base = job.subscriber.base
-        column_parts = () if base.column is None else (base.column, sorted((base.values or {}).items()))
-        bases = base.id, base.name, *column_parts
-    parts: tuple[object, ...] = (
+        column_values = () if base.column is None else (base.column, sorted((base.values or {}).items()))
+        bases = base.id, base.name, *column_values
+    digested_values: tuple[object, ...] = (
         account,
         bases,
         identify_database(sql.url),
@@ -237,5 +237,5 @@ def _compute_digest(job: Job, sql: SqlSource, cursor: Cursor, account: str, shar
         str(cursor.kind),
     )
     if not shard.is_whole:
-        parts = (*parts, str(shard))
-    return blake2b(repr(parts).encode("utf-8", "backslashreplace"), digest_size=_DIGEST_BYTES).digest()
+        digested_values = (*digested_values, str(shard))
+    return blake2b(repr(digested_values).encode("utf-8", "backslashreplace"), digest_size=_DIGEST_BYTES).digest()

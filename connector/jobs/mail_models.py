@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from connector.errors import ConfigurationError, ConnectorError
-from connector.jobs.key_types import STRICT, ColumnName, FilePath, Name, accept_short_form
+from connector.jobs.key_types import STRICT_CONFIG, ColumnName, FilePath, Name, accept_short_form
 from connector.mail.draft import MAX_ATTACHMENT_BYTES, SettingValues, build_recipient, parse_recipient
 from connector.mail.message import Recipient
 from connector.service.settings import parse_base_url
@@ -72,7 +72,7 @@ People = Annotated[tuple[Person, ...], BeforeValidator(_list_one)]
 class EmailText(BaseModel):
     """A body: the text of a file, or the text itself."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     path: FilePath | None = Field(
         default=None, description="File that holds the body as UTF-8 text. Set either path or content."
@@ -89,7 +89,7 @@ class EmailText(BaseModel):
 class AttachedFile(BaseModel):
     """A file that is sent with the email."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     path: FilePath = Field(description="Path of the file.")
     type: str | None = Field(
@@ -110,7 +110,7 @@ Attached = Annotated[AttachedFile, accept_short_form("path")]
 class Tracking(BaseModel):
     """The kinds of tracking (service-api.md 2.2). With null, the service decides."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     track_links: bool | None = Field(
         default=False,
@@ -132,7 +132,7 @@ class Tracking(BaseModel):
 class SendSettings(BaseModel):
     """The settings of sending (service-api.md 2.2). With null, the service decides."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     inline_images: bool | None = Field(
         default=False,
@@ -153,7 +153,7 @@ def read_set_values(*groups: BaseModel | None) -> SettingValues:
 class MessageFile(BaseModel):
     """One email, as `connector send FILE` reads it."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     from_: Person | None = Field(
         default=None,
@@ -201,7 +201,7 @@ class MessageFile(BaseModel):
 class RecipientColumns(BaseModel):
     """The columns that hold the recipient of a row's email."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     email: ColumnName = Field(description="Column of the recipient's address.")
     name: ColumnName | None = Field(
@@ -212,7 +212,7 @@ class RecipientColumns(BaseModel):
 class Mail(BaseModel):
     """One email for each row, once in a campaign. Texts are Jinja2 templates with the columns as variables."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     campaign: Name = Field(description="Name of the campaign. A recipient gets one email of a campaign at most.")
     to: Annotated[RecipientColumns, accept_short_form("email")] = Field(
@@ -273,7 +273,7 @@ def _check_secret(secret: str) -> str:
 class Webhook(BaseModel):
     """The receiver of alerts, which are sent by POST."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     url: Annotated[str, AfterValidator(_check_url)] = Field(
         repr=False,
@@ -290,7 +290,7 @@ class Webhook(BaseModel):
 class Notify(BaseModel):
     """The webhook that receives alerts. A failed alert never changes the outcome of a run."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     on: Literal["change", "problem", "always"] = Field(
         default="change",

@@ -108,14 +108,18 @@ def build_texts(mail: Mail) -> MailTexts:
         send_at=mail.at,
         address_column=mail.to.email,
         name_column=mail.to.name,
-        subject=_compile(mail.subject, name="mail.subject"),
-        html=_compile(html, is_html=True, name=_describe_key("mail.html", mail.html)) if html is not None else None,
-        text=_compile(text, name=_describe_key("mail.text", mail.text)) if text is not None else None,
-        headers=tuple((name, _compile(value, name=f"mail.headers.{name}")) for name, value in mail.headers.items()),
+        subject=_compile_template(mail.subject, name="mail.subject"),
+        html=_compile_template(html, is_html=True, name=_describe_key("mail.html", mail.html))
+        if html is not None
+        else None,
+        text=_compile_template(text, name=_describe_key("mail.text", mail.text)) if text is not None else None,
+        headers=tuple(
+            (name, _compile_template(value, name=f"mail.headers.{name}")) for name, value in mail.headers.items()
+        ),
     )
 
 
-def _compile(source: str, *, name: str, is_html: bool = False) -> Template:
+def _compile_template(source: str, *, name: str, is_html: bool = False) -> Template:
     return compile_template(source, name=name, max_length=_MAX_TEMPLATE_LENGTH, is_html=is_html)
 
 

@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from connector.choices import CsvDelimiter, CsvDialect, ExportFormat
-from connector.jobs.key_types import STRICT, Identity, Name, find_folder
+from connector.jobs.key_types import STRICT_CONFIG, Identity, Name, find_folder
 from connector.jobs.mail_models import Mail, Notify
 from connector.jobs.source_models import JobSource, Suppress
 from connector.jobs.subscriber_models import BaseKeys, FieldName, MappedField, ZipPolicy, find_rule_faults
@@ -58,7 +58,7 @@ SchemaName = Annotated[
 class JobService(BaseModel):
     """The service and its connection. The token is never part of a job."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     base_url: str | None = Field(
         default=None,
@@ -101,7 +101,7 @@ class JobService(BaseModel):
 class JobSubscriber(BaseModel):
     """The mapping of a row to a subscriber. Without `fields`, headers decide the field of a column."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     base: BaseKeys = Field(description="Base that the subscribers are created in.")
     identity: Identity = Field(
@@ -112,11 +112,11 @@ class JobSubscriber(BaseModel):
         default=None,
         alias="fields",
         description="Source of each field, as pairs field: column, or field: rule with the keys below. "
-        "Without this key, found by the column headers.",
+        "Without this key, the column headers decide.",
     )
     by_headers: bool | None = Field(
         default=None,
-        description="Also find columns by their headers, for fields that `fields` does not list. A field with an empty "
+        description="For fields that are not in `fields`: also find a column by its header. A field with an empty "
         "value in `fields` gets no column. Without this key: true if the job has no `fields`, else false.",
     )
     required: tuple[FieldName, ...] = Field(
@@ -150,7 +150,7 @@ class JobSubscriber(BaseModel):
 class Load(BaseModel):
     """The settings of a load (architecture 4 and 6)."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     max_rate: float | None = Field(
         default=None,
@@ -169,8 +169,8 @@ class Load(BaseModel):
         default=30.0,
         ge=0,
         alias="quiet_period",
-        description="Longest time that the service needs to list a new subscriber. The connector waits this long "
-        "before a missing subscriber counts as absent.",
+        description="Longest time that the service needs to list a new subscriber. A subscriber counts as absent only "
+        "if a look-up after this time does not find the subscriber.",
     )
     fresh_s: Duration = Field(
         default=900.0,
@@ -197,7 +197,7 @@ class Load(BaseModel):
 class Guard(BaseModel):
     """The limits that end a run. All but `max_rejected` are checked before the run sends anything."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     max_invalid: Share | None = Field(
         default=None,
@@ -225,7 +225,7 @@ class Guard(BaseModel):
 class Filters(BaseModel):
     """The filters of an export (service-api.md 4.3). A filter that is not set matches all subscribers."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     id: int | None = Field(
         default=None, ge=1, description="Export only the subscriber with this id. Without this key, all."
@@ -271,7 +271,7 @@ class Filters(BaseModel):
 class Export(BaseModel):
     """The export of the list: its destination, its limits and its format."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     to: Annotated[str, AfterValidator(_resolve_destination)] = Field(
         repr=False,
@@ -353,7 +353,7 @@ class Export(BaseModel):
 class Receipts(BaseModel):
     """The destination of receipts: one row for each subscriber that a run created, found changed, or left open."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     to: Annotated[str, AfterValidator(_resolve_destination)] = Field(
         repr=False,
@@ -367,7 +367,7 @@ class Receipts(BaseModel):
 class Job(BaseModel):
     """One job: a name, and either `source` and `subscriber` (a load), `source` and `mail`, or `export`."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     name: Name = Field(alias="job", description="Name of the job in reports and in the ledger.")
     service: JobService = Field(
@@ -472,7 +472,7 @@ class Job(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        is_load = any(part is not None for part in (self.source, self.subscriber, self.suppress, self.guard))
+        is_load = any(section is not None for section in (self.source, self.subscriber, self.suppress, self.guard))
         is_load = is_load or "load" in self.model_fields_set or self.mail is not None
         if is_load and self.is_export:
             raise ValueError("a job has either source and subscriber, or export: remove one of them")

@@ -151,25 +151,25 @@ def replace_references(document: Document, environ: Mapping[str, str]) -> Docume
     """
     faults = list(document.faults)
 
-    def fill(value: Any, keys: Keys) -> Any:
+    def fill_value(value: Any, keys: Keys) -> Any:
         if isinstance(value, dict):
-            return {name: fill(item, (*keys, name)) for name, item in value.items()}
+            return {name: fill_value(item, (*keys, name)) for name, item in value.items()}
         if isinstance(value, list):
-            return [fill(item, (*keys, index)) for index, item in enumerate(value)]
+            return [fill_value(item, (*keys, index)) for index, item in enumerate(value)]
         if isinstance(value, str):
             text, problems = _fill_text(value, environ)
             faults.extend(JobFault(keys, find_line(document.lines, keys), problem) for problem in problems)
             return text
         return value
 
-    values = {name: fill(value, (name,)) for name, value in document.values.items()}
+    values = {name: fill_value(value, (name,)) for name, value in document.values.items()}
     return Document(values, document.lines, tuple(faults))
 
 
 def _fill_text(text: str, environ: Mapping[str, str]) -> tuple[str, list[str]]:
     problems: list[str] = []
 
-    def replace(reference: re.Match[str]) -> str:
+    def replace_reference(reference: re.Match[str]) -> str:
         name = reference["name"]
         if reference["escaped"]:
             return reference["escaped"]
@@ -181,7 +181,7 @@ def _fill_text(text: str, environ: Mapping[str, str]) -> tuple[str, list[str]]:
             return environ[name]
         return ""
 
-    return _REFERENCE.sub(replace, text), problems
+    return _REFERENCE.sub(replace_reference, text), problems
 
 
 def _explain_error(error: ErrorDetails, keys: Keys, model: type[BaseModel], written_values: Mapping[str, Any]) -> str:

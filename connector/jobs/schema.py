@@ -56,9 +56,13 @@ def build_schema() -> dict[str, Any]:
     ):
         # A person is a text or a group of keys; `to` and `reply_to` also allow a list.
         if "$ref" not in mail[name]:
-            person = {"anyOf": [{"type": "string"}, _PERSON_SCHEMA]}
-            shape = person if name == "from" else {"anyOf": [*person["anyOf"], {"type": "array", "items": person}]}
-            mail[name] = {"description": mail[name]["description"], **shape}
+            person_schema = {"anyOf": [{"type": "string"}, _PERSON_SCHEMA]}
+            key_schema = (
+                person_schema
+                if name == "from"
+                else {"anyOf": [*person_schema["anyOf"], {"type": "array", "items": person_schema}]}
+            )
+            mail[name] = {"description": mail[name]["description"], **key_schema}
     subscriber["required"]["items"] = {"enum": [field.name for field in SENT_FIELDS]}
     loose_schema: dict[str, Any] = _accept_texts(schema)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **loose_schema, "title": "A job of connector"}
@@ -103,7 +107,7 @@ def list_keys(model: type[BaseModel] = Job, prefix: str = "") -> list[JobKey]:
     for name, info in model.model_fields.items():
         key = f"{prefix}{info.alias or name}"
         description = info.description or ""
-        keys.append(JobKey(key, info.is_required(), _describe_type(info), _write_default(info), description))
+        keys.append(JobKey(key, info.is_required(), _describe_type(info), _format_default(info), description))
         group = find_model(info.annotation)
         if group is not None:
             keys += list_keys(group, f"{key}.<field>." if name == "fields_" else f"{key}.")
@@ -161,15 +165,20 @@ def _unwrap(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
 
 
 def _describe_bounds(metadata: Sequence[Any]) -> str:
-    names = ("ge", "gt", "le")
-    bounds = {name: value for item in metadata for name in names if (value := getattr(item, name, None)) is not None}
+    bound_names = ("ge", "gt", "le")
+    bounds = {
+        bound_name: value
+        for item in metadata
+        for bound_name in bound_names
+        if (value := getattr(item, bound_name, None)) is not None
+    }
     bound_texts = [f", {bounds['ge']:,} or more"] if "ge" in bounds else []
     bound_texts += [f", more than {bounds['gt']:,}"] if "gt" in bounds else []
     bound_texts += [f", at most {bounds['le']:,}"] if "le" in bounds else []
     return "".join(bound_texts)
 
 
-def _write_default(info: FieldInfo) -> str:
+def _format_default(info: FieldInfo) -> str:
     """Return the default of a key in the form of a job file, or "" if there is no default."""
     value = None if info.is_required() or info.default_factory is not None else info.default
     if value is None or value == ():

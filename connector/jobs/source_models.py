@@ -1,6 +1,6 @@
 """The keys `source` and `suppress` of a job file: files and databases with rows.
 
-The purpose of the rows does not matter here.
+This module does not depend on what the rows are used for.
 """
 
 import codecs
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from connector.jobs.key_types import STRICT, FileLocation, Identity, find_folder
+from connector.jobs.key_types import STRICT_CONFIG, FileLocation, Identity, find_folder
 from connector.units import parse_duration, resolve_url
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _UNKNOWN_CURSOR_MESSAGE = "the query uses :cursor; add source.sql.cursor with it
 class Cursor(BaseModel):
     """The column that makes a source incremental. A run continues from the largest value of the earlier runs."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     column: str = Field(
         min_length=1, description="Column of the result whose value grows when a row changes, such as updated_at."
@@ -88,7 +88,7 @@ def _find_encoding(name: str) -> str:
 class FileSource(BaseModel):
     """A file of rows, or the files that match a pattern."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     path: FileLocation = Field(
         description="Path of the file (relative to the job file), an object such as s3://bucket/people.csv, or a "
@@ -129,7 +129,7 @@ class FileSource(BaseModel):
 class SqlRows(BaseModel):
     """Rows of a database: the result of a query, or a whole table."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     url: Annotated[str, AfterValidator(_resolve_url)] = Field(
         repr=False, description="SQLAlchemy URL of the database, such as postgresql://user@host/crm."
@@ -168,7 +168,7 @@ class SqlSource(SqlRows):
 class JobSource(BaseModel):
     """The source of the rows: a file or a database."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     file: FileSource | None = Field(default=None, description="Read rows from a file. Set either file or sql.")
     sql: SqlSource | None = Field(default=None, description="Read rows from a database. Set either file or sql.")
@@ -196,7 +196,7 @@ class Suppress(BaseModel):
     """The subscribers that are never created: subscribers on a list, and subscribers that are inactive in the
     service."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     file: ListFile | None = Field(
         default=None, description="Read the suppressed identities from a file. Set file or sql, not both."

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from connector.errors import ConfigurationError
 from connector.fields import BY_NAME, FIELDS, SENT_FIELDS, BaseRef, wire_name
-from connector.jobs.key_types import STRICT, ColumnName, Name, accept_short_form
+from connector.jobs.key_types import STRICT_CONFIG, ColumnName, Name, accept_short_form
 from connector.subscribers.rules import BaseColumn, Case, ColumnRule, find_kind_faults, parse_base
 
 ZipPolicy = Literal["omit", "reject", "custom_field1", "custom_field2", "custom_field3"]
@@ -39,14 +39,14 @@ def _read_null_as_empty(value: Any) -> Any:
     return "" if value is None else value
 
 
-def _write_boolean(value: Any) -> Any:
+def _format_boolean(value: Any) -> Any:
     """Return the text of a boolean. A job that was built in Python may have True, but the `true` of a file is already a
     text."""
     return str(value).lower() if isinstance(value, bool) else value
 
 
 FieldName = Annotated[str, AfterValidator(check_field_name)]
-Constant = Annotated[str | None, BeforeValidator(_write_boolean)]
+Constant = Annotated[str | None, BeforeValidator(_format_boolean)]
 Cell = Annotated[str, BeforeValidator(_read_null_as_empty)]
 
 
@@ -59,7 +59,7 @@ def _check_region(value: str) -> str:
 class PhoneForm(BaseModel):
     """The form of phone numbers. `e164: DE` is short for `e164: {region: DE}`."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     region: Annotated[str, AfterValidator(_check_region)] = Field(
         description="Country of numbers without a country code, as two letters such as DE."
@@ -81,7 +81,7 @@ Formats = Annotated[tuple[str, ...], BeforeValidator(_list_one)]
 class FieldRule(BaseModel):
     """The source of one field, and the steps that read its cells. `ColumnRule` describes the steps and their order."""
 
-    model_config = STRICT
+    model_config = STRICT_CONFIG
 
     column: ColumnName | None = Field(
         default=None, description="Column that fills the field. Set one of column, template and value."
@@ -183,7 +183,7 @@ NamedBase = Annotated[str, AfterValidator(_check_base)]
 class BaseKeys(BaseModel):
     """The base that the job's subscribers belong to."""
 
-    model_config = ConfigDict(**STRICT, title="Base")
+    model_config = ConfigDict(**STRICT_CONFIG, title="Base")
 
     id: int | None = Field(default=None, ge=1, description="Id of the base. Set one of id, name and column.")
     name: Name | None = Field(default=None, description="Name of the base. Set one of id, name and column.")

@@ -16,7 +16,7 @@ from connector.control import Stop
 from connector.errors import ConfigurationError, ConnectorError
 from connector.export import run_export
 from connector.imports.flow import run_load
-from connector.jobs.arguments import FILE_ARGUMENTS, build_rows_job, name_import, override_receipts, write_options
+from connector.jobs.arguments import FILE_ARGUMENTS, build_rows_job, format_options, name_import, override_receipts
 from connector.jobs.export_planner import plan_export_job
 from connector.jobs.load_planner import RunRequest, plan_import, plan_sync
 from connector.jobs.mail_planner import plan_mail
@@ -343,8 +343,8 @@ class Connector:
         if not isinstance(rows, str | PathLike):
             source = open_rows(rows, rows_job.name if job is None else options.get("name", job.name))
         if job is None:
-            return plan_import(rows_job, settings, request, rows=source, options=write_options(rows_job))
-        return plan_import(rows_job, settings, request, rows=source, is_by_job_file=True)
+            return plan_import(rows_job, settings, request, rows=source, options=format_options(rows_job))
+        return plan_import(rows_job, settings, request, rows=source, has_job_file=True)
 
 
 def _refuse_file_arguments(arguments: Mapping[str, Any]) -> None:
@@ -372,12 +372,12 @@ def _check_wait(wait_s: float) -> float:
 def _run_job(job: Job, settings: Settings, flow: _Flow) -> Report:
     """Run the flow, and send the job's alert."""
 
-    async def work(stop: Stop, progress: Progress) -> Report:
+    async def run_and_alert(stop: Stop, progress: Progress) -> Report:
         report = await flow(stop, progress)
         report.messages += await send_alert(job.notify, report, settings.state_dir, Stop())
         return report
 
-    return run_flow(work, settings.time_limit_s)
+    return run_flow(run_and_alert, settings.time_limit_s)
 
 
 def _compose_message(to: str | Sequence[str], sender: str, subject: str, options: SendOptions) -> Message:

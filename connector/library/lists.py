@@ -107,8 +107,8 @@ def read_subscribers(
     """
     sweep, certificate = _read_all(options, chunksize)
     if chunksize is not None:
-        return (_certify(build_frame(table), certificate) for table in sweep.read(chunksize))
-    return _certify(build_frame(pa.concat_tables(sweep.read(CHUNK_ROWS))), certificate)
+        return (_attach_certificate(build_frame(table), certificate) for table in sweep.read(chunksize))
+    return _attach_certificate(build_frame(pa.concat_tables(sweep.read(CHUNK_ROWS))), certificate)
 
 
 def read_batches(*, chunksize: int = CHUNK_ROWS, **options: Unpack[ListOptions]) -> pa.RecordBatchReader:
@@ -142,12 +142,12 @@ def build_frame(table: pa.Table) -> pd.DataFrame:
 
     from connector.subscribers.validation import build_listed_schema
 
-    types = {
+    column_types = {
         pa.int64(): pd.Int64Dtype(),
         pa.bool_(): pd.BooleanDtype(),
         pa.string(): pd.StringDtype(na_value=float("nan")),
     }
-    frame = table.to_pandas(types_mapper=lambda kind: types.get(kind, pd.ArrowDtype(kind)))
+    frame = table.to_pandas(types_mapper=lambda kind: column_types.get(kind, pd.ArrowDtype(kind)))
     schema = build_listed_schema()
     checked_frame: pd.DataFrame = schema.remove_columns(
         [name for name in schema.columns if name not in frame]
@@ -173,12 +173,12 @@ class StoredSweep:
         self.schema = schema
         self._run_id = uuid4().hex
         self._exported_at = datetime.now(UTC)
-        self._begin()
+        self._begin_sweep()
 
     def start_sweep(self, number: int) -> None:
         """Delete the rows of the previous sweep."""
         self.close()
-        self._begin()
+        self._begin_sweep()
 
     def receive_rows(self, rows: pa.RecordBatch) -> None:
         """Store a page of rows."""
@@ -189,13 +189,13 @@ class StoredSweep:
         """Yield all rows in their order, in tables of at most `chunk_rows` rows. If there are no rows, yield one empty
         table. Can be called only once."""
         try:
-            remaining = self.schema.empty_table()
+            remaining_rows = self.schema.empty_table()
             for batch in self._stage.close_rows().read():
-                remaining = pa.concat_tables([remaining, pa.Table.from_batches([batch])])
-                while len(remaining) > chunk_rows:
-                    yield remaining.slice(0, chunk_rows)
-                    remaining = remaining.slice(chunk_rows)
-            yield remaining
+                remaining_rows = pa.concat_tables([remaining_rows, pa.Table.from_batches([batch])])
+                while len(remaining_rows) > chunk_rows:
+                    yield remaining_rows.slice(0, chunk_rows)
+                    remaining_rows = remaining_rows.slice(chunk_rows)
+            yield remaining_rows
         finally:
             self.close()
 
@@ -203,7 +203,7 @@ class StoredSweep:
         """Close the file, which deletes all rows."""
         self._close_stage()
 
-    def _begin(self) -> None:
+    def _begin_sweep(self) -> None:
         self._stage = open_stage(self.schema)
         self._close_stage = weakref.finalize(self, self._stage.discard)
 
@@ -250,6 +250,6 @@ def _read_all(options: ListOptions, chunksize: int | None) -> tuple[StoredSweep,
     return sweep, certificate
 
 
-def _certify(frame: pd.DataFrame, certificate: Certificate) -> pd.DataFrame:
+def _attach_certificate(frame: pd.DataFrame, certificate: Certificate) -> pd.DataFrame:
     frame.attrs["certificate"] = certificate.as_report()
     return frame

@@ -42,14 +42,14 @@ class ServiceOptions(TypedDict, total=False):
 _MAX_WAITED_INTERRUPTIONS = 2  # after a third interruption, the caller no longer waits for the thread
 
 
-def run_in_thread(work: Callable[[Stop], Coroutine[Any, Any, T]]) -> T:
-    """Run `work` in a thread, and return its result or raise its error.
+def run_in_thread(start_work: Callable[[Stop], Coroutine[Any, Any, T]]) -> T:
+    """Run the coroutine that `start_work` returns in a thread, and return its result or raise its error.
 
-    A first interruption of the caller sets the Stop of the work. A second interruption cancels the work. After a third
-    interruption, the caller no longer waits. The first interruption is raised.
+    A first interruption of the caller sets the Stop of the coroutine. A second interruption cancels the coroutine.
+    After a third interruption, the caller no longer waits. The first interruption is raised.
     """
     loop, stop, result_future = uvloop.new_event_loop(), Stop(), Future[T]()
-    task = loop.create_task(work(stop))
+    task = loop.create_task(start_work(stop))
     interruptions = list[BaseException]()
 
     def interrupt() -> None:
@@ -92,14 +92,14 @@ def run_flow(
     the status of the run."""
     reports: list[Report] = []
 
-    async def work(stop: Stop) -> Report:
+    async def start_work(stop: Stop) -> Report:
         if time_limit_s is not None:
             stop.stop_after(time_limit_s)
         reports.append(await flow(stop, Progress()))
         return reports[0]
 
     try:
-        return run_in_thread(work)
+        return run_in_thread(start_work)
     except BaseException as interruption:
         for report in reports:
             interruption.add_note(

@@ -17,12 +17,13 @@ from aiohttp import web
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER on, for 0 s: closing sends a reset
 
 
-class Ending(StrEnum):
-    """What happens to a response and its connection. The value of a member is its name in the counts of requests."""
+class Delivery(StrEnum):
+    """How a response is delivered, and what happens to its connection. The value of a member is its name in the counts
+    of requests."""
 
     WHOLE = "whole"  # the response is sent
     CUT = "cut"  # nothing is sent, and the connection ends
-    PART = "cut_in_answer"  # half of the response is sent, then the connection ends
+    HALF = "cut_in_answer"  # half of the response is sent, then the connection ends
     SILENT = "hung"  # nothing is sent, and the connection stays open
 
 
@@ -66,17 +67,17 @@ class Connection:
         self.quiet_until = -inf
         """The end of the pause that a Retry-After on this connection asked for (seconds of the service's clock)."""
         self._transport: asyncio.Transport | None = None
-        self._finished: asyncio.Future[tuple[Response, Ending, str]] | None = None
+        self._finished: asyncio.Future[tuple[Response, Delivery, str]] | None = None
 
     @property
     def is_gone(self) -> bool:
         """Whether the client has closed the connection, so that no response can reach the client."""
         return self._transport is None or self._transport.is_closing()
 
-    def finish(self, response: Response, ending: Ending = Ending.WHOLE, cut_by: str = "close") -> None:
+    def finish(self, response: Response, delivery: Delivery = Delivery.WHOLE, cut_by: str = "close") -> None:
         """End the request. If the client has closed the connection, do nothing."""
-        if ending is not Ending.SILENT and self._finished is not None and not self._finished.done():
-            self._finished.set_result((response, ending, cut_by))
+        if delivery is not Delivery.SILENT and self._finished is not None and not self._finished.done():
+            self._finished.set_result((response, delivery, cut_by))
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Return the answer to a request, or cut the connection. aiohttp writes nothing to a connection that is cut."""
@@ -87,16 +88,16 @@ class Connection:
         path, _, query = request.raw_path.partition("?")
         self._finished = asyncio.get_running_loop().create_future()
         self._receive(Request(request.method, path, query, request.headers, body), self)
-        response, ending, cut_by = await self._finished
+        response, delivery, cut_by = await self._finished
         headers = {"Content-Type": response.content_type, **dict(response.headers)}
-        if ending is Ending.WHOLE:
+        if delivery is Delivery.WHOLE:
             return web.Response(body=response.body, status=response.status, headers=headers)
         answer = web.StreamResponse(status=response.status or 200, headers=headers)
-        if ending is Ending.PART and response.body:
+        if delivery is Delivery.HALF and response.body:
             answer.content_length = len(response.body)
             await answer.prepare(request)
             await answer.write(response.body[: len(response.body) // 2])
-        if transport is not None and ending is Ending.CUT and cut_by == "reset":
+        if transport is not None and delivery is Delivery.CUT and cut_by == "reset":
             sock = transport.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             transport.abort()

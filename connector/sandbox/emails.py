@@ -29,7 +29,7 @@ _HEADER_NAME = r"^[!-9;-~]+$"  # RFC 5322, 2.2: printable ASCII without the colo
 
 
 def _check_one_line(text: str) -> str:
-    if any(control in text for control in "\r\n\0"):
+    if any(control_character in text for control_character in "\r\n\0"):
         raise ValueError("the text must be on one line")
     return text
 
@@ -49,25 +49,25 @@ def _decode_content(value: object) -> bytes:
 _OneLine = Annotated[str, AfterValidator(_check_one_line)]
 
 
-class _Part(BaseModel):
+class _EmailModel(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, alias_generator=to_pascal, defer_build=True)
 
 
-class Mailbox(_Part):
+class Mailbox(_EmailModel):
     """A recipient or the sender. The email is required, and the name is recommended."""
 
     email: Annotated[str, AfterValidator(_check_address)]
     name: _OneLine = ""
 
 
-class Header(_Part):
+class Header(_EmailModel):
     """An extra header."""
 
     name: Annotated[str, Field(pattern=_HEADER_NAME)]
     value: _OneLine
 
 
-class Attachment(_Part):
+class Attachment(_EmailModel):
     """A decoded file of an email."""
 
     content: Annotated[bytes, PlainValidator(_decode_content)] = Field(alias="ContentBase64")
@@ -83,7 +83,7 @@ class Attachment(_Part):
         return self
 
 
-class TrackingSettings(_Part):
+class TrackingSettings(_EmailModel):
     """The kinds of tracking. None leaves the choice to the service."""
 
     track_links: bool | None = None
@@ -92,7 +92,7 @@ class TrackingSettings(_Part):
     track_unsubscribe: bool | None = None
 
 
-class EmailSettings(_Part):
+class EmailSettings(_EmailModel):
     """The settings of sending. None leaves the choice to the service."""
 
     inline_images: bool | None = None
@@ -101,7 +101,7 @@ class EmailSettings(_Part):
     use_dkim_selector: _OneLine | None = None
 
 
-class Email(_Part):
+class Email(_EmailModel):
     """An email without its settings."""
 
     to: Annotated[list[Mailbox], Field(min_length=1)]
@@ -125,7 +125,7 @@ class Email(_Part):
         return self
 
 
-class SendEmail(_Part):
+class SendEmail(_EmailModel):
     """An email with its settings."""
 
     tracking_settings: TrackingSettings | None = None
@@ -133,7 +133,7 @@ class SendEmail(_Part):
     email: Email
 
 
-class _SendBody(_Part):
+class _SendBody(_EmailModel):
     send_email: SendEmail
 
 
@@ -156,15 +156,15 @@ def parse_email(body: bytes, settings: SandboxSettings) -> SendEmail:
 # the .eml file
 
 
-def compose_eml(send_email: SendEmail, message_id: str, at: float) -> bytes:
-    """Return the bytes of an .eml file (RFC 5322, MIME). `at` is the time at which the service accepted the email (Unix
-    seconds)."""
+def compose_eml(send_email: SendEmail, message_id: str, accepted_at: float) -> bytes:
+    """Return the bytes of an .eml file (RFC 5322, MIME). `accepted_at` is the time at which the service accepted the
+    email (Unix seconds)."""
     email = send_email.email
     mailboxes = (*email.to, *email.cc, *email.bcc, *email.reply_to, email.sender)
     is_ascii = all(mailbox.email.isascii() for mailbox in mailboxes)
     message = EmailMessage(policy=SMTP if is_ascii else SMTPUTF8)
     message["Message-ID"] = message_id
-    message["Date"] = datetime.fromtimestamp(at, UTC)
+    message["Date"] = datetime.fromtimestamp(accepted_at, UTC)
     message["From"] = _build_address(email.sender)
     for name, mailboxes_of_header in (
         ("To", email.to),

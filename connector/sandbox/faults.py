@@ -41,9 +41,9 @@ FATES: dict[Fault | None, Fate] = {
     Fault.CUT_ANSWER: Fate.CUT_IN_ANSWER,
     Fault.HANG_AFTER: Fate.HUNG,
     Fault.GARBAGE_AFTER: Fate.GARBAGE,
-    Fault.CREATED_422: Fate.AS_422,
-    Fault.CREATED_429: Fate.AS_429,
-    Fault.EXECUTED_STATUS: Fate.AS_REFUSED,
+    Fault.CREATED_422: Fate.ANSWERED_422,
+    Fault.CREATED_429: Fate.ANSWERED_429,
+    Fault.EXECUTED_STATUS: Fate.ANSWERED_AS_REFUSED,
     Fault.WRONG_ANSWER: Fate.WRONG,
     Fault.REPEAT: Fate.ANSWERED,
     Fault.DISCARD: Fate.ANSWERED,  # a request that is not a create is executed and answered
@@ -51,9 +51,9 @@ FATES: dict[Fault | None, Fate] = {
 
 
 class FaultDraw:
-    """The draw of faults. One random number decides the fault of a request.
+    """Draws the fault of each request, or no fault. One random number decides.
 
-    The probability of a fault is its share of the requests that have no earlier fault.
+    A fault is drawn with its probability from the requests that have no earlier fault.
     """
 
     def __init__(self, settings: SandboxSettings) -> None:
@@ -73,7 +73,7 @@ class FaultDraw:
         return tuple(Fault)[index] if index < len(Fault) else None
 
 
-class Block:
+class CreateBlock:
     """A block of creates. The block begins with the create that has the number `blocked_from`, and refuses all creates
     for a time, or until it has refused a number of creates."""
 
@@ -82,14 +82,14 @@ class Block:
         self._received_count = self._refused_count = 0
         self._start_at = math.inf
 
-    def follow(self, settings: SandboxSettings) -> "Block":
+    def apply_settings(self, settings: SandboxSettings) -> "CreateBlock":
         """Return the block for these settings: a new block if `blocked_from` has changed, or else this block."""
         if settings.blocked_from != self._settings.blocked_from:
-            return Block(settings)
+            return CreateBlock(settings)
         self._settings = settings
         return self
 
-    def refuses(self, now: float) -> bool:
+    def refuses_create(self, now: float) -> bool:
         """Count a create, and return whether the block refuses the create."""
         settings = self._settings
         self._received_count += 1

@@ -17,10 +17,10 @@ from connector.sandbox.subscriber import (
     RejectedError,
     build_rejection,
     cut_base_fields,
+    format_activity,
+    format_id_as_number,
+    format_uuid,
     omit_identity_fields,
-    write_activity,
-    write_id_as_number,
-    write_uuid,
 )
 from connector.sandbox.switches import SandboxSettings
 
@@ -104,7 +104,7 @@ def parse_query(text: str, settings: SandboxSettings) -> Query:
 # the subscribers that a query finds
 
 
-def find_rows(store: SubscriberStore, query: Query, settings: SandboxSettings) -> list[int]:
+def find_subscriber_ids(store: SubscriberStore, query: Query, settings: SandboxSettings) -> list[int]:
     """Return the ids of all subscribers that a query finds under these switches, in the order of the list.
 
     With the switch `order` = email, the ids are in the order of the emails. In all other cases, the ids ascend, also
@@ -124,8 +124,8 @@ def find_rows(store: SubscriberStore, query: Query, settings: SandboxSettings) -
 
         candidates = _find_candidates(store, query, settings)
         if candidates is None:
-            is_by_person = all(filter_.name in _PERSON_FILTERS for filter_ in query.filters)
-            ids = store.scan(matches, is_by_person=is_by_person)
+            reads_only_person_fields = all(filter_.name in _PERSON_FILTERS for filter_ in query.filters)
+            ids = store.scan(matches, reads_only_person_fields=reads_only_person_fields)
         else:
             ids = [
                 candidate for candidate in candidates if store.is_visible(candidate) and matches(store.read(candidate))
@@ -136,8 +136,10 @@ def find_rows(store: SubscriberStore, query: Query, settings: SandboxSettings) -
         }
         ids = [subscriber_id for subscriber_id in ids if subscriber_id not in hidden_ids]
     if settings.hide:
-        asked_values = {filter_.name: filter_.value for filter_ in query.filters}
-        ids = [subscriber_id for subscriber_id in ids if not _is_hidden(store, subscriber_id, asked_values, settings)]
+        requested_values = {filter_.name: filter_.value for filter_ in query.filters}
+        ids = [
+            subscriber_id for subscriber_id in ids if not _is_hidden(store, subscriber_id, requested_values, settings)
+        ]
     if settings.filters_return == "first" and any(filter_.name in _IDENTITY_FILTERS for filter_ in query.filters):
         ids = ids[:1]
     if settings.order == "email":
@@ -160,18 +162,21 @@ def _matches(filter_: Filter, settings: SandboxSettings, subscriber: dict[str, A
 
 
 def _is_hidden(
-    store: SubscriberStore, subscriber_id: int, asked_values: Mapping[str, int | bool | str], settings: SandboxSettings
+    store: SubscriberStore,
+    subscriber_id: int,
+    requested_values: Mapping[str, int | bool | str],
+    settings: SandboxSettings,
 ) -> bool:
-    """Return whether the list leaves a subscriber out (switch `hide`). `asked_values` are the values of the request's
-    filters by name."""
+    """Return whether the list leaves a subscriber out (switch `hide`). `requested_values` are the values of the
+    request's filters by name."""
     subscriber = store.read(subscriber_id)
     gender = subscriber.get("Gender") or ""
     is_hidden_by_class = {
-        "inactive": subscriber.get("IsActive") is not True and asked_values.get("IsActive") is not False,
-        _CLASS_BY_GENDER[gender]: asked_values.get("Gender") != gender,
+        "inactive": subscriber.get("IsActive") is not True and requested_values.get("IsActive") is not False,
+        _CLASS_BY_GENDER[gender]: requested_values.get("Gender") != gender,
         "unconfirmed": subscriber_id in store.created,
-        "no_email": not subscriber.get("Email") and not asked_values.keys() & {"Id", "ClientUserId"},
-        "old_ids": subscriber_id < settings.old_ids_below and "Id" not in asked_values,
+        "no_email": not subscriber.get("Email") and not requested_values.keys() & {"Id", "ClientUserId"},
+        "old_ids": subscriber_id < settings.old_ids_below and "Id" not in requested_values,
     }
     return any(is_hidden_by_class.get(name, False) for name in settings.hide)
 
@@ -212,16 +217,17 @@ class SubscriberList:
         self._settings: SandboxSettings | None = None
 
     def find(self, query: Query, settings: SandboxSettings) -> list[int]:
-        """Return the result of `find_rows`. If many pages of a list are read, the store is searched only once."""
+        """Return the result of `find_subscriber_ids`. If many pages of a list are read, the store is searched only "
+        "once."""
         is_ready = query.base_id is not None or not (query.filters or settings.hidden_bases)
         if is_ready and settings.order != "email" and not settings.hide:
-            return find_rows(self._store, query, settings)  # the store already has this list
+            return find_subscriber_ids(self._store, query, settings)  # the store already has this list
         if self._version != self._store.version or self._settings is not settings:
             self._rows, self._version, self._settings = {}, self._store.version, settings
         if query.filters not in self._rows:
             while len(self._rows) >= _MAX_STORED_QUERIES:
                 del self._rows[next(iter(self._rows))]
-            self._rows[query.filters] = find_rows(self._store, query, settings)
+            self._rows[query.filters] = find_subscriber_ids(self._store, query, settings)
         return self._rows[query.filters]
 
     def read_page(self, query: Query, settings: SandboxSettings, now: float, random: Random) -> bytes:
@@ -229,7 +235,7 @@ class SubscriberList:
 
         Raise RejectedError for a page past the end, if the switch `past_end` is an error.
         """
-        self._store.show(now)
+        self._store.show_due_subscribers(now)
         ids = self.find(query, settings)
         if settings.replica_lags_ms:
             lag_s = random.choice(settings.replica_lags_ms) / 1000
@@ -255,25 +261,34 @@ class SubscriberList:
             page_ids = ids[max(0, len(ids) - stop) : max(0, len(ids) - start)][::-1]
         else:
             page_ids = ids[start:stop]
-        wires = self._store.read_wires(page_ids)
+        subscriber_jsons = self._store.read_jsons(page_ids)
         if settings.base_in_rows != "full":
-            wires = [cut_base_fields(wire, settings.base_in_rows) for wire in wires]
+            subscriber_jsons = [
+                cut_base_fields(subscriber_json, settings.base_in_rows) for subscriber_json in subscriber_jsons
+            ]
         if settings.rows_omit or settings.emails_in_rows == "masked":
             is_masked = settings.emails_in_rows == "masked"
-            wires = [omit_identity_fields(wire, settings.rows_omit, is_email_masked=is_masked) for wire in wires]
+            subscriber_jsons = [
+                omit_identity_fields(subscriber_json, settings.rows_omit, is_email_masked=is_masked)
+                for subscriber_json in subscriber_jsons
+            ]
         if settings.activity != "boolean":
-            wires = [write_activity(wire, settings.activity) for wire in wires]
+            subscriber_jsons = [
+                format_activity(subscriber_json, settings.activity) for subscriber_json in subscriber_jsons
+            ]
         if settings.client_user_ids == "number":
-            wires = [write_id_as_number(wire) for wire in wires]
+            subscriber_jsons = [format_id_as_number(subscriber_json) for subscriber_json in subscriber_jsons]
         if settings.uuids:
-            wires = [write_uuid(wire) for wire in wires]
+            subscriber_jsons = [format_uuid(subscriber_json) for subscriber_json in subscriber_jsons]
         total_count = max(0, row_count + settings.total_off)
         if settings.max_total:
             total_count = min(total_count, settings.max_total)
         body: dict[str, object] = {"TotalCount": total_count, "Offset": query.offset, "Limit": query.limit}
-        is_null_page = settings.past_end == "null" and not wires
+        is_null_page = settings.past_end == "null" and not subscriber_jsons
         body = {name: number for name, number in body.items() if name not in settings.list_omits}
-        body["Subscribers"] = None if is_null_page else [orjson.Fragment(wire) for wire in wires]
+        body["Subscribers"] = (
+            None if is_null_page else [orjson.Fragment(subscriber_json) for subscriber_json in subscriber_jsons]
+        )
         return orjson.dumps({"success": True, "SubscribersList": body})
 
 

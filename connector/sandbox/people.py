@@ -107,15 +107,15 @@ def _create_email(
 ) -> str:
     """Return an address in one of the usual forms. The number makes the address unique if `taken_emails` has the
     address."""
-    form_number = random.random()
+    form_draw = random.random()
     host = random.choice(_HOSTS)
-    if form_number < 0.02 and all(character.isalpha() for character in first_name):
+    if form_draw < 0.02 and all(character.isalpha() for character in first_name):
         local, host = unicodedata.normalize("NFC", first_name), random.choice(_NON_ASCII_HOSTS)  # SMTPUTF8 (RFC 6531)
-    elif form_number < 0.06:
+    elif form_draw < 0.06:
         local, host = f"{latin_first_name}.{latin_last_name}", random.choice(_NON_ASCII_HOSTS)
-    elif form_number < 0.14:
+    elif form_draw < 0.14:
         local = f"{latin_first_name}.{latin_last_name}+{random.choice(('news', 'shop', '2026'))}"
-    elif form_number < 0.22:
+    elif form_draw < 0.22:
         # The connector sends capitals unchanged, and compares addresses without case.
         local = f"{latin_first_name.capitalize()}.{latin_last_name.capitalize()}"
     else:
@@ -226,10 +226,12 @@ class SyntheticSubscribers:
     def select(self, matches: Callable[[dict[str, Any]], bool]) -> Iterator[int]:
         """Yield the ids of all subscribers that match. `matches` must not read Id, Email, ClientUserId or Phone,
         because only the other fields are the same for every id of one person."""
-        person_mask = [matches(orjson.loads(wire)) for wire in self.write(self.ids[:_PERSON_COUNT])]
+        person_mask = [
+            matches(orjson.loads(subscriber_json)) for subscriber_json in self.build_jsons(self.ids[:_PERSON_COUNT])
+        ]
         return compress(self.ids, cycle(person_mask))
 
-    def write(self, subscriber_ids: Iterable[int]) -> list[bytes]:
+    def build_jsons(self, subscriber_ids: Iterable[int]) -> list[bytes]:
         """Return the JSON of these subscribers, as the service writes it."""
         base = b',"Base":' + orjson.dumps({"Id": self.base_id, "Name": self.base_name})
         templates = _list_templates()

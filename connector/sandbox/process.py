@@ -25,7 +25,7 @@ class SandboxProcess:
         self, *, data: Path | None = None, token: str | None = None, port: int = 0, **switches: object
     ) -> None:
         self.token = token or secrets.token_urlsafe(24)
-        self._settings = [f"{name}={_write_text(value)}" for name, value in switches.items()]
+        self._settings = [f"{name}={_format_value(value)}" for name, value in switches.items()]
         self._data = data
         self._port = port
         self._child: subprocess.Popen[bytes] | None = None
@@ -145,7 +145,7 @@ class SandboxProcess:
         return value
 
 
-def _write_text(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

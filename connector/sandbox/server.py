@@ -1,13 +1,13 @@
 """Runs a sandbox: the socket on loopback, the event loop, the control address and the page. The sandbox ends by a
 signal, or with its parent.
 
-The control address is /_sandbox/ on the same port. Only tests and benchmarks use the control address:
+The control address is /_sandbox/ on the same port. Tests, benchmarks and `connector demo` use the control address:
 
 - GET: truth (?after=SEQUENCE), stats, outbox, switches
 - POST: switches {name: value}, reset, seed {count, base_id | base_name}
 
-Each control request must have the token as its Authorization header, with any value of the switch `authorization`,
-because other users of the machine can also reach this address.
+Each control request must have the plain token as its Authorization header, because other users of the machine can also
+reach this address. The switch `authorization` does not change this header.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from connector.sandbox.connection import Connection, Request, Response
 from connector.sandbox.service import OPERATIONS, Sandbox, Service, is_authorised
 from connector.sandbox.subscriber import build_rejection
-from connector.sandbox.switches import SandboxSettings, list_switches, parse_settings, write_value
+from connector.sandbox.switches import SandboxSettings, format_value, list_switches, parse_settings
 
 if TYPE_CHECKING:
     import jinja2
@@ -84,19 +84,19 @@ def answer_page(sandbox: Sandbox, request: Request) -> Response:
     if scheme.lower() != "basic" or not hmac.compare_digest(password, sandbox.token.encode()):
         text = "The sandbox's page asks for a name, which may be any, and a password, which is the sandbox's token."
         return Response(401, text.encode(), "text/plain; charset=utf-8", _LOGIN_HEADERS)
-    switch_values = {switch.name: write_value(getattr(sandbox.settings, switch.name)) for switch in list_switches()}
+    switch_values = {switch.name: format_value(getattr(sandbox.settings, switch.name)) for switch in list_switches()}
     if request.method == "GET":
         return _render_page(sandbox, dict(parse_qsl(request.query, keep_blank_values=True)), switch_values)
     if request.method != "POST":
         return Response(405, b"", _HTML, (*_PAGE_HEADERS, ("Allow", "GET, POST")))
     if request.headers.get("origin") != f"http://{request.headers.get('host')}":
         return Response(403, b"Only the sandbox's own page can send this form.", _HTML, _PAGE_HEADERS)
-    form = dict(parse_qsl(request.body.decode("utf-8", "replace"), keep_blank_values=True))
-    changed_values = {name: value for name, value in form.items() if switch_values.get(name) != value}
+    form_values = dict(parse_qsl(request.body.decode("utf-8", "replace"), keep_blank_values=True))
+    changed_values = {name: value for name, value in form_values.items() if switch_values.get(name) != value}
     try:
         sandbox.change_switches(changed_values)
     except ValueError as error:  # the form keeps the values that the person has entered
-        return _render_page(sandbox, {}, switch_values | form, problem=str(error))
+        return _render_page(sandbox, {}, switch_values | form_values, problem=str(error))
     target = "/?" + urlencode({"set": ", ".join(changed_values)}) + "#switches" if changed_values else "/#switches"
     return Response(303, b"", _HTML, (*_PAGE_HEADERS, ("Location", target)))
 
@@ -121,7 +121,7 @@ def _render_page(
                 "is_moved": value != switch.default,
             }
         )
-    started_at = sandbox.wall() - sandbox.clock()
+    started_at = sandbox.wall_clock() - sandbox.clock()
     requests = [
         {
             "at": datetime.fromtimestamp(started_at + at, UTC).strftime("%H:%M:%S.%f")[:-3],
@@ -138,7 +138,7 @@ def _render_page(
         subscribers=[store.read(subscriber_id) for subscriber_id in store.search(search_text, _MAX_SHOWN)],
         shown=_MAX_SHOWN,
         requests=requests,
-        emails=sandbox.outbox.read_last(_MAX_SHOWN, sandbox.wall()),
+        emails=sandbox.outbox.read_last(_MAX_SHOWN, sandbox.wall_clock()),
         opened=_open_email(sandbox, query.get("email", "")),
         groups=groups,
         changed=[switch for group in groups.values() for switch in group if switch["is_moved"]],
@@ -346,7 +346,7 @@ def _answer_control(sandbox: Sandbox, service: Service, request: Request) -> Res
                     sandbox.stats.read() | {"subscribers": len(sandbox.store), "emails": len(sandbox.outbox)}
                 )
             case "GET", "outbox":
-                return _build_json_response({"emails": sandbox.outbox.read_entries(sandbox.wall())})
+                return _build_json_response({"emails": sandbox.outbox.read_entries(sandbox.wall_clock())})
             case "POST", "switches":
                 sandbox.change_switches(_SWITCHES_ADAPTER.validate_json(request.body))
                 return _build_json_response(sandbox.settings.model_dump())

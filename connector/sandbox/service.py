@@ -19,20 +19,20 @@ from typing import Any, Protocol
 
 import orjson
 
-from connector.sandbox.connection import NO_RESPONSE, Ending, Request, Response
+from connector.sandbox.connection import NO_RESPONSE, Delivery, Request, Response
 from connector.sandbox.emails import Outbox, parse_email
-from connector.sandbox.faults import FATES, GARBAGE, Block, Fault, FaultDraw, build_limiter
+from connector.sandbox.faults import FATES, GARBAGE, CreateBlock, Fault, FaultDraw, build_limiter
 from connector.sandbox.listing import Filter, Query, SubscriberList, choose_id, draw_row, parse_query
 from connector.sandbox.people import SyntheticSubscribers
-from connector.sandbox.store import SubscriberStore, fold_base
+from connector.sandbox.store import SubscriberStore, fold_base_name
 from connector.sandbox.subscriber import (
     RejectedError,
     alter_values,
     fill_defaults,
+    format_activity,
+    format_id_as_number,
+    format_uuid,
     parse_create,
-    write_activity,
-    write_id_as_number,
-    write_uuid,
 )
 from connector.sandbox.switches import SandboxSettings, change_settings
 from connector.sandbox.truth import Fate, Stats, TruthLog
@@ -59,7 +59,7 @@ class Peer(Protocol):
     def is_gone(self) -> bool:
         """Whether the client has closed."""
 
-    def finish(self, response: Response, ending: Ending = Ending.WHOLE, cut_by: str = "close") -> None:
+    def finish(self, response: Response, delivery: Delivery = Delivery.WHOLE, cut_by: str = "close") -> None:
         """End the request."""
 
 
@@ -75,7 +75,7 @@ def is_authorised(request: Request, authorization: bytes) -> bool:
 
 class Sandbox:
     """The state of one sandbox, and the three operations. `clock` returns the seconds of a clock that never goes back,
-    and `wall` returns Unix seconds."""
+    and `wall_clock` returns Unix seconds."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Sandbox:
         token: str,
         data: Path | None,
         clock: Callable[[], float],
-        wall: Callable[[], float],
+        wall_clock: Callable[[], float],
     ) -> None:
         """Open the folder `data`, and create it if it is missing. Without `data`, the sandbox is empty and only in
         memory.
@@ -93,10 +93,10 @@ class Sandbox:
         if data is not None:
             data.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.token = token
-        self.clock, self.wall = clock, wall
+        self.clock, self.wall_clock = clock, wall_clock
         self.data = data
         self.outbox = Outbox(None if data is None else data / "outbox")
-        self.truth = TruthLog(None if data is None else data / "journal.jsonl", wall)
+        self.truth = TruthLog(None if data is None else data / "journal.jsonl", wall_clock)
         self._first_settings = settings
         self._set_start_state()
         for number, line in enumerate(self.truth.lines, start=1):
@@ -119,7 +119,7 @@ class Sandbox:
         self.stats = Stats()
         self.recent: deque[tuple[float, Request, str]] = deque(maxlen=_MAX_RECENT_REQUESTS)
         """The last requests of the API: the arrival (seconds of the clock), the request, and the answer."""
-        self.block = Block(self._first_settings)
+        self.block = CreateBlock(self._first_settings)
         self._set_settings(self._first_settings)
         self._build_limiter()
         self.random = Random(self.settings.seed)  # noqa: S311 - chances that must recur, not secrets
@@ -128,10 +128,10 @@ class Sandbox:
         """Apply an event of the journal."""
         match event["kind"]:
             case "created" | "churn_inserted":
-                wire = event["subscriber"]
-                self.store.bases.add(wire["Base"]["Id"], wire["Base"]["Name"])
-                email, client_user_id = wire.get("Email") or "", wire.get("ClientUserId") or ""
-                self.store.add(event["id"], event["base_id"], email, client_user_id, orjson.dumps(wire))
+                subscriber_json = event["subscriber"]
+                self.store.bases.add(subscriber_json["Base"]["Id"], subscriber_json["Base"]["Name"])
+                email, client_user_id = subscriber_json.get("Email") or "", subscriber_json.get("ClientUserId") or ""
+                self.store.add(event["id"], event["base_id"], email, client_user_id, orjson.dumps(subscriber_json))
                 self.store.created.update([event["id"]] if event["kind"] == "created" else [])
             case "updated":
                 self.store.replace(event["id"], orjson.dumps(event["subscriber"]))
@@ -166,7 +166,7 @@ class Sandbox:
     def _set_settings(self, settings: SandboxSettings) -> None:
         self.settings = settings
         self.faults = FaultDraw(settings)
-        self.block = self.block.follow(settings)
+        self.block = self.block.apply_settings(settings)
         self.authorization = settings.authorization.replace("{token}", self.token).encode()
 
     def _build_limiter(self) -> None:
@@ -182,7 +182,7 @@ class Sandbox:
             return self.create_subscriber(request.body, fate)
         if operation == "list":
             return self._list_subscribers(request)
-        entry = self.outbox.add(parse_email(request.body, self.settings), self.wall())
+        entry = self.outbox.add(parse_email(request.body, self.settings), self.wall_clock())
         ids = {"request_id": entry["request_id"], "message_id": entry["message_id"]}
         self.truth.append("sent", **ids, answered=fate, email=entry)
         send_result = {"SendMessageRequestId": entry["request_id"], "MessageId": entry["message_id"]}
@@ -206,8 +206,8 @@ class Sandbox:
     def create_subscriber(self, body: bytes, fate: Fate) -> Response:
         """Create a subscriber (service-api.md 4.2). Raise the errors of `execute`."""
         settings, store = self.settings, self.store
-        asked_id, asked_name, values = parse_create(body, settings)
-        base_id, base_name = self._find_base(asked_id, asked_name)
+        requested_base_id, requested_base_name, values = parse_create(body, settings)
+        base_id, base_name = self._find_base(requested_base_id, requested_base_name)
         email = values.get("Email")
         if settings.alter_fields or settings.alter_identity:
             alter_values(values, settings)
@@ -253,19 +253,19 @@ class Sandbox:
             store.replace(subscriber_id, subscriber_json)
         return Response(
             settings.created_status,
-            b'{"success":true,"Subscriber":' + self._write_answered_subscriber(subscriber_json) + b"}",
+            b'{"success":true,"Subscriber":' + self._format_answered_subscriber(subscriber_json) + b"}",
         )
 
     def answer_unstored(self, body: bytes) -> Response:
         """Return the answer to a create, and store nothing. Raise RejectedError if the request breaks a rule."""
         settings = self.settings
-        asked_id, asked_name, values = parse_create(body, settings)
-        base_id, base_name = self._find_base(asked_id, asked_name)
+        requested_base_id, requested_base_name, values = parse_create(body, settings)
+        base_id, base_name = self._find_base(requested_base_id, requested_base_name)
         id_and_base = {"Id": self.store.create_id(settings.id_step), "Base": {"Id": base_id, "Name": base_name}}
         subscriber_json = orjson.dumps(id_and_base | fill_defaults(values, settings.absent_fields))
         return Response(
             settings.created_status,
-            b'{"success":true,"Subscriber":' + self._write_answered_subscriber(subscriber_json) + b"}",
+            b'{"success":true,"Subscriber":' + self._format_answered_subscriber(subscriber_json) + b"}",
         )
 
     def _find_merged_ids(self, values: Mapping[str, Any], base_id: int) -> list[int]:
@@ -280,30 +280,38 @@ class Sandbox:
             ids = [subscriber_id for subscriber_id in ids if self.store.find_base_id(subscriber_id) == base_id]
         return sorted(ids, key=lambda subscriber_id: (self.store.find_base_id(subscriber_id) != base_id, subscriber_id))
 
-    def _write_answered_subscriber(self, wire: bytes) -> bytes:
+    def _format_answered_subscriber(self, subscriber_json: bytes) -> bytes:
         """Return the JSON of a subscriber in the form of an answer to a create."""
         settings = self.settings
         if settings.provisional_ids:
-            wire = orjson.dumps({**orjson.loads(wire), "Id": self.store.create_id(settings.id_step)})
+            subscriber_json = orjson.dumps(
+                {**orjson.loads(subscriber_json), "Id": self.store.create_id(settings.id_step)}
+            )
         if settings.activity != "boolean":
-            wire = write_activity(wire, settings.activity)
+            subscriber_json = format_activity(subscriber_json, settings.activity)
         if settings.client_user_ids == "number":
-            wire = write_id_as_number(wire)
-        return write_uuid(wire) if settings.uuids else wire
+            subscriber_json = format_id_as_number(subscriber_json)
+        return format_uuid(subscriber_json) if settings.uuids else subscriber_json
 
-    def _record_change(self, kind: str, id_: int, base_id: int, email: str | None, fate: Fate, wire: bytes) -> None:
-        subscriber = orjson.Fragment(wire)
-        self.truth.append(kind, id=id_, base_id=base_id, email=email, answered=fate, subscriber=subscriber)
+    def _record_change(
+        self, kind: str, subscriber_id: int, base_id: int, email: str | None, fate: Fate, subscriber_json: bytes
+    ) -> None:
+        subscriber = orjson.Fragment(subscriber_json)
+        self.truth.append(kind, id=subscriber_id, base_id=base_id, email=email, answered=fate, subscriber=subscriber)
 
     def _find_base(self, base_id: int | None, name: str | None) -> tuple[int, str]:
         """Return the Id and the Name of the base in which a create is stored: the named base, or its target in the
         switch `base_alias`."""
-        base_names = self.settings.base_names
+        base_name_matching = self.settings.base_names
         for alias, target in self.settings.base_alias.items():
-            if alias == str(base_id) if name is None else fold_base(alias, base_names) == fold_base(name, base_names):
+            if (
+                alias == str(base_id)
+                if name is None
+                else fold_base_name(alias, base_name_matching) == fold_base_name(name, base_name_matching)
+            ):
                 base_id, name = (int(target), None) if target.isascii() and target.isdigit() else (None, target)
                 break
-        return self.store.bases.find_or_create_base(base_id, name, base_names)
+        return self.store.bases.find_or_create_base(base_id, name, base_name_matching)
 
     def _churn(self, listed_base_id: int | None) -> None:
         """Delete and then insert subscribers, as the churn switches say. If `listed_base_id` is None, all bases were
@@ -314,29 +322,31 @@ class Sandbox:
         def draw_count(amount: float) -> int:
             return int(amount) + int(random.random() < amount - int(amount))
 
-        def find_rows() -> list[int]:
+        def find_subscriber_ids() -> list[int]:
             return self.listing.find(Query(0, 0, filters), settings)
 
         for _ in range(draw_count(settings.churn_delete)):
-            if rows := find_rows():
-                subscriber_id = draw_row(rows, settings, random)
+            if listed_ids := find_subscriber_ids():
+                subscriber_id = draw_row(listed_ids, settings, random)
                 self.truth.append("churn_deleted", id=subscriber_id)
                 store.remove(subscriber_id)
         for _ in range(draw_count(settings.churn_insert)):
-            rows = find_rows()
+            listed_ids = find_subscriber_ids()
             new_base_id = listed_base_id
             if new_base_id is None:
-                new_base_id = store.find_base_id(draw_row(rows, settings, random)) if rows else 1
+                new_base_id = store.find_base_id(draw_row(listed_ids, settings, random)) if listed_ids else 1
             base_id, name = store.bases.find_or_create_base(new_base_id, None)
             local_part = "somebody"
-            if settings.order == "email" and rows:  # the new subscriber is next to an existing one in the list
-                local_part = (store.read(draw_row(rows, settings, random)).get("Email") or "").partition("@")[0]
+            if settings.order == "email" and listed_ids:  # the new subscriber is next to an existing one in the list
+                local_part = (store.read(draw_row(listed_ids, settings, random)).get("Email") or "").partition("@")[0]
             email = f"{local_part}.churn-{self.truth.sequence + 1}@example.net"
-            subscriber_id = choose_id(store, rows, settings)
+            subscriber_id = choose_id(store, listed_ids, settings)
             base = {"Id": base_id, "Name": name}
-            wire = orjson.dumps({"Id": subscriber_id, "Base": base, "IsActive": True, "Email": email, "Gender": ""})
-            self._record_change("churn_inserted", subscriber_id, base_id, None, Fate.UNASKED, wire)
-            store.add(subscriber_id, base_id, email, "", wire)
+            subscriber_json = orjson.dumps(
+                {"Id": subscriber_id, "Base": base, "IsActive": True, "Email": email, "Gender": ""}
+            )
+            self._record_change("churn_inserted", subscriber_id, base_id, None, Fate.UNASKED, subscriber_json)
+            store.add(subscriber_id, base_id, email, "", subscriber_json)
 
     def seed(self, count: int, base_id: int | None, base_name: str | None) -> SyntheticSubscribers:
         """Add `count` synthetic subscribers to one base. The list shows them at once."""
@@ -373,7 +383,7 @@ class Service:
         self._waiting_requests.clear()
         self._served_count = 0
         for peer, (operation, *_) in tuple(self._open_requests.items()):
-            self._finish_request(operation, peer, NO_RESPONSE, Ending.CUT)
+            self._finish_request(operation, peer, NO_RESPONSE, Delivery.CUT)
         self._sandbox.reset()
 
     def receive(self, request: Request, peer: Peer) -> None:
@@ -386,7 +396,7 @@ class Service:
         fault, refusal = self._admit(request, operation, method, now)
         if refusal is not None:
             self._call_after(
-                self._draw_latency_s(), lambda: self._finish_request(operation, peer, refusal, Ending.WHOLE)
+                self._draw_latency_s(), lambda: self._finish_request(operation, peer, refusal, Delivery.WHOLE)
             )
         elif sandbox.settings.capacity and self._served_count >= sandbox.settings.capacity:
             self._waiting_requests.append(lambda: self._serve(operation, request, peer, fault))
@@ -417,7 +427,7 @@ class Service:
         if fault is Fault.REFUSE:
             message = "Too many requests, come back later"
             return None, self._refuse(settings.limit_status, settings.refuse_retry_after_s, message)
-        if operation == "create" and sandbox.block.refuses(now):
+        if operation == "create" and sandbox.block.refuses_create(now):
             sandbox.stats.faults["blocked"] += 1
             return None, self._build_error(settings.blocked_status, settings.blocked_words)
         if len(request.body) > settings.max_body_bytes:
@@ -470,7 +480,7 @@ class Service:
         request."""
         sandbox, settings = self._sandbox, self._sandbox.settings
         if fault is Fault.DROP_BEFORE:
-            self._finish_request(operation, peer, NO_RESPONSE, Ending.CUT)
+            self._finish_request(operation, peer, NO_RESPONSE, Delivery.CUT)
             if settings.late_ms and operation != "list":
                 self._call_after(settings.late_ms / 1000, lambda: self._execute(operation, request, Fate.LATE))
             return
@@ -479,27 +489,27 @@ class Service:
             is_error = sandbox.random.random() < settings.list_error
             sandbox.stats.faults.update(["list_error"] if is_error else [])
         if is_error:
-            self._finish_request(operation, peer, self._build_server_error(), Ending.WHOLE)
+            self._finish_request(operation, peer, self._build_server_error(), Delivery.WHOLE)
             return
         if fault is Fault.STRAY_REFUSAL:
             status = int(sandbox.random.choice(settings.stray_statuses))
-            self._finish_request(operation, peer, self._build_error(status, "This is not possible"), Ending.WHOLE)
+            self._finish_request(operation, peer, self._build_error(status, "This is not possible"), Delivery.WHOLE)
             return
         if fault is Fault.DISCARD and operation == "create":
-            self._finish_request(operation, peer, self._answer_without_storing(request), Ending.WHOLE)
+            self._finish_request(operation, peer, self._answer_without_storing(request), Delivery.WHOLE)
             return
         if fault is Fault.REPEAT and operation == "create":
             self._execute(operation, request, Fate.REPEATED)
-        response, is_done = self._execute(operation, request, Fate.GONE if peer.is_gone else FATES[fault])
-        ending = Ending.WHOLE
-        is_change = is_done and operation != "list"
+        response, is_executed = self._execute(operation, request, Fate.GONE if peer.is_gone else FATES[fault])
+        delivery = Delivery.WHOLE
+        is_change = is_executed and operation != "list"
         match fault:
             case Fault.DROP_AFTER:
-                ending = Ending.CUT
+                delivery = Delivery.CUT
             case Fault.CUT_ANSWER:
-                ending = Ending.PART
+                delivery = Delivery.HALF
             case Fault.HANG_AFTER:
-                ending = Ending.SILENT
+                delivery = Delivery.SILENT
             case Fault.ERROR_AFTER:
                 response = self._build_server_error()
             case Fault.GARBAGE_AFTER:
@@ -516,7 +526,7 @@ class Service:
                 root = orjson.loads(response.body)
                 root["Subscriber"]["Email"] = "somebody.else@example.net"
                 response = Response(response.status, orjson.dumps(root))
-        self._finish_request(operation, peer, response, ending)
+        self._finish_request(operation, peer, response, delivery)
 
     def _execute(self, operation: str, request: Request, fate: Fate) -> tuple[Response, bool]:
         """Return the response, and whether the request was executed."""
@@ -563,27 +573,29 @@ class Service:
                 error = self._build_error(status, message, ("Retry-After", str(seconds)))
                 return replace(error, wait_s=float(seconds))
             case "date":
-                retry_at = math.ceil(self._sandbox.wall() + wait_s)
+                retry_at = math.ceil(self._sandbox.wall_clock() + wait_s)
                 date = format_datetime(datetime.fromtimestamp(retry_at, UTC), usegmt=True)
                 return replace(self._build_error(status, message, ("Retry-After", date)), wait_until=float(retry_at))
             case "unix":
-                retry_at = math.ceil(self._sandbox.wall() + wait_s)
+                retry_at = math.ceil(self._sandbox.wall_clock() + wait_s)
                 return replace(
                     self._build_error(status, message, ("Retry-After", str(retry_at))), wait_until=float(retry_at)
                 )
         return self._build_error(status, message)
 
-    def _finish_request(self, operation: str, peer: Peer, response: Response, ending: Ending) -> None:
+    def _finish_request(self, operation: str, peer: Peer, response: Response, delivery: Delivery) -> None:
         """Answer a request, and count the answer as the client sees it."""
         sandbox = self._sandbox
-        label = str(response.status) if ending is Ending.WHOLE else ending.value
+        label = str(response.status) if delivery is Delivery.WHOLE else delivery.value
         label = "gone" if peer.is_gone else label
         sandbox.stats.count_answered(operation, label)
-        _, arrived_at, request = self._open_requests[peer] if ending is Ending.SILENT else self._open_requests.pop(peer)
+        _, arrived_at, request = (
+            self._open_requests[peer] if delivery is Delivery.SILENT else self._open_requests.pop(peer)
+        )
         shown_request = request if len(request.body) <= _MAX_SHOWN_BYTES else replace(request, body=b"")
         sandbox.recent.append((arrived_at, shown_request, label))
-        wait_s = response.wait_s if response.wait_until is None else response.wait_until - sandbox.wall()
+        wait_s = response.wait_s if response.wait_until is None else response.wait_until - sandbox.wall_clock()
         if wait_s > 0:
             peer.quiet_until = sandbox.clock() + wait_s
             sandbox.stats.record_retry_after(peer.quiet_until)
-        peer.finish(response, ending, sandbox.settings.cut_by)
+        peer.finish(response, delivery, sandbox.settings.cut_by)

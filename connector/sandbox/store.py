@@ -23,9 +23,9 @@ _MAX_SEARCHED = 100_000  # the maximum number of subscribers whose JSON a search
 _MAX_BASE_NAME_LENGTH = 20  # the length of names with the switch base_names=cut
 
 
-def write_base_name(name: str, base_names: str) -> str:
+def format_base_name(name: str, base_name_matching: str) -> str:
     """Return the name of a base as the service stores it (switch `base_names`)."""
-    match base_names:
+    match base_name_matching:
         case "nfd":
             return unicodedata.normalize("NFD", name)
         case "collapsed":
@@ -39,14 +39,14 @@ def write_base_name(name: str, base_names: str) -> str:
     return name
 
 
-def fold_base(name: str, base_names: str) -> str:
+def fold_base_name(name: str, base_name_matching: str) -> str:
     """Return the key by which a name finds its base (switch `base_names`)."""
-    if base_names == "folded":
+    if base_name_matching == "folded":
         return name.strip().casefold()
-    if base_names == "accent_blind":
+    if base_name_matching == "accent_blind":
         letters = unicodedata.normalize("NFD", name.strip().casefold())
         return "".join(letter for letter in letters if not unicodedata.combining(letter))
-    return html.unescape(name) if base_names == "escaped" else write_base_name(name, base_names)
+    return html.unescape(name) if base_name_matching == "escaped" else format_base_name(name, base_name_matching)
 
 
 class Bases:
@@ -54,23 +54,26 @@ class Bases:
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
-        self._ids: dict[str, dict[str, int]] = {}  # for each way of matching names: the ids by key
+        self._ids: dict[str, dict[str, int]] = {}  # for each value of the switch base_names: the ids by key
 
-    def find_or_create_base(self, base_id: int | None, name: str | None, base_names: str = "exact") -> tuple[int, str]:
+    def find_or_create_base(
+        self, base_id: int | None, name: str | None, base_name_matching: str = "exact"
+    ) -> tuple[int, str]:
         """Return the Id and the Name of the base. An unknown Id creates the base `Base <Id>`, and an unknown Name
         creates a base with the next Id.
 
-        `base_names` is the value of the switch of this name, which decides how names are stored and matched.
+        `base_name_matching` is the value of the switch `base_names`, which decides how names are stored and matched.
         """
         if base_id is None:
             name = name or ""
-            if base_names not in self._ids:
-                self._ids[base_names] = {
-                    fold_base(known_name, base_names): number for number, known_name in reversed(self._names.items())
+            if base_name_matching not in self._ids:
+                self._ids[base_name_matching] = {
+                    fold_base_name(known_name, base_name_matching): number
+                    for number, known_name in reversed(self._names.items())
                 }
-            base_id = self._ids[base_names].get(fold_base(name, base_names))
+            base_id = self._ids[base_name_matching].get(fold_base_name(name, base_name_matching))
             if base_id is None:
-                return self.add(max(self._names, default=0) + 1, write_base_name(name, base_names))
+                return self.add(max(self._names, default=0) + 1, format_base_name(name, base_name_matching))
         elif base_id not in self._names:
             return self.add(base_id, f"Base {base_id}")
         return base_id, self._names[base_id]
@@ -78,8 +81,8 @@ class Bases:
     def add(self, base_id: int, name: str) -> tuple[int, str]:
         """Add a base. If two bases have the same name, the name finds the first base."""
         self._names.setdefault(base_id, name)
-        for base_names, ids in self._ids.items():
-            ids.setdefault(fold_base(name, base_names), base_id)
+        for base_name_matching, ids in self._ids.items():
+            ids.setdefault(fold_base_name(name, base_name_matching), base_id)
         return base_id, self._names[base_id]
 
     def items(self) -> list[tuple[int, str]]:
@@ -161,13 +164,13 @@ class SubscriberStore:
         base_id: int,
         email: str,
         client_user_id: str,
-        wire: bytes,
+        subscriber_json: bytes,
         show_at: float | None = None,
     ) -> None:
-        """Add a subscriber. With `show_at`, the list hides the subscriber until `show` is called with this time or a
-        later time."""
+        """Add a subscriber. With `show_at`, the list hides the subscriber until `show_due_subscribers` is called with
+        this time or a later time."""
         self._next_id = max(self._next_id, subscriber_id + 1)
-        self._json_by_id[subscriber_id] = wire
+        self._json_by_id[subscriber_id] = subscriber_json
         self._add_keys(subscriber_id, email, client_user_id)
         if show_at is None:
             self._add_to_list(subscriber_id, base_id)
@@ -185,15 +188,15 @@ class SubscriberStore:
             ids.sort()
         self.version += 1
 
-    def replace(self, subscriber_id: int, wire: bytes) -> None:
+    def replace(self, subscriber_id: int, subscriber_json: bytes) -> None:
         """Replace the fields of an existing subscriber. The subscriber may move to another base."""
-        subscriber, old_base = orjson.loads(wire), self.find_base_id(subscriber_id)
+        subscriber, old_base = orjson.loads(subscriber_json), self.find_base_id(subscriber_id)
         self._remove_row(subscriber_id)
         if subscriber["Base"]["Id"] != old_base and subscriber_id not in self._hidden_ids:
             ids = self._visible_ids[old_base]
             del ids[bisect_left(ids, subscriber_id)]
             insort(self._visible_ids.setdefault(subscriber["Base"]["Id"], []), subscriber_id)
-        self._json_by_id[subscriber_id] = wire
+        self._json_by_id[subscriber_id] = subscriber_json
         self._add_keys(subscriber_id, subscriber.get("Email") or "", subscriber.get("ClientUserId") or "")
         self.version += 1
 
@@ -209,7 +212,7 @@ class SubscriberStore:
             del ids[bisect_left(ids, subscriber_id)]
         self.version += 1
 
-    def show(self, now: float) -> None:
+    def show_due_subscribers(self, now: float) -> None:
         """Let the list show the hidden subscribers whose time is not after `now`."""
         while self._show_heap and self._show_heap[0][0] <= now:
             subscriber_id = heapq.heappop(self._show_heap)[1]
@@ -265,19 +268,21 @@ class SubscriberStore:
 
     # reading
 
-    def read_wires(self, subscriber_ids: Iterable[int]) -> list[bytes]:
+    def read_jsons(self, subscriber_ids: Iterable[int]) -> list[bytes]:
         """Return the JSON of these subscribers. Raise KeyError if a subscriber does not exist."""
-        wires: list[bytes] = []
+        subscriber_jsons: list[bytes] = []
         for block, group in groupby(subscriber_ids, self._find_block):
             ids = list(group)
-            wires += [self._json_by_id[subscriber_id] for subscriber_id in ids] if block is None else block.write(ids)
-        return wires
+            subscriber_jsons += (
+                [self._json_by_id[subscriber_id] for subscriber_id in ids] if block is None else block.build_jsons(ids)
+            )
+        return subscriber_jsons
 
     def read(self, subscriber_id: int) -> dict[str, Any]:
         """Return a subscriber as a dict. Raise KeyError if the subscriber does not exist."""
         block = self._find_block(subscriber_id)
-        wire = self._json_by_id[subscriber_id] if block is None else block.write((subscriber_id,))[0]
-        subscriber: dict[str, Any] = orjson.loads(wire)
+        subscriber_json = self._json_by_id[subscriber_id] if block is None else block.build_jsons((subscriber_id,))[0]
+        subscriber: dict[str, Any] = orjson.loads(subscriber_json)
         return subscriber
 
     def find_base_id(self, subscriber_id: int) -> int:
@@ -294,13 +299,17 @@ class SubscriberStore:
         """Return whether the list shows the subscriber."""
         return subscriber_id in self and subscriber_id not in self._hidden_ids
 
-    def scan(self, matches: Callable[[dict[str, Any]], bool], *, is_by_person: bool) -> list[int]:
-        """Return the sorted ids of all visible subscribers that match. `is_by_person` means that `matches` reads only
-        fields that `SyntheticSubscribers.select` allows. Then a list of a million subscribers takes only a tenth of a
-        second."""
-        if not is_by_person:
+    def scan(self, matches: Callable[[dict[str, Any]], bool], *, reads_only_person_fields: bool) -> list[int]:
+        """Return the sorted ids of all visible subscribers that match. `reads_only_person_fields` means that `matches`
+        reads only fields that `SyntheticSubscribers.select` allows. Then the search of a million subscribers takes only
+        a tenth of a second."""
+        if not reads_only_person_fields:
             return [subscriber_id for subscriber_id in self._visible_ids[None] if matches(self.read(subscriber_id))]
-        ids = [own_id for own_id in self._json_by_id if own_id not in self._hidden_ids and matches(self.read(own_id))]
+        ids = [
+            subscriber_id
+            for subscriber_id in self._json_by_id
+            if subscriber_id not in self._hidden_ids and matches(self.read(subscriber_id))
+        ]
         for block in self._seeded_blocks:
             ids += [
                 subscriber_id

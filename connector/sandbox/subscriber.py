@@ -146,9 +146,9 @@ def alter_values(values: dict[str, Any], settings: SandboxSettings) -> None:
     """Change fields in place, like a service that stores other values than it gets (the switches `alter_...`)."""
     for name in settings.alter_fields:
         outer_name, _, inner_name = name.partition(".")
-        owner, key = (values.get(outer_name, {}), inner_name) if inner_name else (values, outer_name)
-        if key in owner:
-            owner[key] = owner[key].upper()
+        parent, key = (values.get(outer_name, {}), inner_name) if inner_name else (values, outer_name)
+        if key in parent:
+            parent[key] = parent[key].upper()
     if settings.alter_identity and values.get("Email"):
         local, _, domain = values["Email"].rpartition("@")
         values["Email"] = f"{local.partition('+')[0] or local}@{domain}"
@@ -166,36 +166,36 @@ def fill_defaults(values: dict[str, Any], absent_fields: str) -> dict[str, Any]:
     return {name: subscriber[name] for name in _FIELDS if name in subscriber}
 
 
-def cut_base_fields(wire: bytes, shown_part: str) -> bytes:
-    """Return the JSON of a subscriber with only the Id of the base (`shown_part` is id), with only the Name of the base
-    (name), or without a base (none)."""
-    subscriber = orjson.loads(wire)
+def cut_base_fields(subscriber_json: bytes, shown_fields: str) -> bytes:
+    """Return the JSON of a subscriber with only the Id of the base (`shown_fields` is id), with only the Name of the
+    base (name), or without a base (none)."""
+    subscriber = orjson.loads(subscriber_json)
     base = subscriber.pop("Base", {})
-    key = {"id": "Id", "name": "Name"}.get(shown_part)
+    key = {"id": "Id", "name": "Name"}.get(shown_fields)
     return orjson.dumps(subscriber | ({} if key is None else {"Base": {key: base.get(key)}}))
 
 
-def omit_identity_fields(wire: bytes, omitted_fields: Collection[str], *, is_email_masked: bool) -> bytes:
+def omit_identity_fields(subscriber_json: bytes, omitted_fields: Collection[str], *, is_email_masked: bool) -> bytes:
     """Return the JSON of a subscriber without the `omitted_fields`. If `is_email_masked`, the email is masked."""
-    subscriber = {name: value for name, value in orjson.loads(wire).items() if name not in omitted_fields}
+    subscriber = {name: value for name, value in orjson.loads(subscriber_json).items() if name not in omitted_fields}
     if is_email_masked and (email := subscriber.get("Email")):
         local, _, domain = email.partition("@")
         subscriber["Email"] = f"{local[:1]}***@{domain}"
     return orjson.dumps(subscriber)
 
 
-def write_id_as_number(wire: bytes) -> bytes:
+def format_id_as_number(subscriber_json: bytes) -> bytes:
     """Return the JSON of a subscriber with a ClientUserId of digits as a number."""
-    subscriber = orjson.loads(wire)
+    subscriber = orjson.loads(subscriber_json)
     text = subscriber.get("ClientUserId")
     if isinstance(text, str) and text.isascii() and text.isdigit():
         subscriber["ClientUserId"] = int(text)
     return orjson.dumps(subscriber)
 
 
-def write_activity(wire: bytes, form: str) -> bytes:
+def format_activity(subscriber_json: bytes, form: str) -> bytes:
     """Return the JSON of a subscriber with IsActive in a `form` of the switch `activity`."""
-    subscriber = orjson.loads(wire)
+    subscriber = orjson.loads(subscriber_json)
     is_active = subscriber.pop("IsActive", False)
     match form:
         case "number":
@@ -211,7 +211,7 @@ def write_activity(wire: bytes, form: str) -> bytes:
     return orjson.dumps(subscriber)
 
 
-def write_uuid(wire: bytes) -> bytes:
+def format_uuid(subscriber_json: bytes) -> bytes:
     """Return the JSON of a subscriber with a UUID as its Id. The same number always gives the same UUID."""
-    subscriber = orjson.loads(wire)
+    subscriber = orjson.loads(subscriber_json)
     return orjson.dumps(subscriber | {"Id": str(uuid5(NAMESPACE_OID, str(subscriber["Id"])))})

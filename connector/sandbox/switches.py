@@ -30,17 +30,17 @@ ExecutedStatus = Literal["200", "400", "401", "403", "404", "405", "408", "409",
 # the types of values: a JSON value, or a text from `--set`
 
 
-def _split_words(value: object) -> object:
+def _split_at_commas(value: object) -> object:
     """Return the comma-separated words of a text."""
-    return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
+    return [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
 
 
 def _split_pairs(value: object) -> object:
-    """Return the comma-separated pairs `left=right` of a text."""
+    """Return the comma-separated pairs `key=value` of a text."""
     if not isinstance(value, str):
         return value
-    pairs = [word.partition("=") for word in value.split(",") if word.strip()]
-    return {left.strip(): right.strip() for left, _, right in pairs}
+    pairs = [item.partition("=") for item in value.split(",") if item.strip()]
+    return {pair_key.strip(): pair_value.strip() for pair_key, _, pair_value in pairs}
 
 
 def _check_printable(text: str) -> str:
@@ -50,7 +50,7 @@ def _check_printable(text: str) -> str:
 
 
 _Value = TypeVar("_Value")
-_Words = Annotated[tuple[_Value, ...], BeforeValidator(_split_words)]
+_CommaSeparated = Annotated[tuple[_Value, ...], BeforeValidator(_split_at_commas)]
 _Name = Annotated[str, Field(min_length=1)]
 _Pairs = Annotated[dict[_Name, _Name], BeforeValidator(_split_pairs)]
 _Text = Annotated[str, AfterValidator(_check_printable)]
@@ -79,21 +79,21 @@ class SandboxSettings(BaseModel):
     identity: Literal["email", "client_user_id"] = "email"
     """The field by which two subscribers are the same: the email (trimmed, without case; or the ClientUserId if there
     is no email), or always the ClientUserId."""
-    merge_by: _Words[Literal["Email", "Phone", "ClientUserId"]] = ()
+    merge_by: _CommaSeparated[Literal["Email", "Phone", "ClientUserId"]] = ()
     """A create that has the value of an existing subscriber in one of these fields overwrites that subscriber, and
     answers with the subscriber's Id."""
     merge_within: Literal["base", "account"] = "base"
-    """The bases in which merge_by searches: `base` is the base of the create. `account` is all bases, and the
-    subscriber moves to the base of the create."""
+    """The bases in which merge_by searches. `base`: only the base of the create. `account`: all bases, and the
+    subscriber that is found moves to the base of the create."""
     provisional_ids: bool = False
     """The Id in the answer to a create is provisional: the list shows the subscriber with another Id."""
-    required: _Words[FieldName] = ()
+    required: _CommaSeparated[FieldName] = ()
     """Fields that must have a value in a create, in addition to the base."""
     unknown_fields: Literal["reject", "ignore"] = "reject"
     """What to do with a field or query parameter that service-api.md does not name."""
     absent_fields: Literal["omit", "null", "empty"] = "omit"
     """How answers show a field that was never sent."""
-    alter_fields: _Words[TextFieldName] = ()
+    alter_fields: _CommaSeparated[TextFieldName] = ()
     """Text fields that the service stores in capitals."""
     alter_identity: bool = False
     """The service stores and answers an email without the `+tag` of its local part."""
@@ -123,7 +123,7 @@ class SandboxSettings(BaseModel):
     # the list
     filters: Literal["exact", "partial", "icase", "ignored"] = "exact"
     """How the text filters match. With `ignored`, all filters are ignored."""
-    blind_filters: _Words[Literal["capitals", "plus", "non_ascii"]] = ()
+    blind_filters: _CommaSeparated[Literal["capitals", "plus", "non_ascii"]] = ()
     """Text filters find nothing for a value with these characters."""
     filters_return: Literal["all", "first"] = "all"
     """The subscribers that a text filter or the filter Id returns: all that match, or only the first one."""
@@ -133,7 +133,7 @@ class SandboxSettings(BaseModel):
     """The order of the list. With `shuffled`, each request gets another order."""
     list_lag_ms: _Amount = 0.0
     """Time until the list shows a new subscriber."""
-    replica_lags_ms: _Words[_Amount] = ()
+    replica_lags_ms: _CommaSeparated[_Amount] = ()
     """A list request is read from a replica at random. Each number is a replica: the time until the replica shows a new
     subscriber."""
     min_limit: Annotated[int, Field(ge=0, le=1000)] = 1
@@ -144,10 +144,12 @@ class SandboxSettings(BaseModel):
     """The answer to a page past the end: an empty page, the last page again, or an error with this status (never at
     offset 0). With `null`, every page without rows has `Subscribers: null`."""
     result_window: _Count = 0
-    """The list counts and shows only this number of subscribers of a result. With 0, it shows all."""
-    hidden_bases: _Words[str] = ()
+    """The largest number of subscribers of a result that the list counts and shows. 0 means no maximum."""
+    hidden_bases: _CommaSeparated[str] = ()
     """Ids of bases whose subscribers the list shows only to a request with a BaseId."""
-    hide: _Words[Literal["inactive", "male", "female", "unspecified", "unconfirmed", "no_email", "old_ids"]] = ()
+    hide: _CommaSeparated[
+        Literal["inactive", "male", "female", "unspecified", "unconfirmed", "no_email", "old_ids"]
+    ] = ()
     """Classes of subscribers that the list and its filters leave out. A request with IsActive=0 still shows inactive
     subscribers, and a request with a Gender shows this gender. A filter by Id also shows old_ids and no_email, and a
     filter by ClientUserId shows no_email. No request shows unconfirmed, which are all subscribers that a create has
@@ -155,13 +157,14 @@ class SandboxSettings(BaseModel):
     old_ids_below: _Count = 100_101
     """hide=old_ids leaves out the subscribers whose Id is below this number."""
     lost_shard: _Probability = 0.0
-    """The answer of the list lacks a random shard, also in TotalCount."""
+    """Probability that an answer of the list leaves out one random shard. TotalCount does not count this shard
+    either."""
     shards: Annotated[int, Field(ge=2, le=1000)] = 5
     """The number of shards of the list. The shard of a subscriber is the remainder of its Id after division by this
     number."""
     base_in_rows: Literal["full", "id", "name", "none"] = "full"
     """How a row of the list shows its base: with Id and Name, with only the Id, with only the Name, or not at all."""
-    rows_omit: _Words[Literal["Email", "ClientUserId"]] = ()
+    rows_omit: _CommaSeparated[Literal["Email", "ClientUserId"]] = ()
     """Fields that the rows of the list leave out."""
     emails_in_rows: Literal["full", "masked"] = "full"
     """How a row of the list shows an email: unchanged, or masked as the first letter, asterisks and the domain."""
@@ -170,7 +173,7 @@ class SandboxSettings(BaseModel):
     activity: Literal["boolean", "number", "text", "letter", "omit_false", "omit_some", "omit"] = "boolean"
     """How answers show IsActive: as a boolean, as 0 or 1, as a text, as Y or N, as a boolean but only if it is true, as
     a boolean but not for every third Id, or not at all."""
-    list_omits: _Words[Literal["TotalCount", "Offset", "Limit"]] = ()
+    list_omits: _CommaSeparated[Literal["TotalCount", "Offset", "Limit"]] = ()
     """Numbers that a page of the list leaves out."""
     uuids: bool = False
     """The Id of a subscriber is a UUID. The filter Id allows only numbers, so it finds no subscriber."""
@@ -217,7 +220,7 @@ class SandboxSettings(BaseModel):
     """The number of the first create that is refused, counted from the start or from the last change of this switch. 0
     means that no create is refused."""
     blocked_ms: _Amount = 0.0
-    """The time after the first refused create of blocked_from during which all creates are refused. 0 means no end."""
+    """How long all creates are refused, from the create with the number blocked_from on. 0 means no end."""
     blocked_creates: _Count = 0
     """The number of creates that blocked_from refuses. 0 means no maximum."""
     blocked_status: Annotated[int, Field(ge=200, le=499)] = 200
@@ -229,16 +232,16 @@ class SandboxSettings(BaseModel):
     quota_status: Annotated[int, Field(ge=200, le=499)] = 402
     """The HTTP status of a create beyond the quota. With 200, only the body shows the refusal."""
     # faults
-    fault_operations: _Words[Operation] = ("create", "send")
+    fault_operations: _CommaSeparated[Operation] = ("create", "send")
     """The operations that can have the faults below."""
     refuse: _Probability = 0.0
     """Refuse the request as if the rate were exceeded."""
     refuse_retry_after_s: Annotated[int, Field(ge=0, le=86400)] = 1
-    """The Retry-After of a refusal by a fault."""
+    """The Retry-After of a request that the fault refuse has refused."""
     drop_before: _Probability = 0.0
     """Cut the connection before storing."""
     late_ms: _Amount = 0.0
-    """With drop_before: the request is executed at this time after the cut. 0 means never."""
+    """Time after the cut of drop_before at which the request is executed. 0 means never."""
     error_before: _Probability = 0.0
     """Answer with a server error before storing."""
     drop_after: _Probability = 0.0
@@ -257,11 +260,11 @@ class SandboxSettings(BaseModel):
     """Store, then answer 429 as if the request were refused."""
     executed_status: _Probability = 0.0
     """Store, then answer with one of executed_statuses as if the request were refused."""
-    executed_statuses: Annotated[_Words[ExecutedStatus], Field(min_length=1)] = ("401", "403", "404", "405")
+    executed_statuses: Annotated[_CommaSeparated[ExecutedStatus], Field(min_length=1)] = ("401", "403", "404", "405")
     """The HTTP statuses that executed_status draws from."""
     stray_refusal: _Probability = 0.0
     """Answer with one of stray_statuses before storing, as if the request were refused."""
-    stray_statuses: Annotated[_Words[StrayStatus], Field(min_length=1)] = ("403", "404")
+    stray_statuses: Annotated[_CommaSeparated[StrayStatus], Field(min_length=1)] = ("403", "404")
     """The HTTP statuses that stray_refusal draws from."""
     repeat: _Probability = 0.0
     """Execute a create twice, as if a proxy repeated the POST, and answer with the second subscriber."""
@@ -276,9 +279,9 @@ class SandboxSettings(BaseModel):
     seed: _Count = 1
     """The seed of the random generator. A change of the seed starts the generator again."""
     # emails
-    verified_domains: _Words[str] = ("example.com", "example.org")
+    verified_domains: _CommaSeparated[str] = ("example.com", "example.org")
     """Sender domains that are verified. `*` means any domain."""
-    protected_headers: _Words[str] = (
+    protected_headers: _CommaSeparated[str] = (
         "Bcc", "Cc", "Content-Transfer-Encoding", "Content-Type", "Date", "DKIM-Signature", "From", "Message-ID",
         "MIME-Version", "Received", "Reply-To", "Return-Path", "Sender", "Subject", "To",
     )  # fmt: skip
@@ -301,7 +304,10 @@ def list_switches() -> tuple[Switch, ...]:
     schemas = SandboxSettings.model_json_schema()["properties"]
     return tuple(
         Switch(
-            name, write_value(field.default), _describe_values(schemas[name]), str(field.description).replace("\n", " ")
+            name,
+            format_value(field.default),
+            _describe_values(schemas[name]),
+            str(field.description).replace("\n", " "),
         )
         for name, field in SandboxSettings.model_fields.items()
     )
@@ -327,16 +333,16 @@ def _describe_values(schema: Mapping[str, Any]) -> str:
         case {"type": "string"}:
             return "a text"
     noun = "a whole number" if schema["type"] == "integer" else "a number"
-    low, high = schema["minimum"], schema.get("maximum")
-    return f"{noun} from {low:g}" if high is None else f"{noun}, {low:g} to {high:g}"
+    minimum, maximum = schema["minimum"], schema.get("maximum")
+    return f"{noun} from {minimum:g}" if maximum is None else f"{noun}, {minimum:g} to {maximum:g}"
 
 
-def write_value(value: object) -> str:
+def format_value(value: object) -> str:
     """Return the value of a switch as a text for `--set`."""
     if isinstance(value, dict):
         return ",".join(f"{left}={right}" for left, right in value.items())
     if isinstance(value, tuple):
-        return ",".join(map(write_value, value))
+        return ",".join(map(format_value, value))
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.15g}" if isinstance(value, float) else str(value)

@@ -32,9 +32,9 @@ class Fate(StrEnum):
     HUNG = "hung"
     GARBAGE = "garbage"
     SERVER_ERROR = "server_error"
-    AS_422 = "answered_422"
-    AS_429 = "answered_429"
-    AS_REFUSED = "answered_as_refused"  # answered with one of executed_statuses
+    ANSWERED_422 = "answered_422"
+    ANSWERED_429 = "answered_429"
+    ANSWERED_AS_REFUSED = "answered_as_refused"  # answered with one of executed_statuses
     WRONG = "wrong_answer"
     LATE = "late"  # executed after the connection had been cut
     REPEATED = "repeated"  # executed once more, and answered with the other subscriber
@@ -47,12 +47,12 @@ class TruthLog:
     can hold.
 
     The operating system has a line before `append` returns. So a killed process loses no event whose request was
-    answered. A last line without an end, which a kill may leave, is deleted. `wall` returns Unix seconds.
+    answered. A last line without an end, which a kill may leave, is deleted. `wall_clock` returns Unix seconds.
     """
 
-    def __init__(self, path: Path | None, wall: Callable[[], float]) -> None:
+    def __init__(self, path: Path | None, wall_clock: Callable[[], float]) -> None:
         """Open the log. Raise ValueError if another process holds the file."""
-        self._wall = wall
+        self._wall = wall_clock
         self.lines: list[bytes] = []
         self._file: FileIO | None = None
         if path is None:
@@ -126,9 +126,9 @@ class Stats:
         self.requests[operation]["answers"][answer] += 1
         self.in_flight -= 1
 
-    def record_retry_after(self, until: float) -> None:
-        """Record that a refusal asked a client for a pause until the time `until`."""
-        self._quiet_until = max(self._quiet_until, until)
+    def record_retry_after(self, retry_at: float) -> None:
+        """Record that a refusal asked a client for a pause until the time `retry_at`."""
+        self._quiet_until = max(self._quiet_until, retry_at)
 
     def read(self) -> dict[str, Any]:
         """Return all counts. `limited` counts requests that a limit refused.

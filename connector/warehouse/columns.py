@@ -49,13 +49,13 @@ SCHEMA = pa.schema(
 """The columns of every export: all fields, the id of the run, the time of the run (UTC), and a JSON object with the
 values that do not fit their column's type."""
 
-RUN_COLUMN_MEANINGS: Final = {
+RUN_COLUMN_DESCRIPTIONS: Final = {
     RUN_ID: "Id of the run that last wrote the row.",
     EXPORTED_AT: "Start of the export that last wrote the row. With `upsert` and `history`: start of the export that "
     "last changed the row.",
     INVALID: "JSON object with the values that do not fit the type of their column. The column is NULL in this row.",
 }
-"""The meaning of each column that is not a field, for the reference."""
+"""A description of each column that is not a field, for the reference."""
 
 PAGE_SCHEMA = pa.schema([field for field in SCHEMA if field.name not in COLUMNS_OF_RUN])
 """The columns of a page: the columns of an export without the columns of the run."""
@@ -78,10 +78,10 @@ def narrow_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
     narrow_rows = table.select(schema.names)
     if narrow_rows[INVALID].null_count == len(narrow_rows):
         return narrow_rows
-    kept_names = {*schema.names, *(field.path[0] for field in FIELDS if field.name in schema.names)}
+    selected_names = {*schema.names, *(field.path[0] for field in FIELDS if field.name in schema.names)}
     texts = []
     for text in narrow_rows[INVALID].to_pylist():
-        values = {name: value for name, value in json.loads(text or "{}").items() if name in kept_names}
+        values = {name: value for name, value in json.loads(text or "{}").items() if name in selected_names}
         texts.append(json.dumps(values) if values else None)
     index = schema.get_field_index(INVALID)
     return narrow_rows.set_column(index, schema.field(index), pa.array(texts, pa.string()))
@@ -135,7 +135,7 @@ _NULL_TEXT, _ZERO_NUMBER = build_null(pa.string()), build_numbers(0)[0]
 _BLANK = ord(" ")  # JSON must escape every character with a smaller number than the blank
 
 
-def write_lists_as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def format_lists_as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return each list as a JSON array. Null stays null."""
     chunks = []
     for lists in column.chunks:
@@ -166,7 +166,7 @@ _ISO_TIME = "%Y-%m-%dT%H:%M:%S"  # Arrow's %S includes the fraction: here micros
 
 
 def join_tags(tags: list[str] | None) -> str | None:
-    """Return a list of tags as `vip|news`, or as a JSON array if this text could be read in another way."""
+    """Return a list of tags as `vip|news`, or as a JSON array if `vip|news` could also be a single tag."""
     if tags is None:
         return None
     joined_tags = TAG_SEPARATOR.join(tags)
@@ -175,19 +175,19 @@ def join_tags(tags: list[str] | None) -> str | None:
 
 
 def join_lists(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return each list of tags as `join_tags` writes it."""
+    """Return the result of `join_tags` for each list of tags."""
     return pa.chunked_array([pa.array(map(join_tags, column.to_pylist()), pa.string())], pa.string())
 
 
 def flatten_table(
-    table: pa.Table, *, write_lists: Callable[[pa.ChunkedArray], pa.ChunkedArray] | None = write_lists_as_json
+    table: pa.Table, *, format_lists: Callable[[pa.ChunkedArray], pa.ChunkedArray] | None = format_lists_as_json
 ) -> pa.Table:
-    """Return the table with times as texts in ISO 8601 and UTC (2026-11-21T09:00:00.000000+00:00). `write_lists` writes
-    lists as texts. If `write_lists` is None, lists stay lists."""
+    """Return the table with times as texts in ISO 8601 and UTC (2026-11-21T09:00:00.000000+00:00). `format_lists`
+    returns lists as texts. If `format_lists` is None, lists stay lists."""
     columns = []
     for column in table.columns:
-        if pa.types.is_list(column.type) and write_lists is not None:
-            column = write_lists(column)
+        if pa.types.is_list(column.type) and format_lists is not None:
+            column = format_lists(column)
         elif pa.types.is_timestamp(column.type):
             column = pc.binary_join_element_wise(pc.strftime(column, _ISO_TIME), _UTC_SUFFIX, EMPTY_TEXT)
         columns.append(column)

@@ -86,16 +86,16 @@ class Dialect:
         opening, closing = self.quotes
         return f"{opening}{name.replace(closing, closing * 2)}{closing}"
 
-    def write_name(self, name: TableName) -> str:
+    def format_name(self, name: TableName) -> str:
         """Return a table's quoted name, with its catalog and schema."""
         parts = (self.catalog, name.schema or self.default_schema, name.table)
         return ".".join(self.quote(part) for part in parts if part is not None)
 
-    def write_list(self, names: Sequence[str]) -> str:
+    def format_names(self, names: Sequence[str]) -> str:
         """Return the quoted names, separated by commas."""
         return ", ".join(map(self.quote, names))
 
-    def write_differs(self, left_sql: str, right_sql: str, kind: ColumnKind) -> str:
+    def format_differs_condition(self, left_sql: str, right_sql: str, kind: ColumnKind) -> str:
         """Return the condition that two values differ. Texts are compared by bytes, and null is equal to null."""
         if kind in (ColumnKind.TEXT, ColumnKind.TAGS):
             left_sql, right_sql = self.bytes_template.format(left_sql), self.bytes_template.format(right_sql)
@@ -171,9 +171,9 @@ class StagedRows:
     schema: pa.Schema
     read: Callable[[], Iterator[pa.RecordBatch]]
 
-    def map(self, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> "StagedRows":
-        """Return rows with the function `change` applied to each batch when the batch is read."""
-        return StagedRows(self.schema, lambda: map(change, self.read()))
+    def map(self, convert: Callable[[pa.RecordBatch], pa.RecordBatch]) -> "StagedRows":
+        """Return rows with the function `convert` applied to each batch when the batch is read."""
+        return StagedRows(self.schema, lambda: map(convert, self.read()))
 
 
 class Stage:
@@ -257,7 +257,7 @@ class Database(Protocol):
     def find_referrers(self, name: TableName) -> Sequence[str]:
         """Return the tables with a foreign key to this table. Tables that the user may not see are not included."""
 
-    def write_time(self, at: datetime) -> object:
+    def convert_time(self, time: datetime) -> object:
         """Return an aware time as a value for a statement."""
 
     def explain(self, error: Exception) -> str:

@@ -40,8 +40,8 @@ from connector.warehouse.runs import (
     check_filters,
     check_target,
     find_last_row_count,
+    format_filters,
     refuse_if_superseded,
-    write_filters,
 )
 
 _DESCRIPTION_PREFIX = "Written by subscriber-connector in the mode "
@@ -125,8 +125,8 @@ class DeltaWriter:
         with self._translate_errors():
             rows = self._stage.close_rows()
             table = self._open()
-            number = _compute_run_number(run.exported_at)
-            refuse_if_superseded(self._read_state(table), number, run, self._mode, str(self))
+            run_number = _compute_run_number(run.exported_at)
+            refuse_if_superseded(self._read_state(table), run_number, run, self._mode, str(self))
             if table is None and not is_url(self._location):
                 Path(self._location).mkdir(
                     mode=0o750 if self._is_group_readable else 0o700, parents=True, exist_ok=True
@@ -136,7 +136,7 @@ class DeltaWriter:
             return self._commit(table, rows, run)
         except _DELTA_ERRORS as error:
             if self._has_run(run.run_id):
-                return RowChanges(inserted=run.rows)
+                return RowChanges(inserted_count=run.row_count)
             raise self._build_failure(error) from error
 
     def interrupt(self) -> None:
@@ -148,7 +148,8 @@ class DeltaWriter:
         self._stage = None
 
     def _commit(self, table: DeltaTable | None, rows: StagedRows, run: ExportRun) -> RowChanges:
-        """Write the rows in one commit. Raises CommitFailedError if another export has committed meanwhile."""
+        """Write the rows in one commit. Raises CommitFailedError if a commit of another export conflicts. Two appends
+        do not conflict."""
         batches = rows.map(lambda batch: self._add_run_columns(batch, run)).read()
         source = pa.RecordBatchReader.from_batches(self._schema, batches)
         properties = CommitProperties(custom_metadata={_COMMIT_KEY: json.dumps(self._describe(run), default=str)})
@@ -165,7 +166,7 @@ class DeltaWriter:
                 schema_mode=None if table is None else "merge",  # columns that the user has added stay, without values
                 storage_options=_read_storage_options(self._location),
             )
-            changes = RowChanges(inserted=run.rows)
+            changes = RowChanges(inserted_count=run.row_count)
         if table is not None and not _is_of_connector(table) and (overwritten_table := self._open()) is not None:
             overwritten_table.alter.set_table_description(_DESCRIPTION_PREFIX + self._mode)
         return changes
@@ -210,8 +211,8 @@ class DeltaWriter:
             "run_id": run.run_id,
             "job": run.job,
             "mode": str(self._mode),
-            "filters": write_filters(run.filters),
-            "rows": run.rows,
+            "filters": format_filters(run.filters),
+            "rows": run.row_count,
             "number": _compute_run_number(run.exported_at),
             "started_at": run.exported_at.isoformat(),
             "finished_at": run.finished_at.isoformat(),

@@ -350,10 +350,10 @@ def _parse_server(text: str) -> "DatabaseUrl":
     return url
 
 
-def _read_database_path(text: str, tail: str) -> str:
+def _read_database_path(text: str, url_tail: str) -> str:
     """Return the path of a database URL after decoding: `%20` is a blank, and `%25` a percent sign."""
-    path = unquote(tail.removeprefix("/"))
-    if not tail.startswith("/") or path in ("", ":memory:") or "?" in tail:
+    path = unquote(url_tail.removeprefix("/"))
+    if not url_tail.startswith("/") or path in ("", ":memory:") or "?" in url_tail:
         shown_url = _CREDENTIALS.sub("***@", text.split("?", 1)[0])
         raise ConfigurationError(f"{shown_url!r} names no database file that stays. Name {_DESTINATIONS}.")
     return path
@@ -376,7 +376,7 @@ def _refuse_useless_options(destination: Destination, file_format: str | None, *
     is_table, is_csv = destination.is_database, destination.format is Format.CSV
     is_delta, is_output = destination.format is Format.DELTA, destination.is_standard_output
     has_permissions = destination.object_url is None and not is_output and (is_delta or not is_table)
-    is_useless = {
+    is_refused_by_key = {
         "guard_formulas": destination.file_options.is_guarded and not is_csv,
         "csv_dialect": destination.file_options.is_for_excel and not is_csv,
         "delimiter": has_delimiter and not is_csv,
@@ -388,7 +388,7 @@ def _refuse_useless_options(destination: Destination, file_format: str | None, *
         "table": is_delta and destination.table != "subscribers",
         "schema": is_delta and destination.schema is not None,
     }
-    for key, is_refused in is_useless.items():
+    for key, is_refused in is_refused_by_key.items():
         if is_refused:
             option = "--no-run-columns" if key == "run_columns" else f"--{key.replace('_', '-')}"
             raise ConfigurationError(f"{destination} does not take {option} (in a job: {key}). Leave this option out.")

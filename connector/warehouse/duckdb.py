@@ -167,13 +167,13 @@ class DuckdbDatabase:
     def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
         """Load the rows as an Arrow stream."""
         columns, parameter_marks = (
-            _DIALECT.write_list([*rows.schema.names, *shared_values]),
+            _DIALECT.format_names([*rows.schema.names, *shared_values]),
             (f"${name}" for name in shared_values),
         )
-        selected_sql = ", ".join([_DIALECT.write_list(rows.schema.names), *parameter_marks])
-        insert = Statement(f"INSERT INTO {table} ({columns}) SELECT {selected_sql} FROM {_ROWS_NAME}", shared_values)  # noqa: S608 - names, quoted
+        selected_sql = ", ".join([_DIALECT.format_names(rows.schema.names), *parameter_marks])
+        insert_sql = f"INSERT INTO {table} ({columns}) SELECT {selected_sql} FROM {_ROWS_NAME}"  # noqa: S608 - names, quoted
         self.connection.register(_ROWS_NAME, pa.RecordBatchReader.from_batches(rows.schema, rows.read()))
-        row_count = self.run(insert)
+        row_count = self.run(Statement(insert_sql, shared_values))
         # Not after an error: in an aborted transaction, this statement would also fail, and hide the first error.
         self.connection.unregister(_ROWS_NAME)
         return row_count
@@ -200,8 +200,8 @@ class DuckdbDatabase:
         rows = self.connection.execute(select_sql, [_CATALOG_NAME, name.schema or "main", name.table]).fetchall()
         return [str(table) for (table,) in rows]
 
-    def write_time(self, at: datetime) -> datetime:
-        return at.astimezone(UTC)
+    def convert_time(self, time: datetime) -> datetime:
+        return time.astimezone(UTC)
 
     def explain(self, error: Exception) -> str:
         return _NO_ROOM_TEXT.lower() if _NO_ROOM_TEXT in str(error) else describe_error(error)
@@ -246,4 +246,4 @@ def _open_empty_folder(folder: Path) -> Iterator[None]:
 
 def _is_locked(error: Exception) -> bool:
     """Return whether another program, or another connection of this program, has the file open."""
-    return isinstance(error, duckdb.Error) and any(words in str(error) for words in _LOCK_ERROR_TEXTS)
+    return isinstance(error, duckdb.Error) and any(error_text in str(error) for error_text in _LOCK_ERROR_TEXTS)

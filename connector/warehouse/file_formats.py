@@ -24,7 +24,7 @@ import pyarrow.csv as arrow_csv
 from connector.errors import ConfigurationError
 from connector.sheet_file import Cell, CellError, SheetFile, read_properties
 from connector.texts import FORMULA
-from connector.warehouse.columns import flatten_table, join_lists, join_tags, write_lists_as_json
+from connector.warehouse.columns import flatten_table, format_lists_as_json, join_lists, join_tags
 from connector.warehouse.destination import FileOptions
 from connector.warehouse.runs import ID, INVALID, ExportRun
 
@@ -125,17 +125,17 @@ class CsvFormat:
 
     def __init__(self, file: BinaryIO, schema: pa.Schema, options: FileOptions) -> None:
         self._options = options
-        self._write_lists = join_lists if options.is_for_excel else write_lists_as_json
+        self._format_lists = join_lists if options.is_for_excel else format_lists_as_json
         if options.is_for_excel:
             file.write(codecs.BOM_UTF8)
-        flat_schema = flatten_table(pa.Table.from_batches([], schema), write_lists=self._write_lists).schema
+        flat_schema = flatten_table(pa.Table.from_batches([], schema), format_lists=self._format_lists).schema
         arrow_options = arrow_csv.WriteOptions(  # Arrow quotes every text with `needed`
             include_header=True, quoting_style="needed", delimiter=options.delimiter
         )
         self._writer = arrow_csv.CSVWriter(file, flat_schema, write_options=arrow_options)
 
     def write(self, table: pa.Table) -> None:
-        flat_table = flatten_table(table, write_lists=self._write_lists)
+        flat_table = flatten_table(table, format_lists=self._format_lists)
         self._writer.write_table(_guard_texts(flat_table) if self._options.is_guarded else flat_table)
 
     def close(self, run: ExportRun | None) -> None:
@@ -169,8 +169,8 @@ def _guard_texts(table: pa.Table) -> pa.Table:
     columns = []
     for column in table.columns:
         if pa.types.is_string(column.type):
-            is_formula = pc.fill_null(pc.match_substring_regex(column, FORMULA), False)
-            column = pc.if_else(is_formula, pc.binary_join_element_wise("'", column, ""), column)
+            formula_mask = pc.fill_null(pc.match_substring_regex(column, FORMULA), False)
+            column = pc.if_else(formula_mask, pc.binary_join_element_wise("'", column, ""), column)
         columns.append(column)
     return pa.table(columns, names=table.column_names)
 
@@ -183,7 +183,7 @@ class JsonLinesFormat:
         self._file = file
 
     def write(self, table: pa.Table) -> None:
-        rows = flatten_table(table, write_lists=None).to_pylist()
+        rows = flatten_table(table, format_lists=None).to_pylist()
         self._file.write(b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows))
 
     def close(self, run: ExportRun | None) -> None:
@@ -236,7 +236,7 @@ class ExcelFormat:
             "connector_exported_at": run.exported_at.isoformat(),
             "connector_verdict": str(run.certificate.verdict),
             "connector_filters": _compute_filters_digest(run.filters),
-            "connector_rows": str(run.rows),
+            "connector_rows": str(run.row_count),
         })  # fmt: skip
 
     @staticmethod

@@ -53,10 +53,10 @@ class FileTarget(Protocol):
     def is_free(self) -> bool:
         """Whether the target does not exist, or is an empty file."""
 
-    def open_old(self) -> AbstractContextManager[BinaryIO]:
+    def open_old_file(self) -> AbstractContextManager[BinaryIO]:
         """Open the existing file for reading."""
 
-    def open_new(self) -> BinaryIO:
+    def open_new_file(self) -> BinaryIO:
         """Check that a new file can be written, and open the new file for writing."""
 
     def publish(self, *, is_new: bool) -> None:
@@ -84,10 +84,10 @@ class DiskTarget:
             raise ConfigurationError(f"{self} is {kind.value}: export to a file, or to - (standard output).")
         return kind is TargetKind.FREE
 
-    def open_old(self) -> BinaryIO:
+    def open_old_file(self) -> BinaryIO:
         return self._path.open("rb")
 
-    def open_new(self) -> BinaryIO:
+    def open_new_file(self) -> BinaryIO:
         self._partial = PartialFile(self._path, mode=self._mode)
         return self._partial.file
 
@@ -117,13 +117,13 @@ class ObjectTarget:
             return not read_size(self._url)
 
     @contextmanager
-    def open_old(self) -> Iterator[BinaryIO]:
+    def open_old_file(self) -> Iterator[BinaryIO]:
         with self._translate_store_errors(), open_object(self._url) as file:
             yield cast(BinaryIO, file)
             if file.failure is not None:  # the store failed, but the reader of the format has reported a damaged file
                 raise file.failure
 
-    def open_new(self) -> BinaryIO:
+    def open_new_file(self) -> BinaryIO:
         with self._translate_store_errors():
             check_writable(self._url)
         self._file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - closed by discard()
@@ -135,7 +135,8 @@ class ObjectTarget:
             put_file(cast(BinaryIO, self._file), self._url, is_new=is_new and not is_empty)
         except FileExistsError:
             raise RunAborted(
-                f"{self._url} was created by another program meanwhile and was not changed. Run again."
+                f"Another program has created {self._url} while the list was read. This object was not changed. Run "
+                "again."
             ) from None
         except FileNotFoundError:
             raise StoreError("its bucket is gone", is_transient=False) from None
@@ -169,10 +170,10 @@ class StandardOutput:
     def __str__(self) -> str:
         return "standard output"
 
-    def open_old(self) -> AbstractContextManager[BinaryIO]:
+    def open_old_file(self) -> AbstractContextManager[BinaryIO]:
         raise FileNotFoundError
 
-    def open_new(self) -> BinaryIO:
+    def open_new_file(self) -> BinaryIO:
         if sys.stdout is None:
             raise RunAborted("Standard output is closed: name a file, or run again with an open one.")
         self._file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - closed by discard()
@@ -233,7 +234,7 @@ class FileWriter:
                 f"{self._target} was not written by an export, and was not changed. Export to another file, or "
                 "replace this one with --overwrite (in a job: overwrite: true)."
             )
-        file = self._target.open_new()
+        file = self._target.open_new_file()
         if self._is_packed:
             self._gzip_file = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0)
         with self._translate_errors():
@@ -248,9 +249,9 @@ class FileWriter:
     def find_last_row_count(self, filters: Mapping[str, object]) -> int | None:
         """Return the number of rows of the existing export, or None. Only Parquet files and workbooks contain their
         filters."""
-        if self._target.is_free or not self._read_old(self._format.is_of_export):
+        if self._target.is_free or not self._read_old_file(self._format.is_of_export):
             return None
-        return self._read_old(partial(self._format.count_rows, filters=filters))
+        return self._read_old_file(partial(self._format.count_rows, filters=filters))
 
     def publish(self, run: ExportRun) -> RowChanges:
         """Finish the new file and publish it. If the run is incomplete, the target must be free."""
@@ -262,11 +263,13 @@ class FileWriter:
             if self._gzip_file is not None:
                 self._gzip_file.close()
             if not self._may_be_replaced():  # another program has created a file while the list was read
-                raise RunAborted(f"{self._target} was created by another program meanwhile and was not changed.")
+                raise RunAborted(
+                    f"Another program has created {self._target} while the list was read. This file was not changed."
+                )
             self.is_committing = not isinstance(self._target, StandardOutput)
             self._target.publish(is_new=not run.certificate.is_complete)
         self.discard()
-        return RowChanges(inserted=run.rows)
+        return RowChanges(inserted_count=run.row_count)
 
     def interrupt(self) -> None:
         """Do nothing, because writing a file cannot be interrupted. The program that reads standard output may delay
@@ -284,11 +287,11 @@ class FileWriter:
         self._target.discard()
 
     def _may_be_replaced(self) -> bool:
-        return self._target.is_free or self._overwrite or self._read_old(self._format.is_of_export)
+        return self._target.is_free or self._overwrite or self._read_old_file(self._format.is_of_export)
 
-    def _read_old(self, read_file: Callable[[BinaryIO], T]) -> T:
+    def _read_old_file(self, read_file: Callable[[BinaryIO], T]) -> T:
         """Return the result of `read_file` for the existing file. A gzip file is decompressed."""
-        with self._target.open_old() as file:
+        with self._target.open_old_file() as file:
             return read_file(cast(BinaryIO, gzip.GzipFile(fileobj=file)) if self._is_packed else file)
 
     @contextmanager

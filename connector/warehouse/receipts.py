@@ -50,9 +50,9 @@ COLUMNS: Mapping[str, Column] = {
 """The columns of a table of receipts."""
 
 
-def write_receipts(destination: Destination, run_id: str, job: str, at: datetime, rows: StagedRows) -> None:
-    """Write the receipts of a run. `rows` have the columns of ROW_SCHEMA. `at` is the time when the rows were read from
-    the ledger.
+def write_receipts(destination: Destination, run_id: str, job: str, read_at: datetime, rows: StagedRows) -> None:
+    """Write the receipts of a run. `rows` have the columns of ROW_SCHEMA. `read_at` is the time when the rows were read
+    from the ledger.
 
     Raises ConfigurationError for a destination that cannot store receipts, and RunAborted if the destination fails.
     """
@@ -60,19 +60,21 @@ def write_receipts(destination: Destination, run_id: str, job: str, at: datetime
         if destination.format is Format.DELTA:
             from connector.warehouse.delta import replace_run
 
-            replace_run(destination.object_url or str(destination.path), run_id, _read_table(rows, run_id, job, at))
+            replace_run(
+                destination.object_url or str(destination.path), run_id, _read_table(rows, run_id, job, read_at)
+            )
         elif destination.is_database:
-            _write_table(destination, run_id, job, at, rows)
+            _write_table(destination, run_id, job, read_at, rows)
         else:
-            _write_file(destination, run_id, job, at, rows)
+            _write_file(destination, run_id, job, read_at, rows)
     except (OSError, pa.ArrowException) as error:
         raise RunAborted(f"{destination} cannot be written: {describe_error(error)}") from None
 
 
-def _write_table(destination: Destination, run_id: str, job: str, at: datetime, rows: StagedRows) -> None:
+def _write_table(destination: Destination, run_id: str, job: str, read_at: datetime, rows: StagedRows) -> None:
     database, interruption = open_database(destination), Interruption()
     dialect, name = database.dialect, TableName(destination.table, destination.schema)
-    target = dialect.write_name(name)
+    target = dialect.format_name(name)
     try:
         with database.connect(interruption):
             stored_name, columns = database.find_table(name)
@@ -89,7 +91,7 @@ def _write_table(destination: Destination, run_id: str, job: str, at: datetime, 
                 )
             condition = f"{dialect.quote('run_id')} = {dialect.parameter_prefix}run_id"
             database.run(Statement(f"DELETE FROM {target} WHERE {condition}", {"run_id": run_id}))  # noqa: S608 - quoted
-            database.load(target, rows, {"run_id": run_id, "job": job, "at": database.write_time(at)})
+            database.load(target, rows, {"run_id": run_id, "job": job, "at": database.convert_time(read_at)})
             database.commit(interruption)
     except ConnectorError:
         raise
@@ -97,15 +99,15 @@ def _write_table(destination: Destination, run_id: str, job: str, at: datetime, 
         raise RunAborted(f"{destination} cannot be written: {database.explain(error)}") from None
 
 
-def _write_file(destination: Destination, run_id: str, job: str, at: datetime, rows: StagedRows) -> None:
+def _write_file(destination: Destination, run_id: str, job: str, read_at: datetime, rows: StagedRows) -> None:
     if destination.object_url is None:
         destination.path.mkdir(mode=0o700, exist_ok=True)
     file_name = f"{run_id}{split_suffix(destination.path)}"
     target = open_target(destination.join(file_name))
     try:
-        file = target.open_new()
+        file = target.open_new_file()
         gzip_file = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) if destination.is_packed else None
-        table = _read_table(rows, run_id, job, at)
+        table = _read_table(rows, run_id, job, read_at)
         format_writer = find_format(destination)(
             cast(BinaryIO, gzip_file or file), table.schema, destination.file_options
         )
@@ -118,9 +120,9 @@ def _write_file(destination: Destination, run_id: str, job: str, at: datetime, r
         target.discard()
 
 
-def _read_table(rows: StagedRows, run_id: str, job: str, at: datetime) -> pa.Table:
+def _read_table(rows: StagedRows, run_id: str, job: str, read_at: datetime) -> pa.Table:
     """Return the rows with all columns of a receipt."""
     table = pa.Table.from_batches(rows.read(), rows.schema)
-    shared_values = {"run_id": run_id, "job": job, "at": pa.scalar(at, pa.timestamp("us", "UTC"))}
+    shared_values = {"run_id": run_id, "job": job, "at": pa.scalar(read_at, pa.timestamp("us", "UTC"))}
     columns = [pa.repeat(shared_values[name], len(table)) if name in shared_values else table[name] for name in COLUMNS]
     return pa.table(columns, names=list(COLUMNS))

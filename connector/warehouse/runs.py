@@ -40,13 +40,12 @@ class ExportStart:
 
 @dataclass(frozen=True, slots=True)
 class ExportRun:
-    """An export that will publish its rows. `rows` is the number of rows. `exported_at` is the aware time that each row
-    gets as `_exported_at`."""
+    """An export that will publish its rows. `exported_at` is the aware time that each row gets as `_exported_at`."""
 
     run_id: str
     job: str
     certificate: Certificate
-    rows: int
+    row_count: int
     exported_at: datetime
     finished_at: datetime
 
@@ -65,12 +64,12 @@ class ExportRun:
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """The numbers of the target's rows that `publish` has changed. `closed` counts replaced rows, rows that were marked
-    as deleted, and versions that have ended."""
+    """The numbers of the target's rows that `publish` has changed. `closed_count` counts replaced rows, rows that were
+    marked as deleted, and versions that have ended."""
 
-    inserted: int = 0
-    updated: int = 0
-    closed: int = 0
+    inserted_count: int = 0
+    updated_count: int = 0
+    closed_count: int = 0
 
 
 class CommitUnknown(RunAborted):
@@ -145,7 +144,7 @@ class FinishedRun:
     mode: str
     verdict: str
     filters: str
-    rows: int
+    row_count: int
 
 
 FINISHED_COLUMNS = ("number", "run_id", "mode", "verdict", "filters", "rows_written")
@@ -222,25 +221,26 @@ def check_filters(filters: Mapping[str, object], mode: Mode, columns: Sequence[s
 
 
 def refuse_if_superseded(
-    target_state: TargetState, own_number: int, run: ExportRun, mode: Mode, target_name: str
+    target_state: TargetState, own_run_number: int, run: ExportRun, mode: Mode, target_name: str
 ) -> None:
-    """Raise RunAborted if another export has written to the target since the run began, and this run must not publish
-    after that export."""
+    """Raise RunAborted if this run must not overwrite what another export has written since this run began. An append
+    never overwrites."""
     if mode is Mode.REPLACE and not run.certificate.is_complete and target_state.has_rows:
         raise RunAborted(
-            f"{target_name} was filled meanwhile, and an incomplete export replaces nothing: it was left as it is."
+            f"{target_name} has got rows while this export read the list. An incomplete export replaces no rows, so "
+            f"{target_name} is unchanged."
         )
     if mode is Mode.APPEND:
         return
     newer_numbers = [
         finished_run.number
         for finished_run in target_state.runs
-        if finished_run.number > own_number and _may_overlap(mode, finished_run.filters, run.filters)
+        if finished_run.number > own_run_number and _may_overlap(mode, finished_run.filters, run.filters)
     ]
     if newer_numbers:
         raise RunAborted(
-            f"An export to {target_name} that began later (number {newer_numbers[0]}, this one is {own_number}) has "
-            "been written meanwhile. This export has older rows, so it was not written. Run again."
+            f"Another export to {target_name} began later (number {newer_numbers[0]}; this export has the number "
+            f"{own_run_number}) and was written earlier. This export has older rows, so it was not written. Run again."
         )
 
 
@@ -257,24 +257,24 @@ def _may_overlap(mode: Mode, filters_json: str, own_filters: Mapping[str, object
 
 def find_last_row_count(runs: Sequence[FinishedRun], filters: Mapping[str, object]) -> int | None:
     """Return the number of rows of the last certified run with these filters, or None."""
-    filters_json = write_filters(filters)
-    return next((run.rows for run in runs if run.verdict == "complete" and run.filters == filters_json), None)
+    filters_json = format_filters(filters)
+    return next((run.row_count for run in runs if run.verdict == "complete" and run.filters == filters_json), None)
 
 
-def write_filters(filters: Mapping[str, Any]) -> str:
+def format_filters(filters: Mapping[str, Any]) -> str:
     """Return the filters as JSON. Equal filters give equal texts."""
     return json.dumps(dict(filters), sort_keys=True, ensure_ascii=False)
 
 
-def describe_beginning(table: str, number: int, export_start: ExportStart, mode: Mode) -> dict[str, object]:
+def describe_beginning(table: str, run_number: int, export_start: ExportStart, mode: Mode) -> dict[str, object]:
     """Return the values of a line of `_connector_runs` when its run begins. Times are aware."""
     return {
         "table_name": table,
-        "number": number,
+        "number": run_number,
         "run_id": export_start.run_id,
         "job": export_start.job,
         "mode": str(mode),
-        "filters": write_filters(export_start.filters),
+        "filters": format_filters(export_start.filters),
         "started_at": export_start.started_at,
     }
 
@@ -294,10 +294,10 @@ def describe_end(run: ExportRun, changes: RowChanges) -> dict[str, object]:
         "total_last": certificate.total_last,
         "appeared": certificate.appeared,
         "vanished": certificate.vanished,
-        "filters": write_filters(run.filters),
+        "filters": format_filters(run.filters),
         "rows_read": certificate.distinct,
-        "rows_written": run.rows,
-        "rows_inserted": changes.inserted,
-        "rows_updated": changes.updated,
-        "rows_closed": changes.closed,
+        "rows_written": run.row_count,
+        "rows_inserted": changes.inserted_count,
+        "rows_updated": changes.updated_count,
+        "rows_closed": changes.closed_count,
     }

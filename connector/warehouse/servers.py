@@ -22,7 +22,7 @@ import pyarrow.csv as arrow_csv
 import sqlalchemy as sa
 
 from connector.databases import DatabaseUrl, build_engine, explain, list_errors, show_url
-from connector.warehouse.columns import EMPTY_TEXT, build_text, quote_lists, write_lists_as_json
+from connector.warehouse.columns import EMPTY_TEXT, build_text, format_lists_as_json, quote_lists
 from connector.warehouse.database import ColumnKind, Dialect, Interruption, StagedRows, Statement, TableName
 from connector.warehouse.statements import read_kinds
 
@@ -109,7 +109,7 @@ class SqlalchemyDatabase:
         types = {name: _TYPE_BY_KIND[kind] for name, kind in read_kinds(rows.schema).items()}
         types |= {name: _TYPE_BY_VALUE[type(value)] for name, value in shared_values.items()}
         marks_sql = ", ".join(f":{name}" for name in types)
-        insert_sql = f"INSERT INTO {table} ({self.dialect.write_list(list(types))}) VALUES ({marks_sql})"  # noqa: S608 - names, quoted
+        insert_sql = f"INSERT INTO {table} ({self.dialect.format_names(list(types))}) VALUES ({marks_sql})"  # noqa: S608 - names, quoted
         insert = sa.text(insert_sql).bindparams(*(sa.bindparam(name, type_=kind) for name, kind in types.items()))
         row_count = 0
         for batch in rows.read():
@@ -118,7 +118,7 @@ class SqlalchemyDatabase:
                 for index, column in enumerate(table_rows.columns):
                     if pa.types.is_list(column.type):
                         name = table_rows.column_names[index]
-                        table_rows = table_rows.set_column(index, name, write_lists_as_json(column))
+                        table_rows = table_rows.set_column(index, name, format_lists_as_json(column))
                 self.connection.execute(insert, [{**row, **shared_values} for row in table_rows.to_pylist()])
             row_count += batch.num_rows
         return row_count
@@ -164,16 +164,16 @@ class SqlalchemyDatabase:
         own_name = (name.schema or inspector.default_schema_name or "").lower(), name.table.lower()
         referrers = []
         for schema in inspector.get_schema_names():
-            for (_, table), keys in inspector.get_multi_foreign_keys(schema=schema).items():
+            for (_, table), foreign_keys in inspector.get_multi_foreign_keys(schema=schema).items():
                 referred_names = [
-                    ((key["referred_schema"] or schema).lower(), key["referred_table"].lower()) for key in keys
+                    ((key["referred_schema"] or schema).lower(), key["referred_table"].lower()) for key in foreign_keys
                 ]
                 if own_name in referred_names and (schema.lower(), table.lower()) != own_name:
                     referrers.append(f"{schema}.{table}")
         return referrers
 
-    def write_time(self, at: datetime) -> datetime:
-        return at.astimezone(UTC)
+    def convert_time(self, time: datetime) -> datetime:
+        return time.astimezone(UTC)
 
     def explain(self, error: Exception) -> str:
         return explain(error, self.engine.url)
@@ -189,10 +189,12 @@ class SqlalchemyDatabase:
         driver_error = getattr(error, "orig", error)
         first_argument = next(iter(getattr(driver_error, "args", ())), None)
         # pg8000 gives a dict.
-        state = first_argument.get("C") if isinstance(first_argument, dict) else getattr(driver_error, "sqlstate", None)
+        sql_state = (
+            first_argument.get("C") if isinstance(first_argument, dict) else getattr(driver_error, "sqlstate", None)
+        )
         return (
             isinstance(error, sa.exc.IntegrityError)
-            or state in _RACE_CODES
+            or sql_state in _RACE_CODES
             or (type(first_argument) is int and first_argument in _RACE_CODES)
         )
 
@@ -277,25 +279,25 @@ class PostgresDatabase(SqlalchemyDatabase):
 
     def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
         shared_texts = {key: str(value) for key, value in shared_values.items()}
-        columns = self.dialect.write_list([*rows.schema.names, *shared_texts])
+        columns = self.dialect.format_names([*rows.schema.names, *shared_texts])
         with self.open_driver() as driver, driver.cursor() as cursor:
             with cursor.copy(f"COPY {table} ({columns}) FROM STDIN (FORMAT csv)") as copy:
-                for text in self._write_csv_ahead(rows, shared_texts):
+                for text in self._format_csv_ahead(rows, shared_texts):
                     copy.write(text)
             return int(cursor.rowcount)
 
-    def _write_csv_ahead(self, rows: StagedRows, shared_values: Mapping[str, str]) -> Iterator[bytes]:
+    def _format_csv_ahead(self, rows: StagedRows, shared_values: Mapping[str, str]) -> Iterator[bytes]:
         """Yield each batch as CSV. A thread writes the next batch as CSV while the server receives this batch."""
         with ThreadPoolExecutor(1, thread_name_prefix="connector writes") as thread:
             next_text: Future[bytes] | None = None
             for batch in rows.read():
-                previous_text, next_text = next_text, thread.submit(self._write_csv, batch, shared_values)
+                previous_text, next_text = next_text, thread.submit(self._format_csv, batch, shared_values)
                 if previous_text is not None:
                     yield previous_text.result()
             if next_text is not None:
                 yield next_text.result()
 
-    def _write_csv(self, batch: pa.RecordBatch, shared_values: Mapping[str, str]) -> bytes:
+    def _format_csv(self, batch: pa.RecordBatch, shared_values: Mapping[str, str]) -> bytes:
         columns = [
             quote_lists(column, "{", "}") if pa.types.is_list(column.type) else column for column in batch.columns
         ]
@@ -307,13 +309,13 @@ class PostgresDatabase(SqlalchemyDatabase):
         return buffer.getvalue()
 
     def find_referrers(self, name: TableName) -> Sequence[str]:
-        return self.connection.scalars(self._REFERRERS_SQL, {"name": self.dialect.write_name(name)}).all()
+        return self.connection.scalars(self._REFERRERS_SQL, {"name": self.dialect.format_name(name)}).all()
 
     def explain(self, error: Exception) -> str:
         """Return the driver's message. If COPY could not read a value, add the name of the column."""
         message = super().explain(error)
-        context = getattr(getattr(getattr(error, "orig", error), "diag", None), "context", None) or ""
-        column = _COPIED_COLUMN.match(context)
+        error_context = getattr(getattr(getattr(error, "orig", error), "diag", None), "context", None) or ""
+        column = _COPIED_COLUMN.match(error_context)
         return message if column is None or column[1] in message else f"{message}, column {column[1]}"
 
     def is_refusal(self, error: Exception) -> bool:
@@ -322,9 +324,9 @@ class PostgresDatabase(SqlalchemyDatabase):
         return str(getattr(getattr(error, "orig", error), "sqlstate", None)).startswith(("22", "23", "P0"))
 
     def is_transient(self, error: Exception) -> bool:
-        state = getattr(getattr(error, "orig", error), "sqlstate", None)
-        if state is not None:
-            return str(state).startswith(self._TEMPORARY_ERROR_CODES)
+        sql_state = getattr(getattr(error, "orig", error), "sqlstate", None)
+        if sql_state is not None:
+            return str(sql_state).startswith(self._TEMPORARY_ERROR_CODES)
         message = str(error)  # a refused connection has no SQLSTATE
         is_lasting = "authentication failed" in message or "does not exist" in message or "pg_hba.conf" in message
         return isinstance(error, sa.exc.DBAPIError) and not is_lasting
@@ -389,29 +391,31 @@ class MysqlDatabase(SqlalchemyDatabase):
         driver: Any = connection.connection.driver_connection
         thread_id = driver.thread_id()
 
-        def kill() -> None:
+        def kill_statement() -> None:
             with self.engine.connect() as second_connection:
                 second_connection.exec_driver_sql(f"KILL QUERY {thread_id}")
 
-        return kill
+        return kill_statement
 
     def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
-        insert_prefix = f"INSERT INTO {table} ({self.dialect.write_list([*rows.schema.names, *shared_values])}) VALUES"
+        insert_prefix = (
+            f"INSERT INTO {table} ({self.dialect.format_names([*rows.schema.names, *shared_values])}) VALUES"
+        )
         shared_texts = [str(value) for value in shared_values.values()]
         row_count = 0
         with self.open_driver() as driver, driver.cursor() as cursor:
             for batch in rows.read():
                 row_count += batch.num_rows
-                for statement in write_inserts(insert_prefix, batch, self._MAX_STATEMENT_BYTES, shared_texts):
+                for statement in format_inserts(insert_prefix, batch, self._MAX_STATEMENT_BYTES, shared_texts):
                     cursor.execute(statement)
         return row_count
 
     def find_referrers(self, name: TableName) -> Sequence[str]:
         return self.connection.scalars(self._REFERRERS_SQL, {"schema": name.schema, "table": name.table}).all()
 
-    def write_time(self, at: datetime) -> datetime:
+    def convert_time(self, time: datetime) -> datetime:
         """Return the time in UTC without a zone, because the session is in UTC."""
-        return at.astimezone(UTC).replace(tzinfo=None)
+        return time.astimezone(UTC).replace(tzinfo=None)
 
     def is_transient(self, error: Exception) -> bool:
         return _read_error_number(error) in self._TEMPORARY_ERROR_CODES
@@ -420,11 +424,11 @@ class MysqlDatabase(SqlalchemyDatabase):
         return _read_error_number(error) in self._REFUSAL_CODES
 
     def build_text(self, statement: Statement) -> sa.TextClause:
-        """Return the statement. A text with a backslash is written in hexadecimal digits, as in `write_inserts`."""
+        """Return the statement. A text with a backslash is written in hexadecimal digits, as in `format_inserts`."""
         text, values = statement.text, dict(statement.values)
         for name, value in statement.values.items():
             if isinstance(value, str) and "\\" in value:
-                text = re.sub(rf":{name}\b", _write_hex(value), text)
+                text = re.sub(rf":{name}\b", _format_hex(value), text)
                 del values[name]
         return super().build_text(Statement(text, values))
 
@@ -433,11 +437,11 @@ def _read_error_number(error: Exception) -> object:
     return next(iter(getattr(getattr(error, "orig", error), "args", ())), None)
 
 
-def _write_hex(text: str) -> str:
+def _format_hex(text: str) -> str:
     return f"_utf8mb4 X'{text.encode().hex()}'"
 
 
-def write_inserts(
+def format_inserts(
     insert_prefix: str, batch: pa.RecordBatch, max_bytes: int, shared_texts: Sequence[str]
 ) -> Iterator[str]:
     """Yield statements that begin with `insert_prefix` (INSERT … VALUES). A statement has at most `max_bytes`, or one
@@ -447,7 +451,7 @@ def write_inserts(
     a pooler may reset the session's setting NO_BACKSLASH_ESCAPES.
     """
     row_end = "".join(f",'{text.replace(chr(39), chr(39) * 2)}'" for text in shared_texts)
-    columns = [_write_literals(column) for column in pa.Table.from_batches([batch]).columns]
+    columns = [_format_literals(column) for column in pa.Table.from_batches([batch]).columns]
     joined_rows = pc.binary_join_element_wise(*columns, _COMMA, null_handling="replace", null_replacement="NULL")
     rows: list[str] = []
     statement_bytes = len(insert_prefix)
@@ -462,18 +466,18 @@ def write_inserts(
         yield f"{insert_prefix} {','.join(rows)}"
 
 
-def _write_literals(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _format_literals(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_boolean(column.type) or pa.types.is_integer(column.type):
         whole_numbers = column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
         return whole_numbers.cast(pa.string())
     if pa.types.is_list(column.type):
-        column = write_lists_as_json(column)
+        column = format_lists_as_json(column)
     cells = column.cast(pa.string())
     quoted_cells = pc.binary_join_element_wise(
         _APOSTROPHE, pc.replace_substring(cells, "'", "''"), _APOSTROPHE, EMPTY_TEXT
     )
-    has_backslash = pc.match_substring(cells, "\\")
-    if not pc.any(has_backslash).as_py():
+    backslash_mask = pc.match_substring(cells, "\\")
+    if not pc.any(backslash_mask).as_py():
         return quoted_cells
-    hex_texts = [None if text is None else _write_hex(text) for text in cells.to_pylist()]
-    return pc.if_else(has_backslash, pa.chunked_array([pa.array(hex_texts, pa.string())]), quoted_cells)
+    hex_texts = [None if text is None else _format_hex(text) for text in cells.to_pylist()]
+    return pc.if_else(backslash_mask, pa.chunked_array([pa.array(hex_texts, pa.string())]), quoted_cells)

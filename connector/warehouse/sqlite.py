@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from connector.driver_errors import describe_error
-from connector.warehouse.columns import write_lists_as_json
+from connector.warehouse.columns import format_lists_as_json
 from connector.warehouse.database import (
     MAX_LOCK_WAIT_S,
     ColumnKind,
@@ -112,7 +112,7 @@ class SqliteDatabase:
     def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
         """Load the rows by prepared statements."""
         names = [*rows.schema.names, *shared_values]
-        insert_sql = f"INSERT INTO {table} ({_DIALECT.write_list(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608 - names, quoted
+        insert_sql = f"INSERT INTO {table} ({_DIALECT.format_names(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608 - names, quoted
         row_end = tuple(shared_values.values())
         row_count = 0
         for batch in rows.read():
@@ -133,9 +133,9 @@ class SqliteDatabase:
         connections may."""
         return [str(table) for (table,) in self.connection.execute(_REFERRERS_SQL, {"table": name.table})]
 
-    def write_time(self, at: datetime) -> str:
+    def convert_time(self, time: datetime) -> str:
         """Return the time as `strftime('%Y-%m-%d %H:%M:%f', 'now')` writes it, so that texts can be compared."""
-        return at.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+        return time.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
 
     def explain(self, error: Exception) -> str:
         return describe_error(error)
@@ -164,7 +164,7 @@ def _read_rows(batch: pa.RecordBatch, row_end: tuple[object, ...]) -> Iterator[t
     columns = []
     for column in pa.Table.from_batches([batch]).columns:
         if pa.types.is_list(column.type):
-            column = write_lists_as_json(column)
+            column = format_lists_as_json(column)
         elif pa.types.is_date(column.type):
             column = column.cast(pa.string())
         is_text = pa.types.is_string(column.type)

@@ -43,10 +43,10 @@ _PRIMARY_KEY_BY_MODE: Mapping[Mode, tuple[str, ...]] = {
 
 
 class Column(NamedTuple):
-    """A column that the connector adds: the kind of its values, and its meaning for the reference."""
+    """A column that the connector adds: the kind of its values, and its description for the reference."""
 
     kind: ColumnKind
-    meaning: str
+    description: str
 
 
 MODE_COLUMNS: Mapping[Mode, Mapping[str, Column]] = {
@@ -77,14 +77,14 @@ RUN_COLUMNS: Mapping[str, Column] = {
     "job": Column(ColumnKind.TEXT, "Name of the job, or of the destination if the export has no job file."),
     "mode": Column(ColumnKind.TEXT, "`replace`, `upsert`, `append` or `history`."),
     "filters": Column(ColumnKind.TEXT, "Filters of the list as a JSON object. `{}` if the whole list was read."),
-    "started_at": Column(ColumnKind.TIME, "Start of the export. The rows are as old as this time."),
+    "started_at": Column(ColumnKind.TIME, "Start of the export. The list was read after this time."),
     "finished_at": Column(ColumnKind.TIME, "End of the export. NULL: the export wrote nothing."),
     "verdict": Column(ColumnKind.TEXT, "`complete` or `incomplete`: the certificate's verdict on the list."),
     "reason": Column(ColumnKind.TEXT, "Reason of the verdict, as in the report's `certificate`."),
     "list_order": Column(ColumnKind.TEXT, "Order of the list: `id`, `id_desc`, `other` or `unstable`."),
-    "sweeps": Column(ColumnKind.WHOLE_NUMBER, "Number of complete readings of the list."),
+    "sweeps": Column(ColumnKind.WHOLE_NUMBER, "Number of sweeps: readings of the list from its start to its end."),
     "pages": Column(ColumnKind.WHOLE_NUMBER, "Number of pages that were used."),
-    "distinct_ids": Column(ColumnKind.WHOLE_NUMBER, "Number of different ids in the last reading."),
+    "distinct_ids": Column(ColumnKind.WHOLE_NUMBER, "Number of different ids in the last sweep."),
     "total_first": Column(ColumnKind.WHOLE_NUMBER, "TotalCount of the first answer. NULL without a TotalCount."),
     "total_last": Column(ColumnKind.WHOLE_NUMBER, "TotalCount of the last answer. NULL without a TotalCount."),
     "appeared": Column(
@@ -93,7 +93,7 @@ RUN_COLUMNS: Mapping[str, Column] = {
     "vanished": Column(
         ColumnKind.WHOLE_NUMBER, "Smallest number of subscribers that the list lost during the reading."
     ),
-    "rows_read": Column(ColumnKind.WHOLE_NUMBER, "Number of subscribers that the last reading found."),
+    "rows_read": Column(ColumnKind.WHOLE_NUMBER, "Number of subscribers that the last sweep found."),
     "rows_written": Column(ColumnKind.WHOLE_NUMBER, "Number of subscribers in the export, changed or not."),
     "rows_inserted": Column(ColumnKind.WHOLE_NUMBER, "Number of rows that the table gained."),
     "rows_updated": Column(ColumnKind.WHOLE_NUMBER, "Number of rows that got new values."),
@@ -134,8 +134,8 @@ class TableStatements:
         self._kinds = kinds = read_kinds(schema)
         self.columns = [*kinds, *MODE_COLUMNS[mode]]
         self._stage_kinds = {column: kind for column, kind in kinds.items() if column not in COLUMNS_OF_RUN}
-        self.target = dialect.write_name(name)
-        self.runs = dialect.write_name(TableName(RUNS, name.schema))
+        self.target = dialect.format_name(name)
+        self.runs = dialect.format_name(TableName(RUNS, name.schema))
         self.stage = dialect.temporary_prefix + dialect.quote(_STAGE_NAME)
         self._changed_rows = dialect.temporary_prefix + dialect.quote(_CHANGED_ROWS_NAME)
 
@@ -176,7 +176,7 @@ class TableStatements:
             f"{quote(column)} {types[kind]}{' NOT NULL' if column in key else ''}" for column, kind in kinds.items()
         ]
         if key:
-            definitions.append(f"PRIMARY KEY ({self._dialect.write_list(key)})")
+            definitions.append(f"PRIMARY KEY ({self._dialect.format_names(key)})")
         return Statement(f"CREATE {table_kind} {name} ({', '.join(definitions)}) {options}".rstrip())
 
     def select_first_row(self) -> Statement:
@@ -194,14 +194,14 @@ class TableStatements:
     def select_finished(self) -> Statement:
         """Return the query for the finished runs of this table, the latest first."""
         quote = self._dialect.quote
-        select = self._select_runs(self._dialect.write_list(FINISHED_COLUMNS))
+        select = self._select_runs(self._dialect.format_names(FINISHED_COLUMNS))
         condition_sql = f"AND {quote('finished_at')} IS NOT NULL ORDER BY {quote('number')} DESC"
         return Statement(f"{select.text} {condition_sql}", select.values)
 
-    def select_finish(self, number: int) -> Statement:
+    def select_finish(self, run_number: int) -> Statement:
         """Return the query that returns a row if the run with this number has finished."""
-        condition = f"{self._write_line_condition()} AND {self._dialect.quote('finished_at')} IS NOT NULL"
-        return Statement(f"SELECT 1 FROM {self.runs} WHERE {condition}", self._list_line_values(number))
+        condition = f"{self._format_line_condition()} AND {self._dialect.quote('finished_at')} IS NOT NULL"
+        return Statement(f"SELECT 1 FROM {self.runs} WHERE {condition}", self._list_line_values(run_number))
 
     def _select_runs(self, columns_sql: str) -> Statement:
         condition = f"{self._dialect.quote('table_name')} = {self._dialect.parameter_prefix}table_name"
@@ -211,31 +211,32 @@ class TableStatements:
         """Return the statement that adds a line to `_connector_runs`."""
         parameters_sql = ", ".join(f"{self._dialect.parameter_prefix}{name}" for name in values)
         return Statement(
-            f"INSERT INTO {self.runs} ({self._dialect.write_list(list(values))}) VALUES ({parameters_sql})", values
+            f"INSERT INTO {self.runs} ({self._dialect.format_names(list(values))}) VALUES ({parameters_sql})", values
         )
 
-    def update_line(self, number: int, values: Values) -> Statement:
+    def update_line(self, run_number: int, values: Values) -> Statement:
         """Return the statement that sets these values in the line of the run with this number."""
         assignments_sql = ", ".join(
             f"{self._dialect.quote(name)} = {self._dialect.parameter_prefix}{name}" for name in values
         )
-        values = {**values, **self._list_line_values(number)}
-        return Statement(f"UPDATE {self.runs} SET {assignments_sql} WHERE {self._write_line_condition()}", values)
+        values = {**values, **self._list_line_values(run_number)}
+        return Statement(f"UPDATE {self.runs} SET {assignments_sql} WHERE {self._format_line_condition()}", values)
 
-    def lock_line(self, number: int) -> Statement:
+    def lock_line(self, run_number: int) -> Statement:
         """Return the statement that locks the line of the run with this number and changes nothing."""
         return Statement(
-            self._write_empty_update(self.runs, "job", self._write_line_condition()), self._list_line_values(number)
+            self._format_empty_update(self.runs, "job", self._format_line_condition()),
+            self._list_line_values(run_number),
         )
 
-    def _write_line_condition(self) -> str:
+    def _format_line_condition(self) -> str:
         quote, parameter_prefix = self._dialect.quote, self._dialect.parameter_prefix
         return f"{quote('table_name')} = {parameter_prefix}table_name AND {quote('number')} = {parameter_prefix}number"
 
-    def _list_line_values(self, number: int) -> Values:
-        return {"table_name": self._name.table, "number": number}
+    def _list_line_values(self, run_number: int) -> Values:
+        return {"table_name": self._name.table, "number": run_number}
 
-    def _write_empty_update(self, table: str, column: str, condition: str) -> str:
+    def _format_empty_update(self, table: str, column: str, condition: str) -> str:
         quoted_column = self._dialect.quote(column)
         return f"UPDATE {table} SET {quoted_column} = {quoted_column} WHERE {condition}"
 
@@ -247,23 +248,23 @@ class TableStatements:
         """Return each kind of statement that `publish` needs, but without rows. Executing these statements before the
         list is read shows missing rights, missing columns and wrong types."""
         target, changed_column = self.target, {Mode.UPSERT: DELETED_AT, Mode.HISTORY: VALID_TO}.get(self._mode)
-        names_sql, sample_sql = self._dialect.write_list(list(self._kinds)), self._write_sample()
+        names_sql, sample_sql = self._dialect.format_names(list(self._kinds)), self._format_sample()
         if self._mode is Mode.HISTORY:  # VALID_FROM is a column of the primary key
             names_sql, sample_sql = (
                 f"{self._dialect.quote(VALID_FROM)}, {names_sql}",
                 f"CURRENT_TIMESTAMP, {sample_sql}",
             )
         insert_sql = f"INSERT INTO {target} ({names_sql}) SELECT {sample_sql} WHERE {_NO_ROW_CONDITION}"
-        update_runs_sql = self._write_empty_update(self.runs, "job", _NO_ROW_CONDITION)
+        update_runs_sql = self._format_empty_update(self.runs, "job", _NO_ROW_CONDITION)
         if changed_column is not None:
-            texts = [insert_sql, self._write_empty_update(target, changed_column, _NO_ROW_CONDITION), update_runs_sql]
+            texts = [insert_sql, self._format_empty_update(target, changed_column, _NO_ROW_CONDITION), update_runs_sql]
         elif self._mode is Mode.APPEND:
             texts = [insert_sql, update_runs_sql]
         else:
             texts = [f"DELETE FROM {target} WHERE {_NO_ROW_CONDITION}", insert_sql, update_runs_sql]
         return [Statement(text) for text in texts]
 
-    def _write_sample(self) -> str:
+    def _format_sample(self) -> str:
         """Return a SELECT list with the types of the export's columns, and its FROM clause."""
         quote = self._dialect.quote
         if self._mode.is_by_id:
@@ -272,7 +273,7 @@ class TableStatements:
         if self._dialect.can_cast_null:
             values = [f"CAST(NULL AS {self._dialect.types[kind]})" for kind in self._kinds.values()]
             return f"{', '.join(values)} FROM {self.target}"
-        return f"{self._dialect.write_list(list(self._kinds))} FROM {self.target}"
+        return f"{self._dialect.format_names(list(self._kinds))} FROM {self.target}"
 
     def merge(self, run: ExportRun, exported_at: object) -> list[MergeStep]:
         """Return the steps that merge the staged rows into the table, in their order. `exported_at` is a value for the
@@ -308,7 +309,7 @@ class _Merge:
     def upsert(self) -> list[MergeStep]:
         deleted_at = f"t.{self._dialect.quote(DELETED_AT)}"
         new_values = {name: value for name, value in self._values.items() if name != ID} | {DELETED_AT: "NULL"}
-        change_condition = f"{self._write_change_condition()} OR {deleted_at} IS NOT NULL"
+        change_condition = f"{self._format_change_condition()} OR {deleted_at} IS NOT NULL"
         departure_values = {DELETED_AT: self._exported_at_parameter, **self._run_columns}
         return [
             *(
@@ -325,7 +326,7 @@ class _Merge:
         closing_values = {VALID_TO: self._exported_at_parameter, IS_CURRENT: "false", **self._run_columns}
         new_version = {**self._values, VALID_FROM: self._exported_at_parameter, IS_CURRENT: "true"}
         closing_steps = self._update(
-            closing_values, f"{current_condition} AND ({self._write_change_condition()})", count_name="closed"
+            closing_values, f"{current_condition} AND ({self._format_change_condition()})", count_name="closed"
         )
         return [
             *closing_steps,
@@ -333,10 +334,10 @@ class _Merge:
             ("inserted", self._insert(new_version, current_condition)),
         ]
 
-    def _write_change_condition(self) -> str:
+    def _format_change_condition(self) -> str:
         quote, compared_names = self._dialect.quote, (name for name in self._kinds if name not in (ID, *COLUMNS_OF_RUN))
         pairs = ((f"s.{quote(name)}", f"t.{quote(name)}", self._kinds[name]) for name in compared_names)
-        return " OR ".join(self._dialect.write_differs(*pair) for pair in pairs) or _NO_ROW_CONDITION
+        return " OR ".join(self._dialect.format_differs_condition(*pair) for pair in pairs) or _NO_ROW_CONDITION
 
     def _update(
         self, values: Mapping[str, str], condition: str, *, count_name: Literal["updated", "closed"] = "updated"
@@ -346,11 +347,11 @@ class _Merge:
         where_sql = f"WHERE {self._same_id_sql} AND ({condition})"
         if self._dialect.has_comma_join:
             update_sql = (
-                f"UPDATE {self._target} t, {self._stage} s SET {self._write_assignments(values, 't.')} {where_sql}"
+                f"UPDATE {self._target} t, {self._stage} s SET {self._format_assignments(values, 't.')} {where_sql}"
             )
         else:
             update_sql = (
-                f"UPDATE {self._target} AS t SET {self._write_assignments(values)} FROM {self._stage} s {where_sql}"
+                f"UPDATE {self._target} AS t SET {self._format_assignments(values)} FROM {self._stage} s {where_sql}"
             )
         return [(count_name, Statement(update_sql, self._run_values))]
 
@@ -373,7 +374,7 @@ class _Merge:
         condition."""
         exists_sql = f"EXISTS (SELECT 1 FROM {self._target} t WHERE {self._same_id_sql} AND {condition})"
         rows_sql = f"SELECT {', '.join(values.values())} FROM {self._stage} s WHERE NOT {exists_sql}"
-        columns = self._dialect.write_list(list(values))
+        columns = self._dialect.format_names(list(values))
         return Statement(f"INSERT INTO {self._target} ({columns}) {rows_sql}", self._run_values)
 
     def _close_departed(self, values: Mapping[str, str], condition: str) -> list[MergeStep]:
@@ -388,13 +389,13 @@ class _Merge:
                 f"{self._dialect.parameter_prefix}asked_{name}",
                 self._kinds[name],
             )
-            conditions.append(f"NOT ({self._dialect.write_differs(*values_to_compare)})")
+            conditions.append(f"NOT ({self._dialect.format_differs_condition(*values_to_compare)})")
         conditions.append(f"NOT EXISTS (SELECT 1 FROM {self._stage} s WHERE {self._same_id_sql})")
         update_sql = (
-            f"UPDATE {self._target} AS t SET {self._write_assignments(values)} WHERE {' AND '.join(conditions)}"
+            f"UPDATE {self._target} AS t SET {self._format_assignments(values)} WHERE {' AND '.join(conditions)}"
         )
         filter_values = {f"asked_{name}": value for name, value in self._run.filters.items()}
         return [("closed", Statement(update_sql, {**self._run_values, **filter_values}))]
 
-    def _write_assignments(self, values: Mapping[str, str], prefix: str = "") -> str:
+    def _format_assignments(self, values: Mapping[str, str], prefix: str = "") -> str:
         return ", ".join(f"{prefix}{self._dialect.quote(name)} = {value}" for name, value in values.items())

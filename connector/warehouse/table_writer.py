@@ -68,7 +68,7 @@ class TableWriter:
         self._interruption = Interruption()
         self._target_state: TargetState | None = None
         self._stage: Stage | None = None
-        self._number = 0
+        self._run_number = 0
 
     def __str__(self) -> str:
         return f"the table {self._name} in {self._database}"
@@ -158,16 +158,16 @@ class TableWriter:
                 ) from None
             raise RunAborted(f"Could not write {self}: {message}. The table is unchanged. Run again.") from None
 
-    def _retry_after_races(self, work: Callable[[], T]) -> T:
-        """Call `work`. Call `work` again if another export created the same table or used the same number at the same
-        moment."""
+    def _retry_after_races(self, attempt: Callable[[], T]) -> T:
+        """Call `attempt`. Call `attempt` again if another export created the same table or used the same number at the
+        same moment."""
         for _ in range(1, _MAX_ATTEMPTS):
             try:
-                return work()
+                return attempt()
             except self._database.errors as error:
                 if not self._database.is_race(error):
                     raise
-        return work()
+        return attempt()
 
     def _rehearse(self) -> TargetState:
         """Execute each kind of statement without rows, and return the state of the target."""
@@ -189,21 +189,21 @@ class TableWriter:
         """Insert the line of this run, with the table's next number."""
         database = self._database
         with database.connect(self._interruption):
-            self._make_tables(with_target=False)
+            self._make_tables(includes_target=False)
             ((last_number,),) = database.fetch(self._statements.select_last_number(), 1)
-            self._number = int(last_number) + 1
-            values = describe_beginning(self._name.table, self._number, export_start, self._mode)
-            database.run(self._statements.insert_line(self._write_times(values)))
+            self._run_number = int(last_number) + 1
+            values = describe_beginning(self._name.table, self._run_number, export_start, self._mode)
+            database.run(self._statements.insert_line(self._convert_times(values)))
             database.commit(Interruption())
 
-    def _make_tables(self, *, with_target: bool = True) -> None:
+    def _make_tables(self, *, includes_target: bool = True) -> None:
         """Create the schema, `_connector_runs` and the target if they are missing."""
         database, schema = self._database, self._name.schema
         if schema is not None and not database.has_schema(schema):
             database.run(self._statements.create_schema(schema))
         if not self._has_table(RUNS):
             database.run(self._statements.create_runs())
-        if with_target and not self._has_table(self._name.table):
+        if includes_target and not self._has_table(self._name.table):
             database.run(self._statements.create_target())
 
     def _has_table(self, table: str) -> bool:
@@ -248,13 +248,15 @@ class TableWriter:
 
         with database.connect(interruption):
             self._lock()
-            refuse_if_superseded(self._read_target(), self._number, run, self._mode, str(self))
+            refuse_if_superseded(self._read_target(), self._run_number, run, self._mode, str(self))
             if database.dialect.can_undo_tables:
                 self._make_tables()
             changes = self._write(rows.map(check), run)
-            update_line = self._statements.update_line(self._number, self._write_times(describe_end(run, changes)))
+            update_line = self._statements.update_line(
+                self._run_number, self._convert_times(describe_end(run, changes))
+            )
             if database.run(update_line) == 0:
-                raise RunAborted(f"The line of this run is gone from {RUNS}: nothing was written. Run again.")
+                raise RunAborted(f"The line of this run in {RUNS} was deleted. Nothing was written. Run again.")
             failure: Exception | None = None
             try:
                 database.commit(interruption)
@@ -266,7 +268,7 @@ class TableWriter:
 
     def _write(self, rows: StagedRows, run: ExportRun) -> RowChanges:
         database, statements = self._database, self._statements
-        exported_at = database.write_time(run.exported_at)
+        exported_at = database.convert_time(run.exported_at)
         if not self._mode.is_by_id:
             closed_count = database.run(statements.delete_all()) if self._mode is Mode.REPLACE else 0
             shared_values = {RUN_ID: run.run_id, EXPORTED_AT: exported_at}
@@ -287,7 +289,7 @@ class TableWriter:
         try:
             with database.connect(Interruption()):
                 self._lock()
-                return bool(database.fetch(self._statements.select_finish(self._number), 1))
+                return bool(database.fetch(self._statements.select_finish(self._run_number), 1))
         except database.errors as error:
             raise CommitUnknown(
                 f"The connection was lost while {self} was being committed ({database.explain(error)}). The table has "
@@ -295,8 +297,9 @@ class TableWriter:
                 "table is unchanged."
             ) from None
 
-    def _write_times(self, values: dict[str, Any]) -> dict[str, object]:
+    def _convert_times(self, values: dict[str, Any]) -> dict[str, object]:
         time_columns = ("started_at", "finished_at")
         return {
-            name: self._database.write_time(value) if name in time_columns else value for name, value in values.items()
+            name: self._database.convert_time(value) if name in time_columns else value
+            for name, value in values.items()
         }

@@ -180,7 +180,7 @@ def _show_guesses(guesses: Sequence[GuessedField], rows: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from connector.jobs.draft import write_rule
+    from connector.jobs.draft import format_rule
     from connector.texts import count
     from pipelines.report.console import PlainConsole
     from pipelines.report.text import show_value
@@ -189,7 +189,7 @@ def _show_guesses(guesses: Sequence[GuessedField], rows: int) -> None:
     for guess in guesses:
         samples = "\n".join(show_value(sample, _SAMPLE_LENGTH) for sample in guess.samples)
         confidence = Text(guess.confidence, style=_STYLES[guess.confidence])
-        table.add_row(guess.name, Text(write_rule(guess.rule)), confidence, Text(guess.reason), Text(samples))
+        table.add_row(guess.name, Text(format_rule(guess.rule)), confidence, Text(guess.reason), Text(samples))
     PlainConsole(stderr=True).print(table)
 
 

@@ -179,7 +179,7 @@ def plan_file(
 
     Raises ConfigurationError and SourceError.
     """
-    from connector.jobs.arguments import write_options
+    from connector.jobs.arguments import format_options
     from connector.jobs.load_planner import RunRequest, plan_import
     from connector.jobs.reader import load_job, read_settings
 
@@ -190,8 +190,8 @@ def plan_file(
     settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_planned)
     request = RunRequest(limit=row_options["limit"], wait_s=wait_s)
     if row_options["job_path"] is not None:
-        return plan_import(job, settings, request, is_by_job_file=True)
-    return plan_import(job, settings, request, options=write_options(job))
+        return plan_import(job, settings, request, has_job_file=True)
+    return plan_import(job, settings, request, options=format_options(job))
 
 
 def build_file_job(file: Path | str, arguments: Mapping[str, Any], *, needs_base: bool = True) -> Job:
@@ -490,7 +490,7 @@ def retry_command(
         read_settings(os.environ, job, time_limit_s=time_limit_s),
         base=BaseRef(base_id, base_name),
         wait_s=wait_s,
-        is_by_job_file=job_path is not None,
+        has_job_file=job_path is not None,
     )
     limit_s = plan.settings.time_limit_s
     finish(run_flow(lambda stop, progress: run_retry(plan, stop, progress), output, limit_s), output)

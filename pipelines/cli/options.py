@@ -182,8 +182,8 @@ def sending_options(command: CommandFunction) -> CommandFunction:
             metavar="DURATION",
             group=SENDING_GROUP,
             default_text="30s",
-            help="Longest time that the service needs to list a new subscriber, for example 30s or 2m. The connector "
-            "waits this long before a missing subscriber counts as absent.",
+            help="Longest time that the service needs to list a new subscriber, for example 30s or 2m. A subscriber "
+            "counts as absent only if a look-up after this time does not find the subscriber.",
         ),
         option(
             "--max-concurrency",

@@ -129,7 +129,7 @@ class SourceRows:
         self._comparison.add_rows(sides[~is_suppressed], compared_rows.identities, numbers, texts, contents)
         self._comparison.add_present(sides[is_suppressed], planned_chunk.identities[is_suppressed])
         self._add_invalid(prepared)
-        self._remarks.add(prepared)
+        self._remarks.add_chunk(prepared)
         self.rows["read"] += prepared.chunk.record_count
         self.rows["valid"] += len(compared_rows.identities)
         self.rows["invalid"] += prepared.invalid_count

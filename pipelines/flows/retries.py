@@ -36,7 +36,7 @@ class RetryPlan(RunPlan):
 
 
 def plan_retry(
-    selection: RetrySelection, job: Job, settings: Settings, *, base: BaseRef, wait_s: float, is_by_job_file: bool
+    selection: RetrySelection, job: Job, settings: Settings, *, base: BaseRef, wait_s: float, has_job_file: bool
 ) -> RetryPlan:
     """Return the retry of the open creates of the job, or of all jobs if there is no job file. Raises
     ConfigurationError and SourceError."""
@@ -46,7 +46,7 @@ def plan_retry(
         command="retry",
         policy=build_policy(job.load, build_rules(job.subscriber), job.suppress),
         settings=replace(settings, may_create_ledger=False),
-        owner_job=job.name if is_by_job_file else "",
+        owner_job=job.name if has_job_file else "",
         job_path=job.path,
         wait_s=wait_s,
         receipts=plan_receipts(job),

@@ -142,7 +142,7 @@ def _check_rows(
                 - len(prepared.repeated_positions)
                 - len(prepared.suppressed_positions)
             )
-            validation.remarks.add(prepared)
+            validation.remarks.add_chunk(prepared)
             _count_valid(prepared.planned_chunk, plan.rules.identity, validation.report)
             _add_findings(prepared, plan, validation)
             # The file has the same rows as the rejects file of an import: malformed rows, invalid rows, and different

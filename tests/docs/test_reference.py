@@ -18,7 +18,7 @@ from connector.runs.report_keys import CheckedRowCounts, ExportRowCounts, LoadRo
 from connector.runs.row_files import DRIFT_COLUMNS
 from connector.sandbox import SandboxProcess
 from connector.states import State
-from connector.warehouse.columns import RUN_COLUMN_MEANINGS, SCHEMA
+from connector.warehouse.columns import RUN_COLUMN_DESCRIPTIONS, SCHEMA
 from connector.warehouse.receipts import COLUMNS as RECEIPT_COLUMNS
 from connector.warehouse.statements import MODE_COLUMNS, RUN_COLUMNS
 from pipelines.report.differences import DIFFERENCE_COLUMNS, DifferencesReport
@@ -91,7 +91,7 @@ def test_each_column_of_a_table_or_file_has_a_type_and_a_meaning() -> None:
     assert [row for row in rows if "" in map(str.strip, row) or not is_sentence(row[-1].removesuffix(" |"))] == []
     names = {row[0].strip("|` ") for row in rows}
     added_columns = [*MODE_COLUMNS.values(), RUN_COLUMNS, RECEIPT_COLUMNS]
-    assert names == {*SCHEMA.names, *RUN_COLUMN_MEANINGS, *(name for columns in added_columns for name in columns)}
+    assert names == {*SCHEMA.names, *RUN_COLUMN_DESCRIPTIONS, *(name for columns in added_columns for name in columns)}
     meanings = DRIFT_COLUMNS | DIFFERENCE_COLUMNS
     assert [name for name, meaning in meanings.items() if not is_sentence(meaning)] == []
 

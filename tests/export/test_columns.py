@@ -18,13 +18,13 @@ from connector.fields import BY_NAME, NAMES
 from connector.texts import GUARDED, guard_formula
 from connector.warehouse.columns import (
     SCHEMA,
+    format_lists_as_json,
     move_nuls,
-    write_lists_as_json,
 )
 from connector.warehouse.database import Interruption, Statement
 from connector.warehouse.destination import FileOptions
 from connector.warehouse.file_formats import CsvFormat
-from connector.warehouse.servers import MysqlDatabase, write_inserts
+from connector.warehouse.servers import MysqlDatabase, format_inserts
 from tests.databases import Database
 from tests.export.people import (
     BARE_SUBSCRIBER,
@@ -165,7 +165,7 @@ TEXT_LISTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size
 def test_a_list_is_written_as_json(lists: list[list[str] | None], start_index: int) -> None:
     column = pa.chunked_array([pa.array(part, pa.list_(pa.string())) for part in (lists, lists)]).slice(start_index)
 
-    json_column = write_lists_as_json(column)
+    json_column = format_lists_as_json(column)
     assert json_column.type == pa.string()
     assert json_column.to_pylist() == [
         None if value is None else orjson.dumps(value).decode() for value in column.to_pylist()
@@ -192,10 +192,10 @@ def test_a_formula_is_written_as_a_text() -> None:
 def test_statements_for_mysql_have_every_row_and_end_at_the_given_size() -> None:
     batch = pa.record_batch({"a": ["x" * 40, "it's", "\\", None], "n": pa.array([1, None, 3, 4], pa.int64())})
 
-    assert list(write_inserts("I", batch, 30, [])) == [
+    assert list(format_inserts("I", batch, 30, [])) == [
         f"I ('{'x' * 40}',1)", "I ('it''s',NULL)", "I (_utf8mb4 X'5c',3),(NULL,4)",
     ]  # fmt: skip
-    assert len(list(write_inserts("I", batch, 1000, []))) == 1
+    assert len(list(format_inserts("I", batch, 1000, []))) == 1
 
 
 TEXTS_WITH_BACKSLASHES = ["\\", "\\'); drop table t; -- ", "é \\' 日本", "O\\'Brien", "\\\\", "it's 'plain'"]
@@ -204,7 +204,7 @@ TEXTS_WITH_BACKSLASHES = ["\\", "\\'); drop table t; -- ", "é \\' 日本", "O\\
 @pytest.mark.parametrize("mode", ["", "NO_BACKSLASH_ESCAPES"])
 def test_a_backslash_does_not_end_a_literal_in_any_mode_of_the_session(mariadb: Database, mode: str) -> None:
     texts = TEXTS_WITH_BACKSLASHES
-    (statement,) = write_inserts("insert into backslashes values", pa.record_batch({"a": pa.array(texts)}), 1000, [])
+    (statement,) = format_inserts("insert into backslashes values", pa.record_batch({"a": pa.array(texts)}), 1000, [])
     engine = build_engine(sa.make_url(mariadb.url).set(drivername="mariadb+pymysql"))
     with engine.begin() as connection:
         connection.exec_driver_sql("create temporary table backslashes (a text) character set utf8mb4")

@@ -56,7 +56,7 @@ def list_exports(url: str) -> list[dict[str, Any]]:
 def test_replace_leaves_only_the_listed_rows(url: str) -> None:
     target = parse_destination(url)
     publish(target, [build_person(1), build_person(2)], 1)
-    assert publish(target, [build_person(2, "Bo"), build_person(3)], 2) == RowChanges(inserted=2)
+    assert publish(target, [build_person(2, "Bo"), build_person(3)], 2) == RowChanges(inserted_count=2)
     assert read_rows(url) == [(2, "Bo", 2), (3, "Ann", 2)]
     publish(target, [], 3)
     assert read_rows(url) == []
@@ -245,7 +245,7 @@ def test_an_export_writes_nothing_if_another_export_commits_just_before(
 def test_an_incomplete_list_never_replaces_rows(url: str) -> None:
     target = parse_destination(url)
     publish(target, [build_person(1)], 1, verdict=Verdict.INCOMPLETE)
-    with pytest.raises(RunAborted, match="replaces nothing"):
+    with pytest.raises(RunAborted, match="replaces no rows"):
         publish(target, [build_person(2)], 2, verdict=Verdict.INCOMPLETE)
     assert read_rows(url) == [(1, "Ann", 1)]
 
@@ -299,7 +299,7 @@ def test_a_commit_without_an_answer_is_reported_as_written_if_it_took_effect(
 
     monkeypatch.setattr(delta, "write_deltalake", write_and_fail)
     url = f"delta://{tmp_path / 'lake'}"
-    assert publish(parse_destination(url), [build_person(1)], 1) == RowChanges(inserted=1)
+    assert publish(parse_destination(url), [build_person(1)], 1) == RowChanges(inserted_count=1)
     assert read_rows(url) == [(1, "Ann", 1)]
 
 

@@ -288,7 +288,7 @@ def test_an_interrupted_copy_logs_no_value(
 ) -> None:
     """By default, psycopg logs an error at the end of a COPY together with the current row of the server."""
     people = [build_person(number, Email=SECRET_EMAIL) for number in range(200_000)]
-    write = PostgresDatabase._write_csv
+    write = PostgresDatabase._format_csv
     termination_results: list[object] = []
 
     def terminate_and_write(database: PostgresDatabase, batch: pa.RecordBatch, arguments: Mapping[str, str]) -> bytes:
@@ -296,7 +296,7 @@ def test_an_interrupted_copy_logs_no_value(
             termination_results.append(run_sql(table, TERMINATE_SQL))
         return write(database, batch, arguments)
 
-    monkeypatch.setattr(PostgresDatabase, "_write_csv", terminate_and_write)
+    monkeypatch.setattr(PostgresDatabase, "_format_csv", terminate_and_write)
     with pytest.raises(RunAborted, match="unchanged") as error_info:
         publish(table, people, 1)
     assert SECRET_EMAIL not in str(error_info.value)

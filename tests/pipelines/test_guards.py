@@ -88,7 +88,7 @@ def test_more_creates_than_allowed_stop_the_run_and_existing_rows_do_not_count(
     plan_result = plan(connector, job)
     assert (plan_result.code, plan_result.rows) == (3, {"read": 4, "created": 4})
     for result in (plan_result, connector.run_json("sync", job)):
-        assert "guard.max_creates: 4 would be created, and 3 are allowed" in result.stderr
+        assert "guard.max_creates: 4 subscribers would be created, and 3 are allowed" in result.stderr
     assert count_creates(connector.sandbox) == 0
     write_people(tmp_path, 3)
     assert connector.run_json("sync", job).rows == {"read": 3, "created": 3}
@@ -153,7 +153,7 @@ def test_a_guard_surveys_standard_input_before_the_load(connector: Connector, tm
     second_result = connector.run_json(
         "import", "-", "--job", job, stdin=csv_text + "c@x.org,C\nd@x.org,D\ne@x.org,E\n"
     )
-    assert has_guard_stopped_run(second_result, "guard.max_creates: 3 would be created")
+    assert has_guard_stopped_run(second_result, "guard.max_creates: 3 subscribers would be created")
     json_text = '{"email": "a@x.org"}\n{"email": "z@x.org", "name": "Z"}\n'
     result = connector.run_json("import", "-", "--job", job, "--format", "jsonl", stdin=json_text)
     assert result.rows == {"read": 2, "changed": 1, "created": 1}
@@ -217,7 +217,7 @@ def test_a_stopped_run_records_no_values_of_its_rows(connector: Connector, tmp_p
     job = write_job(tmp_path, "guard: {max_creates: 1}")
     create_elsewhere(connector, tmp_path / "people.csv", *INTO_NEWS, "--map", "first_name=name")
     write_csv(tmp_path / "people.csv", "email,name", *(f"p{index}@x.org,Wrong" for index in range(6)))
-    assert has_guard_stopped_run(connector.run_json("sync", job), "guard.max_creates: 3 would be created")
+    assert has_guard_stopped_run(connector.run_json("sync", job), "guard.max_creates: 3 subscribers would be created")
     write_people(tmp_path, 3)
     assert connector.run_json("sync", job).rows == {"read": 3, "exists": 3}
     assert connector.run_json("sync", job).rows == {"read": 3, "exists": 3}
@@ -268,7 +268,7 @@ def test_only_a_run_that_a_guard_ends_reports_uncompared_rows(connector: Connect
     write_people(tmp_path, 30)
     expected_text = "some rows count as existing without a comparison of their values"
     result = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 5}"))
-    assert has_guard_stopped_run(result, "guard.max_creates: 20 would be created")
+    assert has_guard_stopped_run(result, "guard.max_creates: 20 subscribers would be created")
     assert expected_text in result.stderr
     result = connector.run_json("sync", write_job(tmp_path, "guard: {}"))  # the load after the survey compares the rows
     assert (result.code, result.rows) == (0, {"read": 30, "exists": 10, "created": 20})

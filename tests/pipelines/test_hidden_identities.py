@@ -94,4 +94,4 @@ def test_a_create_answered_with_another_identity_does_not_count_as_an_arrival(co
     path = write_csv(connector.folder / "people.csv", "email", *rows)
     result = connector.run_json("import", path, "--base-id", "7", "--active", "--quiet-period", "200ms")
     assert result.rows == {"read": 10, "created": 5, "unknown": 5}, result.report["messages"]
-    assert not any("came into the base" in message for message in result.report["messages"])
+    assert not any("appeared in the base" in message for message in result.report["messages"])

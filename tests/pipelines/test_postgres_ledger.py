@@ -40,7 +40,9 @@ def test_a_ledger_in_postgresql_serves_every_command(connector: Connector, tmp_p
         write_people(tmp_path, 100)
         assert connector.run_json("sync", job).rows == {"read": 100, "created": 100}
         write_people(tmp_path, 201)
-        assert has_guard_stopped_run(connector.run_json("sync", job), "guard.max_creates: 101 would be created")
+        assert has_guard_stopped_run(
+            connector.run_json("sync", job), "guard.max_creates: 101 subscribers would be created"
+        )
         write_people(tmp_path, 1)
         assert has_guard_stopped_run(connector.run_json("sync", job), "guard.max_shrink")
 

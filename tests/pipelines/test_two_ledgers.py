@@ -19,7 +19,7 @@ from tests.pipelines.planned import count_requests
 
 
 def find_arrival_messages(result: CommandResult) -> list[str]:
-    return [message for message in result.report["messages"] if "that this run did not send" in message]
+    return [message for message in result.report["messages"] if "this run did not create" in message]
 
 
 def import_during_another_import(connector: Connector, other_path: Path) -> tuple[CommandResult, CommandResult]:
@@ -43,14 +43,14 @@ def test_a_load_reports_the_number_of_arrivals_from_other_programs(connector: Co
     )
     assert (result.code, result.rows, other_result.rows["created"]) == (0, {"read": 40, "created": 40}, 10)
     (message,) = find_arrival_messages(result)
-    assert message.startswith("10 subscribers came into the base during this run")
+    assert message.startswith("10 subscribers appeared in the base during this run")
 
 
 def test_a_subscriber_that_two_ledgers_created_counts_as_an_arrival(connector: Connector, tmp_path: Path) -> None:
     result, _ = import_during_another_import(connector, write_addresses(tmp_path / "last.csv", 2, first_index=43))
     assert max(count_stored(connector.sandbox).values()) == 2
     (message,) = find_arrival_messages(result)
-    assert message.startswith("2 subscribers came into the base")
+    assert message.startswith("2 subscribers appeared in the base")
 
 
 def test_a_load_without_another_program_reports_no_arrival_and_an_unchanged_load_sends_one_request(

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 import orjson
 
 from connector.sandbox import connection
-from connector.sandbox.connection import Ending, Response
+from connector.sandbox.connection import Delivery, Response
 from connector.service.wire import Ambiguous, NotSent, RawAnswer, Request
 from tests.simulation.process import ProcessState
 from tests.simulation.requests import Call
@@ -22,8 +22,8 @@ from tests.simulation.service import TOKEN, SimulatedService
 from tests.simulation.timeline import Timeline
 
 _CUT_ANSWERS = {
-    Ending.CUT: Ambiguous(None, "the connection was cut before the answer"),
-    Ending.PART: Ambiguous(None, "the connection was cut in the middle of the answer"),
+    Delivery.CUT: Ambiguous(None, "the connection was cut before the answer"),
+    Delivery.HALF: Ambiguous(None, "the connection was cut in the middle of the answer"),
 }
 _SERVER_ERRORS = range(500, 600)
 _CREATED_STATUSES = (200, 201)
@@ -68,9 +68,9 @@ class Connection:
         self.is_gone = False
         self.quiet_until = -inf
 
-    def finish(self, response: Response, ending: Ending = Ending.WHOLE, cut_by: str = "close") -> None:
+    def finish(self, response: Response, ending: Delivery = Delivery.WHOLE, cut_by: str = "close") -> None:
         """Send the response of the service back to the process."""
-        if ending is not Ending.SILENT:
+        if ending is not Delivery.SILENT:
             self._timeline.call_later(self.return_latency_s, partial(self._arrive, response, ending))
 
     def close(self, ending: str) -> None:
@@ -78,7 +78,7 @@ class Connection:
         self.is_gone = True
         self._call.end(self._timeline.now_s, "killed" if self._process_state.has_ended else ending)
 
-    def _arrive(self, response: Response, ending: Ending) -> None:
+    def _arrive(self, response: Response, ending: Delivery) -> None:
         if self.is_gone or self._process_state.has_ended:
             return
         raw_answer: RawAnswer | Ambiguous | None = _CUT_ANSWERS.get(ending)
@@ -125,7 +125,7 @@ class Network:
         if call.operation == "create" and call.person in network_faults.lost_persons:
             await asyncio.sleep(request_latency_s)
             call.end(self._timeline.now_s, "cut")
-            return _CUT_ANSWERS[Ending.CUT]
+            return _CUT_ANSWERS[Delivery.CUT]
         if network_faults.delayed_share and random.random() < network_faults.delayed_share:
             request_latency_s += random.uniform(0.3, 1.0) * network_faults.delay_s
         answer_future: asyncio.Future[RawAnswer | Ambiguous] = asyncio.get_running_loop().create_future()
