@@ -6,25 +6,25 @@ bound, then ever faster, until a refusal gives the bounds of the next ramp.
 
 1. Cost. A refusal costs its pause, a round trip and the refused requests. A ramp over a bracket of width `w` loses half
    of `w` of its time. Both cost the same if the ramp takes two costs / `w`: a narrow bracket is crossed slowly and a
-   wide one fast. A ramp takes at least 2 and at most 20 costs; for the maximum a cost counts at least 2 s.
-2. Bounds. A limiter saves up in a pause no more than its rate is worth. If a ramp and the longer one of the pauses
-   around the ramp take `filled_s` seconds, the limit is at least served / filled_s. A pause also saves up no more than
-   the ramp that was served fewest (`fewest`). A ramp may use what was saved up for the window in which it begins and
-   for the one in which it ends. So if it takes no less than the pause, the limit is at least
-   (served - 2 * fewest) / sent_s. The limit is at most the refused rate, in the search at most twice the mean rate. The
-   next ramp begins at the geometric mean of both bounds.
-3. Windows. A limiter may count requests in windows as long as the longest pause. Then a ramp takes no less than two
-   windows, whatever a refusal costs. If everything is refused for longer than the pause, the limiter does count in
-   windows, and the rate of the last one is known.
-4. Chance. A limit cannot refuse a rate below its lower bound. So a refusal there is chance, or the limit has fallen. A
-   limit that has fallen also refuses requests that were in flight behind the refused one; chance serves them. A refusal
-   by chance costs its pause and leaves the rate as it is. It is expected then: the next refusals count as chance if at
-   least two of three requests behind them were served. The refusals of a limit may pass as chance a few times.
+   wide one fast. A ramp takes at most 20 costs.
+2. Bounds. The upper bound is the refused rate; in the search, at most twice the mean rate. The lower bound counts the
+   served requests: a pause saves up no more than its time is worth, and no more than the stretch that was served
+   fewest. The ramp begins at the geometric mean of both. If more than five requests behind the refused one were
+   served, the rate of serving them is a bound as well.
+3. Windows. A limiter may count requests in windows as long as the longest pause. Then a ramp takes at least two
+   windows. If everything is refused for longer than the pause, the rate of the last window is known.
+4. Chance. A refusal by chance costs its pause and leaves the rate as it is. A limit refuses requests in clusters, and
+   chance refuses single ones. So the requests in flight behind a refused one tell chance from a limit while the rate
+   doubles. In a ramp, a single refusal below the lower bound is evidence of chance, and further refusals count as
+   chance until ten of them came without evidence.
+5. Doubt. A short pause does not show a limit for certain. If an earlier stretch was served more requests than a limit
+   at the refused rate allows, the search begins again. The doubt ends when ten refusals contradict nothing, or when
+   most of the requests behind a refused one are refused.
 
-`record_refused` records the refusal; the rate stays, and answers to the requests in flight behind it are counted. When
-the pause is over, the next request to leave makes `_decide` choose: chance or a ramp. Without a pause `_decide` runs at
-once. After a limit's refusal, the first served request makes `_resume` begin the ramp: until then the rate stays at the
-ramp's begin, and single requests leave if everything is refused.
+A stretch begins after a refusal that counts and ends with the next one. `record_refused` ends the stretch; the rate
+stays, and answers to the requests in flight behind the refused one are counted. When the pause is over, the next
+request to leave makes `_decide` choose: chance, a search or a ramp. A ramp waits until one request has been served
+(`_recover`); if everything is refused, single requests leave.
 
 Rates are measured between the times at which requests were sent, in seconds of a clock that does not go back. Pure: the
 time `now` comes in.
@@ -35,31 +35,26 @@ from math import exp, inf, log, ulp
 
 _FIRST_RATE = 20.0  # requests/s; most services serve these for the moment that the first doublings take
 _GROWTH = 0.42  # in the search, an answer raises the rate by this share: two answers double the rate
-_BUSY_GAPS = 4  # requests leave as fast as they may if the gap between two is at most so many times 1 / rate
+_BUSY_GAPS = 4  # requests leave as fast as they may if the gap between two is at most this many times 1 / rate
+_FIRST_END = 2.0  # times the mean rate of the search: the end of the first ramp, because the search began slowly
 _LONGEST_RAMP_COSTS = 20.0  # then a refusal takes 1/21 of the time; longer ramps find a raised limit late
 _LEAST_COST_S = 2.0  # least cost for the longest ramp: if less, a limit of 5/s without pauses refuses more than 3 %
 _SHORTEST_S = 0.3  # least cost for the shortest ramp
 _ROOM = 0.015  # a ramp begins at least this share below its end; half of it is the unit of the excess over the end
-_PROBE_S = 2.0  # beyond its end, a ramp's excess grows e-fold in so many seconds
-_REFUSALS = 3  # refusals without a pause that show a limit
-_LEAST_BEHIND = 2  # requests served behind a refused one that tell chance from a limit
-_SAMPLE = 6  # so many served requests behind a refused one measure the rate at which they were served
-_ALL_REFUSED = 5  # refusals in a row after which single requests leave
-_FIRST_END = 2.0  # times the mean rate of the search: the end of the first ramp, as the search was slow at first
+_PROBE_S = 2.0  # beyond its end, the excess of a ramp grows e-fold in this time
 _LONGEST_WINDOW_S = 61.0  # of services; if everything is refused for longer, the service is out of order
 _WINDOW_ROOM = 0.1  # a ramp after a full window ends this share above the mean rate of the window
-_LONGEST_CHANCE_PAUSE_S = 10.0  # a refusal with a longer pause counts as a limit's: a wrong guess costs the pause again
-_SHORT_PAUSE_S = 2.0  # in the search, a refusal with so short a pause counts as chance if few requests are in flight
-_TOLERATED = {"search": 0.5, "limit": 0.01, "chance": 0.2}  # refusals for each served request that do not count
-_SPARE = 5  # requests of a ramp that a window may have allowed beyond its rate: they prove nothing
+_REFUSALS = 3  # refusals that show a limit: without a pause, or behind a refused request
+_TOLERATED, _TOLERATED_CHANCE = 0.01, 0.2  # refusals for each served request that do not count: of a limit, of chance
+_FEW = 5  # requests that prove nothing: a window may allow them beyond its rate
+_LEAST_BEHIND = 2  # requests served behind a refused one that tell chance from a limit
+_SERVED_BETWEEN = 8.0  # without a pause, chance serves at least this many requests for each one that it refuses
 _BELOW = 0.95  # a refusal below this share of the lower bound contradicts the bound, which may be a little too high
-_CHANCE_FOR = 7  # refusals without evidence of chance; the last of them ends the expectation of chance
-_SERVED_BETWEEN = 8.0  # without a pause, chance lets at least so many requests pass for each one that it refuses
+_LONGEST_CHANCE_PAUSE_S = 10.0  # a refusal with a longer pause counts as a limit's: a wrong guess costs the pause again
+_PATIENCE = 10  # refusals without evidence that end the expectation of chance, or that make a limit certain
 _SLACK_S = 0.005  # a sender that wakes up late makes up for this much at once: one turn of the event loop
 _HALVED_IN_S = 86_400.0  # a day halves the low end of an earlier limit: limits change with contracts
-_SURE = 0.9  # share of the rate served behind the first refusal at which the ramp begins: a sample is not exact
 _LEAST_SHARE = 0.25  # of the low end of an earlier limit, however old the limit is, up to the first rate
-_LOWEST_RATE = 1 / 86_400.0  # requests/s: one a day
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,32 +91,19 @@ class _Ramp:
 
 
 @dataclass(slots=True)
-class _Refusal:
-    """A refusal of a request that was sent at `sent_at` and at `rate` (requests/s), after `served` requests in `sent_s`
-    seconds. `served_after` and `refused_after` count the requests that were in flight behind the refused one."""
+class _Stretch:
+    """The requests between two refusals that count. The fields from `refused_at` on describe the refusal at the end."""
 
-    sent_at: float = -inf
+    began_at: float = inf  # when the first request left; after a limit's refusal, the first one that was served
     served: int = 0
+    excess: float = 0.0  # refusals beyond the tolerated share
+    served_before: int = 0  # requests served before the first refusal of `excess`
+    refused_at: float = inf  # when the refused request left
+    rate: float = 1.0  # the refused rate (requests/s)
     sent_s: float = 1.0
-    rate: float = 1.0
     filled_s: float = 1.0  # time in which the limiter has allowed `served`
-    counted: int = 0  # requests served since the first of the refusals that show the limit
-    pause_s: float = 0.0
-    is_first: bool = True  # no limit had shown
-    fewest: float = 0.0  # requests served in the ramp that was served fewest: a pause saves up no more
-    is_undecided: bool = False  # `_decide` has not run for the refusal
-    awaits_served: bool = False  # unless by chance: no request has been served since the refusal
-    served_after: int = 0
-    refused_after: int = 0
-    served_behind: float = 0.0  # requests/s at which the requests in flight behind were served; 0: not measured
-
-    @property
-    def proved(self) -> float:
-        """The lower bound of the limit (requests/s): the service serves at least one request after a pause."""
-        by_pauses = max(self.served, 1) / self.filled_s
-        if self.sent_s < self.pause_s:
-            return by_pauses
-        return max(by_pauses, (self.served - 2 * self.fewest) / self.sent_s)
+    served_behind: int = 0  # requests in flight behind the refused one
+    refused_behind: int = 0
 
 
 class RateController:
@@ -138,17 +120,18 @@ class RateController:
         self._is_busy = True  # requests leave about as fast as they may: only then the rate may grow
         self._paused_until = -inf
         self._old_answers_until = -inf  # answers to requests that left before this time belong to the last refusal
-        self._ramp: _Ramp | None = None  # None while no limit has shown: the rate doubles
-        self._resumed_at = inf  # when the first of `_served` left; inf if none has
-        self._served = 0  # requests since the last refusal that counts
+        self._ramp: _Ramp | None = None  # None in the search
+        self._stretch, self._last = _Stretch(), _Stretch()  # the present stretch, and the one before the last refusal
+        self._is_undecided = False  # `_decide` has not run for the last refusal
+        self._has_recovered = True  # a request was served since the last refusal, or the refusal was chance
         self._refused_in_row = 0
-        self._excess = 0.0  # refusals beyond the tolerated share
-        self._excess_from = 0  # requests that were served before the first of these refusals
-        self._last = _Refusal()
-        self._fewest = inf  # as in `_Refusal`
+        self._fewest = inf  # requests served in the stretch that was served fewest: a pause saves up no more
         self._pause_s = self._window_s = 0.0  # as in `Found`
         self._chance_below = 0.0  # requests/s: the highest lower bound since the limit was seen to fall
         self._chance_for = 0  # refusals without evidence of chance until chance is not expected; 0: it is not
+        self._most: _Stretch | None = None  # the stretch after a short pause that was served most
+        self._is_after_pause = False  # the present stretch began after a short pause
+        self._agreed = 0  # refusals in a row that contradict no earlier stretch
         if found is not None:
             self._pause_s, self._window_s = found.pause_s, found.window_s
             least = min(_FIRST_RATE, _LEAST_SHARE * found.low)
@@ -157,14 +140,13 @@ class RateController:
     @property
     def found(self) -> Found | None:
         """The limit as known now, or None while no limit has shown. A refusal whose pause runs counts."""
-        if self._last.is_undecided:
+        if self._is_undecided:
             self._decide(self._paused_until)
-        ramp = self._ramp
-        if ramp is None:
+        if self._ramp is None:
             return None
-        sent_s = max(self._left_at - self._resumed_at, 1 / self.rate)
-        low = max(ramp.low, min(self._served / (sent_s + self._pause_s), ramp.high))
-        return Found(low, max(ramp.high, self.rate), self._pause_s, self._window_s)
+        sent_s = max(self._left_at - self._stretch.began_at, 1 / self.rate)
+        low = max(self._ramp.low, min(self._stretch.served / (sent_s + self._pause_s), self._ramp.high))
+        return Found(low, max(self._ramp.high, self.rate), self._pause_s, self._window_s)
 
     def admit(self, now: float) -> float:
         """Return 0 if a request may leave, and count it as sent; otherwise the seconds to wait."""
@@ -175,159 +157,157 @@ class RateController:
         return 0.0
 
     def reserve(self, now: float) -> float:
-        """Reserve the time of the next request, and return the seconds until that time. Pauses are not included.
+        """Reserve the time of the next request, and return the seconds until that time.
 
-        For a reader of the list, which limits its own concurrency: while no limit has shown the wait is 0, unless there
-        is a ceiling.
+        For a reader of the list, which limits its own concurrency: while no limit has shown, the request waits only for
+        the end of a pause, unless there is a ceiling.
         """
-        if self._last.is_undecided and now >= self._paused_until:
-            self._decide(now)
+        leaves_at = max(now, self._paused_until)
+        if self._is_undecided:
+            self._decide(leaves_at)
         if self._ramp is None and self._ceiling == inf:
-            self._count_leaving(now)
-            return 0.0
-        leaves_at = max(now, self._due_at)
-        self._leave(leaves_at)
+            self._count_leaving(leaves_at)
+        else:
+            leaves_at = max(leaves_at, self._due_at)
+            self._leave(leaves_at)
         return leaves_at - now
 
     def record_served(self, sent_at: float, now: float) -> None:
         """Record that a request sent at `sent_at` got an answer other than a refusal for its rate."""
         self._trip_s += 0.1 * (now - sent_at - self._trip_s)
         if sent_at < self._old_answers_until:
-            self._last.served_after += sent_at > self._last.sent_at
+            self._last.served_behind += sent_at > self._last.refused_at
             return
-        if self._last.awaits_served:
-            self._resume(sent_at)
-        self._served += 1
+        if not self._has_recovered:
+            self._recover(sent_at)
+        self._stretch.served += 1
         self._refused_in_row = 0
-        state = "search" if self._ramp is None else "chance" if self._chance_for else "limit"
-        self._excess = max(self._excess - _TOLERATED[state], 0.0)
+        tolerated = _TOLERATED_CHANCE if self._ramp is None or self._chance_for else _TOLERATED
+        self._stretch.excess = max(self._stretch.excess - tolerated, 0.0)
         if self._ramp is None and self._is_busy:  # a round trip at most triples a high rate
             self.rate = min(self.rate + min(_GROWTH * self.rate, 2 / self._trip_s), self._ceiling)
 
     def record_refused(self, sent_at: float, now: float, retry_after_s: float | None = None) -> None:
         """Record that a request sent at `sent_at` was refused for its rate. No request leaves for `retry_after_s`."""
-        pause_s, last = retry_after_s or 0.0, self._last
+        pause_s, last, stretch = retry_after_s or 0.0, self._last, self._stretch
         self._paused_until = max(self._paused_until, now + pause_s)
         if sent_at < self._old_answers_until:
-            last.refused_after += sent_at > last.sent_at
+            last.refused_behind += sent_at > last.refused_at
             return
         self._refused_in_row += 1
-        if last.awaits_served:
+        if not self._has_recovered:
             self._old_answers_until = max(now, self._paused_until)
             return
-        if not self._excess:
-            self._excess_from = self._served
-        self._excess += 1
-        if not pause_s and self._excess < self._needed:
+        if not stretch.excess:
+            stretch.served_before = stretch.served
+        stretch.excess += 1
+        if not pause_s and stretch.excess < (2 * _REFUSALS if self._chance_for else _REFUSALS):
             return
         self._pause_s, self._old_answers_until = pause_s, max(now, self._paused_until)
-        sent_s, rate = max(sent_at - self._resumed_at, 1 / self.rate), self.rate
-        is_first = self._ramp is None
-        if is_first:  # the rate has grown far beyond the mean rate that was served
-            rate = min(rate, _FIRST_END * max(self._served, 1) / sent_s)
-        filled_s = sent_s + max(pause_s, 1.0)  # a fresh limiter has saved up more than a pause is worth
-        if last.sent_at > -inf:
-            filled_s = max(sent_s + pause_s, sent_at - last.sent_at)
-        counted = self._served - self._excess_from
-        self._last = _Refusal(
-            *(sent_at, self._served, sent_s, rate, filled_s, counted, pause_s, is_first),
-            is_undecided=True,
-            awaits_served=True,
-        )
-        if not pause_s:  # with a pause, answers to the requests in flight are counted first
-            self._decide(now)
+        stretch.refused_at, stretch.rate = sent_at, self.rate
+        stretch.sent_s = max(sent_at - stretch.began_at, 1 / self.rate)
+        stretch.filled_s = max(stretch.sent_s + pause_s, sent_at - last.refused_at)  # with the longer of both pauses
+        if self._ramp is None:  # the rate has grown far beyond the mean rate that was served
+            stretch.rate = min(self.rate, _FIRST_END * max(stretch.served, 1) / stretch.sent_s)
+        self._last, self._stretch = stretch, _Stretch()
+        self._is_undecided, self._has_recovered = True, False
 
     def _leave(self, at: float) -> None:
         """Record that a request leaves at `at`, and set the time of the next one."""
-        if self._last.is_undecided:
+        if self._is_undecided:
             self._decide(at)
         since_s = self._count_leaving(at)
-        if self._ramp is not None and self._is_busy and not self._last.awaits_served:
+        if self._ramp is not None and self._is_busy and self._has_recovered:
             self.rate = min(self._ramp.move(since_s), self._ceiling)
         self._due_at = max(self._due_at, self._paused_until, at - _SLACK_S) + 1 / self.rate
-        if self._refused_in_row >= _ALL_REFUSED:  # single requests, one a second in the end
-            self._due_at = max(self._due_at, at + min(self._trip_s * 2.0 ** (self._refused_in_row - _ALL_REFUSED), 1.0))
+        if self._refused_in_row >= _FEW:  # single requests, one a second in the end
+            self._due_at = max(self._due_at, at + min(self._trip_s * 2.0 ** (self._refused_in_row - _FEW), 1.0))
 
     def _count_leaving(self, at: float) -> float:
         """Record the time at which a request leaves, and return the seconds since the request before it."""
-        self._resumed_at = min(self._resumed_at, at)
-        since_s = at - max(self._left_at, self._resumed_at)
+        self._stretch.began_at = min(self._stretch.began_at, at)
+        since_s = at - max(self._left_at, self._stretch.began_at)
         self._is_busy = since_s * self.rate <= _BUSY_GAPS
         self._left_at = at
         return since_s
 
-    @property
-    def _needed(self) -> int:
-        """The refusals beyond the tolerated share that show a limit."""
-        return 2 * _REFUSALS if self._chance_for else _REFUSALS
-
     def _decide(self, at: float) -> None:
-        """Classify the last refusal as chance, or begin a ramp. The next request leaves at `at`."""
-        last = self._last
-        last.is_undecided = False
-        if last.served_after >= _SAMPLE and self._left_at > last.sent_at:
-            last.served_behind = (last.served_after - 1) / (self._left_at - last.sent_at)
-        if self._is_chance():
-            last.awaits_served = False
-            self._resumed_at, self._served, self._refused_in_row, self._excess = inf, 0, 0, 0.0
+        """Take the last refusal for chance, begin a search, or begin a ramp. The next request leaves at `at`."""
+        last, rate_behind, self._is_undecided = self._last, 0.0, False
+        if last.served_behind > _FEW and self._left_at > last.refused_at:
+            rate_behind = (last.served_behind - 1) / (self._left_at - last.refused_at)
+        is_short = 0 < self._pause_s < _LONGEST_CHANCE_PAUSE_S
+        if is_short and self._is_contradicted():
+            self._ramp, is_chance = None, True
+        else:
+            is_chance = self._is_chance(is_short, rate_behind)
+        self._is_after_pause = is_short
+        if is_chance:
+            self._has_recovered, self._refused_in_row = True, 0
             return
-        self._fewest = last.fewest = min(self._fewest, last.served)
-        if self._pause_s < _LONGEST_WINDOW_S:
-            self._window_s = max(self._window_s, self._pause_s)
-        self._begin_ramp_after(last)  # `_resume` begins it once more: until then the rate stays
-        if not self._pause_s:
-            self._due_at = max(self._due_at, at + 1 / self.rate)
+        self._window_s = max(self._window_s, min(self._pause_s, _LONGEST_WINDOW_S))
+        self._begin_ramp(*self._bound(rate_behind))
 
-    def _is_chance(self) -> bool:
+    def _bound(self, rate_behind: float) -> tuple[float, float]:
+        """Return the rates between which the next ramp runs (requests/s)."""
+        last = self._last
+        self._fewest = min(self._fewest, last.served)
+        proved = max(last.served, 1) / last.filled_s  # the service serves at least one request after a pause
+        if last.sent_s >= self._pause_s:  # then saved-up requests served the windows of the begin and of the end
+            proved = max(proved, (last.served - 2 * self._fewest) / last.sent_s)
+        return max((proved * last.rate) ** 0.5, rate_behind), max(last.rate, rate_behind)
+
+    def _is_contradicted(self) -> bool:
+        """Return whether an earlier stretch was served more than a limit at the refused rate allows."""
+        last, most = self._last, self._most
+        if last.refused_behind >= max(_REFUSALS, last.served_behind):
+            self._agreed = _PATIENCE
+        if self._agreed >= _PATIENCE or not self._is_after_pause:
+            return False
+        if most is None or last.served > most.served:
+            self._most = last
+        if self._ramp is None or most is None:
+            return False
+        allowed = last.served + _FEW + last.rate * max(most.sent_s - last.sent_s, 0.0)
+        self._agreed = 0 if most.served > allowed else self._agreed + 1
+        return most.served > allowed
+
+    def _is_chance(self, is_short: bool, rate_behind: float) -> bool:
         """Return whether the last refusal is taken for chance, and record the evidence."""
         last = self._last
-        may_be_chance = 0 < self._pause_s < _LONGEST_CHANCE_PAUSE_S
-        are_most_served = last.served_after >= _LEAST_BEHIND and last.refused_after <= last.served_after / 2
+        are_most_served = is_short and last.served_behind >= max(_LEAST_BEHIND, 4 * last.refused_behind)
         if self._ramp is None:  # the rate doubles, so a limit refuses most requests behind the refused one
-            if may_be_chance and are_most_served:
-                self._chance_for = _CHANCE_FOR
-                return True
-            is_alone = last.served_after + last.refused_after < _LEAST_BEHIND <= last.served
-            return 0 < self._pause_s <= _SHORT_PAUSE_S and is_alone
+            if are_most_served:
+                self._chance_for = _PATIENCE
+            return are_most_served
         if self._pause_s:
-            is_single = may_be_chance and last.served_after >= _LEAST_BEHIND and not last.refused_after
+            is_single = are_most_served and not last.refused_behind
         else:
-            is_single = last.counted >= _SERVED_BETWEEN * self._excess
-        if last.rate < _BELOW * self._chance_below:
-            if is_single:
-                self._chance_for = _CHANCE_FOR
-            else:
-                self._chance_below, self._chance_for = 0.0, max(self._chance_for - 1, 0)  # the limit has fallen
-        else:
-            self._chance_for = max(self._chance_for - 1, 0)
-        self._chance_below = max(self._chance_below, (last.served - _SPARE) / last.filled_s, last.served_behind)
-        return may_be_chance and are_most_served and self._chance_for > 0
+            is_single = last.served - last.served_before >= _SERVED_BETWEEN * last.excess
+        is_below = last.rate < _BELOW * self._chance_below
+        if is_below and not is_single:
+            self._chance_below = 0.0  # the limit has fallen
+        self._chance_for = _PATIENCE if is_below and is_single else max(self._chance_for - 1, 0)
+        self._chance_below = max(self._chance_below, (last.served - _FEW) / last.filled_s, rate_behind)
+        return are_most_served and self._chance_for > 0
 
-    def _resume(self, sent_at: float) -> None:
-        """Begin the ramp anew, because a request that left at `sent_at` is the first one served since the refusal."""
-        last, paused_s = self._last, sent_at - self._last.sent_at
-        self._begin_ramp_after(last)
-        is_too_long = self._refused_in_row >= _ALL_REFUSED and self._pause_s + 1.0 < paused_s < _LONGEST_WINDOW_S
-        if is_too_long and last.served > _SPARE:  # fewer requests fill no window: the service was out of order
-            mean = last.served / (last.sent_s + paused_s)  # the rate of a window
+    def _recover(self, sent_at: float) -> None:
+        """Begin the stretch, because a request that left at `sent_at` is the first one served since the refusal. Begin
+        a ramp at the rate of a window if everything was refused until the window ended."""
+        self._has_recovered, self._stretch.began_at = True, sent_at
+        last, paused_s = self._last, sent_at - self._last.refused_at
+        is_too_long = self._refused_in_row >= _FEW and self._pause_s + 1.0 < paused_s < _LONGEST_WINDOW_S
+        if is_too_long and last.served > _FEW:  # fewer requests fill no window: the service was out of order
+            mean = last.served / (last.sent_s + paused_s)
             self._window_s = max(self._window_s, paused_s)
             self._begin_ramp(mean, (1 + _WINDOW_ROOM) * mean)
-        last.awaits_served, self._resumed_at = False, sent_at
-
-    def _begin_ramp_after(self, refusal: _Refusal) -> None:
-        low, high = (refusal.proved * refusal.rate) ** 0.5, refusal.rate
-        if refusal.is_first:
-            low, high = max(low, _SURE * refusal.served_behind), max(high, refusal.served_behind)
-        self._begin_ramp(low, high)
 
     def _begin_ramp(self, low: float, high: float) -> None:
-        low = max(min(low, (1 - _ROOM) * high), _LOWEST_RATE)
+        low = min(low, (1 - _ROOM) * high)
         high = max(high, (1 + _ROOM) * low)
         self.rate = min(low, self._ceiling)
         width = log(high / low)
         cost_s = self._pause_s + self._trip_s + (1 if self._pause_s else _REFUSALS) / self.rate
-        length_s = max(2 * max(cost_s, _SHORTEST_S) / min(width, 1.0), 4 * self._trip_s * width)
-        length_s = min(length_s, _LONGEST_RAMP_COSTS * max(cost_s, _LEAST_COST_S))
-        probe_s = max(_PROBE_S, self._window_s)
-        self._ramp = _Ramp(low, high, max(length_s, 2 * self._window_s), probe_s)
-        self._resumed_at, self._served, self._excess = inf, 0, 0.0
+        longest_s = _LONGEST_RAMP_COSTS * max(cost_s, _LEAST_COST_S)
+        length_s = min(2 * max(cost_s, _SHORTEST_S) / min(width, 1.0), longest_s)
+        self._ramp = _Ramp(low, high, max(length_s, 2 * self._window_s), max(_PROBE_S, self._window_s))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from math import inf
 
 from connector.pace import rate
@@ -23,23 +22,41 @@ from tests.pace.matrix import (
 
 
 class _WithoutMean(RateController):
-    def _begin_ramp_after(self, refusal: rate._Refusal) -> None:
-        self._begin_ramp(refusal.proved, refusal.rate)
+    def _bound(self, rate_behind: float) -> tuple[float, float]:
+        low, high = super()._bound(rate_behind)
+        return low**2 / high, high  # the geometric mean of this bound and `high` is `low`
 
 
 class _WithoutFewest(RateController):
-    def _begin_ramp_after(self, refusal: rate._Refusal) -> None:
-        super()._begin_ramp_after(replace(refusal, fewest=inf))
+    def _bound(self, rate_behind: float) -> tuple[float, float]:
+        self._fewest = inf
+        return super()._bound(rate_behind)
+
+
+class _WithoutRateBehind(RateController):
+    def _bound(self, rate_behind: float) -> tuple[float, float]:
+        return super()._bound(0.0)
 
 
 class _WithoutChance(RateController):
-    def _is_chance(self) -> bool:
+    def _is_chance(self, is_short: bool, rate_behind: float) -> bool:
         return False
 
 
 class _WithoutChanceInRamps(RateController):
-    def _is_chance(self) -> bool:
-        return self._ramp is None and super()._is_chance()
+    def _is_chance(self, is_short: bool, rate_behind: float) -> bool:
+        return self._ramp is None and super()._is_chance(is_short, rate_behind)
+
+
+class _WithoutDoubt(RateController):
+    def _is_contradicted(self) -> bool:
+        return False
+
+
+class _WithoutCertainty(RateController):
+    def _is_contradicted(self) -> bool:
+        self._agreed = min(self._agreed, 0)
+        return super()._is_contradicted()
 
 
 @contextmanager
@@ -62,15 +79,15 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("the longest ramp counts a pause in its real length", RateController, "_LEAST_COST_S", 0.0),
     ("a short ramp counts a pause in its real length", RateController, "_SHORTEST_S", 0.0),
     ("one refusal without a pause shows a limit", RateController, "_REFUSALS", 1),
-    ("requests after the first refusal do not measure the rate", RateController, "_SAMPLE", 1e9),
-    ("all requests of a ramp raise the lower bound", RateController, "_SPARE", 1),
+    ("requests behind a refused one do not measure the rate", _WithoutRateBehind, "_REFUSALS", 3),
     ("the first ramp ends at the mean rate of the search", RateController, "_FIRST_END", 1.0),
     ("three requests after a refused request show that the refusal is random", RateController, "_LEAST_BEHIND", 3),
-    ("a short pause is never risked to recognise random refusals", RateController, "_SHORT_PAUSE_S", 0.0),
     ("a refusal just below the lower bound contradicts the bound", RateController, "_BELOW", 1.0),
     ("random refusals are not recognised", _WithoutChance, "_REFUSALS", 3),
     ("random refusals are recognised only while the rate doubles", _WithoutChanceInRamps, "_REFUSALS", 3),
-    ("two refusals without evidence end the recognition of random refusals", RateController, "_CHANCE_FOR", 2),
+    ("a limit that is not certain is not doubted", _WithoutDoubt, "_REFUSALS", 3),
+    ("each limit is doubted, even if it is certain", _WithoutCertainty, "_REFUSALS", 3),
+    ("two refusals end the expectation of random refusals and the doubt", RateController, "_PATIENCE", 2),
     ("random refusals may have pauses of any length", RateController, "_LONGEST_CHANCE_PAUSE_S", 1e9),
 )
 

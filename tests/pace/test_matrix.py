@@ -72,9 +72,10 @@ def test_random_refusals_do_not_lower_the_rate(cell: Cell) -> None:
 
 
 def test_a_search_that_a_random_refusal_ends_early_recovers_within_minutes() -> None:
-    cell = Cell("bucket", 1.0, 1.0, 500.0, 0.02, chance=0.05)
+    cell = Cell("bucket", 1.0, 5.0, 500.0, 0.02, chance=0.05)
     served = [measure_chance(cell, RateController(), seed)[0] for seed in range(1, 25)]
-    assert sum(share > 0.6 for share in served) >= 20
+    assert sum(served) >= 0.85 * len(served)
+    assert sum(share > 0.6 for share in served) >= 23
 
 
 def test_a_sender_that_stalls_for_moments_loses_little_more_than_these_moments() -> None:

@@ -1,5 +1,6 @@
 """Single properties of the rate controller. The matrix tests the whole controller."""
 
+from itertools import pairwise
 from math import inf
 
 import pytest
@@ -81,27 +82,23 @@ def test_the_rate_does_not_grow_beyond_a_known_limit_while_few_requests_are_sent
     assert controller.rate <= 1.4 * 100
 
 
-def test_refusals_of_requests_from_before_the_last_cut_change_nothing() -> None:
-    controller = RateController()
-    world = World("bucket", [(0, 100)], rtt_s=1.0)
-    rates = list[tuple[float, float]]()
-    late_refusal_count = 0
+def test_refusals_of_requests_from_before_a_cut_do_not_cut_the_rate_again() -> None:
+    cut_times = list[float]()
 
     class Watched(RateAlone):
-        def record_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
-            nonlocal late_refusal_count
+        def admit(self, now: float) -> float:
             before = self.rate.rate
-            super().record_refused(sent_at, now, retry_after_s)
-            if rates and sent_at < rates[-1][0]:
-                late_refusal_count += 1
-                assert self.rate.rate == before
-            elif self.rate.rate != before:
-                rates.append((now, self.rate.rate))
+            wait_s = super().admit(now)
+            if self.rate.rate < before:
+                cut_times.append(now)
+            return wait_s
 
-    run(Watched(controller), world, 15, seed=1)
+    trip_s = 1.0
+    trips = run(Watched(), World("bucket", [(0, 100)], trip_s), 15, seed=1)
 
-    assert rates
-    assert late_refusal_count > 50, "the refusals of half a second arrive after the cut"
+    late = [trip for trip in trips if trip.sent_at < cut_times[0] < trip.answered_at and not trip.is_served]
+    assert len(late) > 50, "the refusals of half a second arrive after the cut"
+    assert all(later - earlier >= 0.9 * trip_s for earlier, later in pairwise(cut_times))
 
 
 @pytest.mark.parametrize("seed", range(1, 4))
@@ -125,6 +122,14 @@ def test_no_request_leaves_within_a_pause_and_one_request_leaves_at_its_end(paus
         now = 30.0 + part * pause_s
         assert controller.admit(now) == pytest.approx(30.0 + pause_s - now)
     assert 1 <= count_admitted(controller, 30.0 + pause_s) <= 2
+
+
+@pytest.mark.parametrize("is_limit_known", [False, True])
+def test_a_page_that_is_due_inside_a_pause_waits_for_its_end(is_limit_known: bool) -> None:
+    controller = settle(100) if is_limit_known else RateController()
+    controller.record_refused(29.9, 30.0, retry_after_s=5.0)
+
+    assert 31.0 + controller.reserve(31.0) >= 35.0
 
 
 @pytest.mark.parametrize("pause_s", [0.5, 1.0, 30.0])
