@@ -103,10 +103,10 @@ class DemoData:
         return [*self.moved_people, *self.file_people[len(self.moved_people) :], *self.added_people]
 
 
-def draw_data(rows: int, seed: int) -> DemoData:
+def draw_data(row_count: int, seed: int) -> DemoData:
     """Return the subscribers for a file with this number of rows. The same seed gives the same subscribers."""
-    invalid_count, duplicate_count = max(2, rows * 3 // 100), max(2, rows * 3 // 100)
-    subscriber_count = rows - invalid_count - duplicate_count
+    invalid_count, duplicate_count = max(2, row_count * 3 // 100), max(2, row_count * 3 // 100)
+    subscriber_count = row_count - invalid_count - duplicate_count
     people = list(islice(draw_people(Random(seed)), subscriber_count + _ADDED_COUNT))  # noqa: S311 - made-up rows need no secrets
     moved_people = [
         replace(person, country="IS", city=_NEW_TOWN, state="", zip="400", line1="Aðalstræti 1")
@@ -171,10 +171,10 @@ class Check:
     details: str
 
 
-def run_story(folder: Path, rows: int, seed: int, run: RunFlow, console: PlainConsole) -> list[Check]:
+def run_demo(folder: Path, row_count: int, seed: int, run: RunFlow, console: PlainConsole) -> list[Check]:
     """Run all steps of the demo in `folder`, show each step on `console`, and return the checks."""
-    data, people = draw_data(rows, seed), folder / "people.csv"
-    write_people(people, data)
+    data, people_path = draw_data(row_count, seed), folder / "people.csv"
+    write_people(people_path, data)
     write_crm(folder / "crm.db", data.crm_people)
     (folder / "crm.yaml").write_text(_CRM_JOB, encoding="utf-8")
     (folder / "warehouse.yaml").write_text(_WAREHOUSE_JOB, encoding="utf-8")
@@ -188,19 +188,19 @@ def run_story(folder: Path, rows: int, seed: int, run: RunFlow, console: PlainCo
         console.write_text(
             f"The sandbox runs at {sandbox.base_url}. One create in 25 fails there, or loses its answer.\n"
         )
-        first_import = _import(people, settings, run)
-        _show(console, first_import, f"1. import people.csv: {rows:,} rows, some of them invalid")
-        second_import = _import(people, settings, run)
+        first_import = _import(people_path, settings, run)
+        _show(console, first_import, f"1. import people.csv: {row_count:,} rows, some of them invalid")
+        second_import = _import(people_path, settings, run)
         _show(console, second_import, "2. the same import again")
-        crm = plan_sync(load_job(folder / "crm.yaml", os.environ), settings)
-        sync_report = run(lambda stop, progress: run_load(crm, stop, progress))
+        sync_plan = plan_sync(load_job(folder / "crm.yaml", os.environ), settings)
+        sync_report = run(lambda stop, progress: run_load(sync_plan, stop, progress))
         _show(
             console,
             sync_report,
             f"3. sync from a CRM: {_ADDED_COUNT} subscribers added, {len(data.moved_people)} moved",
         )
-        warehouse = plan_export_job(load_job(folder / "warehouse.yaml", os.environ), settings)
-        export_report = run(lambda stop, progress: run_export(warehouse, stop, progress))
+        export_plan = plan_export_job(load_job(folder / "warehouse.yaml", os.environ), settings)
+        export_report = run(lambda stop, progress: run_export(export_plan, stop, progress))
         _show(console, export_report, "4. export to warehouse.duckdb")
         create_events = [event for event in sandbox.truth()["events"] if event["kind"] == "created"]
     return list(_check(data, folder, create_events, first_import, second_import, sync_report, export_report))

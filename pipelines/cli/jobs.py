@@ -96,7 +96,7 @@ def init_command(
     else:
         source_keys = [
             ("file", ""),
-            ("path", _write_source_path(source, path.absolute().parent)),
+            ("path", _format_source_path(source, path.absolute().parent)),
             *given_options.items(),
         ]
     name = path.stem if target is not None else table or Path(source).stem
@@ -125,7 +125,7 @@ def init_command(
     show_message(f"connector: wrote {target}. To check it, run: connector validate {target}")
 
 
-def _write_source_path(source: str, folder: Path) -> str:
+def _format_source_path(source: str, folder: Path) -> str:
     """Return the path of the source for a job file in this folder: relative if the source is in the folder, otherwise
     absolute."""
     from connector.stores import is_store_url
@@ -176,7 +176,7 @@ def _read_beginning(source: Source) -> pd.DataFrame:
     raise ConfigurationError(f"{source.name} has no rows: there is nothing to guess from")
 
 
-def _show_guesses(guesses: Sequence[GuessedField], rows: int) -> None:
+def _show_guesses(guesses: Sequence[GuessedField], row_count: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -185,7 +185,7 @@ def _show_guesses(guesses: Sequence[GuessedField], rows: int) -> None:
     from pipelines.report.console import PlainConsole
     from pipelines.report.text import show_value
 
-    table = Table("field", "how", "sure?", "why", "such as", title=f"guessed from {count(rows, 'row')}")
+    table = Table("field", "how", "sure?", "why", "such as", title=f"guessed from {count(row_count, 'row')}")
     for guess in guesses:
         samples = "\n".join(show_value(sample, _SAMPLE_LENGTH) for sample in guess.samples)
         confidence = Text(guess.confidence, style=_STYLES[guess.confidence])

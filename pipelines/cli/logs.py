@@ -31,7 +31,7 @@ class _JsonFormatter(logging.Formatter):
         """Write a record as a line."""
         values = dict(record.args) if isinstance(record.args, Mapping) else {}
         event_fields = {
-            "at": _write_time(record),
+            "at": _format_time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": str(record.msg).partition(":")[0],
@@ -46,7 +46,7 @@ class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Write a record as a line. Hidden characters, for example in a file name, become escapes."""
         line = make_line(record.getMessage())
-        return f"{_write_time(record)} {record.levelname.lower():5} {record.name}  {line}"
+        return f"{_format_time(record)} {record.levelname.lower():5} {record.name}  {line}"
 
 
 class _PlainFormatter(logging.Formatter):
@@ -79,11 +79,11 @@ def catch_warnings() -> None:
     logging.lastResort = handler
 
 
-def start_logging(verbosity: int, form: str) -> None:
-    """Start the log. `form` is text or json. With `verbosity` 0, only warnings are logged. With 1, runs, look-ups,
-    refusals and pauses are also logged. With 2, each page, batch and commit is also logged."""
+def start_logging(verbosity: int, log_format: str) -> None:
+    """Start the log. `log_format` is text or json. With `verbosity` 0, only warnings are logged. With 1, runs,
+    look-ups, refusals and pauses are also logged. With 2, each page, batch and commit is also logged."""
     handler = _StderrHandler()
-    handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
+    handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
     for name in _NAMES:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
@@ -145,5 +145,5 @@ def _write_line(line: str) -> None:
     write_stderr(f"{line}\n")
 
 
-def _write_time(record: logging.LogRecord) -> str:
+def _format_time(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")

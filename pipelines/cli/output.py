@@ -22,7 +22,7 @@ from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.texts import escape_json
 from pipelines.cli.logs import catch_warnings, is_logging, is_utf8, log_runs, show_message, start_logging, write_stderr
 from pipelines.cli.options import CommandFunction, metrics_option, output_declarations
-from pipelines.report.page import is_report, write_page
+from pipelines.report.page import build_page, is_report
 
 if TYPE_CHECKING:
     from connector.clock import Clock
@@ -92,15 +92,15 @@ def _list_samples(report: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, st
     yield "duration_seconds", labels, round(finished_at - started_at, 6)
     for status in get_args(Status):
         yield "status", {**labels, "status": status}, status == report["status"]
-    for outcome, number in report["rows"].items():
+    for outcome, count in report["rows"].items():
         if outcome == "read":
-            yield "rows_read", labels, number
+            yield "rows_read", labels, count
         else:
-            yield "rows", {**labels, "outcome": outcome}, number
+            yield "rows", {**labels, "outcome": outcome}, count
     yield "opt_outs", labels, report["opt_outs"]
     for operation, counts in report["requests"].items():
-        for result, number in counts.items():
-            yield "requests", {**labels, "operation": operation, "result": result}, number
+        for result, count in counts.items():
+            yield "requests", {**labels, "operation": operation, "result": result}, count
 
 
 def _escape(value: str) -> str:
@@ -131,7 +131,7 @@ def write_stdout(text: str, *, is_file: bool = False) -> None:
         raise RunAborted(f"standard output cannot be written to: {error.strerror}") from None
 
 
-def write_json(report: Mapping[str, Any], *, ensure_ascii: bool = False) -> str:
+def format_json(report: Mapping[str, Any], *, ensure_ascii: bool = False) -> str:
     """Return the report as JSON. A hidden or broken character, for example of a file name, becomes an escape of
     JSON."""
     return escape_json(json.dumps(report, ensure_ascii=ensure_ascii, indent=2))
@@ -139,7 +139,7 @@ def write_json(report: Mapping[str, Any], *, ensure_ascii: bool = False) -> str:
 
 def write_json_stdout(report: Mapping[str, Any]) -> None:
     """Write the report as JSON to standard output: in ASCII, if the stream is not in UTF-8. Raises RunAborted."""
-    write_stdout(write_json(report, ensure_ascii=not is_utf8(sys.stdout)) + "\n")
+    write_stdout(format_json(report, ensure_ascii=not is_utf8(sys.stdout)) + "\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,7 @@ def end(report: Mapping[str, Any], exit_code: int, output: Output, *, is_shown: 
         def write_report() -> None:
             check_page_path(path)  # another program may have written the file during the run
             is_page = path.suffix.lower() in (".html", ".htm")
-            write_page_file(write_page(report) if is_page else write_json(report) + "\n", path)
+            write_page_file(build_page(report) if is_page else format_json(report) + "\n", path)
 
         is_shown = _try_to_write(write_report) and is_shown
     if (metrics := output.metrics_path) is not None:
@@ -335,7 +335,7 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
     report = run_flow(flow, output, settings.time_limit_s)
     failures = uvloop.run(notify(report))
     report.messages += failures
-    if output.is_quiet and report.status == "ok":  # otherwise the report shows the failure
+    if output.is_quiet and report.status == "ok":  # in all other cases, the report shows the failure
         for failure in failures:
             show_message(failure)
     return report

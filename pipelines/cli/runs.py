@@ -94,7 +94,7 @@ def status_command(
     """
     from connector.settings import read_state
     from pipelines.flows.status import read_health, read_status
-    from pipelines.report.page import write_health
+    from pipelines.report.page import build_health_page
 
     state = read_state(os.environ, is_writing=False)
     report_path = output.report_path
@@ -105,7 +105,7 @@ def status_command(
             raise ConfigurationError("--html writes a page of all runs. For the page of one RUN use --report PATH.html")
         check_page_path(page_path, "--html")
         health = read_health(state, job=job, last=last or _PAGE_RUN_COUNT)
-        write_page_file(write_health(health, get_clock().now()), page_path)
+        write_page_file(build_health_page(health, get_clock().now()), page_path)
     status = read_status(state, run_id=run_id, job=job, last=last or _RUN_COUNT)
     is_shown = output.is_json or (output.is_quiet and page_path is not None)
     is_shown = is_shown or output.show(

@@ -103,12 +103,12 @@ def demo_command(folder: Path | None, people: int, seed: int) -> None:
     The sandbox of the demo loses answers and limits the rate of requests. At the end, the demo compares the service,
     the ledger and the exported table.
     """
-    from pipelines.demo import run_story
+    from pipelines.demo import run_demo
     from pipelines.report.console import PlainConsole
 
     folder = _make_folder(folder)
     console, output = PlainConsole(), Output(is_json=False, is_quiet=False, report_path=None)
-    checks = run_story(folder, people, seed, lambda flow: run_flow(flow, output), console)
+    checks = run_demo(folder, people, seed, lambda flow: run_flow(flow, output), console)
     for check in checks:
         mark = "[green]yes[/]" if check.is_true else "[red]NO[/] "
         console.print(f"{mark} {check.claim}: {check.details}", highlight=False, soft_wrap=True)

@@ -34,7 +34,7 @@ from connector.warehouse.runs import ExportStart
 from pipelines.flows.validate import run_validation
 
 _MAX_ROWS = 100  # rows of the source show a wrong mapping
-_ATTEMPTS, _MAX_RETRY_S = 2, 5.0  # few attempts and short waits, because a person waits for the result
+_ATTEMPT_COUNT, _MAX_RETRY_S = 2, 5.0  # few attempts and short waits, because a person waits for the result
 
 
 _FILTERS = ("email", "client_user_id")
@@ -88,7 +88,7 @@ async def check(job_path: Path | None, environ: Mapping[str, str]) -> AsyncGener
     yield CheckResult("configuration", f"account {settings.account}, state folder {settings.state_dir}")
     if job is not None and job.source is not None:
         yield await _run_check("source", lambda: _read_source(job, settings))
-    async with aclosing(_ask_service(settings)) as results:
+    async with aclosing(_check_service(settings)) as results:
         async for result in results:
             yield result
     yield await _run_check("ledger", lambda: _read_ledger(job, settings))
@@ -96,10 +96,11 @@ async def check(job_path: Path | None, environ: Mapping[str, str]) -> AsyncGener
         yield await _run_check("destination", lambda: _prepare_destination(job, settings))
 
 
-async def _run_check(name: str, work: Callable[[], str]) -> CheckResult:
-    """Return the result of a check. `work` returns its message. It runs in a thread, because drivers block signals."""
+async def _run_check(name: str, run_part: Callable[[], str]) -> CheckResult:
+    """Return the result of a check. `run_part` runs the check in a thread, because drivers block signals, and returns a
+    message."""
     try:
-        return CheckResult(name, await asyncio.to_thread(work))
+        return CheckResult(name, await asyncio.to_thread(run_part))
     except ConnectorError as error:
         return _describe_failure(name, error)
 
@@ -124,17 +125,17 @@ def _read_source(job: Job, settings: Settings) -> str:
     return message
 
 
-async def _ask_service(settings: Settings) -> AsyncGenerator[CheckResult]:
+async def _check_service(settings: Settings) -> AsyncGenerator[CheckResult]:
     """Yield whether the service accepts the token, and the properties of the list that a few requests show."""
     try:
         async with open_client(build_service(settings, 1)) as client:
-            retrier = Retrier(_ATTEMPTS, _MAX_RETRY_S)
+            retrier = Retrier(_ATTEMPT_COUNT, _MAX_RETRY_S)
             page = await fetch_page(client, retrier, ListQuery(limit=1))
             yield CheckResult(
                 "service", f"{settings.service.base_url} accepts the token; TotalCount is {page.total_count}"
             )
-            async for trait, message in _describe_list(client, retrier):
-                yield CheckResult(trait, message)
+            async for list_property, message in _describe_list(client, retrier):
+                yield CheckResult(list_property, message)
     except ConnectorError as error:
         yield _describe_failure("service", error)
 
@@ -175,35 +176,35 @@ async def _describe_list(client: Client, retrier: Retrier) -> AsyncGenerator[tup
     if len(_read_ids(page)) < len(page.subscribers):
         raise ListFailed(NO_WHOLE_ID)
     total_text = f" of {page.total_count:,}" if page.total_count is not None else ""
-    limit = f"; the limit of a page is {page.limit:,}" if page.limit is not None else ""
-    yield "page size", f"a page held {len(page.subscribers):,}{total_text} subscribers{limit}"
+    limit_text = f"; the limit of a page is {page.limit:,}" if page.limit is not None else ""
+    yield "page size", f"a page held {len(page.subscribers):,}{total_text} subscribers{limit_text}"
 
-    async def ask(query: ListQuery) -> ListPage | None:
+    async def request_page(query: ListQuery) -> ListPage | None:
         return await try_page(client, retrier, query)
 
-    ids, second_page = _read_ids(page), await ask(ListQuery())
+    ids, second_page = _read_ids(page), await request_page(ListQuery())
     second_ids = [] if second_page is None else _read_ids(second_page)
-    shared = min(
+    shared_length = min(
         len(ids), len(second_ids)
     )  # the client varies the limit of a repeated request, so one page may be longer
     order = "not by id. Two requests for one page returned the same order"
     if len(ids) < 3:
         order = "not known: the list has fewer than three subscribers"
-    elif not shared or second_ids[:shared] != ids[:shared]:
+    elif not shared_length or second_ids[:shared_length] != ids[:shared_length]:
         order = "two requests for one page returned two orders, or the list changed meanwhile"
     elif ids == sorted(ids):
         order = "by id, ascending"
     elif ids == sorted(ids, reverse=True):
         order = "by id, descending"
     yield "order", order
-    descriptions = [f"{name}: {await _try_filter(ask, name, page)}" for name in _FILTERS]
+    descriptions = [f"{name}: {await _try_filter(request_page, name, page)}" for name in _FILTERS]
     yield "filters", "; ".join(descriptions)
-    yield "cut off", await _look_for_window(ask, page.total_count)
+    yield "cut off", await _look_for_window(request_page, page.total_count)
 
 
-async def _try_filter(ask: Ask, name: str, page: ListPage) -> str:
-    """Try the filter with a made-up value, then with a listed value, then with a part of it. Return the
-    description."""
+async def _try_filter(request_page: Ask, name: str, page: ListPage) -> str:
+    """Try the filter with a made-up value, then with the value of a listed subscriber, then with a part of this value.
+    Return a description of the filter."""
     samples = ((row.get("Id"), read_field(row, name)) for row in page.subscribers)
     sample = next(
         ((subscriber_id, value) for subscriber_id, value in samples if type(subscriber_id) is int and _is_plain(value)),
@@ -211,19 +212,19 @@ async def _try_filter(ask: Ask, name: str, page: ListPage) -> str:
     )
     if sample is None:
         return "not tried: no listed subscriber has a suitable value"
-    made_up = await try_made_up_value(ask, name, os.urandom)
-    if made_up is Control.INCONCLUSIVE:
+    made_up_control = await try_made_up_value(request_page, name, os.urandom)
+    if made_up_control is Control.INCONCLUSIVE:
         return "refused by the service"
-    if made_up is Control.IGNORED:
+    if made_up_control is Control.IGNORED:
         return "ignored: the service returned subscribers for a made-up value"
     subscriber_id, value = sample
-    trial = await try_sample(ask, name, (subscriber_id, value))
+    trial = await try_sample(request_page, name, (subscriber_id, value))
     if trial.control not in (Control.EXACT, Control.PARTIAL):
         return "broken: the filter did not find a subscriber by its listed value"
     if trial.control is Control.PARTIAL:
         return "partial: a value found other subscribers, too"
-    part = await try_sample(ask, name, (subscriber_id, value[1:-1]))
-    if part.control is Control.PARTIAL:
+    part_trial = await try_sample(request_page, name, (subscriber_id, value[1:-1]))
+    if part_trial.control is Control.PARTIAL:
         return "partial: a part of a value found the subscriber"
     return "exact"
 
@@ -232,30 +233,30 @@ def _is_plain(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and value.isascii() and value.islower() and len(value) >= _MIN_VALUE_LENGTH
 
 
-async def _look_for_window(ask: Ask, total: int | None) -> str:
+async def _look_for_window(request_page: Ask, total_count: int | None) -> str:
     """Compare the list's TotalCount with the counts of its classes.
 
-    A result window limits each count by itself, so the parts can exceed the whole.
+    A result window limits each count separately, so the counts of the classes together can exceed TotalCount.
     """
-    if total is None:
+    if total_count is None:
         return (
             "not known: the list has no TotalCount. Loads and exports need --ignore-total-count, or "
             "ignore_total_count in the job"
         )
-    counts = await count_classes(ask, 1)
+    counts = await count_classes(request_page, 1)
     results = {name: counts.compare_with_total(name) for name in _CLASSES}
     for name, class_names in _CLASSES.items():
         if results[name] is Meaning.CONTRADICTS:
             return (
-                f"the list may be cut off, or it may hide subscribers: its TotalCount is {total:,}, and its "
+                f"the list may be cut off, or it may hide subscribers: its TotalCount is {total_count:,}, and its "
                 f"{class_names} subscribers are {sum(counts.parts[name].values()):,}"
             )
     for name, class_names in _CLASSES.items():
         if results[name] is Meaning.AGREES:
-            return f"no: the counts of {class_names} subscribers add up to the TotalCount, {total:,}"
-    if is_window_size(total):
-        return f"the list may be cut off: {total:,} is a typical limit, and nothing shows that the list goes on"
-    return f"nothing suggests that the list is cut off: TotalCount is {total:,}"
+            return f"no: the counts of {class_names} subscribers add up to the TotalCount, {total_count:,}"
+    if is_window_size(total_count):
+        return f"the list may be cut off: {total_count:,} is a typical limit, and nothing shows that the list goes on"
+    return f"nothing suggests that the list is cut off: TotalCount is {total_count:,}"
 
 
 def _read_ids(page: ListPage) -> list[int]:

@@ -52,12 +52,12 @@ from connector.texts import agree, count
 if TYPE_CHECKING:
     from distributed import Client
 
-_ANSWER_S = 5.0  # seconds to wait for the answer of a running scheduler
-_START_S = 60.0  # seconds to wait until a scheduler that this command starts is ready, on a busy machine
-_STOP_AGAIN_S = 0.5
-_CLOSE_S = 2.0  # seconds after which workers that have not ended are killed
-_MAX_DEATHS = 50  # workers that may die during one task; if more workers die, the task is the cause
-_PRELOADED = ["distributed", "pipelines.flows.engine", "psycopg", "pandera.pandas", "uvloop"]
+_ANSWER_TIMEOUT_S = 5.0  # seconds to wait for the answer of a running scheduler
+_START_TIMEOUT_S = 60.0  # seconds to wait until a scheduler that this command starts is ready, on a busy machine
+_STOP_INTERVAL_S = 0.5
+_CLOSE_TIMEOUT_S = 2.0  # seconds after which workers that have not ended are killed
+_MAX_WORKER_DEATHS = 50  # workers that may die during one task; if more workers die, the task is the cause
+_PRELOADED_MODULES = ["distributed", "pipelines.flows.engine", "psycopg", "pandera.pandas", "uvloop"]
 _ERROR_TYPES: tuple[type[ConnectorError], ...] = (ConfigurationError, SourceError, LockedError, LedgerError)
 _SUMMED_FIELDS = (
     "rows", "settled", "activity", "opt_outs", "receipts", "problems", "echo", "changed_fields", "requests"
@@ -122,24 +122,24 @@ async def run_sharded(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
         raise ConfigurationError("--engine dask needs distributed. Run pip install 'subscriber-connector[dask]'")
     report = start_report(plan.command, plan.rows.job, stop.clock.now(), describe_load(plan))
     with record_report(report, settings.state_dir, settings.retention_s, stop.clock.now):
-        ends = await _run_shards(sync, options, stop, progress)
+        shard_results = await _run_shards(sync, options, stop, progress)
         stop.is_recording = True
-        _write_sharded_report(report, ends, stop, is_incremental=plan.increment is not None)
+        _write_sharded_report(report, shard_results, stop, is_incremental=plan.increment is not None)
     return report
 
 
 @dataclass(slots=True)
-class _ShardEnd:
-    """The end of a shard: its `report`, or the `error` that ended it, or neither if the command did not wait for the
-    shard.
+class _ShardResult:
+    """The result of a shard: its `report`, or the `error` that ended the shard. Both are None if the command did not
+    wait for the shard.
 
-    `attempts` is the number of attempts that began. Each attempt before the last was lost with its worker.
+    `attempt_count` is the number of attempts that began. Each attempt before the last was lost with its worker.
     """
 
     shard: Shard
     report: Report | None = None
     error: ConnectorError | None = None
-    attempts: int = 0
+    attempt_count: int = 0
 
     @property
     def status(self) -> Status:
@@ -151,10 +151,12 @@ class _ShardEnd:
         return "locked" if isinstance(self.error, LockedError) else "aborted"
 
 
-async def _run_shards(sync: ShardedSync, options: EngineOptions, stop: Stop, progress: Progress) -> Sequence[_ShardEnd]:
-    """Sync each shard as a task, and return the end of each shard. A signal stops the tasks cleanly, and a second
+async def _run_shards(
+    sync: ShardedSync, options: EngineOptions, stop: Stop, progress: Progress
+) -> Sequence[_ShardResult]:
+    """Sync each shard as a task, and return the result of each shard. A signal stops the tasks cleanly, and a second
     signal ends the wait. Raises ConfigurationError for a scheduler that does not answer or has no workers."""
-    ends, run = list[_ShardEnd](), token_hex(8)
+    shard_results, run = list[_ShardResult](), token_hex(8)
     wait_s = max(sync.request.wait_s, LEASE_S + 5.0)
     sync = replace(
         sync, request=replace(sync.request, wait_s=wait_s)
@@ -167,37 +169,45 @@ async def _run_shards(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
                     f"the scheduler {options.scheduler} has no workers. Start some, for example: dask worker "
                     f"{options.scheduler}"
                 )
-            ends += [_ShardEnd(Shard(index, len(workers))) for index in range(1, len(workers) + 1)]
-            progress.follow(lambda: _describe_progress(ends))
+            shard_results += [_ShardResult(Shard(index, len(workers))) for index in range(1, len(workers) + 1)]
+            progress.follow(lambda: _describe_progress(shard_results))
             async with run_beside(_stop_tasks(client, run, stop)):
-                await asyncio.gather(*(_run_shard(end, sync, client, f"{run}-{end.shard.index}") for end in ends))
+                await asyncio.gather(
+                    *(
+                        _run_shard(shard_result, sync, client, f"{run}-{shard_result.shard.index}")
+                        for shard_result in shard_results
+                    )
+                )
     except asyncio.CancelledError:
         if stop.signal is None:
             raise
         stay_alive()
-    return ends
+    return shard_results
 
 
-def _describe_progress(ends: Sequence[_ShardEnd]) -> str:
-    ended_count = sum(end.report is not None or end.error is not None for end in ends)
-    return f"{ended_count} of {count(len(ends), 'shard')} ended"
+def _describe_progress(shard_results: Sequence[_ShardResult]) -> str:
+    ended_count = sum(
+        shard_result.report is not None or shard_result.error is not None for shard_result in shard_results
+    )
+    return f"{ended_count} of {count(len(shard_results), 'shard')} ended"
 
 
-async def _run_shard(end: _ShardEnd, sync: ShardedSync, client: Client, key: str) -> None:
-    future = client.submit(_work, sync, end.shard, key, key=key, pure=False)
+async def _run_shard(shard_result: _ShardResult, sync: ShardedSync, client: Client, key: str) -> None:
+    future = client.submit(_sync_shard_in_worker, sync, shard_result.shard, key, key=key, pure=False)
     try:
-        end.report, end.error = await future
+        shard_result.report, shard_result.error = await future
         future.release()  # otherwise Dask would run the task again if the worker that holds the result dies
-        end.attempts = len(await client.get_events(key))
-    except (Exception, asyncio.CancelledError) as error:  # Dask's own: KilledWorker, NoWorkerError, …
+        shard_result.attempt_count = len(await client.get_events(key))
+    except (Exception, asyncio.CancelledError) as error:  # Dask has its own errors, such as KilledWorker
         if isinstance(error, asyncio.CancelledError) and not future.cancelled():
             raise
-        end.error = RunAborted(
-            f"shard {end.shard} was lost ({type(error).__name__}): its workers died {_MAX_DEATHS} times, no worker is "
+        shard_result.error = RunAborted(
+            f"shard {shard_result.shard} was lost ({type(error).__name__}): its workers died {_MAX_WORKER_DEATHS} "
+            "times, no worker is "
             "left, or the scheduler has ended. The ledger has every create that was sent. Look at the memory and the "
             "log of the workers, then run the command again"
         )
-    logger.info("shard ends: %(shard)s, %(status)s", {"shard": str(end.shard), "status": end.status})
+    logger.info("shard ends: %(shard)s, %(status)s", {"shard": str(shard_result.shard), "status": shard_result.status})
 
 
 async def _stop_tasks(client: Client, run: str, stop: Stop) -> None:
@@ -206,7 +216,7 @@ async def _stop_tasks(client: Client, run: str, stop: Stop) -> None:
     while True:
         with suppress(Exception):  # a worker has just died
             await client.run(_stop_local_tasks, run, stop.signal, stop.reason, on_error="ignore")
-        await asyncio.sleep(_STOP_AGAIN_S)
+        await asyncio.sleep(_STOP_INTERVAL_S)
 
 
 @asynccontextmanager
@@ -235,7 +245,7 @@ async def _open_client(options: EngineOptions) -> AsyncIterator[Client]:
             try:
                 client = await Client(
                     cluster or options.scheduler,
-                    timeout=_ANSWER_S if cluster is None else _START_S,
+                    timeout=_ANSWER_TIMEOUT_S if cluster is None else _START_TIMEOUT_S,
                     set_as_default=False,
                     asynchronous=True,
                 )
@@ -250,7 +260,7 @@ async def _open_client(options: EngineOptions) -> AsyncIterator[Client]:
 
 async def _close(resource: Any) -> None:
     with suppress(Exception):  # the scheduler may have ended already
-        await resource.close(timeout=_CLOSE_S)
+        await resource.close(timeout=_CLOSE_TIMEOUT_S)
 
 
 def _start_fork_server() -> None:
@@ -258,7 +268,7 @@ def _start_fork_server() -> None:
     signal to all processes."""
     signals = (signal.SIGINT, signal.SIGTERM)
     os.environ["DASK_LOGGING__DISTRIBUTED"] = "critical"
-    forkserver.set_forkserver_preload(_PRELOADED)
+    forkserver.set_forkserver_preload(_PRELOADED_MODULES)
     resource_tracker.ensure_running()  # its start would unblock the signals
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
@@ -272,7 +282,7 @@ def _configure(folder: str) -> dict[str, Any]:
     return {
         "logging": dict.fromkeys(("distributed", "distributed.client", "tornado", "bokeh"), "critical"),
         "distributed.deploy.lost-worker-timeout": "1000 days",  # Dask would drop a worker that dies twice
-        "distributed.scheduler.allowed-failures": _MAX_DEATHS,
+        "distributed.scheduler.allowed-failures": _MAX_WORKER_DEATHS,
         "distributed.scheduler.no-workers-timeout": "60s",  # a worker that dies is back within seconds
         "distributed.worker.multiprocessing-method": "forkserver",
         "temporary-directory": folder,
@@ -282,34 +292,41 @@ def _configure(folder: str) -> dict[str, Any]:
 # One report
 
 
-def _write_sharded_report(report: Report, ends: Sequence[_ShardEnd], stop: Stop, *, is_incremental: bool) -> None:
+def _write_sharded_report(
+    report: Report, shard_results: Sequence[_ShardResult], stop: Stop, *, is_incremental: bool
+) -> None:
     """End the report of all shards with the sums of their reports and the worst of their statuses.
 
     Raises the ConfigurationError of a shard if no shard has sent a create.
     """
-    reports = [end.report for end in ends if end.report is not None]
+    reports = [shard_result.report for shard_result in shard_results if shard_result.report is not None]
     for name in _SUMMED_FIELDS:
         values = [getattr(item, name) for item in (report, *reports)]
         setattr(report, name, _add_values([value for value in values if value is not None]))
-    if len(reports) < len(ends):
+    if len(reports) < len(shard_results):
         report.activity = None
     report.causes = _add_causes(cause for shard_report in reports for cause in shard_report.causes)
     report.unmapped_columns = list(reports[0].unmapped_columns) if reports else []
-    restarted_indexes = [str(end.shard.index) for end in ends if end.attempts > 1]
+    restarted_indexes = [
+        str(shard_result.shard.index) for shard_result in shard_results if shard_result.attempt_count > 1
+    ]
     is_anything_sent = restarted_indexes or report.requests.get("create", {}).get("sent")
-    configuration_error = next((end.error for end in ends if isinstance(end.error, ConfigurationError)), None)
+    configuration_error = next(
+        (shard_result.error for shard_result in shard_results if isinstance(shard_result.error, ConfigurationError)),
+        None,
+    )
     if configuration_error is not None and not is_anything_sent:
         raise configuration_error
-    report.messages += _merge_messages(ends)
-    codes = [EXIT_CODES[end.status] for end in ends if end.status != "stopped"]
+    report.messages += _merge_messages(shard_results)
+    exit_codes = [EXIT_CODES[shard_result.status] for shard_result in shard_results if shard_result.status != "stopped"]
     if restarted_indexes:
-        shards = f"{agree(len(restarted_indexes), 'shard', 'shards')} {', '.join(restarted_indexes)}"
-        count_notice = "Subscribers that the lost attempts created count as exists"
-        if is_incremental:  # an attempt that was lost after its end has moved the cursor
-            count_notice += ", or do not count. Rows of the lost attempts may be missing from the counts"
-            codes.append(EXIT_CODES["partial"])
-        report.messages.append(f"workers died, and {shards} began again. {count_notice}")
-    end_run(report, stop, _STATUS_BY_EXIT_CODE[pick_worst(codes)], stop.clock.now())
+        shards_text = f"{agree(len(restarted_indexes), 'shard', 'shards')} {', '.join(restarted_indexes)}"
+        count_notice = "Subscribers that the lost attempts created are counted as exists"
+        if is_incremental:  # an attempt that finished before it was lost has moved the cursor
+            count_notice += ", or are not counted. Rows of the lost attempts may be missing from the counts"
+            exit_codes.append(EXIT_CODES["partial"])
+        report.messages.append(f"workers died, and {shards_text} began again. {count_notice}")
+    end_run(report, stop, _STATUS_BY_EXIT_CODE[pick_worst(exit_codes)], stop.clock.now())
 
 
 def _add_values(values: Sequence[Any]) -> Any:
@@ -332,36 +349,46 @@ def _add_causes(causes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return sorted(merged_causes.values(), key=lambda cause: -int(cause["rows"]))
 
 
-def _merge_messages(ends: Sequence[_ShardEnd]) -> Iterator[str]:
+def _merge_messages(shard_results: Sequence[_ShardResult]) -> Iterator[str]:
     """Yield each message of the shards once, with the numbers of its shards, and then the files of each shard."""
     indexes_by_message: dict[str, list[str]] = {}
-    for end in ends:
-        messages = [str(end.error)] if end.error is not None else end.report.messages if end.report else []
+    for shard_result in shard_results:
+        messages = (
+            [str(shard_result.error)]
+            if shard_result.error is not None
+            else shard_result.report.messages
+            if shard_result.report
+            else []
+        )
         for message in dict.fromkeys(messages):
-            indexes_by_message.setdefault(message, []).append(str(end.shard.index))
+            indexes_by_message.setdefault(message, []).append(str(shard_result.shard.index))
     for message, indexes in indexes_by_message.items():
         yield f"{agree(len(indexes), 'shard', 'shards')} {', '.join(indexes)}: {message}"
-    for end in ends:
-        files = (end.report.rejects_file, end.report.drift_file) if end.report is not None else ()
+    for shard_result in shard_results:
+        files = (
+            (shard_result.report.rejects_file, shard_result.report.drift_file)
+            if shard_result.report is not None
+            else ()
+        )
         if paths := [path for path in files if path is not None]:
-            yield f"shard {end.shard.index}: see {' and '.join(paths)} on the machine of its worker"
+            yield f"shard {shard_result.shard.index}: see {' and '.join(paths)} on the machine of its worker"
 
 
 # In the worker
 
-_stops: dict[str, Callable[[int | None, str | None], object]] = {}
+_stop_function_by_task: dict[str, Callable[[int | None, str | None], object]] = {}
 """The function that stops a task of this process, by the key of the task."""
 
 
-def _stop_local_tasks(run: str, number: int | None, reason: str | None) -> None:
-    """Stop the tasks of this run in this process, because of a signal (`number`) or for another `reason`."""
-    for key, stop in list(_stops.items()):
+def _stop_local_tasks(run: str, signal_number: int | None, reason: str | None) -> None:
+    """Stop the tasks of this run in this process, because of a signal (`signal_number`) or for another `reason`."""
+    for key, stop in list(_stop_function_by_task.items()):
         if key.startswith(run):
             with suppress(RuntimeError):  # the task has just ended
-                stop(number, reason)
+                stop(signal_number, reason)
 
 
-def _work(sync: ShardedSync, shard: Shard, key: str) -> tuple[Report | None, ConnectorError | None]:
+def _sync_shard_in_worker(sync: ShardedSync, shard: Shard, key: str) -> tuple[Report | None, ConnectorError | None]:
     """Sync one shard in a thread of a worker, and return the report or the error."""
     import uvloop
     from distributed import get_worker
@@ -369,20 +396,22 @@ def _work(sync: ShardedSync, shard: Shard, key: str) -> tuple[Report | None, Con
     async def run() -> Report:
         stop, loop = Stop(), asyncio.get_running_loop()
 
-        def end(number: int | None, reason: str | None) -> None:
-            stop.signal, stop.reason = number, reason
+        def stop_run(signal_number: int | None, reason: str | None) -> None:
+            stop.signal, stop.reason = signal_number, reason
             stop.event.set()
 
-        _stops[key] = lambda number, reason: loop.call_soon_threadsafe(end, number, reason)
+        _stop_function_by_task[key] = lambda signal_number, reason: loop.call_soon_threadsafe(
+            stop_run, signal_number, reason
+        )
         return await run_load(sync.plan(os.environ, shard), stop, Progress())
 
     get_worker().log_event(key, "an attempt begins")
     try:
         return uvloop.run(run()), None
     except ConnectorError as error:
-        kind = next((error_type for error_type in _ERROR_TYPES if isinstance(error, error_type)), RunAborted)
-        return None, kind(str(error))
+        error_class = next((error_type for error_type in _ERROR_TYPES if isinstance(error, error_type)), RunAborted)
+        return None, error_class(str(error))
     except Exception as error:  # noqa: BLE001 - an error of the connector; a traceback could show personal data
         return None, RunAborted(describe_fault(error))
     finally:
-        _stops.pop(key, None)
+        _stop_function_by_task.pop(key, None)

@@ -109,32 +109,32 @@ class SourceRows:
         self._comparison, self._sides, self._names = comparison, sides, names
         self._remarks = Remarks()
         self.rows = dict.fromkeys(ROWS, 0)
-        self._unnamed = 0
+        self._unnamed_count = 0
         if isinstance(plan.rows.base, BaseRef):
             sides.find_side(plan.rows.base)
         for base in (plan.rows.base.values or {}).values() if isinstance(plan.rows.base, BaseColumn) else ():
             sides.find_side(base)
 
-    def add_chunk(self, prepared: PreparedChunk) -> None:
+    def add_chunk(self, prepared_chunk: PreparedChunk) -> None:
         """Add a chunk that was prepared without the suppression list. Raises the errors of `Sides.find_side`."""
-        planned_chunk, identity = prepared.planned_chunk, self._plan.rows.rules.identity
-        is_suppressed = find_suppressed(
+        planned_chunk, identity = prepared_chunk.planned_chunk, self._plan.rows.rules.identity
+        suppressed_mask = find_suppressed(
             self._suppression, planned_chunk.subscribers, planned_chunk.identities, identity
         )
-        sides = self._find_sides(len(planned_chunk.identities), prepared.bases)
-        compared_rows = planned_chunk.select(np.flatnonzero(~is_suppressed))
+        sides = self._find_sides(len(planned_chunk.identities), prepared_chunk.bases)
+        compared_rows = planned_chunk.select(np.flatnonzero(~suppressed_mask))
         numbers = planned_chunk.chunk.numbers[compared_rows.subscribers.index.to_numpy()]
         texts = compared_rows.subscribers[identity].tolist()
         contents = map(write_values, _read_values(compared_rows, self._names))
-        self._comparison.add_rows(sides[~is_suppressed], compared_rows.identities, numbers, texts, contents)
-        self._comparison.add_present(sides[is_suppressed], planned_chunk.identities[is_suppressed])
-        self._add_invalid(prepared)
-        self._remarks.add_chunk(prepared)
-        self.rows["read"] += prepared.chunk.record_count
+        self._comparison.add_rows(sides[~suppressed_mask], compared_rows.identities, numbers, texts, contents)
+        self._comparison.add_present(sides[suppressed_mask], planned_chunk.identities[suppressed_mask])
+        self._add_invalid(prepared_chunk)
+        self._remarks.add_chunk(prepared_chunk)
+        self.rows["read"] += prepared_chunk.chunk.record_count
         self.rows["valid"] += len(compared_rows.identities)
-        self.rows["invalid"] += prepared.invalid_count
-        self.rows["duplicate"] += len(prepared.repeated_positions)
-        self.rows["suppressed"] += int(np.count_nonzero(is_suppressed))
+        self.rows["invalid"] += prepared_chunk.invalid_count
+        self.rows["duplicate"] += len(prepared_chunk.repeated_positions)
+        self.rows["suppressed"] += int(np.count_nonzero(suppressed_mask))
 
     def list_messages(self) -> Iterator[str]:
         """Yield the messages about the rows."""
@@ -149,30 +149,31 @@ class SourceRows:
                 f"{rows} invalid and {agree(invalid_count, 'was', 'were')} not compared. To see why, run connector "
                 "validate"
             )
-        if self._unnamed:
+        if self._unnamed_count:
             yield (
-                f"{self._unnamed:,} of them have no identity or no base that can be read. Their subscribers may be "
+                f"{self._unnamed_count:,} of them have no identity or no base that can be read. Their subscribers may "
+                "be "
                 "counted as extra"
             )
 
-    def _add_invalid(self, prepared: PreparedChunk) -> None:
+    def _add_invalid(self, prepared_chunk: PreparedChunk) -> None:
         """Count subscribers of invalid rows as present in the source, if the row has a readable identity."""
-        positions = sorted({fault.position for fault in prepared.faults})
-        self._unnamed += len(prepared.chunk.malformed)
+        positions = sorted({fault.position for fault in prepared_chunk.faults})
+        self._unnamed_count += len(prepared_chunk.chunk.malformed)
         if not positions:
             return
         identity, column = self._plan.rows.rules.identity, self._plan.rows.base_column
-        frame = prepared.chunk.frame.iloc[positions].reset_index(drop=True)
+        frame = prepared_chunk.chunk.frame.iloc[positions].reset_index(drop=True)
         indices, identities = read_identities(frame, self._plan.rows.mapping, identity, today=date.max)
         bases = None if column is None else read_bases(frame, column)[0].select(indices)
         sides = self._find_sides(len(indices), bases)
         self._comparison.add_present(sides[sides >= 0], identities[sides >= 0])
-        self._unnamed += len(positions) - int(np.count_nonzero(sides >= 0))
+        self._unnamed_count += len(positions) - int(np.count_nonzero(sides >= 0))
 
-    def _find_sides(self, rows: int, bases: RowBases | None) -> Integers:
+    def _find_sides(self, row_count: int, bases: RowBases | None) -> Integers:
         """Return the side of each row, or -1 for a row without a base."""
         if bases is None:
-            return np.zeros(rows, dtype=np.int64)
+            return np.zeros(row_count, dtype=np.int64)
         numbers = np.full(len(bases.bases) + 1, -1, dtype=np.int64)  # the last number is for the index -1
         for index in np.unique(bases.indices[bases.indices >= 0]).tolist():
             numbers[index] = self._sides.find_side(bases.bases[index])
@@ -208,19 +209,19 @@ def add_entries(comparison: Comparison, sides: Sides, ledger: Ledger, identity: 
 
 # Differences
 
-_DRIFTED = """
+_DRIFTED_SQL = """
 SELECT joined.side, source.name, id, source.content, listed.content
 FROM joined JOIN source USING (position) JOIN listed USING (id)
 WHERE source.content <> listed.content ORDER BY position
 """
 
-_MISSING = """
+_MISSING_SQL = """
 SELECT joined.side, number, name, vanished.side IS NULL, state, joined.subscriber_id, status, message
 FROM joined JOIN source USING (position) LEFT JOIN vanished USING (position)
 WHERE id IS NULL ORDER BY position
 """
 
-_LISTED = """
+_LISTED_SQL = """
 WITH several AS (
     SELECT side, digest, list(listed.id ORDER BY listed.id) AS ids
     FROM listed JOIN base_side USING (base) SEMI JOIN (FROM joined WHERE times > 1) USING (side, digest) GROUP BY ALL
@@ -230,17 +231,17 @@ FROM joined JOIN listed USING (id) LEFT JOIN several ON several.side = joined.si
 WHERE {condition} ORDER BY joined.side, name IS NULL, id
 """
 
-_VANISHED = """
+_VANISHED_SQL = """
 SELECT vanished.side, source.name, subscriber_id FROM vanished LEFT JOIN source USING (position)
 ORDER BY position NULLS LAST, vanished.side, vanished.digest
 """
 
-CONFIRMED = f"""
+CONFIRMED_SQL = f"""
 SELECT side, count(*), count(id) FROM joined WHERE state = {int(State.CONFIRMED)} GROUP BY side
 """
 """The side, the number of its confirmed entries, and the number of confirmed entries that are listed in the base."""
 
-NAMELESS = "SELECT count(*) FROM joined WHERE digest IS NULL"
+NAMELESS_SQL = "SELECT count(*) FROM joined WHERE digest IS NULL"
 """The number of listed subscribers without an identity."""
 
 
@@ -258,7 +259,7 @@ def report_differences(
     If the list is not known to be complete, only drifted and duplicated subscribers are reported.
     """
     base_names = [describe_base(base) for base in bases]
-    for side, name, subscriber_id, *contents in comparison.fetch(_DRIFTED):
+    for side, name, subscriber_id, *contents in comparison.fetch(_DRIFTED_SQL):
         values, listed_values = map(read_values, contents)
         differing_indexes = find_differing_fields(names, values, listed_values)
         if differing_indexes:
@@ -272,7 +273,7 @@ def report_differences(
     for kind, condition in (("duplicated", "times > 1"), ("extra", "NOT is_in_source")):
         if kind == "extra" and not differences.is_certain:
             return
-        for side, name, ids, *entry_columns in comparison.fetch(_LISTED.format(condition=condition)):
+        for side, name, ids, *entry_columns in comparison.fetch(_LISTED_SQL.format(condition=condition)):
             differences.count(kind, ids[0])
             if name is None:
                 file.write(
@@ -284,13 +285,13 @@ def report_differences(
             message = f"the ledger has the id {known_id}" if known_id is not None else ""
             text = name.decode(errors="surrogatepass")
             file.write(kind, base_names[side], text, ids, ledger=name_state(entry), message=message)
-    for side, number, name, is_id_listed, *entry_columns in comparison.fetch(_MISSING):
+    for side, number, name, is_id_listed, *entry_columns in comparison.fetch(_MISSING_SQL):
         entry = _read_entry(*entry_columns)
         state, message = name_state(entry), explain_missing(entry, is_id_listed=is_id_listed)
         differences.count("missing", number)
         differences.missing_by_ledger[state] += 1
         file.write("missing", base_names[side], name, [], ledger=state, message=message)
-    for side, name, subscriber_id in comparison.fetch(_VANISHED):
+    for side, name, subscriber_id in comparison.fetch(_VANISHED_SQL):
         differences.count("vanished", subscriber_id)
         message = "an earlier run confirmed the subscriber, and the service no longer lists it"
         file.write("vanished", base_names[side], name or "", [subscriber_id], ledger="confirmed", message=message)

@@ -32,8 +32,8 @@ from connector.spooled_rows import SpooledRows
 from connector.subscribers.rules import FieldMapping, ValidationRules
 from connector.texts import agree, count
 from pipelines.flows.reconcile_sides import (
-    CONFIRMED,
-    NAMELESS,
+    CONFIRMED_SQL,
+    NAMELESS_SQL,
     ROWS,
     Sides,
     SourceRows,
@@ -82,7 +82,7 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
                 finally:
                     stop.is_recording = True
                     report.copy_request_counts(client)
-            end_report(report, "ok" if reconciliation.found.is_in_agreement else "partial", clock.now())
+            end_report(report, "ok" if reconciliation.differences.is_in_agreement else "partial", clock.now())
         except ConfigurationError:
             raise
         except ConnectorError as error:
@@ -98,7 +98,7 @@ class _Reconciliation:
     ) -> None:
         self._plan, self._load, self._source_rows, self._report = plan, plan.load, source_rows, report
         self._stop, self._progress, self._clock = stop, progress, stop.clock
-        self.found = Differences()
+        self.differences = Differences()
 
     async def execute(self, ledger: Ledger, client: Client) -> None:
         """Read the source and the list, compare them with the ledger, and report."""
@@ -121,12 +121,12 @@ class _Reconciliation:
             report.certificate = certificate.as_report()
             if certificate.hidden:
                 report.messages.append(describe_hidden(certificate))
-            is_certain = self.found.is_certain = certificate.is_complete
+            is_certain = self.differences.is_certain = certificate.is_complete
             sides = Sides(comparison.bases, ledger, account)
             source = SourceRows(load, suppression, comparison, sides, names)
             report.rows = source.rows
-            for prepared in self._source_rows.read():
-                source.add_chunk(prepared)
+            for prepared_chunk in self._source_rows.read():
+                source.add_chunk(prepared_chunk)
                 await asyncio.sleep(0)
             self._progress.follow(lambda: "comparing with the ledger")
             add_entries(comparison, sides, ledger, identity)
@@ -134,24 +134,24 @@ class _Reconciliation:
             comparison.join()
             report.unmapped_columns = list(load.rows.unmapped_columns)
             with DifferenceFile(self._plan.to) as file:
-                report_differences(comparison, sides.bases, identity, names, self.found, file)
-                report.reconciled = self.found.as_json()  # also if the file cannot be written
-                self.found.file = file.publish()
-                report.reconciled = self.found.as_json()
+                report_differences(comparison, sides.bases, identity, names, self.differences, file)
+                report.reconciled = self.differences.as_json()  # also if the file cannot be written
+                self.differences.file = file.publish()
+                report.reconciled = self.differences.as_json()
             if not is_certain:
                 report.messages.append(
                     f"the list is not known to be complete ({certificate.reason}). So its missing, extra and "
                     "vanished subscribers are not certain. The listed duplicated and drifted subscribers are "
                     "certain, but more may exist"
                 )
-            ((nameless_count,),) = comparison.fetch(NAMELESS)
+            ((nameless_count,),) = comparison.fetch(NAMELESS_SQL)
             if nameless_count:
                 consequence = agree(nameless_count, "is", "are") + (" extra" if is_certain else " not compared")
                 verb = agree(nameless_count, "has", "have")
                 report.messages.append(
                     f"{count(nameless_count, 'listed subscriber')} {verb} no {identity} and {consequence}"
                 )
-            for side, known_count, listed_count in list(comparison.fetch(CONFIRMED)):
+            for side, known_count, listed_count in list(comparison.fetch(CONFIRMED_SQL)):
                 if is_certain and not listed_count:
                     report.messages.append(
                         f"{describe_base(sides.bases[side])}: none of the {known_count:,} subscribers that the ledger "
@@ -183,10 +183,12 @@ class _Reconciliation:
         with ledger.transaction() as connection:
             bases = list_bases(connection, self._load.settings.account)
 
-        def follow(reading: ListProgress) -> None:
-            progress_text = f"sweep {reading.sweep}: {reading.rows:,} listed"
+        def show_list_progress(list_progress: ListProgress) -> None:
+            progress_text = f"sweep {list_progress.sweep}: {list_progress.rows:,} listed"
             self._progress.follow(
-                lambda: f"{progress_text}; {progress_meter.describe(reading.rows, reading.total)}".rstrip("; ")
+                lambda: f"{progress_text}; {progress_meter.describe(list_progress.rows, list_progress.total)}".rstrip(
+                    "; "
+                )
             )
 
         return await read_list(
@@ -195,7 +197,7 @@ class _Reconciliation:
             ListQuery(),
             comparison,
             now=self._clock.now,
-            on_progress=follow,
+            on_progress=show_list_progress,
             unlisted_bases=[base.service_id for base in bases if base.service_id is not None],
             ignore_total_count=self._plan.is_total_count_ignored,
             allow_truncated=self._plan.allow_truncated,
@@ -207,8 +209,8 @@ class _Reconciliation:
         chunks = load.rows.prepare_chunks(self._clock.now().date(), suppression=None)
         self._progress.follow(lambda: f"{record_count:,} rows of the source read")
         async with aclosing(self._source_rows.spool_in_thread(chunks, self._stop)) as reading:
-            async for prepared in reading:
-                record_count += prepared.chunk.record_count
+            async for prepared_chunk in reading:
+                record_count += prepared_chunk.chunk.record_count
         if not self._source_rows.is_read:
             raise RunAborted("the run was stopped while its source was being read")
         if not record_count and load.rows.is_empty_refused:

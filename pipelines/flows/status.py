@@ -84,8 +84,8 @@ def read_health(location: StateLocation, *, job: str | None, last: int) -> dict[
     for run in runs:
         if job not in (None, run["job"]):
             continue
-        new = {"job": run["job"], "command": run["command"], "last_succeeded_at": None, "runs": []}
-        group = jobs.setdefault((run["job"], run["command"]), new)
+        new_group = {"job": run["job"], "command": run["command"], "last_succeeded_at": None, "runs": []}
+        group = jobs.setdefault((run["job"], run["command"]), new_group)
         if len(group["runs"]) < last:
             group["runs"].append(run)
         if run["status"] == "ok" and group["last_succeeded_at"] is None:
@@ -123,7 +123,8 @@ def _read_open_work(
         }
         for open_entry in counted_entries
         if run_id in (None, open_entry.run_id)
-        if job in (None, open_entry.job) or not open_entry.job  # a retry without a job has taken up the entries
+        if job in (None, open_entry.job)
+        or not open_entry.job  # entries without a job were last sent by a retry without --job
     ]
     report["problems"] = [_describe_backlog(group) for group in backlog or () if job in (None, group.job)]
     report["next"] = list(advise_on_runs(selected_runs, report["open_entries"], runs, report["problems"]))

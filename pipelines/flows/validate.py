@@ -132,30 +132,31 @@ def _check_rows(
         chunks = plan.prepare_chunks(clock.now().date(), suppression)
         for _ in source_rows.spool(chunks):
             pass
-        for prepared in source_rows.read(plan.limit):
-            counts["read"] += prepared.chunk.record_count
-            counts["invalid"] += prepared.invalid_count
-            counts["duplicate"] += len(prepared.repeated_positions)
-            counts["suppressed"] += len(prepared.suppressed_positions)
+        for prepared_chunk in source_rows.read(plan.limit):
+            counts["read"] += prepared_chunk.chunk.record_count
+            counts["invalid"] += prepared_chunk.invalid_count
+            counts["duplicate"] += len(prepared_chunk.repeated_positions)
+            counts["suppressed"] += len(prepared_chunk.suppressed_positions)
             counts["valid"] += (
-                len(prepared.valid_chunk.identities)
-                - len(prepared.repeated_positions)
-                - len(prepared.suppressed_positions)
+                len(prepared_chunk.valid_chunk.identities)
+                - len(prepared_chunk.repeated_positions)
+                - len(prepared_chunk.suppressed_positions)
             )
-            validation.remarks.add_chunk(prepared)
-            _count_valid(prepared.planned_chunk, plan.rules.identity, validation.report)
-            _add_findings(prepared, plan, validation)
+            validation.remarks.add_chunk(prepared_chunk)
+            _count_valid(prepared_chunk.planned_chunk, plan.rules.identity, validation.report)
+            _add_findings(prepared_chunk, plan, validation)
             # The file has the same rows as the rejects file of an import: malformed rows, invalid rows, and different
             # rows of one subscriber.
             if file is not None:
                 problems = [
-                    build_malformed_problem(malformed_row, prepared.chunk.name)
-                    for malformed_row in prepared.chunk.malformed
+                    build_malformed_problem(malformed_row, prepared_chunk.chunk.name)
+                    for malformed_row in prepared_chunk.chunk.malformed
                 ]
-                problems += build_invalid_problems(prepared.chunk, prepared.faults)
+                problems += build_invalid_problems(prepared_chunk.chunk, prepared_chunk.faults)
                 identity = plan.rules.identity
                 problems += [
-                    build_unused_problem(prepared.chunk, difference, identity) for difference in prepared.differences
+                    build_unused_problem(prepared_chunk.chunk, difference, identity)
+                    for difference in prepared_chunk.differences
                 ]
                 for problem in problems:
                     file.write(problem)
@@ -171,24 +172,24 @@ def _check_rows(
 def _count_valid(planned_chunk: PlannedChunk, identity: str, report: Report) -> None:
     """Count the active and inactive subscribers of a chunk, and keep the values of the first ones."""
     subscribers, activity = planned_chunk.subscribers, report.activity or {}
-    active = int(subscribers["is_active"].eq(True).sum()) if "is_active" in subscribers else 0
-    activity["active"] += active
-    activity["inactive"] += len(subscribers) - active
+    active_count = int(subscribers["is_active"].eq(True).sum()) if "is_active" in subscribers else 0
+    activity["active"] += active_count
+    activity["inactive"] += len(subscribers) - active_count
     samples = report.samples or []
     missing_indices = range(min(SAMPLE_COUNT - len(samples), len(subscribers)))
     report.samples = [*samples, *(dict(row.values) for row in read_rows(planned_chunk, missing_indices, identity))]
 
 
-def _add_findings(prepared: PreparedChunk, plan: RowsPlan, validation: Validation) -> None:
+def _add_findings(prepared_chunk: PreparedChunk, plan: RowsPlan, validation: Validation) -> None:
     """Add the faults of a chunk to the findings. The examples show the cells that the faulty field is read from."""
-    findings, chunk = validation.findings, prepared.chunk
+    findings, chunk = validation.findings, prepared_chunk.chunk
     for malformed_row in chunk.malformed:
         kind = ValidationFinding("", malformed_row.code, malformed_row.message)
         finding = findings.setdefault(("", malformed_row.code), kind)
         finding.rows += 1
         finding.add_example(malformed_row.number, malformed_row.raw)
     finding_by_kind: dict[tuple[str, str], list[Fault]] = defaultdict(list)
-    for fault in prepared.faults:
+    for fault in prepared_chunk.faults:
         finding_by_kind[fault.field, fault.code].append(fault)
     for (name, code), faults in finding_by_kind.items():
         finding = findings.setdefault((name, code), ValidationFinding(name, code, faults[0].message))

@@ -13,7 +13,7 @@ from connector.texts import agree, count
 
 _COMMAND = re.compile(": (?=(connector|less|open) )")
 _NAMED_FIELD_COUNT = 3  # fields that the step for the open problems of a run names
-_UNFINISHED = ("aborted", "stopped", "killed", "locked")
+_UNFINISHED_STATUSES = ("aborted", "stopped", "killed", "locked")
 
 OpenState = Literal["sending", "unknown", "held", "rejected"]
 """The states of entries that a run left open, as `status` shows them."""
@@ -39,64 +39,65 @@ def _find_steps(run: Mapping[str, Any]) -> Iterator[str]:
         return
     owner = build_job_option(run)
     if status == "usage":
-        yield _correct_settings(run, "Correct")
+        yield _advise_on_refused_run(run, "Correct")
     account_step = describe_other_account(run)
     if account_step is not None:
         yield account_step
-    elif status in _UNFINISHED:
-        yield _run_again(run)
+    elif status in _UNFINISHED_STATUSES:
+        yield _advise_on_unfinished(run)
     if command in LOAD_COMMANDS and account_step is None:
-        held = _count_rows(run, "held")
-        unresolved = rows.get("unknown", 0) - held
-        if unresolved or status == "killed":
-            yield _settle(unresolved) + owner
-        if held:
-            yield from _decide_held(held, owner)
+        held_count = _count_rows(run, "held")
+        unresolved_count = rows.get("unknown", 0) - held_count
+        if unresolved_count or status == "killed":
+            yield _advise_on_unresolved(unresolved_count) + owner
+        if held_count:
+            yield from _advise_on_held(held_count, owner)
     if any((run.get("differences") or {}).values()) and not run.get("differences_file") and job_file != "JOB":
         yield f"To list each difference, run: connector reconcile {job_file} --to differences.csv"
     if run.get("opt_outs"):
-        yield _deactivate(run)
+        yield _advise_on_opt_outs(run)
     if run.get("rejects_file") and _has_rows_to_correct(run):
-        yield _correct_rejects(run)
+        yield _advise_on_rejects_file(run)
         number = rows.get("rejected", 0) - _count_rows(run, "dropped")
         if number and command != "mail" and account_step is None:
-            yield _send_again(number) + owner
+            yield _advise_on_rejected(number) + owner
 
 
-def _correct_settings(run: Mapping[str, Any], beginning: str) -> str:
+def _advise_on_refused_run(run: Mapping[str, Any], beginning: str) -> str:
     """Return the step after a run that was refused."""
     job = (run.get("settings") or {}).get("job_file")
     command = f"connector check {_quote(job)}" if job else "connector check"
     return f"{beginning} what the message says. To find what else is wrong, run: {command}"
 
 
-def _deactivate(run: Mapping[str, Any]) -> str:
+def _advise_on_opt_outs(run: Mapping[str, Any]) -> str:
     """Return the step for opt-outs, which only a person can end."""
-    number = run["opt_outs"]
+    opt_out_count = run["opt_outs"]
     file_hint = f": less {_quote(run['drift_file'])}" if run.get("drift_file") else ""
     return (
-        f"{count(number, 'subscriber')} opted out in the source of {run['job']} and {agree(number, 'is', 'are')} still "
-        f"active in the service. Deactivate {agree(number, 'the subscriber', 'them')} there{file_hint}"
+        f"{count(opt_out_count, 'subscriber')} opted out in the source of {run['job']} and "
+        f"{agree(opt_out_count, 'is', 'are')} still "
+        f"active in the service. Deactivate {agree(opt_out_count, 'the subscriber', 'them')} there{file_hint}"
     )
 
 
 def advise_on_runs(
-    chosen: Sequence[Mapping[str, Any]],
+    selected_runs: Sequence[Mapping[str, Any]],
     open_entries: Sequence[Mapping[str, Any]],
     runs: Sequence[Mapping[str, Any]],
     problems: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[str]:
     """Yield the next steps for the open entries and the open `problems`, and for the last run of each command and job.
-    `chosen` are all `runs` or a part of them. A run that was locked did nothing, so the run before the locked run
-    counts, too."""
+    `selected_runs` are all `runs` or a part of them. A run that was locked did nothing, so the run before the locked
+    run counts, too."""
     records = {run["run_id"]: run for run in runs}
     other_accounts = find_other_accounts(runs)
     for account, run in other_accounts.items():
-        if account in {record.get("account") for record in (*chosen, *open_entries)} and (
+        if account in {record.get("account") for record in (*selected_runs, *open_entries)} and (
             step := describe_other_account(run)
         ):
             yield step
-    by_owner: dict[str, Counter[str]] = {}
+    counts_by_owner: dict[str, Counter[str]] = {}
     open_counts = Counter[str]()
     for entry in open_entries:
         if entry["account"] in other_accounts:
@@ -105,25 +106,25 @@ def advise_on_runs(
         if kind == "unresolved":
             open_counts[entry["run_id"]] += entry["entries"]
         owner = build_job_option(records.get(entry["run_id"], {}))
-        by_owner.setdefault(owner, Counter())[kind] += entry["entries"]
-    running = [run["run_id"] for run in runs if run["command"] in LOAD_COMMANDS and run["status"] == "running"]
-    for owner, numbers in by_owner.items():
-        if number := numbers["unresolved"]:
-            if running:  # that run holds the ledger, so a retry would be refused
-                creates = f"{count(number, 'create')} {agree(number, 'is', 'are')} unresolved"
-                yield f"{creates} while run {running[0]} is still going on."
+        counts_by_owner.setdefault(owner, Counter())[kind] += entry["entries"]
+    running_run_ids = [run["run_id"] for run in runs if run["command"] in LOAD_COMMANDS and run["status"] == "running"]
+    for owner, counts in counts_by_owner.items():
+        if create_count := counts["unresolved"]:
+            if running_run_ids:  # a running load holds the ledger, so a retry would be refused
+                creates_text = f"{count(create_count, 'create')} {agree(create_count, 'is', 'are')} unresolved"
+                yield f"{creates_text} while run {running_run_ids[0]} is still going on."
             else:
-                yield _settle(number) + owner
-        if number := numbers["held"]:
-            yield from _decide_held(number, owner)
-        if number := numbers["rejected"]:
-            yield _send_again(number) + owner
+                yield _advise_on_unresolved(create_count) + owner
+        if create_count := counts["held"]:
+            yield from _advise_on_held(create_count, owner)
+        if create_count := counts["rejected"]:
+            yield _advise_on_rejected(create_count) + owner
     invalid_problems = [problem for problem in problems if problem["kind"] == "invalid"]
-    yield from _correct_invalid(invalid_problems, runs)
+    yield from _advise_on_invalid(invalid_problems, runs)
     seen_keys: set[tuple[str, str, bool]] = set()
     finished_imports = [run for run in runs if run["command"] == "import" and run["status"] in ("ok", "partial")]
     imported_files = {Path(run.get("source", "")).name for run in finished_imports}
-    for run in chosen:
+    for run in selected_runs:
         key, did_nothing = (run["job"], run["command"]), run["status"] in ("locked", "usage")
         if not seen_keys.isdisjoint({(*key, False), (*key, did_nothing)}):
             continue
@@ -132,14 +133,14 @@ def advise_on_runs(
         if job_file and not Path(job_file).exists() and run["status"] != "usage":
             continue  # the job was removed, so no command with its file works
         if run.get("opt_outs"):
-            yield _deactivate(run)
-        if run.get("account") in other_accounts and run["status"] in _UNFINISHED:
-            continue  # the step of the account comes first
+            yield _advise_on_opt_outs(run)
+        if run.get("account") in other_accounts and run["status"] in _UNFINISHED_STATUSES:
+            continue  # a step above says that the token sees another account, so no other step helps
         if run["status"] == "usage":
-            yield _correct_settings(run, f"{_name_run(run)} was refused. Correct")
-        elif run["status"] in _UNFINISHED:
+            yield _advise_on_refused_run(run, f"{_name_run(run)} was refused. Correct")
+        elif run["status"] in _UNFINISHED_STATUSES:
             if (*key, True) not in seen_keys or did_nothing:  # a later run that did nothing has its own step
-                yield _run_again(run)
+                yield _advise_on_unfinished(run)
         elif run["run_id"] in {problem["run_id"] for problem in invalid_problems}:
             continue  # the step of the open problems names the file
         elif not _has_rows_to_correct(run, open_counts[run["run_id"]]):
@@ -147,33 +148,36 @@ def advise_on_runs(
         elif (
             (rejects := run.get("rejects_file")) and Path(rejects).exists() and Path(rejects).name not in imported_files
         ):
-            yield _correct_rejects(run)
+            yield _advise_on_rejects_file(run)
 
 
-def _correct_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _advise_on_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield a step for the invalid rows of each job, and of each run that was the last to read the rows."""
-    by_run: dict[tuple[str, str], Counter[str]] = {}
+    field_counts_by_run: dict[tuple[str, str], Counter[str]] = {}
     for problem in problems:
-        by_run.setdefault((problem["job"], problem["run_id"]), Counter())[problem["field"] or "whole row"] += problem[
-            "problems"
-        ]
+        field_counts_by_run.setdefault((problem["job"], problem["run_id"]), Counter())[
+            problem["field"] or "whole row"
+        ] += problem["problems"]
     since = {problem["job"]: min(other["first_seen"] for other in problems if other["job"] == problem["job"])[:10]
              for problem in problems}  # fmt: skip
     records = {run["run_id"]: run for run in runs}
-    for (job, run_id), fields in by_run.items():
-        run, number = records.get(run_id, {}), fields.total()
-        most_common = fields.most_common(_NAMED_FIELD_COUNT)
-        field_counts = ", ".join(f"{field}: {count_of_field:,}" for field, count_of_field in most_common)
-        head = f"{count(number, 'open problem')} of {job} since {since[job]} ({field_counts})"
+    for (job, run_id), field_counts in field_counts_by_run.items():
+        run, problem_count = records.get(run_id, {}), field_counts.total()
+        most_common = field_counts.most_common(_NAMED_FIELD_COUNT)
+        counts_text = ", ".join(f"{field}: {field_count:,}" for field, field_count in most_common)
+        problem_text = f"{count(problem_count, 'open problem')} of {job} since {since[job]} ({counts_text})"
         job_file, path = _name_job_file(run), (run.get("settings") or {}).get("job_file")
         if path and not Path(path).exists():
-            yield f"{head}. {path} is gone. If the job was removed, run: connector prune --removed-job {_quote(job)}"
+            yield (
+                f"{problem_text}. {path} is gone. If the job was removed, run: "
+                f"connector prune --removed-job {_quote(job)}"
+            )
         elif (rejects := run.get("rejects_file")) and Path(rejects).exists():
-            rows = agree(number, "the row", "the rows")
-            correction = f"Correct {rows} in the source, or correct the rejects file and import it"
-            yield f"{head}. {correction}: connector import {_quote(rejects)} --job {job_file}"
+            rows_text = agree(problem_count, "the row", "the rows")
+            correction = f"Correct {rows_text} in the source, or correct the rejects file and import it"
+            yield f"{problem_text}. {correction}: connector import {_quote(rejects)} --job {job_file}"
         else:
-            yield f"{head}. Correct the source, and run the job again: connector sync {job_file}"
+            yield f"{problem_text}. Correct the source, and run the job again: connector sync {job_file}"
 
 
 def _name_job_file(run: Mapping[str, Any]) -> str:
@@ -192,40 +196,43 @@ def _choose_kind(state: OpenState) -> Literal["unresolved", "held", "rejected"]:
     assert_never(state)
 
 
-def _settle(number: int) -> str:
-    """Return the step for unresolved creates; `number` 0 means that their number is not known."""
-    creates = f"{count(number, 'create')} {agree(number, 'is', 'are')}" if number else "Creates may be"
-    return f"{creates} unresolved. Look {'it' if number == 1 else 'them'} up and finish: connector retry"
+def _advise_on_unresolved(create_count: int) -> str:
+    """Return the step for unresolved creates. If `create_count` is 0, their number is not known."""
+    creates_text = (
+        f"{count(create_count, 'create')} {agree(create_count, 'is', 'are')}" if create_count else "Creates may be"
+    )
+    return f"{creates_text} unresolved. Look {'it' if create_count == 1 else 'them'} up and finish: connector retry"
 
 
-def _decide_held(number: int, owner: str) -> Iterator[str]:
+def _advise_on_held(create_count: int, owner: str) -> Iterator[str]:
     """Yield a step for each decision about held entries."""
-    beginning = f"{count(number, 'create')} {agree(number, 'is', 'are')} held for your decision. To"
+    beginning = f"{count(create_count, 'create')} {agree(create_count, 'is', 'are')} held for your decision. To"
     for decision, effect in HELD_DECISIONS.items():
         yield f"{beginning} {effect}, run: connector retry --held {decision}{owner}"
         beginning = "Or, to"
 
 
-def _send_again(number: int) -> str:
-    rows, them = count(number, "row"), agree(number, "it", "them")
+def _advise_on_rejected(row_count: int) -> str:
+    rows_text, pronoun = count(row_count, "row"), agree(row_count, "it", "them")
     return (
-        f"The service rejected {rows}. Correct {them} in the rejects file and import it, or send {them} unchanged: "
+        f"The service rejected {rows_text}. Correct {pronoun} in the rejects file and import it, or send {pronoun} "
+        "unchanged: "
         "connector retry --rejected"
     )
 
 
-def _run_again(run: Mapping[str, Any]) -> str:
+def _advise_on_unfinished(run: Mapping[str, Any]) -> str:
     """Return the step after a run that did not finish."""
     run_name = _name_run(run)
     if run["command"] == "send":  # a send does not know whether an earlier send succeeded
         return f"{run_name} was {run['status']}. Look whether the email arrived before you send it again."
-    again = (
+    sentence = (
         f"{run_name} was {run['status']}. The connector repeats nothing that is on record. Run the same command again"
     )
     job_file = _name_job_file(run)
     if run["command"] == "import" or job_file == "JOB":
-        return f"{again}."
-    return f"{again}: connector {run['command']} {job_file}"
+        return f"{sentence}."
+    return f"{sentence}: connector {run['command']} {job_file}"
 
 
 def _name_run(run: Mapping[str, Any]) -> str:
@@ -238,8 +245,8 @@ def _has_rows_to_correct(run: Mapping[str, Any], open_count: int = 0) -> bool:
     `open_count` is the number of the run's creates that a retry sends again. The report may count them as rejected.
     """
     rows = run.get("rows") or {}
-    rejected = rows.get("rejected", 0) - _count_rows(run, "dropped")
-    return run["command"] not in LOAD_COMMANDS or bool(rows.get("invalid") or rejected > open_count)
+    rejected_count = rows.get("rejected", 0) - _count_rows(run, "dropped")
+    return run["command"] not in LOAD_COMMANDS or bool(rows.get("invalid") or rejected_count > open_count)
 
 
 def _count_rows(run: Mapping[str, Any], code: str) -> int:
@@ -247,16 +254,16 @@ def _count_rows(run: Mapping[str, Any], code: str) -> int:
     return sum(cause["rows"] for cause in run.get("causes") or () if cause["code"] == code)
 
 
-def _correct_rejects(run: Mapping[str, Any]) -> str:
+def _advise_on_rejects_file(run: Mapping[str, Any]) -> str:
     """Return the step for the rejects file of a run."""
-    path, words = str(run["rejects_file"]), "Correct the rows in the rejects file, then import it"
+    path, sentence = str(run["rejects_file"]), "Correct the rows in the rejects file, then import it"
     options = build_job_option(run) or f" {(run.get('settings') or {}).get('options', '')}"
     if run["command"] in ("import", "sync") and options.strip():
-        return f"{words}: connector import {_quote(path)}{options}"
+        return f"{sentence}: connector import {_quote(path)}{options}"
     if run["command"] == "import":  # an import by the library has no options
-        return f"{words} with the options of this import: connector import {_quote(path)}"
-    opening = f"open {path} in Excel or LibreOffice" if path.endswith(".xlsx") else f"less {_quote(path)}"
-    return f"Rows of run {run['run_id']} need your attention: {opening}"
+        return f"{sentence} with the options of this import: connector import {_quote(path)}"
+    open_command = f"open {path} in Excel or LibreOffice" if path.endswith(".xlsx") else f"less {_quote(path)}"
+    return f"Rows of run {run['run_id']} need your attention: {open_command}"
 
 
 def _quote(path: object) -> str:

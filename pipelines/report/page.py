@@ -82,9 +82,9 @@ _MAX_CAUSES = 12
 _REASONS = {
     "one_answer": "The whole list came in a single answer.",
     "id_order": "The ids were in strict order across the reading, and each page overlapped the next.",
-    "two_sweeps": "Two successive readings agree with each other and with every TotalCount.",
+    "two_sweeps": "Two successive readings of the whole list agree with each other and with every TotalCount.",
     "total_count": "TotalCount, or the offset of a page, contradicts the rows in every attempt.",
-    "changing": "The list changed so much that no two readings agreed.",
+    "changing": "The list changed so much that no two readings of the whole list agreed.",
     "unstable_order": "The service lists subscribers in another order at each request.",
     "filter": "The filtered list left out a subscriber that the unfiltered list shows.",
     "paging": "The service repeated pages instead of moving on.",
@@ -98,15 +98,15 @@ _CUT_OFF = {
 }
 
 
-def write_page(report: Mapping[str, Any]) -> str:
+def build_page(report: Mapping[str, Any]) -> str:
     """Return the page of the JSON of a run, or of several (`runs`)."""
     runs = report.get("runs") or [report]
-    title = f"{_name(runs[0])}: {runs[0].get('status', 'planned')}"
+    title = f"{_name_report(runs[0])}: {runs[0].get('status', 'planned')}"
     title = title if len(runs) == 1 else f"{len(runs)} runs: {report['status']}"
     return _render("run.html", title=title, runs=[_build_run(run) for run in runs])
 
 
-def write_health(health: Mapping[str, Any], made_at: datetime) -> str:
+def build_health_page(health: Mapping[str, Any], created_at: datetime) -> str:
     """Return the page of the values that `read_health` returns."""
     jobs = [_build_job(job) for job in health["jobs"]]
     statuses_by_job: dict[str, set[str]] = {}  # statuses of the last run of each command, by job file
@@ -127,7 +127,7 @@ def write_health(health: Mapping[str, Any], made_at: datetime) -> str:
         title="Runs of the connector",
         jobs=jobs,
         steps=[split_step(step) for step in health["next"]],
-        made_at=f"{made_at:%Y-%m-%d %H:%M} UTC",
+        made_at=f"{created_at:%Y-%m-%d %H:%M} UTC",
         lead=summary,
         linked_runs=[_build_run(run) for job in health["jobs"] for run in job["runs"][:_LISTED_RUN_COUNT]],
         unresolved=[(f"{number:,} {state}", account) for (state, account), number in unresolved_counts.items()],
@@ -165,7 +165,7 @@ def _finalize(value: object) -> object:
     return make_visible(value) if type(value) is str else value  # a Markup object comes from a template and is safe
 
 
-def _name(report: Mapping[str, Any]) -> str:
+def _name_report(report: Mapping[str, Any]) -> str:
     return str(report.get("job") or report.get("command") or "connector")
 
 
@@ -192,7 +192,7 @@ def _build_run(report: Mapping[str, Any]) -> dict[str, Any]:
     changed_fields = report.get("changed_fields") or report.get("fields") or {}
     return {
         "id": report.get("run_id", ""),
-        "name": _name(report),
+        "name": _name_report(report),
         "status": status,
         "says": _STATUS_MESSAGES.get(status, ""),
         "messages": report.get("messages") or [],
@@ -270,11 +270,12 @@ def _describe_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
     else:
         yield "It is not known whether every subscriber of the list is in the output."
     yield _REASONS.get(certificate["reason"], certificate["reason"])
-    began_at, ended_at = (datetime.fromisoformat(certificate[name]) for name in ("started_at", "finished_at"))
-    sweeps, pages = certificate["sweeps"], certificate["pages"]
+    started_at, ended_at = (datetime.fromisoformat(certificate[name]) for name in ("started_at", "finished_at"))
+    sweep_count, page_count = certificate["sweeps"], certificate["pages"]
     yield (
-        f"{count(certificate['distinct'], 'subscriber')} in {count(pages, 'page')} of {count(sweeps, 'reading')}, from "
-        f"{began_at:%H:%M:%S} to {ended_at:%H:%M:%S} UTC."
+        f"{count(certificate['distinct'], 'subscriber')} in {count(page_count, 'page')} of "
+        f"{count(sweep_count, 'reading')}, from "
+        f"{started_at:%H:%M:%S} to {ended_at:%H:%M:%S} UTC."
     )
     if certificate["appeared"] or certificate["vanished"]:
         yield f"Meanwhile {certificate['appeared']:,} appeared and {certificate['vanished']:,} vanished, at least."

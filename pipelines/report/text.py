@@ -24,11 +24,11 @@ _COLUMN_MARGIN = 3  # characters of a column of a table beside its text: two spa
 logger = logging.getLogger(__name__)
 
 STYLES = {"ok": "green", "partial": "yellow", "running": "cyan"}
-"""The colour of each status; any other is red."""
+"""The colour of each status. A status that is not here is red."""
 
 _ALWAYS_SHOWN = ("read", "created", "written", "sent")
 _FURTHER_KINDS = {"unknown": ("held",)}
-"""Outcomes whose rows can have problems of other kinds, with these kinds."""
+"""The kinds of problems that rows of an outcome can have, in addition to the kind with the name of the outcome."""
 
 _FILE_LABELS = {
     "rejects_file": "Rows to look at",
@@ -46,11 +46,11 @@ def show_progress(*, is_on_terminal: bool) -> Iterator[Progress]:
     if not is_on_terminal:
         end_event = Event()
 
-        def log() -> None:
+        def log_progress() -> None:
             while not end_event.wait(_LOG_INTERVAL_S):
                 logger.info("progress: %(text)s", {"text": progress.describe()})
 
-        Thread(target=log, daemon=True).start()
+        Thread(target=log_progress, daemon=True).start()
         try:
             yield progress
         finally:
@@ -143,7 +143,7 @@ def _show_samples(samples: Sequence[Mapping[str, object]], console: PlainConsole
     from rich.text import Text
 
     names = list(dict.fromkeys(name for sample in samples for name in sample if not name.startswith("base_")))
-    columns = [[_write_value(sample.get(name)) for name in names] for sample in samples]
+    columns = [[_format_value(sample.get(name)) for name in names] for sample in samples]
     tables, used_width = list[list[int]](), console.width
     for index, column in enumerate(columns):
         width = max(map(cell_len, column)) + _COLUMN_MARGIN
@@ -160,7 +160,7 @@ def _show_samples(samples: Sequence[Mapping[str, object]], console: PlainConsole
         console.print(table)
 
 
-def _write_value(value: object) -> str:
+def _format_value(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -183,8 +183,8 @@ def show_runs(runs: Sequence[Mapping[str, Any]], console: PlainConsole) -> None:
     from rich.text import Text
 
     for run in runs:
-        began_at = datetime.fromisoformat(run["started_at"])
-        line = Text(f"{run['run_id']}  {began_at:%Y-%m-%d %H:%M:%S} UTC  {_show_length(run):>9}  ")
+        started_at = datetime.fromisoformat(run["started_at"])
+        line = Text(f"{run['run_id']}  {started_at:%Y-%m-%d %H:%M:%S} UTC  {_show_length(run):>9}  ")
         line.append(f"{run['status']:8}", STYLES.get(run["status"], "red"))
         console.print(line.append(f"  {run['command']} {run['job']}".rstrip()), soft_wrap=True, highlight=False)
         rows = ", ".join(_join_row(name, number) for name, number in list_rows(run))
@@ -194,31 +194,33 @@ def show_runs(runs: Sequence[Mapping[str, Any]], console: PlainConsole) -> None:
             console.write_text(f"    {run['messages'][0]}", indent=4)
 
 
-def _join_row(name: str, number: str) -> str:
+def _join_row(name: str, number_text: str) -> str:
     """Return `2 invalid (1 new)` for the name `invalid` and the number `2 (1 new)`."""
-    total_text, bracket, new_text = number.partition(" (")
+    total_text, bracket, new_text = number_text.partition(" (")
     return f"{total_text} {name}{bracket}{new_text}"
 
 
 def show_explanation(explanation: Explanation, console: PlainConsole) -> None:
-    """Print what is known of one subscriber: a paragraph for each base."""
+    """Print what the ledger and past runs know about one subscriber: a paragraph for each base."""
     for message in explanation.messages:
         console.write_text(message)
     for entry in explanation.entries:
         base = entry.base_name if entry.base_id is None else f"{entry.base_name or 'base'} (id {entry.base_id})"
         console.write_text(f"{base}: {entry.state}", "bold")
-        for name, value in _list_explained(entry):
+        for name, value in _list_entry_facts(entry):
             _show_step(f"  {name:<12}{value}", console, indent=14)
     for problem in explanation.problems:
         base = f" for the base {problem.base}" if problem.base else ""
         fields = f" ({problem.field})" if problem.field else ""
         seen_period = f"from {problem.first_seen[:10]} to {problem.last_seen[:10]}"
         kind = problem.kind.replace("_", " ")
-        step = f"{kind}{fields} in the job {problem.job}{base}, {seen_period}. More: connector status {problem.run_id}"
-        _show_step(step, console)
+        problem_text = (
+            f"{kind}{fields} in the job {problem.job}{base}, {seen_period}. More: connector status {problem.run_id}"
+        )
+        _show_step(problem_text, console)
 
 
-def _list_explained(entry: ExplainedEntry) -> Iterator[tuple[str, str]]:
+def _list_entry_facts(entry: ExplainedEntry) -> Iterator[tuple[str, str]]:
     yield "account", entry.account
     yield "identity", entry.identity_field
     if entry.subscriber_id is not None:
@@ -227,10 +229,10 @@ def _list_explained(entry: ExplainedEntry) -> Iterator[tuple[str, str]]:
     if entry.message is not None:
         yield "message", f"{entry.http_status}: {entry.message}" if entry.http_status else entry.message
     if (run := entry.run) is not None:
-        began_at = datetime.fromisoformat(run.started_at)
+        started_at = datetime.fromisoformat(run.started_at)
         status = f", {run.status}" if run.status else ""
-        name = f"{run.command} {run.job}".rstrip()  # a retry may follow no job
-        yield "last run", f"{run.run_id} ({name}), {began_at:%Y-%m-%d %H:%M:%S} UTC{status}"
+        name = f"{run.command} {run.job}".rstrip()  # a retry without --job has no job name
+        yield "last run", f"{run.run_id} ({name}), {started_at:%Y-%m-%d %H:%M:%S} UTC{status}"
         if run.rejects_file is not None and entry.state != "confirmed":
             yield "rejects", run.rejects_file
     if entry.altered_fields:
@@ -286,8 +288,8 @@ def measure_length(report: Mapping[str, Any]) -> float | None:
     """Return the duration of a run in seconds, or None if the record has no end of the run."""
     if not report.get("finished_at"):
         return None
-    began_at, ended_at = (datetime.fromisoformat(report[key]) for key in ("started_at", "finished_at"))
-    return (ended_at - began_at).total_seconds()
+    started_at, ended_at = (datetime.fromisoformat(report[key]) for key in ("started_at", "finished_at"))
+    return (ended_at - started_at).total_seconds()
 
 
 def show_seconds(seconds: float) -> str:
@@ -308,8 +310,8 @@ def _show_differences(report: Mapping[str, Any], console: PlainConsole) -> None:
     table.add_column("such as", overflow="fold")
     for kind, number in report["differences"].items():
         examples = ", ".join(map(str, report["examples"][kind]))
-        such_as = f"{'rows' if kind == 'missing' else 'ids'} {examples}" if examples else ""
-        table.add_row(kind, "not known" if number is None else f"{number:,}", such_as)
+        examples_text = f"{'rows' if kind == 'missing' else 'ids'} {examples}" if examples else ""
+        table.add_row(kind, "not known" if number is None else f"{number:,}", examples_text)
         if kind == "missing":
             for state, state_count in report["missing_by_ledger"].items():
                 table.add_row(f"  ledger: {state}", f"{state_count:,}", "")

@@ -47,7 +47,7 @@ def read_rows(source: Source, mapping: FieldMapping, rules: ValidationRules) -> 
 
 
 def test_the_crm_job_reads_the_people_of_the_file_and_the_changes(tmp_path: Path) -> None:
-    data = draw_data(rows=1000, seed=5)
+    data = draw_data(row_count=1000, seed=5)
     write_people(tmp_path / "people.csv", data)
     write_crm(tmp_path / "crm.db", data.crm_people)
     job = load_job(CONFIGS / "crm.yaml", {"CRM_URL": f"sqlite:///{tmp_path}/crm.db"})

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from connector.outcomes import MailOutcome, Outcome
-from pipelines.report.page import write_page
+from pipelines.report.page import build_page
 from tests.pipelines.conftest import Connector, write_addresses, write_csv
 
 
@@ -77,7 +77,7 @@ def test_an_earlier_run_and_a_killed_run_have_a_page(connector: Connector, tmp_p
     assert "3created" in (page_text := read_page(tmp_path / "earlier.html"))
     assert "connector status" not in page_text
     run = {"run_id": "20261123T080000-0a1b2c", "job": "", "command": "sync", "status": "killed"}
-    page = write_page({**run, "started_at": "2026-11-23T08:00:00+00:00"})
+    page = build_page({**run, "started_at": "2026-11-23T08:00:00+00:00"})
     assert "connector retry" in PageReader(page).text
 
 
@@ -85,7 +85,7 @@ def test_an_earlier_run_and_a_killed_run_have_a_page(connector: Connector, tmp_p
 def test_the_page_of_a_run_explains_each_outcome_of_rows(outcomes: type[Outcome] | type[MailOutcome]) -> None:
     rows = {"read": 100 * len(outcomes)} | {str(outcome): 100 for outcome in outcomes}
     run = {"run_id": "20261123T080000-0a1b2c", "job": "crm", "command": "sync", "status": "partial", "rows": rows}
-    page = write_page({**run, "started_at": "2026-11-23T08:00:00+00:00"})
+    page = build_page({**run, "started_at": "2026-11-23T08:00:00+00:00"})
     assert [outcome for outcome in outcomes if f"100{outcome.replace('_', ' ')}" not in read_text(page)] == []
 
 

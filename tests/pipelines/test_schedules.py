@@ -63,7 +63,7 @@ def machine(tmp_path: Path) -> Path:
     for folder in ("srv/configs", "configs"):
         (tmp_path / folder).symlink_to(CONFIGS)
     (tmp_path / "etc/connector/token").write_text("sandbox\n")
-    write_crm(tmp_path / "srv/crm.db", draw_data(rows=50, seed=1).crm_people)
+    write_crm(tmp_path / "srv/crm.db", draw_data(row_count=50, seed=1).crm_people)
     return tmp_path
 
 

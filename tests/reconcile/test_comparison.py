@@ -18,7 +18,7 @@ from connector.reconcile import Comparison
 from connector.spool import write_values
 from connector.states import State
 from connector.subscribers.identity import IDENTITY_BYTES, digest_identity, join_digests
-from pipelines.flows.reconcile_sides import NAMELESS, Sides, report_differences
+from pipelines.flows.reconcile_sides import NAMELESS_SQL, Sides, report_differences
 from pipelines.report.differences import DifferenceFile, Differences
 
 BASES = (7, 8)
@@ -134,7 +134,7 @@ def test_values_of_the_list_are_compared_without_a_change() -> None:
         contents = [write_values(["Ann", "Ulm", ["a"]])]
         comparison.add_rows(np.array([0]), identities, np.array([1]), ["ann@x.org"], contents)
         lines = read_differences(comparison, ["first_name", "address_city", "tags"], base_ids=[7])
-        assert list(comparison.fetch(NAMELESS)) == [(4,)]
+        assert list(comparison.fetch(NAMELESS_SQL)) == [(4,)]
     assert [(line["difference"], line["identity"], line["ids"], line["field"]) for line in lines] == [
         ("drifted", "ann@x.org", "2", "first_name"), ("drifted", "ann@x.org", "2", "address_city"),
         ("drifted", "ann@x.org", "2", "tags"), ("duplicated", "ANN@x.org", "2; 3", ""),
